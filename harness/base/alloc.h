@@ -1,0 +1,34 @@
+/* Every heap allocation of the project goes through here, so that tests can fail the k-th one. */
+#ifndef SF_BASE_ALLOC_H
+#define SF_BASE_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* NULL when memory is out, or when the test hook below says so. sf_alloc zeroes; sf_free takes NULL. */
+void *sf_alloc(size_t size_bytes);
+void *sf_realloc(void *old, size_t size_bytes); /* new bytes are not zeroed; old stays valid on failure */
+char *sf_strdup(const char *text);
+void sf_free(void *memory);
+
+/* Makes the `countdown`-th allocation from now (1 = the next) return NULL, once; 0 switches off. For tests. */
+void sf_alloc_fail_at(int64_t countdown);
+bool sf_alloc_did_fail(void);
+
+/* Arena: memory that is released all at once. Grows by blocks; memory is 64-byte aligned. */
+struct sf_arena;
+
+/* poison: fill what is handed out with the float NaN 0x7fa5a5a5, so that reading before writing shows. NULL on no memory. */
+struct sf_arena *sf_arena_create(size_t block_bytes, bool poison);
+void *sf_arena_alloc(struct sf_arena *arena, size_t size_bytes); /* NULL on no memory; never zeroed */
+/* Everything handed out becomes invalid; the blocks are kept for reuse. */
+void sf_arena_reset(struct sf_arena *arena);
+/* A mark, and giving back everything handed out since it. Marks nest like a stack. */
+struct sf_arena_mark { void *block; size_t used; };
+struct sf_arena_mark sf_arena_mark(const struct sf_arena *arena);
+void sf_arena_rewind(struct sf_arena *arena, struct sf_arena_mark mark);
+size_t sf_arena_peak_bytes(const struct sf_arena *arena);
+void sf_arena_destroy(struct sf_arena *arena); /* takes NULL */
+
+#endif

@@ -1,0 +1,22 @@
+/* Asserts stay on in release builds: a failed one is a bug of ours, prints both values and aborts. */
+#ifndef SF_BASE_ASSERT_H
+#define SF_BASE_ASSERT_H
+
+#include <stdint.h>
+
+_Noreturn void sf_assert_fail(const char *file, int line, const char *expression);
+_Noreturn void sf_assert_fail_int(const char *file, int line, const char *expression, int64_t left, int64_t right);
+
+#define SF_ASSERT(expression) ((expression) ? (void)0 : sf_assert_fail(__FILE__, __LINE__, #expression))
+
+#define SF_ASSERT_CMP_(a, op, b)                                                          \
+  do {                                                                                    \
+    const int64_t sf_left_ = (int64_t)(a), sf_right_ = (int64_t)(b);                      \
+    if (!(sf_left_ op sf_right_))                                                         \
+      sf_assert_fail_int(__FILE__, __LINE__, #a " " #op " " #b, sf_left_, sf_right_);     \
+  } while (0)
+#define SF_ASSERT_EQ(a, b) SF_ASSERT_CMP_(a, ==, b)
+#define SF_ASSERT_LE(a, b) SF_ASSERT_CMP_(a, <=, b)
+#define SF_ASSERT_LT(a, b) SF_ASSERT_CMP_(a, <, b)
+
+#endif

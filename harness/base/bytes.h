@@ -1,0 +1,34 @@
+/* Whole files and growing texts. */
+#ifndef SF_BASE_BYTES_H
+#define SF_BASE_BYTES_H
+
+#include "harness/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sf_bytes {
+  unsigned char *data; /* always followed by one NUL byte that size_bytes does not count */
+  size_t size_bytes;
+};
+
+/* Reads a whole regular file of at most limit_bytes. On failure *out is left as it was. */
+enum sf_status sf_bytes_read_file(struct sf_bytes *out, const char *path, size_t limit_bytes, struct sf_error *error) SF_MUST_USE;
+/* Writes path through a temporary file beside it, flushed and renamed: the old file or the whole new one, never a part. */
+enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t size_bytes, struct sf_error *error) SF_MUST_USE;
+void sf_bytes_destroy(struct sf_bytes *bytes);
+
+/* Little-endian numbers out of memory. */
+uint64_t sf_load_u64_le(const unsigned char *at);
+void sf_store_u64_le(unsigned char *at, uint64_t value);
+
+/* A text that grows. Appending never fails visibly: on no memory it keeps what it has and sets `failed`. */
+struct sf_text {
+  char *data; /* NUL-terminated; NULL only before the first append */
+  size_t length, capacity;
+  int failed;
+};
+void sf_text_append(struct sf_text *text, const char *format, ...) SF_PRINTF(2, 3);
+void sf_text_destroy(struct sf_text *text);
+
+#endif

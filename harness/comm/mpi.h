@@ -1,0 +1,35 @@
+/* The Open MPI backend: one rank per process. mpi_absent.c stands in where the build has no MPI (sf_mpi_available is false,
+ * everything else SF_ENOTSUP). */
+#ifndef SF_COMM_MPI_H
+#define SF_COMM_MPI_H
+
+#include "harness/comm/comm.h"
+
+#include <stddef.h>
+
+bool sf_mpi_available(void);
+/* Whether this process was started by mpirun or a PMI launcher (looks at the environment only). */
+bool sf_mpi_launched(void);
+
+struct sf_mpi;
+/* MPI_Init, reduction operations for bf16, a duplicated world for the control channel. Once per process. */
+enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) SF_MUST_USE;
+void sf_mpi_destroy(struct sf_mpi *mpi); /* MPI_Finalize */
+int32_t sf_mpi_rank(const struct sf_mpi *mpi);
+int32_t sf_mpi_world(const struct sf_mpi *mpi);
+/* Ends every rank of the job at once (MPI_Abort). */
+_Noreturn void sf_mpi_abort(struct sf_mpi *mpi, int exit_code);
+
+/* Runs rank_main on the ranks [first, first + world) of the job, which all make this call; comm.rank is counted from first.
+ * A count mismatch between members that MPI reports, or a rank that fails, ends the run on this rank with the report filled. MPI cannot undo a
+ * half-made collective: after a report other than SF_OK the job has to be ended or restarted. Communicators are cached by member list. */
+enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, struct sf_comm_progress *progress, sf_rank_main rank_main, void *arg, struct sf_comm_report *report) SF_MUST_USE;
+
+/* Control channel, apart from the communicator under test. */
+enum sf_status sf_mpi_send_bytes(struct sf_mpi *mpi, int32_t to, const void *data, size_t size_bytes) SF_MUST_USE;
+/* Receives the next message of rank `from`; *data is freed by the caller with sf_free. */
+enum sf_status sf_mpi_recv_bytes(struct sf_mpi *mpi, int32_t from, void **data, size_t *size_bytes) SF_MUST_USE;
+enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data, size_t *size_bytes) SF_MUST_USE; /* on non-roots *data is allocated */
+void sf_mpi_control_barrier(struct sf_mpi *mpi);
+
+#endif

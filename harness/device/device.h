@@ -1,0 +1,94 @@
+/* The device: the operations that layers are made of. One table per device; `cpu` in three variants of GEMM.
+ *
+ * All matrices are row-major floats with a leading dimension (elements from one row to the next); "storing" rounds to the given format.
+ * Internal arithmetic is fp32; sums over a row and exponentials are fp32 with the stated error. No operation allocates or fails.
+ * Accumulating operations say "+=". NaN and infinity propagate as IEEE arithmetic has it unless said otherwise; empty matrices are allowed. */
+#ifndef SF_DEVICE_DEVICE_H
+#define SF_DEVICE_DEVICE_H
+
+#include "harness/base/status.h"
+#include "harness/spec/case.h"
+
+struct sf_device_ops;
+struct sf_device { const struct sf_device_ops *ops; void *impl; };
+
+struct sf_gemm {
+  bool trans_a, trans_b;
+  int64_t m, n, k;
+  const float *a; int64_t lda; /* m x k, or k x m when trans_a */
+  const float *b; int64_t ldb; /* k x n, or n x k when trans_b */
+  float *c; int64_t ldc;       /* m x n */
+  float alpha;
+  bool accumulate;             /* c += alpha a b, else c = alpha a b */
+};
+
+struct sf_adam {
+  float lr, beta1, beta2, epsilon, weight_decay; /* weight_decay 0 for vectors */
+  float bias1, bias2;                            /* 1 - beta^step */
+  float grad_scale;                              /* clip factor */
+};
+
+struct sf_device_ops {
+  const char *name; /* "cpu-xsmm", "cpu-blas", "cpu-loops" */
+
+  /* c = round(alpha op(a) op(b) [+ c]) to `store`, fp32 accumulation. */
+  void (*gemm)(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store);
+
+  /* y = round(x + bias[col]). In place allowed. */
+  void (*bias_add)(struct sf_device *dev, float *y, const float *x, const float *bias, int64_t rows, int64_t cols, enum sf_dtype store);
+  /* out[col] += sum over rows of x[row, col] */
+  void (*col_sum)(struct sf_device *dev, float *out, const float *x, int64_t rows, int64_t cols);
+  /* out = round(a + b); in place allowed */
+  void (*add)(struct sf_device *dev, float *out, const float *a, const float *b, int64_t count, enum sf_dtype store);
+  /* out += factor * x (fp32) */
+  void (*axpy)(struct sf_device *dev, float *out, const float *x, float factor, int64_t count);
+  void (*scale)(struct sf_device *dev, float *x, float factor, int64_t count);
+  void (*round)(struct sf_device *dev, float *out, const float *x, int64_t count, enum sf_dtype store);
+  double (*sum_squares)(struct sf_device *dev, const float *x, int64_t count);
+
+  /* Norms over rows of `cols`. LayerNorm: y = round((x - mean) * rstd * w + b), eps 1e-5; RMSNorm: y = round(x * rstd * w), rstd = 1/sqrt(mean(x^2) + 1e-5).
+   * stats: 2 floats per row (mean, rstd), written by fwd, read by bwd. bwd: dx = round(...); dw += , db += fp32 (NULL = not wanted). */
+  void (*norm_fwd)(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store);
+  void (*norm_bwd)(struct sf_device *dev, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats, const float *w, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store);
+
+  /* One attention head: s (n x n scores, fp32, row i may see columns 0..i) -> p = round(softmax of the causal row); masked entries become 0. In place allowed. */
+  void (*causal_softmax_fwd)(struct sf_device *dev, float *p, const float *s, int64_t n, enum sf_dtype store);
+  /* ds = round(p * (dp - sum_j p dp)); in place on dp allowed. */
+  void (*causal_softmax_bwd)(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store);
+
+  /* Rotates one head's columns (width head_dim, rotate-half pairing i with i + head_dim/2, angle position * 10000^(-2i/head_dim)) of `rows` rows;
+   * position of row r = position_first + r / rows_per_position. inverse: the transposed rotation (backward). cos_sin: table [positions][head_dim] = cos half, sin half. */
+  void (*rotate)(struct sf_device *dev, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows, int64_t rows_per_position, int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store);
+
+  /* GELU (erf form): y = round(x * Phi(x)); bwd dx = round(dy * (Phi(x) + x phi(x))). */
+  void (*gelu_fwd)(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store);
+  void (*gelu_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store);
+  /* SwiGLU: x is rows x 2*cols = [gate | up]; y = round(silu(gate) * up); bwd gives both halves. */
+  void (*swiglu_fwd)(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
+  void (*swiglu_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
+
+  /* y[row] = w[ids[row] - first] where first <= ids[row] < first + vocab, else zeros. bwd: dw[ids - first] += dy. */
+  void (*embedding_fwd)(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab);
+  void (*embedding_bwd)(struct sf_device *dev, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab);
+
+  /* Cross-entropy pieces on a vocabulary shard [first, first + cols) of the logits: row maxima; sum of exp(x - max) and the target's logit minus max
+   * (0 when it lies elsewhere); probabilities' gradient d = round((exp(x - max) / sum - [col is target]) * weight). */
+  void (*ce_row_max)(struct sf_device *dev, float *max, const float *logits, int64_t rows, int64_t cols);
+  void (*ce_sum_exp)(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels, int64_t rows, int64_t cols, int64_t first);
+  void (*ce_grad)(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels, const float *weight, int64_t rows, int64_t cols, int64_t first, enum sf_dtype store);
+
+  /* One Adam step (fp32): g = grad_scale * grad; m, v updated; update = lr * (m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * master);
+   * new master = old - update; delta = new - old. */
+  void (*adam)(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count, const struct sf_adam *options);
+};
+
+enum sf_cpu_gemm { SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS };
+/* One thread. XSMM sends rare and large shapes to BLAS. SF_ENOTSUP when the build lacks the library. */
+enum sf_status sf_cpu_device_create(struct sf_device **out, enum sf_cpu_gemm gemm) SF_MUST_USE;
+enum sf_cpu_gemm sf_cpu_gemm_default(void); /* the fastest in the build; loops under sanitizers */
+void sf_device_destroy(struct sf_device *dev);
+
+/* cos_sin table for rotate: positions x head_dim floats, computed in double and rounded to fp32. */
+void sf_rotary_table(float *cos_sin, int64_t positions, int64_t head_dim);
+
+#endif

@@ -1,0 +1,142 @@
+/* A case: everything that fixes one trial. The logical part (model, precision, train, data, seed, mode) says what is
+ * computed; the layout says who computes it. One table of fields serves the JSON reader and writer, --set, the codec's
+ * names and `describe`. */
+#ifndef SF_SPEC_CASE_H
+#define SF_SPEC_CASE_H
+
+#include "harness/base/status.h"
+#include "harness/spec/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 64, SF_SIGNATURE_TEXT = 192 };
+
+enum sf_mode { SF_MODE_ISOLATED, SF_MODE_E2E };
+enum sf_norm { SF_NORM_RMS, SF_NORM_LAYER };
+enum sf_activation { SF_ACT_GELU, SF_ACT_SWIGLU };
+enum sf_positions { SF_POS_NONE, SF_POS_LEARNED, SF_POS_ROTARY };
+enum sf_loss_norm { SF_LOSS_PER_TOKEN, SF_LOSS_PER_MICROBATCH };
+/* Which tokens are drawn. EDGE: only first and last ids of vocab_padded/2, /4 and /8 slices (where a vocabulary shard may begin). */
+enum sf_token_dist { SF_TOKENS_UNIFORM, SF_TOKENS_EDGE, SF_TOKENS_FEW };
+/* Loss masks. UNEVEN: each microbatch keeps a different share of its tokens; SPARSE: one to three tokens a microbatch. */
+enum sf_mask_dist { SF_MASK_FULL, SF_MASK_UNEVEN, SF_MASK_SPARSE };
+/* Values of parameters, injected activations and injected gradients (harness/tensor/consistent.h). */
+enum sf_value_dist { SF_DIST_NORMAL, SF_DIST_UNIFORM, SF_DIST_HEAVY, SF_DIST_OUTLIERS, SF_DIST_OFFSET, SF_DIST_SPARSE, SF_DIST_COUNT };
+
+struct sf_model {
+  int64_t layers;       /* 1..128 */
+  int64_t hidden;       /* width of the residual stream */
+  int64_t heads;        /* query heads; heads * head_dim need not equal hidden */
+  int64_t kv_heads;     /* key/value heads ("query groups"); divides heads */
+  int64_t head_dim;     /* even when positions are rotary */
+  int64_t ffn;          /* width of the MLP; SwiGLU's linear_fc1 has 2 * ffn outputs */
+  int64_t vocab;        /* token ids and labels are below this */
+  int64_t vocab_padded; /* rows of the embedding, columns of the logits; >= vocab; padded columns take part in the softmax */
+  int64_t seq;          /* tokens of a sequence */
+  int64_t norm, activation, positions; /* enums above */
+  bool bias;            /* every linear but output_layer and adapter has a bias; norms have one iff LayerNorm */
+  bool tied;            /* output_layer uses the word embedding's weight */
+  bool adapter;         /* a replicated linear behind a sequence gather before the final norm */
+};
+
+struct sf_precision {
+  int64_t compute; /* enum sf_dtype: SF_F32 or SF_BF16. Main gradients, master weights, the loss are always fp32 */
+};
+
+/* Bits of train.frozen: parameters of these modules get no gradient and no update. */
+enum sf_frozen { SF_FROZEN_EMBEDDING = 1, SF_FROZEN_QKV = 2, SF_FROZEN_PROJ = 4, SF_FROZEN_FC1 = 8, SF_FROZEN_FC2 = 16, SF_FROZEN_NORMS = 32, SF_FROZEN_ALL = 63 };
+
+struct sf_train {
+  int64_t steps;            /* 1..3 */
+  int64_t microbatches;     /* global microbatches of a step; dp divides it */
+  int64_t microbatch_size;  /* sequences of a microbatch */
+  int64_t loss_norm;        /* enum sf_loss_norm */
+  int64_t recompute_layers; /* 0 = keep activations; n = checkpoint chunks of n layers (full recompute) */
+  int64_t clip_milli;       /* gradient clipping at clip_milli / 1000; 0 = off */
+  int64_t lr_micro;         /* learning rate, 1e-6 */
+  int64_t weight_decay_milli; /* decoupled; matrices only, not vectors */
+  int64_t beta1_milli, beta2_milli; /* Adam; epsilon is 1e-8 */
+  int64_t frozen;           /* bits of enum sf_frozen */
+};
+
+struct sf_data {
+  int64_t tokens, mask;          /* enum sf_token_dist, sf_mask_dist */
+  int64_t weights, acts, grads;  /* enum sf_value_dist */
+};
+
+struct sf_layout {
+  int64_t tp, cp, ep, etp, dp, pp, vpp; /* cp, ep, etp, vpp are 1 in this version of the targets */
+  char order[SF_ORDER_TEXT]; /* fastest axis first: "tp-cp-ep-dp-pp" */
+  bool sp;                   /* sequence parallelism over tp; false when tp is 1 */
+  int64_t pp_first_layers, pp_last_layers; /* layers of the first and last stage; 0 = an even share of what is left */
+  int64_t bucket_elements;   /* gradient buckets close at this many elements; 0 = one bucket */
+  bool overlap;              /* a bucket's reduction is launched when its last gradient is ready */
+};
+
+struct sf_expect {
+  bool present;
+  char verdict[16];
+  char signature[SF_SIGNATURE_TEXT];
+};
+
+struct sf_case {
+  int64_t seed; /* of the data: parameters, tokens, masks, injected tensors */
+  int64_t mode; /* enum sf_mode */
+  struct sf_model model;
+  struct sf_precision precision;
+  struct sf_train train;
+  struct sf_data data;
+  struct sf_layout layout;
+  int64_t schedule; /* seed of the simulator's scheduling decisions; 0 = round-robin, rendezvous at the wait */
+  char target[SF_NAME_TEXT]; /* "builtin" */
+  char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault */
+  struct sf_expect expect;
+};
+
+/* --- the table of fields ------------------------------------------------------------------------------------- */
+
+enum sf_field_type { SF_FIELD_INT, SF_FIELD_BOOL, SF_FIELD_ENUM, SF_FIELD_FLAGS, SF_FIELD_TEXT };
+struct sf_field {
+  const char *path;   /* "layout.tp" */
+  enum sf_field_type type;
+  size_t offset, size_bytes; /* of the member in struct sf_case */
+  int64_t min, max;   /* numbers: range a file may give; 0..2^63-1 at the widest */
+  int64_t smallest;   /* value of an omitted field */
+  const char *const *names; /* ENUM: text of value i; FLAGS: text of bit i; NULL-terminated */
+};
+/* All fields in the order in which files are written. `expect` is not among them. */
+extern const struct sf_field sf_case_fields[];
+extern const int sf_case_field_count;
+const struct sf_field *sf_case_field_find(const char *path); /* NULL when there is none */
+int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field);             /* not for TEXT */
+void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value);       /* not for TEXT */
+/* Parses a value as the command line gives it: a number, true/false/on/off, an enum's name, flags joined by '+' or "none", a text. */
+enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
+
+/* The smallest valid case: every field at `smallest`. */
+void sf_case_init(struct sf_case *c);
+
+/* Whether the fields fit together (divisibility, sizes, ranks). The text names field and reason. SF_EINPUT when not. */
+enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+
+int64_t sf_case_ranks(const struct sf_case *c); /* world size: tp * cp * dp * pp */
+
+/* Hash of the logical part and seed and mode: cases with the same hash share a reference. */
+uint64_t sf_case_logical_hash(const struct sf_case *c);
+
+/* Layers of stage `stage` of the layout: [*first, *first + *count). */
+void sf_case_stage_layers(const struct sf_case *c, int64_t stage, int64_t *first, int64_t *count);
+
+/* --- JSON (case_json.c, on Jansson) --------------------------------------------------------------------------- */
+
+/* Strict: unknown or repeated key, wrong type, number out of range, impossible layout, schema other than 1 give
+ * SF_EINPUT and "PATH: field: reason". *out is written only on success. name stands for the file in the text. */
+enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name, struct sf_error *error) SF_MUST_USE;
+/* All fields, fixed order, two-space indentation, newline at the end. The caller frees *out with sf_free. */
+enum sf_status sf_case_to_json(char **out, const struct sf_case *c) SF_MUST_USE;
+enum sf_status sf_case_read(struct sf_case *out, const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_case_write(const struct sf_case *c, const char *path, struct sf_error *error) SF_MUST_USE;
+
+#endif

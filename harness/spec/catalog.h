@@ -1,0 +1,128 @@
+/* The catalogue of a case: its modules in execution order, its parameters and every traced tensor, with canonical names,
+ * logical shapes, promised formats and how a layout cuts them. It is derived from the logical part of the case alone.
+ * Reference, targets and oracle name tensors by it; harness/DESIGN.md section "The logical function" defines what each holds. */
+#ifndef SF_SPEC_CATALOG_H
+#define SF_SPEC_CATALOG_H
+
+#include "harness/spec/case.h"
+
+/* In execution order within a layer, so that the numeric value orders culprits. */
+#define SF_MODULE_MAP(X)                                   \
+  X(WORD_EMBEDDINGS, "embedding.word_embeddings")          \
+  X(EMBEDDING, "embedding")                                \
+  X(INPUT_LAYERNORM, "input_layernorm")                    \
+  X(LINEAR_QKV, "self_attention.linear_qkv")               \
+  X(ROTARY, "self_attention.rotary")                       \
+  X(CORE_ATTENTION, "self_attention.core_attention")       \
+  X(LINEAR_PROJ, "self_attention.linear_proj")             \
+  X(SELF_ATTN_BDA, "self_attn_bda")                        \
+  X(PRE_MLP_LAYERNORM, "pre_mlp_layernorm")                \
+  X(LINEAR_FC1, "mlp.linear_fc1")                          \
+  X(ACTIVATION, "mlp.activation")                          \
+  X(LINEAR_FC2, "mlp.linear_fc2")                          \
+  X(MLP_BDA, "mlp_bda")                                    \
+  X(ADAPTER, "adapter")                                    \
+  X(ADAPTER_BDA, "adapter_bda")                            \
+  X(FINAL_LAYERNORM, "final_layernorm")                    \
+  X(OUTPUT_LAYER, "output_layer")                          \
+  X(LOSS, "loss")                                          \
+  X(OPTIMIZER, "optimizer")
+
+enum sf_module_class {
+#define X(name, text) SF_MODULE_##name,
+  SF_MODULE_MAP(X)
+#undef X
+  SF_MODULE_CLASS_COUNT
+};
+const char *sf_module_class_name(enum sf_module_class cls); /* the text above */
+
+/* How a layout cuts one dimension of a logical tensor over tp. */
+enum sf_cut {
+  SF_CUT_NONE,     /* every tp rank holds all of it */
+  SF_CUT_EVEN,     /* tp equal contiguous parts */
+  SF_CUT_QKV,      /* interleaved QKV: [query heads of the group, key, value] x kv_heads, see DESIGN.md */
+  SF_CUT_GATE_UP,  /* [gate; up]: each half in tp equal parts */
+  SF_CUT_SEQUENCE, /* tp equal contiguous parts with sp, all of it without */
+};
+
+struct sf_module {
+  enum sf_module_class cls;
+  int32_t layer;  /* -1 outside the decoder's layers */
+  char name[56];  /* "decoder.layers.3.mlp.linear_fc1" */
+};
+
+/* Logical tensors are matrices, row-major: activations are [token, feature] with token row = position * microbatch_size +
+ * sequence (Megatron's [s, b, h]); weights are [output, input]; a vector is one row. */
+struct sf_shape { int64_t rows, cols; };
+
+struct sf_param {
+  char name[72];          /* "decoder.layers.3.mlp.linear_fc1.weight" */
+  int32_t module;         /* index into modules */
+  struct sf_shape shape;
+  enum sf_cut row_cut, col_cut;
+  bool frozen, decayed;   /* decayed: weight decay applies */
+  float scale, offset;    /* initial value = offset + scale * unit-variance draw (consistent.h) */
+};
+
+struct sf_catalog {
+  int32_t module_count, param_count;
+  struct sf_module *modules; /* execution order of the forward pass, optimizer last */
+  struct sf_param *params;   /* in module order; weight before bias */
+  struct sf_case logical;    /* copy of the case it was built from */
+};
+
+/* c must be valid. Destroy with sf_catalog_destroy (takes NULL). SF_ENOMEM is the only failure. */
+enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) SF_MUST_USE;
+void sf_catalog_destroy(struct sf_catalog *catalog);
+
+/* Index of the module / of its first parameter (its weight); -1 when the model has none. which: 0 weight, 1 bias. */
+int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer);
+int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, int which);
+
+/* --- traced tensors ------------------------------------------------------------------------------------------- */
+
+#define SF_KIND_MAP(X)                                                                      \
+  X(PARAM, "param")             /* subject: param; value at the start of step s (s = steps: after the last) */ \
+  X(ACT, "act")                 /* subject: module; what it put out */                      \
+  X(ACT_GRAD, "act_grad")       /* subject: module; gradient with respect to its input */   \
+  X(WGRAD, "wgrad")             /* subject: param; gradient of one microbatch */            \
+  X(MAIN_GRAD, "main_grad")     /* subject: param; normalised gradient of the step, before clipping */ \
+  X(PARAM_DELTA, "param_delta") /* subject: param; change of the master weight made by the step */ \
+  X(SCALAR, "scalar")           /* subject: enum sf_scalar */
+
+enum sf_kind {
+#define X(name, text) SF_KIND_##name,
+  SF_KIND_MAP(X)
+#undef X
+  SF_KIND_COUNT
+};
+const char *sf_kind_name(enum sf_kind kind);
+
+enum sf_scalar { SF_SCALAR_LOSS, SF_SCALAR_TOKENS, SF_SCALAR_GRAD_NORM, SF_SCALAR_CLIP, SF_SCALAR_COUNT };
+const char *sf_scalar_name(enum sf_scalar scalar); /* "loss", "tokens", "grad_norm", "clip" */
+
+enum sf_pass { SF_PASS_FWD, SF_PASS_RECOMPUTE, SF_PASS_BWD, SF_PASS_STEP };
+const char *sf_pass_name(enum sf_pass pass);
+
+/* call: 0 = the module itself; ACT and ACT_GRAD call 1 = the same tensor as the next (previous) pipeline stage received it;
+ * WGRAD call 1 = the tied word embedding's gradient from its use as output_layer. */
+struct sf_trace_id {
+  uint16_t step, microbatch; /* microbatch: global number; 0 for PARAM, MAIN_GRAD, PARAM_DELTA, SCALAR */
+  uint8_t pass, kind, call;
+  int32_t subject;
+};
+uint64_t sf_trace_key(struct sf_trace_id id); /* unique, not ordered */
+struct sf_trace_id sf_trace_id_from_key(uint64_t key);
+/* "s0/mb1/fwd/act/decoder.layers.0.mlp.linear_fc1/0"; always terminated. */
+void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catalog, struct sf_trace_id id);
+
+struct sf_trace_spec {
+  struct sf_shape shape;
+  enum sf_cut row_cut, col_cut;
+  enum sf_dtype promised;   /* precision promised for this tensor */
+  int32_t module;           /* the module that is to blame when it is wrong */
+};
+/* False when the model of the catalogue has no such tensor. */
+bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id);
+
+#endif

@@ -1,0 +1,34 @@
+/* Rank <-> coordinate arithmetic of a layout, and groups of ranks. Checked against tables made with Megatron Core's RankGenerator. */
+#ifndef SF_SPEC_MESH_H
+#define SF_SPEC_MESH_H
+
+#include "harness/spec/case.h"
+
+enum sf_axis { SF_AXIS_TP, SF_AXIS_CP, SF_AXIS_EP, SF_AXIS_DP, SF_AXIS_PP, SF_AXIS_COUNT };
+#define SF_AXES(axis) (1u << (axis))
+#define SF_AXES_ALL ((1u << SF_AXIS_COUNT) - 1u)
+const char *sf_axis_name(enum sf_axis axis); /* "tp" .. */
+
+struct sf_mesh {
+  int32_t world;
+  int32_t size[SF_AXIS_COUNT];
+  enum sf_axis order[SF_AXIS_COUNT]; /* fastest first */
+};
+
+struct sf_coord { int32_t at[SF_AXIS_COUNT]; };
+
+/* The dense mesh tp x cp x dp x pp in the layout's order (ep has size 1 there); "default" = the same sizes in Megatron's default order. */
+struct sf_mesh sf_mesh_from_layout(const struct sf_layout *layout);
+struct sf_mesh sf_mesh_default_order(const struct sf_layout *layout);
+
+/* Parses "tp-cp-ep-dp-pp" (each axis once). SF_EINPUT with a reason otherwise. */
+enum sf_status sf_mesh_parse_order(enum sf_axis order[SF_AXIS_COUNT], const char *text, struct sf_error *error) SF_MUST_USE;
+
+struct sf_coord sf_mesh_coord(const struct sf_mesh *mesh, int32_t rank);
+int32_t sf_mesh_rank(const struct sf_mesh *mesh, const struct sf_coord *coord);
+
+/* The ranks that share `rank`'s coordinates on every axis outside `axes`, in increasing order of the coordinates inside
+ * (fastest axis of the mesh first). Writes at most `world` ranks; returns their number; *index = place of `rank`. */
+int32_t sf_mesh_group(const struct sf_mesh *mesh, int32_t rank, unsigned axes, int32_t *ranks, int32_t *index);
+
+#endif

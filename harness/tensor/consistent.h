@@ -1,0 +1,42 @@
+/* Consistent tensors: values that are a function of (key, logical index) with random access, so that every rank fills
+ * only its shard and every layout sees the same logical tensor. Integers and exact scaling only: no libm, the same bits
+ * on every machine. */
+#ifndef SF_TENSOR_CONSISTENT_H
+#define SF_TENSOR_CONSISTENT_H
+
+#include "harness/tensor/shard_map.h"
+
+struct sf_fill {
+  uint64_t key;             /* sf_fill_key */
+  enum sf_value_dist dist;
+  float scale, offset;      /* value = round(offset + round(scale * draw)); draws have mean 0 and variance about 1 */
+  enum sf_dtype dtype;      /* the result is rounded to this grid */
+};
+
+/* Key of a stream: seed of the case, what the tensor is, and a salt that tells uses apart. */
+uint64_t sf_fill_key(int64_t seed, uint64_t tensor, uint64_t salt);
+
+/* Draw `index` of the stream, before scaling.
+ * NORMAL sum of four uniforms; UNIFORM; HEAVY normal times 2^k, k geometric up to 6, rescaled to about unit variance;
+ * OUTLIERS normal, one in 256 times 32; OFFSET normal plus 8; SPARSE nine of ten zero, the others normal times 3. */
+float sf_draw_value(uint64_t key, enum sf_value_dist dist, uint64_t index);
+
+/* local: rows x cols as the map says; element = f(row * shape.cols + col) of the logical indices. Partial runs get zeros when
+ * zero_partial is set (another rank carries the value), the value otherwise. */
+void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, bool zero_partial);
+void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count); /* row-major range of the logical tensor */
+
+/* How the tensors of a case are filled. Parameters: the catalogue's scale and offset, data.weights, always fp32 (the master weight;
+ * the model's weight is its rounding). step: isolated mode draws fresh parameters for each step; end to end passes 0. */
+struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step);
+/* What isolated mode writes into a trace point of kind ACT, ACT_GRAD or WGRAD: key from (step, microbatch, kind, subject, call of a
+ * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. */
+struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
+
+/* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.
+ * Labels are drawn apart from tokens (no shift). A microbatch's mask always keeps at least one token. */
+void sf_data_microbatch(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch);
+/* Number of tokens that the masks of all microbatches of a step keep. */
+int64_t sf_data_step_tokens(const struct sf_case *c, int64_t step);
+
+#endif

@@ -1,0 +1,41 @@
+/* Which elements of a logical matrix a rank holds. */
+#ifndef SF_TENSOR_SHARD_MAP_H
+#define SF_TENSOR_SHARD_MAP_H
+
+#include "harness/spec/catalog.h"
+
+enum { SF_RUNS_MAX = 16 };
+
+/* `len` logical indices from `start` on. partial: what is held there is a summand; the sum over all ranks that hold
+ * these elements is the logical value. */
+struct sf_run { int64_t start, len; bool partial; };
+
+/* Local index i of a dimension is the i-th logical index of the runs, in their order. */
+struct sf_dim_map { int32_t count; struct sf_run runs[SF_RUNS_MAX]; };
+
+/* A box: local element (i, j) is logical element (rows[i], cols[j]); it is partial when its row's or its column's run is. */
+struct sf_shard_map { struct sf_dim_map rows, cols; };
+
+int64_t sf_dim_map_length(const struct sf_dim_map *dim);
+struct sf_dim_map sf_dim_map_whole(int64_t size);
+/* Part `index` of `parts` equal contiguous parts; parts must divide size. */
+struct sf_dim_map sf_dim_map_part(int64_t size, int64_t parts, int64_t index);
+void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len, bool partial); /* merges with an adjoining run of the same kind */
+void sf_dim_map_set_partial(struct sf_dim_map *dim, bool partial);
+/* Inner map applied to the local indices of outer: which logical indices the inner's selection means. */
+struct sf_dim_map sf_dim_map_compose(const struct sf_dim_map *outer, const struct sf_dim_map *inner);
+struct sf_shard_map sf_shard_map_whole(struct sf_shape shape);
+bool sf_shard_map_equal(const struct sf_shard_map *a, const struct sf_shard_map *b);
+/* True when every run lies inside the shape and no logical index of a dimension occurs twice. */
+bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape);
+
+/* Local matrix (contiguous, as the map says) <-> whole logical matrix (row-major, shape.cols wide). */
+void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map);
+void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map);
+
+/* The canonical table: what a tp rank holds of one dimension, from the catalogue's cut. Written apart from the layers,
+ * which declare their own maps. Nothing is partial in it. For SF_CUT_QKV with fewer key/value heads than tp, see DESIGN.md. */
+struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index);
+struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut, int64_t tp_index);
+
+#endif
