@@ -23,7 +23,7 @@
   X(MLP_BDA, "mlp_bda")                                    \
   X(ADAPTER, "adapter")                                    \
   X(ADAPTER_BDA, "adapter_bda")                            \
-  X(FINAL_LAYERNORM, "final_layernorm")                    \
+  X(FINAL_LAYERNORM, "decoder.final_layernorm")                   \
   X(OUTPUT_LAYER, "output_layer")                          \
   X(LOSS, "loss")                                          \
   X(OPTIMIZER, "optimizer")

@@ -1,0 +1,58 @@
+/* Planted bugs: one id each, off unless named. The table says, before any run, where each must show and how small its trigger is. */
+#ifndef SF_TARGETS_PLANTS_H
+#define SF_TARGETS_PLANTS_H
+
+#include "harness/spec/catalog.h"
+
+#define SF_FAULT_MAP(X)                                              \
+  X(TP_EMBED_MASK, "tp-embed-mask")                                  \
+  X(RECOMPUTE_CHUNK_STALE_INPUT, "recompute-chunk-stale-input")      \
+  X(SP_FINAL_LN_NOSYNC, "sp-final-ln-nosync")                        \
+  X(ATTN_DQ_WRONG, "attn-dq-wrong")                                  \
+  X(PP_UNEVEN_OFFSET, "pp-uneven-offset")                            \
+  X(MEAN_OF_MEANS_ACCUM, "mean-of-means-accum")                      \
+  X(GATHER_BWD_INFLATES, "gather-bwd-inflates")                      \
+  X(LINEAR_FROZEN_DGRAD_NOAR, "linear-frozen-dgrad-noar")            \
+  X(MQA_KV_GRAD_NOAR, "mqa-kv-grad-noar")                            \
+  X(GROUP_ORDER_CROSSTALK, "group-order-crosstalk")                  \
+  X(REDUCE_BEFORE_WGRAD, "reduce-before-wgrad")                      \
+  X(P2P_FREE_BEFORE_SENT, "p2p-free-before-sent")                    \
+  X(NORM_REPLICA_OVERCOUNT, "norm-replica-overcount")                \
+  X(CLIP_NOT_ON_ALL_REPLICAS, "clip-not-on-all-replicas")            \
+  X(ACCUM_FIRST_MB_ONLY, "accum-first-mb-only")                      \
+  X(ROWPARALLEL_BIAS_XTP, "rowparallel-bias-xtp")                    \
+  X(FUSED_PROJ_CONTIGUOUS_SPLIT, "fused-proj-contiguous-split")      \
+  X(NONAUTOGRAD_ALLREDUCE, "nonautograd-allreduce")                  \
+  X(ADAM_SYNTHETIC_STEP, "adam-synthetic-step")                      \
+  X(EMBED_SCATTER_WRONG_TP_GROUP, "embed-scatter-wrong-tp-group")    \
+  X(CANARY_CRASH, "canary-crash")                                    \
+  X(CANARY_HANG, "canary-hang")                                      \
+  X(CANARY_DEADLOCK, "canary-deadlock")                              \
+  X(CANARY_MISMATCH, "canary-mismatch")
+
+enum sf_fault {
+  SF_FAULT_NONE,
+#define X(name, text) SF_FAULT_##name,
+  SF_FAULT_MAP(X)
+#undef X
+  SF_FAULT_COUNT
+};
+
+struct sf_plant {
+  enum sf_fault fault;
+  const char *id;
+  const char *what;             /* one sentence */
+  const char *source;           /* where a real framework had it, "" for canaries */
+  unsigned kinds;               /* bits of enum sf_kind: where the first divergence may show; 0 for canaries */
+  uint64_t modules;             /* bits of enum sf_module_class: modules that may be blamed */
+  const char *label;            /* canaries: the communication label at which it must be reported; else "" */
+  struct { int64_t ranks, layers; const char *fields; } minimal; /* what shrinking must reach: world size, layers, and fields as
+                                   "layout.tp=2 layout.sp=true"; fields not named must be as small as those allow */
+  bool (*triggers)(const struct sf_case *c); /* whether a case can show it at all */
+};
+extern const struct sf_plant sf_plants[]; /* SF_FAULT_COUNT - 1 entries, in order of the enum */
+/* SF_FAULT_NONE's entry does not exist: NULL for it and for unknown ids. */
+const struct sf_plant *sf_plant_find(const char *id);
+const struct sf_plant *sf_plant_of(enum sf_fault fault);
+
+#endif

@@ -1,0 +1,36 @@
+/* Targets: what is under test. A target runs one rank's whole program of a case and hands its tensors to the sink. */
+#ifndef SF_TARGETS_TARGET_H
+#define SF_TARGETS_TARGET_H
+
+#include "harness/base/alloc.h"
+#include "harness/comm/comm.h"
+#include "harness/device/device.h"
+#include "harness/spec/mesh.h"
+#include "harness/tensor/consistent.h"
+#include "harness/tensor/trace.h"
+#include "targets/plants.h"
+
+/* All that one rank is given; nothing else may be read. Groups are made from `mesh` and handed to layers as values; only planted
+ * faults may look at `default_mesh`. */
+struct sf_rank_env {
+  const struct sf_case *c;
+  const struct sf_catalog *catalog;
+  struct sf_mesh mesh, default_mesh;
+  struct sf_comm *comm;
+  struct sf_device *device;
+  struct sf_arena *arena;             /* of this rank and this trial */
+  const struct sf_trace_sink *sink;
+  enum sf_fault fault;                /* SF_FAULT_NONE or the planted one */
+};
+
+struct sf_target {
+  const char *name;
+  /* SF_OK, or SF_ENOTSUP with the feature named: the trial's verdict is then SKIP. */
+  enum sf_status (*supports)(const struct sf_case *c, struct sf_error *error);
+  /* Runs the rank; failures leave through the communicator. */
+  void (*run)(struct sf_rank_env *env);
+};
+extern const struct sf_target sf_target_builtin;
+const struct sf_target *sf_target_find(const char *name); /* NULL when there is none */
+
+#endif
