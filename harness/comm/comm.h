@@ -56,7 +56,7 @@ struct sf_comm_ops {
   sf_request (*start)(struct sf_comm *comm, const struct sf_comm_call *call, bool blocking);
   void (*wait)(struct sf_comm *comm, sf_request request);
   /* Leaves the rank: its part of the trial failed with this status and text. */
-  _Noreturn void (*fail)(struct sf_comm *comm, enum sf_status status, const char *text);
+  void (*fail)(struct sf_comm *comm, enum sf_status status, const char *text) __attribute__((noreturn));
 };
 
 /* One event of the log, if the backend was asked to keep one. */
