@@ -1,0 +1,49 @@
+#include "harness/spec/case.h"
+
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+
+#include <string.h>
+
+static const struct { const char *path, *value; } SMALLEST_TEXTS[] = {
+    {"layout.order", "tp-cp-ep-dp-pp"},
+    {"target.name", "builtin"},
+};
+
+void sf_case_init(struct sf_case *c) {
+  memset(c, 0, sizeof *c);
+  for (int i = 0; i < sf_case_field_count; i++)
+    if (sf_case_fields[i].type != SF_FIELD_TEXT) sf_case_field_put(c, &sf_case_fields[i], sf_case_fields[i].smallest);
+  for (size_t i = 0; i < sizeof SMALLEST_TEXTS / sizeof SMALLEST_TEXTS[0]; i++)
+    strcpy((char *)c + sf_case_field_find(SMALLEST_TEXTS[i].path)->offset, SMALLEST_TEXTS[i].value);
+}
+
+int64_t sf_case_ranks(const struct sf_case *c) { return c->layout.tp * c->layout.cp * c->layout.dp * c->layout.pp; }
+
+/* The logical part: what is computed. A field of any other name is logical, so that a forgotten new one costs a shared
+ * reference and not a wrong one. */
+static bool is_logical(const struct sf_field *field) {
+  return strncmp(field->path, "layout.", 7) != 0 && strcmp(field->path, "schedule") != 0 && field->type != SF_FIELD_TEXT;
+}
+
+uint64_t sf_case_logical_hash(const struct sf_case *c) {
+  uint64_t hash = SF_CASE_SCHEMA;
+  for (int i = 0; i < sf_case_field_count; i++)
+    if (is_logical(&sf_case_fields[i])) hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(c, &sf_case_fields[i]));
+  return hash;
+}
+
+void sf_case_stage_layers(const struct sf_case *c, int64_t stage, int64_t *first, int64_t *count) {
+  const int64_t stages = c->layout.pp, head = c->layout.pp_first_layers, tail = c->layout.pp_last_layers;
+  SF_ASSERT(stage >= 0 && stage < stages);
+  const int64_t shared_by = stages - (head > 0) - (tail > 0);
+  const int64_t share = shared_by > 0 ? (c->model.layers - head - tail) / shared_by : 0;
+  const int64_t head_layers = head > 0 ? head : share;
+  if (stage == 0) {
+    *first = 0;
+    *count = stages == 1 ? c->model.layers : head_layers;
+  } else {
+    *first = head_layers + (stage - 1) * share;
+    *count = stage == stages - 1 && tail > 0 ? tail : share;
+  }
+}

@@ -1,0 +1,194 @@
+/* The table of fields: the one place that knows which fields a case has, their ranges and their texts. */
+#include "harness/base/assert.h"
+#include "harness/spec/case_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const MODE_NAMES[] = {"isolated", "e2e", NULL};
+static const char *const NORM_NAMES[] = {"rms", "layer", NULL};
+static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", NULL};
+static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
+static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", NULL};
+static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};
+static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
+static const char *const TOKEN_NAMES[] = {"uniform", "edge", "few", NULL};
+static const char *const MASK_NAMES[] = {"full", "uneven", "sparse", NULL};
+static const char *const DIST_NAMES[] = {"normal", "uniform", "heavy", "outliers", "offset", "sparse", NULL};
+
+_Static_assert(SF_F32 == 0 && SF_BF16 == 1, "COMPUTE_NAMES is in the order of enum sf_dtype");
+_Static_assert(sizeof DIST_NAMES / sizeof DIST_NAMES[0] == SF_DIST_COUNT + 1, "a name for each distribution");
+_Static_assert(SF_FROZEN_ALL == (1 << (sizeof FROZEN_NAMES / sizeof FROZEN_NAMES[0] - 1)) - 1, "a name for each frozen bit");
+
+#define MEMBER(member) offsetof(struct sf_case, member), sizeof(((struct sf_case *)NULL)->member)
+#define COUNT_OF(names) ((int64_t)(sizeof(names) / sizeof(names)[0]) - 1)
+#define INT(path, member, least, most, small) {path, SF_FIELD_INT, MEMBER(member), least, most, small, NULL}
+#define BOOL(path, member) {path, SF_FIELD_BOOL, MEMBER(member), 0, 1, 0, NULL}
+#define ENUM(path, member, names) {path, SF_FIELD_ENUM, MEMBER(member), 0, COUNT_OF(names) - 1, 0, names}
+#define FLAGS(path, member, names) {path, SF_FIELD_FLAGS, MEMBER(member), 0, (INT64_C(1) << COUNT_OF(names)) - 1, 0, names}
+#define TEXT(path, member) {path, SF_FIELD_TEXT, MEMBER(member), 0, 0, 0, NULL}
+
+const struct sf_field sf_case_fields[] = {
+    INT("seed", seed, 0, INT64_MAX, 0),
+    ENUM("mode", mode, MODE_NAMES),
+    INT("model.layers", model.layers, 1, 128, 1),
+    INT("model.hidden", model.hidden, 1, 65536, 8),
+    INT("model.heads", model.heads, 1, 65536, 1),
+    INT("model.kv_heads", model.kv_heads, 1, 65536, 1),
+    INT("model.head_dim", model.head_dim, 1, 65536, 4),
+    INT("model.ffn", model.ffn, 1, 65536, 8),
+    INT("model.vocab", model.vocab, 2, 1048576, 8),
+    INT("model.vocab_padded", model.vocab_padded, 2, 1048576, 8),
+    INT("model.seq", model.seq, 1, 65536, 4),
+    ENUM("model.norm", model.norm, NORM_NAMES),
+    ENUM("model.activation", model.activation, ACTIVATION_NAMES),
+    ENUM("model.positions", model.positions, POSITION_NAMES),
+    BOOL("model.bias", model.bias),
+    BOOL("model.tied", model.tied),
+    BOOL("model.adapter", model.adapter),
+    ENUM("precision.compute", precision.compute, COMPUTE_NAMES),
+    INT("train.steps", train.steps, 1, 3, 1),
+    INT("train.microbatches", train.microbatches, 1, 65535, 1),
+    INT("train.microbatch_size", train.microbatch_size, 1, 65536, 1),
+    ENUM("train.loss_norm", train.loss_norm, LOSS_NORM_NAMES),
+    INT("train.recompute_layers", train.recompute_layers, 0, 128, 0),
+    INT("train.clip_milli", train.clip_milli, 0, 1000000000, 0),
+    INT("train.lr_micro", train.lr_micro, 0, 1000000, 1000),
+    INT("train.weight_decay_milli", train.weight_decay_milli, 0, 1000000, 0),
+    INT("train.beta1_milli", train.beta1_milli, 0, 999, 900),
+    INT("train.beta2_milli", train.beta2_milli, 0, 999, 999),
+    FLAGS("train.frozen", train.frozen, FROZEN_NAMES),
+    ENUM("data.tokens", data.tokens, TOKEN_NAMES),
+    ENUM("data.mask", data.mask, MASK_NAMES),
+    ENUM("data.weights", data.weights, DIST_NAMES),
+    ENUM("data.acts", data.acts, DIST_NAMES),
+    ENUM("data.grads", data.grads, DIST_NAMES),
+    INT("layout.tp", layout.tp, 1, 65536, 1),
+    INT("layout.cp", layout.cp, 1, 65536, 1),
+    INT("layout.ep", layout.ep, 1, 65536, 1),
+    INT("layout.etp", layout.etp, 1, 65536, 1),
+    INT("layout.dp", layout.dp, 1, 65536, 1),
+    INT("layout.pp", layout.pp, 1, 128, 1),
+    INT("layout.vpp", layout.vpp, 1, 128, 1),
+    TEXT("layout.order", layout.order),
+    BOOL("layout.sp", layout.sp),
+    INT("layout.pp_first_layers", layout.pp_first_layers, 0, 128, 0),
+    INT("layout.pp_last_layers", layout.pp_last_layers, 0, 128, 0),
+    INT("layout.bucket_elements", layout.bucket_elements, 0, INT64_MAX, 0),
+    BOOL("layout.overlap", layout.overlap),
+    INT("schedule", schedule, 0, INT64_MAX, 0),
+    TEXT("target.name", target),
+    TEXT("plant.id", plant),
+};
+const int sf_case_field_count = (int)(sizeof sf_case_fields / sizeof sf_case_fields[0]);
+
+const struct sf_field *sf_case_field_find(const char *path) {
+  for (int i = 0; i < sf_case_field_count; i++)
+    if (strcmp(sf_case_fields[i].path, path) == 0) return &sf_case_fields[i];
+  return NULL;
+}
+
+int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field) {
+  SF_ASSERT(field->type != SF_FIELD_TEXT);
+  const char *at = (const char *)c + field->offset;
+  return field->type == SF_FIELD_BOOL ? *(const bool *)at : *(const int64_t *)(const void *)at;
+}
+
+void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value) {
+  SF_ASSERT(field->type != SF_FIELD_TEXT);
+  char *at = (char *)c + field->offset;
+  if (field->type == SF_FIELD_BOOL) {
+    SF_ASSERT(value == 0 || value == 1);
+    *(bool *)at = value != 0;
+  } else {
+    *(int64_t *)(void *)at = value;
+  }
+}
+
+bool sf_case_text_ok(const char *text) {
+  return text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/-")] == '\0';
+}
+
+enum sf_status sf_case_field_check(const struct sf_field *field, int64_t value, struct sf_error *error) {
+  if (value >= field->min && value <= field->max) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "%s: %" PRId64 " is not in %" PRId64 "..%" PRId64, field->path, value, field->min, field->max);
+}
+
+int sf_field_name_index(const struct sf_field *field, const char *name, size_t length) {
+  for (int i = 0; field->names[i] != NULL; i++)
+    if (strlen(field->names[i]) == length && memcmp(field->names[i], name, length) == 0) return i;
+  return -1;
+}
+
+enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value, struct sf_error *error) {
+  const size_t length = strlen(value);
+  if (length >= field->size_bytes)
+    return sf_error_set(error, SF_EINPUT, "%s: longer than %zu characters", field->path, field->size_bytes - 1);
+  if (!sf_case_text_ok(value)) return sf_error_set(error, SF_EINPUT, "%s: characters other than A-Z a-z 0-9 . _ : / -", field->path);
+  char *at = (char *)c + field->offset;
+  memset(at, 0, field->size_bytes); /* equal cases are equal bytes */
+  memcpy(at, value, length);
+  return SF_OK;
+}
+
+/* --- values as the command line gives them -------------------------------------------------------------------- */
+
+static enum sf_status parse_int(int64_t *out, const struct sf_field *field, const char *value, struct sf_error *error) {
+  const size_t digits = strspn(value, "0123456789");
+  if (digits == 0 || value[digits] != '\0') return sf_error_set(error, SF_EINPUT, "%s: \"%s\" is not a number", field->path, value);
+  errno = 0;
+  const long long number = strtoll(value, NULL, 10);
+  if (errno != 0) return sf_error_set(error, SF_EINPUT, "%s: %s is too large", field->path, value);
+  *out = number;
+  return SF_OK;
+}
+
+static enum sf_status parse_bool(int64_t *out, const struct sf_field *field, const char *value, struct sf_error *error) {
+  static const char *const WORDS[] = {"false", "true", "off", "on"};
+  for (int i = 0; i < 4; i++) {
+    if (strcmp(value, WORDS[i]) != 0) continue;
+    *out = i % 2;
+    return SF_OK;
+  }
+  return sf_error_set(error, SF_EINPUT, "%s: \"%s\" is none of true, false, on, off", field->path, value);
+}
+
+static enum sf_status parse_name(int64_t *index, const struct sf_field *field, const char *name, size_t length, struct sf_error *error) {
+  *index = sf_field_name_index(field, name, length);
+  if (*index >= 0) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "%s: \"%.*s\" is not one of its names", field->path, (int)(length < 64 ? length : 64), name);
+}
+
+static enum sf_status parse_flags(int64_t *out, const struct sf_field *field, const char *value, struct sf_error *error) {
+  *out = 0;
+  if (strcmp(value, "none") == 0) return SF_OK;
+  for (const char *at = value;; at++) {
+    const size_t length = strcspn(at, "+");
+    int64_t bit = 0;
+    const enum sf_status status = parse_name(&bit, field, at, length, error);
+    if (status != SF_OK) return status;
+    *out |= INT64_C(1) << bit;
+    at += length;
+    if (*at == '\0') return SF_OK;
+  }
+}
+
+enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) {
+  const struct sf_field *field = sf_case_field_find(path);
+  if (field == NULL) return sf_error_set(error, SF_EINPUT, "%s: no such field", path);
+  if (field->type == SF_FIELD_TEXT) return sf_case_field_put_text(c, field, value, error);
+  int64_t number = 0;
+  enum sf_status status = SF_OK;
+  switch (field->type) {
+  case SF_FIELD_INT: status = parse_int(&number, field, value, error); break;
+  case SF_FIELD_BOOL: status = parse_bool(&number, field, value, error); break;
+  case SF_FIELD_ENUM: status = parse_name(&number, field, value, strlen(value), error); break;
+  case SF_FIELD_FLAGS: status = parse_flags(&number, field, value, error); break;
+  case SF_FIELD_TEXT: break;
+  }
+  if (status == SF_OK) status = sf_case_field_check(field, number, error);
+  if (status == SF_OK) sf_case_field_put(c, field, number);
+  return status;
+}

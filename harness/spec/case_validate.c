@@ -1,0 +1,94 @@
+/* Whether the fields of a case fit together. Each check is one row of a function's list; the first that fails is told. */
+#include "harness/spec/case_internal.h"
+#include "harness/spec/mesh.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define REFUSE(...) return sf_error_set(error, SF_EINPUT, __VA_ARGS__)
+
+static enum sf_status check_ranges(const struct sf_case *c, struct sf_error *error) {
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT) {
+      const char *text = (const char *)c + field->offset;
+      if (memchr(text, '\0', field->size_bytes) == NULL) REFUSE("%s: longer than %zu characters", field->path, field->size_bytes - 1);
+      if (!sf_case_text_ok(text)) REFUSE("%s: characters other than A-Z a-z 0-9 . _ : / -", field->path);
+      continue;
+    }
+    const enum sf_status status = sf_case_field_check(field, sf_case_field_get(c, field), error);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+static enum sf_status check_model(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_model *m = &c->model;
+  if (m->heads % m->kv_heads != 0) REFUSE("model.kv_heads: %" PRId64 " does not divide model.heads %" PRId64, m->kv_heads, m->heads);
+  if (m->heads * m->head_dim > 65536) REFUSE("model.head_dim: heads * head_dim is %" PRId64 ", more than 65536", m->heads * m->head_dim);
+  if (m->positions == SF_POS_ROTARY && m->head_dim % 2 != 0) REFUSE("model.head_dim: %" PRId64 " is odd, rotary needs pairs", m->head_dim);
+  if (m->vocab_padded < m->vocab) REFUSE("model.vocab_padded: %" PRId64 " is below model.vocab %" PRId64, m->vocab_padded, m->vocab);
+  const int64_t tokens = m->seq * c->train.microbatch_size;
+  if (tokens > 1048576) REFUSE("train.microbatch_size: seq * microbatch_size is %" PRId64 ", more than 1048576", tokens);
+  if (c->train.recompute_layers > m->layers)
+    REFUSE("train.recompute_layers: %" PRId64 " is more than model.layers %" PRId64, c->train.recompute_layers, m->layers);
+  return SF_OK;
+}
+
+static enum sf_status check_supported(const struct sf_layout *l, struct sf_error *error) {
+  static const char *const REASON = "not supported by the targets yet";
+  if (l->cp != 1) REFUSE("layout.cp: %s", REASON);
+  if (l->ep != 1) REFUSE("layout.ep: %s", REASON);
+  if (l->etp != 1) REFUSE("layout.etp: %s", REASON);
+  if (l->vpp != 1) REFUSE("layout.vpp: %s", REASON);
+  return SF_OK;
+}
+
+static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_model *m = &c->model;
+  const int64_t tp = c->layout.tp;
+  if (m->heads % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.heads %" PRId64, tp, m->heads);
+  if (m->kv_heads % tp != 0 && tp % m->kv_heads != 0)
+    REFUSE("layout.tp: %" PRId64 " neither divides model.kv_heads %" PRId64 " nor is a multiple of it", tp, m->kv_heads);
+  if (m->ffn % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.ffn %" PRId64, tp, m->ffn);
+  if (m->vocab_padded % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.vocab_padded %" PRId64, tp, m->vocab_padded);
+  if (c->layout.sp && tp == 1) REFUSE("layout.sp: needs layout.tp above 1");
+  if (c->layout.sp && m->seq % tp != 0) REFUSE("layout.sp: layout.tp %" PRId64 " does not divide model.seq %" PRId64, tp, m->seq);
+  return SF_OK;
+}
+
+static enum sf_status check_stages(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_layout *l = &c->layout;
+  const int64_t layers = c->model.layers, first = l->pp_first_layers, last = l->pp_last_layers;
+  if (l->pp > layers) REFUSE("layout.pp: %" PRId64 " stages for %" PRId64 " layers", l->pp, layers);
+  if (l->pp == 1 && first != 0) REFUSE("layout.pp_first_layers: needs layout.pp above 1");
+  if (l->pp == 1 && last != 0) REFUSE("layout.pp_last_layers: needs layout.pp above 1");
+  const int64_t sharing = l->pp - (first > 0) - (last > 0), left = layers - first - last;
+  const char *field = first > 0 ? "layout.pp_first_layers" : last > 0 ? "layout.pp_last_layers" : "layout.pp";
+  if (left < sharing || (sharing == 0 && left != 0))
+    REFUSE("%s: leaves %" PRId64 " layers for %" PRId64 " stages", field, left, sharing);
+  if (sharing > 0 && left % sharing != 0) REFUSE("%s: %" PRId64 " layers do not divide over %" PRId64 " stages", field, left, sharing);
+  return SF_OK;
+}
+
+static enum sf_status check_layout(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_layout *l = &c->layout;
+  enum sf_axis order[SF_AXIS_COUNT];
+  struct sf_error reason = {0};
+  if (sf_mesh_parse_order(order, l->order, &reason) != SF_OK) REFUSE("layout.order: %s", reason.text);
+  /* In steps, because the whole product may not fit. */
+  if (l->tp * l->dp > 65536 || l->tp * l->dp * l->pp > 65536) REFUSE("layout.dp: more than 65536 ranks");
+  if (c->train.microbatches % l->dp != 0)
+    REFUSE("layout.dp: %" PRId64 " does not divide train.microbatches %" PRId64, l->dp, c->train.microbatches);
+  return SF_OK;
+}
+
+enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
+  enum sf_status status = check_ranges(c, error);
+  if (status == SF_OK) status = check_model(c, error);
+  if (status == SF_OK) status = check_supported(&c->layout, error);
+  if (status == SF_OK) status = check_tensor_parallel(c, error);
+  if (status == SF_OK) status = check_stages(c, error);
+  if (status == SF_OK) status = check_layout(c, error);
+  return status;
+}
