@@ -1,0 +1,47 @@
+/* The canonical table of shard_map.h: which part of a dimension a tp rank holds, from the catalogue's cut alone. */
+#include "harness/base/assert.h"
+#include "harness/tensor/shard_map.h"
+
+/* Interleaved QKV: per key/value head its query heads, the key head, the value head. */
+static struct sf_dim_map qkv_dim(const struct sf_case *c, int64_t size, int64_t tp_index) {
+  const struct sf_model *model = &c->model;
+  const int64_t tp = c->layout.tp, query_heads = model->heads / model->kv_heads;
+  const int64_t group = (query_heads + 2) * model->head_dim;
+  SF_ASSERT_EQ(size, group * model->kv_heads);
+  if (tp <= model->kv_heads) return sf_dim_map_part(size, tp, tp_index);
+  SF_ASSERT_EQ(tp % model->kv_heads, 0);
+  SF_ASSERT_EQ(model->heads % tp, 0);
+  const int64_t replicas = tp / model->kv_heads, own_queries = query_heads / replicas * model->head_dim;
+  const int64_t first = tp_index / replicas * group;
+  struct sf_dim_map dim = {0};
+  sf_dim_map_append(&dim, first + tp_index % replicas * own_queries, own_queries, false);
+  sf_dim_map_append(&dim, first + query_heads * model->head_dim, 2 * model->head_dim, false);
+  return dim;
+}
+
+static struct sf_dim_map gate_up_dim(int64_t size, int64_t tp, int64_t tp_index) {
+  SF_ASSERT_EQ(size % (2 * tp), 0);
+  const int64_t half = size / 2, part = half / tp;
+  struct sf_dim_map dim = {0};
+  sf_dim_map_append(&dim, tp_index * part, part, false);
+  sf_dim_map_append(&dim, half + tp_index * part, part, false);
+  return dim;
+}
+
+struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index) {
+  SF_ASSERT_LE(0, tp_index);
+  SF_ASSERT_LT(tp_index, c->layout.tp);
+  switch (cut) {
+  case SF_CUT_NONE: return sf_dim_map_whole(size);
+  case SF_CUT_EVEN: return sf_dim_map_part(size, c->layout.tp, tp_index);
+  case SF_CUT_QKV: return qkv_dim(c, size, tp_index);
+  case SF_CUT_GATE_UP: return gate_up_dim(size, c->layout.tp, tp_index);
+  case SF_CUT_SEQUENCE: return c->layout.sp ? sf_dim_map_part(size, c->layout.tp, tp_index) : sf_dim_map_whole(size);
+  }
+  SF_ASSERT(!"a cut that the table does not know");
+  return sf_dim_map_whole(size);
+}
+
+struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut, int64_t tp_index) {
+  return (struct sf_shard_map){.rows = sf_canonical_dim(c, row_cut, shape.rows, tp_index), .cols = sf_canonical_dim(c, col_cut, shape.cols, tp_index)};
+}

@@ -1,0 +1,224 @@
+#include "harness/tensor/consistent.h"
+
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+
+#include <string.h>
+
+/* Odd, so that index -> key + index * STRIDE is a bijection of 64 bits. */
+#define INDEX_STRIDE UINT64_C(0x9e3779b97f4a7c15)
+/* Second set of bits of an element, for the distributions that need more than 64. */
+#define EXTRA_SALT UINT64_C(0xd1b54a32d192ed03)
+
+/* Draws are (integer of at most 17 bits and sign) x (7-bit integer x power of two): exact in fp32. The sum of four 16-bit
+ * uniforms has standard deviation 37837.2, a centred 17-bit uniform (odd numbers) 75674.5. */
+#define UNIT_NORMAL (111.0f * 0x1p-22f)   /* variance 1.0027 */
+#define UNIT_UNIFORM (111.0f * 0x1p-23f)  /* variance 1.0027, largest 1.7344 */
+#define UNIT_HEAVY (91.0f * 0x1p-25f)     /* E[4^k] = 95.5: variance 1.0056 */
+#define UNIT_OUTLIERS (111.0f * 0x1p-22f) /* variance 5.0: the bulk has 1 */
+#define UNIT_SPARSE (83.0f * 0x1p-20f)    /* non-zero ones have standard deviation 2.995; variance 0.897 */
+
+static inline uint64_t element_bits(uint64_t key, uint64_t index) { return sf_mix64(key + index * INDEX_STRIDE); }
+
+/* Sum of the four 16-bit lanes less its mean: -131070..131070. */
+static inline int32_t centred_sum(uint64_t bits) {
+  const uint64_t lanes = UINT64_C(0x0000ffff0000ffff);
+  const uint64_t pairs = (bits & lanes) + ((bits >> 16) & lanes);
+  return (int32_t)((pairs + (pairs >> 32)) & 0xffffffff) - 131070;
+}
+
+static inline float draw_normal(uint64_t bits) { return (float)centred_sum(bits) * UNIT_NORMAL; }
+
+static inline float draw_uniform(uint64_t bits) { return (float)((int32_t)(bits >> 47) * 2 - 131071) * UNIT_UNIFORM; }
+
+static inline float draw_heavy(uint64_t bits) {
+  const uint64_t stop = sf_mix64(bits ^ EXTRA_SALT) | 64; /* its lowest set bit is 2^k, k geometric and at most 6 */
+  return (float)centred_sum(bits) * (float)(int32_t)(stop & (0 - stop)) * UNIT_HEAVY;
+}
+
+static inline float draw_outliers(uint64_t bits) {
+  const float factor = (sf_mix64(bits ^ EXTRA_SALT) & 255) == 0 ? 32.0f : 1.0f;
+  return (float)centred_sum(bits) * factor * UNIT_OUTLIERS;
+}
+
+static inline float draw_offset(uint64_t bits) { return draw_normal(bits) + 8.0f; }
+
+static inline float draw_sparse(uint64_t bits) {
+  const int32_t keep = (sf_mix64(bits ^ EXTRA_SALT) & 0xffff) < 6554;
+  return (float)(centred_sum(bits) * keep) * UNIT_SPARSE;
+}
+
+#define DIST_MAP(X) X(NORMAL, normal) X(UNIFORM, uniform) X(HEAVY, heavy) X(OUTLIERS, outliers) X(OFFSET, offset) X(SPARSE, sparse)
+
+/* One loop per distribution, so that each vectorises by itself. */
+#define X(NAME, name)                                                                                              \
+  static void fill_##name(float *restrict out, uint64_t key, float scale, float offset, uint64_t first, int64_t count) { \
+    for (int64_t i = 0; i < count; i++) out[i] = offset + scale * draw_##name(element_bits(key, first + (uint64_t)i));   \
+  }
+DIST_MAP(X)
+#undef X
+
+typedef void fill_loop(float *restrict out, uint64_t key, float scale, float offset, uint64_t first, int64_t count);
+
+static fill_loop *const fill_loops[SF_DIST_COUNT] = {
+#define X(NAME, name) [SF_DIST_##NAME] = fill_##name,
+    DIST_MAP(X)
+#undef X
+};
+
+float sf_draw_value(uint64_t key, enum sf_value_dist dist, uint64_t index) {
+  SF_ASSERT_LT((int)dist, SF_DIST_COUNT);
+  float value = 0;
+  fill_loops[dist](&value, key, 1.0f, 0.0f, index, 1);
+  return value;
+}
+
+uint64_t sf_fill_key(int64_t seed, uint64_t tensor, uint64_t salt) {
+  return sf_hash_u64(sf_hash_u64(sf_hash_u64(0, (uint64_t)seed), tensor), salt);
+}
+
+void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
+  SF_ASSERT_LT((int)fill->dist, SF_DIST_COUNT);
+  const int64_t block = 4096; /* values are rounded while they are in the first-level cache */
+  for (int64_t at = 0; at < count; at += block) {
+    const int64_t part = count - at < block ? count - at : block;
+    fill_loops[fill->dist](out + at, fill->key, fill->scale, fill->offset, (uint64_t)(first + at), part);
+    if (fill->dtype == SF_BF16) sf_round_array(out + at, part, SF_BF16);
+  }
+}
+
+static void fill_or_zero(float *out, const struct sf_fill *fill, int64_t first, int64_t count, bool zero) {
+  if (zero) memset(out, 0, (size_t)count * sizeof *out);
+  else sf_fill_range(out, fill, first, count);
+}
+
+void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, bool zero_partial) {
+  SF_ASSERT(sf_shard_map_valid(map, shape));
+  const struct sf_dim_map *rows = &map->rows, *cols = &map->cols;
+  const bool whole_rows = cols->count == 1 && cols->runs[0].len == shape.cols; /* neighbouring rows are one range */
+  for (int32_t r = 0; r < rows->count; r++) {
+    const struct sf_run run = rows->runs[r];
+    const int64_t row_step = whole_rows ? run.len : 1;
+    for (int64_t row = run.start; row < run.start + run.len; row += row_step) {
+      for (int32_t k = 0; k < cols->count; k++) {
+        const struct sf_run col = cols->runs[k];
+        const bool zero = zero_partial && (run.partial || col.partial);
+        fill_or_zero(local, fill, row * shape.cols + col.start, col.len * row_step, zero);
+        local += col.len * row_step;
+      }
+    }
+  }
+}
+
+enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK };
+
+struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step) {
+  SF_ASSERT_LE(0, param);
+  SF_ASSERT_LT(param, catalog->param_count);
+  const struct sf_param *p = &catalog->params[param];
+  const struct sf_case *c = &catalog->logical;
+  return (struct sf_fill){
+      .key = sf_fill_key(c->seed, sf_hash_string((uint64_t)step, p->name), SALT_PARAM),
+      .dist = (enum sf_value_dist)c->data.weights,
+      .scale = p->scale,
+      .offset = p->offset,
+      .dtype = SF_F32,
+  };
+}
+
+struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id) {
+  SF_ASSERT(id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD);
+  const struct sf_case *c = &catalog->logical;
+  struct sf_trace_spec spec;
+  const bool known = sf_trace_spec(&spec, catalog, id);
+  SF_ASSERT(known);
+  /* The same tensor is traced again by recomputation (pass) and by the next stage (call): neither enters the key. */
+  const uint64_t call = id.kind == SF_KIND_WGRAD ? id.call : 0;
+  const char *name = id.kind == SF_KIND_WGRAD ? catalog->params[id.subject].name : catalog->modules[id.subject].name;
+  const uint64_t place = sf_hash_u64(sf_hash_u64(id.step, id.microbatch), (uint64_t)id.kind << 8 | call);
+  const bool is_act = id.kind == SF_KIND_ACT;
+  return (struct sf_fill){
+      .key = sf_fill_key(c->seed, sf_hash_string(place, name), SALT_TRACE),
+      .dist = (enum sf_value_dist)(is_act ? c->data.acts : c->data.grads),
+      .scale = is_act ? 1.0f : 0x1p-6f,
+      .offset = 0,
+      .dtype = spec.promised,
+  };
+}
+
+/* --- tokens and masks ------------------------------------------------------------------------------------------- */
+
+/* Uniform in 0..bound-1 up to a bias of bound / 2^32; bound < 2^31. */
+static int64_t below(uint64_t bits, int64_t bound) { return (int64_t)(((bits >> 32) * (uint64_t)bound) >> 32); }
+
+static uint64_t microbatch_key(const struct sf_case *c, int64_t step, int64_t microbatch, enum salt salt) {
+  return sf_fill_key(c->seed, sf_hash_u64((uint64_t)step, (uint64_t)microbatch), salt);
+}
+
+/* First or last id of one of 2, 4 or 8 slices of the padded vocabulary, at most the last real id. */
+static int64_t edge_token(const struct sf_model *model, uint64_t bits) {
+  const int64_t parts = INT64_C(2) << ((bits & 0xffff) % 3);
+  const int64_t slice = (int64_t)((bits >> 16) & 7) % parts, length = model->vocab_padded / parts;
+  const int64_t token = (bits >> 20) & 1 ? (slice + 1) * length - 1 : slice * length;
+  return token < model->vocab ? token : model->vocab - 1;
+}
+
+static int64_t draw_token(const struct sf_case *c, uint64_t bits) {
+  switch ((enum sf_token_dist)c->data.tokens) {
+  case SF_TOKENS_UNIFORM: return below(bits, c->model.vocab);
+  case SF_TOKENS_EDGE: return edge_token(&c->model, bits);
+  case SF_TOKENS_FEW: return below(element_bits(sf_fill_key(c->seed, 0, SALT_FEW), bits % 3), c->model.vocab);
+  }
+  SF_ASSERT(!"a token distribution that is not drawn here");
+  return 0;
+}
+
+static void draw_tokens(int32_t *out, const struct sf_case *c, uint64_t key, int64_t count) {
+  for (int64_t i = 0; i < count; i++) out[i] = (int32_t)draw_token(c, element_bits(key, (uint64_t)i));
+}
+
+/* What a microbatch's mask keeps: the tokens `always`, and every other with probability share / 65536. */
+struct mask_rule {
+  uint64_t key;
+  int64_t share;
+  int64_t always[3];
+};
+
+static struct mask_rule mask_rule_create(const struct sf_case *c, int64_t step, int64_t microbatch) {
+  /* Neighbours in this ring differ by a quarter at least, so neighbouring microbatches keep very different shares. */
+  static const int64_t shares[5] = {8192, 65536, 16384, 49152, 32768};
+  const uint64_t key = microbatch_key(c, step, microbatch, SALT_MASK);
+  const int64_t tokens = c->model.seq * c->train.microbatch_size;
+  struct mask_rule rule = {.key = key, .share = 65536};
+  for (uint64_t i = 0; i < 3; i++) rule.always[i] = below(element_bits(~key, i), tokens);
+  if (c->data.mask == SF_MASK_FULL) return rule;
+  const int64_t kept = c->data.mask == SF_MASK_SPARSE ? 1 + below(element_bits(~key, 3), 3) : 1;
+  for (int64_t i = kept; i < 3; i++) rule.always[i] = rule.always[0];
+  const uint64_t turn = sf_fill_key(c->seed, (uint64_t)step, SALT_MASK) % 5;
+  rule.share = c->data.mask == SF_MASK_SPARSE ? 0 : shares[(turn + (uint64_t)microbatch) % 5];
+  return rule;
+}
+
+static bool mask_keeps(const struct mask_rule *rule, int64_t index) {
+  if (index == rule->always[0] || index == rule->always[1] || index == rule->always[2]) return true;
+  return (int64_t)(element_bits(rule->key, (uint64_t)index) >> 48) < rule->share;
+}
+
+void sf_data_microbatch(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch) {
+  const int64_t count = c->model.seq * c->train.microbatch_size;
+  if (tokens != NULL) draw_tokens(tokens, c, microbatch_key(c, step, microbatch, SALT_TOKENS), count);
+  if (labels != NULL) draw_tokens(labels, c, microbatch_key(c, step, microbatch, SALT_LABELS), count);
+  if (mask == NULL) return;
+  const struct mask_rule rule = mask_rule_create(c, step, microbatch);
+  for (int64_t i = 0; i < count; i++) mask[i] = mask_keeps(&rule, i) ? 1.0f : 0.0f;
+}
+
+int64_t sf_data_step_tokens(const struct sf_case *c, int64_t step) {
+  const int64_t count = c->model.seq * c->train.microbatch_size;
+  int64_t kept = 0;
+  for (int64_t m = 0; m < c->train.microbatches; m++) {
+    const struct mask_rule rule = mask_rule_create(c, step, m);
+    for (int64_t i = 0; i < count; i++) kept += mask_keeps(&rule, i);
+  }
+  return kept;
+}

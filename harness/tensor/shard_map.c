@@ -1,0 +1,139 @@
+#include "harness/tensor/shard_map.h"
+
+#include "harness/base/assert.h"
+
+#include <string.h>
+
+int64_t sf_dim_map_length(const struct sf_dim_map *dim) {
+  int64_t length = 0;
+  for (int32_t i = 0; i < dim->count; i++) length += dim->runs[i].len;
+  return length;
+}
+
+void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len, bool partial) {
+  SF_ASSERT_LE(0, len);
+  if (len == 0) return;
+  if (dim->count > 0) {
+    struct sf_run *last = &dim->runs[dim->count - 1];
+    if (last->partial == partial && last->start + last->len == start) {
+      last->len += len;
+      return;
+    }
+  }
+  SF_ASSERT_LT(dim->count, SF_RUNS_MAX);
+  dim->runs[dim->count++] = (struct sf_run){.start = start, .len = len, .partial = partial};
+}
+
+struct sf_dim_map sf_dim_map_whole(int64_t size) { return sf_dim_map_part(size, 1, 0); }
+
+struct sf_dim_map sf_dim_map_part(int64_t size, int64_t parts, int64_t index) {
+  SF_ASSERT_LT(0, parts);
+  SF_ASSERT_LE(0, index);
+  SF_ASSERT_LT(index, parts);
+  SF_ASSERT_EQ(size % parts, 0);
+  struct sf_dim_map dim = {0};
+  sf_dim_map_append(&dim, index * (size / parts), size / parts, false);
+  return dim;
+}
+
+void sf_dim_map_set_partial(struct sf_dim_map *dim, bool partial) {
+  struct sf_dim_map merged = {0};
+  for (int32_t i = 0; i < dim->count; i++) sf_dim_map_append(&merged, dim->runs[i].start, dim->runs[i].len, partial);
+  *dim = merged;
+}
+
+/* Appends to out the logical indices that local indices [at, at + len) of outer mean. */
+static void append_slice(struct sf_dim_map *out, const struct sf_dim_map *outer, int64_t at, int64_t len, bool partial) {
+  int64_t begin = 0;
+  for (int32_t i = 0; i < outer->count && len > 0; i++) {
+    const struct sf_run run = outer->runs[i];
+    if (at < begin + run.len) {
+      const int64_t skip = at - begin, take = len < run.len - skip ? len : run.len - skip;
+      sf_dim_map_append(out, run.start + skip, take, partial || run.partial);
+      at += take;
+      len -= take;
+    }
+    begin += run.len;
+  }
+  SF_ASSERT_EQ(len, 0);
+}
+
+struct sf_dim_map sf_dim_map_compose(const struct sf_dim_map *outer, const struct sf_dim_map *inner) {
+  struct sf_dim_map out = {0};
+  for (int32_t i = 0; i < inner->count; i++) append_slice(&out, outer, inner->runs[i].start, inner->runs[i].len, inner->runs[i].partial);
+  return out;
+}
+
+struct sf_shard_map sf_shard_map_whole(struct sf_shape shape) {
+  return (struct sf_shard_map){.rows = sf_dim_map_whole(shape.rows), .cols = sf_dim_map_whole(shape.cols)};
+}
+
+static bool dim_equal(const struct sf_dim_map *a, const struct sf_dim_map *b) {
+  if (a->count != b->count) return false;
+  for (int32_t i = 0; i < a->count; i++) {
+    const struct sf_run x = a->runs[i], y = b->runs[i];
+    if (x.start != y.start || x.len != y.len || x.partial != y.partial) return false;
+  }
+  return true;
+}
+
+bool sf_shard_map_equal(const struct sf_shard_map *a, const struct sf_shard_map *b) {
+  return dim_equal(&a->rows, &b->rows) && dim_equal(&a->cols, &b->cols);
+}
+
+static bool dim_valid(const struct sf_dim_map *dim, int64_t size) {
+  if (dim->count < 0 || dim->count > SF_RUNS_MAX) return false;
+  for (int32_t i = 0; i < dim->count; i++) {
+    const struct sf_run run = dim->runs[i];
+    if (run.start < 0 || run.len <= 0 || run.len > size || run.start > size - run.len) return false;
+    for (int32_t k = 0; k < i; k++) {
+      const struct sf_run other = dim->runs[k];
+      if (run.start < other.start + other.len && other.start < run.start + run.len) return false;
+    }
+  }
+  return true;
+}
+
+bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape) {
+  return dim_valid(&map->rows, shape.rows) && dim_valid(&map->cols, shape.cols);
+}
+
+enum direction { GATHER, SCATTER };
+
+/* One row of the box: `logical` is the whole logical row, `local` the local one. */
+static void copy_row(float *local, float *logical, const struct sf_dim_map *cols, enum direction direction) {
+  for (int32_t i = 0; i < cols->count; i++) {
+    const struct sf_run run = cols->runs[i];
+    const size_t size_bytes = (size_t)run.len * sizeof *local;
+    if (direction == GATHER) memcpy(local, logical + run.start, size_bytes);
+    else memcpy(logical + run.start, local, size_bytes);
+    local += run.len;
+  }
+}
+
+static void copy_box(float *local, float *logical, struct sf_shape shape, const struct sf_shard_map *map, enum direction direction) {
+  const int64_t width = sf_dim_map_length(&map->cols);
+  const bool whole_rows = map->cols.count == 1 && width == shape.cols;
+  for (int32_t i = 0; i < map->rows.count; i++) {
+    const struct sf_run run = map->rows.runs[i];
+    SF_ASSERT_LE(run.start + run.len, shape.rows);
+    if (whole_rows) {
+      const struct sf_dim_map elements = {.count = 1, .runs = {{.start = run.start * width, .len = run.len * width}}};
+      copy_row(local, logical, &elements, direction);
+      local += run.len * width;
+      continue;
+    }
+    for (int64_t row = run.start; row < run.start + run.len; row++) {
+      copy_row(local, logical + row * shape.cols, &map->cols, direction);
+      local += width;
+    }
+  }
+}
+
+void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map) {
+  copy_box(local, (float *)(uintptr_t)logical, shape, map, GATHER);
+}
+
+void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map) {
+  copy_box((float *)(uintptr_t)local, logical, shape, map, SCATTER);
+}
