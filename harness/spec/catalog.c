@@ -1,0 +1,221 @@
+/* Modules and parameters of a case, and where they stand. Both lists are regular (head, equal layers, tail), so a place is
+ * arithmetic and not a search. */
+#include "harness/spec/catalog.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const CLASS_NAMES[] = {
+#define X(name, text) text,
+    SF_MODULE_MAP(X)
+#undef X
+};
+
+const char *sf_module_class_name(enum sf_module_class cls) {
+  SF_ASSERT_LT((unsigned)cls, SF_MODULE_CLASS_COUNT);
+  return CLASS_NAMES[cls];
+}
+
+static bool in_layers(enum sf_module_class cls) { return cls >= SF_MODULE_INPUT_LAYERNORM && cls <= SF_MODULE_MLP_BDA; }
+
+static bool class_exists(const struct sf_model *model, enum sf_module_class cls) {
+  switch (cls) {
+  case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
+  case SF_MODULE_ROTARY: return model->positions == SF_POS_ROTARY;
+  case SF_MODULE_ADAPTER:
+  case SF_MODULE_ADAPTER_BDA: return model->adapter;
+  default: return true;
+  }
+}
+
+/* --- parameters ----------------------------------------------------------------------------------------------- */
+
+/* 2^-round(log2(n) / 2), halves away from zero: the power of two nearest to 1 / sqrt(n) on the logarithmic scale. */
+static float pow2_inverse_sqrt(int64_t n) {
+  int log2_floor = 0;
+  while (n >> (log2_floor + 1) > 0) log2_floor++;
+  return 1.0f / (float)(INT64_C(1) << ((log2_floor + 1) / 2));
+}
+
+static bool is_norm(enum sf_module_class cls) {
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
+}
+
+static bool is_linear(enum sf_module_class cls) {
+  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2;
+}
+
+/* Parameters of a module of this class: 0, 1 (weight) or 2 (weight, bias). */
+static int param_count(const struct sf_model *model, enum sf_module_class cls) {
+  if (!class_exists(model, cls)) return 0;
+  if (is_norm(cls)) return model->norm == SF_NORM_LAYER ? 2 : 1;
+  if (is_linear(cls)) return model->bias ? 2 : 1;
+  switch (cls) {
+  case SF_MODULE_WORD_EMBEDDINGS:
+  case SF_MODULE_EMBEDDING:
+  case SF_MODULE_ADAPTER: return 1;
+  case SF_MODULE_OUTPUT_LAYER: return model->tied ? 0 : 1;
+  default: return 0;
+  }
+}
+
+static int64_t qkv_width(const struct sf_model *model) { return (model->heads + 2 * model->kv_heads) * model->head_dim; }
+static int64_t fc1_width(const struct sf_model *model) { return model->activation == SF_ACT_SWIGLU ? 2 * model->ffn : model->ffn; }
+static enum sf_cut fc1_cut(const struct sf_model *model) { return model->activation == SF_ACT_SWIGLU ? SF_CUT_GATE_UP : SF_CUT_EVEN; }
+
+static int64_t frozen_bit(enum sf_module_class cls) {
+  if (is_norm(cls)) return SF_FROZEN_NORMS;
+  switch (cls) {
+  case SF_MODULE_WORD_EMBEDDINGS:
+  case SF_MODULE_EMBEDDING: return SF_FROZEN_EMBEDDING;
+  case SF_MODULE_LINEAR_QKV: return SF_FROZEN_QKV;
+  case SF_MODULE_LINEAR_PROJ: return SF_FROZEN_PROJ;
+  case SF_MODULE_LINEAR_FC1: return SF_FROZEN_FC1;
+  case SF_MODULE_LINEAR_FC2: return SF_FROZEN_FC2;
+  default: return 0;
+  }
+}
+
+static void describe_weight(struct sf_param *param, const struct sf_model *m, enum sf_module_class cls) {
+  const int64_t hidden = m->hidden, attention = m->heads * m->head_dim;
+  struct sf_shape shape = {1, hidden};
+  enum sf_cut row_cut = SF_CUT_NONE, col_cut = SF_CUT_NONE;
+  float scale = pow2_inverse_sqrt(hidden);
+  switch (cls) {
+  case SF_MODULE_WORD_EMBEDDINGS:
+    shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN;
+    if (!m->tied) scale = 0.5f;
+    break;
+  case SF_MODULE_EMBEDDING: shape.rows = m->seq, scale = 0.5f; break;
+  case SF_MODULE_LINEAR_QKV: shape.rows = qkv_width(m), row_cut = SF_CUT_QKV; break;
+  case SF_MODULE_LINEAR_PROJ:
+    shape = (struct sf_shape){hidden, attention}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(attention);
+    break;
+  case SF_MODULE_LINEAR_FC1: shape.rows = fc1_width(m), row_cut = fc1_cut(m); break;
+  case SF_MODULE_LINEAR_FC2:
+    shape = (struct sf_shape){hidden, m->ffn}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(m->ffn);
+    break;
+  case SF_MODULE_ADAPTER: shape.rows = hidden; break;
+  case SF_MODULE_OUTPUT_LAYER: shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN; break;
+  default: SF_ASSERT(is_norm(cls)); scale = 0.125f, param->offset = 1.0f;
+  }
+  param->shape = shape;
+  param->row_cut = row_cut, param->col_cut = col_cut;
+  param->scale = scale;
+}
+
+static void describe_bias(struct sf_param *param, const struct sf_model *m, enum sf_module_class cls) {
+  param->shape = (struct sf_shape){1, m->hidden};
+  param->row_cut = param->col_cut = SF_CUT_NONE;
+  param->scale = 0.125f;
+  if (cls == SF_MODULE_LINEAR_QKV) param->shape.cols = qkv_width(m), param->col_cut = SF_CUT_QKV;
+  if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m), param->col_cut = fc1_cut(m);
+}
+
+static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
+  const struct sf_module *owner = &catalog->modules[module];
+  const struct sf_model *model = &catalog->logical.model;
+  const int count = param_count(model, owner->cls);
+  for (int which = 0; which < count; which++) {
+    struct sf_param *param = &catalog->params[catalog->param_count++];
+    /* The position table is a parameter of the module that adds it. */
+    const char *part = owner->cls == SF_MODULE_EMBEDDING ? ".position_embeddings" : "";
+    const int length = snprintf(param->name, sizeof param->name, "%s%s.%s", owner->name, part, which == 0 ? "weight" : "bias");
+    SF_ASSERT_LT(length, sizeof param->name);
+    param->module = module;
+    if (which == 0) describe_weight(param, model, owner->cls);
+    else describe_bias(param, model, owner->cls);
+    param->frozen = (catalog->logical.train.frozen & frozen_bit(owner->cls)) != 0;
+    param->decayed = param->shape.rows > 1;
+  }
+}
+
+/* --- modules -------------------------------------------------------------------------------------------------- */
+
+/* Modules, or parameters, of the classes [first, end). */
+static int32_t count_modules(const struct sf_model *model, int first, int end) {
+  int32_t count = 0;
+  for (int cls = first; cls < end; cls++) count += class_exists(model, (enum sf_module_class)cls);
+  return count;
+}
+
+static int32_t count_params(const struct sf_model *model, int first, int end) {
+  int32_t count = 0;
+  for (int cls = first; cls < end; cls++) count += param_count(model, (enum sf_module_class)cls);
+  return count;
+}
+
+/* Place of class cls of a layer in a list that counts classes by `count`: head, then the layers, then the tail. */
+static int32_t place(const struct sf_model *model, int32_t (*count)(const struct sf_model *, int, int), enum sf_module_class cls,
+                     int32_t layer) {
+  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1, at = (int)cls;
+  if (at < first) return count(model, 0, at);
+  const int32_t head = count(model, 0, first), per_layer = count(model, first, end);
+  if (at < end) return head + layer * per_layer + count(model, first, at);
+  return head + (int32_t)model->layers * per_layer + count(model, end, at);
+}
+
+static bool has_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
+  const struct sf_model *model = &catalog->logical.model;
+  if ((unsigned)cls >= SF_MODULE_CLASS_COUNT || !class_exists(model, cls)) return false;
+  return in_layers(cls) ? layer >= 0 && layer < model->layers : layer == -1;
+}
+
+int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
+  return has_module(catalog, cls, layer) ? place(&catalog->logical.model, count_modules, cls, layer) : -1;
+}
+
+int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, int which) {
+  if (!has_module(catalog, cls, layer) || which < 0 || which >= param_count(&catalog->logical.model, cls)) return -1;
+  return place(&catalog->logical.model, count_params, cls, layer) + which;
+}
+
+static void catalog_add_module(struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
+  if (!class_exists(&catalog->logical.model, cls)) return;
+  const int32_t index = catalog->module_count++;
+  struct sf_module *module = &catalog->modules[index];
+  module->cls = cls;
+  module->layer = layer;
+  int length;
+  if (layer < 0) length = snprintf(module->name, sizeof module->name, "%s", CLASS_NAMES[cls]);
+  else length = snprintf(module->name, sizeof module->name, "decoder.layers.%d.%s", layer, CLASS_NAMES[cls]);
+  SF_ASSERT_LT(length, sizeof module->name);
+  catalog_add_params(catalog, index);
+}
+
+static void catalog_add_all(struct sf_catalog *catalog) {
+  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1;
+  for (int cls = 0; cls < first; cls++) catalog_add_module(catalog, (enum sf_module_class)cls, -1);
+  for (int32_t layer = 0; layer < catalog->logical.model.layers; layer++)
+    for (int cls = first; cls < end; cls++) catalog_add_module(catalog, (enum sf_module_class)cls, layer);
+  for (int cls = end; cls < SF_MODULE_CLASS_COUNT; cls++) catalog_add_module(catalog, (enum sf_module_class)cls, -1);
+}
+
+enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) {
+  const int32_t module_count = place(&c->model, count_modules, SF_MODULE_CLASS_COUNT, 0);
+  const int32_t params = place(&c->model, count_params, SF_MODULE_CLASS_COUNT, 0);
+  struct sf_catalog *catalog = sf_alloc(sizeof *catalog);
+  if (catalog == NULL) return SF_ENOMEM;
+  catalog->modules = sf_alloc((size_t)module_count * sizeof *catalog->modules);
+  catalog->params = sf_alloc((size_t)params * sizeof *catalog->params);
+  if (catalog->modules == NULL || catalog->params == NULL) {
+    sf_catalog_destroy(catalog);
+    return SF_ENOMEM;
+  }
+  catalog->logical = *c;
+  catalog_add_all(catalog);
+  SF_ASSERT_EQ(catalog->module_count, module_count);
+  SF_ASSERT_EQ(catalog->param_count, params);
+  *out = catalog;
+  return SF_OK;
+}
+
+void sf_catalog_destroy(struct sf_catalog *catalog) {
+  if (catalog == NULL) return;
+  sf_free(catalog->modules);
+  sf_free(catalog->params);
+  sf_free(catalog);
+}

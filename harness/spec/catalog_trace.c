@@ -1,0 +1,192 @@
+/* Traced tensors: their ids, and what each logically is. */
+#include "harness/spec/catalog.h"
+
+#include "harness/base/assert.h"
+
+#include <stdio.h>
+
+static const char *const KIND_NAMES[SF_KIND_COUNT] = {
+#define X(name, text) [SF_KIND_##name] = text,
+    SF_KIND_MAP(X)
+#undef X
+};
+static const char *const SCALAR_NAMES[SF_SCALAR_COUNT] = {"loss", "tokens", "grad_norm", "clip"};
+enum { PASS_COUNT = SF_PASS_STEP + 1 };
+static const char *const PASS_NAMES[PASS_COUNT] = {"fwd", "recompute", "bwd", "step"};
+
+const char *sf_kind_name(enum sf_kind kind) {
+  SF_ASSERT_LT((unsigned)kind, SF_KIND_COUNT);
+  return KIND_NAMES[kind];
+}
+
+const char *sf_scalar_name(enum sf_scalar scalar) {
+  SF_ASSERT_LT((unsigned)scalar, SF_SCALAR_COUNT);
+  return SCALAR_NAMES[scalar];
+}
+
+const char *sf_pass_name(enum sf_pass pass) {
+  SF_ASSERT_LT((unsigned)pass, PASS_COUNT);
+  return PASS_NAMES[pass];
+}
+
+/* Key, from the lowest bit: subject 32, microbatch 16, step 4, pass 4, kind 4, call 4. */
+uint64_t sf_trace_key(struct sf_trace_id id) {
+  SF_ASSERT(id.step < 16 && id.pass < 16 && id.kind < 16 && id.call < 16);
+  const uint64_t small = (uint64_t)id.step | (uint64_t)id.pass << 4 | (uint64_t)id.kind << 8 | (uint64_t)id.call << 12;
+  return (uint64_t)(uint32_t)id.subject | (uint64_t)id.microbatch << 32 | small << 48;
+}
+
+struct sf_trace_id sf_trace_id_from_key(uint64_t key) {
+  const unsigned small = (unsigned)(key >> 48);
+  return (struct sf_trace_id){.step = (uint16_t)(small & 15u),
+                              .microbatch = (uint16_t)(key >> 32),
+                              .pass = (uint8_t)(small >> 4 & 15u),
+                              .kind = (uint8_t)(small >> 8 & 15u),
+                              .call = (uint8_t)(small >> 12),
+                              .subject = (int32_t)(uint32_t)key};
+}
+
+static const char *subject_name(const struct sf_catalog *catalog, struct sf_trace_id id) {
+  switch (id.kind) {
+  case SF_KIND_ACT:
+  case SF_KIND_ACT_GRAD: return id.subject >= 0 && id.subject < catalog->module_count ? catalog->modules[id.subject].name : "?";
+  case SF_KIND_SCALAR: return id.subject >= 0 && id.subject < SF_SCALAR_COUNT ? SCALAR_NAMES[id.subject] : "?";
+  default: return id.subject >= 0 && id.subject < catalog->param_count ? catalog->params[id.subject].name : "?";
+  }
+}
+
+void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catalog, struct sf_trace_id id) {
+  const char *pass = id.pass < PASS_COUNT ? PASS_NAMES[id.pass] : "?";
+  const char *kind = id.kind < SF_KIND_COUNT ? KIND_NAMES[id.kind] : "?";
+  snprintf(out, out_size, "s%u/mb%u/%s/%s/%s/%u", id.step, id.microbatch, pass, kind, subject_name(catalog, id), id.call);
+}
+
+/* --- what a traced tensor is ------------------------------------------------------------------------------------ */
+
+/* The forms that activations and their gradients take. */
+enum form {
+  FORM_ABSENT,
+  FORM_STREAM,     /* residual stream and what joins it: T x hidden, rows by sequence */
+  FORM_GATHERED,   /* T x hidden, whole on every tp rank */
+  FORM_QKV,        /* T x (heads + 2 kv_heads) head_dim */
+  FORM_HEADS,      /* T x heads head_dim */
+  FORM_FC1,        /* T x ffn, or 2 ffn with SwiGLU */
+  FORM_FFN,        /* T x ffn */
+  FORM_LOGITS,     /* T x vocab_padded */
+  FORM_TOKEN_LOSS, /* 1 x T */
+};
+
+static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = {
+    [SF_MODULE_WORD_EMBEDDINGS] = {FORM_STREAM, FORM_ABSENT},
+    [SF_MODULE_EMBEDDING] = {FORM_STREAM, FORM_ABSENT},
+    [SF_MODULE_INPUT_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_LINEAR_QKV] = {FORM_QKV, FORM_STREAM},
+    [SF_MODULE_ROTARY] = {FORM_QKV, FORM_QKV},
+    [SF_MODULE_CORE_ATTENTION] = {FORM_HEADS, FORM_QKV},
+    [SF_MODULE_LINEAR_PROJ] = {FORM_STREAM, FORM_HEADS},
+    [SF_MODULE_SELF_ATTN_BDA] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_PRE_MLP_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_LINEAR_FC1] = {FORM_FC1, FORM_STREAM},
+    [SF_MODULE_ACTIVATION] = {FORM_FFN, FORM_FC1},
+    [SF_MODULE_LINEAR_FC2] = {FORM_STREAM, FORM_FFN},
+    [SF_MODULE_MLP_BDA] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_ADAPTER] = {FORM_GATHERED, FORM_STREAM},
+    [SF_MODULE_ADAPTER_BDA] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_FINAL_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_OUTPUT_LAYER] = {FORM_LOGITS, FORM_STREAM},
+    [SF_MODULE_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
+    [SF_MODULE_OPTIMIZER] = {FORM_ABSENT, FORM_ABSENT},
+};
+
+static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, enum form form) {
+  const struct sf_model *m = &c->model;
+  const bool swiglu = m->activation == SF_ACT_SWIGLU;
+  const int64_t tokens = m->seq * c->train.microbatch_size;
+  spec->shape = (struct sf_shape){tokens, m->hidden};
+  spec->row_cut = spec->col_cut = SF_CUT_NONE;
+  spec->promised = (enum sf_dtype)c->precision.compute;
+  switch (form) {
+  case FORM_STREAM: spec->row_cut = SF_CUT_SEQUENCE; break;
+  case FORM_QKV: spec->shape.cols = (m->heads + 2 * m->kv_heads) * m->head_dim, spec->col_cut = SF_CUT_QKV; break;
+  case FORM_HEADS: spec->shape.cols = m->heads * m->head_dim, spec->col_cut = SF_CUT_EVEN; break;
+  case FORM_FC1:
+    spec->shape.cols = swiglu ? 2 * m->ffn : m->ffn;
+    spec->col_cut = swiglu ? SF_CUT_GATE_UP : SF_CUT_EVEN;
+    break;
+  case FORM_FFN: spec->shape.cols = m->ffn, spec->col_cut = SF_CUT_EVEN; break;
+  case FORM_LOGITS: spec->shape.cols = m->vocab_padded, spec->col_cut = SF_CUT_EVEN; break;
+  case FORM_TOKEN_LOSS: spec->shape = (struct sf_shape){1, tokens}, spec->promised = SF_F32; break;
+  case FORM_GATHERED:
+  case FORM_ABSENT: break;
+  }
+}
+
+/* Whether a pipeline stage may have received this tensor from a neighbour: any cut between two layers. */
+static bool crosses_stages(const struct sf_catalog *catalog, const struct sf_module *module, enum sf_kind kind) {
+  if (kind == SF_KIND_ACT) return module->cls == SF_MODULE_MLP_BDA && module->layer < catalog->logical.model.layers - 1;
+  return module->cls == SF_MODULE_SELF_ATTN_BDA && module->layer > 0;
+}
+
+static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *catalog, struct sf_trace_id id) {
+  if (id.subject < 0 || id.subject >= catalog->module_count) return false;
+  const struct sf_module *module = &catalog->modules[id.subject];
+  const enum sf_kind kind = (enum sf_kind)id.kind;
+  const enum form form = kind == SF_KIND_ACT ? FORMS[module->cls].act : FORMS[module->cls].act_grad;
+  if (form == FORM_ABSENT) return false;
+  if (id.call > 1 || (id.call == 1 && !crosses_stages(catalog, module, kind))) return false;
+  if (kind == SF_KIND_ACT_GRAD && id.pass != SF_PASS_BWD) return false;
+  const bool again = id.pass == SF_PASS_RECOMPUTE && id.call == 0 && module->layer >= 0;
+  if (kind == SF_KIND_ACT && id.pass != SF_PASS_FWD && !again) return false;
+  spec_of_form(spec, &catalog->logical, form);
+  spec->module = id.subject;
+  return true;
+}
+
+static bool spec_of_param(struct sf_trace_spec *spec, const struct sf_catalog *catalog, struct sf_trace_id id) {
+  if (id.subject < 0 || id.subject >= catalog->param_count) return false;
+  const struct sf_param *param = &catalog->params[id.subject];
+  if (param->frozen && id.kind != SF_KIND_PARAM) return false;
+  const bool word = catalog->modules[param->module].cls == SF_MODULE_WORD_EMBEDDINGS;
+  const bool head_use = id.call == 1 && id.kind == SF_KIND_WGRAD && word && catalog->logical.model.tied;
+  if (id.call != 0 && !head_use) return false;
+  if ((id.kind == SF_KIND_WGRAD) != (id.pass == SF_PASS_BWD)) return false;
+  spec->shape = param->shape;
+  spec->row_cut = param->row_cut, spec->col_cut = param->col_cut;
+  spec->promised = id.kind == SF_KIND_PARAM ? (enum sf_dtype)catalog->logical.precision.compute : SF_F32;
+  spec->module = param->module;
+  if (head_use) spec->module = sf_catalog_module(catalog, SF_MODULE_OUTPUT_LAYER, -1);
+  if (id.kind == SF_KIND_PARAM_DELTA) spec->module = sf_catalog_module(catalog, SF_MODULE_OPTIMIZER, -1);
+  return true;
+}
+
+static bool spec_of_scalar(struct sf_trace_spec *spec, const struct sf_catalog *catalog, struct sf_trace_id id) {
+  if (id.subject < 0 || id.subject >= SF_SCALAR_COUNT || id.call != 0) return false;
+  const bool of_loss = id.subject == SF_SCALAR_LOSS || id.subject == SF_SCALAR_TOKENS;
+  *spec = (struct sf_trace_spec){.shape = {1, 1}, .row_cut = SF_CUT_NONE, .col_cut = SF_CUT_NONE, .promised = SF_F32};
+  spec->module = sf_catalog_module(catalog, of_loss ? SF_MODULE_LOSS : SF_MODULE_OPTIMIZER, -1);
+  return true;
+}
+
+static bool time_exists(const struct sf_train *train, struct sf_trace_id id) {
+  if (id.step >= train->steps + (id.kind == SF_KIND_PARAM)) return false;
+  const bool per_microbatch = id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD;
+  return per_microbatch ? id.microbatch < train->microbatches : id.microbatch == 0;
+}
+
+bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id) {
+  struct sf_trace_spec spec = {0};
+  bool exists = false;
+  if (id.pass >= PASS_COUNT || !time_exists(&catalog->logical.train, id)) return false;
+  switch (id.kind) {
+  case SF_KIND_ACT:
+  case SF_KIND_ACT_GRAD: exists = spec_of_module(&spec, catalog, id); break;
+  case SF_KIND_PARAM:
+  case SF_KIND_WGRAD:
+  case SF_KIND_MAIN_GRAD:
+  case SF_KIND_PARAM_DELTA: exists = spec_of_param(&spec, catalog, id); break;
+  case SF_KIND_SCALAR: exists = spec_of_scalar(&spec, catalog, id); break;
+  default: break;
+  }
+  if (exists) *out = spec;
+  return exists;
+}
