@@ -1,4 +1,4 @@
-/* Every heap allocation of the project goes through here, so that tests can fail the k-th one. */
+/* Every heap allocation of the project goes through here, so that tests can fail the k-th one. To be called from one thread. */
 #ifndef SF_BASE_ALLOC_H
 #define SF_BASE_ALLOC_H
 
@@ -12,7 +12,8 @@ void *sf_realloc(void *old, size_t size_bytes); /* new bytes are not zeroed; old
 char *sf_strdup(const char *text);
 void sf_free(void *memory);
 
-/* Makes the `countdown`-th allocation from now (1 = the next) return NULL, once; 0 switches off. For tests. */
+/* Makes the `countdown`-th allocation from now (1 = the next) return NULL, once; 0 switches off. For tests.
+ * An arena counts when it asks for a block, not at each piece: give it small blocks to fail in the middle. */
 void sf_alloc_fail_at(int64_t countdown);
 bool sf_alloc_did_fail(void);
 
@@ -28,7 +29,7 @@ void sf_arena_reset(struct sf_arena *arena);
 struct sf_arena_mark { void *block; size_t used; };
 struct sf_arena_mark sf_arena_mark(const struct sf_arena *arena);
 void sf_arena_rewind(struct sf_arena *arena, struct sf_arena_mark mark);
-size_t sf_arena_peak_bytes(const struct sf_arena *arena);
+size_t sf_arena_peak_bytes(const struct sf_arena *arena); /* most that was handed out at once, rounding to 64 included */
 void sf_arena_destroy(struct sf_arena *arena); /* takes NULL */
 
 #endif

@@ -19,6 +19,7 @@ static enum sf_status check_ranges(const struct sf_case *c, struct sf_error *err
     const enum sf_status status = sf_case_field_check(field, sf_case_field_get(c, field), error);
     if (status != SF_OK) return status;
   }
+  if (c->target[0] == '\0') REFUSE("target.name: empty");
   return SF_OK;
 }
 

@@ -1,0 +1,286 @@
+/* Cases as JSON documents. Reading goes through Jansson; writing is plain text, because the order and the look are fixed. */
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/bytes.h"
+#include "harness/spec/case_internal.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CASE_LIMIT_BYTES = 1 << 20, PATH_TEXT = 96 };
+
+static const char *const VERDICTS[] = {"PASS", "FINDING", "INCONCLUSIVE", "SKIP"};
+
+/* --- reading -------------------------------------------------------------------------------------------------- */
+
+static const char *type_name(const json_t *value) {
+  switch (json_typeof(value)) {
+  case JSON_OBJECT: return "an object";
+  case JSON_ARRAY: return "an array";
+  case JSON_STRING: return "a string";
+  case JSON_INTEGER: return "an integer";
+  case JSON_REAL: return "a number with a fraction or exponent";
+  case JSON_TRUE:
+  case JSON_FALSE: return "true or false";
+  case JSON_NULL: return "null";
+  }
+  return "something else";
+}
+
+static enum sf_status wrong_type(struct sf_error *error, const char *path, const char *expected, const json_t *found) {
+  return sf_error_set(error, SF_EINPUT, "%s: expected %s, found %s", path, expected, type_name(found));
+}
+
+static enum sf_status read_name(int64_t *index, const struct sf_field *field, const json_t *value, struct sf_error *error) {
+  if (!json_is_string(value)) return wrong_type(error, field->path, "a name", value);
+  const char *name = json_string_value(value);
+  *index = sf_field_name_index(field, name, json_string_length(value));
+  if (*index < 0) return sf_error_set(error, SF_EINPUT, "%s: \"%.64s\" is not one of its names", field->path, name);
+  return SF_OK;
+}
+
+static enum sf_status read_flags(int64_t *flags, const struct sf_field *field, const json_t *value, struct sf_error *error) {
+  if (!json_is_array(value)) return wrong_type(error, field->path, "an array of names", value);
+  *flags = 0;
+  size_t i;
+  json_t *item;
+  json_array_foreach(value, i, item) {
+    int64_t bit = 0;
+    const enum sf_status status = read_name(&bit, field, item, error);
+    if (status != SF_OK) return status;
+    if (*flags >> bit & 1) return sf_error_set(error, SF_EINPUT, "%s: \"%s\" is there twice", field->path, field->names[bit]);
+    *flags |= INT64_C(1) << bit;
+  }
+  return SF_OK;
+}
+
+static enum sf_status read_field(struct sf_case *c, const struct sf_field *field, const json_t *value, struct sf_error *error) {
+  int64_t number = 0;
+  enum sf_status status = SF_OK;
+  switch (field->type) {
+  case SF_FIELD_INT:
+    if (!json_is_integer(value)) return wrong_type(error, field->path, "an integer", value);
+    number = json_integer_value(value);
+    break;
+  case SF_FIELD_BOOL:
+    if (!json_is_boolean(value)) return wrong_type(error, field->path, "true or false", value);
+    number = json_is_true(value);
+    break;
+  case SF_FIELD_ENUM: status = read_name(&number, field, value, error); break;
+  case SF_FIELD_FLAGS: status = read_flags(&number, field, value, error); break;
+  case SF_FIELD_TEXT:
+    if (!json_is_string(value)) return wrong_type(error, field->path, "a string", value);
+    return sf_case_field_put_text(c, field, json_string_value(value), error);
+  }
+  if (status == SF_OK) status = sf_case_field_check(field, number, error);
+  if (status == SF_OK) sf_case_field_put(c, field, number);
+  return status;
+}
+
+static enum sf_status read_expect_text(char *out, size_t size_bytes, const char *path, const json_t *value, struct sf_error *error) {
+  if (!json_is_string(value)) return wrong_type(error, path, "a string", value);
+  const char *text = json_string_value(value);
+  if (strlen(text) >= size_bytes) return sf_error_set(error, SF_EINPUT, "%s: longer than %zu characters", path, size_bytes - 1);
+  for (const char *at = text; *at != '\0'; at++)
+    if (*at < ' ' || *at > '~') return sf_error_set(error, SF_EINPUT, "%s: characters other than printable ASCII", path);
+  memcpy(out, text, strlen(text) + 1);
+  return SF_OK;
+}
+
+static enum sf_status read_expect(struct sf_expect *expect, json_t *object, struct sf_error *error) {
+  if (!json_is_object(object)) return wrong_type(error, "expect", "an object", object);
+  const char *key;
+  json_t *value;
+  enum sf_status status = SF_OK;
+  json_object_foreach(object, key, value) {
+    if (strcmp(key, "verdict") == 0)
+      status = read_expect_text(expect->verdict, sizeof expect->verdict, "expect.verdict", value, error);
+    else if (strcmp(key, "signature") == 0)
+      status = read_expect_text(expect->signature, sizeof expect->signature, "expect.signature", value, error);
+    else
+      status = sf_error_set(error, SF_EINPUT, "expect.%.64s: no such field", key);
+    if (status != SF_OK) return status;
+  }
+  expect->present = true;
+  for (size_t i = 0; i < sizeof VERDICTS / sizeof VERDICTS[0]; i++)
+    if (strcmp(expect->verdict, VERDICTS[i]) == 0) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "expect.verdict: \"%s\" is none of PASS, FINDING, INCONCLUSIVE, SKIP", expect->verdict);
+}
+
+static bool is_section(const char *key) {
+  const size_t length = strlen(key);
+  for (int i = 0; i < sf_case_field_count; i++)
+    if (strncmp(sf_case_fields[i].path, key, length) == 0 && sf_case_fields[i].path[length] == '.') return true;
+  return false;
+}
+
+static enum sf_status read_section(struct sf_case *c, const char *section, json_t *object, struct sf_error *error) {
+  if (!json_is_object(object)) return wrong_type(error, section, "an object", object);
+  const char *key;
+  json_t *value;
+  json_object_foreach(object, key, value) {
+    char path[PATH_TEXT];
+    const int length = snprintf(path, sizeof path, "%s.%s", section, key);
+    /* A dot in a key must not reach into another section. */
+    const struct sf_field *field = length < PATH_TEXT && strchr(key, '.') == NULL ? sf_case_field_find(path) : NULL;
+    if (field == NULL) return sf_error_set(error, SF_EINPUT, "%s.%.64s: no such field", section, key);
+    const enum sf_status status = read_field(c, field, value, error);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+static enum sf_status read_schema(const json_t *value, struct sf_error *error) {
+  if (value == NULL) return sf_error_set(error, SF_EINPUT, "schema: missing");
+  if (!json_is_integer(value)) return wrong_type(error, "schema", "an integer", value);
+  const int64_t schema = json_integer_value(value);
+  if (schema == SF_CASE_SCHEMA) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "schema: %" PRId64 " is not %d, the only one this version reads", schema, SF_CASE_SCHEMA);
+}
+
+static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_error *error) {
+  if (!json_is_object(root)) return wrong_type(error, "document", "an object", root);
+  enum sf_status status = read_schema(json_object_get(root, "schema"), error);
+  const char *key;
+  json_t *value;
+  if (status != SF_OK) return status;
+  json_object_foreach(root, key, value) {
+    const struct sf_field *field = strchr(key, '.') == NULL ? sf_case_field_find(key) : NULL;
+    if (strcmp(key, "schema") == 0) continue;
+    if (field != NULL) status = read_field(c, field, value, error);
+    else if (strcmp(key, "expect") == 0) status = read_expect(&c->expect, value, error);
+    else if (is_section(key)) status = read_section(c, key, value, error);
+    else status = sf_error_set(error, SF_EINPUT, "%.64s: no such field", key);
+    if (status != SF_OK) return status;
+  }
+  return sf_case_validate(c, error);
+}
+
+/* What Jansson could not read. Its parser reports some failed allocations as an error without a text or code. */
+static enum sf_status parse_error(struct sf_error *error, const char *name, const json_error_t *json) {
+  const enum json_error_code code = json_error_code(json);
+  if (code == json_error_out_of_memory || json->text[0] == '\0') return sf_error_set(error, SF_ENOMEM, "%s: out of memory", name);
+  return sf_error_set(error, SF_EINPUT, "%s: line %d column %d: %s", name, json->line, json->column, json->text);
+}
+
+enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name, struct sf_error *error) {
+  if (size_bytes > CASE_LIMIT_BYTES)
+    return sf_error_set(error, SF_EINPUT, "%s: %zu bytes, more than the limit of %d", name, size_bytes, CASE_LIMIT_BYTES);
+  json_error_t json_error = {0};
+  struct sf_error reason = {0};
+  struct sf_case c;
+  json_t *root = json_loadb(json, size_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
+  if (root == NULL) return parse_error(error, name, &json_error);
+  sf_case_init(&c);
+  enum sf_status status = read_document(&c, root, &reason);
+  if (status == SF_OK) *out = c;
+  else status = sf_error_set(error, status, "%s: %s", name, reason.text);
+  json_decref(root);
+  return status;
+}
+
+/* --- writing -------------------------------------------------------------------------------------------------- */
+
+static void write_string(struct sf_text *text, const char *value) {
+  sf_text_append(text, "\"");
+  for (const char *at = value; *at != '\0'; at++) {
+    const unsigned char byte = (unsigned char)*at;
+    if (byte == '"' || byte == '\\') sf_text_append(text, "\\%c", byte);
+    else if (byte < 0x20u) sf_text_append(text, "\\u%04x", byte);
+    else sf_text_append(text, "%c", byte);
+  }
+  sf_text_append(text, "\"");
+}
+
+static void write_flags(struct sf_text *text, const struct sf_field *field, int64_t flags) {
+  const char *separator = "";
+  sf_text_append(text, "[");
+  for (int bit = 0; field->names[bit] != NULL; bit++) {
+    if (!(flags >> bit & 1)) continue;
+    sf_text_append(text, "%s\"%s\"", separator, field->names[bit]);
+    separator = ", ";
+  }
+  sf_text_append(text, "]");
+}
+
+static void write_value(struct sf_text *text, const struct sf_case *c, const struct sf_field *field) {
+  if (field->type == SF_FIELD_TEXT) {
+    write_string(text, (const char *)c + field->offset);
+    return;
+  }
+  const int64_t value = sf_case_field_get(c, field);
+  switch (field->type) {
+  case SF_FIELD_INT: sf_text_append(text, "%" PRId64, value); break;
+  case SF_FIELD_BOOL: sf_text_append(text, "%s", value ? "true" : "false"); break;
+  case SF_FIELD_ENUM:
+    SF_ASSERT(value >= field->min && value <= field->max);
+    sf_text_append(text, "\"%s\"", field->names[value]);
+    break;
+  case SF_FIELD_FLAGS: write_flags(text, field, value); break;
+  case SF_FIELD_TEXT: break;
+  }
+}
+
+/* Length of the section's name in a path; 0 for a field of the document itself. */
+static size_t section_length(const char *path) {
+  const char *dot = strchr(path, '.');
+  return dot != NULL ? (size_t)(dot - path) : 0;
+}
+
+static void write_fields(struct sf_text *text, const struct sf_case *c) {
+  const char *open_section = "";
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    const size_t length = section_length(field->path), open_length = section_length(open_section);
+    const bool same = length == open_length && strncmp(open_section, field->path, length) == 0;
+    if (!same && open_length > 0) sf_text_append(text, "\n  }");
+    sf_text_append(text, ",\n");
+    if (!same && length > 0) sf_text_append(text, "  \"%.*s\": {\n", (int)length, field->path);
+    const char *key = length > 0 ? field->path + length + 1 : field->path;
+    sf_text_append(text, "%s\"%s\": ", length > 0 ? "    " : "  ", key);
+    write_value(text, c, field);
+    open_section = field->path;
+  }
+  if (section_length(open_section) > 0) sf_text_append(text, "\n  }");
+}
+
+enum sf_status sf_case_to_json(char **out, const struct sf_case *c) {
+  struct sf_text text = {0};
+  sf_text_append(&text, "{\n  \"schema\": %d", SF_CASE_SCHEMA);
+  write_fields(&text, c);
+  if (c->expect.present) {
+    sf_text_append(&text, ",\n  \"expect\": {\n    \"verdict\": ");
+    write_string(&text, c->expect.verdict);
+    sf_text_append(&text, ",\n    \"signature\": ");
+    write_string(&text, c->expect.signature);
+    sf_text_append(&text, "\n  }");
+  }
+  sf_text_append(&text, "\n}\n");
+  if (text.failed) {
+    sf_text_destroy(&text);
+    return SF_ENOMEM;
+  }
+  *out = text.data;
+  return SF_OK;
+}
+
+/* --- files ---------------------------------------------------------------------------------------------------- */
+
+enum sf_status sf_case_read(struct sf_case *out, const char *path, struct sf_error *error) {
+  struct sf_bytes bytes = {0};
+  enum sf_status status = sf_bytes_read_file(&bytes, path, CASE_LIMIT_BYTES, error);
+  if (status != SF_OK) return status;
+  status = sf_case_from_json(out, (const char *)bytes.data, bytes.size_bytes, path, error);
+  sf_bytes_destroy(&bytes);
+  return status;
+}
+
+enum sf_status sf_case_write(const struct sf_case *c, const char *path, struct sf_error *error) {
+  char *json = NULL;
+  if (sf_case_to_json(&json, c) != SF_OK) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  const enum sf_status status = sf_bytes_write_file(path, json, strlen(json), error);
+  sf_free(json);
+  return status;
+}
