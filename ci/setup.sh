@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests need and this machine lacks (Debian, Ubuntu). Does nothing when all of it is there.
+set -euo pipefail
+
+packages=(
+  build-essential cmake ninja-build pkg-config python3
+  libopenmpi-dev openmpi-bin libcmocka-dev libxsmm-dev libopenblas-dev libjansson-dev
+  libsqlite3-dev sqlite3 libxml2-dev libxml2-utils
+  clang-14 libclang-rt-14-dev clang-format-14
+)
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  echo "ci/setup.sh: no apt-get here; install what these Debian packages hold: ${packages[*]}" >&2
+  exit 1
+fi
+
+installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' || true)
+missing=()
+for package in "${packages[@]}"; do
+  grep -qxF "$package" <<<"$installed" || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    echo "ci/setup.sh: neither root nor sudo; have these packages installed: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "ci/setup.sh: installing ${missing[*]}" >&2
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"

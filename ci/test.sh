@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change goes in, in three builds: Release with all tests, AddressSanitizer + UBSan with the unit and
+# contract suites, and a short libFuzzer run of each entry. Stops at the first failure.
+#   ci/test.sh [--all]     --all: also the Python and CUDA parts of the tree
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+fuzz_seconds=20 # for each libFuzzer entry
+all=0
+for argument in "$@"; do
+  case $argument in
+  --all) all=1 ;;
+  *) echo "usage: ci/test.sh [--all]" >&2 && exit 2 ;;
+  esac
+done
+
+report=""
+run_stage() { # NAME FUNCTION: runs it, keeps its time for the closing table
+  local start=$SECONDS
+  echo "== $1"
+  current=$1
+  "$2"
+  report+=$(printf '%5d s  %s' $((SECONDS - start)) "$1")$'\n'
+  echo "== $1: $((SECONDS - start)) s"
+}
+current="start"
+trap 'status=$?; if [ $status -ne 0 ]; then echo "ci/test.sh: FAILED in: $current (after $SECONDS s)" >&2; fi' EXIT
+
+build() { # FOLDER NINJA_TARGET OPTIONS...
+  local folder=$1 target=$2
+  shift 2
+  cmake -G Ninja -S . -B "$folder" "$@" >/dev/null
+  ninja -C "$folder" --quiet "$target"
+}
+# FOLDER OPTIONS...: mpirun tests are RUN_SERIAL, the others share the cores. Keeps the closing lines for the end.
+suite() {
+  local folder=$1
+  shift
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$folder/ctest.log"
+  report+=$(grep -E 'tests passed' "$folder/ctest.log" | sed "s|^|         $folder: |")$'\n'
+}
+
+stage_release() { build build all -DCMAKE_BUILD_TYPE=Release -DSF_WERROR=ON; }
+stage_release_suite() { suite build; }
+stage_sanitize() { build build-asan all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSF_WERROR=ON -DSF_SANITIZE=ON; }
+stage_sanitize_suite() {
+  # Open MPI keeps memory until the process ends; what we leak ourselves still fails.
+  export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0" UBSAN_OPTIONS=print_stacktrace=1
+  suite build-asan -L '^(unit|contract)$'
+}
+stage_fuzz_build() {
+  build build-fuzz fuzz_entries -DCMAKE_C_COMPILER=clang-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSF_FUZZ=ON -DSF_MPI=OFF
+}
+stage_fuzz_run() {
+  local source entry count=0
+  for source in tests/fuzz/fuzz_*.c; do
+    [ -e "$source" ] || continue
+    entry=$(basename "$source" .c)
+    mkdir -p "build-fuzz/corpus/$entry" build-fuzz/artifacts
+    local folders=("build-fuzz/corpus/$entry")
+    if [ -d "corpus/seeds/$entry" ]; then folders+=("corpus/seeds/$entry"); fi
+    echo "-- $entry"
+    if ! "build-fuzz/tests/fuzz/$entry" -max_total_time=$fuzz_seconds -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
+      -artifact_prefix=build-fuzz/artifacts/ "${folders[@]}" >"build-fuzz/$entry.log" 2>&1; then
+      tail -n 60 "build-fuzz/$entry.log" >&2
+      return 1
+    fi
+    grep -E 'stat::number_of_executed_units|DONE' "build-fuzz/$entry.log"
+    count=$((count + 1))
+  done
+  report+="         libFuzzer entries run: $count"$'\n'
+}
+stage_python() { # the scripts behind golden files need PyTorch to run; here they must at least be Python
+  local cache
+  cache=$(mktemp -d)
+  find ci corpus tests targets harness -name '*.py' -print0 | PYTHONPYCACHEPREFIX=$cache xargs -0r python3 -m py_compile
+  rm -rf "$cache"
+}
+
+run_stage "setup" ci/setup.sh
+run_stage "tidy" ci/tidy
+run_stage "Release build" stage_release
+run_stage "Release tests" stage_release_suite
+run_stage "sanitizer build" stage_sanitize
+run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
+run_stage "libFuzzer build" stage_fuzz_build
+run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
+if [ $all -eq 1 ]; then run_stage "Python scripts" stage_python; fi
+
+echo
+printf '%s' "$report"
+echo "ci/test.sh: all passed in $SECONDS s"
