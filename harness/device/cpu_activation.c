@@ -1,0 +1,58 @@
+/* GELU (erf form) and SwiGLU. */
+#include "harness/device/cpu.h"
+#include "harness/device/vec.h"
+#include "harness/device/vec_math.h"
+
+static void cpu_gelu_fwd(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) {
+    const sf_vec v = sf_vec_load(x + i, count - i);
+    sf_vec cumulative, density;
+    sf_vec_normal(&cumulative, &density, v);
+    sf_vec_store(y + i, count - i, sf_vec_round(v * cumulative, store));
+  }
+}
+
+static void cpu_gelu_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) {
+    const sf_vec v = sf_vec_load(x + i, count - i);
+    sf_vec cumulative, density;
+    sf_vec_normal(&cumulative, &density, v);
+    sf_vec_store(dx + i, count - i, sf_vec_round(sf_vec_load(dy + i, count - i) * (cumulative + v * density), store));
+  }
+}
+
+static void cpu_swiglu_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++, x += 2 * cols, y += cols)
+    for (int64_t j = 0; j < cols; j += SF_LANES) {
+      const int64_t left = cols - j;
+      const sf_vec gate = sf_vec_load(x + j, left), up = sf_vec_load(x + cols + j, left);
+      sf_vec value, complement;
+      sf_vec_logistic(&value, &complement, gate);
+      sf_vec_store(y + j, left, sf_vec_round(gate * value * up, store));
+    }
+}
+
+static void cpu_swiglu_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,
+                           enum sf_dtype store) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++, dx += 2 * cols, x += 2 * cols, dy += cols)
+    for (int64_t j = 0; j < cols; j += SF_LANES) {
+      const int64_t left = cols - j;
+      const sf_vec gate = sf_vec_load(x + j, left), up = sf_vec_load(x + cols + j, left), grad = sf_vec_load(dy + j, left);
+      sf_vec value, complement;
+      sf_vec_logistic(&value, &complement, gate);
+      const sf_vec slope = value * (1.0f + gate * complement);
+      sf_vec_store(dx + j, left, sf_vec_round(grad * up * slope, store));
+      sf_vec_store(dx + cols + j, left, sf_vec_round(grad * (gate * value), store));
+    }
+}
+
+void sf_cpu_fill_activation(struct sf_device_ops *ops) {
+  ops->gelu_fwd = cpu_gelu_fwd;
+  ops->gelu_bwd = cpu_gelu_bwd;
+  ops->swiglu_fwd = cpu_swiglu_fwd;
+  ops->swiglu_bwd = cpu_swiglu_bwd;
+}

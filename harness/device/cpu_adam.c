@@ -1,0 +1,29 @@
+/* Adam with decoupled weight decay (Loshchilov, Hutter 2017, arXiv 1711.05101), operation by operation in fp32. */
+#include "harness/device/cpu.h"
+#include "harness/device/vec.h"
+
+#include <math.h>
+
+SF_VEC_INLINE sf_vec square_root(sf_vec v) {
+  for (int i = 0; i < SF_LANES; i++) v[i] = sqrtf(v[i]);
+  return v;
+}
+
+static void cpu_adam(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count,
+                     const struct sf_adam *o) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) {
+    const int64_t left = count - i;
+    const sf_vec g = o->grad_scale * sf_vec_load(grad + i, left), old = sf_vec_load(master + i, left);
+    const sf_vec first = o->beta1 * sf_vec_load(m + i, left) + (1.0f - o->beta1) * g;
+    const sf_vec second = o->beta2 * sf_vec_load(v + i, left) + (1.0f - o->beta2) * (g * g);
+    const sf_vec step = first / o->bias1 / (square_root(second / o->bias2) + o->epsilon);
+    const sf_vec changed = old - o->lr * (step + o->weight_decay * old);
+    sf_vec_store(m + i, left, first);
+    sf_vec_store(v + i, left, second);
+    sf_vec_store(master + i, left, changed);
+    sf_vec_store(delta + i, left, changed - old);
+  }
+}
+
+void sf_cpu_fill_adam(struct sf_device_ops *ops) { ops->adam = cpu_adam; }

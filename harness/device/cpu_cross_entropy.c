@@ -1,0 +1,64 @@
+/* The pieces of cross-entropy on a shard of the vocabulary. Sums run in 32 lanes. A NaN in a row makes its maximum NaN. */
+#include "harness/device/cpu.h"
+#include "harness/device/vec.h"
+#include "harness/device/vec_math.h"
+
+#include <math.h>
+
+static float row_max(const float *x, int64_t cols) {
+  sf_vec top = sf_vec_all(-INFINITY);
+  sf_ivec nan = {0};
+  for (int64_t j = 0; j < cols; j += SF_LANES) {
+    const sf_vec v = sf_vec_keep_first(sf_vec_load(x + j, cols - j), cols - j, -INFINITY);
+    nan |= v != v;
+    top = sf_vec_max(top, v);
+  }
+  return sf_vec_max_lane((sf_vec)(nan & 1)) > 0.0f ? NAN : sf_vec_max_lane(top);
+}
+
+static void cpu_ce_row_max(struct sf_device *dev, float *max, const float *logits, int64_t rows, int64_t cols) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++) max[r] = row_max(logits + r * cols, cols);
+}
+
+static float row_sum_exp(const float *x, float max, int64_t cols) {
+  sf_vec even = {0}, odd = {0};
+  int64_t j = 0;
+  for (; j + 2 * SF_LANES <= cols; j += 2 * SF_LANES) {
+    even += sf_vec_exp(sf_vec_load16(x + j) - max);
+    odd += sf_vec_exp(sf_vec_load16(x + j + SF_LANES) - max);
+  }
+  for (; j < cols; j += SF_LANES) even += sf_vec_keep_first(sf_vec_exp(sf_vec_load(x + j, cols - j) - max), cols - j, 0.0f);
+  return sf_vec_sum(even + odd);
+}
+
+static void cpu_ce_sum_exp(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels,
+                           int64_t rows, int64_t cols, int64_t first) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++, logits += cols) {
+    const int64_t local = labels[r] - first;
+    sum[r] = row_sum_exp(logits, max[r], cols);
+    target[r] = local >= 0 && local < cols ? logits[local] - max[r] : 0.0f;
+  }
+}
+
+static void cpu_ce_grad(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum,
+                        const int32_t *labels, const float *weight, int64_t rows, int64_t cols, int64_t first, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++, logits += cols, dlogits += cols) {
+    const int64_t local = labels[r] - first;
+    for (int64_t j = 0; j < cols; j += SF_LANES) {
+      const int64_t left = cols - j;
+      const sf_ivec is_target = sf_vec_lane_numbers() == (int32_t)(local >= j && local < j + SF_LANES ? local - j : -1);
+      const sf_vec p = sf_vec_exp(sf_vec_load(logits + j, left) - max[r]) / sum[r];
+      const sf_vec one_hot = (sf_vec)(is_target & (sf_ivec)sf_vec_all(1.0f));
+      sf_vec_store(dlogits + j, left, sf_vec_round((p - one_hot) * weight[r], store));
+    }
+  }
+}
+
+void sf_cpu_fill_cross_entropy(struct sf_device_ops *ops) {
+  ops->ce_row_max = cpu_ce_row_max;
+  ops->ce_sum_exp = cpu_ce_sum_exp;
+  ops->ce_grad = cpu_ce_grad;
+}

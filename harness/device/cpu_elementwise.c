@@ -1,0 +1,90 @@
+/* Additions, casts and sums. col_sum keeps the running sums of 64 columns in registers, rows in ascending order. */
+#include "harness/device/cpu.h"
+#include "harness/device/vec.h"
+
+static void cpu_bias_add(struct sf_device *dev, float *y, const float *x, const float *bias, int64_t rows, int64_t cols,
+                         enum sf_dtype store) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t j = 0; j < cols; j += SF_LANES) {
+      const int64_t at = r * cols + j, left = cols - j;
+      sf_vec_store(y + at, left, sf_vec_round(sf_vec_load(x + at, left) + sf_vec_load(bias + j, left), store));
+    }
+}
+
+static void col_sum_64(float *out, const float *x, int64_t rows, int64_t cols) {
+  sf_vec sum[4] = {{0}, {0}, {0}, {0}};
+  for (int64_t r = 0; r < rows; r++)
+    for (int v = 0; v < 4; v++) sum[v] += sf_vec_load16(x + r * cols + v * SF_LANES);
+  for (int v = 0; v < 4; v++) sf_vec_store16(out + v * SF_LANES, sf_vec_load16(out + v * SF_LANES) + sum[v]);
+}
+
+static void cpu_col_sum(struct sf_device *dev, float *out, const float *x, int64_t rows, int64_t cols) {
+  (void)dev;
+  int64_t j = 0;
+  for (; j + 64 <= cols; j += 64) col_sum_64(out + j, x + j, rows, cols);
+  for (; j < cols; j += SF_LANES) {
+    const int64_t left = cols - j;
+    sf_vec sum = {0};
+    for (int64_t r = 0; r < rows; r++) sum += sf_vec_load(x + r * cols + j, left);
+    sf_vec_store(out + j, left, sf_vec_load(out + j, left) + sum);
+  }
+}
+
+static void cpu_add(struct sf_device *dev, float *out, const float *a, const float *b, int64_t count, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES)
+    sf_vec_store(out + i, count - i, sf_vec_round(sf_vec_load(a + i, count - i) + sf_vec_load(b + i, count - i), store));
+}
+
+static void cpu_axpy(struct sf_device *dev, float *out, const float *x, float factor, int64_t count) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES)
+    sf_vec_store(out + i, count - i, sf_vec_load(out + i, count - i) + factor * sf_vec_load(x + i, count - i));
+}
+
+static void cpu_scale(struct sf_device *dev, float *x, float factor, int64_t count) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(x + i, count - i, factor * sf_vec_load(x + i, count - i));
+}
+
+static void cpu_round(struct sf_device *dev, float *out, const float *x, int64_t count, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(out + i, count - i, sf_vec_round(sf_vec_load(x + i, count - i), store));
+}
+
+typedef double dvec __attribute__((vector_size(64)));
+typedef float half_vec __attribute__((vector_size(32)));
+
+SF_VEC_INLINE dvec widened_half(sf_vec v, int which) {
+  half_vec half;
+  memcpy(&half, (const char *)&v + which * (int)sizeof half, sizeof half);
+  return __builtin_convertvector(half, dvec);
+}
+
+/* Squares of floats are exact in double; 32 running sums. */
+static double cpu_sum_squares(struct sf_device *dev, const float *x, int64_t count) {
+  (void)dev;
+  dvec sum[4] = {{0}, {0}, {0}, {0}};
+  for (int64_t i = 0; i < count; i += 2 * SF_LANES) {
+    const sf_vec first = sf_vec_load(x + i, count - i);
+    const sf_vec second = i + SF_LANES < count ? sf_vec_load(x + i + SF_LANES, count - i - SF_LANES) : sf_vec_all(0.0f);
+    for (int h = 0; h < 2; h++) {
+      const dvec a = widened_half(first, h), b = widened_half(second, h);
+      sum[h] += a * a;
+      sum[2 + h] += b * b;
+    }
+  }
+  const dvec all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  return ((all[0] + all[4]) + (all[1] + all[5])) + ((all[2] + all[6]) + (all[3] + all[7]));
+}
+
+void sf_cpu_fill_elementwise(struct sf_device_ops *ops) {
+  ops->bias_add = cpu_bias_add;
+  ops->col_sum = cpu_col_sum;
+  ops->add = cpu_add;
+  ops->axpy = cpu_axpy;
+  ops->scale = cpu_scale;
+  ops->round = cpu_round;
+  ops->sum_squares = cpu_sum_squares;
+}

@@ -1,0 +1,24 @@
+/* GEMM by OpenBLAS. Its kernels block over k, so the order of a sum depends on the shape, but on nothing else: one thread, packed panels. */
+#include "harness/base/assert.h"
+#include "harness/device/cpu.h"
+
+#include <cblas.h>
+
+const bool sf_gemm_blas_built = true;
+
+static void gemm_blas(struct sf_cpu *cpu, const struct sf_gemm *g) {
+  (void)cpu;
+  SF_ASSERT(g->m <= INT32_MAX && g->n <= INT32_MAX && g->k <= INT32_MAX);
+  SF_ASSERT(g->lda <= INT32_MAX && g->ldb <= INT32_MAX && g->ldc <= INT32_MAX);
+  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans, g->trans_b ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n, (int)g->k,
+              1.0f, g->a, (int)g->lda, g->b, (int)g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, (int)g->ldc);
+}
+
+sf_gemm_core *const sf_gemm_blas_core = gemm_blas;
+
+enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) {
+  openblas_set_num_threads(1);
+  cpu->core = gemm_blas;
+  cpu->ops.name = "cpu-blas";
+  return SF_OK;
+}
