@@ -2,8 +2,9 @@
  *
  * Every call is made by all members of the group (p2p: by both ends) in the same order, with the same count, wire format and operation.
  * label says which call of which layer it is ("column_parallel_linear.bwd.input_grad"); it must be a string constant.
- * Values: floats for SF_F32 and SF_BF16, doubles for SF_F64; a reduction rounds every hop to the wire format. Members of an
- * all-reduce get bit-equal results. Buffers of one call do not overlap, except where a call works in place.
+ * Values: floats for SF_F32 and SF_BF16, doubles for SF_F64. What travels is rounded to the wire format first (on the sender's own copy of
+ * a broadcast or gather too), and a reduction rounds every hop to it. A maximum with a NaN is NaN. Members of an all-reduce get bit-equal
+ * results. Buffers of one call do not overlap, except where a call works in place.
  *
  * A call that cannot complete (deadlock, mismatch, a rank that failed, a dead peer) does not return: the rank is left through the escape that
  * the backend set up at its entry, and the backend's report says why. A rank keeps its memory in an arena, so nothing leaks. */
@@ -27,7 +28,17 @@ struct sf_group {
 };
 struct sf_group sf_group_create(const int32_t *ranks, int32_t size, int32_t index);
 
-enum sf_comm_op { SF_COMM_ALL_REDUCE, SF_COMM_REDUCE_SCATTER, SF_COMM_ALL_GATHER, SF_COMM_BROADCAST, SF_COMM_ALL_TO_ALL, SF_COMM_SEND, SF_COMM_RECV, SF_COMM_BARRIER, SF_COMM_OP_COUNT };
+enum sf_comm_op {
+  SF_COMM_ALL_REDUCE,
+  SF_COMM_REDUCE_SCATTER,
+  SF_COMM_ALL_GATHER,
+  SF_COMM_BROADCAST,
+  SF_COMM_ALL_TO_ALL,
+  SF_COMM_SEND,
+  SF_COMM_RECV,
+  SF_COMM_BARRIER,
+  SF_COMM_OP_COUNT
+};
 const char *sf_comm_op_name(enum sf_comm_op op);
 
 /* An asynchronous operation in flight. 0 = none. */
@@ -41,7 +52,7 @@ struct sf_comm_call {
   int32_t root;                    /* broadcast: index in the group */
   const void *send;                /* may equal recv: in place (all-reduce, broadcast) */
   void *recv;
-  int64_t count;                   /* see each wrapper */
+  int64_t count;                   /* see each wrapper; all-to-all: the sum of send_counts */
   const int64_t *send_counts, *recv_counts; /* all-to-all: elements per member */
   enum sf_dtype wire;
   enum sf_reduce reduce;
@@ -80,6 +91,7 @@ struct sf_comm {
   void *impl;
   int32_t rank, world;
   struct sf_comm_progress *progress; /* rank and label of the call being made are written here before it is made */
+  const char *last_label;            /* of the call that this rank made last; NULL before the first */
   /* Event log of this rank; events is NULL when not kept. Grown by sf_realloc. */
   struct sf_comm_event *events;
   int64_t event_count, event_capacity;
@@ -89,7 +101,8 @@ struct sf_comm {
 };
 
 /* recv[0..count) = reduction over members; in place. Shape: the same on every member. */
-void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire, enum sf_reduce reduce, const char *label);
+void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count,
+                   enum sf_dtype wire, enum sf_reduce reduce, const char *label);
 /* Member i receives elements [i*count, (i+1)*count) of the reduction of send (group size * count elements each). */
 void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire, enum sf_reduce reduce, const char *label);
 /* recv = members' send (count elements each) one after the other, in group order. */
@@ -98,15 +111,22 @@ void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data
 /* Member i's send is cut by send_counts; recv holds what member j sent here, recv_counts[j] elements, in group order. */
 void sf_all_to_all(struct sf_comm *comm, const struct sf_group *group, void *recv, const int64_t *recv_counts, const void *send, const int64_t *send_counts, enum sf_dtype wire, const char *label);
 void sf_barrier(struct sf_comm *comm, const struct sf_group *group, const char *label);
-void sf_send(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire, const char *label);
+void sf_send(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count,
+             enum sf_dtype wire, const char *label);
 void sf_recv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label);
 
 /* Asynchronous forms: the source must not be written, the destination not be read, before sf_wait. Every request is waited for once;
  * sf_wait(0) returns at once. */
-sf_request sf_isend(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire, const char *label) SF_MUST_USE;
-sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label) SF_MUST_USE;
-sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire, enum sf_reduce reduce, const char *label) SF_MUST_USE;
+sf_request sf_isend(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count,
+                    enum sf_dtype wire, const char *label) SF_MUST_USE;
+sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count,
+                    enum sf_dtype wire, const char *label) SF_MUST_USE;
+sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count,
+                          enum sf_dtype wire, enum sf_reduce reduce, const char *label) SF_MUST_USE;
 void sf_wait(struct sf_comm *comm, sf_request request);
+
+/* For backends: writes progress and last_label, when a rank starts a call, waits, or goes on after others ran. */
+void sf_comm_show_progress(struct sf_comm *comm, const char *label);
 
 _Noreturn void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const char *format, ...) SF_PRINTF(3, 4);
 

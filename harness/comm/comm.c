@@ -1,0 +1,180 @@
+#include "harness/comm/comm.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct sf_group sf_group_create(const int32_t *ranks, int32_t size, int32_t index) {
+  SF_ASSERT_LT(index, size);
+  SF_ASSERT_LE(0, index);
+  uint64_t key = sf_mix64((uint64_t)size);
+  for (int32_t i = 0; i < size; i++) key = sf_hash_u64(key, (uint64_t)ranks[i]);
+  return (struct sf_group){.size = size, .index = index, .ranks = ranks, .key = key};
+}
+
+const char *sf_comm_op_name(enum sf_comm_op op) {
+  static const char *const names[SF_COMM_OP_COUNT] = {
+      [SF_COMM_ALL_REDUCE] = "all_reduce", [SF_COMM_REDUCE_SCATTER] = "reduce_scatter", [SF_COMM_ALL_GATHER] = "all_gather",
+      [SF_COMM_BROADCAST] = "broadcast",   [SF_COMM_ALL_TO_ALL] = "all_to_all",         [SF_COMM_SEND] = "send",
+      [SF_COMM_RECV] = "recv",             [SF_COMM_BARRIER] = "barrier",
+  };
+  return (int)op >= 0 && op < SF_COMM_OP_COUNT ? names[op] : "unknown";
+}
+
+void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const char *format, ...) {
+  char text[640];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  comm->ops->fail(comm, status, text);
+}
+
+/* Open addressing by label address: the table's order is never seen, so that addresses reach no result. */
+static uint32_t count_occurrence(struct sf_comm *comm, const char *label) {
+  const uint64_t mask = SF_COMM_LABELS_MAX - 1;
+  uint64_t slot = sf_mix64((uint64_t)(uintptr_t)label) & mask;
+  for (int probes = 0; probes < SF_COMM_LABELS_MAX; probes++, slot = (slot + 1) & mask) {
+    if (comm->labels[slot].label == NULL) comm->labels[slot].label = label;
+    if (comm->labels[slot].label == label) return comm->labels[slot].count++;
+  }
+  sf_comm_fail(comm, SF_ENOTSUP, "rank %d uses more than %d labels", comm->rank, SF_COMM_LABELS_MAX);
+}
+
+static void log_event(struct sf_comm *comm, const struct sf_comm_call *call) {
+  if (comm->event_count == comm->event_capacity) {
+    const int64_t capacity = comm->event_capacity ? 2 * comm->event_capacity : 64;
+    struct sf_comm_event *grown = sf_realloc(comm->events, (size_t)capacity * sizeof *grown);
+    if (grown == NULL) sf_comm_fail(comm, SF_ENOMEM, "no memory for the event log of rank %d", comm->rank);
+    comm->events = grown;
+    comm->event_capacity = capacity;
+  }
+  comm->events[comm->event_count++] = (struct sf_comm_event){
+      .label = call->label,
+      .group_key = call->group ? call->group->key : 0,
+      .count = call->count,
+      .op = (int32_t)call->op,
+      .wire = (int32_t)call->wire,
+      .group_size = call->group ? call->group->size : 2,
+      .occurrence = call->occurrence,
+  };
+}
+
+void sf_comm_show_progress(struct sf_comm *comm, const char *label) {
+  comm->last_label = label;
+  if (comm->progress == NULL) return;
+  comm->progress->rank = comm->rank;
+  const size_t room = sizeof comm->progress->label - 1, length = strnlen(label, room);
+  memcpy(comm->progress->label, label, length);
+  comm->progress->label[length] = '\0';
+}
+
+/* What every call has in common: arguments asserted, counted, logged and shown; then it is the backend's. */
+static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bool blocking) {
+  SF_ASSERT(call->label != NULL);
+  SF_ASSERT_LE(0, call->count);
+  SF_ASSERT((int)call->wire >= 0 && call->wire < SF_DTYPE_COUNT);
+  if (call->group != NULL) {
+    SF_ASSERT_LT(call->group->index, call->group->size);
+    SF_ASSERT_EQ(call->group->ranks[call->group->index], comm->rank);
+  } else {
+    SF_ASSERT_LE(0, call->peer);
+    SF_ASSERT_LT(call->peer, comm->world);
+  }
+  call->occurrence = count_occurrence(comm, call->label);
+  sf_comm_show_progress(comm, call->label);
+  if (comm->keep_events) log_event(comm, call);
+  return comm->ops->start(comm, call, blocking);
+}
+
+void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
+                   enum sf_reduce reduce, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count,
+                              .wire = wire, .reduce = reduce, .label = label};
+  start_call(comm, &call, true);
+}
+
+sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
+                          enum sf_reduce reduce, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count,
+                              .wire = wire, .reduce = reduce, .label = label};
+  return start_call(comm, &call, false);
+}
+
+void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
+                       enum sf_dtype wire, enum sf_reduce reduce, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_REDUCE_SCATTER, .group = group, .send = send, .recv = recv, .count = count,
+                              .wire = wire, .reduce = reduce, .label = label};
+  start_call(comm, &call, true);
+}
+
+void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
+                   enum sf_dtype wire, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_ALL_GATHER, .group = group, .send = send, .recv = recv, .count = count,
+                              .wire = wire, .label = label};
+  start_call(comm, &call, true);
+}
+
+void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, int32_t root,
+                  enum sf_dtype wire, const char *label) {
+  SF_ASSERT_LE(0, root);
+  SF_ASSERT_LT(root, group->size);
+  struct sf_comm_call call = {.op = SF_COMM_BROADCAST, .group = group, .root = root, .send = data, .recv = data, .count = count,
+                              .wire = wire, .label = label};
+  start_call(comm, &call, true);
+}
+
+void sf_all_to_all(struct sf_comm *comm, const struct sf_group *group, void *recv, const int64_t *recv_counts, const void *send,
+                   const int64_t *send_counts, enum sf_dtype wire, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_ALL_TO_ALL, .group = group, .send = send, .recv = recv, .send_counts = send_counts,
+                              .recv_counts = recv_counts, .wire = wire, .label = label};
+  for (int32_t i = 0; i < group->size; i++) {
+    SF_ASSERT_LE(0, send_counts[i]);
+    SF_ASSERT_LE(0, recv_counts[i]);
+    call.count += send_counts[i];
+  }
+  start_call(comm, &call, true);
+}
+
+void sf_barrier(struct sf_comm *comm, const struct sf_group *group, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_BARRIER, .group = group, .wire = SF_F32, .label = label};
+  start_call(comm, &call, true);
+}
+
+static struct sf_comm_call send_call(int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire,
+                                     const char *label) {
+  return (struct sf_comm_call){.op = SF_COMM_SEND, .peer = peer, .tag = tag, .send = data, .count = count, .wire = wire, .label = label};
+}
+
+static struct sf_comm_call recv_call(int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label) {
+  return (struct sf_comm_call){.op = SF_COMM_RECV, .peer = peer, .tag = tag, .recv = data, .count = count, .wire = wire, .label = label};
+}
+
+void sf_send(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire, const char *label) {
+  struct sf_comm_call call = send_call(peer, tag, data, count, wire, label);
+  start_call(comm, &call, true);
+}
+
+void sf_recv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label) {
+  struct sf_comm_call call = recv_call(peer, tag, data, count, wire, label);
+  start_call(comm, &call, true);
+}
+
+sf_request sf_isend(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire,
+                    const char *label) {
+  struct sf_comm_call call = send_call(peer, tag, data, count, wire, label);
+  return start_call(comm, &call, false);
+}
+
+sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label) {
+  struct sf_comm_call call = recv_call(peer, tag, data, count, wire, label);
+  return start_call(comm, &call, false);
+}
+
+void sf_wait(struct sf_comm *comm, sf_request request) {
+  if (request != 0) comm->ops->wait(comm, request);
+}

@@ -1,0 +1,156 @@
+/* What the files of the simulated world share. Words:
+ *   part  one rank's part in one operation: its call, where its data are read, when they are read and written
+ *   op    one operation of all its parts: the n-th collective of a group, or one message (part 0 sends, part 1 receives)
+ * An op is executed (data moved, once) when all its parts have been posted and every source may be read. */
+#ifndef SF_COMM_SIM_INTERNAL_H
+#define SF_COMM_SIM_INTERNAL_H
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+#include "harness/comm/sim.h"
+#include "harness/comm/sim_fiber.h"
+
+enum { SIM_BLOCK = 1024, SIM_TREE_LEVELS = 32, SIM_BUFFER_CLASSES = 48, SIM_BUFFER_MIN_LOG2 = 8 };
+
+/* When the source of an asynchronous part is read. LATE: at its rank's wait, or when nothing else can go on. */
+enum sim_read { SIM_READ_LATE, SIM_READ_EARLY, SIM_READ_MATCHED, SIM_READ_COUNTED };
+
+enum sim_state { SIM_READY, SIM_RUNNING, SIM_BLOCKED, SIM_FINISHED };
+
+struct sim_op;
+struct sim_rank;
+
+struct sim_part {
+  struct sf_comm_call call;
+  struct sim_op *op;
+  struct sim_rank *rank;
+  const void *source;            /* set once the data may be read: the call's own buffer or `staged` */
+  void *staged;
+  sf_request request;            /* 0 = blocking */
+  struct sim_part *prev, *next;  /* open requests of the rank */
+  enum sim_read read;
+  uint8_t countdown;             /* SIM_READ_COUNTED: calls of the rank that are still to come */
+  bool write_late, waiting, is_read, complete, written;
+};
+
+struct sim_op {
+  struct sim_group *group;       /* NULL: a message */
+  struct sim_op *next;           /* in a free list, or the unmatched messages of a channel */
+  struct sim_op *stall_prev, *stall_next;
+  uint64_t number, hash;
+  int32_t size, arrived, unread, matched_reads, finished;
+  int32_t first_index;           /* the part that was posted first */
+  bool executed, in_stall;
+  void *result;                  /* for parts that are written later */
+  struct sim_part parts[];
+};
+
+struct sim_group {
+  uint64_t key;
+  int32_t size;
+  int32_t *ranks, *order;        /* order: scratch */
+  uint64_t *numbers;             /* per member: how many collectives it has called */
+  struct sim_op **open;          /* ring: not yet called by all, at number & open_mask */
+  uint64_t open_mask;
+  struct sim_op *free_ops;
+};
+
+struct sim_channel {
+  uint64_t key;
+  int32_t from, to, tag;
+  bool used, sends_wait;         /* what the unmatched queue holds */
+  uint64_t sent, received;
+  struct sim_op *first, *last;
+};
+
+struct sim_rank {
+  struct sf_comm comm;
+  struct sf_sim *sim;
+  struct sf_fiber fiber;
+  void *arg;
+  enum sim_state state;
+  struct sim_part *blocked_on;
+  struct sim_part *open;         /* open requests, newest first */
+  uint64_t calls;
+  int32_t counted;               /* open requests with a countdown */
+};
+
+struct sim_ready {
+  uint64_t priority;
+  int32_t rank;
+};
+
+struct sf_sim {
+  struct sf_sim_options options;
+  sf_rank_main rank_main;
+  struct sf_comm_report report;
+  enum sf_status status;         /* of the simulation itself */
+  struct sf_fiber thread;
+  struct sim_rank **ranks;
+  int32_t rank_capacity, finished;
+  struct sim_ready *ready;       /* binary heap, smallest priority first */
+  int32_t ready_count;
+  uint64_t ready_serial;
+  struct sim_op *stall_first, *stall_last;
+
+  struct sf_arena *arena;        /* everything below the next line lives for one run */
+  struct sim_group **groups;     /* open addressing by key; the array itself is kept */
+  uint64_t group_mask, group_count;
+  struct sim_channel *channels;
+  uint64_t channel_mask, channel_count;
+  struct sim_op *free_pairs;
+  struct sim_part **requests;    /* by slot */
+  uint32_t *request_serials, *request_free;
+  uint32_t request_capacity, request_used, request_free_count;
+  void *buffers[SIM_BUFFER_CLASSES];
+  double *scratch;               /* SIM_TREE_LEVELS blocks */
+  double clock_mark;
+};
+
+/* sim.c */
+void sim_wake(struct sf_sim *sim, struct sim_rank *rank);
+/* Ends the run from the fiber of any rank; all fibers are abandoned. */
+_Noreturn void sim_end(struct sf_sim *sim);
+_Noreturn void sim_out_of_memory(struct sf_sim *sim);
+double sim_clock(void);
+
+/* sim_match.c: memory of one run (never NULL: out of memory ends the run), groups, channels, requests. */
+void *sim_arena_alloc(struct sf_sim *sim, size_t size_bytes);
+void *sim_buffer_take(struct sf_sim *sim, size_t size_bytes);
+void sim_buffer_give(struct sf_sim *sim, void *buffer);
+enum sf_status sim_tables_create(struct sf_sim *sim);
+void sim_tables_reset(struct sf_sim *sim);
+void sim_tables_destroy(struct sf_sim *sim);
+struct sim_part *sim_match_collective(struct sim_rank *self, const struct sf_comm_call *call);
+struct sim_part *sim_match_message(struct sim_rank *self, const struct sf_comm_call *call);
+void sim_op_release(struct sf_sim *sim, struct sim_op *op);
+void sim_request_open(struct sf_sim *sim, struct sim_part *part);
+struct sim_part *sim_request_find(struct sf_sim *sim, sf_request request); /* NULL: not open */
+void sim_request_close(struct sf_sim *sim, struct sim_part *part);
+
+/* sim_progress.c: when sources are read and destinations written. */
+void sim_part_post(struct sf_sim *sim, struct sim_part *part, bool blocking);
+void sim_part_wait(struct sf_sim *sim, struct sim_part *part);
+void sim_part_finish(struct sf_sim *sim, struct sim_part *part);
+void sim_rank_count_call(struct sim_rank *self);
+bool sim_stall_resolve(struct sf_sim *sim); /* false: nothing was waiting for a late source */
+
+/* sim_reduce.c: what an op does to the data. */
+void sim_poison(const struct sf_comm_call *call);
+int64_t sim_call_send_elements(const struct sf_comm_call *call);
+void sim_copy_to_wire(void *out, const void *in, int64_t count, enum sf_dtype wire);
+void sim_op_execute(struct sf_sim *sim, struct sim_op *op);
+void sim_part_write_late(struct sf_sim *sim, struct sim_part *part);
+
+/* sim_report.c */
+void sim_check_same(struct sf_sim *sim, struct sim_part *first, struct sim_part *second);
+void sim_check_all_to_all(struct sf_sim *sim, struct sim_op *op);
+_Noreturn void sim_report_deadlock(struct sf_sim *sim);
+_Noreturn void sim_report_leak(struct sf_sim *sim, struct sim_rank *self);
+_Noreturn void sim_report_request(struct sf_sim *sim, struct sim_rank *self, sf_request request);
+
+static inline bool sim_call_reads(const struct sf_comm_call *call) { return call->op != SF_COMM_RECV && call->op != SF_COMM_BARRIER; }
+static inline bool sim_call_writes(const struct sf_comm_call *call) { return call->op != SF_COMM_SEND && call->op != SF_COMM_BARRIER; }
+
+#endif
