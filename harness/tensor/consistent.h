@@ -16,9 +16,11 @@ struct sf_fill {
 /* Key of a stream: seed of the case, what the tensor is, and a salt that tells uses apart. */
 uint64_t sf_fill_key(int64_t seed, uint64_t tensor, uint64_t salt);
 
-/* Draw `index` of the stream, before scaling.
- * NORMAL sum of four uniforms; UNIFORM; HEAVY normal times 2^k, k geometric up to 6, rescaled to about unit variance;
- * OUTLIERS normal, one in 256 times 32; OFFSET normal plus 8; SPARSE nine of ten zero, the others normal times 3. */
+/* Draw `index` of the stream, before scaling. Variances follow from the integer definition in consistent.c.
+ * NORMAL sum of four 16-bit uniforms, at most 3.47 (variance 1.0027); UNIFORM 17 bits, at most 1.74 (1.0027); HEAVY normal times
+ * 2^k, k geometric up to 6, rescaled (1.0056); OUTLIERS normal, one in 256 times 32 (the bulk has 1, the whole 5.0); OFFSET
+ * normal plus 8; SPARSE nine of ten zero, the others normal times 2.995 (0.897). Exact in fp32 but for OFFSET's addition, which
+ * rounds once. */
 float sf_draw_value(uint64_t key, enum sf_value_dist dist, uint64_t index);
 
 /* local: rows x cols as the map says; element = f(row * shape.cols + col) of the logical indices. Partial runs get zeros when
@@ -34,7 +36,8 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
 
 /* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.
- * Labels are drawn apart from tokens (no shift). A microbatch's mask always keeps at least one token. */
+ * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token;
+ * UNEVEN: shares of 1/8 to 1 that differ by 1/4 at least between neighbouring microbatches; SPARSE: one to three tokens. */
 void sf_data_microbatch(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch);
 /* Number of tokens that the masks of all microbatches of a step keep. */
 int64_t sf_data_step_tokens(const struct sf_case *c, int64_t step);

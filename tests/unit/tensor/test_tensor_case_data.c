@@ -1,0 +1,205 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "harness/tensor/consistent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS_MAX = 512 };
+
+static struct sf_case make_case(void) {
+  struct sf_case c;
+  sf_case_init(&c);
+  c.seed = 5;
+  c.model.layers = 2;
+  c.model.vocab = 27;
+  c.model.vocab_padded = 32;
+  c.model.seq = 32;
+  c.model.tied = true;
+  c.train.microbatches = 5;
+  c.train.microbatch_size = 2;
+  c.train.steps = 2;
+  return c;
+}
+
+static struct sf_catalog *make_catalog(const struct sf_case *c) {
+  struct sf_catalog *catalog = NULL;
+  assert_int_equal(sf_catalog_create(&catalog, c), SF_OK);
+  return catalog;
+}
+
+static void test_fill_for_param_distinct_params_and_steps_differ_in_key(void **state) {
+  (void)state;
+  const struct sf_case c = make_case();
+  struct sf_catalog *catalog = make_catalog(&c);
+  for (int32_t a = 0; a < 2 * catalog->param_count; a++) {
+    for (int32_t b = 0; b < a; b++) {
+      const struct sf_fill x = sf_fill_for_param(catalog, a / 2, a % 2), y = sf_fill_for_param(catalog, b / 2, b % 2);
+      assert_true(x.key != y.key);
+    }
+  }
+  const int32_t norm = sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, 1, 0);
+  const struct sf_fill fill = sf_fill_for_param(catalog, norm, 0);
+  assert_true(fill.scale == 0.125f && fill.offset == 1.0f);
+  assert_int_equal(fill.dtype, SF_F32);
+  sf_catalog_destroy(catalog);
+}
+
+static void test_fill_for_param_layout_and_more_layers_keep_the_key(void **state) {
+  (void)state;
+  struct sf_case c = make_case();
+  struct sf_catalog *small = make_catalog(&c);
+  c.model.layers = 4;
+  c.layout.dp = 5;
+  struct sf_catalog *large = make_catalog(&c);
+  const int32_t a = sf_catalog_param(small, SF_MODULE_LINEAR_FC2, 1, 0), b = sf_catalog_param(large, SF_MODULE_LINEAR_FC2, 1, 0);
+  assert_true(sf_fill_for_param(small, a, 0).key == sf_fill_for_param(large, b, 0).key);
+  sf_catalog_destroy(small);
+  sf_catalog_destroy(large);
+}
+
+static void test_fill_for_trace_repeated_tensors_share_a_key(void **state) {
+  (void)state;
+  struct sf_case c = make_case();
+  c.precision.compute = SF_BF16;
+  c.data.grads = SF_DIST_UNIFORM;
+  struct sf_catalog *catalog = make_catalog(&c);
+  const struct sf_trace_id act = {.microbatch = 1, .kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_MLP_BDA, 0)};
+  struct sf_trace_id again = act, received = act, other = act, grad = act;
+  again.pass = SF_PASS_RECOMPUTE;
+  received.call = 1;
+  other.microbatch = 2;
+  grad.kind = SF_KIND_ACT_GRAD;
+  grad.pass = SF_PASS_BWD;
+  assert_true(sf_fill_for_trace(catalog, act).key == sf_fill_for_trace(catalog, again).key);
+  assert_true(sf_fill_for_trace(catalog, act).key == sf_fill_for_trace(catalog, received).key);
+  assert_true(sf_fill_for_trace(catalog, act).key != sf_fill_for_trace(catalog, other).key);
+  assert_true(sf_fill_for_trace(catalog, act).key != sf_fill_for_trace(catalog, grad).key);
+  const struct sf_fill fill = sf_fill_for_trace(catalog, grad);
+  assert_true(fill.scale == 0x1p-6f && sf_fill_for_trace(catalog, act).scale == 1.0f);
+  assert_int_equal(fill.dist, SF_DIST_UNIFORM);
+  assert_int_equal(fill.dtype, SF_BF16);
+  const int32_t embedding = sf_catalog_param(catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
+  const struct sf_trace_id use = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding}, head = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding, .call = 1};
+  assert_true(sf_fill_for_trace(catalog, use).key != sf_fill_for_trace(catalog, head).key);
+  assert_int_equal(sf_fill_for_trace(catalog, use).dtype, SF_F32);
+  sf_catalog_destroy(catalog);
+}
+
+static int64_t kept_tokens(const float *mask, int64_t count) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < count; i++) {
+    assert_true(mask[i] == 0.0f || mask[i] == 1.0f);
+    kept += mask[i] == 1.0f;
+  }
+  return kept;
+}
+
+static void test_data_step_tokens_equals_the_sum_of_masks(void **state) {
+  (void)state;
+  float mask[TOKENS_MAX];
+  struct sf_case c = make_case();
+  for (c.data.mask = 0; c.data.mask <= SF_MASK_SPARSE; c.data.mask++) {
+    for (c.seed = 0; c.seed < 50; c.seed++) {
+      int64_t sum = 0;
+      for (int64_t m = 0; m < c.train.microbatches; m++) {
+        sf_data_microbatch(NULL, NULL, mask, &c, 1, m);
+        const int64_t kept = kept_tokens(mask, 64);
+        assert_true(kept >= 1);
+        if (c.data.mask == SF_MASK_FULL) assert_int_equal(kept, 64);
+        if (c.data.mask == SF_MASK_SPARSE) assert_true(kept <= 3);
+        sum += kept;
+      }
+      assert_int_equal(sf_data_step_tokens(&c, 1), sum);
+    }
+  }
+}
+
+static void test_data_microbatch_uneven_neighbours_keep_different_shares(void **state) {
+  (void)state;
+  float mask[TOKENS_MAX];
+  struct sf_case c = make_case();
+  c.data.mask = SF_MASK_UNEVEN;
+  c.model.seq = 256;
+  int64_t least = 512, most = 0;
+  for (c.seed = 0; c.seed < 20; c.seed++) {
+    int64_t before = -1000;
+    for (int64_t m = 0; m < 5; m++) {
+      sf_data_microbatch(NULL, NULL, mask, &c, 0, m);
+      const int64_t kept = kept_tokens(mask, 512);
+      assert_true(llabs(kept - before) > 50);
+      before = kept;
+      least = kept < least ? kept : least;
+      most = kept > most ? kept : most;
+    }
+  }
+  assert_true(least > 32 && least < 80);
+  assert_int_equal(most, 512);
+}
+
+static bool is_edge(int64_t token, const struct sf_model *model) {
+  if (token == model->vocab - 1) return true;
+  for (int64_t parts = 2; parts <= 8; parts *= 2) {
+    const int64_t length = model->vocab_padded / parts;
+    if (token / length < parts && (token % length == 0 || token % length == length - 1)) return true;
+  }
+  return false;
+}
+
+static void test_data_microbatch_tokens_are_in_the_vocabulary_and_on_edges(void **state) {
+  (void)state;
+  int32_t tokens[TOKENS_MAX], labels[TOKENS_MAX];
+  struct sf_case c = make_case();
+  for (c.data.tokens = 0; c.data.tokens <= SF_TOKENS_FEW; c.data.tokens++) {
+    bool seen[32] = {0};
+    int distinct = 0, differ = 0;
+    for (int64_t m = 0; m < 5; m++) {
+      sf_data_microbatch(tokens, labels, NULL, &c, 0, m);
+      for (int i = 0; i < 64; i++) {
+        assert_in_range(tokens[i], 0, 26);
+        assert_in_range(labels[i], 0, 26);
+        if (c.data.tokens == SF_TOKENS_EDGE) assert_true(is_edge(tokens[i], &c.model) && is_edge(labels[i], &c.model));
+        distinct += !seen[tokens[i]];
+        seen[tokens[i]] = true;
+        differ += tokens[i] != labels[i];
+      }
+    }
+    const int least[] = {24, 10, 2}, most[] = {27, 16, 3};
+    if (distinct < least[c.data.tokens] || distinct > most[c.data.tokens]) fail_msg("tokens %d: %d distinct", (int)c.data.tokens, distinct);
+    assert_true(differ > 100);
+  }
+}
+
+static void test_data_microbatch_layout_and_null_outputs_change_nothing(void **state) {
+  (void)state;
+  int32_t tokens[TOKENS_MAX], again[TOKENS_MAX], other[TOKENS_MAX];
+  struct sf_case c = make_case();
+  sf_data_microbatch(tokens, NULL, NULL, &c, 1, 3);
+  sf_data_microbatch(NULL, NULL, NULL, &c, 1, 3);
+  c.layout.tp = 2;
+  c.layout.dp = 5;
+  float mask[TOKENS_MAX];
+  sf_data_microbatch(again, other, mask, &c, 1, 3);
+  assert_memory_equal(tokens, again, 64 * sizeof tokens[0]);
+  sf_data_microbatch(other, NULL, NULL, &c, 1, 2);
+  assert_memory_not_equal(tokens, other, 64 * sizeof tokens[0]);
+  sf_data_microbatch(other, NULL, NULL, &c, 0, 3);
+  assert_memory_not_equal(tokens, other, 64 * sizeof tokens[0]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_fill_for_param_distinct_params_and_steps_differ_in_key),
+      cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
+      cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
+      cmocka_unit_test(test_data_step_tokens_equals_the_sum_of_masks),
+      cmocka_unit_test(test_data_microbatch_uneven_neighbours_keep_different_shares),
+      cmocka_unit_test(test_data_microbatch_tokens_are_in_the_vocabulary_and_on_edges),
+      cmocka_unit_test(test_data_microbatch_layout_and_null_outputs_change_nothing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "harness/base/alloc.h"
+#include "harness/tensor/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A file of this header and so many data bytes (0, 1, 2, ...). */
+static size_t make_file(unsigned char *out, const char *header, size_t data_bytes) {
+  const size_t length = strlen(header);
+  sf_store_u64_le(out, length);
+  memcpy(out + 8, header, length);
+  for (size_t i = 0; i < data_bytes; i++) out[8 + length + i] = (unsigned char)i;
+  return 8 + length + data_bytes;
+}
+
+static void test_parse_malformed_files_are_refused_with_a_reason(void **state) {
+  (void)state;
+  static const struct { const char *header; size_t data_bytes; const char *reason; } table[] = {
+      {"", 0, "does not begin"},
+      {" {}", 0, "does not begin"},
+      {"[]", 0, "does not begin"},
+      {"{", 0, "header:"},
+      {"{}x", 0, "header:"},
+      {"{\"a\":\"\xff\"}", 0, "header:"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, "beyond the file"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "data after"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12, "hole"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", 12, "hole"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12, "overlaps"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "overlaps"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "duplicate"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "end before they begin"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "no offset"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8.0]}}", 8, "no offset"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4,8]}}", 8, "not a pair"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":8}}", 8, "not a pair"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "differ in size"},
+      {"{\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "differ in size"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "no size"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[\"2\"],\"data_offsets\":[0,8]}}", 8, "no size"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "not an array"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8, "more than 8"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8, "too many"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, "differ in size"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}", 8, "header:"},
+      {"{\"a\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8, "none of F32"},
+      {"{\"a\":{\"dtype\":\"f32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "none of F32"},
+      {"{\"a\":{\"dtype\":4,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "not a string"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "needs exactly"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"offsets\":[0,8]}}", 8, "not a pair"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, "needs exactly"},
+      {"{\"a\":7}", 0, "not an object"},
+      {"{\"__metadata__\":[]}", 0, "__metadata__"},
+      {"{\"__metadata__\":{\"k\":1}}", 0, "__metadata__"},
+  };
+  unsigned char file[512];
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    struct sf_st_file out = {.entry_count = -7};
+    struct sf_error error = {0};
+    const size_t size_bytes = make_file(file, table[i].header, table[i].data_bytes);
+    if (sf_st_parse(&out, file, size_bytes, "t.st", &error) != SF_EINPUT) fail_msg("row %zu was not refused", i);
+    if (strstr(error.text, table[i].reason) == NULL || strncmp(error.text, "t.st: ", 6) != 0) fail_msg("row %zu: %s", i, error.text);
+    assert_int_equal(out.entry_count, -7);
+  }
+}
+
+static void test_parse_header_size_beyond_the_file_is_refused(void **state) {
+  (void)state;
+  static const uint64_t sizes[] = {3, 100, UINT64_C(1) << 32, INT64_MAX, UINT64_MAX, UINT64_MAX - 7};
+  unsigned char file[10] = {[8] = '{', [9] = '}'};
+  struct sf_st_file out;
+  struct sf_error error;
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    sf_store_u64_le(file, sizes[i]);
+    assert_int_equal(sf_st_parse(&out, file, sizeof file, "t.st", &error), SF_EINPUT);
+    assert_non_null(strstr(error.text, "beyond"));
+  }
+  for (size_t size_bytes = 0; size_bytes < 8; size_bytes++) assert_int_equal(sf_st_parse(&out, file, size_bytes, "t.st", NULL), SF_EINPUT);
+  sf_store_u64_le(file, 2);
+  assert_int_equal(sf_st_parse(&out, file, sizeof file, "t.st", &error), SF_OK);
+  assert_int_equal(out.entry_count, 0);
+  sf_st_destroy(&out);
+}
+
+static void test_parse_every_truncation_is_refused(void **state) {
+  (void)state;
+  unsigned char file[256];
+  const size_t size_bytes = make_file(file, "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ", 8);
+  struct sf_st_file out;
+  for (size_t cut = 0; cut < size_bytes; cut++) assert_int_equal(sf_st_parse(&out, file, cut, "t.st", NULL), SF_EINPUT);
+  assert_int_equal(sf_st_parse(&out, file, size_bytes, "t.st", NULL), SF_OK);
+  assert_string_equal(out.entries[0].name, "a");
+  assert_int_equal(out.entries[0].count, 1);
+  assert_int_equal(out.entries[1].bytes[0], 4);
+  sf_st_destroy(&out);
+}
+
+static const float f32_values[6] = {1.5f, -0.0f, INFINITY, 3.0e-42f, -7.25f, 16777216.0f};
+static const float bf16_values[3] = {1.0f, -0x1.fep-100f, 0.0f};
+static const double f64_values[2] = {0.1, -1e300};
+
+static enum sf_status fill_writer(struct sf_st_writer *writer) {
+  enum sf_status status = sf_st_writer_add(writer, "w/bf16", SF_BF16, (int64_t[]){3}, 1, bf16_values);
+  if (status == SF_OK) status = sf_st_writer_add(writer, "w \"quoted\"", SF_F32, (int64_t[]){2, 3}, 2, f32_values);
+  if (status == SF_OK) status = sf_st_writer_add(writer, "d", SF_F64, (int64_t[]){1, 2, 1}, 3, f64_values);
+  if (status == SF_OK) status = sf_st_writer_add(writer, "empty", SF_F32, (int64_t[]){0, 4}, 2, NULL);
+  if (status == SF_OK) status = sf_st_writer_add(writer, "scalar", SF_F32, NULL, 0, f32_values);
+  if (status == SF_OK) status = sf_st_writer_meta(writer, "case", "{\"schema\":1}\n");
+  return status;
+}
+
+static void path_for_test(char out[64]) { snprintf(out, 64, P_tmpdir "/sf_safetensors_%ld.st", (long)getpid()); }
+
+static void test_writer_save_read_gives_the_same_tensors(void **state) {
+  (void)state;
+  char path[64];
+  double values[6];
+  struct sf_st_writer *writer;
+  struct sf_st_file file;
+  path_for_test(path);
+  assert_int_equal(sf_st_writer_create(&writer), SF_OK);
+  assert_int_equal(fill_writer(writer), SF_OK);
+  assert_int_equal(sf_st_writer_save(writer, path, NULL), SF_OK);
+  sf_st_writer_destroy(writer);
+  assert_int_equal(sf_st_read(&file, path, NULL), SF_OK);
+  assert_int_equal(file.entry_count, 5);
+  const struct sf_st_entry *matrix = sf_st_find(&file, "w \"quoted\"");
+  assert_non_null(matrix);
+  assert_true(matrix->dtype == SF_F32 && matrix->dim_count == 2 && matrix->dims[0] == 2 && matrix->dims[1] == 3);
+  assert_memory_equal(matrix->bytes, f32_values, sizeof f32_values);
+  sf_st_load_f64(values, matrix);
+  for (int i = 0; i < 6; i++) assert_true(values[i] == (double)f32_values[i]);
+  sf_st_load_f64(values, sf_st_find(&file, "w/bf16"));
+  for (int i = 0; i < 3; i++) assert_true(values[i] == (double)bf16_values[i]);
+  sf_st_load_f64(values, sf_st_find(&file, "d"));
+  for (int i = 0; i < 2; i++) assert_true(values[i] == f64_values[i]);
+  assert_int_equal(sf_st_find(&file, "empty")->count, 0);
+  assert_int_equal(sf_st_find(&file, "scalar")->count, 1);
+  assert_null(sf_st_find(&file, "absent"));
+  assert_string_equal(sf_st_meta(&file, "case"), "{\"schema\":1}\n");
+  assert_null(sf_st_meta(&file, "absent"));
+  sf_st_destroy(&file);
+  unlink(path);
+}
+
+/* The safetensors package pads the header with spaces to a multiple of eight and aligns every tensor to its element. */
+static void test_writer_save_layout_follows_the_format(void **state) {
+  (void)state;
+  char path[64];
+  struct sf_st_writer *writer;
+  struct sf_bytes raw;
+  path_for_test(path);
+  assert_int_equal(sf_st_writer_create(&writer), SF_OK);
+  assert_int_equal(fill_writer(writer), SF_OK);
+  assert_int_equal(sf_st_writer_save(writer, path, NULL), SF_OK);
+  sf_st_writer_destroy(writer);
+  assert_int_equal(sf_bytes_read_file(&raw, path, 1 << 20, NULL), SF_OK);
+  const uint64_t header_bytes = sf_load_u64_le(raw.data);
+  assert_int_equal(header_bytes % 8, 0);
+  assert_int_equal(raw.data[8], '{');
+  size_t end = 8 + header_bytes;
+  while (raw.data[end - 1] == ' ') end--;
+  assert_int_equal(raw.data[end - 1], '}');
+  struct sf_st_file file;
+  assert_int_equal(sf_st_parse(&file, raw.data, raw.size_bytes, path, NULL), SF_OK);
+  for (int32_t i = 0; i < file.entry_count; i++) {
+    const size_t offset = (size_t)(file.entries[i].bytes - file.raw.data);
+    assert_int_equal(offset % sf_dtype_wire_bytes(file.entries[i].dtype), 0);
+    if (i > 0) assert_true(strcmp(file.entries[i - 1].name, file.entries[i].name) < 0);
+  }
+  sf_st_destroy(&file);
+  sf_bytes_destroy(&raw);
+  unlink(path);
+}
+
+static void test_writer_add_bad_tensors_are_refused(void **state) {
+  (void)state;
+  struct sf_st_writer *writer;
+  struct sf_error error;
+  char path[64];
+  path_for_test(path);
+  assert_int_equal(sf_st_writer_create(&writer), SF_OK);
+  assert_int_equal(sf_st_writer_add(writer, "a\x01", SF_F32, NULL, 0, f32_values), SF_EUSAGE);
+  assert_int_equal(sf_st_writer_add(writer, "__metadata__", SF_F32, NULL, 0, f32_values), SF_EUSAGE);
+  assert_int_equal(sf_st_writer_add(writer, "a", SF_F32, (int64_t[]){-1}, 1, f32_values), SF_EUSAGE);
+  assert_int_equal(sf_st_writer_add(writer, "a", SF_F64, (int64_t[]){INT64_MAX / 4}, 1, f64_values), SF_EUSAGE);
+  assert_int_equal(sf_st_writer_add(writer, "a", SF_F32, (int64_t[]){1, 1, 1, 1, 1, 1, 1, 1, 1}, 9, f32_values), SF_EUSAGE);
+  assert_int_equal(sf_st_writer_meta(writer, "k", "\xc3\xa9"), SF_EUSAGE);
+  assert_int_equal(sf_st_writer_add(writer, "a", SF_F32, NULL, 0, f32_values), SF_OK);
+  assert_int_equal(sf_st_writer_add(writer, "a", SF_F64, NULL, 0, f64_values), SF_OK);
+  assert_int_equal(sf_st_writer_save(writer, path, &error), SF_EUSAGE);
+  assert_non_null(strstr(error.text, "twice"));
+  assert_int_not_equal(access(path, F_OK), 0);
+  sf_st_writer_destroy(writer);
+}
+
+/* Writes and reads with the k-th allocation failing, for every k: a status, no crash, no leak (under the sanitizer). */
+static enum sf_status round_trip(const char *path) {
+  struct sf_st_writer *writer = NULL;
+  struct sf_st_file file = {0};
+  enum sf_status status = sf_st_writer_create(&writer);
+  if (status == SF_OK) status = fill_writer(writer);
+  if (status == SF_OK) status = sf_st_writer_save(writer, path, NULL);
+  if (status == SF_OK) status = sf_st_read(&file, path, NULL);
+  sf_st_destroy(&file);
+  sf_st_writer_destroy(writer);
+  return status;
+}
+
+static void test_round_trip_any_failing_allocation_gives_no_memory(void **state) {
+  (void)state;
+  char path[64];
+  int64_t failures = 0;
+  path_for_test(path);
+  for (int64_t k = 1;; k++) {
+    sf_alloc_fail_at(k);
+    const enum sf_status status = round_trip(path);
+    const bool failed = sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    if (!failed) {
+      assert_int_equal(status, SF_OK);
+      break;
+    }
+    assert_int_equal(status, SF_ENOMEM);
+    failures++;
+  }
+  assert_true(failures > 20);
+  unlink(path);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_parse_malformed_files_are_refused_with_a_reason),
+      cmocka_unit_test(test_parse_header_size_beyond_the_file_is_refused),
+      cmocka_unit_test(test_parse_every_truncation_is_refused),
+      cmocka_unit_test(test_writer_save_read_gives_the_same_tensors),
+      cmocka_unit_test(test_writer_save_layout_follows_the_format),
+      cmocka_unit_test(test_writer_add_bad_tensors_are_refused),
+      cmocka_unit_test(test_round_trip_any_failing_allocation_gives_no_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
