@@ -1,0 +1,140 @@
+/* Template: rotary positions and causal self-attention with grouped heads. */
+#ifndef SF_ORACLES_REFERENCE_ATTENTION_H
+#define SF_ORACLES_REFERENCE_ATTENTION_H
+
+#include "oracles/reference_core.h"
+
+/* Columns of the interleaved QKV layout: per key/value head its query heads, the key head, the value head. */
+struct head_columns { int64_t query, key, value; };
+
+static inline struct head_columns head_columns(const struct sf_model *model, int64_t head) {
+  const int64_t per_group = model->heads / model->kv_heads, group = head / per_group;
+  const int64_t first = group * (per_group + 2);
+  return (struct head_columns){(first + head % per_group) * model->head_dim, (first + per_group) * model->head_dim,
+                               (first + per_group + 1) * model->head_dim};
+}
+
+/* Angles in double, whatever the build: only their cosine and sine are rounded. */
+static inline void rotary_tables(struct run *run) {
+  const int64_t half = run->c->model.head_dim / 2;
+  for (int64_t position = 0; position < run->c->model.seq; position++)
+    for (int64_t i = 0; i < half; i++) {
+      const double angle = (double)position * pow(10000.0, -(double)i / (double)half);
+      run->cosines[position * half + i] = (real)cos(angle);
+      run->sines[position * half + i] = (real)sin(angle);
+    }
+}
+
+/* One token: query and key heads rotated by its position (direction -1: back), value heads copied. */
+static inline void rotate_row(const struct run *run, real *restrict out, const real *restrict x, int64_t position, real direction) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t d = model->head_dim, half = d / 2, block = model->heads / model->kv_heads + 2;
+  const real *restrict cosines = run->cosines + position * half, *restrict sines = run->sines + position * half;
+  for (int64_t head = 0; head < model->kv_heads * block; head++) {
+    const real *restrict from = x + head * d;
+    real *restrict to = out + head * d;
+    if (head % block == block - 1) {
+      for (int64_t i = 0; i < d; i++) to[i] = from[i];
+      continue;
+    }
+    for (int64_t i = 0; i < half; i++) {
+      const real sine = direction * sines[i];
+      to[i] = from[i] * cosines[i] - from[i + half] * sine;
+      to[i + half] = from[i + half] * cosines[i] + from[i] * sine;
+    }
+  }
+}
+
+static inline void rotary_forward(struct run *run, int32_t layer, real *out, const real *x) {
+  for (int64_t t = 0; t < run->tokens; t++)
+    rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, t / run->c->train.microbatch_size, 1);
+  finish_act(run, SF_MODULE_ROTARY, layer, out, run->qkv_width);
+}
+
+static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad, const real *g) {
+  for (int64_t t = 0; t < run->tokens; t++)
+    rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, t / run->c->train.microbatch_size, -1);
+  finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
+}
+
+/* In place: scores [seq x seq] -> softmax of scale * score over the columns up to the row's own, zeros after it. */
+static inline void softmax_causal(real *scores, int64_t seq, real scale) {
+  for (int64_t i = 0; i < seq; i++) {
+    real *row = scores + i * seq;
+    for (int64_t j = 0; j <= i; j++) row[j] *= scale;
+    const real top = row_max(row, i + 1);
+    for (int64_t j = 0; j <= i; j++) row[j] = real_exp(row[j] - top);
+    const real sum = row_sum(row, i + 1);
+    for (int64_t j = 0; j <= i; j++) row[j] /= sum;
+    for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+  }
+}
+
+static inline void attention_forward(struct run *run, int32_t layer, real *out, real *probs, const real *qkv) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t b = run->c->train.microbatch_size, s = model->seq, d = model->head_dim;
+  const int64_t ld = b * run->qkv_width, ld_out = b * run->context_width;
+  const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT);
+  for (int64_t n = 0; n < b; n++)
+    for (int64_t head = 0; head < model->heads; head++) {
+      const struct head_columns at = head_columns(model, head);
+      const int64_t number = n * model->heads + head;
+      const real *row = qkv + n * run->qkv_width;
+      real *p = probs + number * s * s;
+      multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
+      softmax_causal(p, s, 1 / real_sqrt((real)d));
+      store(run, id, (uint64_t)number + 1, p, s * s, run->format);
+      multiply(run, run->format, false, false, s, d, s, p, s, row + at.value, ld, out + n * run->context_width + head * d, ld_out);
+    }
+  finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);
+}
+
+/* In place: dP -> P (dP - rowsum(P dP)) where the mask lets through, zeros elsewhere. */
+static inline void softmax_backward(real *grad, const real *probs, int64_t seq) {
+  for (int64_t i = 0; i < seq; i++) {
+    real *restrict row = grad + i * seq;
+    const real *restrict p = probs + i * seq;
+    const real mean = row_dot(row, p, i + 1);
+    for (int64_t j = 0; j <= i; j++) row[j] = p[j] * (row[j] - mean);
+    for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+  }
+}
+
+/* to [rows x cols], stride ld, += scale * from [rows x cols]. */
+static inline void add_scaled(real *to, int64_t ld, const real *from, int64_t rows, int64_t cols, real scale) {
+  for (int64_t i = 0; i < rows; i++) {
+    real *restrict row = to + i * ld;
+    const real *restrict add = from + i * cols;
+    for (int64_t j = 0; j < cols; j++) row[j] += scale * add[j];
+  }
+}
+
+/* Key and value gradients of a group are summed over its query heads, unrounded; the caller stores the whole tensor at the end. */
+static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv, const real *probs) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t b = run->c->train.microbatch_size, s = model->seq, d = model->head_dim;
+  const int64_t ld = b * run->qkv_width, ld_g = b * run->context_width;
+  const real scale = 1 / real_sqrt((real)d);
+  const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT_GRAD);
+  real *ds = run->scores, *part = run->head_grad;
+  for (int64_t i = 0; i < run->tokens * run->qkv_width; i++) qkv_grad[i] = 0;
+  for (int64_t n = 0; n < b; n++)
+    for (int64_t head = 0; head < model->heads; head++) {
+      const struct head_columns at = head_columns(model, head);
+      const int64_t number = n * model->heads + head;
+      const real *row = qkv + n * run->qkv_width, *p = probs + number * s * s, *out_grad = g + n * run->context_width + head * d;
+      real *row_grad = qkv_grad + n * run->qkv_width;
+      multiply(run, SF_F32, false, true, s, s, d, out_grad, ld_g, row + at.value, ld, ds, s);
+      softmax_backward(ds, p, s);
+      store(run, id, (uint64_t)number + 1, ds, s * s, run->format);
+      multiply(run, run->format, false, false, s, d, s, ds, s, row + at.key, ld, part, d);
+      add_scaled(row_grad + at.query, ld, part, s, d, scale);
+      multiply(run, run->format, true, false, s, d, s, ds, s, row + at.query, ld, part, d);
+      add_scaled(row_grad + at.key, ld, part, s, d, scale);
+      multiply(run, run->format, true, false, s, d, s, p, s, out_grad, ld_g, part, d);
+      add_scaled(row_grad + at.value, ld, part, s, d, 1);
+    }
+  finish_act_grad(run, SF_MODULE_CORE_ATTENTION, layer, qkv_grad, run->qkv_width);
+}
+
+#endif

@@ -1,0 +1,223 @@
+/* Template: the state of a run of the reference, and what every module uses: storing, tracing, products, sums. */
+#ifndef SF_ORACLES_REFERENCE_CORE_H
+#define SF_ORACLES_REFERENCE_CORE_H
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+#include "oracles/reference_internal.h"
+#include "oracles/reference_real.h"
+
+/* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
+struct layer_acts {
+  real *norm1, *qkv, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
+  real *probs; /* [microbatch_size][heads][seq x seq] */
+};
+
+struct param_state {
+  real *master, *weight;              /* weight = round(master); the same array when nothing is rounded */
+  real *main_grad, *moment1, *moment2; /* NULL when frozen; moments NULL in a run of one step, where they start from zero */
+};
+
+struct run {
+  const struct sf_catalog *catalog;
+  const struct sf_case *c;
+  const struct sf_reference_options *options;
+  const struct sf_reference_sink *sink;
+  const struct sf_reference_nudge *nudge;
+  struct sf_arena *arena;
+  bool out_of_memory;
+  enum sf_dtype format;   /* of stored tensors */
+  int32_t input_module;   /* whose output is the embedding's output */
+  uint16_t step, microbatch;
+  uint64_t sum_count;     /* sums taken so far: tells the splits of E5 apart */
+
+  int64_t tokens, hidden, qkv_width, context_width, fc1_width;
+  struct param_state *params;
+  struct layer_acts *layers;
+  real *words, *embedded, *adapter, *adapter_bda, *final_norm, *logits, *loss;
+  real *cosines, *sines;  /* [seq x head_dim / 2] */
+  int32_t *token, *label;
+  float *mask;
+  real *loss_weight;
+  double loss_sum;        /* of the step, before normalisation by its tokens */
+
+  real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
+  real *scores, *head_grad;                             /* [seq x seq], [seq x head_dim] */
+  real *wgrad;                                          /* the largest parameter */
+  real *part;                                           /* a part of a split product; NULL unless E5 */
+};
+
+static inline real *take(struct run *run, int64_t count) {
+  real *memory = sf_arena_alloc(run->arena, (size_t)count * sizeof(real));
+  run->out_of_memory = run->out_of_memory || memory == NULL;
+  return memory;
+}
+
+/* --- storing and tracing ---------------------------------------------------------------------------------------- */
+
+static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
+#ifdef SF_REFERENCE_DOUBLE
+  (void)values, (void)count, (void)format;
+#else
+  sf_round_array(values, count, format);
+#endif
+}
+
+/* x (1 + size v), v uniform in (-1, 1). */
+static inline void perturb(real *values, int64_t count, uint64_t key, double size) {
+  const real scale = (real)(size / 8388608.0);
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+    values[i] += values[i] * (((real)bits - (real)8388607.5) * scale);
+  }
+}
+
+/* Stores a tensor in its format: E3's perturbation, then rounding. part: as in sf_noise_key. */
+static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count, enum sf_dtype format) {
+  const struct sf_reference_options *options = run->options;
+  const bool bf16 = format == SF_BF16;
+  const bool is_input = id.kind == SF_KIND_ACT && id.subject == run->input_module;
+  if (options->perturb == SF_PERTURB_STORED) perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-8 : 0x1p-23);
+  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-7 : 0x1p-23);
+  round_to(values, count, format);
+}
+
+static inline void emit(struct run *run, struct sf_trace_id id, const real *values, int64_t rows, int64_t cols) {
+  run->sink->emit(run->sink->ctx, id, values, (struct sf_shape){rows, cols});
+}
+
+static inline void fill(real *values, const struct sf_fill *how, int64_t count) {
+#ifdef SF_REFERENCE_DOUBLE
+  enum { CHUNK = 512 };
+  float chunk[CHUNK];
+  for (int64_t first = 0; first < count; first += CHUNK) {
+    const int64_t size = count - first < CHUNK ? count - first : CHUNK;
+    sf_fill_range(chunk, how, first, size);
+    for (int64_t i = 0; i < size; i++) values[first + i] = (double)chunk[i];
+  }
+#else
+  sf_fill_range(values, how, 0, count);
+#endif
+}
+
+/* A finished tensor: stored, emitted, and in isolated mode overwritten before anything uses it. */
+static inline void finish(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
+  store(run, id, 0, values, rows * cols, format);
+  emit(run, id, values, rows, cols);
+  if (run->c->mode != SF_MODE_ISOLATED) return;
+  const struct sf_fill how = sf_fill_for_trace(run->catalog, id);
+  fill(values, &how, rows * cols);
+}
+
+static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_class cls, int32_t layer, enum sf_kind kind) {
+  return (struct sf_trace_id){.step = run->step, .microbatch = run->microbatch, .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD,
+                              .kind = (uint8_t)kind, .call = 0, .subject = sf_catalog_module(run->catalog, cls, layer)};
+}
+
+static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, run->tokens, cols, run->format);
+}
+
+static inline void finish_act_grad(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, run->tokens, cols, run->format);
+}
+
+static inline bool is_trained(const struct run *run, int32_t param) {
+  return param >= 0 && !run->catalog->params[param].frozen;
+}
+
+/* run->wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
+static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  const struct sf_trace_id id = {.step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD,
+                                 .call = call, .subject = param};
+  finish(run, id, run->wgrad, shape.rows, shape.cols, SF_F32);
+  real *restrict sum = run->params[param].main_grad;
+  const real *restrict term = run->wgrad;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) sum[i] += term[i];
+}
+
+/* --- products and sums ------------------------------------------------------------------------------------------ */
+
+static inline struct sf_split next_split(struct run *run, int64_t size) {
+  const uint64_t number = run->sum_count++;
+  return run->options->perturb == SF_PERTURB_SPLIT ? sf_split_plan(run->options->draw, number, size) : sf_split_whole(size);
+}
+
+/* c [m x n] += part, both rounded to the format, the sum too. */
+static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t n, enum sf_dtype format) {
+  round_to(part, m * n, format);
+  for (int64_t i = 0; i < m; i++) {
+    real *restrict row = c + i * ldc;
+    const real *restrict add = part + i * n;
+    round_to(row, n, format);
+    for (int64_t j = 0; j < n; j++) row[j] += add[j];
+    round_to(row, n, format);
+  }
+}
+
+/* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
+static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                            const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  const struct sf_split split = next_split(run, k);
+  for (int32_t p = 0; p < split.count; p++) {
+    const int64_t from = split.cut[p], size = split.cut[p + 1] - from;
+    const real *a_part = a + (trans_a ? from * lda : from), *b_part = b + (trans_b ? from : from * ldb);
+    if (p == 0) {
+      run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, size, a_part, lda, b_part, ldb, c, ldc);
+      continue;
+    }
+    run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, size, a_part, lda, b_part, ldb, run->part, n);
+    add_part(c, ldc, run->part, m, n, format);
+  }
+}
+
+/* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient. */
+static inline void sum_rows(struct run *run, real *restrict out, const real *x, int64_t rows, int64_t cols) {
+  const struct sf_split split = next_split(run, rows);
+  for (int64_t j = 0; j < cols; j++) out[j] = 0;
+  for (int32_t p = 0; p < split.count; p++) {
+    real *restrict sum = p == 0 ? out : run->part;
+    if (p > 0) for (int64_t j = 0; j < cols; j++) sum[j] = 0;
+    for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
+      const real *restrict row = x + i * cols;
+      for (int64_t j = 0; j < cols; j++) sum[j] += row[j];
+    }
+    if (p > 0) for (int64_t j = 0; j < cols; j++) out[j] += sum[j];
+  }
+}
+
+enum { LANES = 16 };
+/* Sums a row in LANES interleaved partial sums: vectors without changing the order behind the compiler's back. */
+static inline real add_lanes(const real *lane) {
+  real sum = 0;
+  for (int l = 0; l < LANES; l++) sum += lane[l];
+  return sum;
+}
+
+static inline real row_sum(const real *x, int64_t count) {
+  real lane[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += x[i + l];
+  for (; i < count; i++) lane[i % LANES] += x[i];
+  return add_lanes(lane);
+}
+
+static inline real row_dot(const real *x, const real *y, int64_t count) {
+  real lane[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += x[i + l] * y[i + l];
+  for (; i < count; i++) lane[i % LANES] += x[i] * y[i];
+  return add_lanes(lane);
+}
+
+static inline real row_max(const real *x, int64_t count) {
+  real best = x[0];
+  for (int64_t i = 1; i < count; i++) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* Template: the two ends of the model: embeddings and loss. */
+#ifndef SF_ORACLES_REFERENCE_ENDS_H
+#define SF_ORACLES_REFERENCE_ENDS_H
+
+#include "oracles/reference_core.h"
+
+/* Tokens, labels, mask and loss weights of the microbatch. */
+static inline void data_load(struct run *run) {
+  const struct sf_train *train = &run->c->train;
+  sf_data_microbatch(run->token, run->label, run->mask, run->c, run->step, run->microbatch);
+  double kept = 0;
+  for (int64_t t = 0; t < run->tokens; t++) kept += (double)run->mask[t];
+  const double divisor = train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept * (double)train->microbatches : 1;
+  for (int64_t t = 0; t < run->tokens; t++) run->loss_weight[t] = (real)((double)run->mask[t] / divisor);
+}
+
+/* Returns the residual stream's start. */
+static inline const real *embedding_forward(struct run *run) {
+  const int64_t h = run->hidden;
+  const real *table = run->params[sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0)].weight;
+  for (int64_t t = 0; t < run->tokens; t++)
+    for (int64_t j = 0; j < h; j++) run->words[t * h + j] = table[run->token[t] * h + j];
+  finish_act(run, SF_MODULE_WORD_EMBEDDINGS, -1, run->words, h);
+  if (run->c->model.positions != SF_POS_LEARNED) return run->words;
+  const real *positions = run->params[sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0)].weight;
+  for (int64_t t = 0; t < run->tokens; t++) {
+    const real *restrict position = positions + t / run->c->train.microbatch_size * h, *restrict word = run->words + t * h;
+    real *restrict out = run->embedded + t * h;
+    for (int64_t j = 0; j < h; j++) out[j] = word[j] + position[j];
+  }
+  finish_act(run, SF_MODULE_EMBEDDING, -1, run->embedded, h);
+  return run->embedded;
+}
+
+static inline void zero_wgrad(struct run *run, int32_t param) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->wgrad[i] = 0;
+}
+
+/* Adds the tokens' gradients to the rows they came from. E5 splits such a sum by starting at another token. */
+static inline void scatter_stream(struct run *run, const int32_t *row_of_token) {
+  const int64_t h = run->hidden, b = run->c->train.microbatch_size;
+  const struct sf_split split = next_split(run, run->tokens);
+  const int64_t first = split.cut[1] % run->tokens;
+  for (int64_t i = 0; i < run->tokens; i++) {
+    const int64_t t = (first + i) % run->tokens;
+    real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : t / b) * h;
+    const real *restrict g = run->stream + t * h;
+    for (int64_t j = 0; j < h; j++) row[j] += g[j];
+  }
+}
+
+static inline void embedding_backward(struct run *run) {
+  const int32_t words = sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
+  const int32_t positions = sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0);
+  if (is_trained(run, positions)) {
+    zero_wgrad(run, positions);
+    scatter_stream(run, NULL);
+    finish_wgrad(run, positions, 0);
+  }
+  if (is_trained(run, words)) {
+    zero_wgrad(run, words);
+    scatter_stream(run, run->token);
+    finish_wgrad(run, words, 0);
+  }
+}
+
+/* exps = exp(row - max), returns their sum; *top = max. */
+static inline real exp_row(real *restrict exps, const real *restrict row, int64_t count, real *top) {
+  const real max = row_max(row, count);
+  for (int64_t j = 0; j < count; j++) exps[j] = real_exp(row[j] - max);
+  *top = max;
+  return row_sum(exps, count);
+}
+
+/* Per-token loss, and its weighted sum added to the step's. */
+static inline void loss_forward(struct run *run) {
+  const int64_t width = run->c->model.vocab_padded;
+  for (int64_t t = 0; t < run->tokens; t++) {
+    const real *row = run->logits + t * width;
+    real top;
+    const real sum = exp_row(run->wide_a, row, width, &top);
+    run->loss[t] = real_log(sum) + (top - row[run->label[t]]);
+  }
+  finish(run, act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT), run->loss, 1, run->tokens, SF_F32);
+  for (int64_t t = 0; t < run->tokens; t++) run->loss_sum += (double)run->loss_weight[t] * (double)run->loss[t];
+}
+
+static inline void loss_backward(struct run *run, real *logits_grad) {
+  const int64_t width = run->c->model.vocab_padded;
+  for (int64_t t = 0; t < run->tokens; t++) {
+    real *row = logits_grad + t * width;
+    real top;
+    const real sum = exp_row(row, run->logits + t * width, width, &top);
+    for (int64_t j = 0; j < width; j++) row[j] /= sum;
+    row[run->label[t]] -= 1;
+    for (int64_t j = 0; j < width; j++) row[j] *= run->loss_weight[t];
+  }
+  finish_act_grad(run, SF_MODULE_LOSS, -1, logits_grad, width);
+}
+
+#endif

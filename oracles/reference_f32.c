@@ -1,0 +1,1 @@
+#include "oracles/reference_impl.h"

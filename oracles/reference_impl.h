@@ -1,0 +1,203 @@
+/* Template: one run of the logical function of harness/DESIGN.md section 8 on one device. Built twice, for float (storage rounding as the
+ * case says) and for double (no rounding). Memory comes from one arena, all of it before the run starts; after that nothing can fail. */
+#ifndef SF_ORACLES_REFERENCE_IMPL_H
+#define SF_ORACLES_REFERENCE_IMPL_H
+
+#include "oracles/reference_attention.h"
+#include "oracles/reference_core.h"
+#include "oracles/reference_ends.h"
+#include "oracles/reference_linear.h"
+#include "oracles/reference_norm.h"
+#include "oracles/reference_step.h"
+
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* --- memory ----------------------------------------------------------------------------------------------------- */
+
+static inline void take_layers(struct run *run) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t t = run->tokens, h = run->hidden;
+  run->layers = sf_arena_alloc(run->arena, (size_t)model->layers * sizeof *run->layers);
+  if (run->layers == NULL) {
+    run->out_of_memory = true;
+    return;
+  }
+  for (int64_t i = 0; i < model->layers; i++) {
+    struct layer_acts *acts = &run->layers[i];
+    acts->norm1 = take(run, t * h);
+    acts->qkv = take(run, t * run->qkv_width);
+    acts->rotary = model->positions == SF_POS_ROTARY ? take(run, t * run->qkv_width) : acts->qkv;
+    acts->probs = take(run, run->c->train.microbatch_size * model->heads * model->seq * model->seq);
+    acts->context = take(run, t * run->context_width);
+    acts->proj = take(run, t * h);
+    acts->attn_bda = take(run, t * h);
+    acts->norm2 = take(run, t * h);
+    acts->fc1 = take(run, t * run->fc1_width);
+    acts->activation = take(run, t * model->ffn);
+    acts->fc2 = take(run, t * h);
+    acts->mlp_bda = take(run, t * h);
+  }
+}
+
+static inline void take_params(struct run *run) {
+  const int32_t count = run->catalog->param_count;
+  run->params = sf_arena_alloc(run->arena, (size_t)count * sizeof *run->params);
+  if (run->params == NULL) {
+    run->out_of_memory = true;
+    return;
+  }
+  int64_t largest = 0;
+  for (int32_t p = 0; p < count; p++) {
+    struct param_state *state = &run->params[p];
+    const int64_t size = param_count(run, p);
+    const bool trained = is_trained(run, p), many_steps = run->c->train.steps > 1;
+    state->master = take(run, size);
+    state->weight = run->format == SF_BF16 ? take(run, size) : state->master;
+    state->main_grad = trained ? take(run, size) : NULL;
+    state->moment1 = trained && many_steps ? take(run, size) : NULL;
+    state->moment2 = trained && many_steps ? take(run, size) : NULL;
+    for (int64_t i = 0; state->moment1 != NULL && state->moment2 != NULL && i < size; i++) state->moment1[i] = state->moment2[i] = 0;
+    largest = larger(largest, size);
+  }
+  run->wgrad = take(run, largest);
+  const struct sf_model *model = &run->c->model;
+  const int64_t widest = larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  run->wide_a = take(run, run->tokens * widest);
+  run->wide_b = take(run, run->tokens * widest);
+  const int64_t scores = model->seq * larger(model->seq, model->head_dim);
+  run->part = run->options->perturb == SF_PERTURB_SPLIT ? take(run, larger(larger(largest, scores), run->tokens * widest)) : NULL;
+}
+
+static inline void take_ends(struct run *run) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t t = run->tokens, h = run->hidden;
+  run->words = take(run, t * h);
+  run->embedded = take(run, t * h);
+  run->adapter = take(run, t * h);
+  run->adapter_bda = take(run, t * h);
+  run->final_norm = take(run, t * h);
+  run->logits = take(run, t * model->vocab_padded);
+  run->loss = take(run, t);
+  run->loss_weight = take(run, t);
+  run->stream = take(run, t * h);
+  run->branch_a = take(run, t * h);
+  run->branch_b = take(run, t * h);
+  run->scores = take(run, model->seq * model->seq);
+  run->head_grad = take(run, model->seq * model->head_dim);
+  run->cosines = take(run, model->seq * larger(1, model->head_dim / 2));
+  run->sines = take(run, model->seq * larger(1, model->head_dim / 2));
+  run->token = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->token);
+  run->label = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->label);
+  run->mask = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->mask);
+  if (run->token == NULL || run->label == NULL || run->mask == NULL) run->out_of_memory = true;
+}
+
+/* --- the model --------------------------------------------------------------------------------------------------- */
+
+/* x: the residual stream before the layer; returns it after the layer. */
+static inline const real *layer_forward(struct run *run, int32_t layer, const real *x) {
+  struct layer_acts *acts = &run->layers[layer];
+  norm_forward(run, SF_MODULE_INPUT_LAYERNORM, layer, acts->norm1, x);
+  linear_forward(run, SF_MODULE_LINEAR_QKV, layer, acts->qkv, acts->norm1, false);
+  if (acts->rotary != acts->qkv) rotary_forward(run, layer, acts->rotary, acts->qkv);
+  attention_forward(run, layer, acts->context, acts->probs, acts->rotary);
+  linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
+  residual_forward(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
+  norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, acts->attn_bda);
+  linear_forward(run, SF_MODULE_LINEAR_FC1, layer, acts->fc1, acts->norm2, false);
+  activation_forward(run, layer, acts->activation, acts->fc1);
+  linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
+  residual_forward(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, acts->fc2);
+  return acts->mlp_bda;
+}
+
+/* x: as in the forward pass. run->stream goes from the gradient after the layer to the gradient before it. */
+static inline void layer_backward(struct run *run, int32_t layer, const real *x) {
+  const struct layer_acts *acts = &run->layers[layer];
+  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, run->stream, acts->activation);
+  activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
+  linear_backward(run, SF_MODULE_LINEAR_FC1, layer, run->branch_a, run->wide_b, acts->norm2);
+  norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, acts->attn_bda);
+  residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
+  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, run->stream, acts->context);
+  attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts->probs);
+  real *qkv_grad = run->wide_b;
+  if (acts->rotary != acts->qkv) {
+    qkv_grad = run->wide_a;
+    rotary_backward(run, layer, qkv_grad, run->wide_b);
+  }
+  linear_backward(run, SF_MODULE_LINEAR_QKV, layer, run->branch_a, qkv_grad, acts->norm1);
+  norm_backward(run, SF_MODULE_INPUT_LAYERNORM, layer, run->branch_b, run->branch_a, x);
+  residual_backward(run, SF_MODULE_SELF_ATTN_BDA, layer, run->branch_b);
+}
+
+static inline void microbatch_run(struct run *run) {
+  const int32_t layers = (int32_t)run->c->model.layers;
+  data_load(run);
+  const real *start = embedding_forward(run), *x = start;
+  for (int32_t i = 0; i < layers; i++) x = layer_forward(run, i, x);
+  const real *decoded = x;
+  if (run->c->model.adapter) {
+    linear_forward(run, SF_MODULE_ADAPTER, -1, run->adapter, decoded, false);
+    residual_forward(run, SF_MODULE_ADAPTER_BDA, -1, run->adapter_bda, decoded, run->adapter);
+    x = run->adapter_bda;
+  }
+  norm_forward(run, SF_MODULE_FINAL_LAYERNORM, -1, run->final_norm, x);
+  linear_forward(run, SF_MODULE_OUTPUT_LAYER, -1, run->logits, run->final_norm, false);
+  loss_forward(run);
+
+  loss_backward(run, run->wide_b);
+  linear_backward(run, SF_MODULE_OUTPUT_LAYER, -1, run->branch_a, run->wide_b, run->final_norm);
+  norm_backward(run, SF_MODULE_FINAL_LAYERNORM, -1, run->stream, run->branch_a, x);
+  if (run->c->model.adapter) {
+    linear_backward(run, SF_MODULE_ADAPTER, -1, run->branch_a, run->stream, decoded);
+    residual_backward(run, SF_MODULE_ADAPTER_BDA, -1, run->branch_a);
+  }
+  for (int32_t i = layers - 1; i >= 0; i--) layer_backward(run, i, i > 0 ? run->layers[i - 1].mlp_bda : start);
+  embedding_backward(run);
+}
+
+static inline void steps_run(struct run *run) {
+  const struct sf_train *train = &run->c->train;
+  if (run->c->model.positions == SF_POS_ROTARY) rotary_tables(run);
+  params_load(run, 0);
+  for (int64_t step = 0; step < train->steps; step++) {
+    run->step = (uint16_t)step;
+    params_emit(run);
+    if (run->c->mode == SF_MODE_ISOLATED && step > 0) params_load(run, step);
+    main_grads_zero(run);
+    run->loss_sum = 0;
+    for (int64_t m = 0; m < train->microbatches; m++) {
+      run->microbatch = (uint16_t)m;
+      microbatch_run(run);
+    }
+    step_finish(run);
+  }
+  run->step = (uint16_t)train->steps;
+  params_emit(run);
+}
+
+enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct sf_reference_options *options,
+                                const struct sf_reference_sink *sink, const struct sf_reference_nudge *nudge) {
+  const struct sf_case *c = &catalog->logical;
+  const struct sf_model *model = &c->model;
+  struct run run = {.catalog = catalog, .c = c, .options = options, .sink = sink, .nudge = nudge};
+  run.format = sizeof(real) == sizeof(double) ? SF_F64 : (enum sf_dtype)c->precision.compute;
+  run.input_module = sf_catalog_module(catalog, model->positions == SF_POS_LEARNED ? SF_MODULE_EMBEDDING : SF_MODULE_WORD_EMBEDDINGS, -1);
+  run.tokens = model->seq * c->train.microbatch_size;
+  run.hidden = model->hidden;
+  run.qkv_width = (model->heads + 2 * model->kv_heads) * model->head_dim;
+  run.context_width = model->heads * model->head_dim;
+  run.fc1_width = model->activation == SF_ACT_SWIGLU ? 2 * model->ffn : model->ffn;
+  run.arena = sf_arena_create((size_t)1 << 20, false);
+  if (run.arena == NULL) return SF_ENOMEM;
+  take_params(&run);
+  if (!run.out_of_memory) take_layers(&run);
+  if (!run.out_of_memory) take_ends(&run);
+  if (!run.out_of_memory) steps_run(&run);
+  const enum sf_status status = run.out_of_memory ? SF_ENOMEM : SF_OK;
+  sf_arena_destroy(run.arena);
+  return status;
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* Template: linear layers, residual adds, activations. */
+#ifndef SF_ORACLES_REFERENCE_LINEAR_H
+#define SF_ORACLES_REFERENCE_LINEAR_H
+
+#include "oracles/reference_core.h"
+
+struct linear {
+  int32_t weight, bias; /* parameters; bias -1 when there is none */
+  uint8_t call;         /* of the weight's WGRAD: 1 for a tied head */
+  int64_t in, out;
+};
+
+static inline struct linear linear_find(const struct run *run, enum sf_module_class cls, int32_t layer) {
+  const struct sf_catalog *catalog = run->catalog;
+  const bool tied = cls == SF_MODULE_OUTPUT_LAYER && run->c->model.tied;
+  struct linear linear = {.call = tied ? 1 : 0};
+  linear.weight = sf_catalog_param(catalog, tied ? SF_MODULE_WORD_EMBEDDINGS : cls, layer, 0);
+  linear.bias = tied ? -1 : sf_catalog_param(catalog, cls, layer, 1);
+  SF_ASSERT_LE(0, linear.weight);
+  linear.out = catalog->params[linear.weight].shape.rows;
+  linear.in = catalog->params[linear.weight].shape.cols;
+  return linear;
+}
+
+/* out = round(x W^T + bias); bias_apart: round(round(x W^T) + bias), as a row-parallel layer adds it after its reduction. */
+static inline void linear_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, bool bias_apart) {
+  const struct linear linear = linear_find(run, cls, layer);
+  const int64_t rows = run->tokens, cols = linear.out;
+  multiply(run, run->format, false, true, rows, cols, linear.in, x, linear.in, run->params[linear.weight].weight, linear.in, out, cols);
+  if (linear.bias >= 0) {
+    if (bias_apart) store(run, act_id(run, cls, layer, SF_KIND_ACT), 1, out, rows * cols, run->format);
+    const real *restrict bias = run->params[linear.bias].weight;
+    for (int64_t i = 0; i < rows; i++) {
+      real *restrict row = out + i * cols;
+      for (int64_t j = 0; j < cols; j++) row[j] += bias[j];
+    }
+  }
+  finish_act(run, cls, layer, out, cols);
+}
+
+/* x_grad = round(g W); wgrad: g^T x and the column sums of g. */
+static inline void linear_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
+  const struct linear linear = linear_find(run, cls, layer);
+  const int64_t rows = run->tokens, in = linear.in, out = linear.out;
+  multiply(run, run->format, false, false, rows, in, out, g, out, run->params[linear.weight].weight, in, x_grad, in);
+  finish_act_grad(run, cls, layer, x_grad, in);
+  if (is_trained(run, linear.weight)) {
+    multiply(run, SF_F32, true, false, out, in, rows, g, out, x, in, run->wgrad, in);
+    finish_wgrad(run, linear.weight, linear.call);
+  }
+  if (is_trained(run, linear.bias)) {
+    sum_rows(run, run->wgrad, g, rows, out);
+    finish_wgrad(run, linear.bias, 0);
+  }
+}
+
+static inline void residual_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out, const real *restrict x,
+                                    const real *restrict branch) {
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] = x[i] + branch[i];
+  finish_act(run, cls, layer, out, run->hidden);
+}
+
+/* run->stream becomes the gradient before the branch. */
+static inline void residual_backward(struct run *run, enum sf_module_class cls, int32_t layer, const real *restrict branch_grad) {
+  real *restrict stream = run->stream;
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) stream[i] += branch_grad[i];
+  finish_act_grad(run, cls, layer, stream, run->hidden);
+}
+
+static inline real gelu(real x) { return (real)0.5 * x * (1 + real_erf(x * (real)0.70710678118654752440)); }
+
+static inline real gelu_slope(real x) {
+  const real below = (real)0.5 * (1 + real_erf(x * (real)0.70710678118654752440));
+  return below + x * (real)0.39894228040143267794 * real_exp((real)-0.5 * x * x);
+}
+
+static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
+
+static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
+  const int64_t width = run->c->model.ffn;
+  for (int64_t i = 0; i < run->tokens; i++) {
+    const real *gate = x + i * run->fc1_width, *up = gate + width;
+    real *row = out + i * width;
+    if (run->c->model.activation == SF_ACT_GELU)
+      for (int64_t j = 0; j < width; j++) row[j] = gelu(gate[j]);
+    else
+      for (int64_t j = 0; j < width; j++) row[j] = gate[j] * sigmoid(gate[j]) * up[j];
+  }
+  finish_act(run, SF_MODULE_ACTIVATION, layer, out, width);
+}
+
+static inline void swiglu_backward_row(real *gate_grad, const real *g, const real *gate, int64_t width) {
+  const real *up = gate + width;
+  real *up_grad = gate_grad + width;
+  for (int64_t j = 0; j < width; j++) {
+    const real s = sigmoid(gate[j]);
+    gate_grad[j] = g[j] * up[j] * (s + gate[j] * s * (1 - s));
+    up_grad[j] = g[j] * gate[j] * s;
+  }
+}
+
+static inline void activation_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
+  const int64_t width = run->c->model.ffn;
+  for (int64_t i = 0; i < run->tokens; i++) {
+    const real *x_row = x + i * run->fc1_width, *g_row = g + i * width;
+    real *row = x_grad + i * run->fc1_width;
+    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(row, g_row, x_row, width);
+    else
+      for (int64_t j = 0; j < width; j++) row[j] = g_row[j] * gelu_slope(x_row[j]);
+  }
+  finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
+}
+
+#endif
