@@ -22,16 +22,22 @@ struct sf_split sf_split_whole(int64_t size) {
   return (struct sf_split){.count = 1, .cut = {0, size}};
 }
 
-struct sf_split sf_split_plan(uint64_t draw, uint64_t number, int64_t size) {
-  const uint64_t key = sf_hash_u64(sf_mix64(~draw), number);
-  const int64_t parts = INT64_C(2) << (sf_mix64(key) % 3);
-  struct sf_split split = {.count = 0, .cut = {0}};
-  for (int64_t p = 1; p < parts; p++) {
-    /* The p-th of `parts` equal cuts, moved by up to half a part in 1/256ths. */
-    const int64_t jitter = (int64_t)(sf_mix64(key + (uint64_t)p) % 256) - 128;
-    const int64_t cut = (size * (256 * p + jitter)) / (256 * parts);
-    if (cut > split.cut[split.count] && cut < size) split.cut[++split.count] = cut;
+static void shuffle(int32_t *order, uint64_t key, int64_t size) {
+  for (int64_t i = 0; i < size; i++) order[i] = (int32_t)i;
+  for (int64_t i = size - 1; i > 0; i--) {
+    const uint64_t bits = sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+    const int64_t j = (int64_t)((bits * (uint64_t)(i + 1)) >> 32);
+    const int32_t held = order[i];
+    order[i] = order[j];
+    order[j] = held;
   }
-  split.cut[++split.count] = size;
+}
+
+struct sf_split sf_split_shuffled(int32_t *order, uint64_t draw, uint64_t number, int64_t size) {
+  const uint64_t key = sf_hash_u64(sf_mix64(~draw), number);
+  const int64_t wanted = INT64_C(2) << (sf_mix64(~key) % 3), parts = wanted < size ? wanted : size;
+  struct sf_split split = {.count = (int32_t)parts, .order = order};
+  shuffle(order, key, size);
+  for (int64_t p = 0; p <= parts; p++) split.cut[p] = size * p / parts;
   return split;
 }

@@ -45,7 +45,8 @@ struct run {
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
   real *scores, *head_grad;                             /* [seq x seq], [seq x head_dim] */
   real *wgrad;                                          /* the largest parameter */
-  real *part;                                           /* a part of a split product; NULL unless E5 */
+  real *part, *part_a, *part_b; /* E5 only: a part of a split product and of its two factors */
+  int32_t *order;               /* E5 only: the indices of a split sum, shuffled */
 };
 
 static inline real *take(struct run *run, int64_t count) {
@@ -142,7 +143,20 @@ static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
 
 static inline struct sf_split next_split(struct run *run, int64_t size) {
   const uint64_t number = run->sum_count++;
-  return run->options->perturb == SF_PERTURB_SPLIT ? sf_split_plan(run->options->draw, number, size) : sf_split_whole(size);
+  if (run->options->perturb != SF_PERTURB_SPLIT) return sf_split_whole(size);
+  return sf_split_shuffled(run->order, run->options->draw, number, size);
+}
+
+/* out [count x cols] = the chosen rows of x. */
+static inline void gather_rows(real *restrict out, const real *restrict x, int64_t ld, const int32_t *chosen, int64_t count, int64_t cols) {
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t j = 0; j < cols; j++) out[i * cols + j] = x[chosen[i] * ld + j];
+}
+
+/* out [rows x count] = the chosen columns of x. */
+static inline void gather_cols(real *restrict out, const real *restrict x, int64_t ld, const int32_t *chosen, int64_t count, int64_t rows) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < count; j++) out[i * count + j] = x[i * ld + chosen[j]];
 }
 
 /* c [m x n] += part, both rounded to the format, the sum too. */
@@ -157,19 +171,29 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
   }
 }
 
+/* c [m x n] = op(a) op(b) over the chosen indices of the contraction. */
+static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *chosen, int64_t count,
+                                 const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  if (trans_a) gather_rows(run->part_a, a, lda, chosen, count, m);
+  else gather_cols(run->part_a, a, lda, chosen, count, m);
+  if (trans_b) gather_cols(run->part_b, b, ldb, chosen, count, n);
+  else gather_rows(run->part_b, b, ldb, chosen, count, n);
+  run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
+}
+
 /* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
 static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
                             const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   const struct sf_split split = next_split(run, k);
+  if (split.order == NULL) {
+    run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+    return;
+  }
   for (int32_t p = 0; p < split.count; p++) {
-    const int64_t from = split.cut[p], size = split.cut[p + 1] - from;
-    const real *a_part = a + (trans_a ? from * lda : from), *b_part = b + (trans_b ? from : from * ldb);
-    if (p == 0) {
-      run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, size, a_part, lda, b_part, ldb, c, ldc);
-      continue;
-    }
-    run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, size, a_part, lda, b_part, ldb, run->part, n);
-    add_part(c, ldc, run->part, m, n, format);
+    const int32_t *chosen = split.order + split.cut[p];
+    const int64_t count = split.cut[p + 1] - split.cut[p];
+    multiply_part(run, trans_a, trans_b, m, n, chosen, count, a, lda, b, ldb, p == 0 ? c : run->part, p == 0 ? ldc : n);
+    if (p > 0) add_part(c, ldc, run->part, m, n, format);
   }
 }
 
@@ -181,7 +205,7 @@ static inline void sum_rows(struct run *run, real *restrict out, const real *x, 
     real *restrict sum = p == 0 ? out : run->part;
     if (p > 0) for (int64_t j = 0; j < cols; j++) sum[j] = 0;
     for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
-      const real *restrict row = x + i * cols;
+      const real *restrict row = x + (split.order != NULL ? split.order[i] : i) * cols;
       for (int64_t j = 0; j < cols; j++) sum[j] += row[j];
     }
     if (p > 0) for (int64_t j = 0; j < cols; j++) out[j] += sum[j];

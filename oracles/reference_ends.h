@@ -37,13 +37,12 @@ static inline void zero_wgrad(struct run *run, int32_t param) {
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->wgrad[i] = 0;
 }
 
-/* Adds the tokens' gradients to the rows they came from. E5 splits such a sum by starting at another token. */
+/* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
 static inline void scatter_stream(struct run *run, const int32_t *row_of_token) {
   const int64_t h = run->hidden, b = run->c->train.microbatch_size;
   const struct sf_split split = next_split(run, run->tokens);
-  const int64_t first = split.cut[1] % run->tokens;
   for (int64_t i = 0; i < run->tokens; i++) {
-    const int64_t t = (first + i) % run->tokens;
+    const int64_t t = split.order != NULL ? split.order[i] : i;
     real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : t / b) * h;
     const real *restrict g = run->stream + t * h;
     for (int64_t j = 0; j < h; j++) row[j] += g[j];

@@ -39,6 +39,23 @@ static inline void take_layers(struct run *run) {
   }
 }
 
+/* largest: elements of the largest parameter. */
+static inline void take_scratch(struct run *run, int64_t largest) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t t = run->tokens;
+  const int64_t widest = larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  run->wgrad = take(run, largest);
+  run->wide_a = take(run, t * widest);
+  run->wide_b = take(run, t * widest);
+  if (run->options->perturb != SF_PERTURB_SPLIT) return;
+  const int64_t factor = larger(larger(largest, t * widest), model->seq * larger(model->seq, model->head_dim));
+  run->part = take(run, factor);
+  run->part_a = take(run, factor);
+  run->part_b = take(run, factor);
+  run->order = sf_arena_alloc(run->arena, (size_t)larger(t, widest) * sizeof *run->order);
+  run->out_of_memory = run->out_of_memory || run->order == NULL;
+}
+
 static inline void take_params(struct run *run) {
   const int32_t count = run->catalog->param_count;
   run->params = sf_arena_alloc(run->arena, (size_t)count * sizeof *run->params);
@@ -59,13 +76,7 @@ static inline void take_params(struct run *run) {
     for (int64_t i = 0; state->moment1 != NULL && state->moment2 != NULL && i < size; i++) state->moment1[i] = state->moment2[i] = 0;
     largest = larger(largest, size);
   }
-  run->wgrad = take(run, largest);
-  const struct sf_model *model = &run->c->model;
-  const int64_t widest = larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
-  run->wide_a = take(run, run->tokens * widest);
-  run->wide_b = take(run, run->tokens * widest);
-  const int64_t scores = model->seq * larger(model->seq, model->head_dim);
-  run->part = run->options->perturb == SF_PERTURB_SPLIT ? take(run, larger(larger(largest, scores), run->tokens * widest)) : NULL;
+  take_scratch(run, largest);
 }
 
 static inline void take_ends(struct run *run) {
