@@ -1,0 +1,276 @@
+#include "harness/run/engine.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+#include "harness/run/engine_internal.h"
+#include "harness/run/gemm_table.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { ARENA_BLOCK_BYTES = 1 << 20 };
+
+double sf_engine_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool is_judge(const struct sf_engine *engine) { return !engine->options.mpi || sf_mpi_rank(engine->options.mpi) == engine->options.mpi_first; }
+
+/* --- the trace ------------------------------------------------------------------------------------------------- */
+
+/* Whether isolated mode rewrites this tensor: first-hand results of modules, not their copies on other stages. */
+static bool is_rewritten(const struct sf_engine *engine, struct sf_trace_id id) {
+  if (engine->c->mode != SF_MODE_ISOLATED) return false;
+  return ((id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD) && id.call == 0) || id.kind == SF_KIND_WGRAD;
+}
+
+/* Of the ranks that hold a partial tensor the one with the lowest tp index carries the value. Query-key-value columns are shared by
+ * tp / kv_heads ranks, everything else that can be partial by all of tp. */
+static bool carries_partial(const struct sf_engine *engine, int32_t rank, const struct sf_trace_spec *spec) {
+  const struct sf_case *c = engine->c;
+  const int32_t tp_index = sf_mesh_coord(&engine->mesh, rank).at[SF_AXIS_TP];
+  const bool qkv = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
+  const int64_t holders = !qkv ? c->layout.tp : c->layout.tp > c->model.kv_heads ? c->layout.tp / c->model.kv_heads : 1;
+  return tp_index % holders == 0;
+}
+
+static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data) {
+  struct sf_trace_spec spec;
+  if (!sf_trace_spec(&spec, engine->catalog, id) || !sf_shard_map_valid(map, spec.shape)) return;
+  const struct sf_fill fill = sf_fill_for_trace(engine->catalog, id);
+  sf_fill_shard(data, &fill, spec.shape, map, !carries_partial(engine, rank, &spec));
+}
+
+static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+  struct sf_engine *engine = ctx;
+  const double start = engine->options.measure ? sf_engine_now() : 0;
+  if (engine->options.trace_key) {
+    *engine->options.trace_key = sf_trace_key(id);
+    *engine->options.trace_rank = rank;
+  }
+  if (engine->options.hash_trace) {
+    const uint64_t head = sf_hash_u64(sf_hash_u64(engine->trace_hash, (uint64_t)rank), sf_trace_key(id));
+    engine->trace_hash = sf_hash_bytes(head, data, (size_t)(rows * cols) * sizeof *data);
+  }
+  if (engine->dump) sf_trace_dump_add(engine->dump, engine->catalog, rank, id, map, data, rows, cols);
+  if (engine->log) {
+    sf_chunk_log_add(engine->log, rank, id, map, data, rows, cols);
+  } else {
+    if (engine->tamper) engine->tamper(engine->tamper_ctx, rank, id, map, data, rows, cols);
+    sf_collector_add(engine->collector, rank, id, map, data, rows, cols);
+  }
+  if (is_rewritten(engine, id)) rewrite(engine, rank, id, map, data);
+  if (engine->options.measure) engine->collect_seconds += sf_engine_now() - start;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------ */
+
+enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_options *options) {
+  struct sf_engine *engine = sf_alloc(sizeof *engine);
+  if (!engine) return SF_ENOMEM;
+  engine->options = *options;
+  engine->sink = (struct sf_trace_sink){engine, on_trace_point};
+  enum sf_status status = sf_cpu_device_create(&engine->device, options->gemm);
+  if (status == SF_OK && !options->mpi) status = sf_sim_create(&engine->sim);
+  if (status != SF_OK) {
+    sf_engine_destroy(engine);
+    return status;
+  }
+  *out = engine;
+  return SF_OK;
+}
+
+static void forget_reference(struct sf_engine *engine) {
+  sf_collector_destroy(engine->collector);
+  sf_expectations_destroy(engine->expectations);
+  sf_catalog_destroy(engine->catalog);
+  engine->collector = NULL;
+  engine->expectations = NULL;
+  engine->catalog = NULL;
+  engine->has_reference = false;
+  memset(&engine->judgement, 0, sizeof engine->judgement);
+}
+
+void sf_engine_destroy(struct sf_engine *engine) {
+  if (!engine) return;
+  forget_reference(engine);
+  for (int32_t i = 0; i < engine->rank_capacity; i++) sf_arena_destroy(engine->arenas[i]);
+  sf_free(engine->arenas);
+  sf_free(engine->envs);
+  sf_free(engine->env_args);
+  if (engine->device) sf_device_destroy(engine->device);
+  if (engine->sim) sf_sim_destroy(engine->sim);
+  sf_free(engine);
+}
+
+static enum sf_status grow_ranks(struct sf_engine *engine, int32_t count) {
+  struct sf_arena **arenas = sf_realloc(engine->arenas, (size_t)count * sizeof *arenas);
+  if (!arenas) return SF_ENOMEM;
+  engine->arenas = arenas;
+  struct sf_rank_env *envs = sf_realloc(engine->envs, (size_t)count * sizeof *envs);
+  if (!envs) return SF_ENOMEM;
+  engine->envs = envs;
+  void **args = sf_realloc(engine->env_args, (size_t)count * sizeof *args);
+  if (!args) return SF_ENOMEM;
+  engine->env_args = args;
+  while (engine->rank_capacity < count) {
+    struct sf_arena *arena = sf_arena_create(count > 64 ? ARENA_BLOCK_BYTES / 4 : ARENA_BLOCK_BYTES, true);
+    if (!arena) return SF_ENOMEM;
+    engine->arenas[engine->rank_capacity++] = arena;
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count, enum sf_fault fault) {
+  if (count > engine->rank_capacity) {
+    const enum sf_status status = grow_ranks(engine, count);
+    if (status != SF_OK) return status;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    sf_arena_reset(engine->arenas[i]);
+    engine->envs[i] = (struct sf_rank_env){
+        .c = engine->c,
+        .catalog = engine->catalog,
+        .mesh = engine->mesh,
+        .default_mesh = sf_mesh_default_order(&engine->c->layout),
+        .device = engine->device,
+        .arena = engine->arenas[i],
+        .sink = &engine->sink,
+        .fault = fault,
+    };
+    engine->env_args[i] = &engine->envs[i];
+  }
+  return SF_OK;
+}
+
+/* --- one trial ------------------------------------------------------------------------------------------------- */
+
+static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf_case *c) {
+  const uint64_t hash = sf_case_logical_hash(c);
+  if (engine->has_reference && engine->logical_hash == hash) {
+    return engine->collector ? sf_collector_reset(engine->collector, c) : SF_OK;
+  }
+  forget_reference(engine);
+  enum sf_status status = sf_catalog_create(&engine->catalog, c);
+  if (status == SF_OK && is_judge(engine)) {
+    status = sf_expectations_create(&engine->expectations, engine->catalog, &sf_run_gemm_table);
+    if (status == SF_OK) status = sf_expectations_raise(engine->expectations, 1);
+    if (status == SF_OK) status = sf_collector_create(&engine->collector, c, engine->expectations);
+    engine->costs.references++;
+  }
+  if (status != SF_OK) {
+    forget_reference(engine);
+    return status;
+  }
+  engine->logical_hash = hash;
+  engine->has_reference = true;
+  return SF_OK;
+}
+
+static enum sf_finding_class class_of_report(enum sf_status status) {
+  if (status == SF_EDEADLOCK) return SF_CLASS_DEADLOCK;
+  if (status == SF_EMISMATCH) return SF_CLASS_MISMATCH;
+  return SF_CLASS_CRASH;
+}
+
+/* The summary of a comparison in words, when there is no finding to quote. */
+static void describe_inconclusive(struct sf_outcome *outcome) {
+  snprintf(outcome->text, sizeof outcome->text, "%d of %d tensors are vacuous or too ill-conditioned to judge", outcome->unchecked,
+           outcome->checked + outcome->unchecked);
+}
+
+static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome) {
+  const int level = sf_expectations_level(engine->expectations);
+  const enum sf_status status = sf_judge(engine->collector, true, &engine->judgement);
+  if (status != SF_OK) return status;
+  const struct sf_judgement *j = &engine->judgement;
+  engine->costs.raised += sf_expectations_level(engine->expectations) > level;
+  outcome->verdict = j->verdict;
+  outcome->checked = j->checked;
+  outcome->unchecked = j->unchecked;
+  outcome->finding_count = j->finding_count;
+  if (j->verdict == SF_VERDICT_FINDING) sf_outcome_from_finding(outcome, engine->c, engine->catalog, &j->findings[0]);
+  if (j->verdict == SF_VERDICT_INCONCLUSIVE) describe_inconclusive(outcome);
+  return SF_OK;
+}
+
+static enum sf_status run_candidate(struct sf_engine *engine, const struct sf_target *target, enum sf_fault fault, struct sf_outcome *outcome) {
+  struct sf_comm_report report;
+  memset(&report, 0, sizeof report);
+  double start = sf_engine_now();
+  enum sf_status status = engine->options.mpi ? sf_engine_run_mpi(engine, target, fault, &report) : sf_engine_run_sim(engine, target, fault, &report);
+  engine->costs.candidate += sf_engine_now() - start;
+  engine->costs.comm_reduce += report.seconds_reduce;
+  engine->costs.comm_schedule += report.seconds_schedule;
+  if (status != SF_OK) return status;
+  if (report.status == SF_ENOMEM) return SF_ENOMEM;
+  if (report.status != SF_OK) {
+    sf_outcome_from_failure(outcome, engine->c, class_of_report(report.status), report.rank, report.label, report.text);
+    return SF_OK;
+  }
+  if (!is_judge(engine)) return SF_OK;
+  start = sf_engine_now();
+  status = judge(engine, outcome);
+  engine->costs.judge += sf_engine_now() - start;
+  return status;
+}
+
+static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome, struct sf_error *error) {
+  enum sf_status status = sf_case_validate(c, error);
+  if (status != SF_OK) return status;
+  const struct sf_target *target = sf_target_find(c->target);
+  if (!target) return sf_error_set(error, SF_EINPUT, "target.name: there is no target '%s'", c->target);
+  enum sf_fault fault = SF_FAULT_NONE;
+  if (*c->plant) {
+    const struct sf_plant *plant = sf_plant_find(c->plant);
+    if (!plant) return sf_error_set(error, SF_EINPUT, "plant.id: there is no plant '%s'", c->plant);
+    fault = plant->fault;
+  }
+  if (target->supports(c, error) != SF_OK) {
+    outcome->verdict = SF_VERDICT_SKIP;
+    snprintf(outcome->text, sizeof outcome->text, "%s", error->text);
+    return SF_OK;
+  }
+  const double start = sf_engine_now();
+  status = ensure_reference(engine, c);
+  engine->costs.reference += sf_engine_now() - start;
+  if (status != SF_OK) return sf_error_set(error, status, "%s while the reference ran", sf_status_text(status));
+  status = run_candidate(engine, target, fault, outcome);
+  if (status != SF_OK) return sf_error_set(error, status, "%s while the case ran", sf_status_text(status));
+  return SF_OK;
+}
+
+void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_trace_dump *dump, struct sf_outcome *outcome) {
+  struct sf_error error = {SF_OK, ""};
+  const double start = sf_engine_now();
+  memset(outcome, 0, sizeof *outcome);
+  outcome->kind = outcome->module_class = outcome->rank = -1;
+  outcome->row = -1;
+  outcome->ranks = (int32_t)sf_case_ranks(c);
+  memset(&engine->judgement, 0, sizeof engine->judgement);
+  engine->c = c;
+  engine->mesh = sf_mesh_from_layout(&c->layout);
+  engine->dump = dump;
+  engine->trace_hash = 0;
+  engine->costs.trials++;
+  outcome->status = try_run(engine, c, outcome, &error);
+  if (outcome->status != SF_OK) snprintf(outcome->text, sizeof outcome->text, "%s", error.text);
+  outcome->trace_hash = engine->trace_hash;
+  outcome->seconds = sf_engine_now() - start;
+  engine->costs.collect += engine->collect_seconds;
+  engine->collect_seconds = 0;
+  engine->dump = NULL;
+}
+
+const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine) { return &engine->judgement; }
+const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine) { return engine->catalog; }
+const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine) { return &engine->costs; }
+
+void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx) {
+  engine->tamper = tamper;
+  engine->tamper_ctx = ctx;
+}

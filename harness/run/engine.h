@@ -1,0 +1,51 @@
+/* The engine runs one trial after the other in this process: reference (shared by cases of one logical function), candidate, judgement. */
+#ifndef SF_RUN_ENGINE_H
+#define SF_RUN_ENGINE_H
+
+#include "harness/comm/mpi.h"
+#include "harness/device/device.h"
+#include "harness/run/outcome.h"
+#include "targets/target.h"
+
+struct sf_trace_dump;
+
+struct sf_engine_options {
+  enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference always uses BLAS (or loops where there is none) */
+  struct sf_mpi *mpi;                  /* NULL: simulated ranks */
+  int32_t mpi_first, mpi_ranks;        /* the ranks of the job that this engine may use; this process is one of them */
+  struct sf_comm_progress *progress;   /* may be NULL */
+  volatile uint64_t *trace_key;        /* NULL, or where the key of the trace point just passed and its rank are noted */
+  volatile int32_t *trace_rank;
+  bool hash_trace, measure;
+};
+
+/* Costs of the engine's life so far, in seconds of wall time. */
+struct sf_engine_costs {
+  int64_t trials, references, raised;  /* raised: candidates that needed the full set of draws */
+  double reference, candidate, collect, judge; /* collect (and the filling of isolated mode) is part of candidate under sim */
+  double comm_reduce, comm_schedule;   /* of sim, with `measure` */
+};
+
+struct sf_engine;
+enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_options *options) SF_MUST_USE;
+void sf_engine_destroy(struct sf_engine *engine);
+
+/* Runs case c; never fails: what goes wrong in the harness stands in outcome->status. Under MPI every rank of the engine's range makes
+ * this call with the same case; the outcome is complete on the first of them only, where the judging is done. dump may be NULL.
+ * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
+void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_trace_dump *dump, struct sf_outcome *outcome);
+
+/* Everything the last trial's comparison said; valid until the next trial. finding_count and result_count are 0 if it was not compared. */
+const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
+const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
+const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
+
+/* Called at each trace point of the candidate, after recording and filling, before the target goes on: benches corrupt tensors with it.
+ * NULL switches off. */
+typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols);
+void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);
+
+/* Seconds on the monotonic clock. */
+double sf_engine_now(void);
+
+#endif

@@ -1,0 +1,64 @@
+#include "harness/run/features.h"
+
+#include <string.h>
+
+#define FEATURE(name, expression) \
+  static bool has_##name(const struct sf_case *c) { return (expression); }
+
+#define FEATURES(X)                                                                                          \
+  X(tp, c->layout.tp > 1)                                                                                    \
+  X(sp, c->layout.sp)                                                                                        \
+  X(dp, c->layout.dp > 1)                                                                                    \
+  X(pp, c->layout.pp > 1)                                                                                    \
+  X(two_axes, (c->layout.tp > 1) + (c->layout.dp > 1) + (c->layout.pp > 1) >= 2)                             \
+  X(other_order, strcmp(c->layout.order, "tp-cp-ep-dp-pp") != 0)                                             \
+  X(uneven_stages, c->layout.pp_first_layers > 0 || c->layout.pp_last_layers > 0)                            \
+  X(buckets, c->layout.bucket_elements > 0)                                                                  \
+  X(overlap, c->layout.overlap)                                                                              \
+  X(schedule, c->schedule > 0)                                                                               \
+  X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
+  X(fp32, c->precision.compute == SF_F32)                                                                    \
+  X(bf16, c->precision.compute == SF_BF16)                                                                   \
+  X(layers_2, c->model.layers >= 2)                                                                          \
+  X(layernorm, c->model.norm == SF_NORM_LAYER)                                                               \
+  X(rmsnorm, c->model.norm == SF_NORM_RMS)                                                                   \
+  X(gelu, c->model.activation == SF_ACT_GELU)                                                                \
+  X(swiglu, c->model.activation == SF_ACT_SWIGLU)                                                            \
+  X(learned_positions, c->model.positions == SF_POS_LEARNED)                                                 \
+  X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \
+  X(bias, c->model.bias)                                                                                     \
+  X(tied, c->model.tied)                                                                                     \
+  X(adapter, c->model.adapter)                                                                               \
+  X(gqa, c->model.kv_heads < c->model.heads && c->model.kv_heads > 1)                                        \
+  X(mqa, c->model.kv_heads == 1 && c->model.heads > 1)                                                       \
+  X(kv_below_tp, c->model.kv_heads < c->layout.tp)                                                           \
+  X(padded_vocab, c->model.vocab_padded > c->model.vocab)                                                    \
+  X(recompute, c->train.recompute_layers > 0)                                                                \
+  X(recompute_chunks, c->train.recompute_layers > 1)                                                         \
+  X(clipping, c->train.clip_milli > 0)                                                                       \
+  X(weight_decay, c->train.weight_decay_milli > 0)                                                           \
+  X(frozen, c->train.frozen != 0)                                                                            \
+  X(microbatches, c->train.microbatches > 1)                                                                 \
+  X(steps, c->train.steps > 1)                                                                               \
+  X(per_microbatch_loss, c->train.loss_norm == SF_LOSS_PER_MICROBATCH)                                       \
+  X(uneven_mask, c->data.mask == SF_MASK_UNEVEN)                                                             \
+  X(sparse_mask, c->data.mask == SF_MASK_SPARSE)                                                             \
+  X(edge_tokens, c->data.tokens == SF_TOKENS_EDGE)                                                           \
+  X(other_weights, c->data.weights != SF_DIST_NORMAL)                                                        \
+  X(other_acts, c->data.acts != SF_DIST_NORMAL)                                                              \
+  X(other_grads, c->data.grads != SF_DIST_NORMAL)
+
+FEATURES(FEATURE)
+
+#define ENTRY(name, expression) {#name, has_##name},
+const struct sf_feature sf_features[] = {FEATURES(ENTRY)};
+const int sf_feature_count = (int)(sizeof sf_features / sizeof sf_features[0]);
+_Static_assert(sizeof sf_features / sizeof sf_features[0] <= 64, "a feature mask has 64 bits");
+
+uint64_t sf_features_of(const struct sf_case *c) {
+  uint64_t mask = 0;
+  for (int i = 0; i < sf_feature_count; i++) {
+    if (sf_features[i].present(c)) mask |= UINT64_C(1) << i;
+  }
+  return mask;
+}

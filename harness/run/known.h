@@ -1,0 +1,24 @@
+/* The list of known findings: a JSON array of {"signature": text, "note": text, "case": case} (the last two may be missing). */
+#ifndef SF_RUN_KNOWN_H
+#define SF_RUN_KNOWN_H
+
+#include "harness/spec/case.h"
+
+struct sf_known_entry {
+  char signature[SF_SIGNATURE_TEXT];
+  bool has_case;
+  struct sf_case c; /* the shrunk case: what triggers it */
+};
+struct sf_known {
+  int32_t count;
+  struct sf_known_entry *entries;
+};
+
+enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_error *error) SF_MUST_USE;
+void sf_known_destroy(struct sf_known *known);
+bool sf_known_has(const struct sf_known *known, const char *signature);
+/* Whether c contains the trigger of an entry with a case: every field that the shrunk case needed (other than at its smallest) is needed
+ * by c too, numbers at least as large, choices equal. */
+bool sf_known_triggered(const struct sf_known *known, const struct sf_case *c);
+
+#endif

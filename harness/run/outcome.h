@@ -1,0 +1,40 @@
+/* What one trial showed, as plain data: it crosses process borders and lands in the store and in reports. */
+#ifndef SF_RUN_OUTCOME_H
+#define SF_RUN_OUTCOME_H
+
+#include "harness/comm/comm.h"
+#include "oracles/judge.h"
+
+enum { SF_SHRINK_KEY_TEXT = 128 };
+
+struct sf_outcome {
+  enum sf_status status;       /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
+  enum sf_verdict verdict;
+  enum sf_finding_class cls;   /* of the first finding; this and all below only when verdict is FINDING */
+  char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class: what shrinking must keep */
+  char signature[SF_SIGNATURE_TEXT];     /* shrink key @ axes > 1 */
+  char first_id[160];          /* canonical id of the tensor; "" for findings without one */
+  int32_t kind, module_class;  /* enum sf_kind, enum sf_module_class; -1 = none */
+  char module[64];             /* name of the module to blame, or the layer part of a communication label */
+  char label[96];              /* communication label for deadlock, mismatch, crash, hang */
+  int32_t rank;                /* -1 = all of them */
+  int64_t row;
+  double error, noise, ratio;
+  int32_t finding_count;
+  char text[1200];             /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
+  /* always */
+  int32_t ranks, checked, unchecked;
+  uint64_t trace_hash;         /* over every traced byte in order; 0 unless asked for */
+  double seconds;              /* wall time of the trial, its share of the reference included */
+};
+
+/* Fills class, key, signature, names and numbers from the first finding of a judgement. */
+void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding);
+/* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
+void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text);
+/* "tp+sp+dp": the axes of the layout that are > 1 (sp: on); "none". */
+void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_layout *layout);
+/* Whether the outcome is as the case's `expect` says (verdict, and the signature if one is given); true when the case expects nothing. */
+bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect);
+
+#endif

@@ -1,0 +1,208 @@
+#include "harness/run/worker.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/engine.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+bool sf_fd_write(int fd, const void *data, size_t size_bytes) {
+  const char *at = data;
+  while (size_bytes) {
+    const ssize_t done = send(fd, at, size_bytes, MSG_NOSIGNAL);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    size_bytes -= (size_t)done;
+  }
+  return true;
+}
+
+bool sf_fd_read(int fd, void *data, size_t size_bytes) {
+  char *at = data;
+  while (size_bytes) {
+    const ssize_t done = read(fd, at, size_bytes);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    size_bytes -= (size_t)done;
+  }
+  return true;
+}
+
+/* --- parent's side --------------------------------------------------------------------------------------------- */
+
+static enum sf_status make_page(struct sf_worker *worker) {
+  if (!worker->page) {
+    void *page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return SF_ENOMEM;
+    worker->page = page;
+  }
+  memset(worker->page, 0, sizeof *worker->page);
+  worker->page->progress.rank = worker->page->trace_rank = -1;
+  return SF_OK;
+}
+
+/* The child leads a process group of its own, so that whatever it starts can be ended with it, and dies with its parent. */
+static _Noreturn void child_main(int fd, pid_t parent, struct sf_worker_page *page, const struct sf_pool_options *options) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_DFL);
+  sf_worker_main(fd, page, options);
+}
+
+enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) {
+  enum sf_status status = make_page(worker);
+  if (status != SF_OK) return status;
+  worker->received = 0;
+  if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
+  const pid_t parent = getpid();
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    close(pair[0]);
+    close(pair[1]);
+    return SF_EIO;
+  }
+  if (pid == 0) {
+    close(pair[0]);
+    child_main(pair[1], parent, worker->page, options);
+  }
+  setpgid(pid, pid);
+  close(pair[1]);
+  worker->pid = pid;
+  worker->fd = pair[0];
+  return SF_OK;
+}
+
+void sf_worker_stop(struct sf_worker *worker) {
+  if (worker->fd > 0) close(worker->fd);
+  worker->fd = 0;
+  if (worker->pid > 0) {
+    kill(-worker->pid, SIGKILL);
+    kill(worker->pid, SIGKILL);
+    while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) continue;
+  }
+  worker->pid = 0;
+  if (*worker->directory) {
+    char path[96];
+    snprintf(path, sizeof path, "%s/socket", worker->directory);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/page", worker->directory);
+    unlink(path);
+    rmdir(worker->directory);
+    *worker->directory = '\0';
+  }
+}
+
+bool sf_worker_send(struct sf_worker *worker) {
+  const size_t size_bytes = (size_t)(worker->job_count - worker->job_next) * sizeof *worker->jobs;
+  return sf_fd_write(worker->fd, &worker->jobs[worker->job_next], size_bytes);
+}
+
+int sf_worker_receive(struct sf_worker *worker) {
+  char *at = (char *)&worker->result + worker->received;
+  const ssize_t done = recv(worker->fd, at, sizeof worker->result - worker->received, MSG_DONTWAIT);
+  if (done < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+  if (done == 0) return -1;
+  worker->received += (size_t)done;
+  if (worker->received < sizeof worker->result) return 0;
+  worker->received = 0;
+  return 1;
+}
+
+static void place_text(char *out, size_t out_size, const struct sf_worker_page *page, const struct sf_case *c) {
+  struct sf_catalog *catalog = NULL;
+  char id[160];
+  *out = '\0';
+  if (page->trace_rank < 0 || sf_catalog_create(&catalog, c) != SF_OK) return;
+  sf_trace_id_text(id, sizeof id, catalog, sf_trace_id_from_key(page->trace_key));
+  snprintf(out, out_size, "; last trace point %s on rank %d", id, page->trace_rank);
+  sf_catalog_destroy(catalog);
+}
+
+void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
+  const struct sf_worker_page *page = worker->page;
+  const struct sf_case *c = &worker->jobs[worker->job_next].c;
+  char place[240], text[480], label[sizeof page->progress.label + 1];
+  memset(outcome, 0, sizeof *outcome);
+  outcome->ranks = (int32_t)sf_case_ranks(c);
+  snprintf(label, sizeof label, "%.*s", (int)sizeof page->progress.label, page->progress.label);
+  place_text(place, sizeof place, page, c);
+  if (hang) {
+    snprintf(text, sizeof text, "rank %d did not go on after '%s'%s", page->progress.rank, label, place);
+  } else if (page->signal) {
+    snprintf(text, sizeof text, "rank %d died of signal %d (%s) after '%s'%s", page->progress.rank, page->signal, strsignal(page->signal), label, place);
+  } else {
+    snprintf(text, sizeof text, "the process of rank %d ended by itself after '%s'%s", page->progress.rank, label, place);
+  }
+  sf_outcome_from_failure(outcome, c, hang ? SF_CLASS_HANG : SF_CLASS_CRASH, page->progress.rank, label, text);
+}
+
+/* --- child's side ---------------------------------------------------------------------------------------------- */
+
+static struct sf_worker_page *watched_page; /* of this process; written once before the handlers are on */
+
+static void on_fatal_signal(int number) {
+  watched_page->signal = number;
+  raise(number); /* SA_RESETHAND: the default action ends the process */
+}
+
+void sf_worker_watch_signals(struct sf_worker_page *page) {
+#ifndef SF_SANITIZE
+  static char stack[64 * 1024];
+  static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  const stack_t alternative = {.ss_sp = stack, .ss_size = sizeof stack};
+  watched_page = page;
+  sigaltstack(&alternative, NULL);
+  for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_fatal_signal;
+    action.sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+    sigaction(fatal[i], &action, NULL);
+  }
+#else
+  watched_page = page;
+  (void)on_fatal_signal;
+#endif
+}
+
+static void run_job(struct sf_engine *engine, const struct sf_job *job, struct sf_job_result *result) {
+  memset(result, 0, sizeof *result);
+  result->tag = job->tag;
+  sf_engine_run(engine, &job->c, NULL, &result->outcome);
+}
+
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options) {
+  const struct sf_engine_options engine_options = {
+      .gemm = options->gemm, .hash_trace = options->hash_trace, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  struct sf_engine *engine = NULL;
+  struct sf_job job;
+  struct sf_job_result result;
+  sf_worker_watch_signals(page);
+  while (sf_fd_read(fd, &job, sizeof job)) {
+    page->progress.rank = page->trace_rank = -1;
+    page->progress.label[0] = '\0';
+    if (job.kind == SF_JOB_SHRINK) {
+      sf_shrink_job(options, &job, &result);
+    } else {
+      if (!engine && sf_engine_create(&engine, &engine_options) != SF_OK) _exit(3);
+      run_job(engine, &job, &result);
+    }
+    if (!sf_fd_write(fd, &result, sizeof result)) break;
+  }
+  _exit(0);
+}
