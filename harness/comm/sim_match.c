@@ -52,6 +52,7 @@ void sim_tables_reset(struct sf_sim *sim) {
   sim->group_count = sim->channel_count = 0;
   sim->free_pairs = NULL;
   sim->request_used = sim->request_free_count = 0;
+  if (sim->request_capacity > 0) memset(sim->request_serials, 0, sim->request_capacity * sizeof *sim->request_serials);
 }
 
 void sim_tables_destroy(struct sf_sim *sim) {

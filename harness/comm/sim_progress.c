@@ -17,7 +17,7 @@ static void decide(struct sf_sim *sim, struct sim_part *part, bool blocking) {
     part->read = eager ? SIM_READ_EARLY : SIM_READ_LATE;
     return;
   }
-  part->read = (enum sim_read)(hash & 3);
+  if (sim_call_reads(&part->call)) part->read = (enum sim_read)(hash & 3);
   part->write_late = (hash >> 2 & 1) != 0;
   part->countdown = (uint8_t)(1 + (hash >> 3 & 3));
 }
