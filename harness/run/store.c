@@ -1,4 +1,5 @@
 /* Opening and closing a store, batches, and handing out indices. */
+#define _GNU_SOURCE /* F_OFD_SETLK */
 #include "harness/run/store.h"
 
 #include "harness/base/alloc.h"
@@ -10,9 +11,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BUSY_TIMEOUT_MS = 10000 };
+enum { BUSY_TIMEOUT_MS = 10000, LOCK_TRIES = 20, LOCK_PAUSE_MS = 100 };
 
 /* --- opening ------------------------------------------------------------------------------------------------------------ */
 
@@ -23,10 +25,21 @@ static enum sf_status file_check(const struct sf_store *store, int code, const s
   return S_ISREG(info->st_mode) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: not a regular file", store->path);
 }
 
-/* Opens or creates the file and takes the writer's lock. The lock is a POSIX lock on a byte that SQLite never touches: it ends with this
- * process, however that ends, and forked workers do not inherit it. */
-static enum sf_status lock_take(struct sf_store *store, enum sf_store_mode mode, bool *created, struct sf_error *error) {
-  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+/* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (A POSIX lock of the process would go whenever SQLite
+ * unlocks the whole file.) Forked workers share it; they end with a killed parent, which may take a moment. */
+static enum sf_status lock_take(const struct sf_store *store, struct sf_error *error) {
+  const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+  for (int try = 0;; try++) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+    if (fcntl(store->lock_file, F_OFD_SETLK, &lock) == 0) return SF_OK;
+    if (errno != EACCES && errno != EAGAIN) return sf_error_set(error, SF_EIO, "%s: cannot lock: %s", store->path, strerror(errno));
+    if (try == LOCK_TRIES) return sf_error_set(error, SF_EUSAGE, "%s: another process is writing to it", store->path);
+    nanosleep(&pause, NULL);
+  }
+}
+
+/* Opens or creates the file that SQLite is to write, and locks it. */
+static enum sf_status file_claim(struct sf_store *store, enum sf_store_mode mode, bool *created, struct sf_error *error) {
   struct stat info;
   store->lock_file = open(store->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   *created = store->lock_file >= 0;
@@ -35,13 +48,7 @@ static enum sf_status lock_take(struct sf_store *store, enum sf_store_mode mode,
   }
   if (!*created && errno == EEXIST) store->lock_file = open(store->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
   const enum sf_status status = file_check(store, store->lock_file < 0 ? -1 : fstat(store->lock_file, &info), &info, error);
-  if (status != SF_OK) return status;
-  if (fcntl(store->lock_file, F_SETLK, &lock) == 0) return SF_OK;
-  if (errno != EACCES && errno != EAGAIN) return sf_error_set(error, SF_EIO, "%s: cannot lock: %s", store->path, strerror(errno));
-  if (fcntl(store->lock_file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
-    return sf_error_set(error, SF_EUSAGE, "%s: in use by process %ld", store->path, (long)lock.l_pid);
-  }
-  return sf_error_set(error, SF_EUSAGE, "%s: in use by another process", store->path);
+  return status == SF_OK ? lock_take(store, error) : status;
 }
 
 static enum sf_status db_open(struct sf_store *store, const char *name, int flags, struct sf_error *error) {
@@ -85,7 +92,9 @@ static enum sf_status db_open_archived(struct sf_store *store, struct sf_error *
 static enum sf_status db_open_to_read(struct sf_store *store, struct sf_error *error) {
   struct stat info;
   enum sf_status status = file_check(store, stat(store->path, &info), &info, error);
-  if (status == SF_OK) status = db_open(store, store->path, SQLITE_OPEN_READONLY, error);
+  /* Open for writing where possible, so that closing tidies the log and its index away; a killed writer's log is recovered on the way. */
+  if (status == SF_OK) status = db_open(store, store->path, SQLITE_OPEN_READWRITE, error);
+  if (status == SF_OK) status = sf_store_exec(store, "PRAGMA query_only = ON", error);
   if (status != SF_OK) return status;
   const int code = sqlite3_exec(store->db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) & 0xff;
   return code == SQLITE_CANTOPEN || code == SQLITE_READONLY ? db_open_archived(store, error) : SF_OK;
@@ -158,7 +167,7 @@ enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_option
   store->writable = options->mode != SF_STORE_READ;
   store->path = sf_strdup(options->path);
   enum sf_status status = store->path == NULL ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", options->path) : SF_OK;
-  if (status == SF_OK && store->writable) status = lock_take(store, options->mode, &created, error);
+  if (status == SF_OK && store->writable) status = file_claim(store, options->mode, &created, error);
   if (status == SF_OK && store->writable) status = db_open(store, store->path, SQLITE_OPEN_READWRITE, error);
   if (status == SF_OK && !store->writable) status = db_open_to_read(store, error);
   if (status == SF_OK) status = open_checked(store, options, error);

@@ -20,7 +20,7 @@
 enum sf_store_mode {
   SF_STORE_CREATE, /* a new file; one that exists is refused */
   SF_STORE_RESUME, /* continues a store of the same campaign and share, or creates it */
-  SF_STORE_READ,   /* never changes the file; campaign, features and share are not looked at */
+  SF_STORE_READ,   /* never changes what is stored; campaign, features and share are not looked at */
 };
 
 enum { SF_STORE_FEATURES_MAX = 64, SF_STORE_SHARE_BLOCK = 1024 };
@@ -44,7 +44,7 @@ void sf_store_close(struct sf_store *store);
 
 /* --- indices ----------------------------------------------------------------------------------------------------------- */
 
-/* Hands out the indices [*first, *first + *count), *count <= want, below end: first those that an earlier process was given and did
+/* Hands out the indices [*first, *first + *count), *count <= want, below end: first those that an earlier process was given and did not
  * judge, in order, then new ones. Durable before it returns; commits the open batch too. *count is 0 when none is left below end. */
 enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end, struct sf_error *error) SF_MUST_USE;
 /* Every index ever handed out is below it. */
@@ -72,7 +72,7 @@ enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, con
 struct sf_store_finding {
   const char *signature, *shrink_key;
   int64_t index;                 /* the case it was seen in */
-  const char *case_json, *min_json, *report; /* min_json: NULL while not shrunk */
+  const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
   bool known;                    /* on the list of known findings */
   int64_t count;                 /* out only: verdict rows with this signature */
 };

@@ -111,6 +111,14 @@ static enum sf_status output_create(struct sf_store **out, const char *path, con
   return sf_store_open(out, &options, error);
 }
 
+/* Empties the log into the file. Closing would do so too, but could not say that it failed. */
+static enum sf_status output_finish(struct sf_store *out, struct sf_error *error) {
+  int64_t is_busy = 0;
+  const enum sf_status status = sf_store_query_int(out, &is_busy, "PRAGMA wal_checkpoint(TRUNCATE)", error);
+  if (status == SF_OK && is_busy != 0) return sf_error_set(error, SF_EIO, "%s: locked by another process", out->path);
+  return status;
+}
+
 /* Puts the finished file in its place; link refuses to replace a file that appeared meanwhile. */
 static enum sf_status output_publish(const char *part_path, const char *out_path, struct sf_error *error) {
   if (link(part_path, out_path) != 0) return sf_error_set(error, errno == EEXIST ? SF_EUSAGE : SF_EIO, "%s: cannot create: %s", out_path, strerror(errno));
@@ -138,7 +146,7 @@ enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *
     status = merge_one(&merge);
   }
   const bool created = merge.out != NULL;
-  /* Closing the last connection empties the log into the file. */
+  if (status == SF_OK) status = output_finish(merge.out, error);
   sf_store_close(merge.out);
   if (status == SF_OK) status = output_publish(part_path.data, out_path, error);
   if (created) unlink(part_path.data);

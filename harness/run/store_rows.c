@@ -74,6 +74,8 @@ enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, con
 
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) {
   SF_ASSERT(finding->signature != NULL && finding->signature[0] != '\0');
+  SF_ASSERT(finding->shrink_key != NULL && finding->shrink_key[0] != '\0');
+  SF_ASSERT(finding->case_json != NULL && finding->case_json[0] != '\0');
   struct binder binder = {0};
   enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FINDING_UPSERT, error);
   if (status != SF_OK) return sf_store_batch_drop(store, status);

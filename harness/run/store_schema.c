@@ -18,7 +18,7 @@ static const char schema_sql[] =
     " checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL);"
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
-    " min_json TEXT, report TEXT NOT NULL, state TEXT NOT NULL CHECK(state IN ('new', 'known')));"
+    " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')));"
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
