@@ -1,0 +1,399 @@
+"""Golden runs: the logical function of harness/DESIGN.md section 8 in PyTorch, in float64, with gradients by autograd.
+
+Writes NAME.json (the case) and NAME.safetensors (every traced tensor, under its trace id's text) beside this script. It shares nothing with
+the C code but the text of the design: parameters, tokens and masks are computed here again, in integers. Needs torch and numpy; run it
+by hand when the design changes:  python3 corpus/golden/make_goldens.py
+"""
+import json
+import math
+import pathlib
+import struct
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+torch.set_num_threads(1)
+MASK = (1 << 64) - 1
+STRIDE = 0x9E3779B97F4A7C15
+EXTRA = 0xD1B54A32D192ED03
+SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK = 1, 3, 4, 5, 6
+
+SMALLEST = {
+    "seed": 0, "mode": "e2e",
+    "model": dict(layers=1, hidden=8, heads=1, kv_heads=1, head_dim=4, ffn=8, vocab=8, vocab_padded=8, seq=4, norm="rms",
+                  activation="gelu", positions="none", bias=False, tied=False, adapter=False),
+    "precision": dict(compute="fp32"),
+    "train": dict(steps=1, microbatches=1, microbatch_size=1, loss_norm="per_token", clip_milli=0, lr_micro=1000, weight_decay_milli=0,
+                  beta1_milli=900, beta2_milli=999, frozen=[]),
+    "data": dict(tokens="uniform", mask="full", weights="normal"),
+}
+
+CASES = {
+    "gpt": dict(seed=11, model=dict(layers=2, hidden=12, heads=3, kv_heads=3, head_dim=4, ffn=20, vocab=19, vocab_padded=24, seq=6, norm="layer",
+                                    positions="learned", bias=True, tied=True),
+                train=dict(microbatches=2, microbatch_size=2)),
+    "llama": dict(seed=12, model=dict(layers=2, hidden=12, heads=2, kv_heads=2, head_dim=6, ffn=16, vocab=16, vocab_padded=16, seq=7,
+                                      activation="swiglu", positions="rotary"),
+                  train=dict(microbatches=2)),
+    "gqa_uneven_mask": dict(seed=13, model=dict(hidden=10, heads=4, kv_heads=2, head_dim=4, ffn=14, vocab=13, vocab_padded=16, seq=8,
+                                                activation="swiglu", positions="rotary", bias=True),
+                            train=dict(microbatches=3, microbatch_size=2), data=dict(mask="uneven")),
+    "mqa_per_microbatch": dict(seed=14, model=dict(hidden=9, heads=6, kv_heads=1, head_dim=2, ffn=8, vocab=11, vocab_padded=12, seq=6, norm="layer",
+                                                   positions="rotary", tied=True),
+                               train=dict(microbatches=2, microbatch_size=2, loss_norm="per_microbatch"), data=dict(mask="uneven", weights="uniform")),
+    "adapter_sparse_mask": dict(seed=15, model=dict(hidden=8, heads=2, kv_heads=1, ffn=12, seq=9, positions="learned", adapter=True),
+                                train=dict(microbatches=3, loss_norm="per_microbatch"), data=dict(mask="sparse", tokens="edge", weights="heavy")),
+    "clip_decay_steps": dict(seed=16, model=dict(hidden=8, heads=2, kv_heads=2, ffn=8, norm="layer", positions="rotary", bias=True, tied=True),
+                             precision=dict(compute="bf16"),
+                             train=dict(steps=3, microbatches=2, clip_milli=300, lr_micro=20000, weight_decay_milli=100, beta1_milli=850,
+                                        beta2_milli=950)),
+    "frozen_head_steps": dict(seed=17, model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, positions="learned", bias=True, tied=True,
+                                                  adapter=True),
+                              train=dict(steps=2, microbatches=1, lr_micro=5000, frozen=["embedding", "qkv", "norms"]),
+                              data=dict(tokens="few", weights="sparse")),
+    "frozen_mlp": dict(seed=18, model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
+                              train=dict(microbatches=2, clip_milli=100000, frozen=["proj", "fc1", "fc2"]),
+                              data=dict(mask="uneven", weights="outliers")),
+}
+
+
+# --- integers: hashes, consistent tensors, data -----------------------------------------------------------------------
+
+def mix64(x):
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & MASK
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & MASK
+    return x ^ x >> 31
+
+
+def hash_u64(h, value):
+    return mix64(h ^ (value + STRIDE + (h << 6) + (h >> 2) & MASK))
+
+
+def hash_string(h, text):
+    fnv = 0xCBF29CE484222325
+    for byte in text.encode():
+        fnv = (fnv ^ byte) * 0x100000001B3 & MASK
+    return hash_u64(h, fnv)
+
+
+def fill_key(seed, tensor, salt):
+    return hash_u64(hash_u64(hash_u64(0, seed), tensor), salt)
+
+
+def element_bits(key, index):
+    return mix64(key + index * STRIDE & MASK)
+
+
+def draw(dist, bits):
+    """Integer times unit is exact in float32."""
+    normal = sum(bits >> shift & 0xFFFF for shift in (0, 16, 32, 48)) - 131070
+    extra = mix64(bits ^ EXTRA)
+    if dist == "uniform":
+        return np.float32(((bits >> 47) * 2 - 131071) * 111 * 2.0**-23)
+    if dist == "heavy":
+        stop = extra | 64
+        return np.float32(normal * (stop & -stop) * 91 * 2.0**-25)
+    if dist == "outliers":
+        return np.float32(normal * (32 if extra & 255 == 0 else 1) * 111 * 2.0**-22)
+    if dist == "sparse":
+        return np.float32(normal * (1 if extra & 0xFFFF < 6554 else 0) * 83 * 2.0**-20)
+    return np.float32(normal * 111 * 2.0**-22) + np.float32(8 if dist == "offset" else 0)
+
+
+def fill_param(case, name, shape, scale, offset):
+    key = fill_key(case["seed"], hash_string(0, name), SALT_PARAM)
+    values = np.empty(shape[0] * shape[1], np.float32)
+    for i in range(values.size):
+        values[i] = np.float32(offset) + np.float32(scale) * draw(case["data"]["weights"], element_bits(key, i))
+    return torch.from_numpy(values.astype(np.float64).reshape(shape))
+
+
+def below(bits, bound):
+    return (bits >> 32) * bound >> 32
+
+
+def draw_token(case, bits):
+    model, dist = case["model"], case["data"]["tokens"]
+    if dist == "uniform":
+        return below(bits, model["vocab"])
+    if dist == "few":
+        return below(element_bits(fill_key(case["seed"], 0, SALT_FEW), bits % 3), model["vocab"])
+    parts = 2 << (bits & 0xFFFF) % 3
+    part, length = (bits >> 16 & 7) % parts, model["vocab_padded"] // parts
+    token = (part + 1) * length - 1 if bits >> 20 & 1 else part * length
+    return min(token, model["vocab"] - 1)
+
+
+def data_microbatch(case, step, microbatch):
+    tokens = case["model"]["seq"] * case["train"]["microbatch_size"]
+    place = hash_u64(step, microbatch)
+    streams = [[draw_token(case, element_bits(fill_key(case["seed"], place, salt), i)) for i in range(tokens)]
+               for salt in (SALT_TOKENS, SALT_LABELS)]
+    key, kind = fill_key(case["seed"], place, SALT_MASK), case["data"]["mask"]
+    always = [below(element_bits(key ^ MASK, i), tokens) for i in range(3)]
+    share, kept = 65536, 1
+    if kind == "sparse":
+        share, kept = 0, 1 + below(element_bits(key ^ MASK, 3), 3)
+    if kind == "uneven":
+        share = (8192, 65536, 16384, 49152, 32768)[(fill_key(case["seed"], step, SALT_MASK) % 5 + microbatch) % 5]
+    mask = [float(i in always[:kept] or element_bits(key, i) >> 48 < share) for i in range(tokens)]
+    return torch.tensor(streams[0]), torch.tensor(streams[1]), torch.tensor(mask, dtype=torch.float64)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+def pow2(n):
+    return 2.0 ** -math.floor(math.log2(n) / 2 + 0.5)
+
+
+class Params:
+    """Names in the catalogue's order -> (shape, scale, offset, frozen)."""
+
+    def __init__(self, case):
+        self.case, self.model, self.table = case, case["model"], {}
+        m = self.model
+        h, attention = m["hidden"], m["heads"] * m["head_dim"]
+        self.add("embedding.word_embeddings", (m["vocab_padded"], h), pow2(h) if m["tied"] else 0.5, 0, "embedding")
+        if m["positions"] == "learned":
+            self.add("embedding.position_embeddings", (m["seq"], h), 0.5, 0, "embedding")
+        for i in range(m["layers"]):
+            layer = f"decoder.layers.{i}."
+            self.add_norm(layer + "input_layernorm")
+            self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
+            self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
+            self.add_norm(layer + "pre_mlp_layernorm")
+            self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
+            self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
+        if m["adapter"]:
+            self.add("adapter", (h, h), pow2(h), 0, None)
+        self.add_norm("decoder.final_layernorm")
+        if not m["tied"]:
+            self.add("output_layer", (m["vocab_padded"], h), pow2(h), 0, None)
+
+    def add(self, module, shape, scale, offset, frozen_by, part="weight"):
+        self.table[f"{module}.{part}"] = (shape, scale, offset, frozen_by in self.case["train"]["frozen"])
+
+    def add_norm(self, module):
+        self.add(module, (1, self.model["hidden"]), 0.125, 1, "norms")
+        if self.model["norm"] == "layer":
+            self.add(module, (1, self.model["hidden"]), 0.125, 0, "norms", "bias")
+
+    def add_linear(self, module, rows, cols, frozen_by):
+        self.add(module, (rows, cols), pow2(cols), 0, frozen_by)
+        if self.model["bias"]:
+            self.add(module, (1, rows), 0.125, 0, frozen_by, "bias")
+
+    def initial(self):
+        return {name: fill_param(self.case, name, shape, scale, offset) for name, (shape, scale, offset, _) in self.table.items()}
+
+    def trained(self):
+        return [name for name, row in self.table.items() if not row[3]]
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+class Forward:
+    """One microbatch. Keeps each module's output (acts) and the input whose gradient is the module's act_grad (inputs)."""
+
+    def __init__(self, case, weights, tokens):
+        self.case, self.model, self.w = case, case["model"], weights
+        self.batch = case["train"]["microbatch_size"]
+        self.acts, self.inputs = {}, {}
+        self.logits = self.run(tokens)
+
+    def tap(self, module, x):
+        """This module's own use of x."""
+        own = x * 1.0
+        own.retain_grad()
+        self.inputs[module] = own
+        return own
+
+    def put(self, module, value):
+        self.acts[module] = value
+        return value
+
+    def norm(self, module, x):
+        x, weight = self.tap(module, x), self.w[module + ".weight"][0]
+        if self.model["norm"] == "layer":
+            return self.put(module, F.layer_norm(x, (x.shape[1],), weight, self.w[module + ".bias"][0], 1e-5))
+        return self.put(module, F.rms_norm(x, (x.shape[1],), weight, 1e-5))
+
+    def linear(self, module, x, weight=None):
+        bias = self.w.get(module + ".bias")
+        return self.put(module, F.linear(self.tap(module, x), self.w[module + ".weight"] if weight is None else weight,
+                                         None if bias is None else bias[0]))
+
+    def residual(self, module, x, branch):
+        x = self.tap(module, x)
+        return self.put(module, x + branch(x))
+
+    def split_heads(self, qkv):
+        """[T, (heads + 2 kv) d] -> [s, b, kv, heads per group + 2, d]."""
+        m = self.model
+        return qkv.view(m["seq"], self.batch, m["kv_heads"], m["heads"] // m["kv_heads"] + 2, m["head_dim"])
+
+    def rotary(self, module, qkv):
+        heads = self.split_heads(self.tap(module, qkv))
+        half = self.model["head_dim"] // 2
+        angles = torch.outer(torch.arange(self.model["seq"], dtype=torch.float64),
+                             10000.0 ** (-torch.arange(half, dtype=torch.float64) / half))
+        turn = torch.polar(torch.ones_like(angles), angles)[:, None, None, None, :]
+        turned = torch.complex(heads[..., :-1, :half], heads[..., :-1, half:]) * turn
+        out = torch.cat([torch.cat([turned.real, turned.imag], -1), heads[..., -1:, :]], -2)
+        return self.put(module, out.reshape(qkv.shape))
+
+    def attention(self, module, qkv):
+        heads, m = self.split_heads(self.tap(module, qkv)), self.model
+        per_group = m["heads"] // m["kv_heads"]
+        query = heads[..., :per_group, :].reshape(m["seq"], self.batch, m["heads"], -1)
+        key = heads[..., per_group, :].repeat_interleave(per_group, 2)
+        value = heads[..., per_group + 1, :].repeat_interleave(per_group, 2)
+        out = F.scaled_dot_product_attention(*(t.permute(1, 2, 0, 3) for t in (query, key, value)), is_causal=True)
+        return self.put(module, out.permute(2, 0, 1, 3).reshape(qkv.shape[0], -1))
+
+    def activation(self, module, x):
+        x = self.tap(module, x)
+        if self.model["activation"] == "gelu":
+            return self.put(module, F.gelu(x))
+        gate, up = x.chunk(2, -1)
+        return self.put(module, F.silu(gate) * up)
+
+    def attention_branch(self, layer, x):
+        at = layer + "self_attention."
+        qkv = self.linear(at + "linear_qkv", self.norm(layer + "input_layernorm", x))
+        if self.model["positions"] == "rotary":
+            qkv = self.rotary(at + "rotary", qkv)
+        return self.linear(at + "linear_proj", self.attention(at + "core_attention", qkv))
+
+    def mlp_branch(self, layer, x):
+        hidden = self.linear(layer + "mlp.linear_fc1", self.norm(layer + "pre_mlp_layernorm", x))
+        return self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden))
+
+    def run(self, tokens):
+        x = self.put("embedding.word_embeddings", F.embedding(tokens, self.w["embedding.word_embeddings.weight"]))
+        if self.model["positions"] == "learned":
+            table = self.w["embedding.position_embeddings.weight"]
+            x = self.put("embedding", x + table.repeat_interleave(self.batch, 0))
+        if not x.requires_grad:
+            x = x.detach().requires_grad_()  # act_grads exist below frozen parameters too
+        for i in range(self.model["layers"]):
+            layer = f"decoder.layers.{i}."
+            x = self.residual(layer + "self_attn_bda", x, lambda y: self.attention_branch(layer, y))
+            x = self.residual(layer + "mlp_bda", x, lambda y: self.mlp_branch(layer, y))
+        if self.model["adapter"]:
+            x = self.residual("adapter_bda", x, lambda y: self.linear("adapter", y))
+        head = self.w["head"] if self.model["tied"] else None
+        return self.linear("output_layer", self.norm("decoder.final_layernorm", x), head)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+class Run:
+    def __init__(self, case):
+        self.case, self.params, self.out = case, Params(case), {}
+        self.master = self.params.initial()
+        self.trained = self.params.trained()
+        train = case["train"]
+        for name, value in self.master.items():
+            value.requires_grad_(name in self.trained)
+        decay = train["weight_decay_milli"] / 1000
+        groups = [dict(params=[self.master[n]], weight_decay=decay if self.master[n].shape[0] > 1 else 0.0) for n in self.trained]
+        self.optimizer = torch.optim.AdamW(groups, lr=train["lr_micro"] / 1e6, eps=1e-8,
+                                           betas=(train["beta1_milli"] / 1000, train["beta2_milli"] / 1000))
+        for step in range(train["steps"]):
+            self.step(step)
+        self.emit_params(train["steps"])
+
+    def emit(self, step, microbatch, phase, kind, subject, value, call=0):
+        value = torch.as_tensor(value, dtype=torch.float64).detach()
+        value = value.reshape(1, -1) if value.dim() < 2 else value
+        self.out[f"s{step}/mb{microbatch}/{phase}/{kind}/{subject}/{call}"] = value.clone().numpy()
+
+    def emit_params(self, step):
+        for name, value in self.master.items():
+            self.emit(step, 0, "step", "param", name, value)
+
+    def microbatch(self, step, number):
+        """Returns (sum of mask * loss, sum of weight * loss, kept tokens) and adds to the gradients."""
+        tokens, labels, mask = data_microbatch(self.case, step, number)
+        leaves = {name: value.detach().clone().requires_grad_(name in self.trained) for name, value in self.master.items()}
+        word = "embedding.word_embeddings.weight"
+        leaves["head"] = leaves[word].detach().clone().requires_grad_(word in self.trained)
+        forward = Forward(self.case, leaves, tokens)
+        losses = F.cross_entropy(forward.tap("loss", forward.logits), labels, reduction="none")
+        kept = float(mask.sum())
+        scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])
+        (losses * (mask * scale)).sum().backward()
+        for module, value in forward.acts.items():
+            self.emit(step, number, "fwd", "act", module, value)
+        self.emit(step, number, "fwd", "act", "loss", losses)
+        for module, value in forward.inputs.items():
+            self.emit(step, number, "bwd", "act_grad", module, value.grad)
+        for name in self.trained:
+            self.emit(step, number, "bwd", "wgrad", name, leaves[name].grad)
+            self.sums[name] += leaves[name].grad
+        if self.case["model"]["tied"] and word in self.trained:
+            self.emit(step, number, "bwd", "wgrad", word, leaves["head"].grad, call=1)
+            self.sums[word] += leaves["head"].grad
+        total = float((losses.detach() * mask).sum())
+        return total, total * scale, kept
+
+    def step(self, step):
+        train = self.case["train"]
+        self.emit_params(step)
+        self.sums = {name: torch.zeros_like(self.master[name]) for name in self.trained}
+        parts = [self.microbatch(step, number) for number in range(train["microbatches"])]
+        per_token = train["loss_norm"] == "per_token"
+        kept = sum(part[2] for part in parts)
+        self.emit(step, 0, "step", "scalar", "tokens", kept)
+        self.emit(step, 0, "step", "scalar", "loss", sum(p[0] for p in parts) / kept if per_token else sum(p[1] for p in parts))
+        for name in self.trained:
+            self.master[name].grad = self.sums[name] / (kept if per_token else 1.0)
+            self.emit(step, 0, "step", "main_grad", name, self.master[name].grad)
+        tensors = [self.master[name] for name in self.trained]
+        limit = train["clip_milli"] / 1000 if train["clip_milli"] else math.inf
+        norm = float(torch.nn.utils.clip_grad_norm_(tensors, limit))
+        self.emit(step, 0, "step", "scalar", "grad_norm", norm)
+        self.emit(step, 0, "step", "scalar", "clip", min(1.0, limit / (norm + 1e-6)))
+        before = {name: self.master[name].detach().clone() for name in self.trained}
+        self.optimizer.step()
+        for name in self.trained:
+            self.emit(step, 0, "step", "param_delta", name, self.master[name].detach() - before[name])
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+def complete(case):
+    full = {}
+    for key, value in SMALLEST.items():
+        full[key] = {**value, **case.get(key, {})} if isinstance(value, dict) else case.get(key, value)
+    return full
+
+
+def write_safetensors(path, tensors):
+    header, at = {}, 0
+    for name, value in tensors.items():
+        header[name] = dict(dtype="F64", shape=list(value.shape), data_offsets=[at, at + value.nbytes])
+        at += value.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(value.astype("<f8").tobytes() for value in tensors.values()))
+
+
+def main():
+    folder, total = pathlib.Path(__file__).parent, 0
+    for name, short in CASES.items():
+        case = complete(short)
+        path = folder / f"reference_{name}"
+        path.with_suffix(".json").write_text(json.dumps({"schema": 1, **case}, indent=2) + "\n")
+        write_safetensors(path.with_suffix(".safetensors"), Run(case).out)
+        total += path.with_suffix(".safetensors").stat().st_size
+        print(f"{path.name}: {path.with_suffix('.safetensors').stat().st_size} bytes")
+    print(f"total {total} bytes")
+
+
+if __name__ == "__main__":
+    main()
