@@ -3,15 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The one mutable global of the project: the test hook has to reach allocations made by any room. Its fields change only
- * while a test has switched it on. */
-static struct { int64_t countdown; bool did_fail; } fault;
+/* The one mutable global of the project: the test hook has to reach allocations made by any room. */
+static struct {
+  int64_t countdown;
+  bool did_fail;
+  uint64_t failures;
+} fault;
 
 static bool fault_fires(void) {
-  if (fault.countdown == 0) return false;
-  if (--fault.countdown > 0) return false;
+  if (fault.countdown == 0 || --fault.countdown > 0) return false;
   fault.did_fail = true;
   return true;
+}
+
+static void *counted(void *memory) {
+  if (memory == NULL) fault.failures++;
+  return memory;
 }
 
 void sf_alloc_fail_at(int64_t countdown) {
@@ -20,15 +27,15 @@ void sf_alloc_fail_at(int64_t countdown) {
 }
 
 bool sf_alloc_did_fail(void) { return fault.did_fail; }
+uint64_t sf_alloc_failures(void) { return fault.failures; }
 
-void *sf_alloc(size_t size_bytes) {
-  if (fault_fires()) return NULL;
-  return calloc(1, size_bytes > 0 ? size_bytes : 1);
-}
+/* Sizes that cannot be are refused here, because sanitizers take asking for them as a bug. */
+static bool refused(size_t size_bytes) { return fault_fires() || size_bytes > PTRDIFF_MAX; }
+
+void *sf_alloc(size_t size_bytes) { return counted(refused(size_bytes) ? NULL : calloc(1, size_bytes > 0 ? size_bytes : 1)); }
 
 void *sf_realloc(void *old, size_t size_bytes) {
-  if (fault_fires()) return NULL;
-  return realloc(old, size_bytes > 0 ? size_bytes : 1);
+  return counted(refused(size_bytes) ? NULL : realloc(old, size_bytes > 0 ? size_bytes : 1));
 }
 
 char *sf_strdup(const char *text) {

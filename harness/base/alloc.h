@@ -16,6 +16,8 @@ void sf_free(void *memory);
  * An arena counts when it asks for a block, not at each piece: give it small blocks to fail in the middle. */
 void sf_alloc_fail_at(int64_t countdown);
 bool sf_alloc_did_fail(void);
+/* Allocations that failed since the program began, real ones too: for callers of libraries that swallow a failure. */
+uint64_t sf_alloc_failures(void);
 
 /* Arena: memory that is released all at once. Grows by blocks; memory is 64-byte aligned. */
 struct sf_arena;

@@ -158,23 +158,32 @@ static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_e
   return sf_case_validate(c, error);
 }
 
-/* What Jansson could not read. Its parser reports some failed allocations as an error without a text or code. */
-static enum sf_status parse_error(struct sf_error *error, const char *name, const json_error_t *json) {
-  const enum json_error_code code = json_error_code(json);
-  if (code == json_error_out_of_memory || json->text[0] == '\0') return sf_error_set(error, SF_ENOMEM, "%s: out of memory", name);
-  return sf_error_set(error, SF_EINPUT, "%s: line %d column %d: %s", name, json->line, json->column, json->text);
+/* Jansson takes some failed allocations for syntax errors and others not at all (a long number then loses digits), so they are
+ * counted from outside. */
+static json_t *parse(enum sf_status *status, const char *json, size_t size_bytes, const char *name, struct sf_error *error) {
+  json_error_t detail = {0};
+  json_set_alloc_funcs(sf_alloc, sf_free);
+  const uint64_t failures = sf_alloc_failures();
+  json_t *root = json_loadb(json, size_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &detail);
+  if (sf_alloc_failures() != failures) {
+    json_decref(root);
+    *status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", name);
+    return NULL;
+  }
+  if (root == NULL) *status = sf_error_set(error, SF_EINPUT, "%s: line %d column %d: %s", name, detail.line, detail.column, detail.text);
+  return root;
 }
 
 enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name, struct sf_error *error) {
   if (size_bytes > CASE_LIMIT_BYTES)
     return sf_error_set(error, SF_EINPUT, "%s: %zu bytes, more than the limit of %d", name, size_bytes, CASE_LIMIT_BYTES);
-  json_error_t json_error = {0};
   struct sf_error reason = {0};
   struct sf_case c;
-  json_t *root = json_loadb(json, size_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
-  if (root == NULL) return parse_error(error, name, &json_error);
+  enum sf_status status = SF_OK;
+  json_t *root = parse(&status, json, size_bytes, name, error);
+  if (root == NULL) return status;
   sf_case_init(&c);
-  enum sf_status status = read_document(&c, root, &reason);
+  status = read_document(&c, root, &reason);
   if (status == SF_OK) *out = c;
   else status = sf_error_set(error, status, "%s: %s", name, reason.text);
   json_decref(root);

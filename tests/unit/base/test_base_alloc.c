@@ -62,6 +62,18 @@ static void test_realloc_that_fails_keeps_the_old_memory(void **state) {
   sf_free(text);
 }
 
+static void test_alloc_failures_counts_made_and_real_failures(void **state) {
+  (void)state;
+  const uint64_t before = sf_alloc_failures();
+  volatile size_t too_much = SIZE_MAX - 4096;
+  assert_null(sf_alloc(too_much));
+  sf_alloc_fail_at(1);
+  assert_null(sf_alloc(1));
+  sf_alloc_fail_at(0);
+  sf_free(sf_alloc(1));
+  assert_int_equal(sf_alloc_failures() - before, 2);
+}
+
 static void test_arena_alloc_of_any_size_is_aligned_and_apart(void **state) {
   (void)state;
   static const size_t SIZES[] = {1, 63, 64, 65, 4, 1000, 5000, 0, 7};
@@ -183,6 +195,7 @@ int main(void) {
       cmocka_unit_test(test_alloc_fail_at_third_fails_only_the_third),
       cmocka_unit_test(test_alloc_strdup_without_memory_is_null),
       cmocka_unit_test(test_realloc_that_fails_keeps_the_old_memory),
+      cmocka_unit_test(test_alloc_failures_counts_made_and_real_failures),
       cmocka_unit_test(test_arena_alloc_of_any_size_is_aligned_and_apart),
       cmocka_unit_test(test_arena_alloc_with_poison_fills_with_nan),
       cmocka_unit_test(test_arena_rewind_gives_back_what_came_after_the_mark),

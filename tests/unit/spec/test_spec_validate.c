@@ -1,0 +1,151 @@
+#include "harness/spec/case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A valid case with room for layouts: 8 heads in 4 groups, sizes that 8 divides. */
+static struct sf_case roomy_case(void) {
+  struct sf_case c;
+  sf_case_init(&c);
+  c.model.layers = 8;
+  c.model.hidden = 32;
+  c.model.heads = 8, c.model.kv_heads = 4;
+  c.model.ffn = 64;
+  c.model.vocab = 60, c.model.vocab_padded = 64;
+  c.model.seq = 16;
+  c.train.microbatches = 4;
+  return c;
+}
+
+/* Sets "field=value field=value". */
+static void set_all(struct sf_case *c, const char *settings) {
+  char text[256];
+  snprintf(text, sizeof text, "%s", settings);
+  for (char *rest = NULL, *setting = strtok_r(text, " ", &rest); setting; setting = strtok_r(NULL, " ", &rest)) {
+    char *value = strchr(setting, '=');
+    assert_non_null(value);
+    *value++ = '\0';
+    struct sf_error error = {0};
+    if (sf_case_field_parse(c, setting, value, &error) != SF_OK) fail_msg("%s", error.text);
+  }
+}
+
+static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
+  (void)state;
+  static const char *const GOOD[] = {
+      "layout.tp=2 layout.sp=on",
+      "layout.tp=4 layout.dp=4 layout.pp=8",
+      "layout.tp=8", /* twice the key/value heads */
+      "model.kv_heads=1 layout.tp=8",
+      "layout.pp=3 layout.pp_first_layers=2",
+      "layout.pp=3 layout.pp_last_layers=6",
+      "layout.pp=2 layout.pp_first_layers=3 layout.pp_last_layers=5",
+      "layout.pp=4 layout.pp_first_layers=1 layout.pp_last_layers=1",
+      "train.recompute_layers=8",
+      "model.vocab=64",
+      "model.positions=learned model.head_dim=3",
+      "layout.order=pp-dp-ep-cp-tp layout.tp=2",
+      "train.frozen=embedding+qkv+proj+fc1+fc2+norms",
+      "plant.id=tp-embed-mask",
+  };
+  for (size_t i = 0; i < sizeof GOOD / sizeof GOOD[0]; i++) {
+    struct sf_case c = roomy_case();
+    struct sf_error error = {0};
+    set_all(&c, GOOD[i]);
+    if (sf_case_validate(&c, &error) != SF_OK) fail_msg("%s: %s", GOOD[i], error.text);
+  }
+}
+
+static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **state) {
+  (void)state;
+  static const char *const BAD[][2] = {
+      {"model.kv_heads=3", "model.kv_heads: 3 does not divide"},
+      {"model.heads=64 model.kv_heads=64 model.head_dim=1025", "model.head_dim: heads * head_dim"},
+      {"model.positions=rotary model.head_dim=3", "model.head_dim: 3 is odd"},
+      {"model.vocab=65", "model.vocab_padded: 64 is below"},
+      {"model.seq=65536 train.microbatch_size=17", "train.microbatch_size: seq * microbatch_size"},
+      {"train.recompute_layers=9", "train.recompute_layers: 9 is more"},
+      {"layout.cp=2", "layout.cp: not supported by the targets yet"},
+      {"layout.ep=2", "layout.ep: not supported"},
+      {"layout.etp=2", "layout.etp: not supported"},
+      {"layout.vpp=2 layout.pp=2", "layout.vpp: not supported"},
+      {"layout.tp=3", "layout.tp: 3 does not divide model.heads"},
+      {"model.heads=12 model.kv_heads=4 layout.tp=6", "layout.tp: 6 neither divides"},
+      {"model.ffn=63 layout.tp=2", "layout.tp: 2 does not divide model.ffn"},
+      {"model.vocab_padded=63 layout.tp=2", "layout.tp: 2 does not divide model.vocab_padded"},
+      {"layout.sp=on", "layout.sp: needs"},
+      {"model.seq=15 layout.tp=2 layout.sp=on", "layout.sp: layout.tp 2 does not divide"},
+      {"layout.dp=3", "layout.dp: 3 does not divide train.microbatches"},
+      {"layout.pp=9", "layout.pp: 9 stages for 8 layers"},
+      {"layout.pp=3", "layout.pp: 8 layers do not divide over 3"},
+      {"layout.pp_first_layers=1", "layout.pp_first_layers: needs"},
+      {"layout.pp_last_layers=8", "layout.pp_last_layers: needs"},
+      {"layout.pp=3 layout.pp_first_layers=7", "layout.pp_first_layers: leaves 1 layers for 2"},
+      {"layout.pp=3 layout.pp_first_layers=3", "layout.pp_first_layers: 5 layers do not divide over 2"},
+      {"layout.pp=2 layout.pp_last_layers=8", "layout.pp_last_layers: leaves 0 layers for 1"},
+      {"layout.pp=2 layout.pp_first_layers=9 layout.pp_last_layers=3", "layout.pp_first_layers: leaves -4"},
+      {"layout.pp=2 layout.pp_first_layers=3 layout.pp_last_layers=4", "layout.pp_first_layers: leaves 1 layers for 0"},
+      {"layout.pp=3 layout.pp_first_layers=4 layout.pp_last_layers=4", "layout.pp_first_layers: leaves 0 layers for 1"},
+      {"layout.order=tp-cp-dp-pp", "layout.order: "},
+      {"layout.order=tp-tp-ep-dp-pp", "layout.order: tp is there twice"},
+      {"train.microbatches=65535 layout.dp=65535 layout.tp=2", "layout.dp: more than 65536 ranks"},
+  };
+  for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
+    struct sf_case c = roomy_case();
+    struct sf_error error = {0};
+    set_all(&c, BAD[i][0]);
+    if (sf_case_validate(&c, &error) != SF_EINPUT) fail_msg("%s was taken", BAD[i][0]);
+    if (strncmp(error.text, BAD[i][1], strlen(BAD[i][1])) != 0) fail_msg("%s: \"%s\", not \"%s\"", BAD[i][0], error.text, BAD[i][1]);
+    assert_int_equal(sf_case_validate(&c, NULL), SF_EINPUT);
+  }
+}
+
+static void test_case_validate_of_a_number_outside_its_range_names_the_field(void **state) {
+  (void)state;
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT || field->type == SF_FIELD_BOOL) continue;
+    for (int side = 0; side < 2; side++) {
+      struct sf_case c;
+      struct sf_error error = {0};
+      if (side == 1 && field->max == INT64_MAX) continue;
+      sf_case_init(&c);
+      sf_case_field_put(&c, field, side == 0 ? field->min - 1 : field->max + 1);
+      assert_int_equal(sf_case_validate(&c, &error), SF_EINPUT);
+      assert_memory_equal(error.text, field->path, strlen(field->path));
+    }
+  }
+}
+
+static void test_case_validate_of_a_text_that_is_no_text_names_the_field(void **state) {
+  (void)state;
+  struct sf_case c = roomy_case();
+  struct sf_error error;
+  memset(c.plant, 'x', sizeof c.plant);
+  assert_int_equal(sf_case_validate(&c, &error), SF_EINPUT);
+  assert_string_equal(error.text, "plant.id: longer than 63 characters");
+  strcpy(c.plant, "a;b");
+  assert_int_equal(sf_case_validate(&c, &error), SF_EINPUT);
+  assert_memory_equal(error.text, "plant.id: characters", 20);
+  c = roomy_case();
+  c.target[0] = '\0';
+  assert_int_equal(sf_case_validate(&c, &error), SF_EINPUT);
+  assert_string_equal(error.text, "target.name: empty");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_case_validate_of_layouts_that_fit_is_ok),
+      cmocka_unit_test(test_case_validate_of_fields_that_do_not_fit_names_the_field),
+      cmocka_unit_test(test_case_validate_of_a_number_outside_its_range_names_the_field),
+      cmocka_unit_test(test_case_validate_of_a_text_that_is_no_text_names_the_field),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
