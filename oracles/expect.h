@@ -7,21 +7,30 @@
 struct sf_expected {
   struct sf_trace_id id;
   struct sf_trace_spec spec;
-  int32_t ordinal;      /* place in the reference's execution order */
-  float *x;             /* shape.rows x shape.cols */
-  double norm;          /* ||x||_F */
-  float *row_norm;      /* ||x_r||, rows entries */
-  float *row_noise;     /* max over draws of ||x_d,r - x_r|| */
-  double noise;         /* max over draws of ||x_d - x||_F */
+  int32_t ordinal;   /* place in the reference's execution order */
+  float *x;          /* shape.rows x shape.cols */
+  double norm;       /* ||x||_F */
+  double *row_norm;  /* ||x_r||, rows entries */
+  double *row_noise; /* max over draws of ||x_d,r - x_r||; draws are followed for ACT, ACT_GRAD, WGRAD, MAIN_GRAD: the kinds judged by
+                        tolerance */
+  double noise;      /* max over draws of ||x_d - x||_F */
+  double noise_first,
+      *row_noise_first; /* both noises as level 1 left them: a judgement begins with these, whatever other layouts have raised since */
+  double rolled;        /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
   float *row_floor;     /* NULL, or an additional absolute floor per row (logits' gradient) */
 };
 
 struct sf_expectations;
 
-/* Runs the plain reference. gemm must outlive the object. */
-enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm) SF_MUST_USE;
+/* Runs the plain reference. Borrows gemm, which must outlive the object, and copies what it needs of the catalogue. SF_ENOMEM is the only
+ * failure. */
+enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
+                                      const struct sf_gemm_table *gemm) SF_MUST_USE;
 void sf_expectations_destroy(struct sf_expectations *expectations);
-/* Runs draws until `level` is reached: 0 none, 1 one of each kind (isolated: E3, E5), 2 three of each kind. Never lowers it. */
+/* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
+bool sf_kind_has_noise(enum sf_kind kind);
+/* Runs draws until `level` is reached: 0 none, 1 one of each kind (isolated: E3, E5), 2 three of each kind. Never lowers it.
+ * SF_ENOMEM: the level stays, and noise levels stay valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int level) SF_MUST_USE;
 int sf_expectations_level(const struct sf_expectations *expectations);
 /* NULL when the reference has no such tensor. For RECOMPUTE and call 1 of ACT, ACT_GRAD ask with the id of the first pass. */

@@ -1,0 +1,415 @@
+/* Collecting: parts of tensors come in from the ranks, are placed into the logical tensor, and replicas are compared with what is there. */
+#include "oracles/collector.h"
+
+#include "harness/base/assert.h"
+#include "oracles/norms.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { KEPT_BLOCK_BYTES = 1 << 20, LAYOUT_BLOCK_BYTES = 1 << 16, JUDGEMENT_BLOCK_BYTES = 1 << 16, PLANS_MAX = 64, UNKNOWN_FIRST = 16 };
+
+/* --- slots ---------------------------------------------------------------------------------------------------- */
+
+struct sf_slot *sf_slot_find(const struct sf_collector *collector, struct sf_trace_id id) {
+  enum sf_slot_phase phase = SF_SLOT_FIRST;
+  if (id.kind == SF_KIND_ACT && id.pass == SF_PASS_RECOMPUTE) {
+    phase = SF_SLOT_RECOMPUTED;
+    id.pass = SF_PASS_FWD;
+  } else if (id.call == 1 && (id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD)) {
+    phase = SF_SLOT_RECEIVED;
+    id.call = 0;
+  }
+  const struct sf_expected *e = sf_expectations_find(collector->expectations, id);
+  return e == NULL ? NULL : sf_slot_at(collector, e->ordinal, phase);
+}
+
+struct sf_trace_id sf_slot_id(const struct sf_slot *slot) {
+  struct sf_trace_id id = slot->expected->id;
+  if (slot->phase == SF_SLOT_RECOMPUTED) id.pass = SF_PASS_RECOMPUTE;
+  if (slot->phase == SF_SLOT_RECEIVED) id.call = 1;
+  return id;
+}
+
+const float *sf_collector_tensor(const struct sf_collector *collector, struct sf_trace_id id) {
+  const struct sf_slot *slot = collector->status == SF_OK ? sf_slot_find(collector, id) : NULL;
+  return slot != NULL && sf_slot_is_whole(slot) ? slot->merged : NULL;
+}
+
+static enum sf_status slots_create(struct sf_collector *collector) {
+  const int64_t slot_count = (int64_t)collector->count * SF_SLOT_PHASES;
+  collector->slots = sf_arena_alloc(collector->kept, (size_t)slot_count * sizeof *collector->slots);
+  if (collector->slots == NULL) return SF_ENOMEM;
+  for (int32_t i = 0; i < collector->count; i++)
+    for (int phase = 0; phase < SF_SLOT_PHASES; phase++)
+      *sf_slot_at(collector, i, (enum sf_slot_phase)phase) =
+          (struct sf_slot){.expected = sf_expectations_at(collector->expectations, i), .phase = (enum sf_slot_phase)phase};
+  return SF_OK;
+}
+
+enum sf_status sf_collector_create(struct sf_collector **out, const struct sf_case *c, struct sf_expectations *expectations) {
+  struct sf_collector *collector = sf_alloc(sizeof *collector);
+  if (collector == NULL) return SF_ENOMEM;
+  collector->expectations = expectations;
+  collector->catalog = sf_expectations_catalog(expectations);
+  collector->count = sf_expectations_count(expectations);
+  collector->kept = sf_arena_create(KEPT_BLOCK_BYTES, false);
+  collector->of_layout = sf_arena_create(LAYOUT_BLOCK_BYTES, false);
+  collector->of_judgement = sf_arena_create(JUDGEMENT_BLOCK_BYTES, false);
+  enum sf_status status = SF_ENOMEM;
+  if (collector->kept != NULL && collector->of_layout != NULL && collector->of_judgement != NULL) status = slots_create(collector);
+  if (status == SF_OK) status = sf_collector_reset(collector, c);
+  if (status != SF_OK) {
+    sf_collector_destroy(collector);
+    return status;
+  }
+  *out = collector;
+  return SF_OK;
+}
+
+void sf_collector_destroy(struct sf_collector *collector) {
+  if (collector == NULL) return;
+  sf_arena_destroy(collector->kept);
+  sf_arena_destroy(collector->of_layout);
+  sf_arena_destroy(collector->of_judgement);
+  sf_free(collector);
+}
+
+/* --- a new layout --------------------------------------------------------------------------------------------- */
+
+static enum sf_status places_create(struct sf_collector *collector) {
+  const struct sf_mesh mesh = sf_mesh_from_layout(&collector->c.layout);
+  const size_t set_words = (size_t)collector->count * SF_SLOT_PHASES * (size_t)((mesh.world + 63) / 64);
+  collector->world = mesh.world;
+  collector->rank_words = (mesh.world + 63) / 64;
+  collector->places = sf_arena_alloc(collector->of_layout, (size_t)mesh.world * sizeof *collector->places);
+  collector->rank_sets = sf_arena_alloc(collector->of_layout, set_words * sizeof *collector->rank_sets);
+  if (collector->places == NULL || collector->rank_sets == NULL) return SF_ENOMEM;
+  memset(collector->rank_sets, 0, set_words * sizeof *collector->rank_sets);
+  for (int32_t rank = 0; rank < mesh.world; rank++) {
+    const struct sf_coord coord = sf_mesh_coord(&mesh, rank);
+    collector->places[rank] = (struct sf_place_of_rank){.tp = coord.at[SF_AXIS_TP], .dp = coord.at[SF_AXIS_DP], .pp = coord.at[SF_AXIS_PP]};
+  }
+  return SF_OK;
+}
+
+/* Index of the plan of (cut, size); a model has few different ones. */
+static enum sf_status plan_index(int32_t *out, struct sf_collector *collector, enum sf_cut cut, int64_t size) {
+  for (int32_t i = 0; i < collector->plan_count; i++) {
+    if (collector->plans[i].cut != cut || collector->plans[i].size != size) continue;
+    *out = i;
+    return SF_OK;
+  }
+  SF_ASSERT_LT(collector->plan_count, PLANS_MAX);
+  const enum sf_status status =
+      sf_cut_plan_create(&collector->plans[collector->plan_count], &collector->c, cut, size, collector->of_layout);
+  if (status == SF_OK) *out = collector->plan_count++;
+  return status;
+}
+
+static enum sf_status plans_create(struct sf_collector *collector) {
+  collector->plan_count = 0;
+  collector->plans = sf_arena_alloc(collector->of_layout, PLANS_MAX * sizeof *collector->plans);
+  if (collector->plans == NULL) return SF_ENOMEM;
+  for (int32_t i = 0; i < collector->count; i++) {
+    struct sf_slot *slots = sf_slot_at(collector, i, SF_SLOT_FIRST);
+    const struct sf_trace_spec *spec = &slots->expected->spec;
+    int32_t row_plan = 0, col_plan = 0;
+    enum sf_status status = plan_index(&row_plan, collector, spec->row_cut, spec->shape.rows);
+    if (status == SF_OK) status = plan_index(&col_plan, collector, spec->col_cut, spec->shape.cols);
+    if (status != SF_OK) return status;
+    for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
+      slots[phase].row_plan = row_plan;
+      slots[phase].col_plan = col_plan;
+    }
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_collector_reset(struct sf_collector *collector, const struct sf_case *c) {
+  SF_ASSERT(sf_case_logical_hash(c) == sf_case_logical_hash(&collector->catalog->logical));
+  collector->status = SF_ENOMEM; /* until everything stands */
+  collector->c = *c;
+  sf_arena_reset(collector->of_layout);
+  sf_arena_reset(collector->of_judgement);
+  collector->unknown = NULL;
+  collector->unknown_count = collector->unknown_capacity = 0;
+  for (int64_t i = 0; i < (int64_t)collector->count * SF_SLOT_PHASES; i++) {
+    struct sf_slot *slot = &collector->slots[i];
+    slot->arrived = 0;
+    slot->parts = NULL;
+    slot->unusable = false;
+    slot->map_rank = slot->repeated_rank = slot->stranger_rank = slot->differing_rank = slot->replica_rank = -1;
+    slot->differing = 0;
+    slot->replica_error = 0;
+  }
+  enum sf_status status = places_create(collector);
+  if (status == SF_OK) status = plans_create(collector);
+  if (status == SF_OK) sf_structure_assign(collector);
+  collector->status = status;
+  return status;
+}
+
+/* --- placing a part ------------------------------------------------------------------------------------------- */
+
+/* A block that the logical tensor and a rank's part have in common. */
+struct block {
+  float *logical;
+  const float *local;
+  int64_t logical_stride, local_stride, rows, cols;
+};
+
+static struct block block_make(float *logical, int64_t logical_cols, const float *local, int64_t local_cols,
+                               const struct sf_cut_piece *rows, const struct sf_cut_piece *cols) {
+  struct block b = {.logical = logical + rows->start * logical_cols + cols->start, .local = local + rows->local * local_cols + cols->local};
+  b.logical_stride = logical_cols;
+  b.local_stride = local_cols;
+  b.rows = rows->len;
+  b.cols = cols->len;
+  if (b.cols == logical_cols && b.cols == local_cols) b.cols *= b.rows, b.rows = 1; /* contiguous on both sides */
+  return b;
+}
+
+static void block_copy(const struct block *b) {
+  for (int64_t r = 0; r < b->rows; r++)
+    memcpy(b->logical + r * b->logical_stride, b->local + r * b->local_stride, (size_t)b->cols * sizeof *b->local);
+}
+
+static int64_t row_differing(const float *a, const float *b, int64_t count) {
+  int64_t differing = 0;
+  for (int64_t i = 0; i < count; i++) {
+    uint32_t left, right;
+    memcpy(&left, a + i, sizeof left);
+    memcpy(&right, b + i, sizeof right);
+    differing += left != right;
+  }
+  return differing;
+}
+
+/* Elements whose bits differ. */
+static int64_t block_differing(const struct block *b) {
+  int64_t differing = 0;
+  for (int64_t r = 0; r < b->rows; r++) {
+    const float *logical = b->logical + r * b->logical_stride, *local = b->local + r * b->local_stride;
+    if (memcmp(logical, local, (size_t)b->cols * sizeof *local) != 0) differing += row_differing(logical, local, b->cols);
+  }
+  return differing;
+}
+
+static double block_distance_squares(const struct block *b) {
+  double total = 0;
+  for (int64_t r = 0; r < b->rows; r++)
+    total += sf_diff_squares(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols);
+  return total;
+}
+
+/* Lowest rank whose part arrived and holds a block; -1 when nobody's did. */
+static int32_t holder_of_block(const struct sf_collector *collector, const struct sf_slot *slot, const struct sf_cut_piece *rows,
+                               const struct sf_cut_piece *cols) {
+  if (slot->arrived == 0) return -1;
+  const int32_t first = rows->tp_first > cols->tp_first ? rows->tp_first : cols->tp_first;
+  const int32_t last = rows->tp_last < cols->tp_last ? rows->tp_last : cols->tp_last;
+  const uint64_t *set = collector->rank_sets + (slot - collector->slots) * collector->rank_words;
+  for (int32_t word = 0; word < collector->rank_words; word++) {
+    for (uint64_t left = set[word]; left != 0; left &= left - 1) {
+      const int32_t rank = word * 64 + __builtin_ctzll(left);
+      const int32_t tp = collector->places[rank].tp;
+      if (tp >= first && tp <= last) return rank;
+    }
+  }
+  return -1;
+}
+
+static void note_lowest(int32_t *lowest, int32_t rank) {
+  if (*lowest < 0 || rank < *lowest) *lowest = rank;
+}
+
+/* Replicas that differ: the higher rank of the two is the one that is named. Together with keeping the lowest rank's values, whatever came
+ * first, the rank named in the end is the lowest that differs from the lowest holder, in any order of arrival. */
+static void note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing) {
+  const int32_t named = rank > holder ? rank : holder;
+  if (differing == 0 || (slot->differing_rank >= 0 && slot->differing_rank < named)) return;
+  slot->differing = slot->differing_rank == named ? slot->differing + differing : differing;
+  slot->differing_rank = named;
+}
+
+static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
+  const struct sf_cut_rank *rows = &collector->plans[slot->row_plan].ranks[collector->places[rank].tp];
+  const struct sf_cut_rank *cols = &collector->plans[slot->col_plan].ranks[collector->places[rank].tp];
+  const bool is_bit_equal = slot->expected->id.kind != SF_KIND_WGRAD;
+  double distance_squares = 0;
+  int32_t farthest = -1;
+  for (int32_t i = 0; i < rows->count; i++) {
+    for (int32_t j = 0; j < cols->count; j++) {
+      const int32_t holder = holder_of_block(collector, slot, &rows->pieces[i], &cols->pieces[j]);
+      const struct block b =
+          block_make(slot->merged, slot->expected->spec.shape.cols, data, cols->length, &rows->pieces[i], &cols->pieces[j]);
+      if (holder >= 0 && is_bit_equal) note_differing(slot, rank, holder, block_differing(&b));
+      if (holder >= 0 && !is_bit_equal) distance_squares += block_distance_squares(&b), farthest = holder > rank ? holder : rank;
+      if (holder < 0 || rank < holder) block_copy(&b);
+    }
+  }
+  const double distance = sqrt(distance_squares);
+  if (!(distance > slot->replica_error) && distance == distance) return; /* a NaN is kept */
+  slot->replica_error = distance;
+  slot->replica_rank = farthest;
+}
+
+/* A recomputed activation equals the first pass of the same rank bit for bit. Program order has that one here already. */
+static void slot_compare_recomputed(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
+  const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
+  if (first->merged == NULL || first->unusable || !sf_slot_has_rank(collector, first, rank)) return;
+  const struct sf_cut_rank *rows = &collector->plans[slot->row_plan].ranks[collector->places[rank].tp];
+  const struct sf_cut_rank *cols = &collector->plans[slot->col_plan].ranks[collector->places[rank].tp];
+  int64_t differing = 0;
+  for (int32_t i = 0; i < rows->count; i++) {
+    for (int32_t j = 0; j < cols->count; j++) {
+      const struct block b =
+          block_make(first->merged, first->expected->spec.shape.cols, data, cols->length, &rows->pieces[i], &cols->pieces[j]);
+      differing += block_differing(&b);
+    }
+  }
+  if (differing == 0 || (slot->differing_rank >= 0 && slot->differing_rank <= rank)) return;
+  slot->differing_rank = rank;
+  slot->differing = differing;
+}
+
+/* --- partial sums --------------------------------------------------------------------------------------------- */
+
+static bool map_is_partial(const struct sf_shard_map *map) {
+  for (int32_t i = 0; i < map->rows.count; i++)
+    if (map->rows.runs[i].partial) return true;
+  for (int32_t i = 0; i < map->cols.count; i++)
+    if (map->cols.runs[i].partial) return true;
+  return false;
+}
+
+static enum sf_status part_keep(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
+                                const float *data, int64_t count) {
+  struct sf_part *part = sf_arena_alloc(collector->of_layout, sizeof *part);
+  float *copy = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *copy);
+  if (part == NULL || copy == NULL) return SF_ENOMEM;
+  memcpy(copy, data, (size_t)count * sizeof *copy);
+  *part = (struct sf_part){.rank = rank, .map = *map, .data = copy};
+  struct sf_part **at = &slot->parts;
+  while (*at != NULL && (*at)->rank < rank) at = &(*at)->next;
+  part->next = *at;
+  *at = part;
+  return SF_OK;
+}
+
+/* Marks a dimension's indices: 1 partial, 0 not, as every rank that holds them must say. False when two ranks disagree. */
+static bool marks_set(signed char *marks, const struct sf_dim_map *dim) {
+  for (int32_t i = 0; i < dim->count; i++) {
+    const struct sf_run run = dim->runs[i];
+    for (int64_t k = run.start; k < run.start + run.len; k++) {
+      if (marks[k] >= 0 && marks[k] != run.partial) return false;
+      marks[k] = run.partial;
+    }
+  }
+  return true;
+}
+
+/* Adds a part's partial elements to the sum; the others are copied, unless a lower rank did. */
+static void part_add(double *sum, signed char *seen, const struct sf_part *part, int64_t logical_cols) {
+  const float *local = part->data;
+  for (int32_t i = 0; i < part->map.rows.count; i++) {
+    const struct sf_run rows = part->map.rows.runs[i];
+    for (int64_t r = rows.start; r < rows.start + rows.len; r++) {
+      for (int32_t j = 0; j < part->map.cols.count; j++) {
+        const struct sf_run cols = part->map.cols.runs[j];
+        for (int64_t k = 0; k < cols.len; k++) {
+          const int64_t at = r * logical_cols + cols.start + k;
+          if (rows.partial || cols.partial || !seen[at]) sum[at] += (double)local[k];
+          seen[at] = 1;
+        }
+        local += cols.len;
+      }
+    }
+  }
+}
+
+/* All ranks are there: adds up in rank order, in double, so that neither order of arrival nor rounding of ours shows. */
+static enum sf_status parts_combine(struct sf_collector *collector, struct sf_slot *slot) {
+  const struct sf_shape shape = slot->expected->spec.shape;
+  const int64_t count = shape.rows * shape.cols;
+  const struct sf_arena_mark mark = sf_arena_mark(collector->of_layout);
+  double *sum = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *sum);
+  signed char *seen = sf_arena_alloc(collector->of_layout, (size_t)count);
+  signed char *row_marks = sf_arena_alloc(collector->of_layout, (size_t)shape.rows);
+  signed char *col_marks = sf_arena_alloc(collector->of_layout, (size_t)shape.cols);
+  if (sum == NULL || seen == NULL || row_marks == NULL || col_marks == NULL) return SF_ENOMEM;
+  memset(sum, 0, (size_t)count * sizeof *sum);
+  memset(seen, 0, (size_t)count);
+  memset(row_marks, -1, (size_t)shape.rows);
+  memset(col_marks, -1, (size_t)shape.cols);
+  int32_t part_count = 0;
+  for (const struct sf_part *part = slot->parts; part != NULL; part = part->next, part_count++) {
+    if (!marks_set(row_marks, &part->map.rows) || !marks_set(col_marks, &part->map.cols)) note_lowest(&slot->map_rank, part->rank);
+    part_add(sum, seen, part, shape.cols);
+  }
+  if (part_count != slot->holders) note_lowest(&slot->map_rank, slot->parts->rank); /* others say that the same tensor is complete */
+  if (slot->map_rank >= 0) slot->unusable = true;
+  for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)sum[i];
+  sf_arena_rewind(collector->of_layout, mark);
+  return SF_OK;
+}
+
+/* --- arrival -------------------------------------------------------------------------------------------------- */
+
+static enum sf_status unknown_add(struct sf_collector *collector, struct sf_trace_id id, int32_t rank) {
+  if (collector->unknown_count == collector->unknown_capacity) {
+    const int32_t capacity = collector->unknown_capacity > 0 ? 2 * collector->unknown_capacity : UNKNOWN_FIRST;
+    struct sf_unknown *grown = sf_arena_alloc(collector->of_layout, (size_t)capacity * sizeof *grown);
+    if (grown == NULL) return SF_ENOMEM;
+    if (collector->unknown_count > 0) memcpy(grown, collector->unknown, (size_t)collector->unknown_count * sizeof *grown);
+    collector->unknown = grown;
+    collector->unknown_capacity = capacity;
+  }
+  collector->unknown[collector->unknown_count++] = (struct sf_unknown){.id = id, .rank = rank};
+  return SF_OK;
+}
+
+static enum sf_status slot_take(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
+                                const float *data, int64_t count) {
+  const struct sf_shape shape = slot->expected->spec.shape;
+  if (slot->phase == SF_SLOT_RECOMPUTED) {
+    slot_compare_recomputed(collector, slot, rank, data);
+    return SF_OK;
+  }
+  if (slot->unusable) return SF_OK;
+  if (slot->merged == NULL) slot->merged = sf_arena_alloc(collector->kept, (size_t)(shape.rows * shape.cols) * sizeof *slot->merged);
+  if (slot->merged == NULL) return SF_ENOMEM;
+  if (map_is_partial(map)) return part_keep(collector, slot, rank, map, data, count);
+  slot_merge(collector, slot, rank, data);
+  return SF_OK;
+}
+
+void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
+                      const float *data, int64_t rows, int64_t cols) {
+  if (collector->status != SF_OK) return;
+  SF_ASSERT(rank >= 0 && rank < collector->world);
+  struct sf_slot *slot = sf_slot_find(collector, id);
+  if (slot == NULL || slot->holders == 0) {
+    collector->status = unknown_add(collector, id, rank);
+    return;
+  }
+  if (!sf_slot_expects(slot, &collector->places[rank])) {
+    note_lowest(&slot->stranger_rank, rank);
+    return;
+  }
+  if (sf_slot_has_rank(collector, slot, rank)) {
+    note_lowest(&slot->repeated_rank, rank);
+    return;
+  }
+  if (sf_structure_map_fits(collector, slot, rank, map, rows, cols)) {
+    collector->status = slot_take(collector, slot, rank, map, data, rows * cols);
+  } else {
+    note_lowest(&slot->map_rank, rank);
+    slot->unusable = true;
+  }
+  collector->rank_sets[(slot - collector->slots) * collector->rank_words + rank / 64] |= UINT64_C(1) << (rank % 64);
+  slot->arrived++;
+  if (slot->arrived == slot->holders && slot->parts != NULL && collector->status == SF_OK)
+    collector->status = parts_combine(collector, slot);
+}

@@ -1,0 +1,145 @@
+/* The tolerance rule: distance to the reference over a noise level, for the whole tensor and for its worst row. */
+#include "oracles/collector.h"
+
+#include "oracles/norms.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Factors of the recipe (harness/DESIGN.md 4.10). The largest ratios of clean runs on the real layers, which they must stay clear of, are
+ * recorded in tests/bench/RESULTS.md with the script that measures them; measure again before changing one. */
+const struct sf_factors sf_factors = {
+    .fro = 3,
+    .row_e2e = 4,
+    .row_isolated = 6,
+    .ill_conditioned = 0.3,
+    .norm_rel = 1e-5,
+    .loss_rel = 1e-5,
+    .adam_rel = 1e-4,
+};
+
+enum { BITS_ELEMENTS_MIN = 512 };
+
+/* 0 / 0 is no distance at all; anything over a noise level of zero is infinitely far. */
+static double ratio_of(double error, double noise) { return error == 0 ? 0 : error / noise; }
+
+/* Rows whose p - onehot has cancelled to less than an eighth of the token's weight (floor = 2 u weight) have an error that their own norm
+ * does not explain. A tensor made of little else gets those rows' floors as its own. */
+static double cancelled_floor(const struct sf_expected *e, double unit) {
+  if (e->row_floor == NULL) return 0;
+  double squares = 0;
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) {
+    const double row_floor = (double)e->row_floor[r];
+    if (row_floor > 16 * unit * e->row_norm[r]) squares += row_floor * row_floor;
+  }
+  return sqrt(squares);
+}
+
+double sf_tensor_noise(const struct sf_expected *e, bool full) {
+  const double unit = sf_dtype_unit_roundoff(e->spec.promised);
+  return sf_larger(sf_larger(full ? e->noise : e->noise_first, unit * e->norm), cancelled_floor(e, unit));
+}
+
+/* What the noise levels e_r of a tensor's rows are made of. */
+struct row_levels {
+  const struct sf_expected *e;
+  const double *noise;
+  double unit, half_rms, least;
+};
+
+static double row_width(const struct row_levels *levels, int64_t r) {
+  return sf_larger(levels->noise[r], levels->unit * levels->e->row_norm[r]);
+}
+
+static struct row_levels row_levels_of(const struct sf_expected *e, bool full) {
+  const int64_t rows = e->spec.shape.rows;
+  struct row_levels levels = {.e = e, .noise = full ? e->row_noise : e->row_noise_first, .unit = sf_dtype_unit_roundoff(e->spec.promised)};
+  double squares = 0;
+  for (int64_t r = 0; r < rows; r++) squares += row_width(&levels, r) * row_width(&levels, r);
+  levels.half_rms = 0.5 * sqrt(squares / (double)rows);
+  levels.least = levels.unit * e->norm / sqrt((double)rows);
+  return levels;
+}
+
+static double row_level(const struct row_levels *levels, int64_t r) {
+  const double level = sf_larger(row_width(levels, r) + levels->half_rms, levels->least);
+  return levels->e->row_floor != NULL ? sf_larger(level, (double)levels->e->row_floor[r]) : level;
+}
+
+static void find_worst_row(struct sf_comparison *out, const struct sf_expected *e, bool full, const double *row_errors) {
+  const struct row_levels levels = row_levels_of(e, full);
+  out->row = 0;
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) {
+    const double noise = row_level(&levels, r), ratio = ratio_of(row_errors[r], noise);
+    if (ratio <= out->row_ratio) continue;
+    *out = (struct sf_comparison){out->error, out->noise, out->fro_ratio, row_errors[r], noise, ratio, r, false, NULL};
+    if (ratio != ratio) return;
+  }
+}
+
+/* Whether x with its rows (elements of a vector) rolled by one would pass too. Then passing says nothing about where values are. */
+static bool rolled_passes(const struct sf_expected *e, double noise, bool full, double row_factor) {
+  if (e->rolled > sf_factors.fro * noise) return false;
+  const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
+  if (rows == 1) return true;
+  const struct row_levels levels = row_levels_of(e, full);
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t other = r > 0 ? r - 1 : rows - 1;
+    const double distance = sqrt(sf_diff_squares(e->x + other * cols, e->x + r * cols, cols));
+    if (distance > row_factor * row_level(&levels, r)) return false;
+  }
+  return true;
+}
+
+void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, bool full,
+                double *scratch) {
+  const double row_factor = mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
+  *out = (struct sf_comparison){.row = -1};
+  out->error = sf_row_diff_norms(scratch, candidate, e->x, e->spec.shape.rows, e->spec.shape.cols);
+  out->noise = sf_tensor_noise(e, full);
+  out->fro_ratio = ratio_of(out->error, out->noise);
+  if (e->spec.shape.rows > 1) find_worst_row(out, e, full, scratch);
+  const bool passes = out->fro_ratio <= sf_factors.fro && out->row_ratio <= row_factor;
+  if (!(out->noise <= sf_factors.ill_conditioned * e->norm))
+    out->why_not = "ill-conditioned";
+  else if (!passes)
+    out->flagged = true;
+  else if (e->norm == 0)
+    out->why_not = "zero";
+  else if (rolled_passes(e, out->noise, full, row_factor))
+    out->why_not = "rolled copy passes";
+}
+
+/* --- values --------------------------------------------------------------------------------------------------- */
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static bool is_finite(float value) { return (bits_of(value) & 0x7f800000u) != 0x7f800000u; }
+
+int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (!is_finite(candidate[i]) && (x == NULL || is_finite(x[i]))) return i;
+  return -1;
+}
+
+/* More than 90 % of the non-zero values lie on the bf16 grid. Stops as soon as too many do not. */
+static bool is_mostly_bf16(const float *values, int64_t count) {
+  int64_t nonzero = 0, off_grid = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const uint32_t bits = bits_of(values[i]);
+    nonzero += (bits & 0x7fffffffu) != 0;
+    off_grid += (bits & 0xffffu) != 0;
+    if (10 * off_grid >= count) return false;
+  }
+  return nonzero > 0 && 10 * off_grid < nonzero;
+}
+
+bool sf_has_bf16_bits(const struct sf_expected *e, const float *candidate) {
+  const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
+  if (e->spec.promised != SF_F32 || count < BITS_ELEMENTS_MIN) return false;
+  return is_mostly_bf16(candidate, count) && !is_mostly_bf16(e->x, count);
+}

@@ -1,0 +1,239 @@
+/* Expectations: one plain run of the reference is kept, reruns ("draws") pass through and leave only how far they were off. */
+#include "oracles/expect.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+#include "oracles/norms.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ARENA_BLOCK_BYTES = 1 << 18, ENTRIES_FIRST = 256, LEVEL_FULL = 2 };
+
+struct place {
+  uint64_t key;
+  int32_t ordinal; /* -1: free */
+};
+
+struct sf_expectations {
+  struct sf_catalog *catalog;
+  const struct sf_gemm_table *gemm;
+  struct sf_arena *arena;
+  struct sf_expected *entries;
+  int32_t count, capacity;
+  struct place *table; /* open addressing; a power of two, at most half full */
+  uint64_t table_mask;
+  int level;
+  /* of the run in progress */
+  enum sf_status status;
+  int32_t next;        /* the entry that a draw is expected to emit next */
+  double *row_scratch; /* as many as the longest tensor has rows */
+  int64_t rows_max;
+};
+
+bool sf_kind_has_noise(enum sf_kind kind) {
+  return kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD || kind == SF_KIND_MAIN_GRAD;
+}
+
+/* --- the plain run -------------------------------------------------------------------------------------------- */
+
+static double *zeros(struct sf_arena *arena, int64_t count) {
+  double *values = sf_arena_alloc(arena, (size_t)count * sizeof *values);
+  if (values != NULL) memset(values, 0, (size_t)count * sizeof *values);
+  return values;
+}
+
+/* ||roll(x) - x||: rows rolled by one; the elements of a vector. */
+static double rolled_norm(const float *x, struct sf_shape shape) {
+  const int64_t count = shape.rows * shape.cols, by = shape.rows > 1 ? shape.cols : 1;
+  return sqrt(sf_diff_squares(x + by, x, count - by) + sf_diff_squares(x, x + count - by, by));
+}
+
+/* p - onehot cancels where p is near 1: its error is that of p, whatever is left. Two roundings of the token's weight. */
+static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
+  const struct sf_case *c = &catalog->logical;
+  const int64_t tokens = e->spec.shape.rows;
+  float *floors = sf_arena_alloc(arena, (size_t)tokens * sizeof *floors);
+  if (floors == NULL) return false;
+  sf_data_microbatch(NULL, NULL, floors, c, e->id.step, e->id.microbatch);
+  double kept = 0;
+  for (int64_t t = 0; t < tokens; t++) kept += (double)floors[t];
+  const double share = c->train.loss_norm == SF_LOSS_PER_TOKEN ? 1.0 : 1.0 / (kept * (double)c->train.microbatches);
+  const double factor = 2 * sf_dtype_unit_roundoff(e->spec.promised) * share;
+  for (int64_t t = 0; t < tokens; t++) floors[t] = (float)((double)floors[t] * factor);
+  e->row_floor = floors;
+  return true;
+}
+
+static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x, const float *values) {
+  const struct sf_shape shape = e->spec.shape;
+  const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
+  e->x = sf_arena_alloc(x->arena, size_bytes);
+  e->row_norm = zeros(x->arena, shape.rows);
+  e->row_noise = zeros(x->arena, shape.rows);
+  e->row_noise_first = zeros(x->arena, shape.rows);
+  if (e->x == NULL || e->row_norm == NULL || e->row_noise == NULL || e->row_noise_first == NULL) return false;
+  memcpy(e->x, values, size_bytes);
+  e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
+  e->rolled = rolled_norm(e->x, shape);
+  const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && x->catalog->modules[e->id.subject].cls == SF_MODULE_LOSS;
+  return !is_logits_grad || logits_floor(e, x->catalog, x->arena);
+}
+
+static bool entries_reserve(struct sf_expectations *x) {
+  if (x->count < x->capacity) return true;
+  const int32_t capacity = x->capacity > 0 ? 2 * x->capacity : ENTRIES_FIRST;
+  struct sf_expected *entries = sf_realloc(x->entries, (size_t)capacity * sizeof *entries);
+  if (entries == NULL) return false;
+  x->entries = entries;
+  x->capacity = capacity;
+  return true;
+}
+
+static void emit_plain(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  struct sf_expectations *x = ctx;
+  if (x->status != SF_OK) return;
+  x->status = SF_ENOMEM;
+  if (!entries_reserve(x)) return;
+  struct sf_expected e = {.id = id, .ordinal = x->count};
+  const bool known = sf_trace_spec(&e.spec, x->catalog, id);
+  SF_ASSERT(known);
+  SF_ASSERT_EQ(e.spec.shape.rows, shape.rows);
+  SF_ASSERT_EQ(e.spec.shape.cols, shape.cols);
+  if (!expected_fill(&e, x, values)) return;
+  x->entries[x->count++] = e;
+  if (shape.rows > x->rows_max) x->rows_max = shape.rows;
+  x->status = SF_OK;
+}
+
+static enum sf_status table_build(struct sf_expectations *x) {
+  uint64_t size = 16;
+  while (size < 2 * (uint64_t)x->count) size *= 2;
+  x->table = sf_arena_alloc(x->arena, (size_t)size * sizeof *x->table);
+  x->row_scratch = zeros(x->arena, x->rows_max);
+  if (x->table == NULL || x->row_scratch == NULL) return SF_ENOMEM;
+  x->table_mask = size - 1;
+  for (uint64_t i = 0; i < size; i++) x->table[i].ordinal = -1;
+  for (int32_t i = 0; i < x->count; i++) {
+    const uint64_t key = sf_trace_key(x->entries[i].id);
+    uint64_t at = sf_mix64(key) & x->table_mask;
+    for (; x->table[at].ordinal >= 0; at = (at + 1) & x->table_mask) SF_ASSERT(x->table[at].key != key);
+    x->table[at] = (struct place){.key = key, .ordinal = i};
+  }
+  return SF_OK;
+}
+
+static enum sf_status run_reference(struct sf_expectations *x, enum sf_perturb perturb, uint64_t draw,
+                                    void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
+  const struct sf_reference_options options = {.perturb = perturb, .draw = draw, .gemm = x->gemm};
+  const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
+  x->status = SF_OK;
+  x->next = 0;
+  const enum sf_status status = sf_reference_run(x->catalog, &options, &sink);
+  return status != SF_OK ? status : x->status;
+}
+
+enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm) {
+  struct sf_expectations *x = sf_alloc(sizeof *x);
+  if (x == NULL) return SF_ENOMEM;
+  x->gemm = gemm;
+  enum sf_status status = sf_catalog_create(&x->catalog, &catalog->logical);
+  if (status != SF_OK) goto fail;
+  x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
+  if (x->arena == NULL) {
+    status = SF_ENOMEM;
+    goto fail;
+  }
+  status = run_reference(x, SF_PERTURB_NONE, 0, emit_plain);
+  if (status == SF_OK) status = table_build(x);
+  if (status != SF_OK) goto fail;
+  *out = x;
+  return SF_OK;
+fail:
+  sf_expectations_destroy(x);
+  return status;
+}
+
+void sf_expectations_destroy(struct sf_expectations *expectations) {
+  if (expectations == NULL) return;
+  sf_catalog_destroy(expectations->catalog);
+  sf_arena_destroy(expectations->arena);
+  sf_free(expectations->entries);
+  sf_free(expectations);
+}
+
+/* --- draws ---------------------------------------------------------------------------------------------------- */
+
+/* Nothing of the draw is kept but the largest distances from the plain run. */
+static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  struct sf_expectations *x = ctx;
+  SF_ASSERT_LT(x->next, x->count);
+  struct sf_expected *e = &x->entries[x->next++];
+  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* draws follow the plain run's order */
+  if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
+  e->noise = sf_larger(e->noise, sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols));
+  for (int64_t r = 0; r < shape.rows; r++) e->row_noise[r] = sf_larger(e->row_noise[r], x->row_scratch[r]);
+}
+
+static void keep_first_noise(struct sf_expectations *x) {
+  for (int32_t i = 0; i < x->count; i++) {
+    struct sf_expected *e = &x->entries[i];
+    e->noise_first = e->noise;
+    memcpy(e->row_noise_first, e->row_noise, (size_t)e->spec.shape.rows * sizeof *e->row_noise);
+  }
+}
+
+/* One draw of each kind. In isolated mode module inputs are equal by construction, so the input is not perturbed. */
+static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
+  static const enum sf_perturb kinds[] = {SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT};
+  const struct sf_case *c = &x->catalog->logical;
+  for (size_t k = c->mode == SF_MODE_ISOLATED ? 1 : 0; k < sizeof kinds / sizeof *kinds; k++) {
+    const uint64_t draw = sf_hash_u64(sf_hash_u64((uint64_t)c->seed, (uint64_t)kinds[k]), round);
+    const enum sf_status status = run_reference(x, kinds[k], draw, emit_draw);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int level) {
+  SF_ASSERT(level >= 0 && level <= LEVEL_FULL);
+  if (level >= 1 && expectations->level < 1) {
+    const enum sf_status status = run_draws(expectations, 0);
+    if (status != SF_OK) return status;
+    keep_first_noise(expectations);
+    expectations->level = 1;
+  }
+  if (level >= LEVEL_FULL && expectations->level < LEVEL_FULL) {
+    for (uint64_t round = 1; round <= 2; round++) {
+      const enum sf_status status = run_draws(expectations, round);
+      if (status != SF_OK) return status;
+    }
+    expectations->level = LEVEL_FULL;
+  }
+  return SF_OK;
+}
+
+/* --- asking --------------------------------------------------------------------------------------------------- */
+
+int sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
+int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
+const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations) { return expectations->catalog; }
+
+const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id) {
+  const uint64_t key = sf_trace_key(id);
+  const uint64_t mask = expectations->table_mask;
+  for (uint64_t at = sf_mix64(key) & mask; expectations->table[at].ordinal >= 0; at = (at + 1) & mask)
+    if (expectations->table[at].key == key) return &expectations->entries[expectations->table[at].ordinal];
+  return NULL;
+}
+
+const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal) {
+  SF_ASSERT_LE(0, ordinal);
+  SF_ASSERT_LT(ordinal, expectations->count);
+  return &expectations->entries[ordinal];
+}
+
+size_t sf_expectations_bytes(const struct sf_expectations *expectations) {
+  return sizeof *expectations + sf_arena_peak_bytes(expectations->arena) + (size_t)expectations->capacity * sizeof *expectations->entries;
+}

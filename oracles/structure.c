@@ -1,0 +1,146 @@
+/* Structure: who must hold which tensor in the collector's layout, and what of it. */
+#include "oracles/collector.h"
+
+#include "harness/base/assert.h"
+
+/* --- owners --------------------------------------------------------------------------------------------------- */
+
+static int32_t stage_of_layer(const struct sf_case *c, int32_t layer) {
+  for (int64_t stage = 0; stage < c->layout.pp; stage++) {
+    int64_t first, count;
+    sf_case_stage_layers(c, stage, &first, &count);
+    if (layer >= first && layer < first + count) return (int32_t)stage;
+  }
+  SF_ASSERT(!"a layer that no stage holds");
+  return -1;
+}
+
+static int32_t stage_of_module(const struct sf_case *c, const struct sf_module *module) {
+  if (module->layer >= 0) return stage_of_layer(c, module->layer);
+  const bool is_first = module->cls == SF_MODULE_WORD_EMBEDDINGS || module->cls == SF_MODULE_EMBEDDING;
+  return is_first ? 0 : (int32_t)c->layout.pp - 1;
+}
+
+static void assign_param(struct sf_slot *slot, const struct sf_collector *collector) {
+  const struct sf_case *c = &collector->c;
+  const struct sf_trace_id id = slot->expected->id;
+  const struct sf_module *module = &collector->catalog->modules[collector->catalog->params[id.subject].module];
+  const int32_t last = (int32_t)c->layout.pp - 1;
+  slot->stage = stage_of_module(c, module);
+  if (id.kind == SF_KIND_WGRAD) {
+    if (id.call == 1) slot->stage = last; /* the tied embedding's use as output_layer */
+    slot->dp = (int32_t)(id.microbatch % c->layout.dp);
+    slot->holders = (int32_t)c->layout.tp;
+    return;
+  }
+  const bool is_shared = module->cls == SF_MODULE_WORD_EMBEDDINGS && c->model.tied && last > 0;
+  if (is_shared) slot->second_stage = last;
+  slot->holders = (int32_t)(c->layout.tp * c->layout.dp) * (is_shared ? 2 : 1);
+}
+
+/* The first pass of an activation or its gradient; what recomputation and the neighbour stage trace again follows from it. */
+static void assign_module(struct sf_slot *slots, const struct sf_collector *collector) {
+  const struct sf_case *c = &collector->c;
+  struct sf_slot *first = &slots[SF_SLOT_FIRST], *received = &slots[SF_SLOT_RECEIVED], *recomputed = &slots[SF_SLOT_RECOMPUTED];
+  const struct sf_trace_id id = first->expected->id;
+  const struct sf_module *module = &collector->catalog->modules[id.subject];
+  const bool is_act = id.kind == SF_KIND_ACT;
+  const int32_t stage = stage_of_module(c, module), tp = (int32_t)c->layout.tp;
+  for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
+    slots[phase].stage = stage;
+    slots[phase].dp = (int32_t)(id.microbatch % c->layout.dp);
+  }
+  first->holders = tp;
+  if (is_act && module->layer >= 0 && c->train.recompute_layers > 0) recomputed->holders = tp;
+  if (module->layer < 0 || module->cls != (is_act ? SF_MODULE_MLP_BDA : SF_MODULE_SELF_ATTN_BDA)) return;
+  int64_t layer, count;
+  sf_case_stage_layers(c, stage, &layer, &count);
+  const bool is_sent =
+      is_act ? module->layer == layer + count - 1 && stage < (int32_t)c->layout.pp - 1 : module->layer == layer && stage > 0;
+  if (!is_sent) return;
+  received->stage = is_act ? stage + 1 : stage - 1;
+  received->holders = tp;
+}
+
+void sf_structure_assign(struct sf_collector *collector) {
+  for (int32_t i = 0; i < collector->count; i++) {
+    struct sf_slot *slots = sf_slot_at(collector, i, SF_SLOT_FIRST);
+    for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
+      slots[phase].stage = slots[phase].second_stage = slots[phase].dp = -1;
+      slots[phase].holders = 0;
+    }
+    switch ((enum sf_kind)slots->expected->id.kind) {
+    case SF_KIND_ACT:
+    case SF_KIND_ACT_GRAD:
+      assign_module(slots, collector);
+      break;
+    case SF_KIND_SCALAR:
+      slots->holders = collector->world;
+      break;
+    default:
+      assign_param(slots, collector);
+      break;
+    }
+  }
+}
+
+bool sf_slot_expects(const struct sf_slot *slot, const struct sf_place_of_rank *place) {
+  if (slot->stage < 0) return true;
+  if (slot->dp >= 0 && place->dp != slot->dp) return false;
+  return place->pp == slot->stage || place->pp == slot->second_stage;
+}
+
+bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank) {
+  const uint64_t *set = collector->rank_sets + (slot - collector->slots) * collector->rank_words;
+  return (set[rank / 64] >> (rank % 64)) & 1;
+}
+
+int32_t sf_slot_missing_rank(const struct sf_collector *collector, const struct sf_slot *slot) {
+  if (slot->arrived == slot->holders) return -1;
+  for (int32_t rank = 0; rank < collector->world; rank++)
+    if (sf_slot_expects(slot, &collector->places[rank]) && !sf_slot_has_rank(collector, slot, rank)) return rank;
+  return -1;
+}
+
+static bool cut_holds(const struct sf_cut_rank *cut, int64_t index) {
+  for (int32_t i = 0; i < cut->count; i++)
+    if (index >= cut->pieces[i].start && index < cut->pieces[i].start + cut->pieces[i].len) return true;
+  return false;
+}
+
+int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_slot *slot, int64_t row, int64_t col) {
+  for (int32_t rank = 0; rank < collector->world; rank++) {
+    const struct sf_place_of_rank *place = &collector->places[rank];
+    if (!sf_slot_expects(slot, place)) continue;
+    const bool holds = cut_holds(&collector->plans[slot->row_plan].ranks[place->tp], row) &&
+                       cut_holds(&collector->plans[slot->col_plan].ranks[place->tp], col);
+    if (holds) return rank;
+  }
+  return -1;
+}
+
+/* --- declared maps -------------------------------------------------------------------------------------------- */
+
+static bool dim_is_partial(const struct sf_dim_map *dim) {
+  for (int32_t i = 0; i < dim->count; i++)
+    if (dim->runs[i].partial) return true;
+  return false;
+}
+
+/* Only weight gradients of a microbatch, and key and value gradients that several tp ranks share, are ever traced as partial sums. */
+static bool may_be_partial(const struct sf_collector *collector, const struct sf_expected *e) {
+  if (e->id.kind == SF_KIND_WGRAD) return true;
+  return e->id.kind == SF_KIND_ACT_GRAD && e->spec.col_cut == SF_CUT_QKV && collector->c.layout.tp > collector->c.model.kv_heads;
+}
+
+bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
+                           int64_t rows, int64_t cols) {
+  const struct sf_expected *e = slot->expected;
+  const int32_t tp = collector->places[rank].tp;
+  const struct sf_cut_rank *row_cut = &collector->plans[slot->row_plan].ranks[tp], *col_cut = &collector->plans[slot->col_plan].ranks[tp];
+  if (rows != row_cut->length || cols != col_cut->length) return false;
+  if (!sf_shard_map_valid(map, e->spec.shape)) return false;
+  if (!sf_cut_rank_matches(row_cut, &map->rows) || !sf_cut_rank_matches(col_cut, &map->cols)) return false;
+  const bool is_partial = dim_is_partial(&map->rows) || dim_is_partial(&map->cols);
+  return !is_partial || may_be_partial(collector, e);
+}
