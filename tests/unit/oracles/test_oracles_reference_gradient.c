@@ -1,0 +1,82 @@
+/* The fp64 reference against itself: main gradients and central differences of the loss, over random small cases. */
+#include "tests/unit/oracles/reference_test.h"
+
+#include "harness/base/pcg.h"
+
+enum { RANDOM_CASES = 12 };
+
+static int pick(struct sf_pcg *pcg, int bound) { return (int)sf_pcg_below(pcg, (uint64_t)bound); }
+
+static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
+  static const char *const norms[] = {"rms", "layer"}, *const activations[] = {"gelu", "swiglu"};
+  static const char *const positions[] = {"none", "learned", "rotary"}, *const losses[] = {"per_token", "per_microbatch"};
+  static const char *const masks[] = {"full", "uneven", "sparse"}, *const flags[] = {"off", "on"};
+  const int kv_heads = 1 + pick(pcg, 2), heads = kv_heads * (1 + pick(pcg, 3)), vocab = 5 + pick(pcg, 6);
+  char words[640];
+  snprintf(words, sizeof words,
+           "mode=e2e seed=%d model.layers=%d model.hidden=%d model.heads=%d model.kv_heads=%d model.head_dim=%d model.ffn=%d model.vocab=%d "
+           "model.vocab_padded=%d model.seq=%d model.norm=%s model.activation=%s model.positions=%s model.bias=%s model.tied=%s "
+           "model.adapter=%s train.microbatches=%d train.microbatch_size=%d train.loss_norm=%s data.mask=%s",
+           pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
+           vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 2)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
+           flags[pick(pcg, 2)], flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)]);
+  return catalog_of(words);
+}
+
+static void keep_loss(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  (void)shape;
+  if (id.kind == SF_KIND_SCALAR && id.subject == SF_SCALAR_LOSS && id.step == 0) *(double *)ctx = *(const double *)values;
+}
+
+static double loss_at(const struct sf_catalog *catalog, int32_t param, const double *direction, double amount) {
+  double loss = NAN;
+  const struct sf_reference_options options = {.fp64 = true, .gemm = &loops_table};
+  const struct sf_reference_sink sink = {.ctx = &loss, .emit = keep_loss};
+  const struct sf_reference_nudge nudge = {.param = param, .amount = amount, .direction = direction};
+  assert_int_equal(sf_reference_run_nudged(catalog, &options, &sink, &nudge), SF_OK);
+  return loss;
+}
+
+/* A random unit vector plus the gradient's own direction: the slope along it is of the gradient's size, and no part goes unseen. */
+static double direction_draw(double *direction, const double *grad, int64_t count, struct sf_pcg *pcg) {
+  for (int64_t i = 0; i < count; i++) direction[i] = (double)pick(pcg, 2001) - 1000.5;
+  const double size = norm_of(direction, count), grad_size = norm_of(grad, count);
+  double slope = 0;
+  for (int64_t i = 0; i < count; i++) {
+    direction[i] = direction[i] / size + (grad_size > 0 ? grad[i] / grad_size : 0);
+    slope += direction[i] * grad[i];
+  }
+  return slope;
+}
+
+static void check_param(const struct sf_catalog *catalog, const struct keeper *keeper, int32_t param, struct sf_pcg *pcg) {
+  const struct sf_trace_id id = {.pass = SF_PASS_STEP, .kind = SF_KIND_MAIN_GRAD, .subject = param};
+  const struct kept *grad = keeper_find(keeper, id);
+  assert_non_null(grad);
+  const int64_t count = grad->shape.rows * grad->shape.cols;
+  double *direction = malloc((size_t)count * sizeof *direction);
+  assert_non_null(direction);
+  const double slope = direction_draw(direction, grad->values, count, pcg), reach = 2e-5;
+  const double up = loss_at(catalog, param, direction, reach), down = loss_at(catalog, param, direction, -reach);
+  const double measured = (up - down) / (2 * reach);
+  if (!(fabs(measured - slope) <= 1e-6 * norm_of(grad->values, count) + 1e-9))
+    fail_msg("seed %lld %s: gradient %.12g, measured %.12g", (long long)catalog->logical.seed, catalog->params[param].name, slope, measured);
+  free(direction);
+}
+
+static void test_reference_run_main_grad_is_slope_of_loss(void **state) {
+  (void)state;
+  struct sf_pcg pcg = sf_pcg_create(2024, 1);
+  for (int i = 0; i < RANDOM_CASES; i++) {
+    struct sf_catalog *catalog = random_catalog(&pcg);
+    struct keeper keeper = keep_run(catalog, true, SF_PERTURB_NONE, 0);
+    for (int32_t p = 0; p < catalog->param_count; p++) check_param(catalog, &keeper, p, &pcg);
+    keeper_destroy(&keeper);
+    sf_catalog_destroy(catalog);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference_run_main_grad_is_slope_of_loss)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
