@@ -1,0 +1,53 @@
+#include "targets/adam.h"
+
+#include "targets/fault.h"
+
+#include <math.h>
+
+static double sum_squares_of(const struct sf_rank_run *run, const struct sf_parameter *param) {
+  struct sf_device *dev = run->env->device;
+  if (!param->trainable || (param->shared_embedding && !run->parallel.first_stage)) return 0.0;
+  const bool every_replica = sf_fault(run->env, SF_FAULT_NORM_REPLICA_OVERCOUNT);
+  if (param->replicated && run->parallel.tp.index > 0 && !every_replica) return 0.0;
+  const int64_t counted = param->kv_count > 0 && run->parallel.kv_rep.index > 0 ? param->kv_first : param->count;
+  return dev->ops->sum_squares(dev, param->main_grad, counted);
+}
+
+double sf_grad_norm(struct sf_rank_run *run) {
+  double sum = 0.0;
+  for (int32_t i = 0; i < run->params.count; i++) sum += sum_squares_of(run, run->params.at[i]);
+  if (run->parallel.tp_pp.size > 1) sf_all_reduce(run->env->comm, &run->parallel.tp_pp, &sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm");
+  return sqrt(sum);
+}
+
+double sf_clip_factor(const struct sf_case *c, double norm) {
+  if (c->train.clip_milli == 0) return 1.0;
+  const double factor = (double)c->train.clip_milli / 1000.0 / (norm + 1e-6);
+  return factor > 1.0 ? 1.0 : factor; /* NaN stays NaN */
+}
+
+static bool is_norm(enum sf_module_class cls) { return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM; }
+
+static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *param, double clip) {
+  const bool left_out = sf_fault(run->env, SF_FAULT_CLIP_NOT_ON_ALL_REPLICAS) && run->parallel.tp.index > 0 && is_norm(param->cls);
+  return left_out ? 1.0f : (float)clip;
+}
+
+void sf_adam_step(struct sf_rank_run *run, double clip) {
+  const struct sf_train *train = &run->c->train;
+  struct sf_device *dev = run->env->device;
+  const int first = sf_fault(run->env, SF_FAULT_ADAM_SYNTHETIC_STEP) ? 2 : 1, t = run->step + first;
+  const double beta1 = (double)train->beta1_milli / 1000.0, beta2 = (double)train->beta2_milli / 1000.0;
+  struct sf_adam options = {.lr = (float)((double)train->lr_micro * 1e-6), .beta1 = (float)beta1, .beta2 = (float)beta2, .epsilon = 1e-8f,
+                            .bias1 = (float)(1.0 - pow(beta1, t)), .bias2 = (float)(1.0 - pow(beta2, t))};
+  for (int32_t i = 0; i < run->params.count; i++) {
+    struct sf_parameter *param = run->params.at[i];
+    if (!param->trainable) continue;
+    options.weight_decay = run->env->catalog->params[param->index].decayed ? (float)((double)train->weight_decay_milli / 1000.0) : 0.0f;
+    options.grad_scale = clip_of(run, param, clip);
+    float *delta = run->params.scratch;
+    dev->ops->adam(dev, param->master, param->adam_m, param->adam_v, delta, param->main_grad, param->count, &options);
+    sf_trace_param(run, SF_KIND_PARAM_DELTA, param, 0, delta);
+    sf_parameter_publish(run, param);
+  }
+}

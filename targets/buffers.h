@@ -1,0 +1,25 @@
+/* Buffers of a rank, reused by size: a microbatch's activations go back when its backward has used them, so that memory follows the number
+ * of microbatches in flight. Lives in the trial's arena; never freed by itself. */
+#ifndef SF_TARGETS_BUFFERS_H
+#define SF_TARGETS_BUFFERS_H
+
+#include "targets/target.h"
+
+enum { SF_BUFFER_CLASSES_MAX = 64 };
+struct sf_buffer_header;
+struct sf_buffers {
+  struct sf_arena *arena;
+  struct sf_comm *comm; /* where the rank leaves when memory is out */
+  int32_t class_count;
+  struct { int64_t count; struct sf_buffer_header *free_list; } classes[SF_BUFFER_CLASSES_MAX];
+};
+
+struct sf_buffers sf_buffers_create(const struct sf_rank_env *env);
+/* A buffer of `count` floats, 64-byte aligned, contents undefined. Never NULL: leaves the rank with SF_ENOMEM. */
+float *sf_buffers_take(struct sf_buffers *buffers, int64_t count);
+void sf_buffers_give(struct sf_buffers *buffers, float *buffer); /* takes NULL */
+
+/* Arena memory that lives as long as the trial; leaves the rank with SF_ENOMEM. Not zeroed. */
+void *sf_rank_alloc(const struct sf_rank_env *env, size_t size_bytes);
+
+#endif

@@ -1,0 +1,74 @@
+/* The built-in target: one rank's whole program of a case. */
+#include "targets/adam.h"
+#include "targets/finalize_grads.h"
+#include "targets/pipeline_schedule.h"
+
+static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
+  static const char *const axes[] = {"layout.cp", "layout.ep", "layout.etp", "layout.vpp"};
+  const int64_t sizes[] = {c->layout.cp, c->layout.ep, c->layout.etp, c->layout.vpp};
+  for (int i = 0; i < 4; i++)
+    if (sizes[i] != 1) return sf_error_set(error, SF_ENOTSUP, "%s above 1: the built-in layers do not have it", axes[i]);
+  if (c->precision.compute != SF_F32 && c->precision.compute != SF_BF16)
+    return sf_error_set(error, SF_ENOTSUP, "precision.compute: the built-in layers have fp32 and bf16");
+  return SF_OK;
+}
+
+static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
+  const struct sf_case *c = env->c;
+  *run = (struct sf_rank_run){.env = env, .c = c, .dtype = (enum sf_dtype)c->precision.compute, .acts = sf_buffers_create(env), .hidden = c->model.hidden};
+  run->parallel = sf_parallel_state_create(env);
+  run->tokens = c->model.seq * c->train.microbatch_size;
+  const int64_t parts = run->parallel.sp ? run->parallel.tp.size : 1, part = run->parallel.sp ? run->parallel.tp.index : 0;
+  run->tokens_local = run->tokens / parts;
+  run->token_first = run->tokens_local * part;
+  const struct sf_dim_map features = sf_dim_map_whole(run->hidden);
+  run->map_hidden = (struct sf_shard_map){sf_dim_map_part(run->tokens, parts, part), features};
+  run->map_gathered = (struct sf_shard_map){sf_dim_map_whole(run->tokens), features};
+}
+
+static void trace_params(struct sf_rank_run *run) {
+  for (int32_t i = 0; i < run->params.count; i++) sf_trace_param(run, SF_KIND_PARAM, run->params.at[i], 0, run->params.at[i]->model);
+}
+
+static void begin_step(struct sf_rank_run *run, struct sf_model_stage *model, int64_t step) {
+  run->step = (uint16_t)step;
+  trace_params(run);
+  if (run->c->mode == SF_MODE_ISOLATED && step > 0) sf_parameters_load(run, step);
+  sf_grad_buckets_begin(run);
+  model->loss_sum = model->token_sum = 0.0;
+}
+
+static void end_step(struct sf_rank_run *run, const struct sf_model_stage *model) {
+  const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
+  const struct sf_step_totals totals = sf_finalize_totals(run, model->loss_sum, model->token_sum);
+  sf_finalize_grads(run, totals.tokens);
+  sf_trace_scalar(run, SF_SCALAR_LOSS, (float)(per_token ? totals.loss_sum / totals.tokens : totals.loss_sum));
+  sf_trace_scalar(run, SF_SCALAR_TOKENS, (float)totals.tokens);
+  for (int32_t i = 0; i < run->params.count; i++)
+    if (run->params.at[i]->trainable) sf_trace_param(run, SF_KIND_MAIN_GRAD, run->params.at[i], 0, run->params.at[i]->main_grad);
+  const double norm = sf_grad_norm(run), clip = sf_clip_factor(run->c, norm);
+  sf_trace_scalar(run, SF_SCALAR_GRAD_NORM, (float)norm);
+  sf_trace_scalar(run, SF_SCALAR_CLIP, (float)clip);
+  sf_adam_step(run, clip);
+}
+
+static void run_rank(struct sf_rank_env *env) {
+  struct sf_rank_run *run = sf_rank_alloc(env, sizeof *run);
+  struct sf_model_stage *model = sf_rank_alloc(env, sizeof *model);
+  rank_run_init(run, env);
+  const int64_t microbatches = env->c->train.microbatches / run->parallel.dp.size;
+  sf_model_stage_create(model, run, sf_pipeline_in_flight(&run->parallel.pp, microbatches));
+  sf_parameters_build(run);
+  sf_grad_buckets_build(run);
+  for (int64_t step = 0; step < env->c->train.steps; step++) {
+    begin_step(run, model, step);
+    sf_pipeline_run(run, model, microbatches);
+    end_step(run, model);
+  }
+  run->step = (uint16_t)env->c->train.steps;
+  trace_params(run);
+}
+
+const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};
+
+const struct sf_target *sf_target_find(const char *name) { return strcmp(name, sf_target_builtin.name) == 0 ? &sf_target_builtin : NULL; }

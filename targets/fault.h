@@ -1,0 +1,32 @@
+/* Where planted faults enter the layers. Each site reads `sf_fault(env, SF_FAULT_X) ? wrong : right`, or calls one of the functions below,
+ * which live in targets/faults and are called from one place each. targets/plants.h says what every fault is. */
+#ifndef SF_TARGETS_FAULT_H
+#define SF_TARGETS_FAULT_H
+
+#include "targets/rank_run.h"
+
+static inline bool sf_fault(const struct sf_rank_env *env, enum sf_fault fault) { return env->fault == fault; }
+
+/* embed-scatter-wrong-tp-group: this rank's tp index in the default rank order. */
+int32_t sf_fault_default_tp_index(const struct sf_rank_env *env);
+
+/* fused-proj-contiguous-split: the rows (cols of a bias) a rank would hold if the fused tensor were cut without regard to its parts. */
+struct sf_dim_map sf_fault_contiguous_dim(const struct sf_dim_map *declared, int64_t size, int64_t tp_index);
+
+/* pp-uneven-offset: first global layer of a stage, with the first-stage option tested in place of the last-stage one. */
+int64_t sf_fault_stage_offset(const struct sf_case *c, int64_t stage, int64_t layer_count);
+
+/* attn-dq-wrong: ds = round(p dp), the softmax's backward without its row sum. n x n. */
+void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store);
+
+/* nonautograd-allreduce: clears the rows of a vocabulary shard's gradient whose label lies on another shard. */
+void sf_fault_drop_foreign_rows(float *dlogits, const int32_t *labels, int64_t rows, int64_t cols, int64_t first);
+
+/* mean-of-means-accum: factor on a microbatch's loss weights that turns the mean over tokens into the mean of the microbatches' means. */
+float sf_fault_mean_of_means_factor(const struct sf_case *c, int64_t step, double kept);
+
+/* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their fault. */
+void sf_fault_canary_backward(const struct sf_rank_run *run, int32_t layer);
+void sf_fault_canary_finalize(const struct sf_rank_run *run);
+
+#endif

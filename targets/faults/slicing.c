@@ -1,0 +1,25 @@
+/* Faults that take a wrong piece: embed-scatter-wrong-tp-group, fused-proj-contiguous-split, pp-uneven-offset. */
+#include "targets/fault.h"
+
+int32_t sf_fault_default_tp_index(const struct sf_rank_env *env) {
+  return sf_mesh_coord(&env->default_mesh, env->comm->rank).at[SF_AXIS_TP];
+}
+
+struct sf_dim_map sf_fault_contiguous_dim(const struct sf_dim_map *declared, int64_t size, int64_t tp_index) {
+  const int64_t length = sf_dim_map_length(declared), last = size - length; /* replicated parts make the pieces larger than an even share */
+  struct sf_dim_map dim = {0};
+  sf_dim_map_append(&dim, tp_index * length < last ? tp_index * length : last, length, false);
+  return dim;
+}
+
+int64_t sf_fault_stage_offset(const struct sf_case *c, int64_t stage, int64_t layer_count) {
+  const struct sf_layout *l = &c->layout;
+  const int64_t first = l->pp_first_layers, pp = l->pp;
+  int64_t left = c->model.layers, stages = pp;
+  if (first > 0) left -= first, stages -= 1;
+  if (first > 0 && l->pp_last_layers > 0) left -= l->pp_last_layers, stages -= 1; /* right: whether or not `first` is given */
+  const int64_t middle = stages > 0 ? left / stages : 0;
+  int64_t offset = stage * middle;
+  if (first > 0) offset = stage == 0 ? 0 : first + (stage - 1) * middle;
+  return offset + layer_count > c->model.layers ? c->model.layers - layer_count : offset;
+}

@@ -1,0 +1,185 @@
+#include "targets/model.h"
+
+#include "targets/fault.h"
+
+/* --- building --------------------------------------------------------------------------------------------------- */
+
+static void create_head(struct sf_model_stage *model, struct sf_rank_run *run) {
+  const struct sf_parallel_state *p = &run->parallel;
+  const struct sf_model *m = &run->c->model;
+  model->has_adapter = m->adapter;
+  if (m->adapter) sf_adapter_create(&model->adapter, run, &p->tp, p->sp);
+  sf_norm_layer_create(&model->final_norm, run, SF_MODULE_FINAL_LAYERNORM, -1, p->sp);
+  struct sf_parameter *tied = NULL;
+  if (m->tied) tied = model->has_embedding ? model->embedding.word : sf_word_embedding_create(run, &p->tp);
+  if (m->tied && model->has_embedding) tied->uses = 2;
+  const struct sf_dim_map vocab = sf_dim_map_part(m->vocab_padded, p->tp.size, p->tp.index);
+  sf_column_parallel_linear_create(&model->output_layer, run, SF_MODULE_OUTPUT_LAYER, -1, &vocab, tied, &p->tp, p->sp);
+  sf_vocab_parallel_cross_entropy_create(&model->cross_entropy, run, &p->tp);
+}
+
+static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
+  const struct sf_rank_env *env = run->env;
+  const size_t tokens = (size_t)run->tokens;
+  model->slot_count = slot_count;
+  model->slots = sf_rank_alloc(env, (size_t)slot_count * sizeof *model->slots);
+  for (int32_t i = 0; i < slot_count; i++) {
+    struct sf_microbatch_slot *slot = &model->slots[i];
+    *slot = (struct sf_microbatch_slot){0};
+    slot->tokens = sf_rank_alloc(env, tokens * sizeof(int32_t));
+    slot->labels = sf_rank_alloc(env, tokens * sizeof(int32_t));
+    slot->mask = sf_rank_alloc(env, tokens * sizeof(float));
+    slot->weight = sf_rank_alloc(env, tokens * sizeof(float));
+    slot->layers = sf_rank_alloc(env, (size_t)model->layer_count * sizeof *slot->layers);
+    memset(slot->layers, 0, (size_t)model->layer_count * sizeof *slot->layers);
+  }
+}
+
+void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
+  const struct sf_parallel_state *p = &run->parallel;
+  const struct sf_model *m = &run->c->model;
+  int64_t first, count;
+  sf_case_stage_layers(run->c, p->pp.index, &first, &count);
+  if (sf_fault(run->env, SF_FAULT_PP_UNEVEN_OFFSET)) first = sf_fault_stage_offset(run->c, p->pp.index, count);
+  *model = (struct sf_model_stage){.first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = p->first_stage, .has_head = p->last_stage};
+  float *cos_sin = NULL;
+  if (m->positions == SF_POS_ROTARY) {
+    cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * m->head_dim) * sizeof *cos_sin);
+    sf_rotary_table(cos_sin, m->seq, m->head_dim);
+  }
+  if (model->has_embedding) sf_vocab_parallel_embedding_create(&model->embedding, run, &p->tp, p->sp);
+  model->layers = sf_rank_alloc(run->env, (size_t)count * sizeof *model->layers);
+  for (int32_t i = 0; i < model->layer_count; i++) sf_transformer_layer_create(&model->layers[i], run, model->first_layer + i, cos_sin);
+  if (model->has_head) create_head(model, run);
+  model->received_act = model->has_embedding ? -1 : sf_rank_module(run, SF_MODULE_MLP_BDA, model->first_layer - 1);
+  model->received_grad = model->has_head ? -1 : sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, model->first_layer + model->layer_count);
+  create_slots(model, run, slot_count);
+}
+
+/* --- data of a microbatch --------------------------------------------------------------------------------------- */
+
+static void enter_microbatch(struct sf_rank_run *run, int64_t local, enum sf_pass pass) {
+  const struct sf_group *dp = &run->parallel.dp;
+  run->local_microbatch = local;
+  run->microbatch = (uint16_t)(local * dp->size + dp->index);
+  run->last_microbatch = pass == SF_PASS_BWD && local == run->c->train.microbatches / dp->size - 1;
+  run->pass = pass;
+}
+
+/* Weight of each token's loss in the gradient; in the per-token mode the division by the step's token count comes at its end. */
+static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slot) {
+  double kept = 0.0;
+  for (int64_t t = 0; t < run->tokens; t++) kept += slot->mask[t];
+  const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
+  float factor = per_token ? 1.0f : (float)(1.0 / (kept * (double)run->c->train.microbatches));
+  if (sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM) && per_token) factor = sf_fault_mean_of_means_factor(run->c, run->step, kept);
+  for (int64_t t = 0; t < run->tokens; t++) slot->weight[t] = slot->mask[t] * factor;
+}
+
+static void load_data(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
+  int32_t *tokens = model->has_embedding ? slot->tokens : NULL, *labels = model->has_head ? slot->labels : NULL;
+  float *mask = model->has_head ? slot->mask : NULL;
+  if (tokens == NULL && labels == NULL) return;
+  sf_data_microbatch(tokens, labels, mask, run->c, run->step, run->microbatch);
+  if (model->has_head) weigh_tokens(run, slot);
+}
+
+/* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */
+
+/* Layers [first, end) of the stage. x is taken. Not saving, nothing but the first layer's input is kept for the backward. */
+static float *run_layers(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first, int32_t end, float *x, bool save) {
+  for (int32_t i = first; i < end; i++) {
+    if (sf_fault(run->env, SF_FAULT_RECOMPUTE_CHUNK_STALE_INPUT) && run->c->train.recompute_layers > 0 && i > first)
+      memcpy(x, slot->layers[first].x, (size_t)(run->tokens_local * run->hidden) * sizeof *x);
+    x = sf_transformer_layer_forward(run, &model->layers[i], &slot->layers[i], x);
+    if (!save) sf_layer_acts_release(run, &slot->layers[i], i == first);
+  }
+  return x;
+}
+
+static int32_t chunk_layers(const struct sf_rank_run *run, const struct sf_model_stage *model) {
+  return run->c->train.recompute_layers > 0 ? (int32_t)run->c->train.recompute_layers : model->layer_count;
+}
+
+static float *decoder_forward(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, float *x) {
+  const int32_t chunk = chunk_layers(run, model);
+  const bool save = run->c->train.recompute_layers == 0;
+  for (int32_t first = 0; first < model->layer_count; first += chunk) {
+    const int32_t end = first + chunk < model->layer_count ? first + chunk : model->layer_count;
+    x = run_layers(run, model, slot, first, end, x, save);
+  }
+  return x;
+}
+
+static void recompute_chunk(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first, int32_t end) {
+  run->pass = SF_PASS_RECOMPUTE;
+  float *out = run_layers(run, model, slot, first, end, slot->layers[first].x, true);
+  sf_buffers_give(&run->acts, out);
+  run->pass = SF_PASS_BWD;
+}
+
+static void decoder_backward(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, float *grad) {
+  const int32_t chunk = chunk_layers(run, model);
+  for (int32_t end = model->layer_count, first; end > 0; end = first) {
+    first = (end - 1) / chunk * chunk;
+    if (run->c->train.recompute_layers > 0) recompute_chunk(run, model, slot, first, end);
+    for (int32_t i = end; i-- > first;) sf_transformer_layer_backward(run, &model->layers[i], &slot->layers[i], grad);
+  }
+}
+
+/* --- head ------------------------------------------------------------------------------------------------------- */
+
+static void add_losses(struct sf_rank_run *run, struct sf_model_stage *model, const struct sf_microbatch_slot *slot, const float *losses) {
+  for (int64_t t = 0; t < run->tokens; t++) {
+    model->loss_sum += (double)slot->weight[t] * (double)losses[t];
+    model->token_sum += (double)slot->mask[t];
+  }
+}
+
+/* x is taken. */
+static void head_forward(struct sf_rank_run *run, struct sf_model_stage *model, struct sf_microbatch_slot *slot, float *x) {
+  if (model->has_adapter) x = sf_adapter_forward(run, &model->adapter, x, &slot->adapter_saved);
+  slot->final_input = x;
+  float *normed = sf_norm_layer_forward(run, &model->final_norm, x, &slot->final_stats);
+  float *logits = sf_column_parallel_linear_forward(run, &model->output_layer, normed, &slot->head_input);
+  float *losses = sf_vocab_parallel_cross_entropy_forward(run, &model->cross_entropy, &slot->loss, logits, slot->labels);
+  add_losses(run, model, slot, losses);
+  sf_buffers_give(&run->acts, losses);
+}
+
+static float *head_backward(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
+  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &slot->loss, slot->labels, slot->weight);
+  float *normed_grad = sf_column_parallel_linear_backward(run, &model->output_layer, logits_grad, slot->head_input);
+  sf_buffers_give(&run->acts, logits_grad);
+  float *grad = sf_norm_layer_backward(run, &model->final_norm, normed_grad, slot->final_input, slot->final_stats);
+  sf_buffers_give(&run->acts, normed_grad);
+  sf_buffers_give(&run->acts, slot->final_input);
+  if (model->has_adapter) sf_adapter_backward(run, &model->adapter, grad, slot->adapter_saved);
+  return grad;
+}
+
+/* --- a stage ---------------------------------------------------------------------------------------------------- */
+
+float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *x) {
+  struct sf_microbatch_slot *slot = &model->slots[local % model->slot_count];
+  enter_microbatch(run, local, SF_PASS_FWD);
+  load_data(run, model, slot);
+  if (model->has_embedding) x = sf_vocab_parallel_embedding_forward(run, &model->embedding, slot->tokens);
+  else sf_trace_received(run, SF_KIND_ACT, model->received_act, x);
+  x = decoder_forward(run, model, slot, x);
+  if (!model->has_head) return x;
+  head_forward(run, model, slot, x);
+  return NULL;
+}
+
+float *sf_model_stage_backward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *grad) {
+  struct sf_microbatch_slot *slot = &model->slots[local % model->slot_count];
+  enter_microbatch(run, local, SF_PASS_BWD);
+  if (model->has_head) grad = head_backward(run, model, slot);
+  else sf_trace_received(run, SF_KIND_ACT_GRAD, model->received_grad, grad);
+  decoder_backward(run, model, slot, grad);
+  if (!model->has_embedding) return grad;
+  sf_vocab_parallel_embedding_backward(run, &model->embedding, grad, slot->tokens);
+  sf_buffers_give(&run->acts, grad);
+  return NULL;
+}

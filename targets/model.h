@@ -1,0 +1,48 @@
+/* A pipeline stage of the model: embedding on the first, a run of decoder layers, final norm, head and loss on the last (Megatron-LM: core/models/gpt/gpt_model.py,
+ * core/transformer/transformer_block.py). */
+#ifndef SF_TARGETS_MODEL_H
+#define SF_TARGETS_MODEL_H
+
+#include "targets/adapter.h"
+#include "targets/transformer_layer.h"
+#include "targets/vocab_parallel_cross_entropy.h"
+#include "targets/vocab_parallel_embedding.h"
+
+/* All that a microbatch in flight needs. */
+struct sf_microbatch_slot {
+  int32_t *tokens, *labels;      /* [T] */
+  float *mask, *weight;          /* [T]; weight of a token's loss in the gradient */
+  struct sf_layer_acts *layers;
+  float *adapter_saved;
+  float *final_input, *final_stats;
+  float *head_input;
+  struct sf_cross_entropy_acts loss;
+};
+
+struct sf_model_stage {
+  int32_t first_layer, layer_count; /* global numbers */
+  bool has_embedding, has_head;     /* first, last stage */
+  struct sf_transformer_layer *layers;
+  struct sf_vocab_parallel_embedding embedding;
+  bool has_adapter;
+  struct sf_adapter adapter;
+  struct sf_norm_layer final_norm;
+  struct sf_column_parallel_linear output_layer;
+  struct sf_vocab_parallel_cross_entropy cross_entropy;
+  int32_t received_act, received_grad; /* modules whose output (gradient) the neighbours send; -1 at the ends */
+  int32_t slot_count;
+  struct sf_microbatch_slot *slots; /* of the microbatches in flight, reused in turn */
+  double loss_sum, token_sum;       /* of this rank's microbatches of the step; the head only */
+};
+
+/* Makes the stage's layers and their parameters known to run->params. slot_count: the most microbatches in flight. */
+void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count);
+
+/* Forward of this rank's microbatch `local` (its global number is local * dp + dp index). x: received from the stage before [tokens_local x h], taken; NULL on the
+ * first. Returns what the next stage needs, the caller's; NULL on the last. */
+float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *x);
+
+/* Backward of the same. grad: received from the next stage, taken; NULL on the last. Returns what the stage before needs, the caller's; NULL on the first. */
+float *sf_model_stage_backward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *grad);
+
+#endif

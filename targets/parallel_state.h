@@ -1,0 +1,21 @@
+/* The process groups of one rank, all made here from the mesh and handed to layers as values (Megatron-LM: parallel_state.py,
+ * ProcessGroupCollection). */
+#ifndef SF_TARGETS_PARALLEL_STATE_H
+#define SF_TARGETS_PARALLEL_STATE_H
+
+#include "targets/target.h"
+
+struct sf_parallel_state {
+  struct sf_group tp, dp, pp;
+  struct sf_group dp_pp;     /* dp x pp: sums of loss and tokens, which only the last stage has */
+  struct sf_group tp_pp;     /* tp x pp, "model parallel": one copy of the whole model; gradient norm */
+  struct sf_group kv_rep;    /* part of tp whose ranks replicate one key/value head; size 1 unless tp > kv_heads */
+  struct sf_group embedding; /* first and last stage of this rank's pipeline; size 0 on stages between and when pp is 1 */
+  struct sf_group world;
+  bool sp, first_stage, last_stage;
+};
+
+/* Leaves the rank with SF_ENOMEM when memory is out. The groups' lists live in the trial's arena. */
+struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env);
+
+#endif

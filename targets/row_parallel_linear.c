@@ -1,0 +1,75 @@
+#include "targets/row_parallel_linear.h"
+
+#include "targets/fault.h"
+#include "targets/linear.h"
+
+void sf_row_parallel_linear_create(struct sf_row_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int64_t in_total, const struct sf_group *tp, bool sp) {
+  const struct sf_dim_map in_dim = sf_dim_map_part(in_total, tp->size, tp->index), h_dim = sf_dim_map_whole(run->hidden);
+  *linear = (struct sf_row_parallel_linear){.tp = *tp, .sp = sp, .in = in_total / tp->size, .module = sf_rank_module(run, cls, layer)};
+  linear->in_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), in_dim};
+  const struct sf_parameter_cut weight_cut = {h_dim, in_dim}, bias_cut = {sf_dim_map_whole(1), h_dim};
+  linear->weight = sf_parameter_create(run, cls, layer, 0, &weight_cut);
+  linear->bias = sf_parameter_create(run, cls, layer, 1, &bias_cut);
+  if (linear->bias == NULL) return;
+  linear->bias->replicated = true;
+  linear->bias->sum_over_tp = sp;
+  sf_dim_map_set_partial(&linear->bias->wgrad_map.rows, sp);
+}
+
+/* full: [T x h], this rank's summand. Taken. */
+static float *reduce_output(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, float *full) {
+  const int64_t count = run->tokens * run->hidden, local = run->tokens_local * run->hidden;
+  if (linear->tp.size == 1) return full;
+  if (!linear->sp) {
+    sf_all_reduce(run->env->comm, &linear->tp, full, count, run->dtype, SF_REDUCE_SUM, "row_parallel_linear.fwd.all_reduce");
+    return full;
+  }
+  float *out = sf_buffers_take(&run->acts, local);
+  sf_reduce_scatter(run->env->comm, &linear->tp, out, full, local, run->dtype, SF_REDUCE_SUM, "row_parallel_linear.fwd.reduce_scatter");
+  sf_buffers_give(&run->acts, full);
+  return out;
+}
+
+float *sf_row_parallel_linear_forward(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *input) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden;
+  float *full = sf_buffers_take(&run->acts, run->tokens * h);
+  sf_linear_forward(dev, full, input, linear->weight->model, run->tokens, linear->in, h, run->dtype);
+  const bool bias_first = sf_fault(run->env, SF_FAULT_ROWPARALLEL_BIAS_XTP) && linear->bias != NULL;
+  if (bias_first) dev->ops->bias_add(dev, full, full, linear->bias->model, run->tokens, h, run->dtype);
+  float *out = reduce_output(run, linear, full);
+  if (linear->bias != NULL && !bias_first) dev->ops->bias_add(dev, out, out, linear->bias->model, run->tokens_local, h, run->dtype);
+  sf_trace_act(run, linear->module, &run->map_hidden, out);
+  return out;
+}
+
+static void param_grads(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad, const float *grad_full, const float *input) {
+  struct sf_device *dev = run->env->device;
+  float *scratch = run->params.scratch;
+  if (linear->weight->trainable) {
+    sf_linear_weight_grad(dev, scratch, grad_full, input, run->tokens, linear->in, run->hidden);
+    sf_parameter_accumulate(run, linear->weight, scratch, 0);
+  }
+  if (linear->bias != NULL && linear->bias->trainable) {
+    sf_linear_bias_grad(dev, scratch, grad, run->tokens_local, run->hidden);
+    sf_parameter_accumulate(run, linear->bias, scratch, 0);
+  }
+}
+
+float *sf_row_parallel_linear_backward(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad, float *input) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden;
+  float *gathered = NULL;
+  if (linear->sp) {
+    gathered = sf_buffers_take(&run->acts, run->tokens * h);
+    sf_all_gather(run->env->comm, &linear->tp, gathered, grad, run->tokens_local * h, run->dtype, "row_parallel_linear.bwd.all_gather");
+  }
+  const float *grad_full = gathered != NULL ? gathered : grad;
+  float *input_grad = sf_buffers_take(&run->acts, run->tokens * linear->in);
+  sf_linear_input_grad(dev, input_grad, grad_full, linear->weight->model, run->tokens, linear->in, h, run->dtype);
+  sf_trace_act_grad(run, linear->module, &linear->in_map, input_grad);
+  param_grads(run, linear, grad, grad_full, input);
+  sf_buffers_give(&run->acts, gathered);
+  sf_buffers_give(&run->acts, input);
+  return input_grad;
+}

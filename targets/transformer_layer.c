@@ -1,0 +1,59 @@
+#include "targets/transformer_layer.h"
+
+void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_rank_run *run, int32_t index, const float *cos_sin) {
+  const struct sf_parallel_state *p = &run->parallel;
+  sf_norm_layer_create(&layer->input_layernorm, run, SF_MODULE_INPUT_LAYERNORM, index, p->sp);
+  sf_parallel_attention_create(&layer->attention, run, index, cos_sin, &p->tp, &p->kv_rep, p->sp);
+  layer->module_attn_bda = sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, index);
+  sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
+  sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
+  layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);
+}
+
+/* branch becomes round(x + branch). */
+static void residual_add(struct sf_rank_run *run, int32_t module, float *branch, const float *x) {
+  struct sf_device *dev = run->env->device;
+  dev->ops->add(dev, branch, x, branch, run->tokens_local * run->hidden, run->dtype);
+  sf_trace_act(run, module, &run->map_hidden, branch);
+}
+
+float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *x) {
+  *acts = (struct sf_layer_acts){.x = x};
+  float *normed = sf_norm_layer_forward(run, &layer->input_layernorm, x, &acts->stats);
+  acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
+  residual_add(run, layer->module_attn_bda, acts->x_mid, x);
+  normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, acts->x_mid, &acts->stats_mid);
+  float *out = sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
+  residual_add(run, layer->module_mlp_bda, out, acts->x_mid);
+  return out;
+}
+
+/* grad becomes round(grad + gradient through the norm of `branch_grad`), which is taken. */
+static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, int32_t module_bda, float *grad, float *branch_grad, const float *x, float *stats) {
+  struct sf_device *dev = run->env->device;
+  float *dx = sf_norm_layer_backward(run, norm, branch_grad, x, stats);
+  sf_buffers_give(&run->acts, branch_grad);
+  dev->ops->add(dev, grad, grad, dx, run->tokens_local * run->hidden, run->dtype);
+  sf_buffers_give(&run->acts, dx);
+  sf_trace_act_grad(run, module_bda, &run->map_hidden, grad);
+}
+
+void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *grad) {
+  float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, grad);
+  branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, acts->x_mid, acts->stats_mid);
+  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, grad);
+  branch_backward(run, &layer->input_layernorm, layer->module_attn_bda, grad, branch, acts->x, acts->stats);
+  acts->stats = acts->stats_mid = NULL;
+  sf_layer_acts_release(run, acts, false);
+}
+
+void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, bool keep_input) {
+  float *kept = keep_input ? acts->x : NULL;
+  if (!keep_input) sf_buffers_give(&run->acts, acts->x);
+  sf_buffers_give(&run->acts, acts->x_mid);
+  sf_buffers_give(&run->acts, acts->stats);
+  sf_buffers_give(&run->acts, acts->stats_mid);
+  sf_attention_acts_release(run, &acts->attention);
+  sf_mlp_acts_release(run, &acts->mlp);
+  *acts = (struct sf_layer_acts){.x = kept};
+}

@@ -1,0 +1,47 @@
+#include "targets/vocab_parallel_cross_entropy.h"
+
+#include "targets/fault.h"
+
+#include <math.h>
+
+void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entropy *ce, struct sf_rank_run *run, const struct sf_group *tp) {
+  const int64_t vocab = run->c->model.vocab_padded;
+  ce->tp = *tp;
+  ce->vocab_count = vocab / tp->size;
+  ce->vocab_first = ce->vocab_count * tp->index;
+  ce->module = sf_rank_module(run, SF_MODULE_LOSS, -1);
+  ce->logits_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), sf_dim_map_part(vocab, tp->size, tp->index)};
+  ce->loss_map = sf_shard_map_whole((struct sf_shape){1, run->tokens});
+}
+
+float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce, struct sf_cross_entropy_acts *acts, float *logits, const int32_t *labels) {
+  struct sf_device *dev = run->env->device;
+  struct sf_comm *comm = run->env->comm;
+  const int64_t tokens = run->tokens;
+  float *loss = sf_buffers_take(&run->acts, tokens);
+  *acts = (struct sf_cross_entropy_acts){logits, sf_buffers_take(&run->acts, tokens), sf_buffers_take(&run->acts, tokens)};
+  dev->ops->ce_row_max(dev, acts->max, logits, tokens, ce->vocab_count);
+  if (ce->tp.size > 1) sf_all_reduce(comm, &ce->tp, acts->max, tokens, SF_F32, SF_REDUCE_MAX, "vocab_parallel_cross_entropy.fwd.max");
+  float *target = loss;
+  dev->ops->ce_sum_exp(dev, acts->sum, target, logits, acts->max, labels, tokens, ce->vocab_count, ce->vocab_first);
+  if (ce->tp.size > 1) {
+    sf_all_reduce(comm, &ce->tp, target, tokens, SF_F32, SF_REDUCE_SUM, "vocab_parallel_cross_entropy.fwd.target");
+    sf_all_reduce(comm, &ce->tp, acts->sum, tokens, SF_F32, SF_REDUCE_SUM, "vocab_parallel_cross_entropy.fwd.sum_exp");
+  }
+  for (int64_t t = 0; t < tokens; t++) loss[t] = logf(acts->sum[t]) - target[t];
+  sf_trace_act(run, ce->module, &ce->loss_map, loss);
+  return loss;
+}
+
+float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce, struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight) {
+  struct sf_device *dev = run->env->device;
+  float *grad = sf_buffers_take(&run->acts, run->tokens * ce->vocab_count);
+  dev->ops->ce_grad(dev, grad, acts->logits, acts->max, acts->sum, labels, weight, run->tokens, ce->vocab_count, ce->vocab_first, run->dtype);
+  if (sf_fault(run->env, SF_FAULT_NONAUTOGRAD_ALLREDUCE)) sf_fault_drop_foreign_rows(grad, labels, run->tokens, ce->vocab_count, ce->vocab_first);
+  sf_trace_act_grad(run, ce->module, &ce->logits_map, grad);
+  sf_buffers_give(&run->acts, acts->logits);
+  sf_buffers_give(&run->acts, acts->max);
+  sf_buffers_give(&run->acts, acts->sum);
+  *acts = (struct sf_cross_entropy_acts){0};
+  return grad;
+}
