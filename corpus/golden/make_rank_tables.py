@@ -12,7 +12,8 @@ import pathlib
 
 from megatron.core.parallel_state import RankGenerator
 
-SIZES = [(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 2, 1), (2, 1, 2, 2), (4, 1, 2, 1), (1, 1, 3, 2), (3, 1, 2, 2), (2, 2, 2, 2), (2, 3, 1, 2), (1, 2, 2, 4)]
+SIZES = [(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 2, 1), (2, 1, 2, 2), (4, 1, 2, 1), (1, 1, 3, 2), (3, 1, 2, 2)]
+SIZES += [(2, 2, 2, 2), (2, 3, 1, 2), (1, 2, 2, 4)]
 ORDERS = ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp-cp-ep", "dp-tp-cp-ep-pp", "pp-dp-ep-cp-tp", "cp-tp-dp-pp-ep"]
 AXES = ["tp", "cp", "dp", "pp", "tp-cp", "tp-dp", "tp-pp", "dp-cp", "tp-dp-cp", "tp-cp-dp-pp"]
 

@@ -46,7 +46,15 @@ struct sf_precision {
 };
 
 /* Bits of train.frozen: parameters of these modules get no gradient and no update. */
-enum sf_frozen { SF_FROZEN_EMBEDDING = 1, SF_FROZEN_QKV = 2, SF_FROZEN_PROJ = 4, SF_FROZEN_FC1 = 8, SF_FROZEN_FC2 = 16, SF_FROZEN_NORMS = 32, SF_FROZEN_ALL = 63 };
+enum sf_frozen {
+  SF_FROZEN_EMBEDDING = 1,
+  SF_FROZEN_QKV = 2,
+  SF_FROZEN_PROJ = 4,
+  SF_FROZEN_FC1 = 8,
+  SF_FROZEN_FC2 = 16,
+  SF_FROZEN_NORMS = 32,
+  SF_FROZEN_ALL = 63
+};
 
 struct sf_train {
   int64_t steps;            /* 1..3 */
@@ -133,7 +141,8 @@ void sf_case_stage_layers(const struct sf_case *c, int64_t stage, int64_t *first
 
 /* Strict: unknown or repeated key, wrong type, number out of range, impossible layout, schema other than 1 give
  * SF_EINPUT and "PATH: field: reason". *out is written only on success. name stands for the file in the text. */
-enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name,
+                                 struct sf_error *error) SF_MUST_USE;
 /* All fields, fixed order, two-space indentation, newline at the end. The caller frees *out with sf_free. */
 enum sf_status sf_case_to_json(char **out, const struct sf_case *c) SF_MUST_USE;
 enum sf_status sf_case_read(struct sf_case *out, const char *path, struct sf_error *error) SF_MUST_USE;

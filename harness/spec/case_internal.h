@@ -9,7 +9,8 @@ enum sf_status sf_case_field_check(const struct sf_field *field, int64_t value, 
 /* Place of a name of an ENUM or FLAGS field (length bytes, not NUL-terminated); -1 when there is none. */
 int sf_field_name_index(const struct sf_field *field, const char *name, size_t length);
 /* Sets a TEXT field after checking length and characters. */
-enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value,
+                                      struct sf_error *error) SF_MUST_USE;
 /* True when text has only characters that a TEXT field may hold. */
 bool sf_case_text_ok(const char *text);
 

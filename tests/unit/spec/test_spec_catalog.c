@@ -14,8 +14,8 @@
 static struct sf_case llama_case(void) {
   struct sf_case c;
   sf_case_init(&c);
-  c.model = (struct sf_model){.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 20, .vocab = 30, .vocab_padded = 32,
-                              .seq = 10, .norm = SF_NORM_RMS, .activation = SF_ACT_SWIGLU, .positions = SF_POS_ROTARY};
+  c.model = (struct sf_model){.layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 20, .vocab = 30,
+                              .vocab_padded = 32, .seq = 10, .norm = SF_NORM_RMS, .activation = SF_ACT_SWIGLU, .positions = SF_POS_ROTARY};
   c.precision.compute = SF_BF16;
   c.train.steps = 2, c.train.microbatches = 3, c.train.microbatch_size = 2;
   return c;
@@ -196,7 +196,8 @@ static void test_catalog_create_without_memory_says_so(void **state) {
 /* --- trace ids ------------------------------------------------------------------------------------------------------ */
 
 static bool same_id(struct sf_trace_id a, struct sf_trace_id b) {
-  return a.step == b.step && a.microbatch == b.microbatch && a.pass == b.pass && a.kind == b.kind && a.call == b.call && a.subject == b.subject;
+  return a.step == b.step && a.microbatch == b.microbatch && a.pass == b.pass && a.kind == b.kind && a.call == b.call &&
+         a.subject == b.subject;
 }
 
 static void test_trace_key_packs_each_part_and_gives_it_back(void **state) {
@@ -330,7 +331,8 @@ static void test_trace_spec_of_parameter_tensors(void **state) {
   for (int32_t param = 0; param < catalog->param_count; param++) {
     const struct sf_param *p = &catalog->params[param];
     static const struct { enum sf_kind kind; enum sf_pass pass; } KINDS[] = {
-        {SF_KIND_PARAM, SF_PASS_STEP}, {SF_KIND_WGRAD, SF_PASS_BWD}, {SF_KIND_MAIN_GRAD, SF_PASS_STEP}, {SF_KIND_PARAM_DELTA, SF_PASS_STEP}};
+        {SF_KIND_PARAM, SF_PASS_STEP}, {SF_KIND_WGRAD, SF_PASS_BWD},
+        {SF_KIND_MAIN_GRAD, SF_PASS_STEP}, {SF_KIND_PARAM_DELTA, SF_PASS_STEP}};
     for (int i = 0; i < 4; i++) {
       const struct sf_trace_id id = {.pass = (uint8_t)KINDS[i].pass, .kind = (uint8_t)KINDS[i].kind, .subject = param};
       struct sf_trace_spec spec;

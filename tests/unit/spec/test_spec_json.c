@@ -44,12 +44,13 @@ static struct sf_case full_case(void) {
   sf_case_init(&c);
   c.seed = INT64_MAX;
   c.mode = SF_MODE_E2E;
-  c.model = (struct sf_model){.layers = 4, .hidden = 24, .heads = 6, .kv_heads = 2, .head_dim = 6, .ffn = 20, .vocab = 30, .vocab_padded = 32,
-                              .seq = 10, .norm = SF_NORM_LAYER, .activation = SF_ACT_SWIGLU, .positions = SF_POS_ROTARY, .bias = true,
-                              .tied = true, .adapter = true};
+  c.model = (struct sf_model){.layers = 4, .hidden = 24, .heads = 6, .kv_heads = 2, .head_dim = 6, .ffn = 20, .vocab = 30,
+                              .vocab_padded = 32, .seq = 10, .norm = SF_NORM_LAYER, .activation = SF_ACT_SWIGLU,
+                              .positions = SF_POS_ROTARY, .bias = true, .tied = true, .adapter = true};
   c.precision.compute = SF_BF16;
-  c.train = (struct sf_train){.steps = 3, .microbatches = 6, .microbatch_size = 2, .loss_norm = SF_LOSS_PER_MICROBATCH, .recompute_layers = 2,
-                              .clip_milli = 1, .lr_micro = 5, .weight_decay_milli = 10, .beta1_milli = 1, .beta2_milli = 2, .frozen = 63};
+  c.train = (struct sf_train){.steps = 3, .microbatches = 6, .microbatch_size = 2, .loss_norm = SF_LOSS_PER_MICROBATCH,
+                              .recompute_layers = 2, .clip_milli = 1, .lr_micro = 5, .weight_decay_milli = 10, .beta1_milli = 1,
+                              .beta2_milli = 2, .frozen = 63};
   c.data = (struct sf_data){SF_TOKENS_FEW, SF_MASK_SPARSE, SF_DIST_SPARSE, SF_DIST_HEAVY, SF_DIST_OFFSET};
   c.layout = (struct sf_layout){.tp = 2, .cp = 1, .ep = 1, .etp = 1, .dp = 3, .pp = 3, .vpp = 1, .order = "dp-tp-cp-ep-pp", .sp = true,
                                 .pp_first_layers = 2, .bucket_elements = 999, .overlap = true};
@@ -102,7 +103,8 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
   strcpy(c.expect.verdict, "PASS");
   assert_int_equal(sf_case_to_json(&json, &c), SF_OK);
   static const char HEAD[] = "{\n  \"schema\": 1,\n  \"seed\": 0,\n  \"mode\": \"isolated\",\n  \"model\": {\n    \"layers\": 1,\n";
-  static const char TAIL[] = "  \"schedule\": 0,\n  \"target\": {\n    \"name\": \"builtin\"\n  },\n  \"plant\": {\n    \"id\": \"\"\n  },\n"
+  static const char TAIL[] = "  \"schedule\": 0,\n  \"target\": {\n    \"name\": \"builtin\"\n  },\n  \"plant\": {\n"
+                             "    \"id\": \"\"\n  },\n"
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";
   assert_memory_equal(json, HEAD, strlen(HEAD));
   assert_string_equal(json + strlen(json) - strlen(TAIL), TAIL);
@@ -221,7 +223,8 @@ static void expect_refused(const char *json, size_t size_bytes, const char *reas
 
 static void test_case_from_json_of_malformed_documents_says_where_and_why(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof MALFORMED / sizeof MALFORMED[0]; i++) expect_refused(MALFORMED[i][0], strlen(MALFORMED[i][0]), MALFORMED[i][1]);
+  for (size_t i = 0; i < sizeof MALFORMED / sizeof MALFORMED[0]; i++)
+    expect_refused(MALFORMED[i][0], strlen(MALFORMED[i][0]), MALFORMED[i][1]);
 }
 
 static void test_case_from_json_of_a_document_cut_anywhere_is_refused(void **state) {
