@@ -57,7 +57,7 @@ static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const
     engine->trace_hash = sf_hash_bytes(head, data, (size_t)(rows * cols) * sizeof *data);
   }
   if (engine->dump) sf_trace_dump_add(engine->dump, engine->catalog, rank, id, map, data, rows, cols);
-  if (engine->log) {
+  if (engine->log) { /* this rank does not judge */
     sf_chunk_log_add(engine->log, rank, id, map, data, rows, cols);
   } else {
     if (engine->tamper) engine->tamper(engine->tamper_ctx, rank, id, map, data, rows, cols);
@@ -151,7 +151,7 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count, 
 
 static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf_case *c) {
   const uint64_t hash = sf_case_logical_hash(c);
-  if (engine->has_reference && engine->logical_hash == hash) {
+  if (engine->has_reference && engine->logical_hash == hash && (engine->collector || !is_judge(engine))) {
     return engine->collector ? sf_collector_reset(engine->collector, c) : SF_OK;
   }
   forget_reference(engine);
@@ -265,6 +265,8 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
   engine->collect_seconds = 0;
   engine->dump = NULL;
 }
+
+void sf_engine_set_ranks(struct sf_engine *engine, int32_t first) { engine->options.mpi_first = first; }
 
 const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine) { return &engine->judgement; }
 const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine) { return engine->catalog; }

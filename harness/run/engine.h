@@ -12,7 +12,7 @@ struct sf_trace_dump;
 struct sf_engine_options {
   enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference always uses BLAS (or loops where there is none) */
   struct sf_mpi *mpi;                  /* NULL: simulated ranks */
-  int32_t mpi_first, mpi_ranks;        /* the ranks of the job that this engine may use; this process is one of them */
+  int32_t mpi_first;                   /* first of the ranks of the job that a trial uses (sf_engine_set_ranks) */
   struct sf_comm_progress *progress;   /* may be NULL */
   volatile uint64_t *trace_key;        /* NULL, or where the key of the trace point just passed and its rank are noted */
   volatile int32_t *trace_rank;
@@ -34,6 +34,9 @@ void sf_engine_destroy(struct sf_engine *engine);
  * this call with the same case; the outcome is complete on the first of them only, where the judging is done. dump may be NULL.
  * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
 void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_trace_dump *dump, struct sf_outcome *outcome);
+
+/* MPI: the range of ranks that the next trials use; the first of them judges. */
+void sf_engine_set_ranks(struct sf_engine *engine, int32_t first);
 
 /* Everything the last trial's comparison said; valid until the next trial. finding_count and result_count are 0 if it was not compared. */
 const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);

@@ -56,7 +56,7 @@ enum sf_status sf_engine_run_mpi(struct sf_engine *engine, const struct sf_targe
   if (status != SF_OK) return status;
   struct sf_chunk_log log;
   memset(&log, 0, sizeof log);
-  if (!engine->collector) engine->log = &log;
+  if (sf_mpi_rank(mpi) != engine->options.mpi_first) engine->log = &log;
   status = sf_mpi_run(mpi, engine->options.mpi_first, world, engine->options.progress, rank_main, &engine->envs[0], report);
   engine->log = NULL;
   if (status == SF_OK && report->status == SF_OK) status = gather_traces(engine, world, &log);

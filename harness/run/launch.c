@@ -123,17 +123,23 @@ static int listen_at(const char *path) {
   return -1;
 }
 
-/* The page of a launched set is a file, since its ranks are no children of ours. */
-static bool map_page(struct sf_worker *worker, const char *path) {
-  const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
-  void *page = MAP_FAILED;
-  if (ftruncate(fd, sizeof *worker->page) == 0) page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+static struct sf_worker_page *map_pages(const char *path, int32_t count, int flags) {
+  const size_t size_bytes = (size_t)count * sizeof(struct sf_worker_page);
+  const int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+  if (fd < 0) return NULL;
+  void *pages = MAP_FAILED;
+  if (!(flags & O_CREAT) || ftruncate(fd, (off_t)size_bytes) == 0) pages = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
-  if (page == MAP_FAILED) return false;
-  if (worker->page) munmap(worker->page, sizeof *worker->page);
-  worker->page = page;
-  worker->page->progress.rank = worker->page->trace_rank = -1;
+  return pages == MAP_FAILED ? NULL : pages;
+}
+
+/* The pages of a launched set are a file, since its ranks are no children of ours. */
+static bool make_pages(struct sf_worker *worker, const char *path, int32_t ranks) {
+  sf_worker_unmap(worker);
+  worker->page = map_pages(path, ranks, O_CREAT);
+  if (!worker->page) return false;
+  worker->page_count = ranks;
+  for (int32_t i = 0; i < ranks; i++) worker->page[i].progress.rank = worker->page[i].trace_rank = -1;
   return true;
 }
 
@@ -148,7 +154,7 @@ enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_op
   snprintf(socket_path, sizeof socket_path, "%s/socket", worker->directory);
   snprintf(page_path, sizeof page_path, "%s/page", worker->directory);
   int pair[2] = {-1, -1};
-  const int listen_fd = map_page(worker, page_path) ? listen_at(socket_path) : -1;
+  const int listen_fd = make_pages(worker, page_path, options->launch_ranks) ? listen_at(socket_path) : -1;
   if (listen_fd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) goto fail;
   const pid_t parent = getpid();
   fflush(NULL);
@@ -205,13 +211,15 @@ static bool is_communication_failure(const struct sf_outcome *outcome) {
 }
 
 static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page) {
-  const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .mpi = mpi, .mpi_first = 0, .mpi_ranks = sf_mpi_world(mpi), .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_job job;
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;
   while (next_job(mpi, fd, &job)) {
     static struct rank_message message;
     memset(&message, 0, sizeof message);
+    page->progress.rank = page->trace_rank = -1;
+    page->progress.label[0] = '\0';
     message.result.tag = job.tag;
     sf_engine_run(engine, &job.c, NULL, &message.result.outcome);
     message.failed = is_communication_failure(&message.result.outcome) || (message.result.outcome.status != SF_OK && message.result.outcome.status != SF_EINPUT);
@@ -225,13 +233,12 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page) {
 }
 
 int sf_launch_rank_main(const char *socket_path, const char *page_path) {
-  struct sf_worker_page *page = MAP_FAILED;
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank whose launcher is gone would spin for ever */
-  const int page_fd = open(page_path, O_RDWR | O_CLOEXEC);
-  if (page_fd >= 0) page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
-  if (page == MAP_FAILED) return 3;
   struct sf_mpi *mpi = NULL;
   if (sf_mpi_create(&mpi, NULL) != SF_OK) return 3;
+  struct sf_worker_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);
+  if (!pages) return 3;
+  struct sf_worker_page *page = &pages[sf_mpi_rank(mpi)];
   sf_worker_watch_signals(page);
   const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
   const int fd = connect_to(socket_path);

@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { TICK_MS = 100 };
 
@@ -51,7 +50,7 @@ void sf_pool_destroy(struct sf_pool *pool) {
   if (!pool) return;
   for (int32_t i = 0; i < pool->count; i++) {
     sf_worker_stop(&pool->workers[i]);
-    if (pool->workers[i].page) munmap(pool->workers[i].page, sizeof *pool->workers[i].page);
+    sf_worker_unmap(&pool->workers[i]);
   }
   sf_free(pool->workers);
   sf_free(pool->for_shrinking);

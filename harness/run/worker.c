@@ -41,10 +41,12 @@ bool sf_fd_read(int fd, void *data, size_t size_bytes) {
 /* --- parent's side --------------------------------------------------------------------------------------------- */
 
 static enum sf_status make_page(struct sf_worker *worker) {
+  if (worker->page_count > 1) sf_worker_unmap(worker);
   if (!worker->page) {
     void *page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return SF_ENOMEM;
     worker->page = page;
+    worker->page_count = 1;
   }
   memset(worker->page, 0, sizeof *worker->page);
   worker->page->progress.rank = worker->page->trace_rank = -1;
@@ -85,6 +87,12 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   worker->pid = pid;
   worker->fd = pair[0];
   return SF_OK;
+}
+
+void sf_worker_unmap(struct sf_worker *worker) {
+  if (worker->page) munmap(worker->page, (size_t)worker->page_count * sizeof *worker->page);
+  worker->page = NULL;
+  worker->page_count = 0;
 }
 
 void sf_worker_stop(struct sf_worker *worker) {
@@ -133,8 +141,23 @@ static void place_text(char *out, size_t out_size, const struct sf_worker_page *
   sf_catalog_destroy(catalog);
 }
 
+/* The rank to blame: one that died of a signal, else one that stands outside of any communication, else any that began. */
+static const struct sf_worker_page *page_to_blame(const struct sf_worker *worker) {
+  const struct sf_worker_page *best = &worker->page[0];
+  int best_weight = -1;
+  for (int32_t i = 0; i < worker->page_count; i++) {
+    const struct sf_worker_page *page = &worker->page[i];
+    const int weight = page->signal ? 3 : page->progress.rank < 0 ? 0 : page->progress.in_call ? 1 : 2;
+    if (weight > best_weight) {
+      best = page;
+      best_weight = weight;
+    }
+  }
+  return best;
+}
+
 void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
-  const struct sf_worker_page *page = worker->page;
+  const struct sf_worker_page *page = page_to_blame(worker);
   const struct sf_case *c = &worker->jobs[worker->job_next].c;
   char place[240], text[480], label[sizeof page->progress.label + 1];
   memset(outcome, 0, sizeof *outcome);

@@ -17,7 +17,8 @@ struct sf_worker_page {
 struct sf_worker {
   pid_t pid;                    /* 0 = not running */
   int fd;                       /* jobs out, results in */
-  struct sf_worker_page *page;
+  struct sf_worker_page *page;  /* page_count of them: one for simulated ranks, one per rank for a launched set */
+  int32_t page_count;
   int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
   double since;                 /* when the first unanswered job can have begun */
@@ -29,6 +30,7 @@ struct sf_worker {
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
 void sf_worker_stop(struct sf_worker *worker); /* kills it and everything it started; page and jobs stay */
+void sf_worker_unmap(struct sf_worker *worker); /* gives the page up */
 /* Writes the unanswered jobs to the worker. False when it is gone. */
 bool sf_worker_send(struct sf_worker *worker);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */

@@ -1,0 +1,28 @@
+/* The commands. Each takes the arguments after its name and returns the exit code:
+ * 0 nothing found, 1 findings, 2 bad usage or input, 3 the harness itself failed. */
+#ifndef SF_RUN_COMMANDS_H
+#define SF_RUN_COMMANDS_H
+
+#include "harness/base/status.h"
+
+struct sf_command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *help; /* NULL: not listed */
+};
+
+int sf_command_fuzz(int argc, char **argv);
+int sf_command_replay(int argc, char **argv);
+int sf_command_shrink(int argc, char **argv);
+int sf_command_gate(int argc, char **argv);
+int sf_command_power(int argc, char **argv);
+int sf_command_merge(int argc, char **argv);
+int sf_command_list(int argc, char **argv);
+int sf_command_describe(int argc, char **argv);
+/* A rank of a launched set; started by shardfuzz itself. */
+int sf_command_mpi_worker(int argc, char **argv);
+
+/* Prints "shardfuzz: text" on stderr and returns the exit code of a failure. */
+int sf_exit_failure(enum sf_status status, const struct sf_error *error);
+
+#endif

@@ -1,0 +1,212 @@
+#include "harness/run/ledger.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/features.h"
+#include "harness/run/finding_files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A shrunk signature, to which later findings of the same key are counted. */
+struct sf_ledger_seen {
+  struct sf_ledger_seen *next;
+  char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT];
+};
+
+void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char *text) {
+  if (status == SF_OK || ledger->status != SF_OK) return;
+  ledger->status = status;
+  if (text) sf_error_set(&ledger->error, status, "%s", text);
+}
+
+/* For calls that have filled ledger->error themselves. */
+static void keep(struct sf_ledger *ledger, enum sf_status status) { sf_ledger_fail(ledger, status, NULL); }
+
+/* --- verdict rows ---------------------------------------------------------------------------------------------- */
+
+void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
+  const bool finding = outcome->verdict == SF_VERDICT_FINDING;
+  const struct sf_store_verdict row = {
+      .index = index,
+      .verdict = outcome->verdict,
+      .cls = finding ? (int32_t)outcome->cls : -1,
+      .shrink_key = finding ? outcome->shrink_key : "",
+      .signature = finding ? signature : "",
+      .label = outcome->label,
+      .module = outcome->module,
+      .rank = outcome->rank,
+      .ranks = outcome->ranks,
+      .layers = (int32_t)c->model.layers,
+      .features = sf_features_of(c),
+      .checked = outcome->checked,
+      .unchecked = outcome->unchecked,
+      .seconds = outcome->seconds,
+      .flaky = finding && outcome->cls == SF_CLASS_FLAKY,
+  };
+  keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
+  ledger->cases++;
+  ledger->findings += finding;
+}
+
+static void note_signature(struct sf_ledger *ledger, const char *shrink_key, const char *signature) {
+  for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
+    if (strcmp(s->signature, signature) == 0) return;
+  }
+  struct sf_ledger_seen *s = sf_alloc(sizeof *s);
+  if (!s) {
+    sf_ledger_fail(ledger, SF_ENOMEM, NULL);
+    return;
+  }
+  snprintf(s->shrink_key, sizeof s->shrink_key, "%s", shrink_key);
+  snprintf(s->signature, sizeof s->signature, "%s", signature);
+  s->next = ledger->seen;
+  ledger->seen = s;
+}
+
+/* Every axis named after the '@' of the signature is one of the case's. */
+static bool axes_within(const char *signature, const struct sf_case *c) {
+  char axes[64], wanted[64];
+  const char *at = strrchr(signature, '@');
+  if (!at) return false;
+  sf_outcome_axes_text(axes, sizeof axes, &c->layout);
+  snprintf(wanted, sizeof wanted, "%s", at + 1);
+  char *rest = NULL;
+  for (char *word = strtok_r(wanted, "+", &rest); word; word = strtok_r(NULL, "+", &rest)) {
+    if (strcmp(word, "none") == 0) continue;
+    bool found = false;
+    for (const char *hit = axes; (hit = strstr(hit, word)) != NULL; hit++) {
+      const char after = hit[strlen(word)];
+      found |= (hit == axes || hit[-1] == '+') && (after == '\0' || after == '+');
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+static const char *counted_signature(const struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
+  for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
+    if (strcmp(s->shrink_key, outcome->shrink_key) == 0 && axes_within(s->signature, c)) return s->signature;
+  }
+  return outcome->signature;
+}
+
+/* --- findings -------------------------------------------------------------------------------------------------- */
+
+void sf_ledger_add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
+                        const struct sf_outcome *min_outcome) {
+  char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
+  char *case_json = NULL, *min_json = NULL, *report = NULL;
+  const struct sf_outcome *shown = min ? min_outcome : outcome;
+  enum sf_status status = sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, min, min_outcome, &ledger->error);
+  if (status == SF_OK) status = sf_case_to_json(&case_json, c);
+  if (status == SF_OK && min) status = sf_case_to_json(&min_json, min);
+  if (status == SF_OK) {
+    snprintf(min_path, sizeof min_path, "%s/%s", directory, min ? "min.json" : "case.json");
+    status = sf_finding_report(&report, min ? min : c, shown, min_path);
+  }
+  if (status == SF_OK) {
+    const struct sf_store_finding finding = {
+        .signature = shown->signature,
+        .shrink_key = outcome->shrink_key,
+        .index = index,
+        .case_json = case_json,
+        .min_json = min_json,
+        .report = report,
+        .known = sf_known_has(&ledger->options->known, shown->signature),
+    };
+    status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
+  }
+  keep(ledger, status);
+  note_signature(ledger, outcome->shrink_key, shown->signature);
+  sf_free(case_json);
+  sf_free(min_json);
+  sf_free(report);
+}
+
+void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  const char *signature = counted_signature(ledger, c, outcome);
+  sf_ledger_add_verdict(ledger, index, c, outcome, signature);
+  if (signature == outcome->signature) sf_ledger_add_finding(ledger, index, c, outcome, NULL, NULL);
+}
+
+void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+  if (shrunk->outcome.status != SF_OK) {
+    sf_ledger_fail(ledger, shrunk->outcome.status, shrunk->outcome.text);
+  } else if (shrunk->outcome.cls == SF_CLASS_FLAKY || *shrunk->min_outcome.signature == '\0') {
+    /* What was seen first is kept, under a class of its own. */
+    struct sf_outcome flaky = *outcome;
+    flaky.cls = SF_CLASS_FLAKY;
+    snprintf(flaky.shrink_key, sizeof flaky.shrink_key, "flaky/%.100s", outcome->shrink_key);
+    snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
+    sf_ledger_add_verdict(ledger, index, c, &flaky, flaky.signature);
+    sf_ledger_add_finding(ledger, index, c, &flaky, NULL, NULL);
+  } else {
+    sf_ledger_add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
+    sf_ledger_add_finding(ledger, index, c, outcome, &shrunk->min, &shrunk->min_outcome);
+    if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
+  }
+}
+
+int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
+  int64_t count = 0;
+  if (ledger->status == SF_OK) keep(ledger, sf_store_shrink_count(ledger->store, &count, shrink_key, &ledger->error));
+  return count;
+}
+
+void sf_ledger_commit(struct sf_ledger *ledger) {
+  if (ledger->status == SF_OK) keep(ledger, sf_store_commit(ledger->store, &ledger->error));
+}
+
+void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds) {
+  sf_ledger_commit(ledger);
+  if (ledger->status == SF_OK) keep(ledger, sf_store_summarise(ledger->store, &result->summary, &ledger->error));
+  result->crashed = result->summary.by_class[SF_CLASS_CRASH];
+  result->hung = result->summary.by_class[SF_CLASS_HANG];
+  result->new_signatures = result->summary.signatures - result->summary.signatures_known;
+  result->cases_run = ledger->cases;
+  result->seconds = seconds;
+}
+
+static enum sf_status remember_finding(void *ctx, const struct sf_store_finding *finding) {
+  note_signature(ctx, finding->shrink_key, finding->signature);
+  return SF_OK;
+}
+
+static enum sf_status open_store(struct sf_ledger *ledger) {
+  const char *names[SF_STORE_FEATURES_MAX];
+  char *text = NULL;
+  enum sf_status status = sf_make_directories(ledger->options->out_dir, &ledger->error);
+  if (status == SF_OK) status = sf_campaign_text(&text, ledger->options);
+  if (status != SF_OK) return status;
+  for (int i = 0; i < sf_feature_count; i++) names[i] = sf_features[i].name;
+  const struct sf_store_options options = {
+      .path = ledger->options->store_path,
+      .mode = ledger->options->resume ? SF_STORE_RESUME : SF_STORE_CREATE,
+      .campaign = text,
+      .feature_names = names,
+      .feature_count = sf_feature_count,
+  };
+  status = sf_store_open(&ledger->store, &options, &ledger->error);
+  sf_free(text);
+  return status != SF_OK ? status : sf_store_each_finding(ledger->store, remember_finding, ledger, &ledger->error);
+}
+
+enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) {
+  memset(ledger, 0, sizeof *ledger);
+  ledger->options = options;
+  const enum sf_status status = open_store(ledger);
+  if (status == SF_OK) return SF_OK;
+  const struct sf_error detail = ledger->error;
+  sf_ledger_close(ledger);
+  return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
+}
+
+void sf_ledger_close(struct sf_ledger *ledger) {
+  if (ledger->store) sf_store_close(ledger->store);
+  while (ledger->seen) {
+    struct sf_ledger_seen *next = ledger->seen->next;
+    sf_free(ledger->seen);
+    ledger->seen = next;
+  }
+  ledger->store = NULL;
+}

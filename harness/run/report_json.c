@@ -1,0 +1,109 @@
+#include "harness/run/report_json.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/features.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* JSON has no infinities: they become null. */
+static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+json_t *sf_json_of_case(const struct sf_case *c) {
+  char *text = NULL;
+  if (sf_case_to_json(&text, c) != SF_OK) return NULL;
+  json_t *object = json_loads(text, 0, NULL);
+  sf_free(text);
+  return object;
+}
+
+json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
+  const bool finding = o->verdict == SF_VERDICT_FINDING;
+  json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
+                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", o->label, "rank", o->rank, "row",
+                                      (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
+                          : json_null();
+  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:n, s:s, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+                   finding ? sf_finding_class_name(o->cls) : "", "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
+                   "first", first, "diagnosis", "text", o->text, "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
+                   o->unchecked, "seconds", real(o->seconds));
+}
+
+static json_t *space_of(const struct sf_store_summary *s) {
+  json_t *space = json_object();
+  for (int i = 0; i < sf_feature_count; i++) json_object_set_new(space, sf_features[i].name, json_integer((json_int_t)s->by_feature[i]));
+  return space;
+}
+
+json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
+  const struct sf_store_summary *s = &r->summary;
+  const double tensors = (double)(s->checked + s->unchecked);
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
+                   (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
+                   (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
+                   "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
+                   (json_int_t)r->new_signatures, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "seconds",
+                   real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
+}
+
+/* One plant over its seeds. */
+static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
+  int detected = 0, localised = 0, minimal = 0;
+  json_t *runs = json_array();
+  for (int32_t i = 0; i < seeds; i++) {
+    const struct sf_power_search *s = &searches[i];
+    const bool found = s->found_at >= 0;
+    detected += found;
+    localised += s->localised;
+    minimal += s->minimal;
+    json_array_append_new(runs, json_pack("{s:I, s:o, s:I, s:b, s:b, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
+                                          found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "triggered", (json_int_t)s->triggered, "localised",
+                                          s->localised, "minimal", s->minimal, "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min",
+                                          s->min_outcome.signature, "shrunk", "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers",
+                                          (json_int_t)s->min.model.layers));
+  }
+  return json_pack("{s:s, s:b, s:b, s:b, s:i, s:o}", "id", searches->plant->id, "detected", detected == seeds, "localised", localised == seeds, "minimal",
+                   minimal == seeds, "seeds", seeds, "searches", runs);
+}
+
+json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
+  json_t *plants = json_array(), *clean = json_object();
+  static const char *const precisions[] = {"fp32", "bf16"};
+  for (int32_t i = 0; i < r->search_count; i += options->seeds) json_array_append_new(plants, plant_of(&r->searches[i], options->seeds));
+  int64_t cases = 0, alarms = 0, inconclusive = 0;
+  for (int i = 0; i < 2; i++) {
+    const struct sf_power_clean *of = &r->clean[i];
+    json_object_set_new(clean, precisions[i], json_pack("{s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
+                                                        "inconclusive", (json_int_t)of->inconclusive));
+    cases += of->cases;
+    alarms += of->false_alarms;
+    inconclusive += of->inconclusive;
+  }
+  json_object_set_new(clean, "cases", json_integer((json_int_t)cases));
+  json_object_set_new(clean, "false_alarms", json_integer((json_int_t)alarms));
+  json_object_set_new(clean, "inconclusive", json_integer((json_int_t)inconclusive));
+  return json_pack("{s:o, s:o}", "plants", plants, "clean", clean);
+}
+
+json_t *sf_json_of_gate(const struct sf_gate_result *r) {
+  json_t *items = json_array();
+  for (int32_t i = 0; i < r->item_count; i++) {
+    const struct sf_gate_item *item = &r->items[i];
+    if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
+    json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:s}", "name", item->name, "state", sf_gate_state_text(item->state), "text", item->text, "min", item->min_path));
+  }
+  return json_pack("{s:b, s:i, s:i, s:o, s:o}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed", r->corpus_failed, "items", items, "campaign",
+                   sf_json_of_campaign(&r->campaign));
+}
+
+enum sf_status sf_json_print(json_t *object) {
+  if (!object) return SF_ENOMEM;
+  char *text = json_dumps(object, JSON_COMPACT);
+  json_decref(object);
+  if (!text) return SF_ENOMEM;
+  const bool written = puts(text) >= 0 && fflush(stdout) == 0;
+  free(text);
+  return written ? SF_OK : SF_EIO;
+}

@@ -1,0 +1,21 @@
+/* The JSON objects that --json prints on the last line of stdout. Keys are documented in the README. */
+#ifndef SF_RUN_REPORT_JSON_H
+#define SF_RUN_REPORT_JSON_H
+
+#include "harness/run/campaign.h"
+#include "harness/run/gate.h"
+#include "harness/run/power.h"
+
+#include <jansson.h>
+
+/* Each returns a new object, or NULL when memory is out. */
+json_t *sf_json_of_outcome(const struct sf_outcome *outcome, const struct sf_expect *expect);
+json_t *sf_json_of_campaign(const struct sf_campaign_result *result);
+json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *result);
+json_t *sf_json_of_gate(const struct sf_gate_result *result);
+json_t *sf_json_of_case(const struct sf_case *c);
+
+/* Prints object as one line on stdout and releases it. SF_ENOMEM for NULL, SF_EIO when stdout cannot be written. */
+enum sf_status sf_json_print(json_t *object) SF_MUST_USE;
+
+#endif
