@@ -5,7 +5,9 @@
 #include "oracles/reference_core.h"
 
 /* Columns of the interleaved QKV layout: per key/value head its query heads, the key head, the value head. */
-struct head_columns { int64_t query, key, value; };
+struct head_columns {
+  int64_t query, key, value;
+};
 
 static inline struct head_columns head_columns(const struct sf_model *model, int64_t head) {
   const int64_t per_group = model->heads / model->kv_heads, group = head / per_group;

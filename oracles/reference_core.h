@@ -15,7 +15,7 @@ struct layer_acts {
 };
 
 struct param_state {
-  real *master, *weight;              /* weight = round(master); the same array when nothing is rounded */
+  real *master, *weight;               /* weight = round(master); the same array when nothing is rounded */
   real *main_grad, *moment1, *moment2; /* NULL when frozen; moments NULL in a run of one step, where they start from zero */
 };
 
@@ -27,26 +27,26 @@ struct run {
   const struct sf_reference_nudge *nudge;
   struct sf_arena *arena;
   bool out_of_memory;
-  enum sf_dtype format;   /* of stored tensors */
-  int32_t input_module;   /* whose output is the embedding's output */
+  enum sf_dtype format; /* of stored tensors */
+  int32_t input_module; /* whose output is the embedding's output */
   uint16_t step, microbatch;
-  uint64_t sum_count;     /* sums taken so far: tells the splits of E5 apart */
+  uint64_t sum_count; /* sums taken so far: tells the splits of E5 apart */
 
   int64_t tokens, hidden, qkv_width, context_width, fc1_width;
   struct param_state *params;
   struct layer_acts *layers;
   real *words, *embedded, *adapter, *adapter_bda, *final_norm, *logits, *loss;
-  real *cosines, *sines;  /* [seq x head_dim / 2] */
+  real *cosines, *sines; /* [seq x head_dim / 2] */
   int32_t *token, *label;
   float *mask;
   real *loss_weight;
-  double loss_sum;        /* of the step, before normalisation by its tokens */
+  double loss_sum; /* of the step, before normalisation by its tokens */
 
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
   real *scores, *head_grad;                             /* [seq x seq], [seq x head_dim] */
   real *wgrad;                                          /* the largest parameter */
-  real *part, *part_a, *part_b; /* E5 only: a part of a split product and of its two factors */
-  int32_t *order;               /* E5 only: the indices of a split sum, shuffled */
+  real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
+  int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */
 };
 
 static inline real *take(struct run *run, int64_t count) {
@@ -80,7 +80,8 @@ static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, 
   const bool bf16 = format == SF_BF16;
   const bool is_input = id.kind == SF_KIND_ACT && id.subject == run->input_module;
   if (options->perturb == SF_PERTURB_STORED) perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-8 : 0x1p-23);
-  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-7 : 0x1p-23);
+  if (options->perturb == SF_PERTURB_INPUT && is_input)
+    perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-7 : 0x1p-23);
   round_to(values, count, format);
 }
 
@@ -112,8 +113,12 @@ static inline void finish(struct run *run, struct sf_trace_id id, real *values, 
 }
 
 static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_class cls, int32_t layer, enum sf_kind kind) {
-  return (struct sf_trace_id){.step = run->step, .microbatch = run->microbatch, .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD,
-                              .kind = (uint8_t)kind, .call = 0, .subject = sf_catalog_module(run->catalog, cls, layer)};
+  return (struct sf_trace_id){.step = run->step,
+                              .microbatch = run->microbatch,
+                              .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD,
+                              .kind = (uint8_t)kind,
+                              .call = 0,
+                              .subject = sf_catalog_module(run->catalog, cls, layer)};
 }
 
 static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
@@ -124,15 +129,13 @@ static inline void finish_act_grad(struct run *run, enum sf_module_class cls, in
   finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, run->tokens, cols, run->format);
 }
 
-static inline bool is_trained(const struct run *run, int32_t param) {
-  return param >= 0 && !run->catalog->params[param].frozen;
-}
+static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }
 
 /* run->wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
 static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
   const struct sf_shape shape = run->catalog->params[param].shape;
-  const struct sf_trace_id id = {.step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD,
-                                 .call = call, .subject = param};
+  const struct sf_trace_id id = {
+      .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = call, .subject = param};
   finish(run, id, run->wgrad, shape.rows, shape.cols, SF_F32);
   real *restrict sum = run->params[param].main_grad;
   const real *restrict term = run->wgrad;
@@ -174,10 +177,14 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
 /* c [m x n] = op(a) op(b) over the chosen indices of the contraction. */
 static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *chosen, int64_t count,
                                  const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  if (trans_a) gather_rows(run->part_a, a, lda, chosen, count, m);
-  else gather_cols(run->part_a, a, lda, chosen, count, m);
-  if (trans_b) gather_cols(run->part_b, b, ldb, chosen, count, n);
-  else gather_rows(run->part_b, b, ldb, chosen, count, n);
+  if (trans_a)
+    gather_rows(run->part_a, a, lda, chosen, count, m);
+  else
+    gather_cols(run->part_a, a, lda, chosen, count, m);
+  if (trans_b)
+    gather_cols(run->part_b, b, ldb, chosen, count, n);
+  else
+    gather_rows(run->part_b, b, ldb, chosen, count, n);
   run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
 }
 
@@ -203,12 +210,14 @@ static inline void sum_rows(struct run *run, real *restrict out, const real *x, 
   for (int64_t j = 0; j < cols; j++) out[j] = 0;
   for (int32_t p = 0; p < split.count; p++) {
     real *restrict sum = p == 0 ? out : run->part;
-    if (p > 0) for (int64_t j = 0; j < cols; j++) sum[j] = 0;
+    if (p > 0)
+      for (int64_t j = 0; j < cols; j++) sum[j] = 0;
     for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
       const real *restrict row = x + (split.order != NULL ? split.order[i] : i) * cols;
       for (int64_t j = 0; j < cols; j++) sum[j] += row[j];
     }
-    if (p > 0) for (int64_t j = 0; j < cols; j++) out[j] += sum[j];
+    if (p > 0)
+      for (int64_t j = 0; j < cols; j++) out[j] += sum[j];
   }
 }
 

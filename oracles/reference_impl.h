@@ -43,7 +43,8 @@ static inline void take_layers(struct run *run) {
 static inline void take_scratch(struct run *run, int64_t largest) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens;
-  const int64_t widest = larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  const int64_t widest =
+      larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
   run->wgrad = take(run, largest);
   run->wide_a = take(run, t * widest);
   run->wide_b = take(run, t * widest);

@@ -104,7 +104,8 @@ static inline void activation_backward(struct run *run, int32_t layer, real *x_g
   for (int64_t i = 0; i < run->tokens; i++) {
     const real *x_row = x + i * run->fc1_width, *g_row = g + i * width;
     real *row = x_grad + i * run->fc1_width;
-    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_SWIGLU)
+      swiglu_backward_row(row, g_row, x_row, width);
     else
       for (int64_t j = 0; j < width; j++) row[j] = g_row[j] * gelu_slope(x_row[j]);
   }

@@ -4,7 +4,9 @@
 
 #include "oracles/reference_core.h"
 
-struct moments { real mean, rstd; };
+struct moments {
+  real mean, rstd;
+};
 
 /* RMSNorm: mean 0 and rstd of the mean square. */
 static inline struct moments row_moments(const struct run *run, const real *x, real *restrict scratch) {

@@ -12,7 +12,8 @@ static inline int64_t param_count(const struct run *run, int32_t param) {
 }
 
 static inline struct sf_trace_id step_id(const struct run *run, enum sf_kind kind, int32_t subject) {
-  return (struct sf_trace_id){.step = run->step, .microbatch = 0, .pass = SF_PASS_STEP, .kind = (uint8_t)kind, .call = 0, .subject = subject};
+  return (struct sf_trace_id){
+      .step = run->step, .microbatch = 0, .pass = SF_PASS_STEP, .kind = (uint8_t)kind, .call = 0, .subject = subject};
 }
 
 static inline void weight_from_master(struct run *run, int32_t param) {
@@ -78,12 +79,18 @@ struct adam {
 static inline struct adam adam_create(const struct run *run, real clip) {
   const struct sf_train *train = &run->c->train;
   const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000, t = (double)run->step + 1;
-  return (struct adam){.clip = clip, .lr = (real)((double)train->lr_micro / 1e6), .beta1 = (real)beta1, .beta2 = (real)beta2,
-                       .rest1 = (real)(1 - beta1), .rest2 = (real)(1 - beta2), .correction1 = (real)(1 - pow(beta1, t)),
+  return (struct adam){.clip = clip,
+                       .lr = (real)((double)train->lr_micro / 1e6),
+                       .beta1 = (real)beta1,
+                       .beta2 = (real)beta2,
+                       .rest1 = (real)(1 - beta1),
+                       .rest2 = (real)(1 - beta2),
+                       .correction1 = (real)(1 - pow(beta1, t)),
                        .correction2 = (real)(1 - pow(beta2, t))};
 }
 
-/* moment = beta moment + rest g (or g^2), stored. m and v are the moments, or, when a run of one step keeps none, scratch of any content. */
+/* moment = beta moment + rest g (or g^2), stored. m and v are the moments, or, when a run of one step keeps none, scratch of any content.
+ */
 static inline void moments_update(struct run *run, const struct adam *adam, int32_t param, real *m, real *v) {
   const struct param_state *state = &run->params[param];
   const real *grad = state->main_grad;

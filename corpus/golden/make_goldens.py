@@ -30,31 +30,48 @@ SMALLEST = {
 }
 
 CASES = {
-    "gpt": dict(seed=11, model=dict(layers=2, hidden=12, heads=3, kv_heads=3, head_dim=4, ffn=20, vocab=19, vocab_padded=24, seq=6, norm="layer",
-                                    positions="learned", bias=True, tied=True),
-                train=dict(microbatches=2, microbatch_size=2)),
-    "llama": dict(seed=12, model=dict(layers=2, hidden=12, heads=2, kv_heads=2, head_dim=6, ffn=16, vocab=16, vocab_padded=16, seq=7,
-                                      activation="swiglu", positions="rotary"),
-                  train=dict(microbatches=2)),
-    "gqa_uneven_mask": dict(seed=13, model=dict(hidden=10, heads=4, kv_heads=2, head_dim=4, ffn=14, vocab=13, vocab_padded=16, seq=8,
-                                                activation="swiglu", positions="rotary", bias=True),
-                            train=dict(microbatches=3, microbatch_size=2), data=dict(mask="uneven")),
-    "mqa_per_microbatch": dict(seed=14, model=dict(hidden=9, heads=6, kv_heads=1, head_dim=2, ffn=8, vocab=11, vocab_padded=12, seq=6, norm="layer",
-                                                   positions="rotary", tied=True),
-                               train=dict(microbatches=2, microbatch_size=2, loss_norm="per_microbatch"), data=dict(mask="uneven", weights="uniform")),
-    "adapter_sparse_mask": dict(seed=15, model=dict(hidden=8, heads=2, kv_heads=1, ffn=12, seq=9, positions="learned", adapter=True),
-                                train=dict(microbatches=3, loss_norm="per_microbatch"), data=dict(mask="sparse", tokens="edge", weights="heavy")),
-    "clip_decay_steps": dict(seed=16, model=dict(hidden=8, heads=2, kv_heads=2, ffn=8, norm="layer", positions="rotary", bias=True, tied=True),
-                             precision=dict(compute="bf16"),
-                             train=dict(steps=3, microbatches=2, clip_milli=300, lr_micro=20000, weight_decay_milli=100, beta1_milli=850,
-                                        beta2_milli=950)),
-    "frozen_head_steps": dict(seed=17, model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, positions="learned", bias=True, tied=True,
-                                                  adapter=True),
-                              train=dict(steps=2, microbatches=1, lr_micro=5000, frozen=["embedding", "qkv", "norms"]),
-                              data=dict(tokens="few", weights="sparse")),
-    "frozen_mlp": dict(seed=18, model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
-                              train=dict(microbatches=2, clip_milli=100000, frozen=["proj", "fc1", "fc2"]),
-                              data=dict(mask="uneven", weights="outliers")),
+    "gpt": dict(
+        seed=11,
+        model=dict(layers=2, hidden=12, heads=3, kv_heads=3, head_dim=4, ffn=20, vocab=19, vocab_padded=24, seq=6, norm="layer",
+                   positions="learned", bias=True, tied=True),
+        train=dict(microbatches=2, microbatch_size=2)),
+    "llama": dict(
+        seed=12,
+        model=dict(layers=2, hidden=12, heads=2, kv_heads=2, head_dim=6, ffn=16, vocab=16, vocab_padded=16, seq=7, activation="swiglu",
+                   positions="rotary"),
+        train=dict(microbatches=2)),
+    "gqa_uneven_mask": dict(
+        seed=13,
+        model=dict(hidden=10, heads=4, kv_heads=2, head_dim=4, ffn=14, vocab=13, vocab_padded=16, seq=8, activation="swiglu",
+                   positions="rotary", bias=True),
+        train=dict(microbatches=3, microbatch_size=2),
+        data=dict(mask="uneven")),
+    "mqa_per_microbatch": dict(
+        seed=14,
+        model=dict(hidden=9, heads=6, kv_heads=1, head_dim=2, ffn=8, vocab=11, vocab_padded=12, seq=6, norm="layer", positions="rotary",
+                   tied=True),
+        train=dict(microbatches=2, microbatch_size=2, loss_norm="per_microbatch"),
+        data=dict(mask="uneven", weights="uniform")),
+    "adapter_sparse_mask": dict(
+        seed=15,
+        model=dict(hidden=8, heads=2, kv_heads=1, ffn=12, seq=9, positions="learned", adapter=True),
+        train=dict(microbatches=3, loss_norm="per_microbatch"),
+        data=dict(mask="sparse", tokens="edge", weights="heavy")),
+    "clip_decay_steps": dict(
+        seed=16,
+        model=dict(hidden=8, heads=2, kv_heads=2, ffn=8, norm="layer", positions="rotary", bias=True, tied=True),
+        precision=dict(compute="bf16"),
+        train=dict(steps=3, microbatches=2, clip_milli=300, lr_micro=20000, weight_decay_milli=100, beta1_milli=850, beta2_milli=950)),
+    "frozen_head_steps": dict(
+        seed=17,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, positions="learned", bias=True, tied=True, adapter=True),
+        train=dict(steps=2, lr_micro=5000, frozen=["embedding", "qkv", "norms"]),
+        data=dict(tokens="few", weights="sparse")),
+    "frozen_mlp": dict(
+        seed=18,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
+        train=dict(microbatches=2, clip_milli=100000, frozen=["proj", "fc1", "fc2"]),
+        data=dict(mask="uneven", weights="outliers")),
 }
 
 

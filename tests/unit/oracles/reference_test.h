@@ -13,15 +13,15 @@
 
 #include <cmocka.h>
 
-#define LOOPS(name, type)                                                                                                       \
-  static inline void name(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const type *a, int64_t lda, const type *b, \
-                          int64_t ldb, type *c, int64_t ldc) {                                                                  \
-    for (int64_t i = 0; i < m; i++)                                                                                             \
-      for (int64_t j = 0; j < n; j++) {                                                                                         \
-        type sum = 0;                                                                                                           \
-        for (int64_t p = 0; p < k; p++) sum += (trans_a ? a[p * lda + i] : a[i * lda + p]) * (trans_b ? b[j * ldb + p] : b[p * ldb + j]); \
-        c[i * ldc + j] = sum;                                                                                                   \
-      }                                                                                                                         \
+#define LOOPS(name, type)                                                                                                                  \
+  static inline void name(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const type *a, int64_t lda, const type *b,          \
+                          int64_t ldb, type *c, int64_t ldc) {                                                                             \
+    for (int64_t i = 0; i < m; i++)                                                                                                        \
+      for (int64_t j = 0; j < n; j++) {                                                                                                    \
+        type sum = 0;                                                                                                                      \
+        for (int64_t p = 0; p < k; p++) sum += (trans_a ? a[p * lda + i] : a[i * lda + p]) * (trans_b ? b[j * ldb + p] : b[p * ldb + j]);  \
+        c[i * ldc + j] = sum;                                                                                                              \
+      }                                                                                                                                    \
   }
 LOOPS(loops_sgemm, float)
 LOOPS(loops_dgemm, double)
@@ -30,8 +30,16 @@ LOOPS(loops_dgemm, double)
 static const struct sf_gemm_table loops_table = {.sgemm = loops_sgemm, .dgemm = loops_dgemm};
 
 /* One emitted tensor; values as doubles whatever the run's type. */
-struct kept { struct sf_trace_id id; struct sf_shape shape; double *values; };
-struct keeper { bool fp64; int32_t count; struct kept *items; };
+struct kept {
+  struct sf_trace_id id;
+  struct sf_shape shape;
+  double *values;
+};
+struct keeper {
+  bool fp64;
+  int32_t count;
+  struct kept *items;
+};
 
 static inline void keeper_emit(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct keeper *keeper = ctx;

@@ -3,11 +3,14 @@
 
 #include "harness/tensor/safetensors.h"
 
-static const char *const NAMES[] = {"gpt", "llama", "gqa_uneven_mask", "mqa_per_microbatch", "adapter_sparse_mask", "clip_decay_steps",
-                                    "frozen_head_steps", "frozen_mlp"};
+static const char *const NAMES[] = {
+    "gpt", "llama", "gqa_uneven_mask", "mqa_per_microbatch", "adapter_sparse_mask", "clip_decay_steps", "frozen_head_steps", "frozen_mlp"};
 enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
 
-struct golden { struct sf_catalog *catalog; struct sf_st_file file; };
+struct golden {
+  struct sf_catalog *catalog;
+  struct sf_st_file file;
+};
 
 static struct golden golden_read(const char *name) {
   struct golden golden = {0};

@@ -13,13 +13,14 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
   static const char *const masks[] = {"full", "uneven", "sparse"}, *const flags[] = {"off", "on"};
   const int kv_heads = 1 + pick(pcg, 2), heads = kv_heads * (1 + pick(pcg, 3)), vocab = 5 + pick(pcg, 6);
   char words[640];
-  snprintf(words, sizeof words,
-           "mode=e2e seed=%d model.layers=%d model.hidden=%d model.heads=%d model.kv_heads=%d model.head_dim=%d model.ffn=%d model.vocab=%d "
-           "model.vocab_padded=%d model.seq=%d model.norm=%s model.activation=%s model.positions=%s model.bias=%s model.tied=%s "
-           "model.adapter=%s train.microbatches=%d train.microbatch_size=%d train.loss_norm=%s data.mask=%s",
-           pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
-           vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 2)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
-           flags[pick(pcg, 2)], flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)]);
+  snprintf(
+      words, sizeof words,
+      "mode=e2e seed=%d model.layers=%d model.hidden=%d model.heads=%d model.kv_heads=%d model.head_dim=%d model.ffn=%d model.vocab=%d "
+      "model.vocab_padded=%d model.seq=%d model.norm=%s model.activation=%s model.positions=%s model.bias=%s model.tied=%s "
+      "model.adapter=%s train.microbatches=%d train.microbatch_size=%d train.loss_norm=%s data.mask=%s",
+      pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
+      vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 2)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
+      flags[pick(pcg, 2)], flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)]);
   return catalog_of(words);
 }
 
@@ -60,7 +61,8 @@ static void check_param(const struct sf_catalog *catalog, const struct keeper *k
   const double up = loss_at(catalog, param, direction, reach), down = loss_at(catalog, param, direction, -reach);
   const double measured = (up - down) / (2 * reach);
   if (!(fabs(measured - slope) <= 1e-6 * norm_of(grad->values, count) + 1e-9))
-    fail_msg("seed %lld %s: gradient %.12g, measured %.12g", (long long)catalog->logical.seed, catalog->params[param].name, slope, measured);
+    fail_msg("seed %lld %s: gradient %.12g, measured %.12g", (long long)catalog->logical.seed, catalog->params[param].name, slope,
+             measured);
   free(direction);
 }
 

@@ -3,17 +3,17 @@
 
 #include "harness/base/alloc.h"
 
-#define GPT                                                                                                                       \
-  "seed=3 model.layers=2 model.hidden=24 model.heads=4 model.kv_heads=2 model.head_dim=6 model.ffn=40 model.vocab=30 "          \
-  "model.vocab_padded=32 model.seq=12 model.norm=layer model.positions=learned model.bias=on model.tied=on model.adapter=on "  \
+#define GPT                                                                                                                                \
+  "seed=3 model.layers=2 model.hidden=24 model.heads=4 model.kv_heads=2 model.head_dim=6 model.ffn=40 model.vocab=30 "                     \
+  "model.vocab_padded=32 model.seq=12 model.norm=layer model.positions=learned model.bias=on model.tied=on model.adapter=on "              \
   "train.microbatches=2 train.microbatch_size=2 data.mask=uneven "
-#define LLAMA                                                                                                                     \
-  "seed=4 model.layers=2 model.hidden=32 model.heads=4 model.kv_heads=4 model.head_dim=8 model.ffn=48 model.vocab=32 "          \
+#define LLAMA                                                                                                                              \
+  "seed=4 model.layers=2 model.hidden=32 model.heads=4 model.kv_heads=4 model.head_dim=8 model.ffn=48 model.vocab=32 "                     \
   "model.vocab_padded=32 model.seq=16 model.activation=swiglu model.positions=rotary train.microbatches=2 "
 
 static struct sf_trace_id act_of(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, enum sf_kind kind) {
-  return (struct sf_trace_id){.pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = (uint8_t)kind,
-                              .subject = sf_catalog_module(catalog, cls, layer)};
+  return (struct sf_trace_id){
+      .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = (uint8_t)kind, .subject = sf_catalog_module(catalog, cls, layer)};
 }
 
 static int64_t count_of(const struct kept *kept) { return kept->shape.rows * kept->shape.cols; }
@@ -35,8 +35,11 @@ static int32_t promised_count(const struct sf_catalog *catalog) {
       for (uint8_t kind = 0; kind < SF_KIND_COUNT; kind++)
         for (uint8_t call = 0; call < (kind == SF_KIND_WGRAD ? 2 : 1); call++)
           for (int32_t subject = 0; subject < catalog->module_count + catalog->param_count; subject++) {
-            const uint8_t pass = kind == SF_KIND_ACT ? SF_PASS_FWD : kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD ? SF_PASS_BWD : SF_PASS_STEP;
-            const struct sf_trace_id id = {.step = step, .microbatch = microbatch, .pass = pass, .kind = kind, .call = call, .subject = subject};
+            const uint8_t pass = kind == SF_KIND_ACT                                 ? SF_PASS_FWD
+                                 : kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD ? SF_PASS_BWD
+                                                                                     : SF_PASS_STEP;
+            const struct sf_trace_id id = {
+                .step = step, .microbatch = microbatch, .pass = pass, .kind = kind, .call = call, .subject = subject};
             count += sf_trace_spec(&spec, catalog, id);
           }
   return count;
@@ -44,7 +47,8 @@ static int32_t promised_count(const struct sf_catalog *catalog) {
 
 static void test_reference_run_emits_each_promised_tensor_once(void **state) {
   (void)state;
-  static const char *const cases[] = {GPT "mode=e2e train.steps=2", LLAMA "mode=isolated train.frozen=qkv+norms", GPT "train.frozen=embedding"};
+  static const char *const cases[] = {GPT "mode=e2e train.steps=2", LLAMA "mode=isolated train.frozen=qkv+norms",
+                                      GPT "train.frozen=embedding"};
   for (int n = 0; n < 3; n++) {
     struct sf_catalog *catalog = catalog_of(cases[n]);
     struct keeper keeper = keep_run(catalog, false, SF_PERTURB_NONE, 0);
@@ -118,8 +122,10 @@ static void test_reference_run_bf16_stores_on_the_grid(void **state) {
       const struct kept *kept = &keeper.items[i];
       struct sf_trace_spec spec;
       assert_true(sf_trace_spec(&spec, catalog, kept->id));
-      if (spec.promised == SF_BF16) assert_int_equal(on_bf16_grid(kept), count_of(kept));
-      else if (kept->id.kind == SF_KIND_MAIN_GRAD && kept->shape.rows > 1) assert_true(on_bf16_grid(kept) < count_of(kept) / 2);
+      if (spec.promised == SF_BF16)
+        assert_int_equal(on_bf16_grid(kept), count_of(kept));
+      else if (kept->id.kind == SF_KIND_MAIN_GRAD && kept->shape.rows > 1)
+        assert_true(on_bf16_grid(kept) < count_of(kept) / 2);
     }
     keeper_destroy(&keeper);
     sf_catalog_destroy(catalog);
@@ -188,13 +194,14 @@ static void test_reference_run_isolated_main_grad_sums_overwritten_wgrads(void *
   struct sf_catalog *catalog = catalog_of(GPT "mode=isolated train.loss_norm=per_microbatch");
   struct keeper keeper = keep_run(catalog, false, SF_PERTURB_NONE, 0);
   const int32_t param = sf_catalog_param(catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
-  const struct kept *main_grad = keeper_find(&keeper, (struct sf_trace_id){.pass = SF_PASS_STEP, .kind = SF_KIND_MAIN_GRAD, .subject = param});
+  const struct kept *main_grad =
+      keeper_find(&keeper, (struct sf_trace_id){.pass = SF_PASS_STEP, .kind = SF_KIND_MAIN_GRAD, .subject = param});
   assert_non_null(main_grad);
   const int64_t count = count_of(main_grad);
   double *sum = calloc((size_t)count, sizeof *sum);
   for (int use = 0; use < 4; use++) { /* two microbatches, and the tied weight's two uses */
-    const struct sf_trace_id id = {.microbatch = (uint16_t)(use / 2), .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = (uint8_t)(use % 2),
-                                   .subject = param};
+    const struct sf_trace_id id = {
+        .microbatch = (uint16_t)(use / 2), .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = (uint8_t)(use % 2), .subject = param};
     float *term = trace_fill(catalog, id, count);
     for (int64_t i = 0; i < count; i++) sum[i] += (double)term[i];
     free(term);
@@ -258,7 +265,10 @@ static void test_reference_run_isolated_second_step_loads_fresh_params(void **st
 
 /* --- perturbed reruns --------------------------------------------------------------------------------------------- */
 
-static const struct { const char *text; double unit; } FORMATS[] = {{"precision.compute=fp32 ", 0x1p-24}, {"precision.compute=bf16 ", 0x1p-8}};
+static const struct {
+  const char *text;
+  double unit;
+} FORMATS[] = {{"precision.compute=fp32 ", 0x1p-24}, {"precision.compute=bf16 ", 0x1p-8}};
 
 static struct sf_catalog *catalog_of_format(const char *words, int format) {
   char text[1024];
@@ -276,9 +286,12 @@ static void test_reference_run_input_perturbed_moves_from_the_embedding_on(void 
       const struct sf_trace_id id = plain.items[i].id;
       if (id.step > 0 || (id.kind != SF_KIND_PARAM && id.kind != SF_KIND_ACT)) continue;
       const double move = relative_move(&plain.items[i], &moved.items[i]) / FORMATS[f].unit;
-      if (id.kind == SF_KIND_PARAM || id.subject < input) assert_true(move == 0);
-      else if (id.subject == input) assert_true(move > 0.5 && move < 3);
-      else assert_true(move > 0 && move < 100);
+      if (id.kind == SF_KIND_PARAM || id.subject < input)
+        assert_true(move == 0);
+      else if (id.subject == input)
+        assert_true(move > 0.5 && move < 3);
+      else
+        assert_true(move > 0 && move < 100);
     }
     keeper_destroy(&plain);
     keeper_destroy(&moved);
@@ -365,7 +378,8 @@ static void emit_nothing(void *ctx, struct sf_trace_id id, const void *values, s
 static void test_reference_run_out_of_memory_is_reported_for_each_allocation(void **state) {
   (void)state;
   /* Tensors larger than the arena's first block, so that it has to grow. */
-  struct sf_catalog *catalog = catalog_of("model.layers=2 model.hidden=256 model.ffn=1100 model.vocab=1100 model.vocab_padded=1100 train.steps=2");
+  struct sf_catalog *catalog =
+      catalog_of("model.layers=2 model.hidden=256 model.ffn=1100 model.vocab=1100 model.vocab_padded=1100 train.steps=2");
   for (int fp64 = 0; fp64 < 2; fp64++) {
     const struct sf_reference_options options = {.fp64 = fp64 != 0, .perturb = SF_PERTURB_SPLIT, .gemm = &loops_table};
     const struct sf_reference_sink sink = {.ctx = NULL, .emit = emit_nothing};
