@@ -1,0 +1,88 @@
+/* Feasibility: whether decided and fixed fields still leave a valid case. The rules that join fields (sf_case_validate) fall into
+ * groups that meet only in the sizes of tp, dp and pp, so the smallest possible size of each axis decides. */
+#include "generators/codec_internal.h"
+
+#include "harness/base/assert.h"
+
+/* All multiples of tp that matter lie below this; it also bounds the time that a contradiction takes to show. */
+enum { MULTIPLES_MAX = 4096 };
+static const int64_t none = INT64_MAX;
+
+void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
+  bounds->max_ranks = space->max_ranks;
+  bounds->at[SF_WALK_SWARM] = (struct sf_range){0, 2};
+  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
+    const struct sf_field *field = &sf_case_fields[space->field[place]];
+    const int64_t most = place == SF_WALK_ORDER ? SF_ORDER_COUNT - 1 : field->max;
+    bounds->at[place] = space->is_set[place] ? space->set[place] : (struct sf_range){field->min, most};
+  }
+}
+
+static bool has_multiple(struct sf_range range, int64_t of) { return (range.lo + of - 1) / of * of <= range.hi; }
+
+static bool heads_fit(struct sf_range heads, struct sf_range kv_heads, int64_t tp) {
+  int64_t h = (heads.lo + tp - 1) / tp * tp;
+  for (int i = 0; i < MULTIPLES_MAX && h <= heads.hi; i++, h += tp) {
+    for (int64_t kv = kv_heads.lo; kv <= kv_heads.hi && kv <= h; kv++)
+      if (h % kv == 0 && (kv % tp == 0 || tp % kv == 0)) return true;
+  }
+  return false;
+}
+
+static bool tp_fits(const struct sf_range *at, int64_t tp) {
+  const struct sf_range padded = at[SF_WALK_VOCAB_PADDED], vocab = at[SF_WALK_VOCAB];
+  const struct sf_range rows = {padded.lo > vocab.lo ? padded.lo : vocab.lo, padded.hi};
+  if (at[SF_WALK_SP].lo > 0 && (tp == 1 || !has_multiple(at[SF_WALK_SEQ], tp))) return false;
+  return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) && heads_fit(at[SF_WALK_HEADS], at[SF_WALK_KV_HEADS], tp);
+}
+
+static bool stages_divide(int64_t layers, int64_t pp, int64_t first, int64_t last) {
+  if (pp > layers || (pp == 1 && (first > 0 || last > 0))) return false;
+  const int64_t sharing = pp - (first > 0) - (last > 0), left = layers - first - last;
+  return sharing == 0 ? left == 0 : left >= sharing && left % sharing == 0;
+}
+
+static bool layers_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
+  const struct sf_range first = at[SF_WALK_PP_FIRST], last = at[SF_WALK_PP_LAST];
+  for (int64_t f = first.lo; f <= first.hi && f <= layers; f++)
+    for (int64_t l = last.lo; l <= last.hi && f + l <= layers; l++)
+      if (stages_divide(layers, pp, f, l)) return true;
+  return false;
+}
+
+static bool pp_fits(const struct sf_range *at, int64_t pp) {
+  const struct sf_range layers = at[SF_WALK_LAYERS];
+  const int64_t least = at[SF_WALK_RECOMPUTE].lo > layers.lo ? at[SF_WALK_RECOMPUTE].lo : layers.lo;
+  for (int64_t n = least > pp ? least : pp; n <= layers.hi; n++)
+    if (layers_fit(at, n, pp)) return true;
+  return false;
+}
+
+static bool dp_fits(const struct sf_range *at, int64_t dp) { return has_multiple(at[SF_WALK_MICROBATCHES], dp); }
+
+/* The smallest size of an axis that fits; `none` above limit. */
+static int64_t smallest_axis(const struct sf_range *at, enum sf_walk axis, bool (*fits)(const struct sf_range *, int64_t), int64_t limit) {
+  for (int64_t size = at[axis].lo; size <= at[axis].hi && size <= limit; size++)
+    if (fits(at, size)) return size;
+  return none;
+}
+
+static bool singles_fit(const struct sf_range *at) {
+  const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
+  if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
+  if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536) return false;
+  if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
+  /* Something must be left to train: the adapter and an output layer of its own have no bit. */
+  return at[SF_WALK_FROZEN].lo < SF_FROZEN_ALL || at[SF_WALK_TIED].lo == 0 || at[SF_WALK_ADAPTER].hi > 0;
+}
+
+bool sf_bounds_feasible(const struct sf_bounds *bounds) {
+  const struct sf_range *at = bounds->at;
+  if (!singles_fit(at)) return false;
+  int64_t ranks = smallest_axis(at, SF_WALK_TP, tp_fits, bounds->max_ranks);
+  if (ranks == none) return false;
+  const int64_t pp = smallest_axis(at, SF_WALK_PP, pp_fits, bounds->max_ranks / ranks);
+  if (pp == none) return false;
+  ranks *= pp;
+  return smallest_axis(at, SF_WALK_DP, dp_fits, bounds->max_ranks / ranks) != none;
+}

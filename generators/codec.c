@@ -1,0 +1,186 @@
+#include "generators/codec_internal.h"
+
+#include "harness/base/assert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One walk, three ways to choose: a stream decodes, a case encodes, an edit changes a case. */
+enum codec_mode { CODEC_DECODE, CODEC_ENCODE, CODEC_EDIT };
+
+struct codec {
+  enum codec_mode mode;
+  const struct sf_space *space;
+  struct sf_draw *draw;           /* DECODE */
+  const struct sf_case *from;     /* ENCODE, EDIT */
+  const struct sf_edit *edit;     /* EDIT */
+  struct sf_stream *stream;       /* ENCODE: what is written */
+  struct sf_bounds bounds;
+  struct sf_case to;              /* what was decided so far */
+  int64_t swarm;
+  enum sf_walk stuck;             /* the place at which the walk failed */
+};
+
+static void write_choice(struct codec *codec, enum sf_walk place, uint64_t value, uint64_t bound) {
+  struct sf_stream *stream = codec->stream;
+  stream->values[stream->count] = value;
+  stream->bounds[stream->count] = bound;
+  stream->fields[stream->count++] = codec->space->field[place];
+}
+
+/* SCHEDULE and SEED: any number of their range. */
+static bool choose_number(struct codec *codec, int64_t *value, enum sf_walk place) {
+  const struct sf_range range = codec->bounds.at[place];
+  const uint64_t bound = (uint64_t)(range.hi - range.lo) + 1, likely = UINT64_C(1) << 31;
+  const uint32_t zero_percent = place == SF_WALK_SCHEDULE ? 20 : 0;
+  if (codec->mode == CODEC_DECODE) {
+    *value = range.lo + (int64_t)sf_draw_number(codec->draw, codec->space->field[place], bound, likely, zero_percent);
+    return true;
+  }
+  *value = sf_walk_get(codec->from, codec->space, place);
+  if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_RESET) *value = range.lo;
+  if (*value < range.lo || *value > range.hi) return false;
+  if (codec->mode == CODEC_ENCODE) write_choice(codec, place, (uint64_t)(*value - range.lo), bound);
+  return true;
+}
+
+/* The value that an edit wants at a place and the bounds allow; false when the simplest is to be taken. */
+static bool wanted_value(const struct codec *codec, int64_t *value, enum sf_walk place) {
+  const enum sf_edit_kind kind = codec->edit->kind[place];
+  if (kind == SF_EDIT_RESET) return false;
+  *value = kind == SF_EDIT_ASSIGN ? codec->edit->value[place] : sf_walk_get(codec->from, codec->space, place);
+  if (kind != SF_EDIT_PREFER) return true; /* the bounds hold nothing else */
+  struct sf_bounds bounds = codec->bounds;
+  if (*value < bounds.at[place].lo || *value > bounds.at[place].hi) return false;
+  bounds.at[place] = (struct sf_range){*value, *value};
+  return sf_bounds_feasible(&bounds);
+}
+
+static bool choose(struct codec *codec, int64_t *value, enum sf_walk place) {
+  struct sf_domain domain;
+  if (sf_walk_is_number(place)) return choose_number(codec, value, place);
+  if (codec->mode == CODEC_EDIT && wanted_value(codec, value, place)) return true;
+  sf_domain_create(&domain, place, &codec->to, codec->swarm, &codec->bounds, codec->space->is_set[place]);
+  if (domain.count == 0) return false;
+  int32_t at = 0;
+  if (codec->mode == CODEC_DECODE)
+    at = (int32_t)sf_draw_choice(codec->draw, codec->space->field[place], (uint64_t)domain.count, domain.weights);
+  if (codec->mode == CODEC_ENCODE) {
+    at = sf_domain_find(&domain, sf_walk_get(codec->from, codec->space, place));
+    if (at < 0) return false;
+    write_choice(codec, place, (uint64_t)at, (uint64_t)domain.count);
+  }
+  *value = domain.values[at];
+  return true;
+}
+
+static bool walk(struct codec *codec) {
+  sf_case_init(&codec->to);
+  codec->swarm = 0;
+  for (int i = 0; i < SF_WALK_COUNT; i++) {
+    const enum sf_walk place = (enum sf_walk)i;
+    int64_t value = 0;
+    codec->stuck = place;
+    if (!choose(codec, &value, place)) return false;
+    codec->bounds.at[place] = (struct sf_range){value, value};
+    if (place == SF_WALK_SWARM) codec->swarm = value;
+    sf_walk_put(&codec->to, codec->space, place, value);
+  }
+  return true;
+}
+
+/* --- decode ------------------------------------------------------------------------------------------------------- */
+
+/* No case lies in the space: names the settings of which leaving out any one would help. */
+static enum sf_status explain(const struct sf_space *space, struct sf_error *error) {
+  char names[360] = "";
+  size_t at = 0;
+  struct sf_bounds bounds;
+  for (int place = SF_WALK_SWARM + 1; place <= SF_WALK_COUNT; place++) {
+    struct sf_space without = *space;
+    if (place == SF_WALK_COUNT) without.max_ranks = 65536;
+    else if (!space->is_set[place]) continue;
+    else without.is_set[place] = false;
+    sf_bounds_init(&bounds, &without);
+    if (!sf_bounds_feasible(&bounds) || at + 40 > sizeof names) continue;
+    const char *name = place == SF_WALK_COUNT ? "the limit on ranks" : sf_walk_path((enum sf_walk)place);
+    at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "", name);
+  }
+  if (at == 0) return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: several contradict each other");
+  return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set; these contradict each other: %s", names);
+}
+
+enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) {
+  struct codec codec = {.mode = CODEC_DECODE, .space = space, .draw = draw};
+  struct sf_error reason = {0};
+  sf_bounds_init(&codec.bounds, space);
+  if (!sf_bounds_feasible(&codec.bounds)) return explain(space, error);
+  if (!walk(&codec)) return sf_error_set(error, SF_EINPUT, "%s: no value fits the fields that are set", sf_walk_path(codec.stuck));
+  memcpy(codec.to.target, space->target, sizeof codec.to.target);
+  memcpy(codec.to.plant, space->plant, sizeof codec.to.plant);
+  if (sf_case_validate(&codec.to, &reason) != SF_OK) return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: %.400s", reason.text);
+  *out = codec.to;
+  return SF_OK;
+}
+
+/* --- encode ------------------------------------------------------------------------------------------------------- */
+
+static void fix_place(struct sf_space *used, struct sf_codec_fixed *fixed, enum sf_walk place, int64_t value) {
+  used->is_set[place] = true;
+  used->set[place] = (struct sf_range){value, value};
+  fixed->paths[fixed->count++] = sf_walk_path(place);
+}
+
+enum sf_status sf_codec_encode(struct sf_stream *out, struct sf_space *used, struct sf_codec_fixed *fixed, const struct sf_case *c,
+                               const struct sf_space *space, struct sf_error *error) {
+  struct sf_space own = *space;
+  struct sf_codec_fixed found = {0};
+  struct sf_stream stream;
+  const enum sf_status status = sf_case_validate(c, error);
+  if (status != SF_OK) return status;
+  memcpy(own.target, c->target, sizeof own.target);
+  memcpy(own.plant, c->plant, sizeof own.plant);
+  if (sf_case_ranks(c) > own.max_ranks) {
+    own.max_ranks = sf_case_ranks(c);
+    found.paths[found.count++] = "max_ranks";
+  }
+  for (int i = 0; i <= SF_WALK_COUNT; i++) {
+    struct codec codec = {.mode = CODEC_ENCODE, .space = &own, .from = c, .stream = &stream};
+    memset(&stream, 0, sizeof stream);
+    sf_bounds_init(&codec.bounds, &own);
+    if (walk(&codec)) break;
+    /* A field that is fixed narrows the choices before it too, so the walk begins again. */
+    SF_ASSERT_LT(i, SF_WALK_COUNT);
+    fix_place(&own, &found, codec.stuck, sf_walk_get(c, space, codec.stuck));
+  }
+  *out = stream;
+  if (used != NULL) *used = own;
+  if (fixed != NULL) *fixed = found;
+  return SF_OK;
+}
+
+/* --- edit --------------------------------------------------------------------------------------------------------- */
+
+bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit) {
+  struct codec codec = {.mode = CODEC_EDIT, .space = space, .from = c, .edit = edit};
+  sf_bounds_init(&codec.bounds, space);
+  if (sf_case_ranks(c) > codec.bounds.max_ranks) codec.bounds.max_ranks = sf_case_ranks(c);
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
+    const enum sf_walk place = (enum sf_walk)i;
+    struct sf_range *range = &codec.bounds.at[place];
+    if (edit->kind[place] == SF_EDIT_KEEP) {
+      range->lo = range->hi = sf_walk_get(c, space, place);
+    } else if (edit->kind[place] == SF_EDIT_ASSIGN) {
+      if (edit->value[place] < range->lo || edit->value[place] > range->hi) return false;
+      range->lo = range->hi = edit->value[place];
+    }
+  }
+  if (!sf_bounds_feasible(&codec.bounds) || !walk(&codec)) return false;
+  memcpy(codec.to.target, c->target, sizeof codec.to.target);
+  memcpy(codec.to.plant, c->plant, sizeof codec.to.plant);
+  codec.to.expect = c->expect;
+  if (sf_case_validate(&codec.to, NULL) != SF_OK) return false;
+  *out = codec.to;
+  return true;
+}

@@ -1,0 +1,42 @@
+/* The case codec: one walk over the fields that turns a choice stream into a valid case, and any valid case into a stream. */
+#ifndef SF_GENERATORS_CODEC_H
+#define SF_GENERATORS_CODEC_H
+
+#include "generators/stream.h"
+#include "harness/spec/case.h"
+
+struct sf_range { int64_t lo, hi; };
+
+/* The space that cases are drawn from: the generator's own ranges, narrowed by presets and --set. Plain data: copy by assignment. */
+struct sf_space {
+  int64_t max_ranks;                     /* of the drawn world; 8 */
+  bool is_set[SF_STREAM_MAX];            /* by place in the walk (codec_internal.h): whether `set` holds */
+  struct sf_range set[SF_STREAM_MAX];
+  int16_t field[SF_STREAM_MAX];          /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
+  char target[SF_NAME_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
+};
+
+void sf_space_init(struct sf_space *space);
+/* "KEY=VALUE" or, for a number, "KEY=LO..HI". A later one replaces an earlier one of the same key. A value outside the
+ * generator's own range is allowed as long as a case can have it. SF_EINPUT names key and reason. */
+enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) SF_MUST_USE; /* presets.h */
+/* Fixes one field to the value it has in c. Asserts that the path exists. */
+void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c);
+
+/* Draws a case. Whatever the draws are, the case is valid and lies in the space. SF_EINPUT when no case does: the text names the
+ * fields that contradict each other. */
+enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) SF_MUST_USE;
+
+/* Fields that a case has outside the space, and that encoding therefore had to fix. */
+struct sf_codec_fixed {
+  int32_t count;
+  const char *paths[SF_STREAM_MAX]; /* static texts; "max_ranks" stands for a world that is too large */
+};
+
+/* The stream of a case: decoding it in *used gives the case back, field by field (expect excepted). used = space with the
+ * fields of *fixed set to the case's values; both may be NULL. SF_EINPUT when the case is not valid. */
+enum sf_status sf_codec_encode(struct sf_stream *out, struct sf_space *used, struct sf_codec_fixed *fixed, const struct sf_case *c,
+                               const struct sf_space *space, struct sf_error *error) SF_MUST_USE;
+
+#endif

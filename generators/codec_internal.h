@@ -1,0 +1,106 @@
+/* What the files of the codec and the shrinker share. */
+#ifndef SF_GENERATORS_CODEC_INTERNAL_H
+#define SF_GENERATORS_CODEC_INTERNAL_H
+
+#include "generators/codec.h"
+
+/* The walk: every choice of a case, in the order in which it is drawn. What is computed comes before who computes it, features
+ * before sizes; SWARM only tilts the weights of the features, so that rare ones meet. */
+#define SF_WALK_MAP(X)                            \
+  X(SWARM, "")                                    \
+  X(MODE, "mode")                                 \
+  X(COMPUTE, "precision.compute")                 \
+  X(NORM, "model.norm")                           \
+  X(ACTIVATION, "model.activation")               \
+  X(POSITIONS, "model.positions")                 \
+  X(BIAS, "model.bias")                           \
+  X(TIED, "model.tied")                           \
+  X(ADAPTER, "model.adapter")                     \
+  X(LOSS_NORM, "train.loss_norm")                 \
+  X(CLIP, "train.clip_milli")                     \
+  X(WEIGHT_DECAY, "train.weight_decay_milli")     \
+  X(FROZEN, "train.frozen")                       \
+  X(TOKENS, "data.tokens")                        \
+  X(MASK, "data.mask")                            \
+  X(WEIGHTS, "data.weights")                      \
+  X(ACTS, "data.acts")                            \
+  X(GRADS, "data.grads")                          \
+  X(LAYERS, "model.layers")                       \
+  X(HEADS, "model.heads")                         \
+  X(KV_HEADS, "model.kv_heads")                   \
+  X(HEAD_DIM, "model.head_dim")                   \
+  X(HIDDEN, "model.hidden")                       \
+  X(FFN, "model.ffn")                             \
+  X(VOCAB, "model.vocab")                         \
+  X(VOCAB_PADDED, "model.vocab_padded")           \
+  X(SEQ, "model.seq")                             \
+  X(STEPS, "train.steps")                         \
+  X(MICROBATCHES, "train.microbatches")           \
+  X(MICROBATCH_SIZE, "train.microbatch_size")     \
+  X(RECOMPUTE, "train.recompute_layers")          \
+  X(LR, "train.lr_micro")                         \
+  X(BETA1, "train.beta1_milli")                   \
+  X(BETA2, "train.beta2_milli")                   \
+  X(TP, "layout.tp")                              \
+  X(SP, "layout.sp")                              \
+  X(PP, "layout.pp")                              \
+  X(PP_FIRST, "layout.pp_first_layers")           \
+  X(PP_LAST, "layout.pp_last_layers")             \
+  X(DP, "layout.dp")                              \
+  X(CP, "layout.cp")                              \
+  X(EP, "layout.ep")                              \
+  X(ETP, "layout.etp")                            \
+  X(VPP, "layout.vpp")                            \
+  X(ORDER, "layout.order")                        \
+  X(BUCKET, "layout.bucket_elements")             \
+  X(OVERLAP, "layout.overlap")                    \
+  X(SCHEDULE, "schedule")                         \
+  X(SEED, "seed")
+
+enum sf_walk {
+#define X(name, path) SF_WALK_##name,
+  SF_WALK_MAP(X)
+#undef X
+  SF_WALK_COUNT
+};
+_Static_assert((int)SF_WALK_COUNT <= (int)SF_STREAM_MAX, "every place of the walk has a place in the stream");
+
+const char *sf_walk_path(enum sf_walk place); /* "swarm" for SF_WALK_SWARM */
+
+/* The value of a place in a case; the order's is its number among the permutations of the axes (0: the default). */
+int64_t sf_walk_get(const struct sf_case *c, const struct sf_space *space, enum sf_walk place);
+void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t value);
+
+/* Permutations of the axes in lexicographic order of sf_axis; -1 for a text that is none. */
+enum { SF_ORDER_COUNT = 120 };
+void sf_order_text(char out[SF_ORDER_TEXT], int64_t number);
+int64_t sf_order_number(const char *text);
+
+/* What each place may still become: decided places are single values. */
+struct sf_bounds { struct sf_range at[SF_WALK_COUNT]; int64_t max_ranks; };
+void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
+/* Whether a valid case lies within the bounds. Exact for all rules of sf_case_validate that join fields. */
+bool sf_bounds_feasible(const struct sf_bounds *bounds);
+
+/* The values of a place that are feasible within the bounds, simplest first, with the weights of random draws. */
+enum { SF_DOMAIN_MAX = 192 };
+struct sf_domain {
+  int32_t count;
+  int64_t values[SF_DOMAIN_MAX];
+  uint32_t weights[SF_DOMAIN_MAX];
+};
+/* c holds what was decided before; swarm is the choice at SF_WALK_SWARM. Empty when nothing is feasible. */
+void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds, bool is_set);
+int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
+
+/* SCHEDULE and SEED are numbers of 63 bits rather than an index into a domain. */
+static inline bool sf_walk_is_number(enum sf_walk place) { return place == SF_WALK_SCHEDULE || place == SF_WALK_SEED; }
+
+/* How an edit treats a place: keep its value; keep it if the other edits allow, else take the simplest; take the simplest; or
+ * take `value`. */
+enum sf_edit_kind { SF_EDIT_KEEP, SF_EDIT_PREFER, SF_EDIT_RESET, SF_EDIT_ASSIGN };
+struct sf_edit { enum sf_edit_kind kind[SF_WALK_COUNT]; int64_t value[SF_WALK_COUNT]; };
+/* The case that an edit makes of c, in the space; false when there is none. */
+bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit);
+
+#endif

@@ -1,0 +1,219 @@
+/* The values that each place of the walk may take, simplest first, and how often a random case takes them. */
+#include "generators/codec_internal.h"
+
+#include "harness/base/assert.h"
+#include "harness/tensor/consistent.h"
+
+#include <string.h>
+
+struct choice { int64_t value; uint32_t weight; };
+
+#define CHOICES(name, ...) static const struct choice name##_choices[] = {__VA_ARGS__}
+CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
+CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
+CHOICES(compute, {SF_F32, 62}, {SF_BF16, 38});
+CHOICES(norm, {SF_NORM_RMS, 50}, {SF_NORM_LAYER, 50});
+CHOICES(activation, {SF_ACT_GELU, 50}, {SF_ACT_SWIGLU, 50});
+CHOICES(positions, {SF_POS_NONE, 20}, {SF_POS_LEARNED, 40}, {SF_POS_ROTARY, 40});
+CHOICES(bias, {0, 50}, {1, 50});
+CHOICES(tied, {0, 55}, {1, 45});
+CHOICES(adapter, {0, 65}, {1, 35});
+CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
+CHOICES(clip, {0, 50}, {1000, 10}, {100, 15}, {10, 15}, {1, 10});
+CHOICES(weight_decay, {0, 50}, {10, 15}, {100, 20}, {1000, 15});
+CHOICES(tokens, {SF_TOKENS_UNIFORM, 45}, {SF_TOKENS_EDGE, 35}, {SF_TOKENS_FEW, 20});
+CHOICES(mask, {SF_MASK_FULL, 40}, {SF_MASK_UNEVEN, 35}, {SF_MASK_SPARSE, 25});
+CHOICES(weights, {SF_DIST_NORMAL, 40}, {SF_DIST_UNIFORM, 20}, {SF_DIST_HEAVY, 20}, {SF_DIST_SPARSE, 20});
+CHOICES(values, {SF_DIST_NORMAL, 25}, {SF_DIST_UNIFORM, 15}, {SF_DIST_HEAVY, 15}, {SF_DIST_OUTLIERS, 15}, {SF_DIST_OFFSET, 15}, {SF_DIST_SPARSE, 15});
+CHOICES(layers, {1, 15}, {2, 33}, {3, 29}, {4, 20}, {5, 1}, {6, 1}, {7, 0}, {8, 1});
+CHOICES(heads, {1, 5}, {2, 15}, {3, 4}, {4, 42}, {5, 1}, {6, 8}, {7, 1}, {8, 24});
+CHOICES(head_dim, {4, 42}, {6, 2}, {8, 38}, {12, 2}, {16, 13}, {32, 3});
+CHOICES(steps, {1, 57}, {2, 35}, {3, 8});
+CHOICES(microbatches, {1, 14}, {2, 36}, {3, 4}, {4, 34}, {5, 1}, {6, 4}, {7, 1}, {8, 6});
+CHOICES(microbatch_size, {1, 60}, {2, 30}, {3, 10});
+CHOICES(lr, {1000, 80}, {100, 10}, {10000, 10});
+CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
+CHOICES(beta2, {999, 80}, {950, 15}, {0, 5});
+CHOICES(sp, {0, 35}, {1, 65});
+CHOICES(one, {1, 1});
+CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
+CHOICES(overlap, {0, 55}, {1, 45});
+
+/* feature: the swarm choice tilts it. */
+static const struct { const struct choice *choices; int32_t count; bool feature; } tables[SF_WALK_COUNT] = {
+#define TABLE(PLACE, name, feature) [SF_WALK_##PLACE] = {name##_choices, (int32_t)(sizeof name##_choices / sizeof name##_choices[0]), feature}
+    TABLE(SWARM, swarm, false),           TABLE(MODE, mode, false),
+    TABLE(COMPUTE, compute, false),       TABLE(NORM, norm, true),
+    TABLE(ACTIVATION, activation, true),  TABLE(POSITIONS, positions, true),
+    TABLE(BIAS, bias, true),              TABLE(TIED, tied, true),
+    TABLE(ADAPTER, adapter, true),        TABLE(LOSS_NORM, loss_norm, true),
+    TABLE(CLIP, clip, true),              TABLE(WEIGHT_DECAY, weight_decay, true),
+    TABLE(TOKENS, tokens, true),          TABLE(MASK, mask, true),
+    TABLE(WEIGHTS, weights, true),        TABLE(ACTS, values, true),
+    TABLE(GRADS, values, true),           TABLE(LAYERS, layers, false),
+    TABLE(HEADS, heads, false),           TABLE(HEAD_DIM, head_dim, false),
+    TABLE(STEPS, steps, false),           TABLE(MICROBATCHES, microbatches, false),
+    TABLE(MICROBATCH_SIZE, microbatch_size, false), TABLE(LR, lr, false),
+    TABLE(BETA1, beta1, false),           TABLE(BETA2, beta2, false),
+    TABLE(SP, sp, true),                  TABLE(CP, one, false),
+    TABLE(EP, one, false),                TABLE(ETP, one, false),
+    TABLE(VPP, one, false),               TABLE(BUCKET, bucket, true),
+    TABLE(OVERLAP, overlap, true),
+#undef TABLE
+};
+
+/* Weight of whatever is not the simplest value of a feature, in fifths, by the swarm choice. */
+static const uint32_t tilts[3] = {5, 2, 12};
+
+static void add(struct sf_domain *domain, int64_t value, uint32_t weight) {
+  SF_ASSERT_LT(domain->count, SF_DOMAIN_MAX);
+  domain->values[domain->count] = value;
+  domain->weights[domain->count++] = weight;
+}
+
+static void tilt_features(struct sf_domain *domain, int64_t swarm) {
+  for (int32_t i = 0; i < domain->count; i++) domain->weights[i] *= i == 0 ? 5 : tilts[swarm];
+}
+
+/* --- places whose values are computed -------------------------------------------------------------------------------- */
+
+/* Sizes that hardware likes are drawn most, the others keep rules of divisibility honest. */
+static uint32_t size_weight(int64_t value, int64_t common_step) {
+  if (value % (2 * common_step) == 0) return value <= 32 ? 24 : 8;
+  return value % common_step == 0 ? 8 : 1;
+}
+
+static void add_kv_heads(struct sf_domain *domain, int64_t heads) {
+  for (int64_t ratio = 1; ratio <= heads && domain->count < SF_DOMAIN_MAX; ratio++)
+    if (heads % ratio == 0) add(domain, heads / ratio, ratio == 1 ? 40 : ratio == heads ? 28 : 16);
+}
+
+static void add_vocab_padded(struct sf_domain *domain, int64_t vocab) {
+  for (int64_t rows = vocab; rows <= (vocab + 63) / 64 * 64; rows++) {
+    uint32_t weight = rows == vocab ? (vocab % 8 == 0 ? 40 : 4) : 0;
+    for (int64_t multiple = 8; rows > vocab && multiple <= 64; multiple *= 2)
+      if (rows == (vocab + multiple - 1) / multiple * multiple) weight += 12;
+    add(domain, rows, weight);
+  }
+}
+
+static int bit_count(int64_t bits) { return __builtin_popcountll((uint64_t)bits); }
+
+static void add_frozen(struct sf_domain *domain) {
+  static const uint32_t by_count[7] = {300, 25, 3, 1, 1, 2, 10};
+  for (int frozen = 0; frozen <= 6; frozen++)
+    for (int64_t bits = 0; bits <= SF_FROZEN_ALL; bits++)
+      if (bit_count(bits) == frozen) add(domain, bits, by_count[frozen]);
+}
+
+static void add_axis(struct sf_domain *domain, const uint32_t weights[9], const struct sf_bounds *bounds) {
+  for (int64_t size = 1; size <= bounds->max_ranks && domain->count < SF_DOMAIN_MAX; size += size < 64 ? 1 : 8)
+    add(domain, size, size <= 8 ? weights[size] : size % 4 == 0 ? 4 : 1);
+}
+
+static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weight, uint32_t weight) {
+  add(domain, 0, zero_weight);
+  for (int64_t value = 1; value <= last && value < SF_DOMAIN_MAX; value++) add(domain, value, weight);
+}
+
+static void add_computed(struct sf_domain *domain, enum sf_walk place, const struct sf_case *c, const struct sf_bounds *bounds) {
+  static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1}, dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4};
+  switch (place) {
+  case SF_WALK_KV_HEADS: add_kv_heads(domain, c->model.heads); break;
+  case SF_WALK_VOCAB_PADDED: add_vocab_padded(domain, c->model.vocab); break;
+  case SF_WALK_FROZEN: add_frozen(domain); break;
+  case SF_WALK_TP: add_axis(domain, tp, bounds); break;
+  case SF_WALK_PP: add_axis(domain, pp, bounds); break;
+  case SF_WALK_DP: add_axis(domain, dp, bounds); break;
+  case SF_WALK_RECOMPUTE: add_up_to(domain, c->model.layers, 45, 20); break;
+  case SF_WALK_PP_FIRST:
+  case SF_WALK_PP_LAST: add_up_to(domain, c->model.layers - 1, 20, 20); break;
+  case SF_WALK_ORDER: add_up_to(domain, SF_ORDER_COUNT - 1, SF_ORDER_COUNT, 1); break;
+  case SF_WALK_HIDDEN:
+    for (int64_t hidden = 8; hidden <= 64; hidden += 4) add(domain, hidden, size_weight(hidden, 8));
+    break;
+  case SF_WALK_FFN:
+    for (int64_t ffn = 8; ffn <= 128; ffn += 4) add(domain, ffn, size_weight(ffn, 8));
+    break;
+  case SF_WALK_VOCAB:
+    for (int64_t vocab = 8; vocab <= 128; vocab++) add(domain, vocab, (vocab % 8 == 0 ? 12 : 1) * (vocab <= 64 ? 2 : 1));
+    break;
+  case SF_WALK_SEQ:
+    for (int64_t seq = 4; seq <= 32; seq++) add(domain, seq, size_weight(seq, 4));
+    break;
+  default: SF_ASSERT(!"a place of the walk that has no values");
+  }
+}
+
+/* --- narrowing ------------------------------------------------------------------------------------------------------- */
+
+/* Places that sf_bounds_feasible looks at; the values of the others need no test. */
+static bool is_coupled(enum sf_walk place) {
+  switch (place) {
+  case SF_WALK_POSITIONS: case SF_WALK_TIED: case SF_WALK_ADAPTER: case SF_WALK_FROZEN: case SF_WALK_LAYERS: case SF_WALK_HEADS:
+  case SF_WALK_KV_HEADS: case SF_WALK_HEAD_DIM: case SF_WALK_FFN: case SF_WALK_VOCAB: case SF_WALK_VOCAB_PADDED: case SF_WALK_SEQ:
+  case SF_WALK_MICROBATCHES: case SF_WALK_MICROBATCH_SIZE: case SF_WALK_RECOMPUTE: case SF_WALK_TP: case SF_WALK_SP: case SF_WALK_PP:
+  case SF_WALK_PP_FIRST: case SF_WALK_PP_LAST: case SF_WALK_DP: return true;
+  default: return false;
+  }
+}
+
+static bool value_fits(struct sf_bounds *scratch, enum sf_walk place, struct sf_range range, int64_t value) {
+  if (value < range.lo || value > range.hi) return false;
+  if (!is_coupled(place)) return true;
+  scratch->at[place] = (struct sf_range){value, value};
+  return sf_bounds_feasible(scratch);
+}
+
+static void keep_feasible(struct sf_domain *domain, enum sf_walk place, const struct sf_bounds *bounds) {
+  struct sf_bounds scratch = *bounds;
+  int32_t kept = 0;
+  for (int32_t i = 0; i < domain->count; i++) {
+    if (!value_fits(&scratch, place, bounds->at[place], domain->values[i])) continue;
+    domain->values[kept] = domain->values[i];
+    domain->weights[kept++] = domain->weights[i];
+  }
+  domain->count = kept;
+}
+
+/* Values above those that the generator draws by itself: at most `count`, spread evenly over what is asked for. */
+static void add_asked_for(struct sf_domain *domain, struct sf_range range, int32_t count) {
+  int64_t from = range.lo;
+  for (int32_t i = 0; i < domain->count; i++)
+    if (domain->values[i] >= from) from = domain->values[i] + 1;
+  if (from > range.hi) return;
+  const int64_t span = range.hi - from, step = span / (count - 1) > 0 ? span / (count - 1) : 1;
+  for (int64_t i = 0; i < count && i <= span / step; i++) add(domain, from + i * step, 4);
+}
+
+/* When none of the usual values fits: the smallest that do, each half as often as the one before. */
+static void add_smallest_feasible(struct sf_domain *domain, enum sf_walk place, const struct sf_bounds *bounds) {
+  enum { TRIES = 70000, WANTED = 4 };
+  struct sf_bounds scratch = *bounds;
+  const struct sf_range range = bounds->at[place];
+  for (int64_t i = 0; i < TRIES && i <= range.hi - range.lo && domain->count < WANTED; i++)
+    if (value_fits(&scratch, place, range, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
+}
+
+void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds, bool is_set) {
+  const struct sf_range range = bounds->at[place];
+  out->count = 0;
+  if (range.lo == range.hi) {
+    add(out, range.lo, 1);
+    keep_feasible(out, place, bounds);
+    return;
+  }
+  for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
+  if (tables[place].count == 0) add_computed(out, place, c, bounds);
+  const bool computed_feature = place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
+  if (tables[place].feature || computed_feature) tilt_features(out, swarm);
+  if (is_set) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
+  keep_feasible(out, place, bounds);
+  if (out->count == 0) add_smallest_feasible(out, place, bounds);
+}
+
+int32_t sf_domain_find(const struct sf_domain *domain, int64_t value) {
+  for (int32_t i = 0; i < domain->count; i++)
+    if (domain->values[i] == value) return i;
+  return -1;
+}

@@ -1,0 +1,162 @@
+/* The space of cases, and the places of the walk over their fields. */
+#include "generators/codec_internal.h"
+
+#include "generators/presets.h"
+#include "harness/base/assert.h"
+#include "harness/spec/mesh.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const walk_paths[SF_WALK_COUNT] = {
+#define X(name, path) [SF_WALK_##name] = path,
+    SF_WALK_MAP(X)
+#undef X
+};
+
+const char *sf_walk_path(enum sf_walk place) { return place == SF_WALK_SWARM ? "swarm" : walk_paths[place]; }
+
+/* --- orders ------------------------------------------------------------------------------------------------------- */
+
+void sf_order_text(char out[SF_ORDER_TEXT], int64_t number) {
+  SF_ASSERT(number >= 0 && number < SF_ORDER_COUNT);
+  int left[SF_AXIS_COUNT] = {SF_AXIS_TP, SF_AXIS_CP, SF_AXIS_EP, SF_AXIS_DP, SF_AXIS_PP};
+  int64_t block = SF_ORDER_COUNT;
+  size_t at = 0;
+  memset(out, 0, SF_ORDER_TEXT);
+  for (int count = SF_AXIS_COUNT; count > 0; count--) {
+    block /= count;
+    const int pick = (int)(number / block);
+    number %= block;
+    at += (size_t)snprintf(out + at, SF_ORDER_TEXT - at, "%s%s", at > 0 ? "-" : "", sf_axis_name((enum sf_axis)left[pick]));
+    memmove(left + pick, left + pick + 1, (size_t)(count - 1 - pick) * sizeof left[0]);
+  }
+}
+
+int64_t sf_order_number(const char *text) {
+  enum sf_axis order[SF_AXIS_COUNT];
+  if (sf_mesh_parse_order(order, text, NULL) != SF_OK) return -1;
+  int64_t number = 0;
+  for (int i = 0; i < SF_AXIS_COUNT; i++) {
+    int smaller = 0;
+    for (int k = i + 1; k < SF_AXIS_COUNT; k++) smaller += order[k] < order[i];
+    number = number * (SF_AXIS_COUNT - i) + smaller;
+  }
+  return number;
+}
+
+/* --- places ------------------------------------------------------------------------------------------------------- */
+
+int64_t sf_walk_get(const struct sf_case *c, const struct sf_space *space, enum sf_walk place) {
+  if (place == SF_WALK_SWARM) return 0;
+  if (place == SF_WALK_ORDER) return sf_order_number(c->layout.order);
+  return sf_case_field_get(c, &sf_case_fields[space->field[place]]);
+}
+
+void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t value) {
+  if (place == SF_WALK_SWARM) return;
+  if (place == SF_WALK_ORDER) sf_order_text(c->layout.order, value);
+  else sf_case_field_put(c, &sf_case_fields[space->field[place]], value);
+}
+
+static int find_place(const char *path, size_t length) {
+  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++)
+    if (strlen(walk_paths[place]) == length && memcmp(walk_paths[place], path, length) == 0) return place;
+  return -1;
+}
+
+void sf_space_init(struct sf_space *space) {
+  struct sf_case smallest;
+  sf_case_init(&smallest);
+  memset(space, 0, sizeof *space);
+  space->max_ranks = 8;
+  memcpy(space->target, smallest.target, sizeof space->target);
+  memset(space->field, -1, sizeof space->field);
+  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
+    const struct sf_field *field = sf_case_field_find(walk_paths[place]);
+    SF_ASSERT(field != NULL);
+    space->field[place] = (int16_t)(field - sf_case_fields);
+  }
+}
+
+void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c) {
+  const int place = find_place(path, strlen(path));
+  SF_ASSERT(place >= 0);
+  const int64_t value = sf_walk_get(c, space, (enum sf_walk)place);
+  space->is_set[place] = true;
+  space->set[place] = (struct sf_range){value, value};
+}
+
+/* --- assignments ---------------------------------------------------------------------------------------------------- */
+
+enum { VALUE_TEXT = 256 };
+
+/* The value of a text for the field, checked as the command line checks it. */
+static enum sf_status parse_value(struct sf_case *scratch, const char *path, const char *text, size_t length, struct sf_error *error) {
+  char value[VALUE_TEXT];
+  if (length >= sizeof value) return sf_error_set(error, SF_EINPUT, "%s: the value is too long", path);
+  memcpy(value, text, length);
+  value[length] = '\0';
+  return sf_case_field_parse(scratch, path, value, error);
+}
+
+static enum sf_status set_text(struct sf_space *space, const char *path, const struct sf_case *parsed, struct sf_error *error) {
+  if (strcmp(path, "target.name") == 0) {
+    memcpy(space->target, parsed->target, sizeof space->target);
+  } else if (strcmp(path, "plant.id") == 0) {
+    memcpy(space->plant, parsed->plant, sizeof space->plant);
+  } else {
+    const enum sf_status status = sf_mesh_parse_order((enum sf_axis[SF_AXIS_COUNT]){0}, parsed->layout.order, error);
+    if (status != SF_OK) return status;
+    sf_space_fix(space, path, parsed);
+  }
+  return SF_OK;
+}
+
+static enum sf_status set_range(struct sf_space *space, const struct sf_field *field, const char *value, const char *dots, struct sf_error *error) {
+  struct sf_case scratch;
+  sf_case_init(&scratch);
+  if (field->type != SF_FIELD_INT) return sf_error_set(error, SF_EINPUT, "%s: only numbers have ranges", field->path);
+  enum sf_status status = parse_value(&scratch, field->path, value, (size_t)(dots - value), error);
+  const int64_t lo = sf_case_field_get(&scratch, field);
+  if (status == SF_OK) status = parse_value(&scratch, field->path, dots + 2, strlen(dots + 2), error);
+  if (status != SF_OK) return status;
+  const int64_t hi = sf_case_field_get(&scratch, field);
+  if (lo > hi) return sf_error_set(error, SF_EINPUT, "%s: the range %s is empty", field->path, value);
+  const int place = find_place(field->path, strlen(field->path));
+  space->is_set[place] = true;
+  space->set[place] = (struct sf_range){lo, hi};
+  return SF_OK;
+}
+
+enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) {
+  char path[VALUE_TEXT];
+  struct sf_case scratch;
+  const char *equals = strchr(assignment, '=');
+  if (equals == NULL || equals == assignment || (size_t)(equals - assignment) >= sizeof path)
+    return sf_error_set(error, SF_EINPUT, "\"%.100s\" is not KEY=VALUE", assignment);
+  memcpy(path, assignment, (size_t)(equals - assignment));
+  path[equals - assignment] = '\0';
+  const struct sf_field *field = sf_case_field_find(path);
+  if (field == NULL) return sf_error_set(error, SF_EINPUT, "%s: no such field", path);
+  const char *value = equals + 1, *dots = strstr(value, "..");
+  if (dots != NULL && field->type != SF_FIELD_TEXT) return set_range(space, field, value, dots, error);
+  sf_case_init(&scratch);
+  const enum sf_status status = parse_value(&scratch, path, value, strlen(value), error);
+  if (status != SF_OK) return status;
+  if (field->type == SF_FIELD_TEXT) return set_text(space, path, &scratch, error);
+  sf_space_fix(space, path, &scratch);
+  return SF_OK;
+}
+
+enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) {
+  const struct sf_preset *preset = sf_preset_find(name);
+  struct sf_space next = *space;
+  if (preset == NULL) return sf_error_set(error, SF_EINPUT, "%.100s: no such preset", name);
+  for (int i = 0; preset->assignments[i] != NULL; i++) {
+    const enum sf_status status = sf_space_set(&next, preset->assignments[i], error);
+    SF_ASSERT_EQ(status, SF_OK);
+  }
+  *space = next;
+  return SF_OK;
+}
