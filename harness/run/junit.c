@@ -123,7 +123,8 @@ enum sf_status sf_junit_format(struct sf_text *out, const struct sf_junit_suite 
 enum sf_status sf_junit_write(const char *path, const struct sf_junit_suite *suite, struct sf_error *error) {
   struct sf_text text = {0};
   enum sf_status status = sf_junit_format(&text, suite);
-  status = status != SF_OK ? sf_error_set(error, status, "%s: out of memory", path) : sf_bytes_write_file(path, text.data, text.length, error);
+  status =
+      status != SF_OK ? sf_error_set(error, status, "%s: out of memory", path) : sf_bytes_write_file(path, text.data, text.length, error);
   sf_text_destroy(&text);
   return status;
 }

@@ -7,7 +7,9 @@
 
 #include <stdint.h>
 
-struct sf_junit_property { const char *name, *value; };
+struct sf_junit_property {
+  const char *name, *value;
+};
 
 enum sf_junit_outcome {
   SF_JUNIT_PASSED,
@@ -20,9 +22,9 @@ struct sf_junit_case {
   const char *name, *class_name;
   double seconds;
   enum sf_junit_outcome outcome;
-  const char *type;      /* kind of failure or error ("tolerance"); NULL = none */
-  const char *message;   /* one line; NULL = none */
-  const char *text;      /* details; NULL = none */
+  const char *type;    /* kind of failure or error ("tolerance"); NULL = none */
+  const char *message; /* one line; NULL = none */
+  const char *text;    /* details; NULL = none */
   const struct sf_junit_property *properties;
   int32_t property_count;
 };

@@ -36,9 +36,13 @@ enum sf_status sf_int_from_text(int64_t *out, const char *text, int64_t min, int
   return SF_OK;
 }
 
-static const struct { const char *text; int64_t ms; } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"", 1000}};
+static const struct {
+  const char *text;
+  int64_t ms;
+} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"", 1000}};
 
-enum sf_status sf_duration_from_text(int64_t *out_ms, const char *text, int64_t min_ms, int64_t max_ms, const char *what, struct sf_error *error) {
+enum sf_status sf_duration_from_text(int64_t *out_ms, const char *text, int64_t min_ms, int64_t max_ms, const char *what,
+                                     struct sf_error *error) {
   const char *at = text;
   int64_t value = 0;
   const bool is_number = digits_read(&value, &at);
@@ -75,7 +79,8 @@ static enum sf_status texts_add(struct sf_texts *texts, const char *text, struct
   return SF_OK;
 }
 
-static enum sf_status choice_store(int32_t *out, const struct sf_option *option, const char *text, const char *what, struct sf_error *error) {
+static enum sf_status choice_store(int32_t *out, const struct sf_option *option, const char *text, const char *what,
+                                   struct sf_error *error) {
   struct sf_text known = {0};
   for (int32_t i = 0; option->choices[i] != NULL; i++) {
     if (strcmp(option->choices[i], text) == 0) {
@@ -85,21 +90,29 @@ static enum sf_status choice_store(int32_t *out, const struct sf_option *option,
     }
     sf_text_append(&known, "%s%s", i == 0 ? "" : ", ", option->choices[i]);
   }
-  const enum sf_status status = sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is none of: %s", what, text, known.data == NULL ? "" : known.data);
+  const enum sf_status status =
+      sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is none of: %s", what, text, known.data == NULL ? "" : known.data);
   sf_text_destroy(&known);
   return status;
 }
 
 /* what: the option as it was written, for the error's line. */
-static enum sf_status option_store(const struct sf_option *option, void *target, const char *text, const char *what, struct sf_error *error) {
+static enum sf_status option_store(const struct sf_option *option, void *target, const char *text, const char *what,
+                                   struct sf_error *error) {
   void *const at = (char *)target + option->offset;
   const int64_t max = option->min == 0 && option->max == 0 ? INT64_MAX : option->max;
   switch (option->type) {
-  case SF_OPTION_FLAG: *(bool *)at = true; return SF_OK;
-  case SF_OPTION_INT: return sf_int_from_text(at, text, option->min, max, what, error);
-  case SF_OPTION_DURATION: return sf_duration_from_text(at, text, option->min, max, what, error);
-  case SF_OPTION_CHOICE: return choice_store(at, option, text, what, error);
-  case SF_OPTION_CALL: return option->call(target, text, error);
+  case SF_OPTION_FLAG:
+    *(bool *)at = true;
+    return SF_OK;
+  case SF_OPTION_INT:
+    return sf_int_from_text(at, text, option->min, max, what, error);
+  case SF_OPTION_DURATION:
+    return sf_duration_from_text(at, text, option->min, max, what, error);
+  case SF_OPTION_CHOICE:
+    return choice_store(at, option, text, what, error);
+  case SF_OPTION_CALL:
+    return option->call(target, text, error);
   case SF_OPTION_KEY_VALUE:
     if (strchr(text, '=') == NULL || text[0] == '=') return sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is not KEY=VALUE", what, text);
     return texts_add(at, text, error);
@@ -130,7 +143,8 @@ static const struct sf_option *option_find(const struct sf_command *command, con
   *name_length = strcspn(word, "=");
   for (int32_t i = 0; i < command->option_count; i++) {
     const struct sf_option *option = &command->options[i];
-    const bool is_long = strncmp(word, "--", 2) == 0 && strlen(option->name) == *name_length - 2 && strncmp(word + 2, option->name, *name_length - 2) == 0;
+    const bool is_long =
+        strncmp(word, "--", 2) == 0 && strlen(option->name) == *name_length - 2 && strncmp(word + 2, option->name, *name_length - 2) == 0;
     const bool is_short = option->letter != 0 && word[1] == option->letter && word[2] == '\0';
     if (is_long || is_short) return option;
   }
@@ -173,7 +187,8 @@ static enum sf_status argument_read(struct reader *reader, int32_t *argument_cou
   return texts_add((struct sf_texts *)(void *)((char *)reader->target + command->argument_offset), word, reader->error);
 }
 
-enum sf_status sf_command_parse(const struct sf_command *command, void *target, bool *wants_help, int argc, char *const *argv, struct sf_error *error) {
+enum sf_status sf_command_parse(const struct sf_command *command, void *target, bool *wants_help, int argc, char *const *argv,
+                                struct sf_error *error) {
   struct reader reader = {.command = command, .target = target, .argc = argc, .argv = argv, .error = error};
   bool options_ended = false;
   int32_t argument_count = 0;
@@ -193,8 +208,8 @@ enum sf_status sf_command_parse(const struct sf_command *command, void *target, 
     if (status != SF_OK) return status;
   }
   if (argument_count < command->argument_min) {
-    return sf_error_set(error, SF_EUSAGE, "%s is missing (usage: shardfuzz %s [options] %s)", command->argument_min == 1 ? "an argument" : "some argument",
-                        command->name, command->arguments);
+    return sf_error_set(error, SF_EUSAGE, "%s is missing (usage: shardfuzz %s [options] %s)",
+                        command->argument_min == 1 ? "an argument" : "some argument", command->name, command->arguments);
   }
   return SF_OK;
 }
@@ -207,7 +222,8 @@ static void texts_clear(struct sf_texts *texts) {
 void sf_command_clear(const struct sf_command *command, void *target) {
   for (int32_t i = 0; i < command->option_count; i++) {
     const struct sf_option *option = &command->options[i];
-    if (option->type == SF_OPTION_TEXTS || option->type == SF_OPTION_KEY_VALUE) texts_clear((struct sf_texts *)(void *)((char *)target + option->offset));
+    if (option->type == SF_OPTION_TEXTS || option->type == SF_OPTION_KEY_VALUE)
+      texts_clear((struct sf_texts *)(void *)((char *)target + option->offset));
   }
   if (command->argument_max > 0) texts_clear((struct sf_texts *)(void *)((char *)target + command->argument_offset));
 }
@@ -217,8 +233,9 @@ void sf_command_clear(const struct sf_command *command, void *target) {
 enum { HELP_COLUMN = 26, HELP_WIDTH = 100 };
 
 static const char *const value_words[] = {
-    [SF_OPTION_FLAG] = NULL,        [SF_OPTION_INT] = "N",      [SF_OPTION_DURATION] = "TIME", [SF_OPTION_TEXT] = "TEXT",
-    [SF_OPTION_TEXTS] = "TEXT", [SF_OPTION_KEY_VALUE] = "KEY=VALUE", [SF_OPTION_CHOICE] = "NAME", [SF_OPTION_CALL] = "VALUE",
+    [SF_OPTION_FLAG] = NULL,     [SF_OPTION_INT] = "N",      [SF_OPTION_DURATION] = "TIME",
+    [SF_OPTION_TEXT] = "TEXT",   [SF_OPTION_TEXTS] = "TEXT", [SF_OPTION_KEY_VALUE] = "KEY=VALUE",
+    [SF_OPTION_CHOICE] = "NAME", [SF_OPTION_CALL] = "VALUE",
 };
 
 /* "--backend sim|mpi", "-o, --out FILE". */
@@ -266,8 +283,8 @@ static void option_help(struct sf_text *out, const struct sf_option *option) {
 }
 
 void sf_command_help(struct sf_text *out, const struct sf_command *command) {
-  sf_text_append(out, "usage: shardfuzz %s%s%s%s\n\n%s\n", command->name, command->option_count > 0 ? " [options]" : "", command->arguments == NULL ? "" : " ",
-                 command->arguments == NULL ? "" : command->arguments, command->help);
+  sf_text_append(out, "usage: shardfuzz %s%s%s%s\n\n%s\n", command->name, command->option_count > 0 ? " [options]" : "",
+                 command->arguments == NULL ? "" : " ", command->arguments == NULL ? "" : command->arguments, command->help);
   if (command->option_count > 0) sf_text_append(out, "\noptions:\n");
   for (int32_t i = 0; i < command->option_count; i++) option_help(out, &command->options[i]);
 }

@@ -33,25 +33,25 @@ enum sf_option_type {
 };
 
 struct sf_option {
-  const char *name;                /* without dashes */
+  const char *name; /* without dashes */
   enum sf_option_type type;
-  size_t offset;                   /* offsetof the member in the target */
-  const char *value;               /* what the help calls the value: "N"; NULL = by type */
-  const char *help;                /* one sentence */
-  char letter;                     /* "-o" for 'o'; 0 = none */
-  int64_t min, max;                /* INT, DURATION; both 0 = 0..INT64_MAX */
-  const char *const *choices;      /* CHOICE: ends with NULL */
+  size_t offset;                                                                  /* offsetof the member in the target */
+  const char *value;                                                              /* what the help calls the value: "N"; NULL = by type */
+  const char *help;                                                               /* one sentence */
+  char letter;                                                                    /* "-o" for 'o'; 0 = none */
+  int64_t min, max;                                                               /* INT, DURATION; both 0 = 0..INT64_MAX */
+  const char *const *choices;                                                     /* CHOICE: ends with NULL */
   enum sf_status (*call)(void *target, const char *text, struct sf_error *error); /* CALL */
 };
 
 struct sf_command {
-  const char *name;                /* "fuzz" */
-  const char *arguments;           /* what the help calls them: "CASE.json"; NULL = none */
-  const char *help;                /* what the command does; may be several lines */
+  const char *name;      /* "fuzz" */
+  const char *arguments; /* what the help calls them: "CASE.json"; NULL = none */
+  const char *help;      /* what the command does; may be several lines */
   const struct sf_option *options;
   int32_t option_count;
   int32_t argument_min, argument_max; /* how many arguments that are no options */
-  size_t argument_offset;          /* struct sf_texts; looked at when argument_max > 0 */
+  size_t argument_offset;             /* struct sf_texts; looked at when argument_max > 0 */
 };
 
 /* Parses argv[0..argc), which begins after the command's name, into target. "--help" anywhere before "--" stores true in *wants_help, and
@@ -64,11 +64,15 @@ void sf_command_clear(const struct sf_command *command, void *target);
 /* Appends the help text: usage line, description, options in the table's order. */
 void sf_command_help(struct sf_text *out, const struct sf_command *command);
 
-/* Splits a checked "KEY=VALUE": copies the key, which must fit, and points at the value. SF_EUSAGE without a key or when it does not fit. */
+/* Splits a checked "KEY=VALUE": copies the key, which must fit, and points at the value. SF_EUSAGE without a key or when it does not fit.
+ */
 enum sf_status sf_key_value_split(char *key, size_t key_size, const char **value, const char *text, struct sf_error *error) SF_MUST_USE;
-/* A whole decimal number, nothing around it; a minus sign is allowed when min < 0. SF_EUSAGE when it is none or out of range; what: named in the line. */
-enum sf_status sf_int_from_text(int64_t *out, const char *text, int64_t min, int64_t max, const char *what, struct sf_error *error) SF_MUST_USE;
+/* A whole decimal number, nothing around it; a minus sign is allowed when min < 0. SF_EUSAGE when it is none or out of range; what: named
+ * in the line. */
+enum sf_status sf_int_from_text(int64_t *out, const char *text, int64_t min, int64_t max, const char *what,
+                                struct sf_error *error) SF_MUST_USE;
 /* A duration as described above, in milliseconds. */
-enum sf_status sf_duration_from_text(int64_t *out_ms, const char *text, int64_t min_ms, int64_t max_ms, const char *what, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_duration_from_text(int64_t *out_ms, const char *text, int64_t min_ms, int64_t max_ms, const char *what,
+                                     struct sf_error *error) SF_MUST_USE;
 
 #endif

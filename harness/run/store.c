@@ -25,8 +25,8 @@ static enum sf_status file_check(const struct sf_store *store, int code, const s
   return S_ISREG(info->st_mode) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: not a regular file", store->path);
 }
 
-/* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (A POSIX lock of the process would go whenever SQLite
- * unlocks the whole file.) Forked workers share it; they end with a killed parent, which may take a moment. */
+/* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (A POSIX lock of the process would go whenever
+ * SQLite unlocks the whole file.) Forked workers share it; they end with a killed parent, which may take a moment. */
 static enum sf_status lock_take(const struct sf_store *store, struct sf_error *error) {
   const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
   for (int try = 0;; try++) {
@@ -101,8 +101,8 @@ static enum sf_status db_open_to_read(struct sf_store *store, struct sf_error *e
 }
 
 /* Runs a statement whose one result is a text, and compares it. */
-static enum sf_status expect_text(struct sf_store *store, const char *sql, const char *expected, enum sf_status status_else, const char *text_else,
-                                  struct sf_error *error) {
+static enum sf_status expect_text(struct sf_store *store, const char *sql, const char *expected, enum sf_status status_else,
+                                  const char *text_else, struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   int code = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
   if (code == SQLITE_OK) code = sqlite3_step(statement);
@@ -120,7 +120,8 @@ static enum sf_status expect_text(struct sf_store *store, const char *sql, const
 }
 
 static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_bytes_max, struct sf_error *error) {
-  enum sf_status status = expect_text(store, "PRAGMA journal_mode = WAL", "wal", SF_EIO, "no write-ahead log on this file system; journal", error);
+  enum sf_status status =
+      expect_text(store, "PRAGMA journal_mode = WAL", "wal", SF_EIO, "no write-ahead log on this file system; journal", error);
   /* A lease must survive a power cut; batches are rare enough to be treated alike. */
   if (status == SF_OK) status = sf_store_exec(store, "PRAGMA synchronous = FULL", error);
   if (status != SF_OK || size_bytes_max == 0) return status;

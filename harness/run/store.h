@@ -1,8 +1,8 @@
 /* The store of a campaign: one SQLite file (WAL mode) with exactly one verdict row per judged case index, the findings, and how far indices
  * have been handed out. It can be opened by people with any SQLite tool while a campaign runs.
  *
- * Promises, also after SIGKILL or a power cut: an index that sf_store_lease handed out is below the stored high-water mark; a batch is in the
- * file whole or not at all; so every index below the mark has one verdict row or none, and one without is handed out again, first.
+ * Promises, also after SIGKILL or a power cut: an index that sf_store_lease handed out is below the stored high-water mark; a batch is in
+ * the file whole or not at all; so every index below the mark has one verdict row or none, and one without is handed out again, first.
  *
  * One process writes: opening for writing refuses while another process does. A forked child must not touch its parent's store. One thread
  * at a time. Texts handed in are copied; texts handed to callbacks are borrowed for the call. Empty texts and NULL are the same.
@@ -28,12 +28,12 @@ enum { SF_STORE_FEATURES_MAX = 64, SF_STORE_SHARE_BLOCK = 1024 };
 struct sf_store_options {
   const char *path;
   enum sf_store_mode mode;
-  const char *campaign;              /* canonical text of the options that determine the cases: lines "key=value\n" */
-  const char *const *feature_names;  /* name of bit i of the feature masks; no newlines */
-  int32_t feature_count;             /* at most SF_STORE_FEATURES_MAX */
-  int32_t share_index, share_count;  /* this store's share of the indices: blocks b of SF_STORE_SHARE_BLOCK indices with
-                                        b % share_count == share_index; share_count 0 = 1 = all of them */
-  int64_t size_bytes_max;            /* the file may not grow beyond this (whole pages); 0 = no limit */
+  const char *campaign;             /* canonical text of the options that determine the cases: lines "key=value\n" */
+  const char *const *feature_names; /* name of bit i of the feature masks; no newlines */
+  int32_t feature_count;            /* at most SF_STORE_FEATURES_MAX */
+  int32_t share_index, share_count; /* this store's share of the indices: blocks b of SF_STORE_SHARE_BLOCK indices with
+                                       b % share_count == share_index; share_count 0 = 1 = all of them */
+  int64_t size_bytes_max;           /* the file may not grow beyond this (whole pages); 0 = no limit */
 };
 
 struct sf_store;
@@ -46,21 +46,22 @@ void sf_store_close(struct sf_store *store);
 
 /* Hands out the indices [*first, *first + *count), *count <= want, below end: first those that an earlier process was given and did not
  * judge, in order, then new ones. Durable before it returns; commits the open batch too. *count is 0 when none is left below end. */
-enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end,
+                              struct sf_error *error) SF_MUST_USE;
 /* Every index ever handed out is below it. */
 int64_t sf_store_high_water(const struct sf_store *store);
 
 /* --- a batch: adds, then commit --------------------------------------------------------------------------------------------- */
 
 struct sf_store_verdict {
-  int64_t index;                 /* below the high-water mark */
+  int64_t index; /* below the high-water mark */
   enum sf_verdict verdict;
-  int32_t cls;                   /* enum sf_finding_class; -1 = none */
+  int32_t cls; /* enum sf_finding_class; -1 = none */
   const char *shrink_key, *signature, *label, *module;
-  int32_t rank;                  /* -1 = none */
-  int32_t ranks, layers;         /* world size and decoder layers of the case */
+  int32_t rank;          /* -1 = none */
+  int32_t ranks, layers; /* world size and decoder layers of the case */
   uint64_t features;
-  int64_t checked, unchecked;    /* tensors */
+  int64_t checked, unchecked; /* tensors */
   double seconds;
   bool flaky;
 };
@@ -71,10 +72,10 @@ enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, con
 
 struct sf_store_finding {
   const char *signature, *shrink_key;
-  int64_t index;                 /* the case it was seen in */
+  int64_t index;                             /* the case it was seen in */
   const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
-  bool known;                    /* on the list of known findings */
-  int64_t count;                 /* out only: verdict rows with this signature */
+  bool known;                                /* on the list of known findings */
+  int64_t count;                             /* out only: verdict rows with this signature */
 };
 /* One row per signature. A signature seen before keeps the case and report of its smallest index, whatever the order of adding, and
  * its min_json if the new one has none. */
@@ -90,14 +91,14 @@ enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) S
 /* --- reading (the open batch included) ------------------------------------------------------------------------------------------ */
 
 struct sf_store_summary {
-  int64_t cases;                                /* verdict rows */
+  int64_t cases; /* verdict rows */
   int64_t by_verdict[SF_VERDICT_SKIP + 1];
-  int64_t by_class[SF_CLASS_COUNT];             /* of the rows with a finding class */
+  int64_t by_class[SF_CLASS_COUNT]; /* of the rows with a finding class */
   int64_t flaky;
   int64_t signatures, signatures_known;
-  int64_t checked, unchecked;                   /* tensors, summed */
-  double seconds;                               /* summed over cases: more than the wall time when jobs run side by side */
-  int64_t by_feature[SF_STORE_FEATURES_MAX];    /* cases with bit i set */
+  int64_t checked, unchecked;                /* tensors, summed */
+  double seconds;                            /* summed over cases: more than the wall time when jobs run side by side */
+  int64_t by_feature[SF_STORE_FEATURES_MAX]; /* cases with bit i set */
   int64_t high_water;
 };
 enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) SF_MUST_USE;
@@ -111,19 +112,22 @@ const char *sf_store_campaign(const struct sf_store *store);
 typedef enum sf_status (*sf_store_visit_verdict)(void *context, const struct sf_store_verdict *verdict);
 typedef enum sf_status (*sf_store_visit_finding)(void *context, const struct sf_store_finding *finding);
 /* By ascending index. */
-enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verdict visit, void *context, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verdict visit, void *context,
+                                     struct sf_error *error) SF_MUST_USE;
 /* By ascending index of the case, then signature. */
-enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context,
+                                     struct sf_error *error) SF_MUST_USE;
 /* One finding; *found says whether there is one. Its texts live until the next call with this store. */
-enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature,
+                             struct sf_error *error) SF_MUST_USE;
 
 /* --- joining -------------------------------------------------------------------------------------------------------------------- */
 
 struct sf_store_merge_report {
-  int64_t verdicts;              /* rows in the joined store */
-  int64_t duplicates;            /* rows of an index that an earlier input had already, and agreed */
-  int64_t conflicts;             /* ... and did not agree (anything but the time): the earlier input's row was kept */
-  char first_conflict[256];      /* one line; "" without conflicts */
+  int64_t verdicts;         /* rows in the joined store */
+  int64_t duplicates;       /* rows of an index that an earlier input had already, and agreed */
+  int64_t conflicts;        /* ... and did not agree (anything but the time): the earlier input's row was kept */
+  char first_conflict[256]; /* one line; "" without conflicts */
 };
 /* Joins stores of one campaign, in order, into a new file that holds all shares; the inputs are not changed. Inputs of another campaign are
  * refused with SF_EUSAGE. The output appears whole or not at all. */

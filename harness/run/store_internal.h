@@ -25,30 +25,33 @@ enum sf_store_statement {
   SF_STORE_SQL_COUNT
 };
 
-struct sf_store_range { int64_t first, end; };
+struct sf_store_range {
+  int64_t first, end;
+};
 
 struct sf_store {
   sqlite3 *db;
   sqlite3_stmt *statements[SF_STORE_SQL_COUNT];
-  sqlite3_stmt *held;               /* its current row's texts were given out; reset by the next call. NULL = none */
+  sqlite3_stmt *held; /* its current row's texts were given out; reset by the next call. NULL = none */
   char *path;
-  int lock_file;                    /* -1 when only reading */
+  int lock_file; /* -1 when only reading */
   bool writable, in_batch;
-  char *campaign, *features, *share; /* as stored; features: names with a newline after each */
+  char *campaign, *features, *share;                /* as stored; features: names with a newline after each */
   const char *feature_names[SF_STORE_FEATURES_MAX]; /* into feature_text */
   char *feature_text;
   int32_t feature_count;
   int32_t share_index, share_count;
   int64_t high_water;
-  int64_t batch_high_water;         /* high_water before the open batch: what a rollback goes back to */
-  struct sf_store_range *lost;      /* handed out by an earlier process, not judged; ascending */
+  int64_t batch_high_water;    /* high_water before the open batch: what a rollback goes back to */
+  struct sf_store_range *lost; /* handed out by an earlier process, not judged; ascending */
   int64_t lost_count, lost_capacity, lost_next;
 };
 
 /* Turns an SQLite result code into a status and a line that names the file. */
 enum sf_status sf_store_error(const struct sf_store *store, int code, struct sf_error *error);
 /* A statement, reset and without bindings; also resets what is held. */
-enum sf_status sf_store_statement(struct sf_store *store, sqlite3_stmt **out, enum sf_store_statement which, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_statement(struct sf_store *store, sqlite3_stmt **out, enum sf_store_statement which,
+                                  struct sf_error *error) SF_MUST_USE;
 /* Binds a text, NULL for an empty one; SQLite's result code. The text is not copied. */
 int sf_store_bind_text(sqlite3_stmt *statement, int at, const char *text);
 /* Runs a bound statement that returns no rows; code: the result of binding. */
@@ -64,7 +67,8 @@ enum sf_status sf_store_batch_drop(struct sf_store *store, enum sf_status status
 
 enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) SF_MUST_USE;
 /* The row of one index; *found says whether there is one. Its texts live until the statement is used again. */
-enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
+                                    struct sf_error *error) SF_MUST_USE;
 
 /* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads. */
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) SF_MUST_USE;
@@ -72,7 +76,8 @@ enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_st
 /* Reads campaign, features, share and high-water mark into the store. */
 enum sf_status sf_store_meta_read(struct sf_store *store, struct sf_error *error) SF_MUST_USE;
 /* SF_EUSAGE naming the first difference between what is stored and what is wanted. */
-enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct sf_store_options *options,
+                                     struct sf_error *error) SF_MUST_USE;
 /* The same between two stores; shares may differ. */
 enum sf_status sf_store_meta_compare_stores(const struct sf_store *first, const struct sf_store *other, struct sf_error *error) SF_MUST_USE;
 

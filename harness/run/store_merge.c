@@ -20,7 +20,10 @@ static bool same_text(const char *a, const char *b) { return strcmp(a == NULL ? 
 
 /* The first field in which two rows of an index differ, NULL when they agree. The time is not compared. */
 static const char *verdict_difference(const struct sf_store_verdict *a, const struct sf_store_verdict *b) {
-  const struct { const char *name; bool same; } fields[] = {
+  const struct {
+    const char *name;
+    bool same;
+  } fields[] = {
       {"verdict", a->verdict == b->verdict},
       {"class", a->cls == b->cls},
       {"shrink_key", same_text(a->shrink_key, b->shrink_key)},
@@ -56,9 +59,10 @@ static enum sf_status merge_verdict(void *context, const struct sf_store_verdict
   if (difference == NULL) {
     report->duplicates++;
   } else if (report->conflicts++ == 0) {
-    snprintf(report->first_conflict, sizeof report->first_conflict, "%s: case %" PRId64 ": %s differs from an earlier store (%s %s, not %s %s)", merge->in->path,
-             verdict->index, difference, sf_verdict_name(verdict->verdict), verdict->signature == NULL ? "" : verdict->signature,
-             sf_verdict_name(earlier.verdict), earlier.signature == NULL ? "" : earlier.signature);
+    snprintf(report->first_conflict, sizeof report->first_conflict,
+             "%s: case %" PRId64 ": %s differs from an earlier store (%s %s, not %s %s)", merge->in->path, verdict->index, difference,
+             sf_verdict_name(verdict->verdict), verdict->signature == NULL ? "" : verdict->signature, sf_verdict_name(earlier.verdict),
+             earlier.signature == NULL ? "" : earlier.signature);
   }
   return SF_OK;
 }
@@ -74,7 +78,8 @@ static enum sf_status merge_shrinks(const struct merge *merge) {
   if (status != SF_OK) return status;
   int code = SQLITE_ROW;
   while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
-    status = sf_store_add_shrinks(merge->out, (const char *)sqlite3_column_text(statement, 0), sqlite3_column_int64(statement, 1), merge->error);
+    status =
+        sf_store_add_shrinks(merge->out, (const char *)sqlite3_column_text(statement, 0), sqlite3_column_int64(statement, 1), merge->error);
   }
   if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(merge->in, code, merge->error);
   sqlite3_reset(statement);
@@ -121,7 +126,8 @@ static enum sf_status output_finish(struct sf_store *out, struct sf_error *error
 
 /* Puts the finished file in its place; link refuses to replace a file that appeared meanwhile. */
 static enum sf_status output_publish(const char *part_path, const char *out_path, struct sf_error *error) {
-  if (link(part_path, out_path) != 0) return sf_error_set(error, errno == EEXIST ? SF_EUSAGE : SF_EIO, "%s: cannot create: %s", out_path, strerror(errno));
+  if (link(part_path, out_path) != 0)
+    return sf_error_set(error, errno == EEXIST ? SF_EUSAGE : SF_EIO, "%s: cannot create: %s", out_path, strerror(errno));
   return SF_OK;
 }
 

@@ -14,7 +14,10 @@ static enum sf_status batch_statement(struct sf_store *store, sqlite3_stmt **out
 }
 
 /* The first failure of several bindings; parameters are numbered from 1 in the order of the calls. */
-struct binder { sqlite3_stmt *statement; int at, code; };
+struct binder {
+  sqlite3_stmt *statement;
+  int at, code;
+};
 
 static void bind_int(struct binder *binder, int64_t value) {
   binder->at++;
@@ -125,10 +128,12 @@ static int32_t class_from_name(const char *name) {
 }
 
 /* Columns in the order of store_sql.c. */
-static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_store_verdict *out, sqlite3_stmt *row, struct sf_error *error) {
+static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_store_verdict *out, sqlite3_stmt *row,
+                                       struct sf_error *error) {
   const int32_t verdict = verdict_from_name(column_text(row, 1)), cls = class_from_name(column_text(row, 2));
   if (verdict < 0 || (cls < 0 && column_text(row, 2) != NULL)) {
-    return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has an unknown verdict or class", store->path, (int64_t)sqlite3_column_int64(row, 0));
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has an unknown verdict or class", store->path,
+                        (int64_t)sqlite3_column_int64(row, 0));
   }
   *out = (struct sf_store_verdict){
       .index = sqlite3_column_int64(row, 0),
@@ -177,7 +182,8 @@ static enum sf_status hold_row(struct sf_store *store, sqlite3_stmt *statement, 
   return SF_OK;
 }
 
-enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index, struct sf_error *error) {
+enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
+                                    struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   bool has_row = false;
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_ONE, error);
@@ -187,7 +193,8 @@ enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verd
   return status;
 }
 
-enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature, struct sf_error *error) {
+enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature,
+                             struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ONE, error);
   if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, signature), found, error);
@@ -251,7 +258,8 @@ enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summar
   struct sf_store_summary summary = {.high_water = store->high_water};
   enum sf_status status = sf_store_each_verdict(store, summary_add, &summary, error);
   if (status == SF_OK) status = sf_store_query_int(store, &summary.signatures, "SELECT count(*) FROM finding", error);
-  if (status == SF_OK) status = sf_store_query_int(store, &summary.signatures_known, "SELECT count(*) FROM finding WHERE state = 'known'", error);
+  if (status == SF_OK)
+    status = sf_store_query_int(store, &summary.signatures_known, "SELECT count(*) FROM finding WHERE state = 'known'", error);
   if (status == SF_OK) *out = summary;
   return status;
 }

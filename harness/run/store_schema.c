@@ -33,10 +33,12 @@ enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, str
   }
   if (application != APPLICATION_ID) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
   if (version != SCHEMA_VERSION) {
-    return sf_error_set(error, SF_EINPUT, "%s: a store of schema version %" PRId64 "; this shardfuzz reads version %d", store->path, version, SCHEMA_VERSION);
+    return sf_error_set(error, SF_EINPUT, "%s: a store of schema version %" PRId64 "; this shardfuzz reads version %d", store->path,
+                        version, SCHEMA_VERSION);
   }
-  status = sf_store_query_int(store, &has_tables,
-                              "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'shrink')", error);
+  status = sf_store_query_int(
+      store, &has_tables, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'shrink')",
+      error);
   if (status == SF_OK && has_tables != 4) status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
   if (status == SF_OK) *is_fresh = false;
   return status;
@@ -122,12 +124,13 @@ enum sf_status sf_store_meta_read(struct sf_store *store, struct sf_error *error
   if (status == SF_OK) status = meta_text(store, &store->features, "features", error);
   if (status == SF_OK) status = meta_text(store, &store->share, "share", error);
   if (status == SF_OK) status = feature_names_split(store, error);
-  if (status == SF_OK && (sscanf(store->share, "%" SCNd32 "/%" SCNd32, &store->share_index, &store->share_count) != 2 || store->share_index < 0 ||
-                          store->share_index >= store->share_count)) {
+  if (status == SF_OK && (sscanf(store->share, "%" SCNd32 "/%" SCNd32, &store->share_index, &store->share_count) != 2 ||
+                          store->share_index < 0 || store->share_index >= store->share_count)) {
     status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.share", store->path);
   }
   if (status == SF_OK) {
-    status = sf_store_query_int(store, &store->high_water, "SELECT value FROM meta WHERE key = 'high_water' AND typeof(value) = 'integer'", error);
+    status = sf_store_query_int(store, &store->high_water, "SELECT value FROM meta WHERE key = 'high_water' AND typeof(value) = 'integer'",
+                                error);
   }
   if (status == SF_OK && store->high_water < 0) status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.high_water", store->path);
   return status;
@@ -141,7 +144,8 @@ static enum sf_status lines_compare(const char *path, const char *what, const ch
   while (*stored != '\0' || *wanted != '\0') {
     const int stored_length = line_length(stored), wanted_length = line_length(wanted);
     if (stored_length != wanted_length || memcmp(stored, wanted, (size_t)stored_length) != 0) {
-      return sf_error_set(error, SF_EUSAGE, "%s: made with another %s: \"%.*s\", not \"%.*s\"", path, what, stored_length, stored, wanted_length, wanted);
+      return sf_error_set(error, SF_EUSAGE, "%s: made with another %s: \"%.*s\", not \"%.*s\"", path, what, stored_length, stored,
+                          wanted_length, wanted);
     }
     stored += stored_length + (stored[stored_length] == '\n');
     wanted += wanted_length + (wanted[wanted_length] == '\n');
@@ -164,5 +168,6 @@ enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct 
 
 enum sf_status sf_store_meta_compare_stores(const struct sf_store *first, const struct sf_store *other, struct sf_error *error) {
   const enum sf_status status = lines_compare(other->path, "option than the first store", other->campaign, first->campaign, error);
-  return status != SF_OK ? status : lines_compare(other->path, "list of features than the first store", other->features, first->features, error);
+  return status != SF_OK ? status
+                         : lines_compare(other->path, "list of features than the first store", other->features, first->features, error);
 }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define VERDICT_COLUMNS \
+#define VERDICT_COLUMNS                                                                                                                    \
   "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, checked, unchecked, seconds, flaky"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
 
@@ -24,7 +24,8 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
         " ON CONFLICT(signature) DO UPDATE SET"
         " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END,"
         " report = CASE WHEN excluded.idx <= idx THEN excluded.report ELSE report END,"
-        " min_json = CASE WHEN excluded.min_json IS NOT NULL AND (min_json IS NULL OR excluded.idx <= idx) THEN excluded.min_json ELSE min_json END,"
+        " min_json = CASE WHEN excluded.min_json IS NOT NULL AND (min_json IS NULL OR excluded.idx <= idx) THEN excluded.min_json ELSE "
+        "min_json END,"
         " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
         " idx = min(idx, excluded.idx)",
     [SF_STORE_SQL_FINDING_ONE] = "SELECT " FINDING_COLUMNS ", (SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
@@ -40,20 +41,29 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
 enum sf_status sf_store_error(const struct sf_store *store, int code, struct sf_error *error) {
   const char *detail = store->db == NULL ? sqlite3_errstr(code) : sqlite3_errmsg(store->db);
   switch (code & 0xff) {
-  case SQLITE_NOMEM: return sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
-  case SQLITE_FULL: return sf_error_set(error, SF_EIO, "%s: cannot write: disk full or size limit reached", store->path);
+  case SQLITE_NOMEM:
+    return sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  case SQLITE_FULL:
+    return sf_error_set(error, SF_EIO, "%s: cannot write: disk full or size limit reached", store->path);
   case SQLITE_BUSY:
-  case SQLITE_LOCKED: return sf_error_set(error, SF_EIO, "%s: locked by another process", store->path);
-  case SQLITE_NOTADB: return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
-  case SQLITE_CORRUPT: return sf_error_set(error, SF_EINPUT, "%s: damaged: %s", store->path, detail);
+  case SQLITE_LOCKED:
+    return sf_error_set(error, SF_EIO, "%s: locked by another process", store->path);
+  case SQLITE_NOTADB:
+    return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
+  case SQLITE_CORRUPT:
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: %s", store->path, detail);
   case SQLITE_READONLY:
   case SQLITE_PERM:
-  case SQLITE_AUTH: return sf_error_set(error, SF_EINPUT, "%s: cannot be written: %s", store->path, detail);
-  case SQLITE_CANTOPEN: return sf_error_set(error, SF_EINPUT, "%s: cannot open: %s", store->path, detail);
+  case SQLITE_AUTH:
+    return sf_error_set(error, SF_EINPUT, "%s: cannot be written: %s", store->path, detail);
+  case SQLITE_CANTOPEN:
+    return sf_error_set(error, SF_EINPUT, "%s: cannot open: %s", store->path, detail);
   case SQLITE_ERROR: /* our statements are sound, so the tables are not what they were */
   case SQLITE_SCHEMA:
-  case SQLITE_MISMATCH: return sf_error_set(error, SF_EINPUT, "%s: damaged: %s", store->path, detail);
-  default: return sf_error_set(error, SF_EIO, "%s: %s", store->path, detail);
+  case SQLITE_MISMATCH:
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: %s", store->path, detail);
+  default:
+    return sf_error_set(error, SF_EIO, "%s: %s", store->path, detail);
   }
 }
 
@@ -95,7 +105,8 @@ enum sf_status sf_store_query_int(struct sf_store *store, int64_t *out, const ch
   if (code == SQLITE_ROW) {
     *out = sqlite3_column_int64(statement, 0);
   } else {
-    status = code == SQLITE_DONE ? sf_error_set(error, SF_EINPUT, "%s: damaged: a value is missing", store->path) : sf_store_error(store, code, error);
+    status = code == SQLITE_DONE ? sf_error_set(error, SF_EINPUT, "%s: damaged: a value is missing", store->path)
+                                 : sf_store_error(store, code, error);
   }
   sqlite3_finalize(statement);
   return status;
