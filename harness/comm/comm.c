@@ -88,7 +88,10 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   call->occurrence = count_occurrence(comm, call->label);
   sf_comm_show_progress(comm, call->label);
   if (comm->keep_events) log_event(comm, call);
-  return comm->ops->start(comm, call, blocking);
+  if (comm->progress != NULL) comm->progress->in_call = 1;
+  const sf_request request = comm->ops->start(comm, call, blocking);
+  if (comm->progress != NULL) comm->progress->in_call = 0;
+  return request;
 }
 
 void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
@@ -176,5 +179,8 @@ sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data,
 }
 
 void sf_wait(struct sf_comm *comm, sf_request request) {
-  if (request != 0) comm->ops->wait(comm, request);
+  if (request == 0) return;
+  if (comm->progress != NULL) comm->progress->in_call = 1;
+  comm->ops->wait(comm, request);
+  if (comm->progress != NULL) comm->progress->in_call = 0;
 }

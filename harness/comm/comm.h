@@ -82,6 +82,7 @@ struct sf_comm_event {
 /* What a watcher outside the rank may read while it runs, in memory shared with it. May be NULL in struct sf_comm. */
 struct sf_comm_progress {
   int32_t rank;
+  int32_t in_call;  /* 1 while the backend has the call or the wait: who hangs outside a call is to blame, who hangs inside waits for others */
   char label[92];
 };
 

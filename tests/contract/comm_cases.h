@@ -40,6 +40,7 @@ struct comm_case {
   const char *name;
   void (*body)(struct sf_comm *comm, struct case_rank *rank);
   int32_t variants, world_min;
+  int32_t variants_in_job; /* those after which a job of processes can go on; 0 = all */
   enum sf_status ends; /* the status that every rank's report has to show */
 };
 

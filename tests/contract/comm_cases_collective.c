@@ -99,6 +99,33 @@ static void all_reduce_members_bit_equal(struct sf_comm *comm, struct case_rank 
   sf_free(all);
 }
 
+static float nan_of(uint32_t payload) {
+  const uint32_t bits = 0x7fc00000u | payload;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* Long enough for backends to change their algorithm; different NaNs on the members. variant: format, and + 2 asynchronous. */
+static void all_reduce_long_members_bit_equal(struct sf_comm *comm, struct case_rank *rank) {
+  enum { COUNT = 60000 };
+  struct case_members members;
+  const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD);
+  const enum sf_dtype wire = rank->variant % 2 == 0 ? SF_F32 : SF_BF16;
+  float *data = sf_alloc(COUNT * sizeof *data), *first = sf_alloc(COUNT * sizeof *first);
+  for (int64_t i = 0; i < COUNT; i++) data[i] = i % 100 == 0 ? nan_of((uint32_t)comm->rank << 16) : case_real(rank->seed, comm->rank, i);
+  if (rank->variant < 2)
+    sf_all_reduce(comm, &group, data, COUNT, wire, SF_REDUCE_SUM, "contract.long");
+  else
+    sf_wait(comm, sf_iall_reduce(comm, &group, data, COUNT, wire, SF_REDUCE_SUM, "contract.long"));
+  memcpy(first, data, COUNT * sizeof *first);
+  sf_broadcast(comm, &group, first, COUNT, 0, SF_F32, "contract.long.broadcast");
+  case_check(rank, memcmp(first, data, COUNT * sizeof *data) == 0, "bits differ from member 0's");
+  case_check(rank, isnan(data[0]) && isnan(data[COUNT - 100]), "a NaN is lost");
+  sf_free(data);
+  sf_free(first);
+}
+
 static void all_reduce_max_special_values(struct sf_comm *comm, struct case_rank *rank) {
   struct case_members members;
   const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD);
@@ -243,6 +270,7 @@ static void calls_leave_label_and_progress(struct sf_comm *comm, struct case_ran
 const struct comm_case comm_collective_cases[] = {
     {.name = "all_reduce_integers_exact", .body = all_reduce_integers_exact, .variants = 9, .world_min = 1},
     {.name = "all_reduce_members_bit_equal", .body = all_reduce_members_bit_equal, .variants = 2, .world_min = 1},
+    {.name = "all_reduce_long_members_bit_equal", .body = all_reduce_long_members_bit_equal, .variants = 4, .world_min = 1},
     {.name = "all_reduce_max_special_values", .body = all_reduce_max_special_values, .variants = 3, .world_min = 1},
     {.name = "all_reduce_bf16_linear_model", .body = all_reduce_bf16_linear_model, .variants = 2, .world_min = 1},
     {.name = "reduce_scatter_integers_exact", .body = reduce_scatter_integers_exact, .variants = 6, .world_min = 1},

@@ -64,7 +64,7 @@ static void request_is_waited_for_twice(struct sf_comm *comm, struct case_rank *
 }
 
 const struct comm_case comm_failure_cases[] = {
-    {.name = "count_mismatch", .body = count_mismatch, .variants = 4, .world_min = 2, .ends = SF_EMISMATCH},
+    {.name = "count_mismatch", .body = count_mismatch, .variants = 4, .variants_in_job = 3, .world_min = 2, .ends = SF_EMISMATCH},
     {.name = "argument_mismatch", .body = argument_mismatch, .variants = 4, .world_min = 2, .ends = SF_EMISMATCH},
     {.name = "all_to_all_mismatch", .body = all_to_all_mismatch, .variants = 1, .world_min = 2, .ends = SF_EMISMATCH},
     {.name = "every_rank_fails", .body = every_rank_fails, .variants = 1, .world_min = 1, .ends = SF_ENOTSUP},

@@ -104,7 +104,8 @@ static int32_t agree_on_worst(struct sf_mpi *mpi, int32_t mine) {
 
 static void run_on_mpi(struct suite *suite, const struct comm_case *comm_case, int32_t first, int32_t world) {
   if (world < comm_case->world_min) return;
-  for (int32_t variant = 0; variant < comm_case->variants; variant++)
+  const int32_t variants = comm_case->variants_in_job != 0 ? comm_case->variants_in_job : comm_case->variants;
+  for (int32_t variant = 0; variant < variants; variant++)
     for (uint64_t seed = 1; seed <= 3; seed++) {
       struct case_rank rank = {.body = comm_case->body, .variant = variant, .seed = seed};
       struct sf_comm_progress progress = {.rank = -1};
@@ -115,10 +116,7 @@ static void run_on_mpi(struct suite *suite, const struct comm_case *comm_case, i
       const int32_t failed = suite->tally.failed;
       if (status != SF_OK) report.status = status;
       count_outcome(suite, comm_case, where, &report, rank.errors, rank.skipped, rank.text);
-      if (agree_on_worst(suite->mpi, suite->tally.failed - failed) != 0) {
-        fail_msg("%s failed on some rank", comm_case->name);
-        sf_mpi_abort(suite->mpi, 1);
-      }
+      if (agree_on_worst(suite->mpi, suite->tally.failed - failed) != 0) fail_msg("%s failed on some rank", comm_case->name);
     }
 }
 

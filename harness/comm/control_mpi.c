@@ -1,0 +1,54 @@
+/* The control channel: bytes between ranks on a communicator of its own. A message is its size and then pieces that MPI can count. */
+#include "harness/base/alloc.h"
+#include "harness/comm/mpi_internal.h"
+
+#include <string.h>
+
+enum { CONTROL_TAG = 1 };
+static const size_t piece_max_bytes = (size_t)1 << 30;
+
+static int piece_of(size_t size_bytes, size_t done) {
+  const size_t left = size_bytes - done;
+  return (int)(left < piece_max_bytes ? left : piece_max_bytes);
+}
+
+enum sf_status sf_mpi_send_bytes(struct sf_mpi *mpi, int32_t to, const void *data, size_t size_bytes) {
+  uint64_t size = size_bytes;
+  if (MPI_Send(&size, 1, MPI_UINT64_T, to, CONTROL_TAG, mpi->control) != MPI_SUCCESS) return SF_EIO;
+  for (size_t done = 0; done < size_bytes; done += (size_t)piece_of(size_bytes, done))
+    if (MPI_Send((const char *)data + done, piece_of(size_bytes, done), MPI_BYTE, to, CONTROL_TAG, mpi->control) != MPI_SUCCESS) return SF_EIO;
+  return SF_OK;
+}
+
+enum sf_status sf_mpi_recv_bytes(struct sf_mpi *mpi, int32_t from, void **data, size_t *size_bytes) {
+  uint64_t size = 0;
+  if (MPI_Recv(&size, 1, MPI_UINT64_T, from, CONTROL_TAG, mpi->control, MPI_STATUS_IGNORE) != MPI_SUCCESS) return SF_EIO;
+  char *bytes = sf_alloc((size_t)size + 1);
+  if (bytes == NULL) return SF_ENOMEM;
+  for (size_t done = 0; done < size; done += (size_t)piece_of(size, done))
+    if (MPI_Recv(bytes + done, piece_of(size, done), MPI_BYTE, from, CONTROL_TAG, mpi->control, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+      sf_free(bytes);
+      return SF_EIO;
+    }
+  *data = bytes;
+  *size_bytes = (size_t)size;
+  return SF_OK;
+}
+
+enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data, size_t *size_bytes) {
+  const bool is_root = mpi->rank == root;
+  uint64_t size = is_root ? *size_bytes : 0;
+  if (MPI_Bcast(&size, 1, MPI_UINT64_T, root, mpi->control) != MPI_SUCCESS) return SF_EIO;
+  char *bytes = is_root ? *data : sf_alloc((size_t)size + 1);
+  if (bytes == NULL) return SF_ENOMEM;
+  for (size_t done = 0; done < size; done += (size_t)piece_of(size, done))
+    if (MPI_Bcast(bytes + done, piece_of(size, done), MPI_BYTE, root, mpi->control) != MPI_SUCCESS) {
+      if (!is_root) sf_free(bytes);
+      return SF_EIO;
+    }
+  *data = bytes;
+  *size_bytes = (size_t)size;
+  return SF_OK;
+}
+
+void sf_mpi_control_barrier(struct sf_mpi *mpi) { MPI_Barrier(mpi->control); }

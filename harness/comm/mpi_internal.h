@@ -1,0 +1,73 @@
+/* What the files of the Open MPI backend share. */
+#ifndef SF_COMM_MPI_INTERNAL_H
+#define SF_COMM_MPI_INTERNAL_H
+
+#include "harness/comm/mpi.h"
+
+#include <mpi.h>
+#include <setjmp.h>
+
+/* A communicator, cached by the list of its members in the job. */
+struct mpi_group {
+  uint64_t key; /* 0: free slot */
+  int32_t size;
+  MPI_Comm comm;
+};
+
+/* An asynchronous call in flight. */
+struct mpi_request {
+  struct sf_comm_call call;
+  struct mpi_request *prev, *next;
+  uint64_t id;
+  MPI_Request check, data;
+  MPI_Comm comm;
+  int64_t fingerprint[2];
+  uint16_t *wire; /* bf16 on its way */
+};
+
+struct mpi_scratch {
+  void *data;
+  size_t size_bytes;
+};
+
+struct sf_mpi {
+  int32_t rank, world;
+  MPI_Comm control, messages;
+  MPI_Op sums[SF_DTYPE_COUNT], maxima[SF_DTYPE_COUNT];
+  struct mpi_group *groups; /* open addressing by key */
+  uint64_t group_mask, group_count;
+  struct mpi_scratch scratch[2];
+  struct mpi_request *open;      /* of this run */
+  struct mpi_request *abandoned; /* of runs that failed: MPI may still use their buffers */
+  uint64_t last_id;
+  bool check_agreement;
+  /* The run in progress. */
+  int32_t first;
+  struct sf_comm comm;
+  struct sf_comm_report *report;
+  jmp_buf escape;
+};
+
+/* Ends the run on this rank. format: the report's text. */
+_Noreturn void mpi_leave(struct sf_mpi *mpi, enum sf_status status, const char *label, const char *format, ...) SF_PRINTF(4, 5);
+/* Ends the run unless code is MPI_SUCCESS. */
+void mpi_must(struct sf_mpi *mpi, int code, const struct sf_comm_call *call);
+/* At least size_bytes, until the next call with the same index; ends the run when memory is out. */
+void *mpi_scratch(struct sf_mpi *mpi, int index, size_t size_bytes);
+int mpi_count(struct sf_mpi *mpi, int64_t count, const struct sf_comm_call *call);
+MPI_Datatype mpi_type_of(enum sf_dtype wire);
+MPI_Op mpi_op_of(const struct sf_mpi *mpi, const struct sf_comm_call *call);
+
+/* collectives_mpi.c */
+enum sf_status mpi_ops_create(struct sf_mpi *mpi);
+void mpi_ops_destroy(struct sf_mpi *mpi);
+MPI_Comm mpi_group_comm(struct sf_mpi *mpi, const struct sf_group *group, const struct sf_comm_call *call);
+void mpi_fingerprint(int64_t out[2], const struct sf_comm_call *call);
+_Noreturn void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call);
+void mpi_collective(struct sf_mpi *mpi, const struct sf_comm_call *call);
+/* Rounds to bf16 and packs; values need not lie on its grid. */
+void mpi_pack(uint16_t *out, const float *values, int64_t count);
+/* Averages and, for bf16, unpacks the result of an all-reduce. */
+void mpi_finish_reduction(const struct sf_comm_call *call, const uint16_t *wire, int64_t count, int32_t size);
+
+#endif
