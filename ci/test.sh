@@ -41,14 +41,14 @@ suite() {
 
 stage_release() { build build all -DCMAKE_BUILD_TYPE=Release -DSF_WERROR=ON; }
 stage_release_suite() { suite build; }
-stage_sanitize() { build build-asan all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSF_WERROR=ON -DSF_SANITIZE=ON; }
+stage_sanitize() { build build-asan all -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DSF_WERROR=ON -DSF_SANITIZE=ON; }
 stage_sanitize_suite() {
   # Open MPI keeps memory until the process ends; what we leak ourselves still fails.
   export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0" UBSAN_OPTIONS=print_stacktrace=1
   suite build-asan -L '^(unit|contract)$'
 }
 stage_fuzz_build() {
-  build build-fuzz fuzz_entries -DCMAKE_C_COMPILER=clang-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSF_FUZZ=ON -DSF_MPI=OFF
+  build build-fuzz fuzz_entries -DCMAKE_C_COMPILER=clang-14 -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DSF_FUZZ=ON -DSF_MPI=OFF
 }
 stage_fuzz_run() {
   local source entry count=0

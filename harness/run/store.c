@@ -1,5 +1,7 @@
 /* Opening and closing a store, batches, and handing out indices. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* F_OFD_SETLK */
+#endif
 #include "harness/run/store.h"
 
 #include "harness/base/alloc.h"
