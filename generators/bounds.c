@@ -10,6 +10,7 @@ static const int64_t none = INT64_MAX;
 
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
   bounds->max_ranks = space->max_ranks;
+  bounds->may_train_nothing = space->is_set[SF_WALK_FROZEN] && space->is_set[SF_WALK_TIED] && space->is_set[SF_WALK_ADAPTER];
   bounds->at[SF_WALK_SWARM] = (struct sf_range){0, 2};
   for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
     const struct sf_field *field = &sf_case_fields[space->field[place]];
@@ -67,18 +68,20 @@ static int64_t smallest_axis(const struct sf_range *at, enum sf_walk axis, bool 
   return none;
 }
 
-static bool singles_fit(const struct sf_range *at) {
+static bool singles_fit(const struct sf_bounds *bounds) {
+  const struct sf_range *at = bounds->at;
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
   if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
   if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
-  /* Something must be left to train: the adapter and an output layer of its own have no bit. */
-  return at[SF_WALK_FROZEN].lo < SF_FROZEN_ALL || at[SF_WALK_TIED].lo == 0 || at[SF_WALK_ADAPTER].hi > 0;
+  /* Something must be left to train, unless a case was given that says otherwise: the adapter and an output layer of its own
+   * have no bit. */
+  return bounds->may_train_nothing || at[SF_WALK_FROZEN].lo < SF_FROZEN_ALL || at[SF_WALK_TIED].lo == 0 || at[SF_WALK_ADAPTER].hi > 0;
 }
 
 bool sf_bounds_feasible(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
-  if (!singles_fit(at)) return false;
+  if (!singles_fit(bounds)) return false;
   int64_t ranks = smallest_axis(at, SF_WALK_TP, tp_fits, bounds->max_ranks);
   if (ranks == none) return false;
   const int64_t pp = smallest_axis(at, SF_WALK_PP, pp_fits, bounds->max_ranks / ranks);

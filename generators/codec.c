@@ -166,6 +166,7 @@ bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf
   struct codec codec = {.mode = CODEC_EDIT, .space = space, .from = c, .edit = edit};
   sf_bounds_init(&codec.bounds, space);
   if (sf_case_ranks(c) > codec.bounds.max_ranks) codec.bounds.max_ranks = sf_case_ranks(c);
+  if (c->train.frozen == SF_FROZEN_ALL && c->model.tied && !c->model.adapter) codec.bounds.may_train_nothing = true;
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
     const enum sf_walk place = (enum sf_walk)i;
     struct sf_range *range = &codec.bounds.at[place];

@@ -77,9 +77,13 @@ void sf_order_text(char out[SF_ORDER_TEXT], int64_t number);
 int64_t sf_order_number(const char *text);
 
 /* What each place may still become: decided places are single values. */
-struct sf_bounds { struct sf_range at[SF_WALK_COUNT]; int64_t max_ranks; };
+struct sf_bounds {
+  struct sf_range at[SF_WALK_COUNT];
+  int64_t max_ranks;
+  bool may_train_nothing; /* a case where every parameter is frozen was asked for, field by field */
+};
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
-/* Whether a valid case lies within the bounds. Exact for all rules of sf_case_validate that join fields. */
+/* Whether a valid case, with something to train, lies within the bounds. Exact for all rules of sf_case_validate that join fields. */
 bool sf_bounds_feasible(const struct sf_bounds *bounds);
 
 /* The values of a place that are feasible within the bounds, simplest first, with the weights of random draws. */

@@ -1,0 +1,363 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "generators/codec_internal.h"
+#include "generators/presets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct sf_space default_space(void) {
+  struct sf_space space;
+  sf_space_init(&space);
+  return space;
+}
+
+static void must_set(struct sf_space *space, const char *assignment) {
+  struct sf_error error = {0};
+  if (sf_space_set(space, assignment, &error) != SF_OK) fail_msg("%s: %s", assignment, error.text);
+}
+
+static void must_decode(struct sf_case *c, struct sf_draw *draw, const struct sf_space *space) {
+  struct sf_error error = {0};
+  if (sf_codec_decode(c, draw, space, &error) != SF_OK) fail_msg("%s", error.text);
+  if (sf_case_validate(c, &error) != SF_OK) fail_msg("decoded, but not valid: %s", error.text);
+}
+
+static void assert_case_equal(const struct sf_case *a, const struct sf_case *b) {
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT) assert_string_equal((const char *)a + field->offset, (const char *)b + field->offset);
+    else if (sf_case_field_get(a, field) != sf_case_field_get(b, field)) fail_msg("%s differs", field->path);
+  }
+}
+
+/* encode, then decode in the space that encoding gave. */
+static void check_round_trip(const struct sf_case *c, const struct sf_space *space, struct sf_codec_fixed *fixed) {
+  struct sf_stream stream;
+  struct sf_space used;
+  struct sf_draw draw;
+  struct sf_case back;
+  struct sf_error error = {0};
+  if (sf_codec_encode(&stream, &used, fixed, c, space, &error) != SF_OK) fail_msg("%s", error.text);
+  sf_draw_from_stream(&draw, &stream);
+  must_decode(&back, &draw, &used);
+  assert_case_equal(&back, c);
+  for (int32_t i = 0; i < stream.count; i++) assert_true(stream.values[i] < stream.bounds[i]);
+}
+
+static void test_decode_zero_stream_gives_the_smallest_case(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  const struct sf_stream zeros = {0};
+  struct sf_draw draw;
+  struct sf_case c, smallest;
+  sf_case_init(&smallest);
+  sf_draw_from_stream(&draw, &zeros);
+  must_decode(&c, &draw, &space);
+  assert_case_equal(&c, &smallest);
+}
+
+static void test_decode_any_bytes_give_a_valid_case(void **state) {
+  (void)state;
+  struct sf_space space = default_space();
+  struct sf_pcg pcg = sf_pcg_create(7, 7);
+  unsigned char bytes[128];
+  for (int round = 0; round < 20000; round++) {
+    const size_t byte_count = sf_pcg_below(&pcg, sizeof bytes + 1);
+    for (size_t i = 0; i < byte_count; i++) bytes[i] = (unsigned char)sf_pcg_next(&pcg);
+    space.max_ranks = 1 + (int64_t)sf_pcg_below(&pcg, 16);
+    struct sf_draw draw;
+    struct sf_case c;
+    sf_draw_from_bytes(&draw, bytes, byte_count);
+    must_decode(&c, &draw, &space);
+    assert_true(sf_case_ranks(&c) <= space.max_ranks);
+    assert_int_equal(draw.record.count, SF_WALK_COUNT);
+  }
+}
+
+static void test_decode_record_replays_to_the_same_case(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  for (uint64_t i = 0; i < 3000; i++) {
+    struct sf_draw draw, again;
+    struct sf_case c, back;
+    sf_draw_from_pcg(&draw, 2, i);
+    must_decode(&c, &draw, &space);
+    sf_draw_from_stream(&again, &draw.record);
+    must_decode(&back, &again, &space);
+    assert_case_equal(&back, &c);
+    assert_memory_equal(&again.record, &draw.record, sizeof draw.record);
+  }
+}
+
+static void test_decode_one_choice_zeroed_stays_valid(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  for (uint64_t i = 0; i < 400; i++) {
+    struct sf_draw draw, again;
+    struct sf_case c;
+    sf_draw_from_pcg(&draw, 4, i);
+    must_decode(&c, &draw, &space);
+    for (int place = 0; place < SF_WALK_COUNT; place++) {
+      struct sf_stream edited = draw.record;
+      edited.values[place] = 0;
+      sf_draw_from_stream(&again, &edited);
+      must_decode(&c, &again, &space);
+    }
+  }
+}
+
+static void test_encode_drawn_cases_come_back_with_nothing_fixed(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  for (uint64_t i = 0; i < 5000; i++) {
+    struct sf_draw draw;
+    struct sf_case c;
+    struct sf_codec_fixed fixed;
+    sf_draw_from_pcg(&draw, 5, i);
+    must_decode(&c, &draw, &space);
+    check_round_trip(&c, &space, &fixed);
+    if (fixed.count != 0) fail_msg("case %d: %s was fixed", (int)i, fixed.paths[0]);
+  }
+}
+
+/* Cases that no generator made: fields of a drawn case set at random, kept when the result is valid. */
+static void test_encode_any_valid_case_comes_back(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  struct sf_pcg pcg = sf_pcg_create(1, 2);
+  int valid = 0, outside = 0;
+  for (uint64_t i = 0; i < 20000; i++) {
+    struct sf_draw draw;
+    struct sf_case c;
+    struct sf_codec_fixed fixed;
+    sf_draw_from_pcg(&draw, 6, i);
+    must_decode(&c, &draw, &space);
+    for (uint64_t k = 1 + sf_pcg_below(&pcg, 4); k > 0; k--) {
+      const struct sf_field *field = &sf_case_fields[sf_pcg_below(&pcg, (uint64_t)sf_case_field_count)];
+      if (field->type == SF_FIELD_TEXT) continue;
+      const int64_t most = field->max < 200 ? field->max : 200;
+      sf_case_field_put(&c, field, field->min + (int64_t)sf_pcg_below(&pcg, (uint64_t)(most - field->min) + 1));
+    }
+    if (sf_case_validate(&c, NULL) != SF_OK) continue;
+    check_round_trip(&c, &space, &fixed);
+    valid++;
+    outside += fixed.count > 0;
+  }
+  assert_true(valid > 3000);
+  assert_true(outside > 1000);
+}
+
+static void test_encode_fields_outside_the_space_are_named(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  struct sf_case c;
+  struct sf_codec_fixed fixed;
+  sf_case_init(&c);
+  c.model.hidden = 768;
+  c.layout.tp = 16;
+  c.model.heads = 32;
+  c.model.ffn = 48;
+  c.model.vocab_padded = 64;
+  strcpy(c.target, "plugin:x.so");
+  check_round_trip(&c, &space, &fixed);
+  assert_int_equal(fixed.count, 3);
+  assert_string_equal(fixed.paths[0], "max_ranks");
+  assert_string_equal(fixed.paths[1], "model.heads");
+  assert_string_equal(fixed.paths[2], "model.hidden");
+}
+
+static void test_encode_case_with_nothing_to_train_comes_back(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  struct sf_case c;
+  struct sf_codec_fixed fixed;
+  sf_case_init(&c);
+  c.model.tied = true;
+  c.train.frozen = SF_FROZEN_ALL;
+  check_round_trip(&c, &space, &fixed);
+  assert_int_equal(fixed.count, 3);
+}
+
+static void test_encode_invalid_case_is_refused(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  struct sf_stream stream = {.count = -1};
+  struct sf_case c;
+  sf_case_init(&c);
+  c.layout.tp = 3;
+  assert_int_equal(sf_codec_encode(&stream, NULL, NULL, &c, &space, NULL), SF_EINPUT);
+  assert_int_equal(stream.count, -1);
+}
+
+static void test_space_set_values_hold_in_every_case(void **state) {
+  (void)state;
+  static const struct { const char *sets[6]; int64_t max_ranks; } table[] = {
+      {{"layout.tp=2"}, 8},
+      {{"layout.tp=3", "layout.sp=on"}, 8},
+      {{"layout.tp=7", "model.kv_heads=1"}, 8},
+      {{"layout.tp=2..4", "layout.dp=2", "model.heads=1..6"}, 8},
+      {{"layout.tp=16", "layout.dp=5", "layout.pp=3"}, 240},
+      {{"layout.pp=4", "model.layers=2..5", "layout.pp_first_layers=2"}, 8},
+      {{"layout.pp=5", "layout.pp_last_layers=1..3"}, 8},
+      {{"layout.dp=8", "train.microbatches=8..64"}, 8},
+      {{"model.hidden=32..300", "model.seq=100", "train.steps=3"}, 8},
+      {{"model.head_dim=5", "model.vocab=1000", "layout.tp=4..8"}, 8},
+      {{"train.frozen=embedding+qkv+proj+fc1+fc2+norms", "model.tied=on"}, 8},
+      {{"train.recompute_layers=6", "layout.pp=2"}, 8},
+      {{"layout.order=dp-pp-ep-cp-tp", "seed=5..9", "schedule=0"}, 8},
+      {{"precision.compute=bf16", "mode=e2e", "data.mask=sparse", "plant.id=tp-wrong", "target.name=plugin:x.so"}, 8},
+  };
+  for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {
+    struct sf_space space = default_space();
+    space.max_ranks = table[row].max_ranks;
+    for (int k = 0; k < 6 && table[row].sets[k] != NULL; k++) must_set(&space, table[row].sets[k]);
+    for (uint64_t i = 0; i < 200; i++) {
+      struct sf_draw draw;
+      struct sf_case c;
+      sf_draw_from_pcg(&draw, row, i);
+      must_decode(&c, &draw, &space);
+      assert_true(sf_case_ranks(&c) <= space.max_ranks);
+      for (int place = 1; place < SF_WALK_COUNT; place++) {
+        const int64_t value = sf_walk_get(&c, &space, (enum sf_walk)place);
+        if (space.is_set[place] && (value < space.set[place].lo || value > space.set[place].hi))
+          fail_msg("row %zu: %s = %lld", row, sf_walk_path((enum sf_walk)place), (long long)value);
+      }
+      assert_true(c.train.frozen != SF_FROZEN_ALL || c.model.adapter || !c.model.tied);
+      assert_string_equal(c.plant, space.plant);
+      assert_string_equal(c.target, space.target);
+    }
+  }
+}
+
+static void test_decode_range_reaches_its_upper_part(void **state) {
+  (void)state;
+  struct sf_space space = default_space();
+  int64_t most = 0;
+  must_set(&space, "model.hidden=32..300");
+  for (uint64_t i = 0; i < 300; i++) {
+    struct sf_draw draw;
+    struct sf_case c;
+    sf_draw_from_pcg(&draw, 1, i);
+    must_decode(&c, &draw, &space);
+    most = c.model.hidden > most ? c.model.hidden : most;
+  }
+  assert_true(most > 250);
+}
+
+static void test_decode_contradicting_settings_are_explained(void **state) {
+  (void)state;
+  static const struct { const char *sets[4]; const char *names[2]; } table[] = {
+      {{"layout.tp=3", "model.heads=4"}, {"layout.tp", "model.heads"}},
+      {{"layout.tp=4", "layout.dp=4"}, {"layout.dp", "the limit on ranks"}},
+      {{"layout.pp=3", "model.layers=2"}, {"layout.pp", "model.layers"}},
+      {{"layout.sp=on", "layout.tp=1"}, {"layout.sp", "layout.tp"}},
+      {{"layout.tp=2", "layout.sp=on", "model.seq=5"}, {"model.seq", "layout.sp"}},
+      {{"model.positions=rotary", "model.head_dim=3"}, {"model.positions", "model.head_dim"}},
+      {{"model.vocab=20", "model.vocab_padded=16"}, {"model.vocab", "model.vocab_padded"}},
+      {{"layout.dp=3", "train.microbatches=4"}, {"layout.dp", "train.microbatches"}},
+      {{"train.recompute_layers=3", "model.layers=2"}, {"train.recompute_layers", "model.layers"}},
+      {{"layout.cp=2"}, {"layout.cp", "not supported"}},
+  };
+  for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {
+    struct sf_space space = default_space();
+    struct sf_draw draw;
+    struct sf_case c = {.seed = -1};
+    struct sf_error error = {0};
+    for (int k = 0; k < 4 && table[row].sets[k] != NULL; k++) must_set(&space, table[row].sets[k]);
+    sf_draw_from_pcg(&draw, 1, 1);
+    if (sf_codec_decode(&c, &draw, &space, &error) != SF_EINPUT) fail_msg("row %zu was drawn", row);
+    for (int k = 0; k < 2; k++)
+      if (strstr(error.text, table[row].names[k]) == NULL) fail_msg("row %zu: %s", row, error.text);
+    assert_int_equal(c.seed, -1);
+  }
+}
+
+static void test_space_set_bad_assignments_are_refused(void **state) {
+  (void)state;
+  static const char *const table[] = {"", "=2", "layout.tp", "layout.xx=2", "layout.tp=", "layout.tp=x", "layout.tp=0", "layout.tp=4..2", "layout.tp=2..",
+                                      "layout.tp=..2", "layout.tp=2..x", "mode=isolated..e2e", "model.bias=maybe", "layout.order=tp-dp", "layout.order=tp-tp-ep-dp-pp",
+                                      "train.frozen=all", "plant.id=a b", "seed=9223372036854775808"};
+  struct sf_space space = default_space(), before;
+  memcpy(&before, &space, sizeof space);
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    struct sf_error error = {0};
+    if (sf_space_set(&space, table[i], &error) != SF_EINPUT || error.text[0] == '\0') fail_msg("\"%s\" was taken", table[i]);
+    assert_memory_equal(&space, &before, sizeof space);
+  }
+}
+
+static void test_order_text_numbers_are_a_bijection(void **state) {
+  (void)state;
+  char text[SF_ORDER_TEXT];
+  sf_order_text(text, 0);
+  assert_string_equal(text, "tp-cp-ep-dp-pp");
+  sf_order_text(text, SF_ORDER_COUNT - 1);
+  assert_string_equal(text, "pp-dp-ep-cp-tp");
+  for (int64_t i = 0; i < SF_ORDER_COUNT; i++) {
+    sf_order_text(text, i);
+    assert_int_equal(sf_order_number(text), i);
+  }
+  assert_int_equal(sf_order_number("tp-dp"), -1);
+}
+
+static void test_preset_each_draws_valid_cases_of_its_model(void **state) {
+  (void)state;
+  assert_int_equal(sf_preset_count, 8);
+  for (int p = 0; p < sf_preset_count; p++) {
+    struct sf_space space = default_space();
+    int64_t ranks = 0;
+    assert_int_equal(sf_space_preset(&space, sf_presets[p].name, NULL), SF_OK);
+    for (uint64_t i = 0; i < 100; i++) {
+      struct sf_draw draw;
+      struct sf_case c;
+      sf_draw_from_pcg(&draw, 1, i);
+      must_decode(&c, &draw, &space);
+      ranks = sf_case_ranks(&c) > ranks ? sf_case_ranks(&c) : ranks;
+    }
+    assert_true(ranks >= 4);
+  }
+}
+
+static void test_preset_later_settings_override_it(void **state) {
+  (void)state;
+  struct sf_space space = default_space();
+  struct sf_draw draw;
+  struct sf_case c;
+  assert_int_equal(sf_space_preset(&space, "llama-3-8b", NULL), SF_OK);
+  must_set(&space, "model.layers=2");
+  must_set(&space, "precision.compute=fp32");
+  sf_draw_from_pcg(&draw, 1, 1);
+  must_decode(&c, &draw, &space);
+  assert_int_equal(c.model.layers, 2);
+  assert_int_equal(c.model.kv_heads, 8);
+  assert_int_equal(c.model.ffn, 14336);
+  assert_int_equal(c.precision.compute, SF_F32);
+  assert_int_equal(sf_space_preset(&space, "llama-9", NULL), SF_EINPUT);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_decode_zero_stream_gives_the_smallest_case),
+      cmocka_unit_test(test_decode_any_bytes_give_a_valid_case),
+      cmocka_unit_test(test_decode_record_replays_to_the_same_case),
+      cmocka_unit_test(test_decode_one_choice_zeroed_stays_valid),
+      cmocka_unit_test(test_encode_drawn_cases_come_back_with_nothing_fixed),
+      cmocka_unit_test(test_encode_any_valid_case_comes_back),
+      cmocka_unit_test(test_encode_fields_outside_the_space_are_named),
+      cmocka_unit_test(test_encode_case_with_nothing_to_train_comes_back),
+      cmocka_unit_test(test_encode_invalid_case_is_refused),
+      cmocka_unit_test(test_space_set_values_hold_in_every_case),
+      cmocka_unit_test(test_decode_range_reaches_its_upper_part),
+      cmocka_unit_test(test_decode_contradicting_settings_are_explained),
+      cmocka_unit_test(test_space_set_bad_assignments_are_refused),
+      cmocka_unit_test(test_order_text_numbers_are_a_bijection),
+      cmocka_unit_test(test_preset_each_draws_valid_cases_of_its_model),
+      cmocka_unit_test(test_preset_later_settings_override_it),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
