@@ -183,11 +183,18 @@ enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_option
   return status;
 }
 
+/* Closing alone would leave the lock with forked workers that still live. */
+static void lock_release(int lock_file) {
+  struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+  (void)fcntl(lock_file, F_OFD_SETLK, &lock);
+  close(lock_file);
+}
+
 void sf_store_close(struct sf_store *store) {
   if (store == NULL) return;
   for (int which = 0; which < SF_STORE_SQL_COUNT; which++) sqlite3_finalize(store->statements[which]);
   sqlite3_close(store->db); /* rolls an open batch back */
-  if (store->lock_file >= 0) close(store->lock_file);
+  if (store->lock_file >= 0) lock_release(store->lock_file);
   sf_free(store->lost);
   sf_free(store->feature_text);
   sf_free(store->campaign);

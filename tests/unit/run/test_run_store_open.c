@@ -133,6 +133,29 @@ static void test_store_open_while_written_one_writer_many_readers(void **state) 
   sf_store_close(store);
 }
 
+/* A worker that was forked while the store was open still lives when the store is closed and opened again. */
+static void test_store_open_again_while_forked_worker_lives_succeeds(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  fflush(NULL);
+  const pid_t worker = fork();
+  assert_true(worker >= 0);
+  if (worker == 0) {
+    char byte;
+    close(ends[1]);
+    _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* until the test closes its end */
+  }
+  sf_store_close(store);
+  sf_store_close(open_ok(f->path, SF_STORE_RESUME));
+  close(ends[0]);
+  close(ends[1]);
+  int status = 0;
+  assert_int_equal(waitpid(worker, &status, 0), worker);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void body_archived(const struct fixture *f) {
   if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(1);
   struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
@@ -351,6 +374,7 @@ int main(void) {
       STORE_TEST(test_store_open_newer_schema_refused),
       STORE_TEST(test_store_open_damaged_refused),
       STORE_TEST(test_store_open_while_written_one_writer_many_readers),
+      STORE_TEST(test_store_open_again_while_forked_worker_lives_succeeds),
       STORE_TEST(test_store_open_read_only_folder_is_read_not_written),
       STORE_TEST(test_store_commit_disk_full_drops_batch_alone),
       STORE_TEST(test_store_write_fails_on_file_size_limit_file_stays_sound),
