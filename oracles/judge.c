@@ -209,8 +209,11 @@ static void judge_received(struct sf_judging *judging, const struct sf_slot *slo
   sf_finding_say(finding, "received tensor differs from what was sent in %" PRId64 " of %" PRId64 " elements", differing, count);
 }
 
+/* Recomputed values were compared with the merged first pass as it stood. Where its replicas differ that may have been another rank's, so the
+ * conflict is all that is said. */
 static void judge_recomputed(struct sf_judging *judging, const struct sf_slot *slot) {
-  if (slot->differing_rank < 0 || slot[-SF_SLOT_RECOMPUTED].unusable) return;
+  const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
+  if (slot->differing_rank < 0 || first->unusable || first->differing_rank >= 0) return;
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);
   finding->rank = slot->differing_rank;
   sf_finding_say(finding, "recomputed activation differs from the first pass in %" PRId64 " elements on rank %d", slot->differing,

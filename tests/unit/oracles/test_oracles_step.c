@@ -1,0 +1,196 @@
+/* The optimizer step and the scalars, which are recomputed from the candidate's own tensors. */
+#include "tests/unit/oracles/candidate.h"
+
+#include <math.h>
+
+/* Clipping is active (the limit is far below any norm here), so a wrong factor shows in the changes. */
+#define STEP_CASE SMALL_MODEL "train.clip_milli=1 train.steps=2 model.tied=on layout.tp=2 "
+
+static const char *const MODES[] = {STEP_CASE E2E, STEP_CASE ISOLATED, STEP_CASE E2E "precision.compute=bf16",
+                                    STEP_CASE ISOLATED "precision.compute=bf16 train.loss_norm=per_microbatch"};
+enum { MODE_COUNT = sizeof MODES / sizeof *MODES };
+
+static void test_judge_wrong_scalar_is_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < MODE_COUNT; i++) {
+    struct trial t;
+    trial_open(&t, MODES[i]);
+    for (int step = 0; step < 2; step++) {
+      for (int s = 0; s < SF_SCALAR_COUNT; s++) {
+        struct tensor *scalar = scalar_tensor(&t.candidate, (enum sf_scalar)s, step);
+        const float held = scalar->values[0];
+        scalar->values[0] = s == SF_SCALAR_TOKENS ? held + 1 : held * 1.0001f;
+        if (s == SF_SCALAR_LOSS) scalar->values[0] += 0.001f; /* losses of isolated mode may cancel */
+        trial_judge(&t);
+        const struct sf_finding *first = assert_first_at(&t, s == SF_SCALAR_TOKENS ? SF_CLASS_EXACT : SF_CLASS_TOLERANCE, scalar);
+        assert_true(first->ratio > 1);
+        scalar->values[0] = held;
+      }
+    }
+    trial_judge(&t);
+    assert_passes(&t);
+    trial_close(&t);
+  }
+}
+
+/* A norm that counts a replicated gradient twice, and a clip factor and changes that follow from it: the norm alone is to blame. */
+static void test_judge_norm_that_overcounts_is_the_only_finding_of_its_scalar(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, STEP_CASE E2E "train.steps=1");
+  struct tensor *norm = scalar_tensor(&t.candidate, SF_SCALAR_GRAD_NORM, 0), *clip = scalar_tensor(&t.candidate, SF_SCALAR_CLIP, 0);
+  norm->values[0] *= 1.5f;
+  clip->values[0] = 0.001f / (norm->values[0] + 1e-6f);
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_TOLERANCE, norm);
+  for (int32_t i = 1; i < t.judgement.finding_count; i++) assert_int_not_equal(t.judgement.findings[i].id.kind, SF_KIND_SCALAR);
+  trial_close(&t);
+}
+
+static void test_judge_wrong_change_of_a_weight_is_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < MODE_COUNT; i++) {
+    struct trial t;
+    trial_open(&t, MODES[i]);
+    for (int step = 0; step < 2; step++) {
+      struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_FC2, 0, step);
+      for (int64_t k = 0; k < delta->count; k++) delta->values[k] *= 1.01f;
+      trial_judge(&t);
+      assert_first_at(&t, SF_CLASS_TOLERANCE, delta);
+      for (int64_t k = 0; k < delta->count; k++) delta->values[k] /= 1.01f;
+    }
+    trial_close(&t);
+  }
+}
+
+/* One step of Adam in double, with whatever bias correction is asked for. */
+static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, int t) {
+  const struct sf_train *train = &catalog->logical.train;
+  const struct sf_param *param = &catalog->params[delta->id.subject];
+  const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000;
+  const struct sf_fill fill = sf_fill_for_param(catalog, delta->id.subject, 0);
+  for (int64_t i = 0; i < delta->count; i++) {
+    float master;
+    sf_fill_range(&master, &fill, i, 1);
+    const double g = clip * (double)grad->values[i], m = (1 - beta1) * g, v = (1 - beta2) * g * g;
+    const double decay = param->decayed ? (double)train->weight_decay_milli / 1000 * (double)master : 0;
+    const double update = (double)train->lr_micro * 1e-6 * (m / (1 - pow(beta1, t)) / (sqrt(v / (1 - pow(beta2, t))) + 1e-8) + decay);
+    delta->values[i] = (float)((double)master - update) - master;
+  }
+}
+
+static void test_judge_bias_correction_of_the_second_step_is_found_in_every_change(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, STEP_CASE ISOLATED "train.steps=1");
+  const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, 0)->values[0];
+  for (int correction = 1; correction <= 2; correction++) {
+    int32_t deltas = 0;
+    for (int32_t i = 0; i < t.candidate.count; i++) {
+      struct tensor *delta = &t.candidate.tensors[i];
+      if (delta->id.kind != SF_KIND_PARAM_DELTA) continue;
+      adam_step(delta, tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, 0, 0), t.catalog, clip, correction);
+      const struct tensor *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, 1, 0);
+      const struct sf_fill fill = sf_fill_for_param(t.catalog, delta->id.subject, 0);
+      sf_fill_range(after->values, &fill, 0, after->count);
+      for (int64_t k = 0; k < after->count; k++) after->values[k] += delta->values[k];
+      deltas++;
+    }
+    trial_judge(&t);
+    if (correction == 1)
+      assert_passes(&t);
+    else
+      assert_int_equal(t.judgement.finding_count, deltas);
+    for (int32_t i = 0; i < t.judgement.finding_count; i++) assert_int_equal(t.judgement.findings[i].id.kind, SF_KIND_PARAM_DELTA);
+  }
+  trial_close(&t);
+}
+
+static void test_judge_weight_that_is_not_master_plus_change_is_exact(void **state) {
+  (void)state;
+  for (size_t i = 0; i < MODE_COUNT; i++) {
+    struct trial t;
+    trial_open(&t, MODES[i]);
+    for (int step = 0; step <= 2; step++) {
+      struct tensor *param = param_tensor(&t.candidate, SF_KIND_PARAM, SF_MODULE_LINEAR_PROJ, 1, step);
+      const float held = param->values[21];
+      assert_true(held != 0);
+      param->values[21] = held * 1.02f;
+      trial_judge(&t);
+      const struct sf_finding *first = assert_first_at(&t, SF_CLASS_EXACT, param);
+      assert_int_equal(first->row, 21 / param->spec.shape.cols);
+      param->values[21] = held;
+    }
+    trial_close(&t);
+  }
+}
+
+static void test_judge_stale_weight_after_the_step_is_exact(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, STEP_CASE E2E);
+  struct tensor *before = param_tensor(&t.candidate, SF_KIND_PARAM, SF_MODULE_LINEAR_QKV, 0, 0),
+                *after = param_tensor(&t.candidate, SF_KIND_PARAM, SF_MODULE_LINEAR_QKV, 0, 1);
+  memcpy(after->values, before->values, (size_t)after->count * sizeof(float));
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_EXACT, after);
+  trial_close(&t);
+}
+
+static void test_judge_frozen_weight_that_moves_is_exact(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, STEP_CASE E2E "train.frozen=fc1");
+  struct tensor *param = param_tensor(&t.candidate, SF_KIND_PARAM, SF_MODULE_LINEAR_FC1, 0, 2);
+  param->values[5] += 0.01f;
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_EXACT, param);
+  assert_int_equal(t.judgement.finding_count, 1);
+  trial_close(&t);
+}
+
+static void test_judge_initial_weight_off_by_one_bit_is_exact(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, STEP_CASE ISOLATED);
+  struct tensor *param = param_tensor(&t.candidate, SF_KIND_PARAM, SF_MODULE_FINAL_LAYERNORM, -1, 0);
+  param->values[2] = nextafterf(param->values[2], 10);
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_EXACT, param);
+  assert_int_equal(t.judgement.finding_count, 1);
+  trial_close(&t);
+}
+
+/* Without a gradient there is no telling what the step should have done: unjudged, not passed. */
+static void test_judge_step_without_its_gradient_is_unjudged(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, STEP_CASE E2E);
+  const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_LINEAR_FC2, 0, 0);
+  trial_cut(&t, &t.catalog->logical);
+  part_of(&t, grad->id, 0)->times = 0;
+  trial_judge_parts(&t, &t.catalog->logical, BY_TENSOR, false);
+  int32_t missing = 0;
+  for (int32_t i = 0; i < t.judgement.result_count; i++) {
+    const struct sf_tensor_result *r = &t.judgement.results[i];
+    missing += !r->judged && r->why_not != NULL && strcmp(r->why_not, "inputs missing") == 0;
+  }
+  assert_int_equal(t.judgement.finding_count, 0);
+  assert_int_equal(missing, 3); /* the norm, and this weight's changes in both steps */
+  trial_close(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_judge_wrong_scalar_is_named),
+      cmocka_unit_test(test_judge_norm_that_overcounts_is_the_only_finding_of_its_scalar),
+      cmocka_unit_test(test_judge_wrong_change_of_a_weight_is_named),
+      cmocka_unit_test(test_judge_bias_correction_of_the_second_step_is_found_in_every_change),
+      cmocka_unit_test(test_judge_weight_that_is_not_master_plus_change_is_exact),
+      cmocka_unit_test(test_judge_stale_weight_after_the_step_is_exact),
+      cmocka_unit_test(test_judge_frozen_weight_that_moves_is_exact),
+      cmocka_unit_test(test_judge_initial_weight_off_by_one_bit_is_exact),
+      cmocka_unit_test(test_judge_step_without_its_gradient_is_unjudged),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
