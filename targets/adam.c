@@ -26,7 +26,9 @@ double sf_clip_factor(const struct sf_case *c, double norm) {
   return factor > 1.0 ? 1.0 : factor; /* NaN stays NaN */
 }
 
-static bool is_norm(enum sf_module_class cls) { return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM; }
+static bool is_norm(enum sf_module_class cls) {
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
+}
 
 static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *param, double clip) {
   const bool left_out = sf_fault(run->env, SF_FAULT_CLIP_NOT_ON_ALL_REPLICAS) && run->parallel.tp.index > 0 && is_norm(param->cls);
@@ -38,8 +40,12 @@ void sf_adam_step(struct sf_rank_run *run, double clip) {
   struct sf_device *dev = run->env->device;
   const int first = sf_fault(run->env, SF_FAULT_ADAM_SYNTHETIC_STEP) ? 2 : 1, t = run->step + first;
   const double beta1 = (double)train->beta1_milli / 1000.0, beta2 = (double)train->beta2_milli / 1000.0;
-  struct sf_adam options = {.lr = (float)((double)train->lr_micro * 1e-6), .beta1 = (float)beta1, .beta2 = (float)beta2, .epsilon = 1e-8f,
-                            .bias1 = (float)(1.0 - pow(beta1, t)), .bias2 = (float)(1.0 - pow(beta2, t))};
+  struct sf_adam options = {.lr = (float)((double)train->lr_micro * 1e-6),
+                            .beta1 = (float)beta1,
+                            .beta2 = (float)beta2,
+                            .epsilon = 1e-8f,
+                            .bias1 = (float)(1.0 - pow(beta1, t)),
+                            .bias2 = (float)(1.0 - pow(beta2, t))};
   for (int32_t i = 0; i < run->params.count; i++) {
     struct sf_parameter *param = run->params.at[i];
     if (!param->trainable) continue;

@@ -1,12 +1,13 @@
-/* Gradient clipping and the Adam step with fp32 master weights (Megatron-LM: core/optimizer/clip_grads.py, optimizer.py; Kingma and Ba 2015, arXiv 1412.6980;
- * decoupled decay: Loshchilov and Hutter 2019, arXiv 1711.05101). */
+/* Gradient clipping and the Adam step with fp32 master weights (Megatron-LM: core/optimizer/clip_grads.py, optimizer.py; Kingma and Ba
+ * 2015, arXiv 1412.6980; decoupled decay: Loshchilov and Hutter 2019, arXiv 1711.05101). */
 #ifndef SF_TARGETS_ADAM_H
 #define SF_TARGETS_ADAM_H
 
 #include "targets/rank_run.h"
 
-/* sqrt of the sum of squares of all main gradients of the model, each logical element once: replicas over tp count on tp index 0, replicated key and value rows
- * on kv_rep index 0, a tied embedding on the first stage. Sums in fp64, reduced over tp x pp; the same on every rank. */
+/* sqrt of the sum of squares of all main gradients of the model, each logical element once: replicas over tp count on tp index 0,
+ * replicated key and value rows on kv_rep index 0, a tied embedding on the first stage. Sums in fp64, reduced over tp x pp; the same on
+ * every rank. */
 double sf_grad_norm(struct sf_rank_run *run);
 
 /* min(1, limit / (norm + 1e-6)), 1 when clipping is off. */

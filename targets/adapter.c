@@ -4,7 +4,10 @@
 #include "targets/linear.h"
 
 void sf_adapter_create(struct sf_adapter *adapter, struct sf_rank_run *run, const struct sf_group *tp, bool sp) {
-  *adapter = (struct sf_adapter){.tp = *tp, .sp = sp, .module = sf_rank_module(run, SF_MODULE_ADAPTER, -1), .module_bda = sf_rank_module(run, SF_MODULE_ADAPTER_BDA, -1)};
+  *adapter = (struct sf_adapter){.tp = *tp,
+                                 .sp = sp,
+                                 .module = sf_rank_module(run, SF_MODULE_ADAPTER, -1),
+                                 .module_bda = sf_rank_module(run, SF_MODULE_ADAPTER_BDA, -1)};
   const struct sf_parameter_cut cut = {sf_dim_map_whole(run->hidden), sf_dim_map_whole(run->hidden)};
   adapter->weight = sf_parameter_create(run, SF_MODULE_ADAPTER, -1, 0, &cut);
   adapter->weight->replicated = true;
@@ -35,8 +38,10 @@ static float *split_input_grad(struct sf_rank_run *run, const struct sf_adapter 
   if (!adapter->sp) return full;
   const int64_t local = run->tokens_local * run->hidden;
   float *out = sf_buffers_take(&run->acts, local);
-  if (sf_fault(run->env, SF_FAULT_GATHER_BWD_INFLATES)) sf_reduce_scatter(run->env->comm, &adapter->tp, out, full, local, run->dtype, SF_REDUCE_SUM, "adapter.bwd.reduce_scatter");
-  else memcpy(out, full + run->token_first * run->hidden, (size_t)local * sizeof *out);
+  if (sf_fault(run->env, SF_FAULT_GATHER_BWD_INFLATES))
+    sf_reduce_scatter(run->env->comm, &adapter->tp, out, full, local, run->dtype, SF_REDUCE_SUM, "adapter.bwd.reduce_scatter");
+  else
+    memcpy(out, full + run->token_first * run->hidden, (size_t)local * sizeof *out);
   sf_buffers_give(&run->acts, full);
   return out;
 }

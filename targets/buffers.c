@@ -15,7 +15,9 @@ void *sf_rank_alloc(const struct sf_rank_env *env, size_t size_bytes) {
   return memory;
 }
 
-struct sf_buffers sf_buffers_create(const struct sf_rank_env *env) { return (struct sf_buffers){.arena = env->arena, .comm = env->comm}; }
+struct sf_buffers sf_buffers_create(const struct sf_rank_env *env) {
+  return (struct sf_buffers){.arena = env->arena, .comm = env->comm};
+}
 
 static int32_t size_class_of(struct sf_buffers *buffers, int64_t count) {
   for (int32_t i = 0; i < buffers->class_count; i++)

@@ -11,7 +11,10 @@ struct sf_buffers {
   struct sf_arena *arena;
   struct sf_comm *comm; /* where the rank leaves when memory is out */
   int32_t class_count;
-  struct { int64_t count; struct sf_buffer_header *free_list; } classes[SF_BUFFER_CLASSES_MAX];
+  struct {
+    int64_t count;
+    struct sf_buffer_header *free_list;
+  } classes[SF_BUFFER_CLASSES_MAX];
 };
 
 struct sf_buffers sf_buffers_create(const struct sf_rank_env *env);

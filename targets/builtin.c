@@ -15,7 +15,8 @@ static enum sf_status supports(const struct sf_case *c, struct sf_error *error) 
 
 static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   const struct sf_case *c = env->c;
-  *run = (struct sf_rank_run){.env = env, .c = c, .dtype = (enum sf_dtype)c->precision.compute, .acts = sf_buffers_create(env), .hidden = c->model.hidden};
+  *run = (struct sf_rank_run){
+      .env = env, .c = c, .dtype = (enum sf_dtype)c->precision.compute, .acts = sf_buffers_create(env), .hidden = c->model.hidden};
   run->parallel = sf_parallel_state_create(env);
   run->tokens = c->model.seq * c->train.microbatch_size;
   const int64_t parts = run->parallel.sp ? run->parallel.tp.size : 1, part = run->parallel.sp ? run->parallel.tp.index : 0;

@@ -3,16 +3,19 @@
 #include "targets/fault.h"
 #include "targets/linear.h"
 
-static void create_params(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, const struct sf_dim_map *out_dim) {
+static void create_params(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
+                          const struct sf_dim_map *out_dim) {
   const struct sf_parameter_cut weight_cut = {*out_dim, sf_dim_map_whole(run->hidden)};
   linear->weight = sf_parameter_create(run, cls, layer, 0, &weight_cut);
   const struct sf_parameter_cut bias_cut = {sf_dim_map_whole(1), *out_dim};
   linear->bias = sf_parameter_create(run, cls, layer, 1, &bias_cut);
 }
 
-void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, const struct sf_dim_map *out_dim, struct sf_parameter *weight,
+void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls,
+                                      int32_t layer, const struct sf_dim_map *out_dim, struct sf_parameter *weight,
                                       const struct sf_group *tp, bool sp) {
-  *linear = (struct sf_column_parallel_linear){.tp = *tp, .sp = sp, .out = sf_dim_map_length(out_dim), .module = sf_rank_module(run, cls, layer)};
+  *linear =
+      (struct sf_column_parallel_linear){.tp = *tp, .sp = sp, .out = sf_dim_map_length(out_dim), .module = sf_rank_module(run, cls, layer)};
   linear->out_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), *out_dim};
   if (weight == NULL) {
     create_params(linear, run, cls, layer, out_dim);
@@ -22,7 +25,8 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   }
 }
 
-float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input, float **saved) {
+float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
+                                         float **saved) {
   struct sf_device *dev = run->env->device;
   const int64_t tokens = run->tokens, h = run->hidden;
   if (linear->sp) {
@@ -46,17 +50,22 @@ static float *reduce_input_grad(struct sf_rank_run *run, const struct sf_column_
   const bool left_out = sf_fault(run->env, SF_FAULT_LINEAR_FROZEN_DGRAD_NOAR) && !linear->weight->trainable;
   if (linear->tp.size == 1) return full;
   if (!linear->sp) {
-    if (!left_out) sf_all_reduce(run->env->comm, &linear->tp, full, count, run->dtype, SF_REDUCE_SUM, "column_parallel_linear.bwd.input_grad");
+    if (!left_out)
+      sf_all_reduce(run->env->comm, &linear->tp, full, count, run->dtype, SF_REDUCE_SUM, "column_parallel_linear.bwd.input_grad");
     return full;
   }
   float *out = sf_buffers_take(&run->acts, local);
-  if (left_out) memcpy(out, full + linear->tp.index * local, (size_t)local * sizeof *out);
-  else sf_reduce_scatter(run->env->comm, &linear->tp, out, full, local, run->dtype, SF_REDUCE_SUM, "column_parallel_linear.bwd.input_grad_scatter");
+  if (left_out)
+    memcpy(out, full + linear->tp.index * local, (size_t)local * sizeof *out);
+  else
+    sf_reduce_scatter(run->env->comm, &linear->tp, out, full, local, run->dtype, SF_REDUCE_SUM,
+                      "column_parallel_linear.bwd.input_grad_scatter");
   sf_buffers_give(&run->acts, full);
   return out;
 }
 
-float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad, float *saved) {
+float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad,
+                                          float *saved) {
   struct sf_device *dev = run->env->device;
   const int64_t tokens = run->tokens, h = run->hidden;
   float *full = sf_buffers_take(&run->acts, tokens * h);

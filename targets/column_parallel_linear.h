@@ -1,33 +1,37 @@
 /* Linear layer whose output features are cut over tp (Megatron-LM: core/tensor_parallel/layers.py ColumnParallelLinear and
- * LinearWithGradAccumulationAndAsyncCommunication; Shoeybi et al. 2019, arXiv 1909.08053, section 3; sp: Korthikanti et al. 2022, arXiv 2205.05198). */
+ * LinearWithGradAccumulationAndAsyncCommunication; Shoeybi et al. 2019, arXiv 1909.08053, section 3; sp: Korthikanti et al. 2022, arXiv
+ * 2205.05198). */
 #ifndef SF_TARGETS_COLUMN_PARALLEL_LINEAR_H
 #define SF_TARGETS_COLUMN_PARALLEL_LINEAR_H
 
 #include "targets/rank_run.h"
 
 struct sf_column_parallel_linear {
-  struct sf_parameter *weight;  /* [out x h], this rank's rows */
-  struct sf_parameter *bias;    /* [out] or NULL */
+  struct sf_parameter *weight; /* [out x h], this rank's rows */
+  struct sf_parameter *bias;   /* [out] or NULL */
   struct sf_group tp;
   bool sp;
-  int64_t out;                  /* output features held */
+  int64_t out; /* output features held */
   int32_t module;
-  int call;                     /* of the weight's gradient: 1 when it is the tied word embedding */
-  struct sf_shard_map out_map;  /* [T x out] of the logical output */
+  int call;                    /* of the weight's gradient: 1 when it is the tied word embedding */
+  struct sf_shard_map out_map; /* [T x out] of the logical output */
 };
 
 /* out_dim: which output features this rank holds, as the layer that uses the linear cuts them. weight NULL: the layer makes its own weight
  * (and bias), else the given one is used, as the tied head does. fused: out_dim is a cut of concatenated parts. */
-void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, const struct sf_dim_map *out_dim, struct sf_parameter *weight,
+void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls,
+                                      int32_t layer, const struct sf_dim_map *out_dim, struct sf_parameter *weight,
                                       const struct sf_group *tp, bool sp);
 
 /* Shape: input [tokens_local x h] (taken) -> [T x out] (the caller's). With sp the input is all-gathered along the sequence first.
  * Computes round(a W^T + bias), one rounding. *saved: the whole input [T x h], for the backward. */
-float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input, float **saved);
+float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
+                                         float **saved);
 
 /* Shape: grad [T x out] (borrowed) -> [tokens_local x h] (the caller's). saved is given back.
- * Computes round(g W) per rank, then the sum over tp in the compute format: all-reduce, with sp reduce-scatter along the sequence; then the weight's and
- * bias's gradients, from all tokens. */
-float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad, float *saved);
+ * Computes round(g W) per rank, then the sum over tp in the compute format: all-reduce, with sp reduce-scatter along the sequence; then the
+ * weight's and bias's gradients, from all tokens. */
+float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad,
+                                          float *saved);
 
 #endif

@@ -25,7 +25,8 @@ void sf_fault_drop_foreign_rows(float *dlogits, const int32_t *labels, int64_t r
 /* mean-of-means-accum: factor on a microbatch's loss weights that turns the mean over tokens into the mean of the microbatches' means. */
 float sf_fault_mean_of_means_factor(const struct sf_case *c, int64_t step, double kept);
 
-/* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their fault. */
+/* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their
+ * fault. */
 void sf_fault_canary_backward(const struct sf_rank_run *run, int32_t layer);
 void sf_fault_canary_finalize(const struct sf_rank_run *run);
 

@@ -4,7 +4,8 @@
 
 struct sf_step_totals sf_finalize_totals(struct sf_rank_run *run, double loss_sum, double token_sum) {
   double sums[2] = {loss_sum, token_sum};
-  if (run->parallel.dp_pp.size > 1) sf_all_reduce(run->env->comm, &run->parallel.dp_pp, sums, 2, SF_F64, SF_REDUCE_SUM, "finalize_grads.loss_and_tokens");
+  if (run->parallel.dp_pp.size > 1)
+    sf_all_reduce(run->env->comm, &run->parallel.dp_pp, sums, 2, SF_F64, SF_REDUCE_SUM, "finalize_grads.loss_and_tokens");
   return (struct sf_step_totals){sums[0], sums[1]};
 }
 
@@ -42,7 +43,8 @@ static void sum_replicated_kv(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];
     if (!param->trainable || param->kv_count == 0) continue;
-    sf_all_reduce(run->env->comm, &run->parallel.kv_rep, param->main_grad + param->kv_first, param->kv_count, SF_F32, SF_REDUCE_SUM, "finalize_grads.replicated_kv");
+    sf_all_reduce(run->env->comm, &run->parallel.kv_rep, param->main_grad + param->kv_first, param->kv_count, SF_F32, SF_REDUCE_SUM,
+                  "finalize_grads.replicated_kv");
   }
 }
 
@@ -51,7 +53,8 @@ static void sum_tied_embedding(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];
     if (!param->trainable || !param->shared_embedding) continue;
-    sf_all_reduce(run->env->comm, &run->parallel.embedding, param->main_grad, param->count, SF_F32, SF_REDUCE_SUM, "finalize_grads.tied_embedding");
+    sf_all_reduce(run->env->comm, &run->parallel.embedding, param->main_grad, param->count, SF_F32, SF_REDUCE_SUM,
+                  "finalize_grads.tied_embedding");
   }
 }
 
@@ -62,5 +65,6 @@ void sf_finalize_grads(struct sf_rank_run *run, double tokens) {
   if (run->parallel.sp) sum_sequence_partials(run);
   sum_replicated_kv(run);
   sum_tied_embedding(run);
-  if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN) dev->ops->scale(dev, run->params.main_grads, (float)(1.0 / tokens), run->params.main_grad_count);
+  if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN)
+    dev->ops->scale(dev, run->params.main_grads, (float)(1.0 / tokens), run->params.main_grad_count);
 }

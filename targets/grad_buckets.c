@@ -36,7 +36,8 @@ void sf_grad_buckets_begin(struct sf_rank_run *run) {
 
 static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
   bucket->launched = true;
-  bucket->request = sf_iall_reduce(run->env->comm, &run->buckets.dp, bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
+  bucket->request =
+      sf_iall_reduce(run->env->comm, &run->buckets.dp, bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
 }
 
 void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param) {
@@ -44,7 +45,8 @@ void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param) 
   if (!run->last_microbatch || !run->buckets.overlap || run->buckets.dp.size == 1) return;
   if (--param->uses_left > 0 || --bucket->params_left > 0) return;
   launch(run, bucket);
-  /* reduce-before-wgrad: launched before the last gradient is written. The unlucky timing is made certain, so that every schedule and backend has it. */
+  /* reduce-before-wgrad: launched before the last gradient is written. The unlucky timing is made certain, so that every schedule and
+   * backend has it. */
   if (sf_fault(run->env, SF_FAULT_REDUCE_BEFORE_WGRAD)) {
     sf_wait(run->env->comm, bucket->request);
     bucket->request = 0;

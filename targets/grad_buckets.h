@@ -1,21 +1,22 @@
-/* Gradient buckets: main gradients are reduced over data parallelism bucket by bucket (Megatron-LM: distributed/param_and_grad_buffer.py). */
+/* Gradient buckets: main gradients are reduced over data parallelism bucket by bucket (Megatron-LM: distributed/param_and_grad_buffer.py).
+ */
 #ifndef SF_TARGETS_GRAD_BUCKETS_H
 #define SF_TARGETS_GRAD_BUCKETS_H
 
 #include "targets/parameter.h"
 
 struct sf_grad_bucket {
-  float *grads;          /* contiguous part of the main gradients */
+  float *grads; /* contiguous part of the main gradients */
   int64_t count;
   int32_t param_count;
-  int32_t params_left;   /* whose last gradient of the last microbatch is not there yet */
+  int32_t params_left; /* whose last gradient of the last microbatch is not there yet */
   bool launched;
   sf_request request;
 };
 
 struct sf_grad_buckets {
   struct sf_group dp;
-  bool overlap;          /* launch a bucket when it is complete, else all of them at the end */
+  bool overlap; /* launch a bucket when it is complete, else all of them at the end */
   int32_t count;
   struct sf_grad_bucket *at;
 };

@@ -1,17 +1,22 @@
 #include "targets/linear.h"
 
-void sf_linear_forward(struct sf_device *dev, float *y, const float *a, const float *weight, int64_t tokens, int64_t in, int64_t out, enum sf_dtype store) {
-  const struct sf_gemm g = {.trans_b = true, .m = tokens, .n = out, .k = in, .a = a, .lda = in, .b = weight, .ldb = in, .c = y, .ldc = out, .alpha = 1.0f};
+void sf_linear_forward(struct sf_device *dev, float *y, const float *a, const float *weight, int64_t tokens, int64_t in, int64_t out,
+                       enum sf_dtype store) {
+  const struct sf_gemm g = {
+      .trans_b = true, .m = tokens, .n = out, .k = in, .a = a, .lda = in, .b = weight, .ldb = in, .c = y, .ldc = out, .alpha = 1.0f};
   dev->ops->gemm(dev, &g, store);
 }
 
-void sf_linear_input_grad(struct sf_device *dev, float *da, const float *g, const float *weight, int64_t tokens, int64_t in, int64_t out, enum sf_dtype store) {
-  const struct sf_gemm gemm = {.m = tokens, .n = in, .k = out, .a = g, .lda = out, .b = weight, .ldb = in, .c = da, .ldc = in, .alpha = 1.0f};
+void sf_linear_input_grad(struct sf_device *dev, float *da, const float *g, const float *weight, int64_t tokens, int64_t in, int64_t out,
+                          enum sf_dtype store) {
+  const struct sf_gemm gemm = {
+      .m = tokens, .n = in, .k = out, .a = g, .lda = out, .b = weight, .ldb = in, .c = da, .ldc = in, .alpha = 1.0f};
   dev->ops->gemm(dev, &gemm, store);
 }
 
 void sf_linear_weight_grad(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out) {
-  const struct sf_gemm gemm = {.trans_a = true, .m = out, .n = in, .k = tokens, .a = g, .lda = out, .b = a, .ldb = in, .c = dw, .ldc = in, .alpha = 1.0f};
+  const struct sf_gemm gemm = {
+      .trans_a = true, .m = out, .n = in, .k = tokens, .a = g, .lda = out, .b = a, .ldb = in, .c = dw, .ldc = in, .alpha = 1.0f};
   dev->ops->gemm(dev, &gemm, SF_F32);
 }
 

@@ -6,9 +6,11 @@
 #include "targets/target.h"
 
 /* y [tokens x out] = round(a [tokens x in] W^T) */
-void sf_linear_forward(struct sf_device *dev, float *y, const float *a, const float *weight, int64_t tokens, int64_t in, int64_t out, enum sf_dtype store);
+void sf_linear_forward(struct sf_device *dev, float *y, const float *a, const float *weight, int64_t tokens, int64_t in, int64_t out,
+                       enum sf_dtype store);
 /* da [tokens x in] = round(g [tokens x out] W) */
-void sf_linear_input_grad(struct sf_device *dev, float *da, const float *g, const float *weight, int64_t tokens, int64_t in, int64_t out, enum sf_dtype store);
+void sf_linear_input_grad(struct sf_device *dev, float *da, const float *g, const float *weight, int64_t tokens, int64_t in, int64_t out,
+                          enum sf_dtype store);
 /* dW [out x in] = g^T a, fp32 */
 void sf_linear_weight_grad(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out);
 /* db [out] = column sums of g, fp32 */

@@ -6,8 +6,10 @@
 static struct sf_shard_map load_map(const struct sf_rank_run *run, const struct sf_parameter *param, struct sf_shape shape) {
   struct sf_shard_map map = param->map;
   if (sf_fault(run->env, SF_FAULT_FUSED_PROJ_CONTIGUOUS_SPLIT) && param->fused) {
-    if (shape.rows > 1) map.rows = sf_fault_contiguous_dim(&map.rows, shape.rows, run->parallel.tp.index);
-    else map.cols = sf_fault_contiguous_dim(&map.cols, shape.cols, run->parallel.tp.index);
+    if (shape.rows > 1)
+      map.rows = sf_fault_contiguous_dim(&map.rows, shape.rows, run->parallel.tp.index);
+    else
+      map.cols = sf_fault_contiguous_dim(&map.cols, shape.cols, run->parallel.tp.index);
   }
   return map;
 }

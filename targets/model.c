@@ -41,7 +41,8 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
   int64_t first, count;
   sf_case_stage_layers(run->c, p->pp.index, &first, &count);
   if (sf_fault(run->env, SF_FAULT_PP_UNEVEN_OFFSET)) first = sf_fault_stage_offset(run->c, p->pp.index, count);
-  *model = (struct sf_model_stage){.first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = p->first_stage, .has_head = p->last_stage};
+  *model = (struct sf_model_stage){
+      .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = p->first_stage, .has_head = p->last_stage};
   float *cos_sin = NULL;
   if (m->positions == SF_POS_ROTARY) {
     cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * m->head_dim) * sizeof *cos_sin);
@@ -87,7 +88,8 @@ static void load_data(struct sf_rank_run *run, const struct sf_model_stage *mode
 /* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */
 
 /* Layers [first, end) of the stage. x is taken. Not saving, nothing but the first layer's input is kept for the backward. */
-static float *run_layers(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first, int32_t end, float *x, bool save) {
+static float *run_layers(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first,
+                         int32_t end, float *x, bool save) {
   for (int32_t i = first; i < end; i++) {
     if (sf_fault(run->env, SF_FAULT_RECOMPUTE_CHUNK_STALE_INPUT) && run->c->train.recompute_layers > 0 && i > first)
       memcpy(x, slot->layers[first].x, (size_t)(run->tokens_local * run->hidden) * sizeof *x);
@@ -111,7 +113,8 @@ static float *decoder_forward(struct sf_rank_run *run, const struct sf_model_sta
   return x;
 }
 
-static void recompute_chunk(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first, int32_t end) {
+static void recompute_chunk(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first,
+                            int32_t end) {
   run->pass = SF_PASS_RECOMPUTE;
   float *out = run_layers(run, model, slot, first, end, slot->layers[first].x, true);
   sf_buffers_give(&run->acts, out);
@@ -164,8 +167,10 @@ float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *mo
   struct sf_microbatch_slot *slot = &model->slots[local % model->slot_count];
   enter_microbatch(run, local, SF_PASS_FWD);
   load_data(run, model, slot);
-  if (model->has_embedding) x = sf_vocab_parallel_embedding_forward(run, &model->embedding, slot->tokens);
-  else sf_trace_received(run, SF_KIND_ACT, model->received_act, x);
+  if (model->has_embedding)
+    x = sf_vocab_parallel_embedding_forward(run, &model->embedding, slot->tokens);
+  else
+    sf_trace_received(run, SF_KIND_ACT, model->received_act, x);
   x = decoder_forward(run, model, slot, x);
   if (!model->has_head) return x;
   head_forward(run, model, slot, x);
@@ -175,8 +180,10 @@ float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *mo
 float *sf_model_stage_backward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *grad) {
   struct sf_microbatch_slot *slot = &model->slots[local % model->slot_count];
   enter_microbatch(run, local, SF_PASS_BWD);
-  if (model->has_head) grad = head_backward(run, model, slot);
-  else sf_trace_received(run, SF_KIND_ACT_GRAD, model->received_grad, grad);
+  if (model->has_head)
+    grad = head_backward(run, model, slot);
+  else
+    sf_trace_received(run, SF_KIND_ACT_GRAD, model->received_grad, grad);
   decoder_backward(run, model, slot, grad);
   if (!model->has_embedding) return grad;
   sf_vocab_parallel_embedding_backward(run, &model->embedding, grad, slot->tokens);

@@ -1,5 +1,5 @@
-/* A pipeline stage of the model: embedding on the first, a run of decoder layers, final norm, head and loss on the last (Megatron-LM: core/models/gpt/gpt_model.py,
- * core/transformer/transformer_block.py). */
+/* A pipeline stage of the model: embedding on the first, a run of decoder layers, final norm, head and loss on the last (Megatron-LM:
+ * core/models/gpt/gpt_model.py, core/transformer/transformer_block.py). */
 #ifndef SF_TARGETS_MODEL_H
 #define SF_TARGETS_MODEL_H
 
@@ -10,8 +10,8 @@
 
 /* All that a microbatch in flight needs. */
 struct sf_microbatch_slot {
-  int32_t *tokens, *labels;      /* [T] */
-  float *mask, *weight;          /* [T]; weight of a token's loss in the gradient */
+  int32_t *tokens, *labels; /* [T] */
+  float *mask, *weight;     /* [T]; weight of a token's loss in the gradient */
   struct sf_layer_acts *layers;
   float *adapter_saved;
   float *final_input, *final_stats;
@@ -38,11 +38,12 @@ struct sf_model_stage {
 /* Makes the stage's layers and their parameters known to run->params. slot_count: the most microbatches in flight. */
 void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count);
 
-/* Forward of this rank's microbatch `local` (its global number is local * dp + dp index). x: received from the stage before [tokens_local x h], taken; NULL on the
- * first. Returns what the next stage needs, the caller's; NULL on the last. */
+/* Forward of this rank's microbatch `local` (its global number is local * dp + dp index). x: received from the stage before [tokens_local x
+ * h], taken; NULL on the first. Returns what the next stage needs, the caller's; NULL on the last. */
 float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *x);
 
-/* Backward of the same. grad: received from the next stage, taken; NULL on the last. Returns what the stage before needs, the caller's; NULL on the first. */
+/* Backward of the same. grad: received from the next stage, taken; NULL on the last. Returns what the stage before needs, the caller's;
+ * NULL on the first. */
 float *sf_model_stage_backward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *grad);
 
 #endif

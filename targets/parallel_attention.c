@@ -38,11 +38,14 @@ static void mark_kv(struct sf_parameter *param, const struct sf_dim_map *grad_di
   const int64_t row = is_weight ? hidden : 1;
   param->kv_count = kv * row;
   param->kv_first = param->count - param->kv_count;
-  if (is_weight) param->wgrad_map.rows = *grad_dim;
-  else param->wgrad_map.cols = *grad_dim;
+  if (is_weight)
+    param->wgrad_map.rows = *grad_dim;
+  else
+    param->wgrad_map.cols = *grad_dim;
 }
 
-void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin, const struct sf_group *tp, const struct sf_group *kv_rep, bool sp) {
+void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
+                                  const struct sf_group *tp, const struct sf_group *kv_rep, bool sp) {
   const struct sf_model *m = &run->c->model;
   int64_t kv;
   const struct sf_dim_map dim = qkv_dim(m, tp, kv_rep, &kv), grad_dim = with_partial_kv(&dim, kv);
@@ -67,7 +70,8 @@ static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention
   for (int64_t group = 0; group < attention->groups; group++) {
     const int64_t first = group * (rotated + 1) * d;
     for (int64_t head = 0; head < rotated; head++)
-      dev->ops->rotate(dev, y + first + head * d, width, x + first + head * d, width, attention->cos_sin, run->tokens, run->c->train.microbatch_size, 0, d, inverse, run->dtype);
+      dev->ops->rotate(dev, y + first + head * d, width, x + first + head * d, width, attention->cos_sin, run->tokens,
+                       run->c->train.microbatch_size, 0, d, inverse, run->dtype);
     const int64_t value = first + rotated * d;
     for (int64_t row = 0; row < run->tokens; row++) memcpy(y + row * width + value, x + row * width + value, (size_t)d * sizeof *y);
   }
@@ -83,9 +87,12 @@ struct head_view {
   int64_t qkv_stride, context_stride;
 };
 
-static struct head_view head_view(const struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts, int64_t sequence, int64_t group, int64_t query) {
-  const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size, queries = attention->queries_per_group;
-  const int64_t width = attention->linear_qkv.out, heads = attention->groups * queries, first = sequence * width + group * (queries + 2) * d;
+static struct head_view head_view(const struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                  const struct sf_attention_acts *acts, int64_t sequence, int64_t group, int64_t query) {
+  const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size,
+                queries = attention->queries_per_group;
+  const int64_t width = attention->linear_qkv.out, heads = attention->groups * queries,
+                first = sequence * width + group * (queries + 2) * d;
   struct head_view view = {.qkv_stride = batch * width, .context_stride = batch * heads * d};
   view.qkv_offset = first + query * d;
   view.kv_offset = first + queries * d;
@@ -97,19 +104,38 @@ static struct head_view head_view(const struct sf_rank_run *run, const struct sf
   return view;
 }
 
-static void head_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts, const struct head_view *view) {
+static void head_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
+                         const struct head_view *view) {
   struct sf_device *dev = run->env->device;
   const int64_t d = attention->head_dim, n = run->c->model.seq;
-  const struct sf_gemm scores = {.trans_b = true, .m = n, .n = n, .k = d, .a = view->q, .lda = view->qkv_stride, .b = view->k, .ldb = view->qkv_stride,
-                                 .c = view->probs, .ldc = n, .alpha = 1.0f / sqrtf((float)d)};
+  const struct sf_gemm scores = {.trans_b = true,
+                                 .m = n,
+                                 .n = n,
+                                 .k = d,
+                                 .a = view->q,
+                                 .lda = view->qkv_stride,
+                                 .b = view->k,
+                                 .ldb = view->qkv_stride,
+                                 .c = view->probs,
+                                 .ldc = n,
+                                 .alpha = 1.0f / sqrtf((float)d)};
   dev->ops->gemm(dev, &scores, SF_F32);
   dev->ops->causal_softmax_fwd(dev, view->probs, view->probs, n, run->dtype);
-  const struct sf_gemm context = {.m = n, .n = d, .k = n, .a = view->probs, .lda = n, .b = view->v, .ldb = view->qkv_stride,
-                                  .c = acts->context + view->context_offset, .ldc = view->context_stride, .alpha = 1.0f};
+  const struct sf_gemm context = {.m = n,
+                                  .n = d,
+                                  .k = n,
+                                  .a = view->probs,
+                                  .lda = n,
+                                  .b = view->v,
+                                  .ldb = view->qkv_stride,
+                                  .c = acts->context + view->context_offset,
+                                  .ldc = view->context_stride,
+                                  .alpha = 1.0f};
   dev->ops->gemm(dev, &context, run->dtype);
 }
 
-float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts, float *input) {
+float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
+                                     float *input) {
   const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
   acts->qkv = sf_column_parallel_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
   if (attention->cos_sin != NULL) {
@@ -128,30 +154,73 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
   return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
 }
 
-/* dqkv: gradient of the fused projection; g: of the context. The group's key and value gradients are summed over its query heads in fp32 and rounded with the last. */
-static void head_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *dqkv, float *ds, const float *g, const struct head_view *view, bool first, bool last) {
+/* dqkv: gradient of the fused projection; g: of the context. The group's key and value gradients are summed over its query heads in fp32
+ * and rounded with the last. */
+static void head_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *dqkv, float *ds, const float *g,
+                          const struct head_view *view, bool first, bool last) {
   struct sf_device *dev = run->env->device;
   const int64_t d = attention->head_dim, n = run->c->model.seq, stride = view->qkv_stride;
   const float scale = 1.0f / sqrtf((float)d);
   const enum sf_dtype store_kv = last ? run->dtype : SF_F32;
   const float *context_grad = g + view->context_offset;
-  const struct sf_gemm dp = {.trans_b = true, .m = n, .n = n, .k = d, .a = context_grad, .lda = view->context_stride, .b = view->v, .ldb = stride, .c = ds, .ldc = n, .alpha = 1.0f};
+  const struct sf_gemm dp = {.trans_b = true,
+                             .m = n,
+                             .n = n,
+                             .k = d,
+                             .a = context_grad,
+                             .lda = view->context_stride,
+                             .b = view->v,
+                             .ldb = stride,
+                             .c = ds,
+                             .ldc = n,
+                             .alpha = 1.0f};
   dev->ops->gemm(dev, &dp, SF_F32);
-  const struct sf_gemm dv = {.trans_a = true, .m = n, .n = d, .k = n, .a = view->probs, .lda = n, .b = context_grad, .ldb = view->context_stride,
-                             .c = dqkv + view->kv_offset + d, .ldc = stride, .alpha = 1.0f, .accumulate = !first};
+  const struct sf_gemm dv = {.trans_a = true,
+                             .m = n,
+                             .n = d,
+                             .k = n,
+                             .a = view->probs,
+                             .lda = n,
+                             .b = context_grad,
+                             .ldb = view->context_stride,
+                             .c = dqkv + view->kv_offset + d,
+                             .ldc = stride,
+                             .alpha = 1.0f,
+                             .accumulate = !first};
   dev->ops->gemm(dev, &dv, store_kv);
   float *ds_of_q = sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG) ? sf_buffers_take(&run->acts, n * n) : NULL;
   if (ds_of_q != NULL) sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, view->probs, n, run->dtype);
   dev->ops->causal_softmax_bwd(dev, ds, ds, view->probs, n, run->dtype);
-  const struct sf_gemm dq = {.m = n, .n = d, .k = n, .a = ds_of_q != NULL ? ds_of_q : ds, .lda = n, .b = view->k, .ldb = stride, .c = dqkv + view->qkv_offset, .ldc = stride, .alpha = scale};
+  const struct sf_gemm dq = {.m = n,
+                             .n = d,
+                             .k = n,
+                             .a = ds_of_q != NULL ? ds_of_q : ds,
+                             .lda = n,
+                             .b = view->k,
+                             .ldb = stride,
+                             .c = dqkv + view->qkv_offset,
+                             .ldc = stride,
+                             .alpha = scale};
   dev->ops->gemm(dev, &dq, run->dtype);
-  const struct sf_gemm dk = {.trans_a = true, .m = n, .n = d, .k = n, .a = ds, .lda = n, .b = view->q, .ldb = stride, .c = dqkv + view->kv_offset, .ldc = stride, .alpha = scale, .accumulate = !first};
+  const struct sf_gemm dk = {.trans_a = true,
+                             .m = n,
+                             .n = d,
+                             .k = n,
+                             .a = ds,
+                             .lda = n,
+                             .b = view->q,
+                             .ldb = stride,
+                             .c = dqkv + view->kv_offset,
+                             .ldc = stride,
+                             .alpha = scale,
+                             .accumulate = !first};
   dev->ops->gemm(dev, &dk, store_kv);
   sf_buffers_give(&run->acts, ds_of_q);
 }
 
 /* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection. */
-static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts, float *g) {
+static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
+                            float *g) {
   const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
   float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->linear_qkv.out);
   float *ds = sf_buffers_take(&run->acts, n * n);
@@ -167,7 +236,8 @@ static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_at
   return dqkv;
 }
 
-float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts, const float *grad) {
+float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                      struct sf_attention_acts *acts, const float *grad) {
   float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
   acts->context = NULL;
   float *dqkv = core_backward(run, attention, acts, g);

@@ -1,9 +1,9 @@
-/* Self-attention with heads cut over tp, grouped key/value heads and rotary positions (Megatron-LM: core/transformer/attention.py SelfAttention,
- * dot_product_attention.py; Ainslie et al. 2023, arXiv 2305.13245 for grouped heads).
+/* Self-attention with heads cut over tp, grouped key/value heads and rotary positions (Megatron-LM: core/transformer/attention.py
+ * SelfAttention, dot_product_attention.py; Ainslie et al. 2023, arXiv 2305.13245 for grouped heads).
  *
- * Columns of the fused projection, per key/value head ("group"): its query heads, the key head, the value head, head_dim each. With tp <= kv_heads a rank holds
- * kv_heads/tp whole groups. With more ranks than groups, rep = tp/kv_heads ranks share a group: each holds its part of the query heads and a replica
- * of the key and value head, whose gradients on a rank cover its own query heads only. */
+ * Columns of the fused projection, per key/value head ("group"): its query heads, the key head, the value head, head_dim each. With tp <=
+ * kv_heads a rank holds kv_heads/tp whole groups. With more ranks than groups, rep = tp/kv_heads ranks share a group: each holds its part
+ * of the query heads and a replica of the key and value head, whose gradients on a rank cover its own query heads only. */
 #ifndef SF_TARGETS_PARALLEL_ATTENTION_H
 #define SF_TARGETS_PARALLEL_ATTENTION_H
 
@@ -29,16 +29,19 @@ struct sf_attention_acts {
 };
 
 /* cos_sin: sf_rotary_table of the case, or NULL. */
-void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin, const struct sf_group *tp, const struct sf_group *kv_rep, bool sp);
+void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
+                                  const struct sf_group *tp, const struct sf_group *kv_rep, bool sp);
 
 /* Shape: input [tokens_local x h] (taken) -> output of linear_proj [tokens_local x h] (the caller's).
  * Computes, per sequence and head: S = q k^T / sqrt(d) in fp32, P = round(softmax over j <= i), o = round(P v). */
-float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts, float *input);
+float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
+                                     float *input);
 
 /* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds.
- * Computes dP = g v^T, dS = round(P (dP - rowsum(P dP))), dq = round(dS k / sqrt(d)), dk = round(sum over the group's held query heads of dS^T q / sqrt(d)),
- * dv = round(sum of P^T g); sums in fp32. */
-float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts, const float *grad);
+ * Computes dP = g v^T, dS = round(P (dP - rowsum(P dP))), dq = round(dS k / sqrt(d)), dk = round(sum over the group's held query heads of
+ * dS^T q / sqrt(d)), dv = round(sum of P^T g); sums in fp32. */
+float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                      struct sf_attention_acts *acts, const float *grad);
 
 void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts);
 

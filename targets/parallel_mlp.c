@@ -27,8 +27,10 @@ float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel
   const int64_t width = mlp->linear_fc2.in;
   acts->fc1_out = sf_column_parallel_linear_forward(run, &mlp->linear_fc1, input, &acts->fc1_input);
   acts->fc2_input = sf_buffers_take(&run->acts, run->tokens * width);
-  if (mlp->swiglu) dev->ops->swiglu_fwd(dev, acts->fc2_input, acts->fc1_out, run->tokens, width, run->dtype);
-  else dev->ops->gelu_fwd(dev, acts->fc2_input, acts->fc1_out, run->tokens * width, run->dtype);
+  if (mlp->swiglu)
+    dev->ops->swiglu_fwd(dev, acts->fc2_input, acts->fc1_out, run->tokens, width, run->dtype);
+  else
+    dev->ops->gelu_fwd(dev, acts->fc2_input, acts->fc1_out, run->tokens * width, run->dtype);
   sf_trace_act(run, mlp->module_activation, &mlp->linear_fc2.in_map, acts->fc2_input);
   return sf_row_parallel_linear_forward(run, &mlp->linear_fc2, acts->fc2_input);
 }
@@ -40,8 +42,10 @@ float *sf_parallel_mlp_backward(struct sf_rank_run *run, const struct sf_paralle
   float *g = sf_row_parallel_linear_backward(run, &mlp->linear_fc2, grad, acts->fc2_input);
   acts->fc2_input = NULL;
   float *fc1_grad = sf_buffers_take(&run->acts, run->tokens * mlp->linear_fc1.out);
-  if (mlp->swiglu) dev->ops->swiglu_bwd(dev, fc1_grad, g, acts->fc1_out, run->tokens, width, run->dtype);
-  else dev->ops->gelu_bwd(dev, fc1_grad, g, acts->fc1_out, run->tokens * width, run->dtype);
+  if (mlp->swiglu)
+    dev->ops->swiglu_bwd(dev, fc1_grad, g, acts->fc1_out, run->tokens, width, run->dtype);
+  else
+    dev->ops->gelu_bwd(dev, fc1_grad, g, acts->fc1_out, run->tokens * width, run->dtype);
   sf_buffers_give(&run->acts, g);
   sf_trace_act_grad(run, mlp->module_activation, &mlp->linear_fc1.out_map, fc1_grad);
   float *input_grad = sf_column_parallel_linear_backward(run, &mlp->linear_fc1, fc1_grad, acts->fc1_input);

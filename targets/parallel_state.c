@@ -36,7 +36,8 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
   };
   s.kv_rep = kv_rep_of(env->c, &s.tp);
   s.embedding = embedding_of(env, &s.pp);
-  /* group-order-crosstalk: groups made in rank-local order; the n-th creation means other members, here the data-parallel pair of the same size. */
+  /* group-order-crosstalk: groups made in rank-local order; the n-th creation means other members, here the data-parallel pair of the same
+   * size. */
   if (env->fault == SF_FAULT_GROUP_ORDER_CROSSTALK && s.embedding.size == 2 && s.pp.size == 2 && s.dp.size == 2) s.embedding = s.dp;
   s.first_stage = s.pp.index == 0;
   s.last_stage = s.pp.index == s.pp.size - 1;

@@ -4,7 +4,8 @@
 #include "targets/fault.h"
 #include "targets/rank_run.h"
 
-struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which, const struct sf_parameter_cut *cut) {
+struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
+                                         const struct sf_parameter_cut *cut) {
   struct sf_parameters *params = &run->params;
   const int32_t index = sf_catalog_param(run->env->catalog, cls, layer, which);
   if (index < 0) return NULL;
@@ -14,10 +15,13 @@ struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module
   }
   SF_ASSERT_LT(params->count, params->capacity);
   struct sf_parameter *param = sf_rank_alloc(run->env, sizeof *param);
-  *param = (struct sf_parameter){
-      .index = index, .cls = cls, .map = {cut->rows, cut->cols}, .wgrad_map = {cut->rows, cut->cols},
-      .count = sf_dim_map_length(&cut->rows) * sf_dim_map_length(&cut->cols),
-      .trainable = !run->env->catalog->params[index].frozen, .uses = 1};
+  *param = (struct sf_parameter){.index = index,
+                                 .cls = cls,
+                                 .map = {cut->rows, cut->cols},
+                                 .wgrad_map = {cut->rows, cut->cols},
+                                 .count = sf_dim_map_length(&cut->rows) * sf_dim_map_length(&cut->cols),
+                                 .trainable = !run->env->catalog->params[index].frozen,
+                                 .uses = 1};
   params->at[params->count++] = param;
   return param;
 }

@@ -8,40 +8,43 @@ struct sf_rank_run;
 struct sf_grad_bucket;
 
 struct sf_parameter {
-  int32_t index;                 /* in the catalogue */
+  int32_t index; /* in the catalogue */
   enum sf_module_class cls;
   struct sf_shard_map map;       /* what this rank holds, declared by the layer */
   struct sf_shard_map wgrad_map; /* the same, with what is a partial sum over tp marked */
   int64_t count;                 /* elements held */
   bool trainable;
   /* Told by the layer when it makes the parameter; */
-  bool replicated;               /* every tp rank holds the same elements */
-  bool sum_over_tp;              /* gradient is partial over tp: a sequence shard's tokens only */
-  bool fused;                    /* rows are [q, k, v] groups or [gate; up] */
-  int64_t kv_first, kv_count;    /* elements replicated over kv_rep whose gradient is partial over it; count 0 = none */
-  bool shared_embedding;         /* tied, and held by the first and the last stage */
-  int32_t uses;                  /* gradients that one microbatch brings */
+  bool replicated;            /* every tp rank holds the same elements */
+  bool sum_over_tp;           /* gradient is partial over tp: a sequence shard's tokens only */
+  bool fused;                 /* rows are [q, k, v] groups or [gate; up] */
+  int64_t kv_first, kv_count; /* elements replicated over kv_rep whose gradient is partial over it; count 0 = none */
+  bool shared_embedding;      /* tied, and held by the first and the last stage */
+  int32_t uses;               /* gradients that one microbatch brings */
   /* filled by sf_parameters_build. */
-  float *master, *model;         /* the same memory in fp32 */
+  float *master, *model;              /* the same memory in fp32 */
   float *adam_m, *adam_v, *main_grad; /* NULL when frozen */
   struct sf_grad_bucket *bucket;
-  int32_t uses_left;             /* of the last microbatch */
+  int32_t uses_left; /* of the last microbatch */
 };
 
 struct sf_parameters {
   int32_t count, capacity;
-  struct sf_parameter **at;      /* in the catalogue's order of this stage's modules */
-  float *main_grads;             /* all main gradients, contiguous, last parameter first (the order in which backward makes them) */
+  struct sf_parameter **at; /* in the catalogue's order of this stage's modules */
+  float *main_grads;        /* all main gradients, contiguous, last parameter first (the order in which backward makes them) */
   int64_t main_grad_count;
-  float *scratch;                /* the largest parameter: weight gradient of a microbatch, change made by the step */
+  float *scratch; /* the largest parameter: weight gradient of a microbatch, change made by the step */
 };
 
 /* How a layer cuts a parameter: maps of its two dimensions. */
-struct sf_parameter_cut { struct sf_dim_map rows, cols; };
+struct sf_parameter_cut {
+  struct sf_dim_map rows, cols;
+};
 
 /* Makes the parameter of a module (which: 0 weight, 1 bias) known; NULL when the model has none. The caller sets what it tells above.
  * Leaves the rank with SF_ENOMEM. */
-struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which, const struct sf_parameter_cut *cut);
+struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
+                                         const struct sf_parameter_cut *cut);
 
 /* Allocates every parameter that was made and loads step 0's values. After this, none can be made. */
 void sf_parameters_build(struct sf_rank_run *run);
@@ -52,8 +55,8 @@ void sf_parameters_load(struct sf_rank_run *run, int64_t step);
 /* model = round(master) */
 void sf_parameter_publish(struct sf_rank_run *run, struct sf_parameter *param);
 
-/* Hands one microbatch's gradient (fp32, shape of the shard) to the sink, adds what then stands in it to the main gradient and tells the bucket.
- * call: 0, or 1 for the tied embedding's use as output layer. */
+/* Hands one microbatch's gradient (fp32, shape of the shard) to the sink, adds what then stands in it to the main gradient and tells the
+ * bucket. call: 0, or 1 for the tied embedding's use as output layer. */
 void sf_parameter_accumulate(struct sf_rank_run *run, struct sf_parameter *param, float *grad, int call);
 
 #endif

@@ -9,20 +9,18 @@
 
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
-#define LAYER_MODULES                                                                                                            \
-  (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(SELF_ATTN_BDA) | \
+#define LAYER_MODULES                                                                                                                      \
+  (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(SELF_ATTN_BDA) |  \
    MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(MLP_BDA))
-#define MODULES_WITH_PARAMS                                                                                                      \
-  (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(PRE_MLP_LAYERNORM) | \
-   MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
+#define MODULES_WITH_PARAMS                                                                                                                \
+  (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) |                      \
+   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 
 static bool is_frozen(const struct sf_case *c, int64_t bits) { return (c->train.frozen & bits) == bits; }
 
-static bool trains_something(const struct sf_case *c) {
-  return !is_frozen(c, SF_FROZEN_ALL) || c->model.adapter || !c->model.tied;
-}
+static bool trains_something(const struct sf_case *c) { return !is_frozen(c, SF_FROZEN_ALL) || c->model.adapter || !c->model.tied; }
 
 /* A parameter that every tp rank holds whole gets a gradient. */
 static bool trains_replicated(const struct sf_case *c) {
@@ -31,8 +29,10 @@ static bool trains_replicated(const struct sf_case *c) {
   return !is_frozen(c, SF_FROZEN_NORMS) || biases || positions || c->model.adapter;
 }
 
-/* Calls visit with the data of each microbatch of the case until it returns true; true as well when memory is out, since nothing is known then. */
-static bool any_microbatch(const struct sf_case *c, bool (*visit)(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx), void *ctx) {
+/* Calls visit with the data of each microbatch of the case until it returns true; true as well when memory is out, since nothing is known
+ * then. */
+static bool any_microbatch(const struct sf_case *c,
+                           bool (*visit)(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx), void *ctx) {
   const size_t count = (size_t)(c->model.seq * c->train.microbatch_size);
   int32_t *tokens = sf_alloc(count * sizeof *tokens);
   float *mask = sf_alloc(count * sizeof *mask);
@@ -128,7 +128,9 @@ static bool clipped_norms(const struct sf_case *c) {
 
 static bool accumulates(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && trains_something(c); }
 static bool biased_tp(const struct sf_case *c) { return with_tp(c) && c->model.bias; }
-static bool cut_fused(const struct sf_case *c) { return with_tp(c) && (c->model.activation == SF_ACT_SWIGLU || c->layout.tp > c->model.kv_heads); }
+static bool cut_fused(const struct sf_case *c) {
+  return with_tp(c) && (c->model.activation == SF_ACT_SWIGLU || c->layout.tp > c->model.kv_heads);
+}
 
 static bool bias_correction(const struct sf_case *c) {
   return trains_something(c) && c->train.lr_micro > 0 && (c->train.beta1_milli > 0 || c->train.beta2_milli > 0);
@@ -151,86 +153,76 @@ SF_FAULT_MAP(X)
 #define CANARY(name, at) .fault = SF_FAULT_##name, .id = ID_##name, .source = "", .label = at
 
 const struct sf_plant sf_plants[] = {
-    {PLANT(TP_EMBED_MASK),
-     .what = "The vocabulary shard's mask has its upper bound one too low: the shard's last row comes out as zeros.",
-     .source = "TTrace's study, row of VocabParallelEmbedding",
-     .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS), .minimal = {2, 1, "layout.tp=2"}, .triggers = edge_token},
-    {PLANT(RECOMPUTE_CHUNK_STALE_INPUT),
-     .what = "Every layer of a checkpointed chunk is given the chunk's input.",
-     .source = "Megatron-LM fc2c81d3a6, 6771c7734a",
-     .kinds = KIND(ACT), .modules = MODULE(INPUT_LAYERNORM) | MODULE(SELF_ATTN_BDA), .minimal = {1, 2, "train.recompute_layers=2"}, .triggers = chunk_of_two},
-    {PLANT(SP_FINAL_LN_NOSYNC),
-     .what = "With sequence parallelism the final norm's gradients are not summed over tp.",
-     .source = "Megatron-LM #1446",
-     .kinds = KIND(MAIN_GRAD), .modules = MODULE(FINAL_LAYERNORM), .minimal = {2, 1, "layout.tp=2 layout.sp=true"}, .triggers = sp_norms},
-    {PLANT(ATTN_DQ_WRONG),
-     .what = "The attention backward's dQ lacks the softmax's row sum; dK and dV are right.",
-     .source = "Megatron-LM #1503; Transformer Engine #1615",
-     .kinds = KIND(ACT_GRAD), .modules = MODULE(CORE_ATTENTION), .minimal = {1, 1, ""}, .triggers = always},
+    {PLANT(TP_EMBED_MASK), .what = "The vocabulary shard's mask has its upper bound one too low: the shard's last row comes out as zeros.",
+     .source = "TTrace's study, row of VocabParallelEmbedding", .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS),
+     .minimal = {2, 1, "layout.tp=2"}, .triggers = edge_token},
+    {PLANT(RECOMPUTE_CHUNK_STALE_INPUT), .what = "Every layer of a checkpointed chunk is given the chunk's input.",
+     .source = "Megatron-LM fc2c81d3a6, 6771c7734a", .kinds = KIND(ACT), .modules = MODULE(INPUT_LAYERNORM) | MODULE(SELF_ATTN_BDA),
+     .minimal = {1, 2, "train.recompute_layers=2"}, .triggers = chunk_of_two},
+    {PLANT(SP_FINAL_LN_NOSYNC), .what = "With sequence parallelism the final norm's gradients are not summed over tp.",
+     .source = "Megatron-LM #1446", .kinds = KIND(MAIN_GRAD), .modules = MODULE(FINAL_LAYERNORM),
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true"}, .triggers = sp_norms},
+    {PLANT(ATTN_DQ_WRONG), .what = "The attention backward's dQ lacks the softmax's row sum; dK and dV are right.",
+     .source = "Megatron-LM #1503; Transformer Engine #1615", .kinds = KIND(ACT_GRAD), .modules = MODULE(CORE_ATTENTION),
+     .minimal = {1, 1, ""}, .triggers = always},
     {PLANT(PP_UNEVEN_OFFSET),
-     .what = "A stage's first layer is computed by testing the first-stage option in place of the last-stage one, so its layers get wrong global numbers.",
-     .source = "Megatron-LM b759cd37e6",
-     .kinds = KIND(PARAM) | KIND(ACT), .modules = LAYER_MODULES, .minimal = {2, 3, "layout.pp=2 layout.pp_last_layers=1"}, .triggers = uneven_last},
-    {PLANT(MEAN_OF_MEANS_ACCUM),
-     .what = "Every microbatch is normalised by its own token count, then the microbatches are averaged.",
-     .source = "Transformers #34191, #24725; torchtune #1875; Megatron-LM adfa873d96",
-     .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .minimal = {1, 1, "train.microbatches=2"}, .triggers = uneven_masks},
+     .what = "A stage's first layer is computed by testing the first-stage option in place of the last-stage one, so its layers get wrong "
+             "global numbers.",
+     .source = "Megatron-LM b759cd37e6", .kinds = KIND(PARAM) | KIND(ACT), .modules = LAYER_MODULES,
+     .minimal = {2, 3, "layout.pp=2 layout.pp_last_layers=1"}, .triggers = uneven_last},
+    {PLANT(MEAN_OF_MEANS_ACCUM), .what = "Every microbatch is normalised by its own token count, then the microbatches are averaged.",
+     .source = "Transformers #34191, #24725; torchtune #1875; Megatron-LM adfa873d96", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS),
+     .minimal = {1, 1, "train.microbatches=2"}, .triggers = uneven_masks},
     {PLANT(GATHER_BWD_INFLATES),
      .what = "The sequence gather before a replicated module has a reduce-scatter as its backward: tp identical gradients are summed.",
-     .source = "slime PR #1748",
-     .kinds = KIND(ACT_GRAD), .modules = MODULE(ADAPTER), .minimal = {2, 1, "layout.tp=2 layout.sp=true model.adapter=true"}, .triggers = sp_adapter},
+     .source = "slime PR #1748", .kinds = KIND(ACT_GRAD), .modules = MODULE(ADAPTER),
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true model.adapter=true"}, .triggers = sp_adapter},
     {PLANT(LINEAR_FROZEN_DGRAD_NOAR),
      .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
-     .source = "Megatron-LM 5fffdfc737",
-     .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER), .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
-    {PLANT(MQA_KV_GRAD_NOAR),
-     .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
-     .source = "bigcode/Megatron-LM #11, #35, PR #37",
-     .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV), .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_kv},
+     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER),
+     .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
+    {PLANT(MQA_KV_GRAD_NOAR), .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
+     .source = "bigcode/Megatron-LM #11, #35, PR #37", .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV),
+     .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_kv},
     {PLANT(GROUP_ORDER_CROSSTALK),
-     .what = "Groups are made in rank-local order, so the tied embedding's gradient is summed over the data-parallel pair in place of first and last stage.",
-     .source = "Megatron-Bridge PR #4985",
-     .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS), .minimal = {4, 2, "layout.pp=2 layout.dp=2 model.tied=true"}, .triggers = tied_2x2},
-    {PLANT(REDUCE_BEFORE_WGRAD),
-     .what = "A bucket's reduction starts before its last weight gradient is written.",
-     .source = "Megatron-LM 3548385ac3 (#3693)",
-     .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .minimal = {2, 1, "layout.dp=2 layout.overlap=true"}, .triggers = overlapped},
-    {PLANT(P2P_FREE_BEFORE_SENT),
-     .what = "A stage's output buffer is overwritten after its send is posted and before it is complete.",
-     .source = "Megatron-LM 260cba7133 (#4047)",
-     .kinds = KIND(ACT), .modules = MODULE(MLP_BDA), .minimal = {2, 2, "layout.pp=2"}, .triggers = with_pp},
-    {PLANT(NORM_REPLICA_OVERCOUNT),
-     .what = "Replicated parameters count tp times in the gradient norm.",
-     .source = "ROCm Transformer Engine PR #715; NeMo-RL PR #3788",
-     .kinds = KIND(SCALAR), .modules = MODULE(OPTIMIZER), .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_tp},
-    {PLANT(CLIP_NOT_ON_ALL_REPLICAS),
-     .what = "Norm weights are clipped on the first tp rank only, so their replicas drift apart.",
-     .source = "DeepSpeed #1801 (BLOOM-176B), as told in TrainCheck's documentation",
-     .kinds = KIND(PARAM_DELTA), .modules = MODULE(OPTIMIZER), .minimal = {2, 1, "layout.tp=2 train.steps=2"}, .triggers = clipped_norms},
-    {PLANT(ACCUM_FIRST_MB_ONLY),
-     .what = "Only a rank's first microbatch of the step is added to the main gradients.",
-     .source = "Primus PR #1046",
-     .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .minimal = {1, 1, "train.microbatches=2"}, .triggers = accumulates},
-    {PLANT(ROWPARALLEL_BIAS_XTP),
-     .what = "A row-parallel linear adds its replicated bias on every rank before the reduction.",
-     .source = "torchtitan PR #4245; text-generation-inference #1036",
-     .kinds = KIND(ACT), .modules = MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC2), .minimal = {2, 1, "layout.tp=2 model.bias=true"}, .triggers = biased_tp},
+     .what = "Groups are made in rank-local order, so the tied embedding's gradient is summed over the data-parallel pair in place of "
+             "first and last stage.",
+     .source = "Megatron-Bridge PR #4985", .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS),
+     .minimal = {4, 2, "layout.pp=2 layout.dp=2 model.tied=true"}, .triggers = tied_2x2},
+    {PLANT(REDUCE_BEFORE_WGRAD), .what = "A bucket's reduction starts before its last weight gradient is written.",
+     .source = "Megatron-LM 3548385ac3 (#3693)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.overlap=true"}, .triggers = overlapped},
+    {PLANT(P2P_FREE_BEFORE_SENT), .what = "A stage's output buffer is overwritten after its send is posted and before it is complete.",
+     .source = "Megatron-LM 260cba7133 (#4047)", .kinds = KIND(ACT), .modules = MODULE(MLP_BDA), .minimal = {2, 2, "layout.pp=2"},
+     .triggers = with_pp},
+    {PLANT(NORM_REPLICA_OVERCOUNT), .what = "Replicated parameters count tp times in the gradient norm.",
+     .source = "ROCm Transformer Engine PR #715; NeMo-RL PR #3788", .kinds = KIND(SCALAR), .modules = MODULE(OPTIMIZER),
+     .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_tp},
+    {PLANT(CLIP_NOT_ON_ALL_REPLICAS), .what = "Norm weights are clipped on the first tp rank only, so their replicas drift apart.",
+     .source = "DeepSpeed #1801 (BLOOM-176B), as told in TrainCheck's documentation", .kinds = KIND(PARAM_DELTA),
+     .modules = MODULE(OPTIMIZER), .minimal = {2, 1, "layout.tp=2 train.steps=2"}, .triggers = clipped_norms},
+    {PLANT(ACCUM_FIRST_MB_ONLY), .what = "Only a rank's first microbatch of the step is added to the main gradients.",
+     .source = "Primus PR #1046", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .minimal = {1, 1, "train.microbatches=2"},
+     .triggers = accumulates},
+    {PLANT(ROWPARALLEL_BIAS_XTP), .what = "A row-parallel linear adds its replicated bias on every rank before the reduction.",
+     .source = "torchtitan PR #4245; text-generation-inference #1036", .kinds = KIND(ACT),
+     .modules = MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC2), .minimal = {2, 1, "layout.tp=2 model.bias=true"}, .triggers = biased_tp},
     {PLANT(FUSED_PROJ_CONTIGUOUS_SPLIT),
      .what = "The loader cuts a fused projection's rows into contiguous pieces, where a rank needs a piece of each part.",
-     .source = "Megatron-LM PR #1989; nnsight PR #719; sglang PR #34529",
-     .kinds = KIND(PARAM), .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1), .minimal = {2, 1, "layout.tp=2"}, .triggers = cut_fused},
+     .source = "Megatron-LM PR #1989; nnsight PR #719; sglang PR #34529", .kinds = KIND(PARAM),
+     .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1), .minimal = {2, 1, "layout.tp=2"}, .triggers = cut_fused},
     {PLANT(NONAUTOGRAD_ALLREDUCE),
-     .what = "The label's log-probability is collected from its shard by an all-reduce without a backward: the other shards get no gradient for the token.",
-     .source = "ms-swift PR #9947",
-     .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .minimal = {2, 1, "layout.tp=2"}, .triggers = with_tp},
-    {PLANT(ADAM_SYNTHETIC_STEP),
-     .what = "The first real update uses the bias correction of step 2.",
-     .source = "Megatron-LM ce8a8a736f (#5976)",
-     .kinds = KIND(PARAM_DELTA), .modules = MODULE(OPTIMIZER), .minimal = {1, 1, ""}, .triggers = bias_correction},
+     .what = "The label's log-probability is collected from its shard by an all-reduce without a backward: the other shards get no "
+             "gradient for the token.",
+     .source = "ms-swift PR #9947", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .minimal = {2, 1, "layout.tp=2"},
+     .triggers = with_tp},
+    {PLANT(ADAM_SYNTHETIC_STEP), .what = "The first real update uses the bias correction of step 2.",
+     .source = "Megatron-LM ce8a8a736f (#5976)", .kinds = KIND(PARAM_DELTA), .modules = MODULE(OPTIMIZER), .minimal = {1, 1, ""},
+     .triggers = bias_correction},
     {PLANT(EMBED_SCATTER_WRONG_TP_GROUP),
      .what = "Embeddings are scattered along the sequence by the rank's tp index in the default rank order.",
-     .source = "Megatron-LM #7452-7",
-     .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS), .minimal = {4, 1, "layout.tp=2 layout.sp=true"}, .triggers = other_tp_index},
+     .source = "Megatron-LM #7452-7", .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS),
+     .minimal = {4, 1, "layout.tp=2 layout.sp=true"}, .triggers = other_tp_index},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

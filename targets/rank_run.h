@@ -2,28 +2,28 @@
 #ifndef SF_TARGETS_RANK_RUN_H
 #define SF_TARGETS_RANK_RUN_H
 
+#include "targets/buffers.h"
 #include "targets/grad_buckets.h"
 #include "targets/parallel_state.h"
 #include "targets/parameter.h"
-#include "targets/buffers.h"
 
 struct sf_rank_run {
   const struct sf_rank_env *env;
   const struct sf_case *c;
-  enum sf_dtype dtype;                 /* compute format: what "round" means */
+  enum sf_dtype dtype; /* compute format: what "round" means */
   struct sf_parallel_state parallel;
-  struct sf_buffers acts;                   /* activations and their gradients */
-  int64_t hidden, tokens;              /* T = seq * microbatch_size */
-  int64_t tokens_local, token_first;   /* this rank's part of the sequence; all of it without sequence parallelism */
-  struct sf_shard_map map_hidden;      /* [T x h], this rank's rows */
-  struct sf_shard_map map_gathered;    /* [T x h], all rows */
+  struct sf_buffers acts;            /* activations and their gradients */
+  int64_t hidden, tokens;            /* T = seq * microbatch_size */
+  int64_t tokens_local, token_first; /* this rank's part of the sequence; all of it without sequence parallelism */
+  struct sf_shard_map map_hidden;    /* [T x h], this rank's rows */
+  struct sf_shard_map map_gathered;  /* [T x h], all rows */
   struct sf_parameters params;
   struct sf_grad_buckets buckets;
   /* Where the rank stands; goes into trace ids. */
-  uint16_t step, microbatch;           /* microbatch: global number */
+  uint16_t step, microbatch; /* microbatch: global number */
   enum sf_pass pass;
   int64_t local_microbatch;
-  bool last_microbatch;                /* the backward that runs is this rank's last of the step */
+  bool last_microbatch; /* the backward that runs is this rank's last of the step */
 };
 
 /* Trace points (trace.c). ACT, ACT_GRAD: subject is a module of the catalogue. data is the live buffer, contiguous, as the map says. */

@@ -3,7 +3,8 @@
 #include "targets/fault.h"
 #include "targets/linear.h"
 
-void sf_row_parallel_linear_create(struct sf_row_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int64_t in_total, const struct sf_group *tp, bool sp) {
+void sf_row_parallel_linear_create(struct sf_row_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
+                                   int64_t in_total, const struct sf_group *tp, bool sp) {
   const struct sf_dim_map in_dim = sf_dim_map_part(in_total, tp->size, tp->index), h_dim = sf_dim_map_whole(run->hidden);
   *linear = (struct sf_row_parallel_linear){.tp = *tp, .sp = sp, .in = in_total / tp->size, .module = sf_rank_module(run, cls, layer)};
   linear->in_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), in_dim};
@@ -43,7 +44,8 @@ float *sf_row_parallel_linear_forward(struct sf_rank_run *run, const struct sf_r
   return out;
 }
 
-static void param_grads(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad, const float *grad_full, const float *input) {
+static void param_grads(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad, const float *grad_full,
+                        const float *input) {
   struct sf_device *dev = run->env->device;
   float *scratch = run->params.scratch;
   if (linear->weight->trainable) {
@@ -56,7 +58,8 @@ static void param_grads(struct sf_rank_run *run, const struct sf_row_parallel_li
   }
 }
 
-float *sf_row_parallel_linear_backward(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad, float *input) {
+float *sf_row_parallel_linear_backward(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad,
+                                       float *input) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden;
   float *gathered = NULL;

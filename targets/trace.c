@@ -9,8 +9,12 @@ static void point(const struct sf_rank_run *run, struct sf_trace_id id, const st
 }
 
 static struct sf_trace_id microbatch_id(const struct sf_rank_run *run, enum sf_kind kind, int32_t subject, int call) {
-  return (struct sf_trace_id){.step = run->step, .microbatch = run->microbatch, .pass = (uint8_t)run->pass,
-                              .kind = (uint8_t)kind, .call = (uint8_t)call, .subject = subject};
+  return (struct sf_trace_id){.step = run->step,
+                              .microbatch = run->microbatch,
+                              .pass = (uint8_t)run->pass,
+                              .kind = (uint8_t)kind,
+                              .call = (uint8_t)call,
+                              .subject = subject};
 }
 
 void sf_trace_act(const struct sf_rank_run *run, int32_t module, const struct sf_shard_map *map, float *data) {

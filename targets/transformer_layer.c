@@ -17,7 +17,8 @@ static void residual_add(struct sf_rank_run *run, int32_t module, float *branch,
   sf_trace_act(run, module, &run->map_hidden, branch);
 }
 
-float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *x) {
+float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
+                                    float *x) {
   *acts = (struct sf_layer_acts){.x = x};
   float *normed = sf_norm_layer_forward(run, &layer->input_layernorm, x, &acts->stats);
   acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
@@ -29,7 +30,8 @@ float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_tra
 }
 
 /* grad becomes round(grad + gradient through the norm of `branch_grad`), which is taken. */
-static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, int32_t module_bda, float *grad, float *branch_grad, const float *x, float *stats) {
+static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, int32_t module_bda, float *grad, float *branch_grad,
+                            const float *x, float *stats) {
   struct sf_device *dev = run->env->device;
   float *dx = sf_norm_layer_backward(run, norm, branch_grad, x, stats);
   sf_buffers_give(&run->acts, branch_grad);
@@ -38,7 +40,8 @@ static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer 
   sf_trace_act_grad(run, module_bda, &run->map_hidden, grad);
 }
 
-void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *grad) {
+void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
+                                   float *grad) {
   float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, grad);
   branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, acts->x_mid, acts->stats_mid);
   branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, grad);

@@ -1,4 +1,5 @@
-/* One decoder layer: norm, attention, residual add, norm, MLP, residual add (Megatron-LM: core/transformer/transformer_layer.py; the adds are its "bda"). */
+/* One decoder layer: norm, attention, residual add, norm, MLP, residual add (Megatron-LM: core/transformer/transformer_layer.py; the adds
+ * are its "bda"). */
 #ifndef SF_TARGETS_TRANSFORMER_LAYER_H
 #define SF_TARGETS_TRANSFORMER_LAYER_H
 
@@ -15,8 +16,8 @@ struct sf_transformer_layer {
 
 /* What one microbatch leaves for its backward. */
 struct sf_layer_acts {
-  float *x, *x_mid;            /* residual stream before each branch, [tokens_local x h] */
-  float *stats, *stats_mid;    /* of the norms */
+  float *x, *x_mid;         /* residual stream before each branch, [tokens_local x h] */
+  float *stats, *stats_mid; /* of the norms */
   struct sf_attention_acts attention;
   struct sf_mlp_acts mlp;
 };
@@ -24,9 +25,11 @@ struct sf_layer_acts {
 /* index: the layer's global number, which names its tensors. */
 void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_rank_run *run, int32_t index, const float *cos_sin);
 /* Shape: x [tokens_local x h] (taken) -> the same (the caller's). */
-float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *x);
+float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
+                                    float *x);
 /* grad [tokens_local x h]: overwritten by the gradient of the layer's input. Gives back what acts holds. */
-void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *grad);
+void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
+                                   float *grad);
 /* Gives back all that the forward saved, for a forward that will be run again. keep_input: all but x. */
 void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, bool keep_input);
 

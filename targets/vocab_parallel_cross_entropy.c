@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entropy *ce, struct sf_rank_run *run, const struct sf_group *tp) {
+void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entropy *ce, struct sf_rank_run *run,
+                                            const struct sf_group *tp) {
   const int64_t vocab = run->c->model.vocab_padded;
   ce->tp = *tp;
   ce->vocab_count = vocab / tp->size;
@@ -14,7 +15,8 @@ void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entro
   ce->loss_map = sf_shard_map_whole((struct sf_shape){1, run->tokens});
 }
 
-float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce, struct sf_cross_entropy_acts *acts, float *logits, const int32_t *labels) {
+float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
+                                               struct sf_cross_entropy_acts *acts, float *logits, const int32_t *labels) {
   struct sf_device *dev = run->env->device;
   struct sf_comm *comm = run->env->comm;
   const int64_t tokens = run->tokens;
@@ -33,11 +35,14 @@ float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const st
   return loss;
 }
 
-float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce, struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight) {
+float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
+                                                struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight) {
   struct sf_device *dev = run->env->device;
   float *grad = sf_buffers_take(&run->acts, run->tokens * ce->vocab_count);
-  dev->ops->ce_grad(dev, grad, acts->logits, acts->max, acts->sum, labels, weight, run->tokens, ce->vocab_count, ce->vocab_first, run->dtype);
-  if (sf_fault(run->env, SF_FAULT_NONAUTOGRAD_ALLREDUCE)) sf_fault_drop_foreign_rows(grad, labels, run->tokens, ce->vocab_count, ce->vocab_first);
+  dev->ops->ce_grad(dev, grad, acts->logits, acts->max, acts->sum, labels, weight, run->tokens, ce->vocab_count, ce->vocab_first,
+                    run->dtype);
+  if (sf_fault(run->env, SF_FAULT_NONAUTOGRAD_ALLREDUCE))
+    sf_fault_drop_foreign_rows(grad, labels, run->tokens, ce->vocab_count, ce->vocab_first);
   sf_trace_act_grad(run, ce->module, &ce->logits_map, grad);
   sf_buffers_give(&run->acts, acts->logits);
   sf_buffers_give(&run->acts, acts->max);

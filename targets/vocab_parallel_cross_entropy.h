@@ -8,19 +8,23 @@ struct sf_vocab_parallel_cross_entropy {
   struct sf_group tp;
   int64_t vocab_first, vocab_count; /* columns held */
   int32_t module;
-  struct sf_shard_map logits_map;   /* [T x V/tp] */
-  struct sf_shard_map loss_map;     /* [1 x T], the same on every tp rank */
+  struct sf_shard_map logits_map; /* [T x V/tp] */
+  struct sf_shard_map loss_map;   /* [1 x T], the same on every tp rank */
 };
 
-struct sf_cross_entropy_acts { float *logits, *max, *sum; };
+struct sf_cross_entropy_acts {
+  float *logits, *max, *sum;
+};
 
 void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entropy *ce, struct sf_rank_run *run, const struct sf_group *tp);
 
-/* logits [T x V/tp] are taken. Returns per-token losses [T], fp32, the caller's: log(sum of exp(x - max)) - (x[label] - max), where max, sum and the
- * label's logit are collected over tp in fp32. */
-float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce, struct sf_cross_entropy_acts *acts, float *logits, const int32_t *labels);
+/* logits [T x V/tp] are taken. Returns per-token losses [T], fp32, the caller's: log(sum of exp(x - max)) - (x[label] - max), where max,
+ * sum and the label's logit are collected over tp in fp32. */
+float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
+                                               struct sf_cross_entropy_acts *acts, float *logits, const int32_t *labels);
 
 /* Returns round((softmax - onehot) weight) of the shard, [T x V/tp], the caller's. Gives back what acts holds. */
-float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce, struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight);
+float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
+                                                struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight);
 
 #endif

@@ -10,7 +10,8 @@ struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const str
   return param;
 }
 
-void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp, bool sp) {
+void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
+                                        bool sp) {
   const struct sf_model *m = &run->c->model;
   *embedding = (struct sf_vocab_parallel_embedding){.tp = *tp, .sp = sp, .module_word = sf_rank_module(run, SF_MODULE_WORD_EMBEDDINGS, -1)};
   embedding->vocab_count = m->vocab_padded / tp->size;
@@ -48,13 +49,15 @@ static float *sum_shards(struct sf_rank_run *run, const struct sf_vocab_parallel
     sf_all_reduce(env->comm, &embedding->tp, full, count, run->dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
     memcpy(out, full + sf_fault_default_tp_index(env) * local, (size_t)local * sizeof *out);
   } else {
-    sf_reduce_scatter(env->comm, &embedding->tp, out, full, local, run->dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.reduce_scatter");
+    sf_reduce_scatter(env->comm, &embedding->tp, out, full, local, run->dtype, SF_REDUCE_SUM,
+                      "vocab_parallel_embedding.fwd.reduce_scatter");
   }
   sf_buffers_give(&run->acts, full);
   return out;
 }
 
-float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const int32_t *tokens) {
+float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding,
+                                           const int32_t *tokens) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, rows = unmasked_rows(run, embedding);
   float *full = sf_buffers_take(&run->acts, run->tokens * h);
@@ -79,7 +82,8 @@ static void position_backward(struct sf_rank_run *run, const struct sf_vocab_par
   sf_parameter_accumulate(run, embedding->position, dw, 0);
 }
 
-void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad, const int32_t *tokens) {
+void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad,
+                                          const int32_t *tokens) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden;
   if (embedding->position != NULL && embedding->position->trainable) position_backward(run, embedding, grad);
@@ -87,11 +91,13 @@ void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct 
   float *gathered = NULL;
   if (embedding->sp) {
     gathered = sf_buffers_take(&run->acts, run->tokens * h);
-    sf_all_gather(run->env->comm, &embedding->tp, gathered, grad, run->tokens_local * h, run->dtype, "vocab_parallel_embedding.bwd.all_gather");
+    sf_all_gather(run->env->comm, &embedding->tp, gathered, grad, run->tokens_local * h, run->dtype,
+                  "vocab_parallel_embedding.bwd.all_gather");
   }
   float *dw = run->params.scratch;
   memset(dw, 0, (size_t)embedding->word->count * sizeof *dw);
-  dev->ops->embedding_bwd(dev, dw, gathered != NULL ? gathered : grad, tokens, run->tokens, h, embedding->vocab_first, unmasked_rows(run, embedding));
+  dev->ops->embedding_bwd(dev, dw, gathered != NULL ? gathered : grad, tokens, run->tokens, h, embedding->vocab_first,
+                          unmasked_rows(run, embedding));
   sf_buffers_give(&run->acts, gathered);
   sf_parameter_accumulate(run, embedding->word, dw, 0);
 }

@@ -12,19 +12,23 @@ struct sf_vocab_parallel_embedding {
   bool sp;
   int64_t vocab_first, vocab_count; /* rows of the vocabulary held */
   int32_t module_word, module_sum;
-  int32_t *position_ids;         /* of this rank's tokens */
+  int32_t *position_ids; /* of this rank's tokens */
 };
 
 /* The tied word embedding of this rank: rows [index V/tp, +V/tp). Both ends of the pipeline make it this way. */
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp);
 
-void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp, bool sp);
+void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
+                                        bool sp);
 
-/* Computes round(W[token] + P[position]) of this rank's tokens. tokens: all T of them. Each rank looks up what lies in its shard, zeros elsewhere, and the shards are
- * summed over tp (exact: one summand is not zero), with sp by a reduce-scatter along the sequence. Returns [tokens_local x h], the caller's. */
-float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const int32_t *tokens);
+/* Computes round(W[token] + P[position]) of this rank's tokens. tokens: all T of them. Each rank looks up what lies in its shard, zeros
+ * elsewhere, and the shards are summed over tp (exact: one summand is not zero), with sp by a reduce-scatter along the sequence. Returns
+ * [tokens_local x h], the caller's. */
+float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding,
+                                           const int32_t *tokens);
 
 /* Gradients of both tables from the gradient of the output, [tokens_local x h], borrowed. */
-void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad, const int32_t *tokens);
+void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad,
+                                          const int32_t *tokens);
 
 #endif

@@ -13,7 +13,8 @@ void sf_fault_canary_backward(const struct sf_rank_run *run, int32_t layer) {
   sf_barrier(env->comm, &self, "parallel_mlp.bwd.canary");
   if (crash) raise(SIGSEGV);
   volatile bool stuck = hang;
-  while (stuck) {}
+  while (stuck) {
+  }
 }
 
 /* Every rank waits for a message that its neighbour never sends. */
@@ -25,7 +26,8 @@ static void deadlock(const struct sf_rank_env *env) {
 static void mismatch(const struct sf_rank_run *run) {
   const struct sf_comm *comm = run->env->comm;
   float values[2] = {0.0f, 0.0f};
-  sf_all_reduce(run->env->comm, &run->parallel.world, values, comm->rank == comm->world - 1 ? 2 : 1, SF_F32, SF_REDUCE_SUM, "finalize_grads.canary_mismatch");
+  sf_all_reduce(run->env->comm, &run->parallel.world, values, comm->rank == comm->world - 1 ? 2 : 1, SF_F32, SF_REDUCE_SUM,
+                "finalize_grads.canary_mismatch");
 }
 
 void sf_fault_canary_finalize(const struct sf_rank_run *run) {
