@@ -179,7 +179,7 @@ static int64_t count_differing(const float *a, const float *b, int64_t count, in
   return differing;
 }
 
-/* What a stage received is what was sent: end to end what the sender traced, in isolated mode what that was overwritten with. */
+/* A stage receives what was sent: end to end what the sender traced, in isolated mode what that was overwritten with. */
 static void judge_received(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_collector *collector = judging->collector;
   const struct sf_slot *sent = slot - SF_SLOT_RECEIVED + SF_SLOT_FIRST;
