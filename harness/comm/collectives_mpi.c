@@ -1,5 +1,5 @@
-/* Collectives over Open MPI. Our own operators are commutative bit for bit (a NaN result is always the same NaN, of two zeros the positive one
- * is the maximum). Each of Open MPI's all-reduce algorithms either computes an element at one member (reduce and broadcast, ring) or
+/* Collectives over Open MPI. Our own operators are commutative bit for bit (a NaN result is always the same NaN, of two zeros the positive
+ * one is the maximum). Each of Open MPI's all-reduce algorithms either computes an element at one member (reduce and broadcast, ring) or
  * combines the same two partial results on both sides of a pair (recursive doubling, Rabenseifner), so all members hold the same bits. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
@@ -178,15 +178,20 @@ static bool same_call(const struct summary *a, const struct summary *b) {
 
 static void summary_text(char text[160], const struct summary *s) {
   static const char *const reduces[] = {[SF_REDUCE_SUM] = "sum", [SF_REDUCE_MAX] = "max", [SF_REDUCE_AVG] = "avg"};
-  snprintf(text, 160, "rank %d calls %s '%.60s' #%u (%lld x %s, %s, root %d)", s->rank, sf_comm_op_name((enum sf_comm_op)s->op), s->label, s->occurrence,
-           (long long)s->count, sf_dtype_name((enum sf_dtype)s->wire), reduces[s->reduce], s->root);
+  snprintf(text, 160, "rank %d calls %s '%.60s' #%u (%lld x %s, %s, root %d)", s->rank, sf_comm_op_name((enum sf_comm_op)s->op), s->label,
+           s->occurrence, (long long)s->count, sf_dtype_name((enum sf_dtype)s->wire), reduces[s->reduce], s->root);
 }
 
 void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   int size = 0;
   mpi_must(mpi, MPI_Comm_size(comm, &size), call);
-  struct summary mine = {.count = call->count, .rank = mpi->comm.rank, .op = (int32_t)call->op, .wire = (int32_t)call->wire,
-                         .reduce = (int32_t)call->reduce, .root = call->root, .occurrence = call->occurrence};
+  struct summary mine = {.count = call->count,
+                         .rank = mpi->comm.rank,
+                         .op = (int32_t)call->op,
+                         .wire = (int32_t)call->wire,
+                         .reduce = (int32_t)call->reduce,
+                         .root = call->root,
+                         .occurrence = call->occurrence};
   snprintf(mine.label, sizeof mine.label, "%s", call->label);
   struct summary *all = mpi_scratch(mpi, 0, (size_t)size * sizeof *all);
   mpi_must(mpi, MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, comm), call);
@@ -222,7 +227,8 @@ static void check_pieces(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm
   if (teller < 0) return;
   mpi_must(mpi, MPI_Bcast(piece, 3, MPI_INT64_T, teller, comm), call);
   mpi_leave(mpi, SF_EMISMATCH, call->label, "rank %d sends %lld elements to rank %d in all_to_all '%s' #%u, which expects %lld",
-            call->group->ranks[piece[0]], (long long)piece[1], call->group->ranks[teller], call->label, call->occurrence, (long long)piece[2]);
+            call->group->ranks[piece[0]], (long long)piece[1], call->group->ranks[teller], call->label, call->occurrence,
+            (long long)piece[2]);
 }
 
 /* --- data ------------------------------------------------------------------------------------------------------- */

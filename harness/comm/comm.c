@@ -18,9 +18,14 @@ struct sf_group sf_group_create(const int32_t *ranks, int32_t size, int32_t inde
 
 const char *sf_comm_op_name(enum sf_comm_op op) {
   static const char *const names[SF_COMM_OP_COUNT] = {
-      [SF_COMM_ALL_REDUCE] = "all_reduce", [SF_COMM_REDUCE_SCATTER] = "reduce_scatter", [SF_COMM_ALL_GATHER] = "all_gather",
-      [SF_COMM_BROADCAST] = "broadcast",   [SF_COMM_ALL_TO_ALL] = "all_to_all",         [SF_COMM_SEND] = "send",
-      [SF_COMM_RECV] = "recv",             [SF_COMM_BARRIER] = "barrier",
+      [SF_COMM_ALL_REDUCE] = "all_reduce",
+      [SF_COMM_REDUCE_SCATTER] = "reduce_scatter",
+      [SF_COMM_ALL_GATHER] = "all_gather",
+      [SF_COMM_BROADCAST] = "broadcast",
+      [SF_COMM_ALL_TO_ALL] = "all_to_all",
+      [SF_COMM_SEND] = "send",
+      [SF_COMM_RECV] = "recv",
+      [SF_COMM_BARRIER] = "barrier",
   };
   return (int)op >= 0 && op < SF_COMM_OP_COUNT ? names[op] : "unknown";
 }
@@ -94,47 +99,59 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   return request;
 }
 
-void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
-                   enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = {.op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count,
-                              .wire = wire, .reduce = reduce, .label = label};
+void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire, enum sf_reduce reduce,
+                   const char *label) {
+  struct sf_comm_call call = {
+      .op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count, .wire = wire, .reduce = reduce, .label = label};
   start_call(comm, &call, true);
 }
 
 sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
                           enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = {.op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count,
-                              .wire = wire, .reduce = reduce, .label = label};
+  struct sf_comm_call call = {
+      .op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count, .wire = wire, .reduce = reduce, .label = label};
   return start_call(comm, &call, false);
 }
 
-void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
-                       enum sf_dtype wire, enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = {.op = SF_COMM_REDUCE_SCATTER, .group = group, .send = send, .recv = recv, .count = count,
-                              .wire = wire, .reduce = reduce, .label = label};
+void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
+                       enum sf_reduce reduce, const char *label) {
+  struct sf_comm_call call = {.op = SF_COMM_REDUCE_SCATTER,
+                              .group = group,
+                              .send = send,
+                              .recv = recv,
+                              .count = count,
+                              .wire = wire,
+                              .reduce = reduce,
+                              .label = label};
   start_call(comm, &call, true);
 }
 
-void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
-                   enum sf_dtype wire, const char *label) {
-  struct sf_comm_call call = {.op = SF_COMM_ALL_GATHER, .group = group, .send = send, .recv = recv, .count = count,
-                              .wire = wire, .label = label};
+void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
+                   const char *label) {
+  struct sf_comm_call call = {
+      .op = SF_COMM_ALL_GATHER, .group = group, .send = send, .recv = recv, .count = count, .wire = wire, .label = label};
   start_call(comm, &call, true);
 }
 
-void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, int32_t root,
-                  enum sf_dtype wire, const char *label) {
+void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, int32_t root, enum sf_dtype wire,
+                  const char *label) {
   SF_ASSERT_LE(0, root);
   SF_ASSERT_LT(root, group->size);
-  struct sf_comm_call call = {.op = SF_COMM_BROADCAST, .group = group, .root = root, .send = data, .recv = data, .count = count,
-                              .wire = wire, .label = label};
+  struct sf_comm_call call = {
+      .op = SF_COMM_BROADCAST, .group = group, .root = root, .send = data, .recv = data, .count = count, .wire = wire, .label = label};
   start_call(comm, &call, true);
 }
 
 void sf_all_to_all(struct sf_comm *comm, const struct sf_group *group, void *recv, const int64_t *recv_counts, const void *send,
                    const int64_t *send_counts, enum sf_dtype wire, const char *label) {
-  struct sf_comm_call call = {.op = SF_COMM_ALL_TO_ALL, .group = group, .send = send, .recv = recv, .send_counts = send_counts,
-                              .recv_counts = recv_counts, .wire = wire, .label = label};
+  struct sf_comm_call call = {.op = SF_COMM_ALL_TO_ALL,
+                              .group = group,
+                              .send = send,
+                              .recv = recv,
+                              .send_counts = send_counts,
+                              .recv_counts = recv_counts,
+                              .wire = wire,
+                              .label = label};
   for (int32_t i = 0; i < group->size; i++) {
     SF_ASSERT_LE(0, send_counts[i]);
     SF_ASSERT_LE(0, recv_counts[i]);
@@ -148,8 +165,7 @@ void sf_barrier(struct sf_comm *comm, const struct sf_group *group, const char *
   start_call(comm, &call, true);
 }
 
-static struct sf_comm_call send_call(int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire,
-                                     const char *label) {
+static struct sf_comm_call send_call(int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire, const char *label) {
   return (struct sf_comm_call){.op = SF_COMM_SEND, .peer = peer, .tag = tag, .send = data, .count = count, .wire = wire, .label = label};
 }
 

@@ -6,8 +6,8 @@
  * a broadcast or gather too), and a reduction rounds every hop to it. A maximum with a NaN is NaN. Members of an all-reduce get bit-equal
  * results. Buffers of one call do not overlap, except where a call works in place.
  *
- * A call that cannot complete (deadlock, mismatch, a rank that failed, a dead peer) does not return: the rank is left through the escape that
- * the backend set up at its entry, and the backend's report says why. A rank keeps its memory in an arena, so nothing leaks. */
+ * A call that cannot complete (deadlock, mismatch, a rank that failed, a dead peer) does not return: the rank is left through the escape
+ * that the backend set up at its entry, and the backend's report says why. A rank keeps its memory in an arena, so nothing leaks. */
 #ifndef SF_COMM_COMM_H
 #define SF_COMM_COMM_H
 
@@ -47,22 +47,22 @@ typedef uint64_t sf_request;
 /* One call, as the wrappers below hand it to a backend. */
 struct sf_comm_call {
   enum sf_comm_op op;
-  const struct sf_group *group;    /* collectives; for p2p NULL */
-  int32_t peer, tag;               /* p2p: world rank */
-  int32_t root;                    /* broadcast: index in the group */
-  const void *send;                /* may equal recv: in place (all-reduce, broadcast) */
+  const struct sf_group *group; /* collectives; for p2p NULL */
+  int32_t peer, tag;            /* p2p: world rank */
+  int32_t root;                 /* broadcast: index in the group */
+  const void *send;             /* may equal recv: in place (all-reduce, broadcast) */
   void *recv;
-  int64_t count;                   /* see each wrapper; all-to-all: the sum of send_counts */
+  int64_t count;                            /* see each wrapper; all-to-all: the sum of send_counts */
   const int64_t *send_counts, *recv_counts; /* all-to-all: elements per member */
   enum sf_dtype wire;
   enum sf_reduce reduce;
   const char *label;
-  uint32_t occurrence;             /* how often this rank has used this label before */
+  uint32_t occurrence; /* how often this rank has used this label before */
 };
 
 struct sf_comm;
 struct sf_comm_ops {
-  const char *name;                /* "sim", "mpi" */
+  const char *name; /* "sim", "mpi" */
   /* Starts the call. blocking: it is complete on return, and the result is 0. */
   sf_request (*start)(struct sf_comm *comm, const struct sf_comm_call *call, bool blocking);
   void (*wait)(struct sf_comm *comm, sf_request request);
@@ -82,8 +82,9 @@ struct sf_comm_event {
 /* What a watcher outside the rank may read while it runs, in memory shared with it. May be NULL in struct sf_comm. */
 struct sf_comm_progress {
   int32_t rank;
-  int32_t in_call;  /* 1 while the backend has the call or the wait: who hangs outside a call is to blame, who hangs inside waits for others */
-  char label[92];
+  /* 1 while the backend has the call or the wait: who hangs outside a call is to blame, who hangs inside waits for others. */
+  int32_t in_call;
+  char label[92]; /* of the last call; empty before the first */
 };
 
 enum { SF_COMM_LABELS_MAX = 256 };
@@ -98,32 +99,38 @@ struct sf_comm {
   int64_t event_count, event_capacity;
   bool keep_events;
   /* Occurrence counters, by label address. */
-  struct { const char *label; uint32_t count; } labels[SF_COMM_LABELS_MAX];
+  struct {
+    const char *label;
+    uint32_t count;
+  } labels[SF_COMM_LABELS_MAX];
 };
 
 /* recv[0..count) = reduction over members; in place. Shape: the same on every member. */
-void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count,
-                   enum sf_dtype wire, enum sf_reduce reduce, const char *label);
+void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire, enum sf_reduce reduce,
+                   const char *label);
 /* Member i receives elements [i*count, (i+1)*count) of the reduction of send (group size * count elements each). */
-void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire, enum sf_reduce reduce, const char *label);
+void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
+                       enum sf_reduce reduce, const char *label);
 /* recv = members' send (count elements each) one after the other, in group order. */
-void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire, const char *label);
-void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, int32_t root, enum sf_dtype wire, const char *label);
+void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
+                   const char *label);
+void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, int32_t root, enum sf_dtype wire,
+                  const char *label);
 /* Member i's send is cut by send_counts; recv holds what member j sent here, recv_counts[j] elements, in group order. */
-void sf_all_to_all(struct sf_comm *comm, const struct sf_group *group, void *recv, const int64_t *recv_counts, const void *send, const int64_t *send_counts, enum sf_dtype wire, const char *label);
+void sf_all_to_all(struct sf_comm *comm, const struct sf_group *group, void *recv, const int64_t *recv_counts, const void *send,
+                   const int64_t *send_counts, enum sf_dtype wire, const char *label);
 void sf_barrier(struct sf_comm *comm, const struct sf_group *group, const char *label);
-void sf_send(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count,
-             enum sf_dtype wire, const char *label);
+void sf_send(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire, const char *label);
 void sf_recv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label);
 
 /* Asynchronous forms: the source must not be written, the destination not be read, before sf_wait. Every request is waited for once;
  * sf_wait(0) returns at once. */
-sf_request sf_isend(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count,
-                    enum sf_dtype wire, const char *label) SF_MUST_USE;
-sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count,
-                    enum sf_dtype wire, const char *label) SF_MUST_USE;
-sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count,
-                          enum sf_dtype wire, enum sf_reduce reduce, const char *label) SF_MUST_USE;
+sf_request sf_isend(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire,
+                    const char *label) SF_MUST_USE;
+sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire,
+                    const char *label) SF_MUST_USE;
+sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
+                          enum sf_reduce reduce, const char *label) SF_MUST_USE;
 void sf_wait(struct sf_comm *comm, sf_request request);
 
 /* For backends: writes progress and last_label, when a rank starts a call, waits, or goes on after others ran. */
@@ -134,10 +141,10 @@ _Noreturn void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const c
 /* --- what a backend's run reports ------------------------------------------------------------------------------ */
 
 struct sf_comm_report {
-  enum sf_status status;  /* SF_OK, SF_EDEADLOCK, SF_EMISMATCH, SF_ERANK (or the status a rank failed with), SF_ENOMEM */
-  int32_t rank;           /* the first rank concerned, -1 = none */
-  char label[96];         /* where it stood */
-  char text[800];         /* who waits for whom at which label; or which ops, counts, formats, groups, order differ */
+  enum sf_status status; /* SF_OK, SF_EDEADLOCK, SF_EMISMATCH, SF_ERANK (or the status a rank failed with), SF_ENOMEM */
+  int32_t rank;          /* the first rank concerned, -1 = none */
+  char label[96];        /* where it stood */
+  char text[800];        /* who waits for whom at which label; or which ops, counts, formats, groups, order differ */
   /* Costs of a simulation. */
   uint64_t switches, calls;
   double seconds_total, seconds_reduce, seconds_schedule; /* measured only when the options ask for it */

@@ -106,8 +106,10 @@ static void start_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
     mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, request->fingerprint, 2, MPI_INT64_T, MPI_MIN, request->comm, &request->check), call);
   }
   if (call->count == 0) return;
-  mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, request->wire != NULL ? request->wire : call->recv, mpi_count(mpi, call->count, call),
-                               mpi_type_of(call->wire), mpi_op_of(mpi, call), request->comm, &request->data), call);
+  mpi_must(mpi,
+           MPI_Iallreduce(MPI_IN_PLACE, request->wire != NULL ? request->wire : call->recv, mpi_count(mpi, call->count, call),
+                          mpi_type_of(call->wire), mpi_op_of(mpi, call), request->comm, &request->data),
+           call);
 }
 
 static void finish_message(struct sf_mpi *mpi, struct mpi_request *request) {
@@ -167,12 +169,13 @@ static void mpi_wait(struct sf_comm *comm, sf_request id) {
   struct mpi_request *request = mpi->open;
   while (request != NULL && request->id != id) request = request->next;
   if (request == NULL)
-    mpi_leave(mpi, SF_ERANK, comm->last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", comm->rank, (unsigned long long)id);
+    mpi_leave(mpi, SF_ERANK, comm->last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", comm->rank,
+              (unsigned long long)id);
   sf_comm_show_progress(comm, request->call.label);
   request_finish(mpi, request);
 }
 
-static _Noreturn void mpi_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
+__attribute__((noreturn)) static void mpi_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
   mpi_leave(comm->impl, status == SF_OK ? SF_ERANK : status, comm->last_label, "%s", text);
 }
 
@@ -212,6 +215,7 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
   mpi->report = report;
   mpi->first = first;
   mpi->comm = (struct sf_comm){.ops = &mpi_ops, .impl = mpi, .rank = mpi->rank - first, .world = world, .progress = progress};
+  if (progress != NULL) *progress = (struct sf_comm_progress){.rank = mpi->comm.rank};
   const double start = MPI_Wtime();
   if (setjmp(mpi->escape) == 0) {
     rank_main(&mpi->comm, arg);
@@ -232,7 +236,8 @@ bool sf_mpi_launched(void) { return getenv("OMPI_COMM_WORLD_SIZE") != NULL || ge
 
 static enum sf_status create_comms(struct sf_mpi *mpi) {
   if (MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) != MPI_SUCCESS) return SF_EIO;
-  if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi->control) != MPI_SUCCESS || MPI_Comm_dup(MPI_COMM_WORLD, &mpi->messages) != MPI_SUCCESS) return SF_EIO;
+  if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi->control) != MPI_SUCCESS || MPI_Comm_dup(MPI_COMM_WORLD, &mpi->messages) != MPI_SUCCESS)
+    return SF_EIO;
   MPI_Comm_set_errhandler(mpi->control, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(mpi->messages, MPI_ERRORS_RETURN);
   mpi->group_mask = 63;

@@ -16,7 +16,8 @@ enum sf_status sf_mpi_send_bytes(struct sf_mpi *mpi, int32_t to, const void *dat
   uint64_t size = size_bytes;
   if (MPI_Send(&size, 1, MPI_UINT64_T, to, CONTROL_TAG, mpi->control) != MPI_SUCCESS) return SF_EIO;
   for (size_t done = 0; done < size_bytes; done += (size_t)piece_of(size_bytes, done))
-    if (MPI_Send((const char *)data + done, piece_of(size_bytes, done), MPI_BYTE, to, CONTROL_TAG, mpi->control) != MPI_SUCCESS) return SF_EIO;
+    if (MPI_Send((const char *)data + done, piece_of(size_bytes, done), MPI_BYTE, to, CONTROL_TAG, mpi->control) != MPI_SUCCESS)
+      return SF_EIO;
   return SF_OK;
 }
 

@@ -11,24 +11,25 @@ bool sf_mpi_available(void);
 /* Whether this process was started by mpirun or a PMI launcher (looks at the environment only). */
 bool sf_mpi_launched(void);
 
-/* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call that
- * one member makes blocking and another asynchronously does not match; a deadlock is a hang, and `progress` tells where. */
+/* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call
+ * that one member makes blocking and another asynchronously does not match; a deadlock is a hang, and `progress` tells where. */
 struct sf_mpi;
 /* MPI_Init, reduction operations for bf16, a duplicated world for the control channel. Once per process. */
 enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) SF_MUST_USE;
 void sf_mpi_destroy(struct sf_mpi *mpi); /* MPI_Finalize */
 int32_t sf_mpi_rank(const struct sf_mpi *mpi);
 int32_t sf_mpi_world(const struct sf_mpi *mpi);
-/* Before the data of a collective, its members compare operation, count, format, reduction and root by one small all-reduce (and all-to-all the
- * counts of its pieces), so that calls which differ are SF_EMISMATCH on all members and not a hang. On by default; all ranks set the same. */
+/* Before the data of a collective, its members compare operation, count, format, reduction and root by one small all-reduce (and all-to-all
+ * the counts of its pieces), so that calls which differ are SF_EMISMATCH on all members and not a hang. On by default; all ranks set the
+ * same. */
 void sf_mpi_set_agreement_check(struct sf_mpi *mpi, bool on);
 /* Ends every rank of the job at once (MPI_Abort). */
 _Noreturn void sf_mpi_abort(struct sf_mpi *mpi, int exit_code);
 
 /* Runs rank_main on the ranks [first, first + world) of the job, which all make this call; comm.rank is counted from first.
- * A count mismatch between members that MPI reports, or a rank that fails, ends the run on this rank with the report filled. MPI cannot undo a
- * half-made collective: after a report other than SF_OK the job has to be ended or restarted. Communicators are cached by member list.
- * After a mismatch that the agreement check found before a blocking collective nothing is half made, and the job can go on. */
+ * A count mismatch between members that MPI reports, or a rank that fails, ends the run on this rank with the report filled. MPI cannot
+ * undo a half-made collective: after a report other than SF_OK the job has to be ended or restarted. Communicators are cached by member
+ * list. After a mismatch that the agreement check found before a blocking collective nothing is half made, and the job can go on. */
 enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, struct sf_comm_progress *progress, sf_rank_main rank_main,
                           void *arg, struct sf_comm_report *report) SF_MUST_USE;
 
@@ -36,7 +37,8 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
 enum sf_status sf_mpi_send_bytes(struct sf_mpi *mpi, int32_t to, const void *data, size_t size_bytes) SF_MUST_USE;
 /* Receives the next message of rank `from`; *data is freed by the caller with sf_free. */
 enum sf_status sf_mpi_recv_bytes(struct sf_mpi *mpi, int32_t from, void **data, size_t *size_bytes) SF_MUST_USE;
-enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data, size_t *size_bytes) SF_MUST_USE; /* on non-roots *data is allocated */
+enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data,
+                                  size_t *size_bytes) SF_MUST_USE; /* on non-roots *data is allocated */
 void sf_mpi_control_barrier(struct sf_mpi *mpi);
 
 #endif

@@ -149,7 +149,7 @@ static void sim_wait(struct sf_comm *comm, sf_request request) {
   clock_leave(sim);
 }
 
-static _Noreturn void sim_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
+__attribute__((noreturn)) static void sim_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
   struct sim_rank *self = comm->impl;
   struct sf_comm_report *report = &self->sim->report;
   report->status = status == SF_OK ? SF_ERANK : status;
@@ -164,11 +164,20 @@ static const struct sf_comm_ops sim_ops = {.name = "sim", .start = sim_start, .w
 
 /* --- ranks ------------------------------------------------------------------------------------------------------ */
 
+/* A rank begins while the one that ran before it is inside a call. */
+static void show_start(struct sf_comm *comm) {
+  if (comm->progress == NULL) return;
+  sf_comm_show_progress(comm, "");
+  comm->last_label = NULL;
+  comm->progress->in_call = 0;
+}
+
 static void rank_entry(void *arg) {
   struct sim_rank *self = arg;
   struct sf_sim *sim = self->sim;
   sf_fiber_entered(&self->fiber, &sim->thread);
   clock_leave(sim);
+  show_start(&self->comm);
   sim->rank_main(&self->comm, self->arg);
   clock_enter(sim);
   if (self->open != NULL) sim_report_leak(sim, self);
@@ -187,8 +196,12 @@ static void rank_prepare(struct sf_sim *sim, int32_t r, void *arg) {
   self->fiber = fiber;
   self->sim = sim;
   self->arg = arg;
-  self->comm = (struct sf_comm){.ops = &sim_ops, .impl = self, .rank = r, .world = sim->options.world,
-                                .progress = sim->options.progress, .keep_events = sim->options.keep_events};
+  self->comm = (struct sf_comm){.ops = &sim_ops,
+                                .impl = self,
+                                .rank = r,
+                                .world = sim->options.world,
+                                .progress = sim->options.progress,
+                                .keep_events = sim->options.keep_events};
   sf_fiber_prepare(&self->fiber, rank_entry, self, (size_t)r);
   sim_wake(sim, self);
 }

@@ -7,11 +7,12 @@
 #include <stddef.h>
 
 struct sf_sim_options {
-  int32_t world;            /* >= 1 */
-  uint64_t schedule;        /* seed of every scheduling decision; 0 = round-robin, rendezvous at the wait, source and destination touched at the wait */
-  size_t stack_bytes;       /* 0 = 256 KiB; a guard page lies below each stack */
+  int32_t world; /* >= 1 */
+  uint64_t
+      schedule; /* seed of every scheduling decision; 0 = round-robin, rendezvous at the wait, source and destination touched at the wait */
+  size_t stack_bytes; /* 0 = 256 KiB; a guard page lies below each stack */
   bool keep_events;
-  bool measure;             /* fill the report's seconds */
+  bool measure;                      /* fill the report's seconds */
   struct sf_comm_progress *progress; /* may be NULL */
 };
 
@@ -24,11 +25,13 @@ void sf_sim_destroy(struct sf_sim *sim);
  * The report says how it ended; the returned status says whether the simulation itself could be made (SF_OK, SF_ENOMEM).
  * on_events, when not NULL, is called for each rank after the run with its event log.
  *
- * Schedule: which fiber runs next, eager or rendezvous, when between post and wait an asynchronous operation reads its source and writes its
- * destination, and the order (ring from any start, tree, linear in any order) in which a reduction adds are a hash of (schedule, rank
+ * Schedule: which fiber runs next, eager or rendezvous, when between post and wait an asynchronous operation reads its source and writes
+ * its destination, and the order (ring from any start, tree, linear in any order) in which a reduction adds are a hash of (schedule, rank
  * or group, operation number), so that a change in one place does not reshuffle the rest. Receive buffers are filled with the poison NaN
  * from post until the data are written. */
-enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *options, sf_rank_main rank_main, void *const *args, struct sf_comm_report *report,
-                          void (*on_events)(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count), void *ctx) SF_MUST_USE;
+enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *options, sf_rank_main rank_main, void *const *args,
+                          struct sf_comm_report *report,
+                          void (*on_events)(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count),
+                          void *ctx) SF_MUST_USE;
 
 #endif

@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 struct sf_fiber {
-  void *stack_pointer;   /* of the suspended fiber */
-  char *stack_low;       /* lowest usable byte, above the guard page; NULL for the thread's own stack */
+  void *stack_pointer; /* of the suspended fiber */
+  char *stack_low;     /* lowest usable byte, above the guard page; NULL for the thread's own stack */
   size_t stack_bytes;
-  void *fake_stack;      /* AddressSanitizer's */
+  void *fake_stack; /* AddressSanitizer's */
   unsigned valgrind_id;
 };
 

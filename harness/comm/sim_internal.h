@@ -25,33 +25,33 @@ struct sim_part {
   struct sf_comm_call call;
   struct sim_op *op;
   struct sim_rank *rank;
-  const void *source;            /* set once the data may be read: the call's own buffer or `staged` */
+  const void *source; /* set once the data may be read: the call's own buffer or `staged` */
   void *staged;
-  sf_request request;            /* 0 = blocking */
-  struct sim_part *prev, *next;  /* open requests of the rank */
+  sf_request request;           /* 0 = blocking */
+  struct sim_part *prev, *next; /* open requests of the rank */
   enum sim_read read;
-  uint8_t countdown;             /* SIM_READ_COUNTED: calls of the rank that are still to come */
+  uint8_t countdown; /* SIM_READ_COUNTED: calls of the rank that are still to come */
   bool write_late, waiting, is_read, complete, written;
 };
 
 struct sim_op {
-  struct sim_group *group;       /* NULL: a message */
-  struct sim_op *next;           /* in a free list, or the unmatched messages of a channel */
+  struct sim_group *group; /* NULL: a message */
+  struct sim_op *next;     /* in a free list, or the unmatched messages of a channel */
   struct sim_op *stall_prev, *stall_next;
   uint64_t number, hash;
   int32_t size, arrived, unread, matched_reads, finished;
-  int32_t first_index;           /* the part that was posted first */
+  int32_t first_index; /* the part that was posted first */
   bool executed, in_stall;
-  void *result;                  /* for parts that are written later */
+  void *result; /* for parts that are written later */
   struct sim_part parts[];
 };
 
 struct sim_group {
   uint64_t key;
   int32_t size;
-  int32_t *ranks, *order;        /* order: scratch */
-  uint64_t *numbers;             /* per member: how many collectives it has called */
-  struct sim_op **open;          /* ring: not yet called by all, at number & open_mask */
+  int32_t *ranks, *order; /* order: scratch */
+  uint64_t *numbers;      /* per member: how many collectives it has called */
+  struct sim_op **open;   /* ring: not yet called by all, at number & open_mask */
   uint64_t open_mask;
   struct sim_op *free_ops;
 };
@@ -59,7 +59,7 @@ struct sim_group {
 struct sim_channel {
   uint64_t key;
   int32_t from, to, tag;
-  bool used, sends_wait;         /* what the unmatched queue holds */
+  bool used, sends_wait; /* what the unmatched queue holds */
   uint64_t sent, received;
   struct sim_op *first, *last;
 };
@@ -71,9 +71,9 @@ struct sim_rank {
   void *arg;
   enum sim_state state;
   struct sim_part *blocked_on;
-  struct sim_part *open;         /* open requests, newest first */
+  struct sim_part *open; /* open requests, newest first */
   uint64_t calls;
-  int32_t counted;               /* open requests with a countdown */
+  int32_t counted; /* open requests with a countdown */
 };
 
 struct sim_ready {
@@ -85,26 +85,26 @@ struct sf_sim {
   struct sf_sim_options options;
   sf_rank_main rank_main;
   struct sf_comm_report report;
-  enum sf_status status;         /* of the simulation itself */
+  enum sf_status status; /* of the simulation itself */
   struct sf_fiber thread;
   struct sim_rank **ranks;
   int32_t rank_capacity, finished;
-  struct sim_ready *ready;       /* binary heap, smallest priority first */
+  struct sim_ready *ready; /* binary heap, smallest priority first */
   int32_t ready_count;
   uint64_t ready_serial;
   struct sim_op *stall_first, *stall_last;
 
-  struct sf_arena *arena;        /* everything below the next line lives for one run */
-  struct sim_group **groups;     /* open addressing by key; the array itself is kept */
+  struct sf_arena *arena;    /* everything below the next line lives for one run */
+  struct sim_group **groups; /* open addressing by key; the array itself is kept */
   uint64_t group_mask, group_count;
   struct sim_channel *channels;
   uint64_t channel_mask, channel_count;
   struct sim_op *free_pairs;
-  struct sim_part **requests;    /* by slot */
+  struct sim_part **requests; /* by slot */
   uint32_t *request_serials, *request_free;
   uint32_t request_capacity, request_used, request_free_count;
   void *buffers[SIM_BUFFER_CLASSES];
-  double *scratch;               /* SIM_TREE_LEVELS blocks */
+  double *scratch; /* SIM_TREE_LEVELS blocks */
   double clock_mark;
 };
 

@@ -16,7 +16,7 @@ enum { BUFFER_HEADER_BYTES = 64 };
 
 void *sim_buffer_take(struct sf_sim *sim, size_t size_bytes) {
   uint64_t class = 0;
-  while (((size_t)1 << (class + SIM_BUFFER_MIN_LOG2)) < size_bytes) class++;
+  while (((size_t)1 << (class + SIM_BUFFER_MIN_LOG2)) < size_bytes) class ++;
   SF_ASSERT_LT(class, SIM_BUFFER_CLASSES);
   char *memory = sim->buffers[class];
   if (memory != NULL) {

@@ -157,7 +157,9 @@ static enum algorithm choose_order(struct sf_sim *sim, struct sim_op *op, struct
   const int32_t size = op->size;
   int32_t *order = op->group->order;
   for (int32_t i = 0; i < size; i++) order[i] = i;
-  *r = (struct reduction){.sim = sim, .op = op, .order = order,
+  *r = (struct reduction){.sim = sim,
+                          .op = op,
+                          .order = order,
                           .hop = hop_of(op->parts[0].call.wire, op->parts[0].call.reduce),
                           .held_bytes = sf_dtype_held_bytes(op->parts[0].call.wire)};
   if (sim->options.schedule == 0 || size == 1) return LINEAR;
@@ -184,8 +186,8 @@ static void deliver(struct sim_op *op, const void *data, int64_t at, int64_t cou
   if (op->result != NULL) memcpy((char *)op->result + offset, data, bytes);
 }
 
-/* Chunk c of a ring is reduced starting from the member after c (as NCCL's ring does: its last hop is at member c), from any rotation of the
- * ring. Chunks of fewer than 16 elements would only cost time. */
+/* Chunk c of a ring is reduced starting from the member after c (as NCCL's ring does: its last hop is at member c), from any rotation of
+ * the ring. Chunks of fewer than 16 elements would only cost time. */
 static void all_reduce(struct sf_sim *sim, struct sim_op *op) {
   struct reduction r;
   const bool ring = choose_order(sim, op, &r) == RING;
@@ -291,15 +293,28 @@ void sim_op_execute(struct sf_sim *sim, struct sim_op *op) {
   const double start = sim->options.measure ? sim_clock() : 0;
   mark_written(sim, op);
   switch (op->parts[0].call.op) {
-    case SF_COMM_ALL_REDUCE: all_reduce(sim, op); break;
-    case SF_COMM_REDUCE_SCATTER: reduce_scatter(sim, op); break;
-    case SF_COMM_ALL_GATHER: all_gather(op); break;
-    case SF_COMM_BROADCAST: broadcast(op); break;
-    case SF_COMM_ALL_TO_ALL: all_to_all(sim, op); break;
-    case SF_COMM_SEND: message(sim, op); break;
-    case SF_COMM_RECV:
-    case SF_COMM_BARRIER:
-    case SF_COMM_OP_COUNT: break;
+  case SF_COMM_ALL_REDUCE:
+    all_reduce(sim, op);
+    break;
+  case SF_COMM_REDUCE_SCATTER:
+    reduce_scatter(sim, op);
+    break;
+  case SF_COMM_ALL_GATHER:
+    all_gather(op);
+    break;
+  case SF_COMM_BROADCAST:
+    broadcast(op);
+    break;
+  case SF_COMM_ALL_TO_ALL:
+    all_to_all(sim, op);
+    break;
+  case SF_COMM_SEND:
+    message(sim, op);
+    break;
+  case SF_COMM_RECV:
+  case SF_COMM_BARRIER:
+  case SF_COMM_OP_COUNT:
+    break;
   }
   if (!sim->options.measure) return;
   const double spent = sim_clock() - start;

@@ -17,10 +17,10 @@ struct case_rank {
   int32_t variant;
   uint64_t seed;
   int32_t errors;
-  char text[240];         /* the first error */
-  uint64_t results;       /* hash of every result */
-  int32_t *shared;        /* memory of all ranks; NULL where ranks are processes */
-  bool group_order;       /* the backend promises to add in group order */
+  char text[240];   /* the first error */
+  uint64_t results; /* hash of every result */
+  int32_t *shared;  /* memory of all ranks; NULL where ranks are processes */
+  bool group_order; /* the backend promises to add in group order */
   bool skipped;
 };
 
@@ -41,7 +41,7 @@ struct comm_case {
   void (*body)(struct sf_comm *comm, struct case_rank *rank);
   int32_t variants, world_min;
   int32_t variants_in_job; /* those after which a job of processes can go on; 0 = all */
-  enum sf_status ends; /* the status that every rank's report has to show */
+  enum sf_status ends;     /* the status that every rank's report has to show */
 };
 
 /* Ends with an entry without a body. */

@@ -62,7 +62,8 @@ static void batch_all_pairs(struct sf_comm *comm, struct case_rank *rank) {
   for (int32_t p = 0; p < peers; p++)
     for (int64_t i = 0; i < COUNT; i++) {
       const int32_t from = (comm->rank - p + comm->world) % comm->world;
-      case_check(rank, in[p][i] == sf_round(case_real(rank->seed, from * 64 + comm->rank, i), wire), "from rank %d, element %lld", from, (long long)i);
+      case_check(rank, in[p][i] == sf_round(case_real(rank->seed, from * 64 + comm->rank, i), wire), "from rank %d, element %lld", from,
+                 (long long)i);
     }
   sf_wait(comm, 0);
 }
@@ -87,7 +88,8 @@ static void all_reduces_in_flight(struct sf_comm *comm, struct case_rank *rank) 
     for (int64_t i = 0; i < COUNT; i++) {
       float sum = 0;
       for (int32_t m = 0; m < groups[f].size; m++) sum += case_integer(rank->seed + (uint64_t)f, members[f].ranks[m], i);
-      case_check(rank, data[f * COUNT + i] == sum, "flight %d element %lld: %g, expected %g", f, (long long)i, (double)data[f * COUNT + i], (double)sum);
+      case_check(rank, data[f * COUNT + i] == sum, "flight %d element %lld: %g, expected %g", f, (long long)i, (double)data[f * COUNT + i],
+                 (double)sum);
     }
   }
   sf_free(data);

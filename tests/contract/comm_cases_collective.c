@@ -61,7 +61,10 @@ static void all_reduce_integers_exact(struct sf_comm *comm, struct case_rank *ra
           max = x > max ? x : max;
         }
         const float avg = sf_round(sum * (1.0f / (float)group.size), wire);
-        const float wanted = reduce == SF_REDUCE_SUM ? sum : reduce == SF_REDUCE_MAX ? max : wire == SF_F64 ? (float)(sum * (1.0 / group.size)) : avg;
+        const float wanted = reduce == SF_REDUCE_SUM   ? sum
+                             : reduce == SF_REDUCE_MAX ? max
+                             : wire == SF_F64          ? (float)(sum * (1.0 / group.size))
+                                                       : avg;
         case_check(rank, at(data, i, wire) == wanted, "kind %d element %lld: %g, expected %g", kind, (long long)i,
                    (double)at(data, i, wire), (double)wanted);
       }
@@ -91,8 +94,8 @@ static void all_reduce_members_bit_equal(struct sf_comm *comm, struct case_rank 
         size += fabs(x);
       }
       const double bound = 1.1 * (double)group.size * sf_dtype_unit_roundoff(wire) * size;
-      case_check(rank, fabs((double)data[i] - sum) <= bound, "kind %d element %lld: %g, expected %g", kind, (long long)i,
-                 (double)data[i], sum);
+      case_check(rank, fabs((double)data[i] - sum) <= bound, "kind %d element %lld: %g, expected %g", kind, (long long)i, (double)data[i],
+                 sum);
     }
   }
   sf_free(data);
@@ -139,7 +142,8 @@ static void all_reduce_max_special_values(struct sf_comm *comm, struct case_rank
   sf_all_reduce(comm, &group, data, 4, wire, SF_REDUCE_MAX, "contract.max");
   case_check(rank, isnan(at(data, 0, wire)), "a NaN is lost");
   case_check(rank, at(data, 1, wire) == 0 && !signbit(at(data, 1, wire)), "the larger zero is positive");
-  case_check(rank, at(data, 2, wire) == (comm->world == 1 ? -INFINITY : -3.0f), "minus infinity against -3 gives %g", (double)at(data, 2, wire));
+  case_check(rank, at(data, 2, wire) == (comm->world == 1 ? -INFINITY : -3.0f), "minus infinity against -3 gives %g",
+             (double)at(data, 2, wire));
   case_check(rank, at(data, 3, wire) == INFINITY, "infinity is lost");
 }
 
@@ -180,7 +184,8 @@ static void reduce_scatter_integers_exact(struct sf_comm *comm, struct case_rank
         for (int32_t m = 0; m < group.size; m++) sum += case_integer(rank->seed, members.ranks[m], group.index * counts[c] + i);
         if (reduce == SF_REDUCE_AVG)
           sum = wire == SF_F64 ? (float)(sum * (1.0 / group.size)) : sf_round(sum * (1.0f / (float)group.size), wire);
-        case_check(rank, at(recv, i, wire) == sum, "kind %d element %lld: %g, expected %g", kind, (long long)i, (double)at(recv, i, wire), (double)sum);
+        case_check(rank, at(recv, i, wire) == sum, "kind %d element %lld: %g, expected %g", kind, (long long)i, (double)at(recv, i, wire),
+                   (double)sum);
       }
       for (int64_t i = 0; i < counts[c] * group.size; i++)
         case_check(rank, at(send, i, wire) == case_integer(rank->seed, comm->rank, i), "the source was changed");
@@ -201,7 +206,8 @@ static void all_gather_order(struct sf_comm *comm, struct case_rank *rank) {
       for (int32_t m = 0; m < group.size; m++)
         for (int64_t i = 0; i < counts[c]; i++) {
           const float wanted = sf_round(case_real(rank->seed, members.ranks[m], i), wire), got = at(recv, m * counts[c] + i, wire);
-          case_check(rank, got == wanted, "kind %d member %d element %lld: %g, expected %g", kind, m, (long long)i, (double)got, (double)wanted);
+          case_check(rank, got == wanted, "kind %d member %d element %lld: %g, expected %g", kind, m, (long long)i, (double)got,
+                     (double)wanted);
         }
     }
   sf_free(recv);

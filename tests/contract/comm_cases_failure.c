@@ -9,7 +9,8 @@ static void count_mismatch(struct sf_comm *comm, struct case_rank *rank) {
   if (rank->variant == 0) sf_all_reduce(comm, &group, data, count, SF_F32, SF_REDUCE_SUM, "contract.mismatch.count");
   if (rank->variant == 1) sf_broadcast(comm, &group, data, count, 0, SF_F32, "contract.mismatch.count");
   if (rank->variant == 2 && comm->world <= 4) sf_all_gather(comm, &group, all, data, count, SF_F32, "contract.mismatch.count");
-  if (rank->variant == 2 && comm->world > 4) sf_reduce_scatter(comm, &group, all, data, count - 15, SF_F32, SF_REDUCE_SUM, "contract.mismatch.count");
+  if (rank->variant == 2 && comm->world > 4)
+    sf_reduce_scatter(comm, &group, all, data, count - 15, SF_F32, SF_REDUCE_SUM, "contract.mismatch.count");
   if (rank->variant == 3) {
     const sf_request request = sf_iall_reduce(comm, &group, data, count, SF_F32, SF_REDUCE_SUM, "contract.mismatch.count");
     sf_wait(comm, request);
@@ -23,7 +24,8 @@ static void argument_mismatch(struct sf_comm *comm, struct case_rank *rank) {
   const bool odd_one = comm->rank == 1;
   float data[16] = {0};
   if (rank->variant == 0) sf_all_reduce(comm, &group, data, 16, odd_one ? SF_BF16 : SF_F32, SF_REDUCE_SUM, "contract.mismatch.wire");
-  if (rank->variant == 1) sf_all_reduce(comm, &group, data, 16, SF_F32, odd_one ? SF_REDUCE_AVG : SF_REDUCE_SUM, "contract.mismatch.reduce");
+  if (rank->variant == 1)
+    sf_all_reduce(comm, &group, data, 16, SF_F32, odd_one ? SF_REDUCE_AVG : SF_REDUCE_SUM, "contract.mismatch.reduce");
   if (rank->variant == 2) sf_broadcast(comm, &group, data, 16, odd_one, SF_F32, "contract.mismatch.root");
   if (rank->variant == 3 && odd_one) sf_barrier(comm, &group, "contract.mismatch.op");
   if (rank->variant == 3 && !odd_one) sf_all_reduce(comm, &group, data, 16, SF_F32, SF_REDUCE_SUM, "contract.mismatch.op");

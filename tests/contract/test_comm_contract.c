@@ -39,13 +39,15 @@ static void count_outcome(struct suite *suite, const struct comm_case *comm_case
 
 /* --- the simulated world ---------------------------------------------------------------------------------------- */
 
-static uint64_t run_once_on_sim(struct suite *suite, const struct comm_case *comm_case, int32_t variant, int32_t world, uint64_t schedule, bool count) {
+static uint64_t run_once_on_sim(struct suite *suite, const struct comm_case *comm_case, int32_t variant, int32_t world, uint64_t schedule,
+                                bool count) {
   struct case_rank ranks[CASE_WORLD_MAX];
   void *args[CASE_WORLD_MAX] = {NULL};
   struct sf_comm_progress progress = {.rank = -1};
   int32_t shared = 0, errors = 0;
   for (int32_t r = 0; r < world; r++) {
-    ranks[r] = (struct case_rank){.body = comm_case->body, .variant = variant, .seed = schedule + 1, .shared = &shared, .group_order = schedule == 0};
+    ranks[r] = (struct case_rank){
+        .body = comm_case->body, .variant = variant, .seed = schedule + 1, .shared = &shared, .group_order = schedule == 0};
     args[r] = &ranks[r];
   }
   struct sf_comm_report report;
@@ -136,7 +138,8 @@ static void run_cases(void **state, const struct comm_case *cases) {
     for (int32_t world = 1; world <= 8; world++) run_on_sim(suite, comm_case, world, 12);
     run_on_sim(suite, comm_case, CASE_WORLD_MAX, 4);
   }
-  print_message("%s: %d passed, %d skipped, %d failed\n", suite->mpi != NULL ? "mpi" : "sim", suite->tally.passed, suite->tally.skipped, suite->tally.failed);
+  print_message("%s: %d passed, %d skipped, %d failed\n", suite->mpi != NULL ? "mpi" : "sim", suite->tally.passed, suite->tally.skipped,
+                suite->tally.failed);
   assert_int_equal(suite->tally.failed, 0);
   assert_true(suite->tally.passed > 0);
 }

@@ -21,7 +21,8 @@ static struct sf_comm_report run(void **state, int32_t world, uint64_t schedule,
   return report;
 }
 
-static void expect_report(void **state, int32_t world, sf_rank_main rank_main, enum sf_status status, int32_t rank, const char *label, const char *text) {
+static void expect_report(void **state, int32_t world, sf_rank_main rank_main, enum sf_status status, int32_t rank, const char *label,
+                          const char *text) {
   for (uint64_t schedule = 0; schedule < SCHEDULES; schedule++) {
     const struct sf_comm_report report = run(state, world, schedule, rank_main);
     assert_int_equal(report.status, status);
@@ -43,8 +44,9 @@ static void reduce_against_recv(struct sf_comm *comm, void *arg) {
 }
 
 static void test_deadlock_two_ranks_names_both_ends(void **state) {
-  expect_report(state, 2, reduce_against_recv, SF_EDEADLOCK, 0, "mlp.fwd",
-                "rank 0 waits in all_reduce 'mlp.fwd' #1 of group {0,1} for rank 1, which waits in recv 'stage.recv' #0 from rank 0 (tag 4)");
+  expect_report(
+      state, 2, reduce_against_recv, SF_EDEADLOCK, 0, "mlp.fwd",
+      "rank 0 waits in all_reduce 'mlp.fwd' #1 of group {0,1} for rank 1, which waits in recv 'stage.recv' #0 from rank 0 (tag 4)");
 }
 
 static void one_leaves_early(struct sf_comm *comm, void *arg) {
@@ -82,8 +84,9 @@ static void groups_in_other_order(struct sf_comm *comm, void *arg) {
 }
 
 static void test_deadlock_groups_of_other_order_shows_both(void **state) {
-  expect_report(state, 2, groups_in_other_order, SF_EDEADLOCK, 0, "reduce",
-                "rank 0 waits in all_reduce 'reduce' #0 of group {0,1} for rank 1, which waits in all_reduce 'reduce' #0 of group {1,0} for rank 0");
+  expect_report(
+      state, 2, groups_in_other_order, SF_EDEADLOCK, 0, "reduce",
+      "rank 0 waits in all_reduce 'reduce' #0 of group {0,1} for rank 1, which waits in all_reduce 'reduce' #0 of group {1,0} for rank 0");
 }
 
 static void test_deadlock_many_ranks_text_is_bounded(void **state) {
@@ -105,7 +108,8 @@ static void sends_face_each_other(struct sf_comm *comm, void *arg) {
 static void test_sends_facing_each_other_rendezvous_deadlocks_eager_passes(void **state) {
   int32_t deadlocks = 0;
   assert_int_equal(run(state, 2, 0, sends_face_each_other).status, SF_EDEADLOCK);
-  for (uint64_t schedule = 1; schedule <= 40; schedule++) deadlocks += run(state, 2, schedule, sends_face_each_other).status == SF_EDEADLOCK;
+  for (uint64_t schedule = 1; schedule <= 40; schedule++)
+    deadlocks += run(state, 2, schedule, sends_face_each_other).status == SF_EDEADLOCK;
   assert_in_range(deadlocks, 2, 38);
 }
 
@@ -120,8 +124,9 @@ static void counts_differ(struct sf_comm *comm, void *arg) {
 }
 
 static void test_mismatch_counts_names_both(void **state) {
-  expect_report(state, 2, counts_differ, SF_EMISMATCH, 0, "grad",
-                "collective 1 of group {0,1}: rank 0 calls all_reduce 'grad' #0 (6 x fp32, sum), rank 1 calls all_reduce 'grad' #0 (8 x fp32, sum)");
+  expect_report(
+      state, 2, counts_differ, SF_EMISMATCH, 0, "grad",
+      "collective 1 of group {0,1}: rank 0 calls all_reduce 'grad' #0 (6 x fp32, sum), rank 1 calls all_reduce 'grad' #0 (8 x fp32, sum)");
 }
 
 static void ops_differ(struct sf_comm *comm, void *arg) {
@@ -134,7 +139,8 @@ static void ops_differ(struct sf_comm *comm, void *arg) {
 
 static void test_mismatch_ops_names_both(void **state) {
   expect_report(state, 2, ops_differ, SF_EMISMATCH, 0, "embedding",
-                "collective 0 of group {0,1}: rank 0 calls broadcast 'embedding' #0 (8 x bf16, root 1), rank 1 calls all_reduce 'amax' #0 (8 x fp32, max)");
+                "collective 0 of group {0,1}: rank 0 calls broadcast 'embedding' #0 (8 x bf16, root 1), rank 1 calls all_reduce 'amax' #0 "
+                "(8 x fp32, max)");
 }
 
 static void message_counts_differ(struct sf_comm *comm, void *arg) {
@@ -167,7 +173,8 @@ static void all_to_all_differs(struct sf_comm *comm, void *arg) {
 
 static void test_mismatch_all_to_all_names_the_piece(void **state) {
   expect_report(state, 2, all_to_all_differs, SF_EMISMATCH, 1, "dispatch",
-                "collective 0 of group {0,1}: rank 1 sends 1 elements to rank 0 in all_to_all 'dispatch' #0, which expects 3 in all_to_all 'dispatch' #0");
+                "collective 0 of group {0,1}: rank 1 sends 1 elements to rank 0 in all_to_all 'dispatch' #0, which expects 3 in all_to_all "
+                "'dispatch' #0");
 }
 
 /* --- ranks ------------------------------------------------------------------------------------------------------ */
@@ -180,7 +187,9 @@ static void one_fails(struct sf_comm *comm, void *arg) {
   sf_barrier(comm, &group, "end");
 }
 
-static void test_fail_one_rank_ends_the_run(void **state) { expect_report(state, 4, one_fails, SF_ENOTSUP, 2, "begin", "no kernel for 7 heads"); }
+static void test_fail_one_rank_ends_the_run(void **state) {
+  expect_report(state, 4, one_fails, SF_ENOTSUP, 2, "begin", "no kernel for 7 heads");
+}
 
 static void leaks(struct sf_comm *comm, void *arg) {
   (void)arg;
@@ -256,6 +265,28 @@ static void test_events_kept_every_call_is_there(void **state) {
   assert_int_equal(seen, 2);
 }
 
+/* What a watcher would see while a rank computes: before its first call, and after others ran inside one of its calls. */
+static void watch_progress(struct sf_comm *comm, void *arg) {
+  (void)arg;
+  const struct sf_group group = sf_group_create(everybody, comm->world, comm->rank);
+  const struct sf_comm_progress *seen = comm->progress;
+  if (seen->rank != comm->rank || seen->in_call != 0 || seen->label[0] != '\0')
+    sf_comm_fail(comm, SF_ERANK, "begins as rank %d, in call %d, at '%s'", seen->rank, seen->in_call, seen->label);
+  sf_barrier(comm, &group, comm->rank == 0 ? "label of 0" : "label of others");
+  if (seen->rank != comm->rank || seen->in_call != 0 || strcmp(seen->label, comm->rank == 0 ? "label of 0" : "label of others") != 0)
+    sf_comm_fail(comm, SF_ERANK, "goes on as rank %d, in call %d, at '%s'", seen->rank, seen->in_call, seen->label);
+}
+
+static void test_progress_shows_the_rank_that_runs(void **state) {
+  for (uint64_t schedule = 0; schedule < SCHEDULES; schedule++) {
+    struct sf_comm_report report;
+    struct sf_comm_progress progress = {.rank = -1};
+    const struct sf_sim_options options = {.world = 3, .schedule = schedule, .progress = &progress};
+    assert_int_equal(sf_sim_run(*state, &options, watch_progress, NULL, &report, NULL, NULL), SF_OK);
+    assert_string_equal(report.text, "");
+  }
+}
+
 static int sim_create(void **state) { return sf_sim_create((struct sf_sim **)state) == SF_OK ? 0 : -1; }
 
 static int sim_destroy(void **state) {
@@ -281,6 +312,7 @@ int main(void) {
       cmocka_unit_test(test_wait_unknown_request_is_reported),
       cmocka_unit_test(test_labels_too_many_is_a_failure),
       cmocka_unit_test(test_run_after_failures_is_clean),
+      cmocka_unit_test(test_progress_shows_the_rank_that_runs),
       cmocka_unit_test(test_events_kept_every_call_is_there),
   };
   return cmocka_run_group_tests(tests, sim_create, sim_destroy);

@@ -149,7 +149,9 @@ static void test_isend_source_overwritten_after_barrier_shows_in_some_schedules(
   expect_both(state, overwrite_sent_source_late_receiver, 1, 2);
 }
 
-static void test_iall_reduce_source_overwritten_shows_in_some_schedules(void **state) { expect_both(state, overwrite_reduced_source, 1, 2); }
+static void test_iall_reduce_source_overwritten_shows_in_some_schedules(void **state) {
+  expect_both(state, overwrite_reduced_source, 1, 2);
+}
 
 /* A wrong program: the destination is read before the wait. arg[0]: what it held. */
 static void read_before_wait(struct sf_comm *comm, void *arg) {
@@ -208,7 +210,8 @@ static void many_ranks(struct sf_comm *comm, void *arg) {
     sf_wait(comm, send);
     sf_all_reduce(comm, &group, &sum, 1, SF_F32, SF_REDUCE_AVG, "all");
   }
-  if (sum != 1 || in != (float)((comm->rank + comm->world - 1) % comm->world)) sf_comm_fail(comm, SF_ERANK, "%g, %g", (double)sum, (double)in);
+  if (sum != 1 || in != (float)((comm->rank + comm->world - 1) % comm->world))
+    sf_comm_fail(comm, SF_ERANK, "%g, %g", (double)sum, (double)in);
 }
 
 static void test_run_1024_ranks_complete(void **state) {
