@@ -5,7 +5,7 @@
 
 #include "harness/base/status.h"
 
-struct sf_command {
+struct sf_command_entry {
   const char *name;
   int (*run)(int argc, char **argv);
   const char *help; /* NULL: not listed */

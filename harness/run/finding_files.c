@@ -65,8 +65,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   return SF_OK;
 }
 
-/* Signatures hold '/', which paths cannot. */
-static void directory_name(char *out, size_t size, const char *out_dir, const char *signature) {
+void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature) {
   const size_t prefix = (size_t)snprintf(out, size, "%s/", out_dir);
   snprintf(out + prefix, size - prefix, "%s", signature);
   for (char *at = out + prefix; *at; at++) {
@@ -89,7 +88,7 @@ static enum sf_status write_report(const char *directory, const struct sf_case *
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) {
   char directory[1024], path[1200];
-  directory_name(directory, sizeof directory, out_dir, min ? min_outcome->signature : outcome->signature);
+  sf_finding_directory(directory, sizeof directory, out_dir, min ? min_outcome->signature : outcome->signature);
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
   snprintf(path, sizeof path, "%s/case.json", directory);

@@ -9,6 +9,8 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
 /* Writes case (and min when not NULL) with `expect` set to what was seen. directory_out receives the folder's path. */
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) SF_MUST_USE;
+/* <out>/<signature>, with every '/' of the signature as '-'. */
+void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
 /* mkdir -p. */

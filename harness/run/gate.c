@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/run/finding_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -129,12 +130,9 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   if (!item) return SF_ENOMEM;
   snprintf(item->name, sizeof item->name, "%s", finding->signature);
   snprintf(item->text, sizeof item->text, "%s", finding->report);
-  size_t at = (size_t)snprintf(item->min_path, sizeof item->min_path, "%s/", g->options->campaign.out_dir);
-  snprintf(item->min_path + at, sizeof item->min_path - at, "%s/%s", finding->signature, finding->min_json ? "min.json" : "case.json");
-  const size_t end = at + strlen(finding->signature);
-  for (; at < end && at < sizeof item->min_path - 1; at++) {
-    if (item->min_path[at] == '/') item->min_path[at] = '-';
-  }
+  char directory[SF_PATH_TEXT - 16];
+  sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
+  snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
   item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
   if (item->state == SF_GATE_NEW && g->options->base && base_has(g, item->min_path, finding->signature)) item->state = SF_GATE_IN_BASE;
   return SF_OK;

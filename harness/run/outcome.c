@@ -64,3 +64,9 @@ bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_ex
   if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;
   return outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || strcmp(outcome->signature, expect->signature) == 0;
 }
+
+struct sf_error sf_outcome_error(const struct sf_outcome *outcome) {
+  struct sf_error error;
+  sf_error_set(&error, outcome->status, "%.470s", outcome->text);
+  return error;
+}

@@ -34,6 +34,8 @@ void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, co
 void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text);
 /* "tp+sp+dp": the axes of the layout that are > 1 (sp: on); "none". */
 void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_layout *layout);
+/* Why the harness could not judge the case. */
+struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
 /* Whether the outcome is as the case's `expect` says (verdict, and the signature if one is given); true when the case expects nothing. */
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect);
 

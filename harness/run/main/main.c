@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct sf_command commands[] = {
+static const struct sf_command_entry commands[] = {
     {"fuzz", sf_command_fuzz, "run a campaign of random cases"},
     {"replay", sf_command_replay, "run one case file and say what it shows"},
     {"shrink", sf_command_shrink, "find the smallest case that fails in the same way"},

@@ -1,0 +1,118 @@
+#include "harness/run/command_common.h"
+#include "harness/run/commands.h"
+#include "harness/run/finding_files.h"
+#include "harness/run/report_json.h"
+
+#include "harness/base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct shrink_flags {
+  struct sf_common_flags common;
+  struct sf_texts files;
+  const char *min;
+};
+
+static const struct sf_option options[] = {
+    {.name = "out", .type = SF_OPTION_TEXT, .offset = offsetof(struct shrink_flags, min), .letter = 'o', .value = "MIN.json", .help = "the smallest case that still fails so"},
+    SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most"),
+    SF_BACKEND_OPTIONS(struct shrink_flags, common),
+};
+
+static const struct sf_command command = {
+    .name = "shrink",
+    .arguments = "CASE.json",
+    .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .argument_min = 1,
+    .argument_max = 1,
+    .argument_offset = offsetof(struct shrink_flags, files),
+};
+
+/* Fields that no draw of the generator gives stay as they are; the user should know which. */
+static enum sf_status show_fixed(const struct sf_case *c, const struct sf_space *space, struct sf_error *error) {
+  struct sf_stream stream;
+  struct sf_space used;
+  struct sf_codec_fixed fixed;
+  const enum sf_status status = sf_codec_encode(&stream, &used, &fixed, c, space, error);
+  for (int32_t i = 0; status == SF_OK && i < fixed.count; i++) fprintf(stderr, "%s stays fixed: the generator does not draw its value\n", fixed.paths[i]);
+  return status;
+}
+
+static int finish(const struct shrink_flags *flags, const struct sf_job_result *result) {
+  struct sf_error error = {SF_OK, ""};
+  char *text = NULL;
+  const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
+  enum sf_status status = sf_case_write(&min, flags->min, &error);
+  if (status == SF_OK) status = sf_finding_report(&text, &min, &result->min_outcome, flags->min);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  fprintf(stderr, "%s%d trials%s\n", text, result->evaluations, result->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
+  sf_free(text);
+  if (!flags->common.json) return 1;
+  json_t *object = json_pack("{s:s, s:s, s:i, s:b, s:o}", "signature", result->min_outcome.signature, "min", flags->min, "evaluations", result->evaluations, "minimal",
+                             result->minimal, "case", sf_json_of_case(&min));
+  return sf_json_print(object) == SF_OK ? 1 : 3;
+}
+
+/* Finds out how the case fails, then shrinks it in a worker. */
+static int shrink(const struct sf_case *c, const struct shrink_flags *flags, const struct sf_pool_options *pool) {
+  static struct sf_job job;
+  static struct sf_job_result result;
+  struct sf_error error = {SF_OK, ""};
+  job.kind = SF_JOB_RUN;
+  job.deadline = (double)flags->common.deadline_ms / 1000;
+  job.c = *c;
+  enum sf_status status = sf_pool_run_one(pool, &job, &result);
+  if (status == SF_OK && result.outcome.status != SF_OK) {
+    error = sf_outcome_error(&result.outcome);
+    status = result.outcome.status;
+  }
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  if (result.outcome.verdict != SF_VERDICT_FINDING) {
+    fprintf(stderr, "verdict %s: there is nothing to shrink\n", sf_verdict_name(result.outcome.verdict));
+    return 0;
+  }
+  job.kind = SF_JOB_SHRINK;
+  job.budget = (int32_t)flags->common.shrink_budget;
+  job.was_hang = result.outcome.cls == SF_CLASS_HANG;
+  memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
+  status = sf_pool_run_one(pool, &job, &result);
+  if (status != SF_OK) return sf_exit_failure(status, NULL);
+  if (result.outcome.status != SF_OK || result.outcome.cls == SF_CLASS_FLAKY) {
+    fputs("shardfuzz: the case did not fail in the same way again (flaky); it was not shrunk\n", stderr);
+    return 1;
+  }
+  return finish(flags, &result);
+}
+
+static int run(const struct shrink_flags *flags) {
+  static struct sf_case c;
+  static struct sf_space space;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_pool_options pool;
+  if (!flags->min) {
+    sf_error_set(&error, SF_EUSAGE, "-o MIN.json is needed");
+    return sf_exit_failure(SF_EUSAGE, &error);
+  }
+  sf_space_init(&space);
+  enum sf_status status = sf_case_read(&c, flags->files.items[0], &error);
+  if (status == SF_OK) status = show_fixed(&c, &space, &error);
+  if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
+  if (status != SF_OK) return sf_exit_failure(status == SF_EIO ? SF_EINPUT : status, &error);
+  pool.space = &space;
+  return shrink(&c, flags, &pool);
+}
+
+int sf_command_shrink(int argc, char **argv) {
+  struct shrink_flags flags;
+  memset(&flags, 0, sizeof flags);
+  sf_common_defaults(&flags.common);
+  flags.common.jobs = 1;
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}
