@@ -1,4 +1,4 @@
-#include "harness/run/campaign_mpi.h"
+#include "harness/run/mpi_campaign.h"
 #include "harness/run/command_common.h"
 #include "harness/run/commands.h"
 #include "harness/run/engine.h"

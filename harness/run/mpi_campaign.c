@@ -1,4 +1,4 @@
-#include "harness/run/campaign_mpi.h"
+#include "harness/run/mpi_campaign.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"

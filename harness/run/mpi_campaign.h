@@ -3,8 +3,8 @@
  * Rank 0 keeps the store and sends each wave's indices; every rank derives from (options, indices, world size) which ranks run which case. A crash,
  * a hang or a mismatch ends the job, as MPI cannot undo half-made collectives: where each rank stood remains in page files beside the store, and
  * --resume records the case from them and goes on. */
-#ifndef SF_RUN_CAMPAIGN_MPI_H
-#define SF_RUN_CAMPAIGN_MPI_H
+#ifndef SF_RUN_MPI_CAMPAIGN_H
+#define SF_RUN_MPI_CAMPAIGN_H
 
 #include "harness/comm/mpi.h"
 #include "harness/run/campaign.h"
