@@ -14,7 +14,7 @@
 
 #include <libxsmm.h>
 
-enum { SLOTS = 16384, PROBES = 8, KERNELS_MAX = 4096, USES_BEFORE_KERNEL = 3, PROBE_FLOATS_MAX = 1 << 20 };
+enum { SLOTS = 16384, PROBES = 8, KERNELS_MAX = 4096, USES_BEFORE_KERNEL = 3, PROBE_FLOATS_MAX = 1 << 22, PROBE_ELEMENTS_MIN = 1024 };
 /* m * n * k above which BLAS is no slower, measured: beyond it LIBXSMM's unblocked loops leave the cache. */
 static const int64_t blas_work_min = (int64_t)640 * 640 * 640;
 
@@ -73,24 +73,30 @@ static void fill_probe(float *values, int64_t count, uint64_t seed) {
     values[i] = (float)(int32_t)(sf_mix64(seed + (uint64_t)i) & 0xffffff) * 0x1p-23f - 1.0f;
 }
 
-/* Do kernel and loops agree in every bit of C? False also when memory for the probe is missing. */
-static bool kernel_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_smmfunction kernel) {
+/* One probe in `memory`, the rounds of which differ in their numbers. */
+static bool probe_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_smmfunction kernel, float *memory, int64_t floats) {
   const int64_t a_count = (g->trans_a ? g->k : g->m) * g->lda, b_count = g->k * g->ldb, c_count = g->m * g->ldc;
-  if (a_count + b_count + 2 * c_count > PROBE_FLOATS_MAX) return false;
-  float *memory = sf_alloc((size_t)(a_count + b_count + 2 * c_count) * sizeof *memory);
-  if (!memory) return false;
   struct sf_gemm probe = *g;
   float *a = memory, *b = a + a_count, *c = b + b_count, *expected = c + c_count;
-  fill_probe(a, a_count, 1);
-  fill_probe(b, b_count, 2);
-  fill_probe(c, c_count, 3);
-  memcpy(expected, c, (size_t)c_count * sizeof *c);
-  probe.a = a;
-  probe.b = b;
-  probe.c = expected;
-  sf_gemm_loops(cpu, &probe);
-  kernel(b, a, c);
-  const bool same = memcmp(c, expected, (size_t)c_count * sizeof *c) == 0;
+  bool same = true;
+  for (int64_t round = 0, elements = 0; same && elements < PROBE_ELEMENTS_MIN; round++, elements += g->m * g->n) {
+    fill_probe(memory, floats - c_count, (uint64_t)(round * floats));
+    memcpy(expected, c, (size_t)c_count * sizeof *c);
+    probe.a = a;
+    probe.b = b;
+    probe.c = expected;
+    sf_gemm_loops(cpu, &probe);
+    kernel(b, a, c);
+    same = memcmp(c, expected, (size_t)c_count * sizeof *c) == 0;
+  }
+  return same;
+}
+
+/* Do kernel and loops agree in every bit of C? False also when memory for the probe is missing. */
+static bool kernel_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_smmfunction kernel) {
+  const int64_t floats = (g->trans_a ? g->k : g->m) * g->lda + g->k * g->ldb + 2 * g->m * g->ldc;
+  float *memory = floats <= PROBE_FLOATS_MAX ? sf_alloc((size_t)floats * sizeof *memory) : NULL;
+  const bool same = memory && probe_agrees(cpu, g, kernel, memory, floats);
   sf_free(memory);
   return same;
 }
