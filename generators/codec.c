@@ -57,6 +57,14 @@ static bool wanted_value(const struct codec *codec, int64_t *value, enum sf_walk
   return sf_bounds_feasible(&bounds);
 }
 
+/* The largest value below `value`; the simplest when there is none. */
+static int32_t next_smaller(const struct sf_domain *domain, int64_t value) {
+  int32_t best = -1;
+  for (int32_t i = 0; i < domain->count; i++)
+    if (domain->values[i] < value && (best < 0 || domain->values[i] > domain->values[best])) best = i;
+  return best < 0 ? 0 : best;
+}
+
 static bool choose(struct codec *codec, int64_t *value, enum sf_walk place) {
   struct sf_domain domain;
   if (sf_walk_is_number(place)) return choose_number(codec, value, place);
@@ -66,6 +74,7 @@ static bool choose(struct codec *codec, int64_t *value, enum sf_walk place) {
   int32_t at = 0;
   if (codec->mode == CODEC_DECODE)
     at = (int32_t)sf_draw_choice(codec->draw, codec->space->field[place], (uint64_t)domain.count, domain.weights);
+  if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_PREFER) at = next_smaller(&domain, *value);
   if (codec->mode == CODEC_ENCODE) {
     at = sf_domain_find(&domain, sf_walk_get(codec->from, codec->space, place));
     if (at < 0) return false;

@@ -95,13 +95,15 @@ struct sf_domain {
 };
 /* c holds what was decided before; swarm is the choice at SF_WALK_SWARM. Empty when nothing is feasible. */
 void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds, bool is_set);
+/* Place of a value among those that the generator draws at a feature's place; SF_DOMAIN_MAX when it never does. */
+int32_t sf_domain_rank(enum sf_walk place, int64_t value);
 int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
 
 /* SCHEDULE and SEED are numbers of 63 bits rather than an index into a domain. */
 static inline bool sf_walk_is_number(enum sf_walk place) { return place == SF_WALK_SCHEDULE || place == SF_WALK_SEED; }
 
-/* How an edit treats a place: keep its value; keep it if the other edits allow, else take the simplest; take the simplest; or
- * take `value`. */
+/* How an edit treats a place: keep its value; keep it if the other edits allow, else take the next smaller value that they allow,
+ * so that a feature stays on if it can; take the simplest; or take `value`. */
 enum sf_edit_kind { SF_EDIT_KEEP, SF_EDIT_PREFER, SF_EDIT_RESET, SF_EDIT_ASSIGN };
 struct sf_edit { enum sf_edit_kind kind[SF_WALK_COUNT]; int64_t value[SF_WALK_COUNT]; };
 /* The case that an edit makes of c, in the space; false when there is none. */

@@ -212,6 +212,13 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
   if (out->count == 0) add_smallest_feasible(out, place, bounds);
 }
 
+int32_t sf_domain_rank(enum sf_walk place, int64_t value) {
+  SF_ASSERT(tables[place].count > 0);
+  for (int32_t i = 0; i < tables[place].count; i++)
+    if (tables[place].choices[i].value == value) return i;
+  return SF_DOMAIN_MAX;
+}
+
 int32_t sf_domain_find(const struct sf_domain *domain, int64_t value) {
   for (int32_t i = 0; i < domain->count; i++)
     if (domain->values[i] == value) return i;

@@ -1,0 +1,252 @@
+/* The passes of the shrinker: pure functions of (case, step). */
+#include "generators/codec_internal.h"
+#include "generators/shrink.h"
+
+#include "harness/base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { AXIS_COUNT = 3 };
+static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_TP};
+
+/* Fields that a rule binds to a place: they may follow when it changes. */
+static const struct { enum sf_walk place, follows; } followers[] = {
+    {SF_WALK_TP, SF_WALK_SP},           {SF_WALK_TP, SF_WALK_HEADS},          {SF_WALK_TP, SF_WALK_KV_HEADS},
+    {SF_WALK_TP, SF_WALK_FFN},          {SF_WALK_TP, SF_WALK_VOCAB_PADDED},   {SF_WALK_TP, SF_WALK_SEQ},
+    {SF_WALK_PP, SF_WALK_PP_FIRST},     {SF_WALK_PP, SF_WALK_PP_LAST},        {SF_WALK_PP, SF_WALK_LAYERS},
+    {SF_WALK_DP, SF_WALK_MICROBATCHES}, {SF_WALK_LAYERS, SF_WALK_RECOMPUTE},  {SF_WALK_LAYERS, SF_WALK_PP_FIRST},
+    {SF_WALK_LAYERS, SF_WALK_PP_LAST},  {SF_WALK_HEADS, SF_WALK_KV_HEADS},    {SF_WALK_PP_FIRST, SF_WALK_PP_LAST},
+    {SF_WALK_PP_LAST, SF_WALK_PP_FIRST}, {SF_WALK_VOCAB, SF_WALK_VOCAB_PADDED}, {SF_WALK_ADAPTER, SF_WALK_FROZEN},
+    {SF_WALK_POSITIONS, SF_WALK_HEAD_DIM},
+};
+
+/* Places whose value is a size: less is simpler. The others are choices: their simplest is what the smallest case has. */
+static const enum sf_walk counts[] = {SF_WALK_LAYERS, SF_WALK_STEPS, SF_WALK_MICROBATCHES, SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST};
+static const enum sf_walk sizes[] = {SF_WALK_VOCAB, SF_WALK_VOCAB_PADDED, SF_WALK_SEQ, SF_WALK_FFN, SF_WALK_HIDDEN, SF_WALK_HEADS, SF_WALK_HEAD_DIM, SF_WALK_MICROBATCH_SIZE};
+static const enum sf_walk features[] = {
+    SF_WALK_SP,        SF_WALK_ORDER,  SF_WALK_OVERLAP, SF_WALK_BUCKET,       SF_WALK_MASK,   SF_WALK_TOKENS, SF_WALK_WEIGHTS, SF_WALK_ACTS,
+    SF_WALK_GRADS,     SF_WALK_CLIP,   SF_WALK_FROZEN,  SF_WALK_WEIGHT_DECAY, SF_WALK_LR,     SF_WALK_BETA1,  SF_WALK_BETA2,   SF_WALK_LOSS_NORM,
+    SF_WALK_POSITIONS, SF_WALK_BIAS,   SF_WALK_TIED,    SF_WALK_ADAPTER,      SF_WALK_KV_HEADS, SF_WALK_ACTIVATION, SF_WALK_NORM, SF_WALK_COMPUTE,
+    SF_WALK_MODE,
+};
+#define COUNT(array) ((int64_t)(sizeof(array) / sizeof(array)[0]))
+
+static void assign(struct sf_edit *edit, enum sf_walk place, int64_t value) {
+  edit->kind[place] = SF_EDIT_ASSIGN;
+  edit->value[place] = value;
+}
+
+/* Lets whatever a rule binds to an edited place follow it, and what is bound to that in turn. */
+static void let_follow(struct sf_edit *edit) {
+  for (int round = 0; round < 2; round++)
+    for (int64_t i = 0; i < COUNT(followers); i++)
+      if (edit->kind[followers[i].place] != SF_EDIT_KEEP && edit->kind[followers[i].follows] == SF_EDIT_KEEP) edit->kind[followers[i].follows] = SF_EDIT_PREFER;
+}
+
+/* --- how simple ---------------------------------------------------------------------------------------------------- */
+
+static bool is_feature(enum sf_walk place) {
+  for (int64_t i = 0; i < COUNT(features); i++)
+    if (features[i] == place) return true;
+  return false;
+}
+
+/* 0 for the simplest value of a place; grows with what makes a case harder to read. */
+static int64_t complexity(const struct sf_case *c, const struct sf_space *space, enum sf_walk place) {
+  const int64_t value = sf_walk_get(c, space, place);
+  if (place == SF_WALK_KV_HEADS) return c->model.heads / c->model.kv_heads - 1;
+  if (place == SF_WALK_VOCAB_PADDED) return c->model.vocab_padded - c->model.vocab;
+  if (place == SF_WALK_FROZEN) return __builtin_popcountll((uint64_t)value) * (SF_FROZEN_ALL + 1) + value;
+  if (place == SF_WALK_ORDER) return value;
+  if (is_feature(place)) return sf_domain_rank(place, value);
+  const int64_t least = sf_case_fields[space->field[place]].smallest;
+  return value >= least ? value - least : least - value;
+}
+
+bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b, const struct sf_space *space) {
+  int64_t plain_a = 0, plain_b = 0, sum_a = 0, sum_b = 0;
+  int first_difference = 0;
+  if (sf_case_ranks(a) != sf_case_ranks(b)) return sf_case_ranks(a) < sf_case_ranks(b);
+  if (a->model.layers != b->model.layers) return a->model.layers < b->model.layers;
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
+    const enum sf_walk place = (enum sf_walk)i;
+    const bool number = sf_walk_is_number(place);
+    const int64_t x = complexity(a, space, place), y = complexity(b, space, place);
+    plain_a += x > 0, plain_b += y > 0;
+    /* A seed is not harder to read for being larger, and would drown the sizes. */
+    sum_a += number ? 0 : x, sum_b += number ? 0 : y;
+    if (first_difference == 0 && x != y) first_difference = x < y ? -1 : 1;
+  }
+  if (plain_a != plain_b) return plain_a < plain_b;
+  if (sum_a != sum_b) return sum_a < sum_b;
+  return first_difference < 0;
+}
+
+/* --- single places ------------------------------------------------------------------------------------------------- */
+
+/* Values of a place that are simpler than the case's, simplest first, when nothing but its followers may move. */
+static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_case *c, const struct sf_space *space, enum sf_walk place, bool is_size) {
+  struct sf_edit edit = {0};
+  struct sf_domain domain;
+  struct sf_bounds bounds;
+  const int64_t current = sf_walk_get(c, space, place);
+  edit.kind[place] = SF_EDIT_RESET;
+  let_follow(&edit);
+  sf_bounds_init(&bounds, space);
+  if (sf_case_ranks(c) > bounds.max_ranks) bounds.max_ranks = sf_case_ranks(c);
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
+    if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = sf_walk_get(c, space, (enum sf_walk)i);
+  sf_domain_create(&domain, place, c, 0, &bounds, space->is_set[place]);
+  int32_t count = 0;
+  for (int32_t i = 0; i < domain.count; i++) {
+    if (domain.values[i] == current) break;
+    if (!is_size || domain.values[i] < current) values[count++] = domain.values[i];
+  }
+  return count;
+}
+
+/* Steps 0, 1, 2 of a place: its simplest value, half way there, one less. */
+static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t how, bool is_size) {
+  int64_t values[SF_DOMAIN_MAX];
+  const int32_t count = simpler_values(values, c, space, place, is_size);
+  const int32_t at = how == 0 ? 0 : how == 1 ? count / 2 : count - 1;
+  if (count == 0 || (how == 1 && (at == 0 || at == count - 1)) || (how == 2 && at == 0)) return false;
+  assign(edit, place, values[at]);
+  return true;
+}
+
+/* --- passes -------------------------------------------------------------------------------------------------------- */
+
+/* Each fills *edit with its step; *usable false when this step has nothing to do. False: no such step. */
+typedef bool pass_function(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step);
+
+static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  (void)space;
+  edit->kind[SF_WALK_SCHEDULE] = SF_EDIT_RESET;
+  *usable = c->schedule != 0;
+  return step == 0;
+}
+
+static bool pass_smallest(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  (void)c, (void)space;
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
+    if (i != SF_WALK_SEED) edit->kind[i] = SF_EDIT_RESET;
+  *usable = true;
+  return step == 0;
+}
+
+/* All axes but one to 1 (steps 0-2), one axis to 1 (3-5), to half (6-8), to one less (9-11). */
+static bool pass_axes(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  const int64_t how = step / AXIS_COUNT;
+  const enum sf_walk axis = axes[step % AXIS_COUNT];
+  const int64_t size = sf_walk_get(c, space, axis);
+  if (how > 3) return false;
+  for (int i = 0; i < AXIS_COUNT && how == 0; i++)
+    if (axes[i] != axis) assign(edit, axes[i], 1);
+  if (how == 1) assign(edit, axis, 1);
+  if (how == 2) assign(edit, axis, size / 2);
+  if (how == 3) assign(edit, axis, size - 1);
+  *usable = how == 0 || (how == 1 && size > 1) || (how == 2 && size > 3) || (how == 3 && size > 2);
+  return true;
+}
+
+/* Two places that a bug may tie to each other (as many microbatches as ranks, fewer key/value heads than ranks), both to half
+ * (even steps) or one less (odd steps). */
+static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  static const enum sf_walk pairs[][2] = {
+      {SF_WALK_TP, SF_WALK_KV_HEADS}, {SF_WALK_TP, SF_WALK_HEADS},         {SF_WALK_DP, SF_WALK_MICROBATCHES},
+      {SF_WALK_PP, SF_WALK_LAYERS},   {SF_WALK_LAYERS, SF_WALK_RECOMPUTE}, {SF_WALK_PP, SF_WALK_MICROBATCHES},
+  };
+  if (step >= 2 * COUNT(pairs)) return false;
+  *usable = true;
+  for (int i = 0; i < 2; i++) {
+    const enum sf_walk place = pairs[step / 2][i];
+    const int64_t value = sf_walk_get(c, space, place);
+    assign(edit, place, step % 2 == 0 ? value / 2 : value - 1);
+    if (value < 2) *usable = false;
+  }
+  return true;
+}
+
+/* Places apart from the axes that are not at their simplest, those that weigh least first. */
+static int32_t list_complex(enum sf_walk *list, const struct sf_case *c, const struct sf_space *space) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < COUNT(features); i++)
+    if (complexity(c, space, features[i]) > 0) list[count++] = features[i];
+  for (int64_t i = 0; i < COUNT(sizes); i++)
+    if (complexity(c, space, sizes[i]) > 0) list[count++] = sizes[i];
+  for (int64_t i = 0; i < COUNT(counts); i++)
+    if (complexity(c, space, counts[i]) > 0) list[count++] = counts[i];
+  return count;
+}
+
+/* Delta debugging: resets all complex places (step 0), each half (1-2), each quarter (3-6), ... each single place. */
+static bool pass_groups(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  enum sf_walk list[SF_WALK_COUNT];
+  const int64_t count = list_complex(list, c, space);
+  int64_t chunks = 1, first = 0;
+  while (step >= first + chunks) {
+    if (chunks >= count) return false;
+    first += chunks;
+    chunks *= 2;
+  }
+  const int64_t chunk = step - first, begin = chunk * count / chunks, end = (chunk + 1) * count / chunks;
+  for (int64_t i = begin; i < end; i++) edit->kind[list[i]] = SF_EDIT_RESET;
+  *usable = begin < end;
+  return true;
+}
+
+static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step,
+                        const enum sf_walk *places, int64_t count, bool is_size) {
+  if (step >= 3 * count) return false;
+  *usable = lower_place(edit, c, space, places[step / 3], step % 3, is_size);
+  return true;
+}
+
+static bool pass_counts(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  return pass_places(edit, usable, c, space, step, counts, COUNT(counts), true);
+}
+
+static bool pass_sizes(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  return pass_places(edit, usable, c, space, step, sizes, COUNT(sizes), true);
+}
+
+static bool pass_features(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  return pass_places(edit, usable, c, space, step, features, COUNT(features), false);
+}
+
+static bool pass_seed(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  (void)space;
+  edit->kind[SF_WALK_SEED] = SF_EDIT_RESET;
+  *usable = c->seed != 0;
+  return step == 0;
+}
+
+static const struct { const char *name; pass_function *apply; } passes[] = {
+    {"schedule", pass_schedule}, {"smallest", pass_smallest}, {"axes", pass_axes},   {"pairs", pass_pairs},       {"groups", pass_groups},
+    {"counts", pass_counts},     {"sizes", pass_sizes},       {"features", pass_features}, {"seed", pass_seed},
+};
+
+int sf_shrink_pass_count(void) { return (int)COUNT(passes); }
+
+const char *sf_shrink_pass_name(int pass) {
+  SF_ASSERT(pass >= 0 && pass < sf_shrink_pass_count());
+  return passes[pass].name;
+}
+
+bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case *in, const struct sf_space *space, int pass, int64_t step) {
+  struct sf_edit edit = {0};
+  struct sf_case candidate;
+  SF_ASSERT(pass >= 0 && pass < sf_shrink_pass_count());
+  SF_ASSERT_LE(0, step);
+  bool useful = false;
+  *usable = false;
+  if (!passes[pass].apply(&edit, &useful, in, space, step)) return false;
+  if (!useful) return true;
+  let_follow(&edit);
+  if (!sf_codec_edit(&candidate, in, space, &edit) || !sf_shrink_is_simpler(&candidate, in, space)) return true;
+  *out = candidate;
+  *usable = true;
+  return true;
+}

@@ -1,0 +1,272 @@
+/* Shrinking against predicates that stand for real bugs: how small it gets, in how many evaluations. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "generators/codec_internal.h"
+#include "generators/shrink.h"
+
+#include "harness/base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool needs_nothing(const struct sf_case *c) { return c->model.layers > 0; }
+static bool needs_schedule(const struct sf_case *c) { return c->schedule != 0 && c->layout.tp >= 2; }
+static bool needs_recompute(const struct sf_case *c) { return c->layout.tp >= 2 && c->model.layers >= 2 && c->train.recompute_layers >= 2; }
+static bool needs_last_stage(const struct sf_case *c) { return c->layout.pp >= 3 && c->layout.pp_last_layers > 0; }
+static bool needs_first_stage(const struct sf_case *c) { return c->layout.pp >= 2 && c->layout.pp_first_layers > 0 && c->train.microbatches >= 2; }
+static bool needs_tied(const struct sf_case *c) { return c->layout.dp >= 2 && c->layout.pp >= 2 && c->model.tied; }
+static bool needs_few_kv_heads(const struct sf_case *c) { return c->model.kv_heads < c->layout.tp && c->model.kv_heads >= 2; }
+static bool needs_sp_norm(const struct sf_case *c) { return c->layout.sp && c->model.norm == SF_NORM_LAYER && c->train.frozen == 0; }
+static bool needs_masks(const struct sf_case *c) { return c->layout.dp >= 2 && c->data.mask != SF_MASK_FULL && c->train.loss_norm == SF_LOSS_PER_TOKEN; }
+static bool needs_padding(const struct sf_case *c) { return c->layout.tp >= 2 && c->model.vocab_padded > c->model.vocab && c->data.tokens == SF_TOKENS_EDGE; }
+static bool needs_order(const struct sf_case *c) { return strncmp(c->layout.order, "dp", 2) == 0 && c->layout.dp >= 2 && c->layout.tp >= 2; }
+static bool needs_accumulation(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && c->train.steps >= 2 && c->precision.compute == SF_BF16; }
+static bool needs_buckets(const struct sf_case *c) { return c->layout.bucket_elements > 0 && c->layout.overlap && c->layout.dp >= 2 && c->model.bias; }
+static bool needs_clipping(const struct sf_case *c) { return c->train.clip_milli > 0 && c->train.clip_milli <= 100 && c->layout.tp >= 3; }
+static bool needs_size(const struct sf_case *c) { return c->model.hidden >= 24 && c->model.seq >= 7 && c->layout.tp >= 2; }
+
+/* What the smallest failing case must look like: fields "path=value" and the number of places not at their simplest. */
+static const struct target { bool (*fails)(const struct sf_case *c); int64_t ranks, layers; const char *fields[6]; } TARGETS[] = {
+    {needs_nothing, 1, 1, {NULL}},
+    {needs_schedule, 2, 1, {"layout.tp=2", "model.heads=2", NULL}},
+    {needs_recompute, 2, 2, {"layout.tp=2", "train.recompute_layers=2", "model.heads=2", NULL}},
+    {needs_last_stage, 3, 3, {"layout.pp=3", "layout.pp_last_layers=1", "model.heads=1", "train.steps=1", NULL}},
+    {needs_first_stage, 2, 2, {"layout.pp=2", "layout.pp_first_layers=1", "train.microbatches=2", NULL}},
+    {needs_tied, 4, 2, {"layout.pp=2", "layout.dp=2", "model.tied=on", "layout.order=tp-cp-ep-dp-pp", NULL}},
+    {needs_few_kv_heads, 4, 1, {"layout.tp=4", "model.kv_heads=2", "model.heads=4", "layout.sp=off", NULL}},
+    {needs_sp_norm, 2, 1, {"layout.tp=2", "model.norm=layer", "model.seq=4", NULL}},
+    {needs_masks, 2, 1, {"layout.dp=2", "train.microbatches=2", "data.tokens=uniform", "data.weights=normal", NULL}},
+    {needs_padding, 2, 1, {"layout.tp=2", "data.tokens=edge", "model.hidden=8", NULL}},
+    {needs_order, 4, 1, {"layout.tp=2", "layout.dp=2", "layout.pp=1", NULL}},
+    {needs_accumulation, 1, 1, {"train.microbatches=2", "train.steps=2", "precision.compute=bf16", NULL}},
+    {needs_buckets, 2, 1, {"layout.dp=2", "layout.overlap=on", "model.bias=on", "model.adapter=off", NULL}},
+    {needs_clipping, 3, 1, {"layout.tp=3", "train.clip_milli=100", "model.positions=none", NULL}},
+    {needs_size, 2, 1, {"model.hidden=24", "model.seq=7", "model.ffn=8", NULL}},
+};
+enum { TARGET_COUNT = sizeof TARGETS / sizeof TARGETS[0], CASES_EACH = 30, EVALUATIONS_MAX = 150 };
+
+/* Counts the calls and remembers the cases, to see that none comes twice. */
+enum { SEEN_MAX = 1000 };
+struct probe {
+  bool (*fails)(const struct sf_case *c);
+  int64_t calls;
+  struct sf_case seen[SEEN_MAX];
+};
+
+static bool still_fails(void *ctx, const struct sf_case *c) {
+  struct probe *probe = ctx;
+  assert_int_equal(sf_case_validate(c, NULL), SF_OK);
+  assert_true(probe->calls < SEEN_MAX);
+  for (int64_t i = 0; i < probe->calls; i++) assert_memory_not_equal(&probe->seen[i], c, sizeof *c);
+  probe->seen[probe->calls++] = *c;
+  return probe->fails(c);
+}
+
+/* The next drawn case from *index on that fails. */
+static bool find_failing(struct sf_case *out, const struct sf_space *space, bool (*fails)(const struct sf_case *), uint64_t *index) {
+  for (uint64_t i = *index; i < *index + 20000; i++) {
+    struct sf_draw draw;
+    sf_draw_from_pcg(&draw, 17, i);
+    if (sf_codec_decode(out, &draw, space, NULL) != SF_OK || !fails(out)) continue;
+    *index = i + 1;
+    return true;
+  }
+  return false;
+}
+
+static void check_minimum(const struct target *target, const struct sf_case *c, const char *which) {
+  assert_true(target->fails(c));
+  if (sf_case_ranks(c) != target->ranks || c->model.layers != target->layers)
+    fail_msg("%s: %d ranks, %d layers", which, (int)sf_case_ranks(c), (int)c->model.layers);
+  for (int i = 0; i < 6 && target->fields[i] != NULL; i++) {
+    struct sf_space space;
+    sf_space_init(&space);
+    assert_int_equal(sf_space_set(&space, target->fields[i], NULL), SF_OK);
+    for (int place = 1; place < SF_WALK_COUNT; place++)
+      if (space.is_set[place] && space.set[place].lo != sf_walk_get(c, &space, (enum sf_walk)place)) fail_msg("%s: not %s", which, target->fields[i]);
+  }
+}
+
+/* No step of any pass leads to a simpler failing case. */
+static void check_one_minimal(const struct sf_case *c, const struct sf_space *space, bool (*fails)(const struct sf_case *)) {
+  struct sf_case candidate;
+  bool usable;
+  for (int pass = 0; pass < sf_shrink_pass_count(); pass++)
+    for (int64_t step = 0; sf_shrink_candidate(&candidate, &usable, c, space, pass, step); step++)
+      if (usable && fails(&candidate)) fail_msg("pass %s, step %d goes further", sf_shrink_pass_name(pass), (int)step);
+}
+
+static void test_run_synthetic_bugs_reach_their_minimum_in_few_evaluations(void **state) {
+  (void)state;
+  struct sf_space space;
+  sf_space_init(&space);
+  for (int t = 0; t < TARGET_COUNT; t++) {
+    int64_t most = 0, total = 0;
+    uint64_t index = 0;
+    for (int k = 0; k < CASES_EACH; k++) {
+      struct sf_case from, to;
+      struct sf_shrink_report report;
+      static struct probe probe;
+      probe.fails = TARGETS[t].fails, probe.calls = 0;
+      char which[64];
+      snprintf(which, sizeof which, "target %d, case %d", t, k);
+      if (!find_failing(&from, &space, TARGETS[t].fails, &index)) fail_msg("%s was never drawn", which);
+      assert_int_equal(sf_shrink_run(&to, &from, &space, still_fails, &probe, 300, &report), SF_OK);
+      if (!report.minimal) fail_msg("%s: the budget ran out", which);
+      assert_int_equal(report.evaluations, probe.calls);
+      check_minimum(&TARGETS[t], &to, which);
+      check_one_minimal(&to, &space, TARGETS[t].fails);
+      most = report.evaluations > most ? report.evaluations : most;
+      total += report.evaluations;
+    }
+    print_message("target %2d: %5.1f evaluations on average, %3d at most\n", t, (double)total / CASES_EACH, (int)most);
+    assert_true(most <= EVALUATIONS_MAX);
+  }
+}
+
+static void test_candidate_every_step_is_valid_simpler_and_pure(void **state) {
+  (void)state;
+  struct sf_space space;
+  sf_space_init(&space);
+  for (uint64_t i = 0; i < 60; i++) {
+    struct sf_draw draw;
+    struct sf_case c, candidate, again;
+    bool usable, usable_again;
+    sf_draw_from_pcg(&draw, 5, i);
+    assert_int_equal(sf_codec_decode(&c, &draw, &space, NULL), SF_OK);
+    for (int pass = 0; pass < sf_shrink_pass_count(); pass++) {
+      int64_t step = 0;
+      for (; sf_shrink_candidate(&candidate, &usable, &c, &space, pass, step); step++) {
+        assert_true(step < 200);
+        assert_true(sf_shrink_candidate(&again, &usable_again, &c, &space, pass, step));
+        assert_int_equal(usable, usable_again);
+        if (!usable) continue;
+        assert_memory_equal(&candidate, &again, sizeof again);
+        assert_int_equal(sf_case_validate(&candidate, NULL), SF_OK);
+        assert_true(sf_shrink_is_simpler(&candidate, &c, &space));
+        assert_false(sf_shrink_is_simpler(&c, &candidate, &space));
+      }
+      assert_false(sf_shrink_candidate(&candidate, &usable, &c, &space, pass, step + 1));
+    }
+  }
+}
+
+static void test_run_fields_of_the_space_stay(void **state) {
+  (void)state;
+  struct sf_space space;
+  struct sf_case from, to;
+  static struct probe probe = {.fails = needs_nothing};
+  uint64_t index = 0;
+  sf_space_init(&space);
+  assert_int_equal(sf_space_set(&space, "layout.dp=2", NULL), SF_OK);
+  assert_int_equal(sf_space_set(&space, "model.layers=2..4", NULL), SF_OK);
+  assert_true(find_failing(&from, &space, needs_nothing, &index));
+  assert_int_equal(sf_shrink_run(&to, &from, &space, still_fails, &probe, 300, NULL), SF_OK);
+  assert_int_equal(to.layout.dp, 2);
+  assert_int_equal(to.train.microbatches, 2);
+  assert_int_equal(to.model.layers, 2);
+  assert_int_equal(sf_case_ranks(&to), 2);
+}
+
+static void test_run_case_outside_the_generators_range_shrinks(void **state) {
+  (void)state;
+  struct sf_space space;
+  struct sf_case from, to;
+  static struct probe probe = {.fails = needs_recompute};
+  struct sf_shrink_report report;
+  sf_space_init(&space);
+  sf_case_init(&from);
+  from.model.layers = 32, from.model.hidden = 4096, from.model.heads = 32, from.model.kv_heads = 32, from.model.ffn = 11008;
+  from.model.vocab = from.model.vocab_padded = 32000, from.model.seq = 4096, from.model.head_dim = 128;
+  from.layout.tp = 8, from.layout.pp = 4, from.layout.sp = true, from.train.recompute_layers = 4, from.train.microbatches = 48;
+  strcpy(from.plant, "some-fault");
+  from.expect.present = true;
+  assert_int_equal(sf_shrink_run(&to, &from, &space, still_fails, &probe, 300, &report), SF_OK);
+  assert_true(report.minimal && report.evaluations <= EVALUATIONS_MAX);
+  assert_true(to.layout.tp == 2 && sf_case_ranks(&to) == 2 && to.model.layers == 2 && to.train.recompute_layers == 2);
+  assert_true(to.model.hidden == 8 && to.model.ffn == 8 && to.model.vocab == 8 && to.model.seq == 4 && to.train.microbatches == 1);
+  assert_string_equal(to.plant, "some-fault");
+  assert_true(to.expect.present);
+}
+
+static void test_run_small_budget_says_so_and_no_case_is_tried_twice(void **state) {
+  (void)state;
+  struct sf_space space;
+  struct sf_case from, to, whole;
+  struct sf_shrink_report report;
+  uint64_t index = 0;
+  sf_space_init(&space);
+  assert_true(find_failing(&from, &space, needs_tied, &index));
+  static struct probe probe = {.fails = needs_tied};
+  assert_int_equal(sf_shrink_run(&to, &from, &space, still_fails, &probe, 5, &report), SF_OK);
+  assert_int_equal(probe.calls, 5);
+  assert_false(report.minimal);
+  assert_true(needs_tied(&to));
+  probe.calls = 0;
+  assert_int_equal(sf_shrink_run(&whole, &from, &space, still_fails, &probe, 1000, &report), SF_OK);
+  assert_true(report.minimal);
+  probe.calls = 0;
+  assert_int_equal(sf_shrink_run(&to, &from, &space, still_fails, &probe, report.evaluations, &report), SF_OK);
+  assert_true(report.minimal);
+  assert_memory_equal(&to, &whole, sizeof to);
+}
+
+/* The loop asks for the same cases when it is driven by hand, stopped and resumed; it ends at a minimum all the same. */
+static void test_next_stopped_and_resumed_reaches_a_minimum(void **state) {
+  (void)state;
+  struct sf_space space;
+  struct sf_case from, candidate, reached;
+  struct sf_shrink_report report = {0};
+  enum sf_status status = SF_OK;
+  uint64_t index = 0;
+  sf_space_init(&space);
+  assert_true(find_failing(&from, &space, needs_first_stage, &index));
+  reached = from;
+  bool more = true;
+  for (int part = 0; more && part < 100; part++) {
+    struct sf_shrink *shrink = NULL;
+    assert_int_equal(sf_shrink_create(&shrink, &reached, &space, part > 0 ? &report : NULL, NULL), SF_OK);
+    for (int k = 0; k < 7 && (more = sf_shrink_next(shrink, &candidate, &status)); k++) sf_shrink_tell(shrink, needs_first_stage(&candidate));
+    assert_int_equal(status, SF_OK);
+    reached = *sf_shrink_current(shrink);
+    report = sf_shrink_report(shrink);
+    sf_shrink_destroy(shrink);
+  }
+  assert_true(report.minimal);
+  check_one_minimal(&reached, &space, needs_first_stage);
+}
+
+static void test_run_invalid_case_and_no_memory_are_statuses(void **state) {
+  (void)state;
+  struct sf_space space;
+  struct sf_case c, to = {.seed = -5};
+  static struct probe probe = {.fails = needs_nothing};
+  sf_space_init(&space);
+  sf_case_init(&c);
+  c.layout.dp = 2;
+  assert_int_equal(sf_shrink_run(&to, &c, &space, still_fails, &probe, 10, NULL), SF_EINPUT);
+  c.train.microbatches = 2;
+  for (int k = 1; k <= 2; k++) {
+    sf_alloc_fail_at(k);
+    assert_int_equal(sf_shrink_run(&to, &c, &space, still_fails, &probe, 10, NULL), SF_ENOMEM);
+    sf_alloc_fail_at(0);
+  }
+  assert_int_equal(to.seed, -5);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_run_synthetic_bugs_reach_their_minimum_in_few_evaluations),
+      cmocka_unit_test(test_candidate_every_step_is_valid_simpler_and_pure),
+      cmocka_unit_test(test_run_fields_of_the_space_stay),
+      cmocka_unit_test(test_run_case_outside_the_generators_range_shrinks),
+      cmocka_unit_test(test_run_small_budget_says_so_and_no_case_is_tried_twice),
+      cmocka_unit_test(test_next_stopped_and_resumed_reaches_a_minimum),
+      cmocka_unit_test(test_run_invalid_case_and_no_memory_are_statuses),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
