@@ -67,18 +67,23 @@ static bool has_last_row_of_shard(const struct sf_case *c, const int32_t *tokens
 }
 static bool edge_token(const struct sf_case *c) { return with_tp(c) && any_microbatch(c, has_last_row_of_shard, NULL); }
 
-/* ctx: int64_t, tokens kept by the first microbatch seen; 0 = none yet. */
+struct kept_counts {
+  int64_t first, visited;
+};
+
+/* Another count than the first microbatch of the same step; ctx: struct kept_counts. */
 static bool keeps_other_count(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx) {
   (void)tokens;
-  int64_t kept = 0, *first = ctx;
+  struct kept_counts *counts = ctx;
+  int64_t kept = 0;
   for (int64_t t = 0; t < c->model.seq * c->train.microbatch_size; t++) kept += mask[t] > 0.0f;
-  if (*first == 0) *first = kept;
-  return kept != *first;
+  if (counts->visited++ % c->train.microbatches == 0) counts->first = kept;
+  return kept != counts->first;
 }
-/* Steps are drawn alike, so a difference between steps counts too: it is the rare case that only steps differ. */
+
 static bool uneven_masks(const struct sf_case *c) {
-  int64_t first = 0;
-  return c->train.loss_norm == SF_LOSS_PER_TOKEN && c->train.microbatches >= 2 && any_microbatch(c, keeps_other_count, &first);
+  struct kept_counts counts = {0};
+  return c->train.loss_norm == SF_LOSS_PER_TOKEN && any_microbatch(c, keeps_other_count, &counts);
 }
 
 static bool chunk_of_two(const struct sf_case *c) {
