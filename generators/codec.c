@@ -2,7 +2,6 @@
 
 #include "harness/base/assert.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,14 +11,14 @@ enum codec_mode { CODEC_DECODE, CODEC_ENCODE, CODEC_EDIT };
 struct codec {
   enum codec_mode mode;
   const struct sf_space *space;
-  struct sf_draw *draw;           /* DECODE */
-  const struct sf_case *from;     /* ENCODE, EDIT */
-  const struct sf_edit *edit;     /* EDIT */
-  struct sf_stream *stream;       /* ENCODE: what is written */
+  struct sf_draw *draw;       /* DECODE */
+  const struct sf_case *from; /* ENCODE, EDIT */
+  const struct sf_edit *edit; /* EDIT */
+  struct sf_stream *stream;   /* ENCODE: what is written */
   struct sf_bounds bounds;
-  struct sf_case to;              /* what was decided so far */
+  struct sf_case to; /* what was decided so far */
   int64_t swarm;
-  enum sf_walk stuck;             /* the place at which the walk failed */
+  enum sf_walk stuck; /* the place at which the walk failed */
 };
 
 static void write_choice(struct codec *codec, enum sf_walk place, uint64_t value, uint64_t bound) {
@@ -108,9 +107,12 @@ static enum sf_status explain(const struct sf_space *space, struct sf_error *err
   struct sf_bounds bounds;
   for (int place = SF_WALK_SWARM + 1; place <= SF_WALK_COUNT; place++) {
     struct sf_space without = *space;
-    if (place == SF_WALK_COUNT) without.max_ranks = 65536;
-    else if (!space->is_set[place]) continue;
-    else without.is_set[place] = false;
+    if (place == SF_WALK_COUNT)
+      without.max_ranks = 65536;
+    else if (!space->is_set[place])
+      continue;
+    else
+      without.is_set[place] = false;
     sf_bounds_init(&bounds, &without);
     if (!sf_bounds_feasible(&bounds) || at + 40 > sizeof names) continue;
     const char *name = place == SF_WALK_COUNT ? "the limit on ranks" : sf_walk_path((enum sf_walk)place);
@@ -128,7 +130,8 @@ enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const 
   if (!walk(&codec)) return sf_error_set(error, SF_EINPUT, "%s: no value fits the fields that are set", sf_walk_path(codec.stuck));
   memcpy(codec.to.target, space->target, sizeof codec.to.target);
   memcpy(codec.to.plant, space->plant, sizeof codec.to.plant);
-  if (sf_case_validate(&codec.to, &reason) != SF_OK) return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: %.400s", reason.text);
+  if (sf_case_validate(&codec.to, &reason) != SF_OK)
+    return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: %.400s", reason.text);
   *out = codec.to;
   return SF_OK;
 }

@@ -5,14 +5,16 @@
 #include "generators/stream.h"
 #include "harness/spec/case.h"
 
-struct sf_range { int64_t lo, hi; };
+struct sf_range {
+  int64_t lo, hi;
+};
 
 /* The space that cases are drawn from: the generator's own ranges, narrowed by presets and --set. Plain data: copy by assignment. */
 struct sf_space {
-  int64_t max_ranks;                     /* of the drawn world; 8 */
-  bool is_set[SF_STREAM_MAX];            /* by place in the walk (codec_internal.h): whether `set` holds */
+  int64_t max_ranks;          /* of the drawn world; 8 */
+  bool is_set[SF_STREAM_MAX]; /* by place in the walk (codec_internal.h): whether `set` holds */
   struct sf_range set[SF_STREAM_MAX];
-  int16_t field[SF_STREAM_MAX];          /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
+  int16_t field[SF_STREAM_MAX];                   /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
   char target[SF_NAME_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
 

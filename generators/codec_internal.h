@@ -6,62 +6,62 @@
 
 /* The walk: every choice of a case, in the order in which it is drawn. What is computed comes before who computes it, features
  * before sizes; SWARM only tilts the weights of the features, so that rare ones meet. */
-#define SF_WALK_MAP(X)                            \
-  X(SWARM, "")                                    \
-  X(MODE, "mode")                                 \
-  X(COMPUTE, "precision.compute")                 \
-  X(NORM, "model.norm")                           \
-  X(ACTIVATION, "model.activation")               \
-  X(POSITIONS, "model.positions")                 \
-  X(BIAS, "model.bias")                           \
-  X(TIED, "model.tied")                           \
-  X(ADAPTER, "model.adapter")                     \
-  X(LOSS_NORM, "train.loss_norm")                 \
-  X(CLIP, "train.clip_milli")                     \
-  X(WEIGHT_DECAY, "train.weight_decay_milli")     \
-  X(FROZEN, "train.frozen")                       \
-  X(TOKENS, "data.tokens")                        \
-  X(MASK, "data.mask")                            \
-  X(WEIGHTS, "data.weights")                      \
-  X(ACTS, "data.acts")                            \
-  X(GRADS, "data.grads")                          \
-  X(LAYERS, "model.layers")                       \
-  X(HEADS, "model.heads")                         \
-  X(KV_HEADS, "model.kv_heads")                   \
-  X(HEAD_DIM, "model.head_dim")                   \
-  X(HIDDEN, "model.hidden")                       \
-  X(FFN, "model.ffn")                             \
-  X(VOCAB, "model.vocab")                         \
-  X(VOCAB_PADDED, "model.vocab_padded")           \
-  X(SEQ, "model.seq")                             \
-  X(STEPS, "train.steps")                         \
-  X(MICROBATCHES, "train.microbatches")           \
-  X(MICROBATCH_SIZE, "train.microbatch_size")     \
-  X(RECOMPUTE, "train.recompute_layers")          \
-  X(LR, "train.lr_micro")                         \
-  X(BETA1, "train.beta1_milli")                   \
-  X(BETA2, "train.beta2_milli")                   \
-  X(TP, "layout.tp")                              \
-  X(SP, "layout.sp")                              \
-  X(PP, "layout.pp")                              \
-  X(PP_FIRST, "layout.pp_first_layers")           \
-  X(PP_LAST, "layout.pp_last_layers")             \
-  X(DP, "layout.dp")                              \
-  X(CP, "layout.cp")                              \
-  X(EP, "layout.ep")                              \
-  X(ETP, "layout.etp")                            \
-  X(VPP, "layout.vpp")                            \
-  X(ORDER, "layout.order")                        \
-  X(BUCKET, "layout.bucket_elements")             \
-  X(OVERLAP, "layout.overlap")                    \
-  X(SCHEDULE, "schedule")                         \
+#define SF_WALK_MAP(X)                                                                                                                     \
+  X(SWARM, "")                                                                                                                             \
+  X(MODE, "mode")                                                                                                                          \
+  X(COMPUTE, "precision.compute")                                                                                                          \
+  X(NORM, "model.norm")                                                                                                                    \
+  X(ACTIVATION, "model.activation")                                                                                                        \
+  X(POSITIONS, "model.positions")                                                                                                          \
+  X(BIAS, "model.bias")                                                                                                                    \
+  X(TIED, "model.tied")                                                                                                                    \
+  X(ADAPTER, "model.adapter")                                                                                                              \
+  X(LOSS_NORM, "train.loss_norm")                                                                                                          \
+  X(CLIP, "train.clip_milli")                                                                                                              \
+  X(WEIGHT_DECAY, "train.weight_decay_milli")                                                                                              \
+  X(FROZEN, "train.frozen")                                                                                                                \
+  X(TOKENS, "data.tokens")                                                                                                                 \
+  X(MASK, "data.mask")                                                                                                                     \
+  X(WEIGHTS, "data.weights")                                                                                                               \
+  X(ACTS, "data.acts")                                                                                                                     \
+  X(GRADS, "data.grads")                                                                                                                   \
+  X(LAYERS, "model.layers")                                                                                                                \
+  X(HEADS, "model.heads")                                                                                                                  \
+  X(KV_HEADS, "model.kv_heads")                                                                                                            \
+  X(HEAD_DIM, "model.head_dim")                                                                                                            \
+  X(HIDDEN, "model.hidden")                                                                                                                \
+  X(FFN, "model.ffn")                                                                                                                      \
+  X(VOCAB, "model.vocab")                                                                                                                  \
+  X(VOCAB_PADDED, "model.vocab_padded")                                                                                                    \
+  X(SEQ, "model.seq")                                                                                                                      \
+  X(STEPS, "train.steps")                                                                                                                  \
+  X(MICROBATCHES, "train.microbatches")                                                                                                    \
+  X(MICROBATCH_SIZE, "train.microbatch_size")                                                                                              \
+  X(RECOMPUTE, "train.recompute_layers")                                                                                                   \
+  X(LR, "train.lr_micro")                                                                                                                  \
+  X(BETA1, "train.beta1_milli")                                                                                                            \
+  X(BETA2, "train.beta2_milli")                                                                                                            \
+  X(TP, "layout.tp")                                                                                                                       \
+  X(SP, "layout.sp")                                                                                                                       \
+  X(PP, "layout.pp")                                                                                                                       \
+  X(PP_FIRST, "layout.pp_first_layers")                                                                                                    \
+  X(PP_LAST, "layout.pp_last_layers")                                                                                                      \
+  X(DP, "layout.dp")                                                                                                                       \
+  X(CP, "layout.cp")                                                                                                                       \
+  X(EP, "layout.ep")                                                                                                                       \
+  X(ETP, "layout.etp")                                                                                                                     \
+  X(VPP, "layout.vpp")                                                                                                                     \
+  X(ORDER, "layout.order")                                                                                                                 \
+  X(BUCKET, "layout.bucket_elements")                                                                                                      \
+  X(OVERLAP, "layout.overlap")                                                                                                             \
+  X(SCHEDULE, "schedule")                                                                                                                  \
   X(SEED, "seed")
 
 enum sf_walk {
 #define X(name, path) SF_WALK_##name,
   SF_WALK_MAP(X)
 #undef X
-  SF_WALK_COUNT
+      SF_WALK_COUNT
 };
 _Static_assert((int)SF_WALK_COUNT <= (int)SF_STREAM_MAX, "every place of the walk has a place in the stream");
 
@@ -94,7 +94,8 @@ struct sf_domain {
   uint32_t weights[SF_DOMAIN_MAX];
 };
 /* c holds what was decided before; swarm is the choice at SF_WALK_SWARM. Empty when nothing is feasible. */
-void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds, bool is_set);
+void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
+                      bool is_set);
 /* Place of a value among those that the generator draws at a feature's place; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_walk place, int64_t value);
 int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
@@ -105,7 +106,10 @@ static inline bool sf_walk_is_number(enum sf_walk place) { return place == SF_WA
 /* How an edit treats a place: keep its value; keep it if the other edits allow, else take the next smaller value that they allow,
  * so that a feature stays on if it can; take the simplest; or take `value`. */
 enum sf_edit_kind { SF_EDIT_KEEP, SF_EDIT_PREFER, SF_EDIT_RESET, SF_EDIT_ASSIGN };
-struct sf_edit { enum sf_edit_kind kind[SF_WALK_COUNT]; int64_t value[SF_WALK_COUNT]; };
+struct sf_edit {
+  enum sf_edit_kind kind[SF_WALK_COUNT];
+  int64_t value[SF_WALK_COUNT];
+};
 /* The case that an edit makes of c, in the space; false when there is none. */
 bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit);
 

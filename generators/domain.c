@@ -2,11 +2,12 @@
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
-#include "harness/tensor/consistent.h"
 
-#include <string.h>
 
-struct choice { int64_t value; uint32_t weight; };
+struct choice {
+  int64_t value;
+  uint32_t weight;
+};
 
 #define CHOICES(name, ...) static const struct choice name##_choices[] = {__VA_ARGS__}
 CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
@@ -24,7 +25,8 @@ CHOICES(weight_decay, {0, 50}, {10, 15}, {100, 20}, {1000, 15});
 CHOICES(tokens, {SF_TOKENS_UNIFORM, 45}, {SF_TOKENS_EDGE, 35}, {SF_TOKENS_FEW, 20});
 CHOICES(mask, {SF_MASK_FULL, 40}, {SF_MASK_UNEVEN, 35}, {SF_MASK_SPARSE, 25});
 CHOICES(weights, {SF_DIST_NORMAL, 40}, {SF_DIST_UNIFORM, 20}, {SF_DIST_HEAVY, 20}, {SF_DIST_SPARSE, 20});
-CHOICES(values, {SF_DIST_NORMAL, 25}, {SF_DIST_UNIFORM, 15}, {SF_DIST_HEAVY, 15}, {SF_DIST_OUTLIERS, 15}, {SF_DIST_OFFSET, 15}, {SF_DIST_SPARSE, 15});
+CHOICES(values, {SF_DIST_NORMAL, 25}, {SF_DIST_UNIFORM, 15}, {SF_DIST_HEAVY, 15}, {SF_DIST_OUTLIERS, 15}, {SF_DIST_OFFSET, 15},
+        {SF_DIST_SPARSE, 15});
 CHOICES(layers, {1, 15}, {2, 33}, {3, 29}, {4, 20}, {5, 1}, {6, 1}, {7, 0}, {8, 1});
 CHOICES(heads, {1, 5}, {2, 15}, {3, 4}, {4, 42}, {5, 1}, {6, 8}, {7, 1}, {8, 24});
 CHOICES(head_dim, {4, 42}, {6, 2}, {8, 38}, {12, 2}, {16, 13}, {32, 3});
@@ -40,24 +42,45 @@ CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
 CHOICES(overlap, {0, 55}, {1, 45});
 
 /* feature: the swarm choice tilts it. */
-static const struct { const struct choice *choices; int32_t count; bool feature; } tables[SF_WALK_COUNT] = {
-#define TABLE(PLACE, name, feature) [SF_WALK_##PLACE] = {name##_choices, (int32_t)(sizeof name##_choices / sizeof name##_choices[0]), feature}
-    TABLE(SWARM, swarm, false),           TABLE(MODE, mode, false),
-    TABLE(COMPUTE, compute, false),       TABLE(NORM, norm, true),
-    TABLE(ACTIVATION, activation, true),  TABLE(POSITIONS, positions, true),
-    TABLE(BIAS, bias, true),              TABLE(TIED, tied, true),
-    TABLE(ADAPTER, adapter, true),        TABLE(LOSS_NORM, loss_norm, true),
-    TABLE(CLIP, clip, true),              TABLE(WEIGHT_DECAY, weight_decay, true),
-    TABLE(TOKENS, tokens, true),          TABLE(MASK, mask, true),
-    TABLE(WEIGHTS, weights, true),        TABLE(ACTS, values, true),
-    TABLE(GRADS, values, true),           TABLE(LAYERS, layers, false),
-    TABLE(HEADS, heads, false),           TABLE(HEAD_DIM, head_dim, false),
-    TABLE(STEPS, steps, false),           TABLE(MICROBATCHES, microbatches, false),
-    TABLE(MICROBATCH_SIZE, microbatch_size, false), TABLE(LR, lr, false),
-    TABLE(BETA1, beta1, false),           TABLE(BETA2, beta2, false),
-    TABLE(SP, sp, true),                  TABLE(CP, one, false),
-    TABLE(EP, one, false),                TABLE(ETP, one, false),
-    TABLE(VPP, one, false),               TABLE(BUCKET, bucket, true),
+static const struct {
+  const struct choice *choices;
+  int32_t count;
+  bool feature;
+} tables[SF_WALK_COUNT] = {
+#define TABLE(PLACE, name, feature)                                                                                                        \
+  [SF_WALK_##PLACE] = {name##_choices, (int32_t)(sizeof name##_choices / sizeof name##_choices[0]), feature}
+    TABLE(SWARM, swarm, false),
+    TABLE(MODE, mode, false),
+    TABLE(COMPUTE, compute, false),
+    TABLE(NORM, norm, true),
+    TABLE(ACTIVATION, activation, true),
+    TABLE(POSITIONS, positions, true),
+    TABLE(BIAS, bias, true),
+    TABLE(TIED, tied, true),
+    TABLE(ADAPTER, adapter, true),
+    TABLE(LOSS_NORM, loss_norm, true),
+    TABLE(CLIP, clip, true),
+    TABLE(WEIGHT_DECAY, weight_decay, true),
+    TABLE(TOKENS, tokens, true),
+    TABLE(MASK, mask, true),
+    TABLE(WEIGHTS, weights, true),
+    TABLE(ACTS, values, true),
+    TABLE(GRADS, values, true),
+    TABLE(LAYERS, layers, false),
+    TABLE(HEADS, heads, false),
+    TABLE(HEAD_DIM, head_dim, false),
+    TABLE(STEPS, steps, false),
+    TABLE(MICROBATCHES, microbatches, false),
+    TABLE(MICROBATCH_SIZE, microbatch_size, false),
+    TABLE(LR, lr, false),
+    TABLE(BETA1, beta1, false),
+    TABLE(BETA2, beta2, false),
+    TABLE(SP, sp, true),
+    TABLE(CP, one, false),
+    TABLE(EP, one, false),
+    TABLE(ETP, one, false),
+    TABLE(VPP, one, false),
+    TABLE(BUCKET, bucket, true),
     TABLE(OVERLAP, overlap, true),
 #undef TABLE
 };
@@ -117,18 +140,37 @@ static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weig
 }
 
 static void add_computed(struct sf_domain *domain, enum sf_walk place, const struct sf_case *c, const struct sf_bounds *bounds) {
-  static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1}, dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4};
+  static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1},
+                        dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4};
   switch (place) {
-  case SF_WALK_KV_HEADS: add_kv_heads(domain, c->model.heads); break;
-  case SF_WALK_VOCAB_PADDED: add_vocab_padded(domain, c->model.vocab); break;
-  case SF_WALK_FROZEN: add_frozen(domain); break;
-  case SF_WALK_TP: add_axis(domain, tp, bounds); break;
-  case SF_WALK_PP: add_axis(domain, pp, bounds); break;
-  case SF_WALK_DP: add_axis(domain, dp, bounds); break;
-  case SF_WALK_RECOMPUTE: add_up_to(domain, c->model.layers, 45, 20); break;
+  case SF_WALK_KV_HEADS:
+    add_kv_heads(domain, c->model.heads);
+    break;
+  case SF_WALK_VOCAB_PADDED:
+    add_vocab_padded(domain, c->model.vocab);
+    break;
+  case SF_WALK_FROZEN:
+    add_frozen(domain);
+    break;
+  case SF_WALK_TP:
+    add_axis(domain, tp, bounds);
+    break;
+  case SF_WALK_PP:
+    add_axis(domain, pp, bounds);
+    break;
+  case SF_WALK_DP:
+    add_axis(domain, dp, bounds);
+    break;
+  case SF_WALK_RECOMPUTE:
+    add_up_to(domain, c->model.layers, 45, 20);
+    break;
   case SF_WALK_PP_FIRST:
-  case SF_WALK_PP_LAST: add_up_to(domain, c->model.layers - 1, 20, 20); break;
-  case SF_WALK_ORDER: add_up_to(domain, SF_ORDER_COUNT - 1, SF_ORDER_COUNT, 1); break;
+  case SF_WALK_PP_LAST:
+    add_up_to(domain, c->model.layers - 1, 20, 20);
+    break;
+  case SF_WALK_ORDER:
+    add_up_to(domain, SF_ORDER_COUNT - 1, SF_ORDER_COUNT, 1);
+    break;
   case SF_WALK_HIDDEN:
     for (int64_t hidden = 8; hidden <= 64; hidden += 4) add(domain, hidden, size_weight(hidden, 8));
     break;
@@ -141,7 +183,8 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
   case SF_WALK_SEQ:
     for (int64_t seq = 4; seq <= 32; seq++) add(domain, seq, size_weight(seq, 4));
     break;
-  default: SF_ASSERT(!"a place of the walk that has no values");
+  default:
+    SF_ASSERT(!"a place of the walk that has no values");
   }
 }
 
@@ -150,11 +193,30 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
 /* Places that sf_bounds_feasible looks at; the values of the others need no test. */
 static bool is_coupled(enum sf_walk place) {
   switch (place) {
-  case SF_WALK_POSITIONS: case SF_WALK_TIED: case SF_WALK_ADAPTER: case SF_WALK_FROZEN: case SF_WALK_LAYERS: case SF_WALK_HEADS:
-  case SF_WALK_KV_HEADS: case SF_WALK_HEAD_DIM: case SF_WALK_FFN: case SF_WALK_VOCAB: case SF_WALK_VOCAB_PADDED: case SF_WALK_SEQ:
-  case SF_WALK_MICROBATCHES: case SF_WALK_MICROBATCH_SIZE: case SF_WALK_RECOMPUTE: case SF_WALK_TP: case SF_WALK_SP: case SF_WALK_PP:
-  case SF_WALK_PP_FIRST: case SF_WALK_PP_LAST: case SF_WALK_DP: return true;
-  default: return false;
+  case SF_WALK_POSITIONS:
+  case SF_WALK_TIED:
+  case SF_WALK_ADAPTER:
+  case SF_WALK_FROZEN:
+  case SF_WALK_LAYERS:
+  case SF_WALK_HEADS:
+  case SF_WALK_KV_HEADS:
+  case SF_WALK_HEAD_DIM:
+  case SF_WALK_FFN:
+  case SF_WALK_VOCAB:
+  case SF_WALK_VOCAB_PADDED:
+  case SF_WALK_SEQ:
+  case SF_WALK_MICROBATCHES:
+  case SF_WALK_MICROBATCH_SIZE:
+  case SF_WALK_RECOMPUTE:
+  case SF_WALK_TP:
+  case SF_WALK_SP:
+  case SF_WALK_PP:
+  case SF_WALK_PP_FIRST:
+  case SF_WALK_PP_LAST:
+  case SF_WALK_DP:
+    return true;
+  default:
+    return false;
   }
 }
 
@@ -195,7 +257,8 @@ static void add_smallest_feasible(struct sf_domain *domain, enum sf_walk place, 
     if (value_fits(&scratch, place, range, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
-void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds, bool is_set) {
+void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
+                      bool is_set) {
   const struct sf_range range = bounds->at[place];
   out->count = 0;
   if (range.lo == range.hi) {
@@ -205,7 +268,8 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
   }
   for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
   if (tables[place].count == 0) add_computed(out, place, c, bounds);
-  const bool computed_feature = place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
+  const bool computed_feature =
+      place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
   if (tables[place].feature || computed_feature) tilt_features(out, swarm);
   if (is_set) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
   keep_feasible(out, place, bounds);

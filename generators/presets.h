@@ -7,8 +7,8 @@ enum { SF_PRESET_ASSIGNMENTS_MAX = 24 };
 
 struct sf_preset {
   const char *name;
-  const char *summary;                                   /* one line for `list presets` */
-  const char *assignments[SF_PRESET_ASSIGNMENTS_MAX];    /* "model.layers=12", NULL-terminated */
+  const char *summary;                                /* one line for `list presets` */
+  const char *assignments[SF_PRESET_ASSIGNMENTS_MAX]; /* "model.layers=12", NULL-terminated */
 };
 
 extern const struct sf_preset sf_presets[];

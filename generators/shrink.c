@@ -11,8 +11,8 @@ struct sf_shrink {
   struct sf_case current, candidate;
   struct sf_space space;
   struct sf_shrink_report report;
-  bool waiting;        /* a candidate was given and not yet told about */
-  uint64_t *tried;     /* open addressing, 0 = free; keys of every case that was given */
+  bool waiting;    /* a candidate was given and not yet told about */
+  uint64_t *tried; /* open addressing, 0 = free; keys of every case that was given */
   size_t slot_count, tried_count;
 };
 
@@ -20,8 +20,10 @@ static uint64_t case_key(const struct sf_case *c) {
   uint64_t hash = 1;
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
-    if (field->type == SF_FIELD_TEXT) hash = sf_hash_string(hash, (const char *)c + field->offset);
-    else hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(c, field));
+    if (field->type == SF_FIELD_TEXT)
+      hash = sf_hash_string(hash, (const char *)c + field->offset);
+    else
+      hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(c, field));
   }
   return hash == 0 ? 1 : hash;
 }
@@ -126,7 +128,9 @@ void sf_shrink_tell(struct sf_shrink *shrink, bool still_fails) {
 
 const struct sf_case *sf_shrink_current(const struct sf_shrink *shrink) { return &shrink->current; }
 
-struct sf_shrink_report sf_shrink_report(const struct sf_shrink *shrink) { return shrink->report; }
+struct sf_shrink_report sf_shrink_report(const struct sf_shrink *shrink) {
+  return shrink->report;
+}
 
 void sf_shrink_destroy(struct sf_shrink *shrink) {
   if (shrink == NULL) return;
@@ -135,12 +139,14 @@ void sf_shrink_destroy(struct sf_shrink *shrink) {
 }
 
 enum sf_status sf_shrink_run(struct sf_case *out, const struct sf_case *in, const struct sf_space *space,
-                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget, struct sf_shrink_report *report) {
+                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
+                             struct sf_shrink_report *report) {
   struct sf_shrink *shrink = NULL;
   struct sf_case candidate;
   enum sf_status status = sf_shrink_create(&shrink, in, space, NULL, NULL);
   if (status != SF_OK) return status;
-  while (shrink->report.evaluations < budget && sf_shrink_next(shrink, &candidate, &status)) sf_shrink_tell(shrink, still_fails(ctx, &candidate));
+  while (shrink->report.evaluations < budget && sf_shrink_next(shrink, &candidate, &status))
+    sf_shrink_tell(shrink, still_fails(ctx, &candidate));
   /* The budget may end just when nothing is left to try. */
   if (status == SF_OK && !shrink->waiting && !shrink->report.minimal) shrink->waiting = sf_shrink_next(shrink, &candidate, &status);
   if (status == SF_OK) {

@@ -26,12 +26,12 @@ bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b, cons
 struct sf_shrink; /* owns the set of cases that were tried */
 
 struct sf_shrink_report {
-  int64_t evaluations;  /* candidates that the caller tried */
-  int64_t accepted;     /* of those, still failing */
-  bool minimal;         /* no step of any pass leads to a simpler failing case; false: the budget ran out */
-  int32_t pass;         /* where the loop stands (or stopped) */
+  int64_t evaluations; /* candidates that the caller tried */
+  int64_t accepted;    /* of those, still failing */
+  bool minimal;        /* no step of any pass leads to a simpler failing case; false: the budget ran out */
+  int32_t pass;        /* where the loop stands (or stopped) */
   int64_t step;
-  bool progress;        /* something was accepted since the present round of passes began */
+  bool progress; /* something was accepted since the present round of passes began */
 };
 
 /* in: a valid case that fails. Copies its arguments. A report of an earlier run with the case it ended with resumes there:

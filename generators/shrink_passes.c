@@ -4,31 +4,45 @@
 
 #include "harness/base/assert.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 enum { AXIS_COUNT = 3 };
 static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_TP};
 
 /* Fields that a rule binds to a place: they may follow when it changes. */
-static const struct { enum sf_walk place, follows; } followers[] = {
-    {SF_WALK_TP, SF_WALK_SP},           {SF_WALK_TP, SF_WALK_HEADS},          {SF_WALK_TP, SF_WALK_KV_HEADS},
-    {SF_WALK_TP, SF_WALK_FFN},          {SF_WALK_TP, SF_WALK_VOCAB_PADDED},   {SF_WALK_TP, SF_WALK_SEQ},
-    {SF_WALK_PP, SF_WALK_PP_FIRST},     {SF_WALK_PP, SF_WALK_PP_LAST},        {SF_WALK_PP, SF_WALK_LAYERS},
-    {SF_WALK_DP, SF_WALK_MICROBATCHES}, {SF_WALK_LAYERS, SF_WALK_RECOMPUTE},  {SF_WALK_LAYERS, SF_WALK_PP_FIRST},
-    {SF_WALK_LAYERS, SF_WALK_PP_LAST},  {SF_WALK_HEADS, SF_WALK_KV_HEADS},    {SF_WALK_PP_FIRST, SF_WALK_PP_LAST},
-    {SF_WALK_PP_LAST, SF_WALK_PP_FIRST}, {SF_WALK_VOCAB, SF_WALK_VOCAB_PADDED}, {SF_WALK_ADAPTER, SF_WALK_FROZEN},
+static const struct {
+  enum sf_walk place, follows;
+} followers[] = {
+    {SF_WALK_TP, SF_WALK_SP},
+    {SF_WALK_TP, SF_WALK_HEADS},
+    {SF_WALK_TP, SF_WALK_KV_HEADS},
+    {SF_WALK_TP, SF_WALK_FFN},
+    {SF_WALK_TP, SF_WALK_VOCAB_PADDED},
+    {SF_WALK_TP, SF_WALK_SEQ},
+    {SF_WALK_PP, SF_WALK_PP_FIRST},
+    {SF_WALK_PP, SF_WALK_PP_LAST},
+    {SF_WALK_PP, SF_WALK_LAYERS},
+    {SF_WALK_DP, SF_WALK_MICROBATCHES},
+    {SF_WALK_LAYERS, SF_WALK_RECOMPUTE},
+    {SF_WALK_LAYERS, SF_WALK_PP_FIRST},
+    {SF_WALK_LAYERS, SF_WALK_PP_LAST},
+    {SF_WALK_HEADS, SF_WALK_KV_HEADS},
+    {SF_WALK_PP_FIRST, SF_WALK_PP_LAST},
+    {SF_WALK_PP_LAST, SF_WALK_PP_FIRST},
+    {SF_WALK_VOCAB, SF_WALK_VOCAB_PADDED},
+    {SF_WALK_ADAPTER, SF_WALK_FROZEN},
     {SF_WALK_POSITIONS, SF_WALK_HEAD_DIM},
 };
 
 /* Places whose value is a size: less is simpler. The others are choices: their simplest is what the smallest case has. */
-static const enum sf_walk counts[] = {SF_WALK_LAYERS, SF_WALK_STEPS, SF_WALK_MICROBATCHES, SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST};
-static const enum sf_walk sizes[] = {SF_WALK_VOCAB, SF_WALK_VOCAB_PADDED, SF_WALK_SEQ, SF_WALK_FFN, SF_WALK_HIDDEN, SF_WALK_HEADS, SF_WALK_HEAD_DIM, SF_WALK_MICROBATCH_SIZE};
+static const enum sf_walk counts[] = {SF_WALK_LAYERS,    SF_WALK_STEPS,    SF_WALK_MICROBATCHES,
+                                      SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST};
+static const enum sf_walk sizes[] = {SF_WALK_VOCAB,  SF_WALK_VOCAB_PADDED, SF_WALK_SEQ,      SF_WALK_FFN,
+                                     SF_WALK_HIDDEN, SF_WALK_HEADS,        SF_WALK_HEAD_DIM, SF_WALK_MICROBATCH_SIZE};
 static const enum sf_walk features[] = {
-    SF_WALK_SP,        SF_WALK_ORDER,  SF_WALK_OVERLAP, SF_WALK_BUCKET,       SF_WALK_MASK,   SF_WALK_TOKENS, SF_WALK_WEIGHTS, SF_WALK_ACTS,
-    SF_WALK_GRADS,     SF_WALK_CLIP,   SF_WALK_FROZEN,  SF_WALK_WEIGHT_DECAY, SF_WALK_LR,     SF_WALK_BETA1,  SF_WALK_BETA2,   SF_WALK_LOSS_NORM,
-    SF_WALK_POSITIONS, SF_WALK_BIAS,   SF_WALK_TIED,    SF_WALK_ADAPTER,      SF_WALK_KV_HEADS, SF_WALK_ACTIVATION, SF_WALK_NORM, SF_WALK_COMPUTE,
-    SF_WALK_MODE,
+    SF_WALK_SP,         SF_WALK_ORDER,     SF_WALK_OVERLAP,   SF_WALK_BUCKET, SF_WALK_MASK,         SF_WALK_TOKENS,  SF_WALK_WEIGHTS,
+    SF_WALK_ACTS,       SF_WALK_GRADS,     SF_WALK_CLIP,      SF_WALK_FROZEN, SF_WALK_WEIGHT_DECAY, SF_WALK_LR,      SF_WALK_BETA1,
+    SF_WALK_BETA2,      SF_WALK_LOSS_NORM, SF_WALK_POSITIONS, SF_WALK_BIAS,   SF_WALK_TIED,         SF_WALK_ADAPTER, SF_WALK_KV_HEADS,
+    SF_WALK_ACTIVATION, SF_WALK_NORM,      SF_WALK_COMPUTE,   SF_WALK_MODE,
 };
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof(array)[0]))
 
@@ -41,7 +55,8 @@ static void assign(struct sf_edit *edit, enum sf_walk place, int64_t value) {
 static void let_follow(struct sf_edit *edit) {
   for (int round = 0; round < 2; round++)
     for (int64_t i = 0; i < COUNT(followers); i++)
-      if (edit->kind[followers[i].place] != SF_EDIT_KEEP && edit->kind[followers[i].follows] == SF_EDIT_KEEP) edit->kind[followers[i].follows] = SF_EDIT_PREFER;
+      if (edit->kind[followers[i].place] != SF_EDIT_KEEP && edit->kind[followers[i].follows] == SF_EDIT_KEEP)
+        edit->kind[followers[i].follows] = SF_EDIT_PREFER;
 }
 
 /* --- how simple ---------------------------------------------------------------------------------------------------- */
@@ -86,7 +101,8 @@ bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b, cons
 /* --- single places ------------------------------------------------------------------------------------------------- */
 
 /* Values of a place that are simpler than the case's, simplest first, when nothing but its followers may move. */
-static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_case *c, const struct sf_space *space, enum sf_walk place, bool is_size) {
+static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_case *c, const struct sf_space *space, enum sf_walk place,
+                              bool is_size) {
   struct sf_edit edit = {0};
   struct sf_domain domain;
   struct sf_bounds bounds;
@@ -107,7 +123,8 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
 }
 
 /* Steps 0, 1, 2 of a place: its simplest value, half way there, one less. */
-static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t how, bool is_size) {
+static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t how,
+                        bool is_size) {
   int64_t values[SF_DOMAIN_MAX];
   const int32_t count = simpler_values(values, c, space, place, is_size);
   const int32_t at = how == 0 ? 0 : how == 1 ? count / 2 : count - 1;
@@ -223,8 +240,11 @@ static bool pass_seed(struct sf_edit *edit, bool *usable, const struct sf_case *
   return step == 0;
 }
 
-static const struct { const char *name; pass_function *apply; } passes[] = {
-    {"schedule", pass_schedule}, {"smallest", pass_smallest}, {"axes", pass_axes},   {"pairs", pass_pairs},       {"groups", pass_groups},
+static const struct {
+  const char *name;
+  pass_function *apply;
+} passes[] = {
+    {"schedule", pass_schedule}, {"smallest", pass_smallest}, {"axes", pass_axes},         {"pairs", pass_pairs}, {"groups", pass_groups},
     {"counts", pass_counts},     {"sizes", pass_sizes},       {"features", pass_features}, {"seed", pass_seed},
 };
 
@@ -235,7 +255,8 @@ const char *sf_shrink_pass_name(int pass) {
   return passes[pass].name;
 }
 
-bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case *in, const struct sf_space *space, int pass, int64_t step) {
+bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case *in, const struct sf_space *space, int pass,
+                         int64_t step) {
   struct sf_edit edit = {0};
   struct sf_case candidate;
   SF_ASSERT(pass >= 0 && pass < sf_shrink_pass_count());

@@ -55,8 +55,10 @@ int64_t sf_walk_get(const struct sf_case *c, const struct sf_space *space, enum 
 
 void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t value) {
   if (place == SF_WALK_SWARM) return;
-  if (place == SF_WALK_ORDER) sf_order_text(c->layout.order, value);
-  else sf_case_field_put(c, &sf_case_fields[space->field[place]], value);
+  if (place == SF_WALK_ORDER)
+    sf_order_text(c->layout.order, value);
+  else
+    sf_case_field_put(c, &sf_case_fields[space->field[place]], value);
 }
 
 static int find_place(const char *path, size_t length) {
@@ -113,7 +115,8 @@ static enum sf_status set_text(struct sf_space *space, const char *path, const s
   return SF_OK;
 }
 
-static enum sf_status set_range(struct sf_space *space, const struct sf_field *field, const char *value, const char *dots, struct sf_error *error) {
+static enum sf_status set_range(struct sf_space *space, const struct sf_field *field, const char *value, const char *dots,
+                                struct sf_error *error) {
   struct sf_case scratch;
   sf_case_init(&scratch);
   if (field->type != SF_FIELD_INT) return sf_error_set(error, SF_EINPUT, "%s: only numbers have ranges", field->path);

@@ -75,9 +75,15 @@ uint64_t sf_draw_choice(struct sf_draw *draw, int32_t field, uint64_t bound, con
   uint64_t value = 0;
   SF_ASSERT(bound > 0);
   switch (draw->source) {
-  case SF_DRAW_PCG: value = from_weights(&draw->pcg, bound, weights); break;
-  case SF_DRAW_BYTES: value = from_bytes(draw, bound); break;
-  case SF_DRAW_SAVED: value = from_saved(draw, bound); break;
+  case SF_DRAW_PCG:
+    value = from_weights(&draw->pcg, bound, weights);
+    break;
+  case SF_DRAW_BYTES:
+    value = from_bytes(draw, bound);
+    break;
+  case SF_DRAW_SAVED:
+    value = from_saved(draw, bound);
+    break;
   }
   return record(draw, field, bound, value);
 }

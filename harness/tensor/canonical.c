@@ -32,16 +32,23 @@ struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int
   SF_ASSERT_LE(0, tp_index);
   SF_ASSERT_LT(tp_index, c->layout.tp);
   switch (cut) {
-  case SF_CUT_NONE: return sf_dim_map_whole(size);
-  case SF_CUT_EVEN: return sf_dim_map_part(size, c->layout.tp, tp_index);
-  case SF_CUT_QKV: return qkv_dim(c, size, tp_index);
-  case SF_CUT_GATE_UP: return gate_up_dim(size, c->layout.tp, tp_index);
-  case SF_CUT_SEQUENCE: return c->layout.sp ? sf_dim_map_part(size, c->layout.tp, tp_index) : sf_dim_map_whole(size);
+  case SF_CUT_NONE:
+    return sf_dim_map_whole(size);
+  case SF_CUT_EVEN:
+    return sf_dim_map_part(size, c->layout.tp, tp_index);
+  case SF_CUT_QKV:
+    return qkv_dim(c, size, tp_index);
+  case SF_CUT_GATE_UP:
+    return gate_up_dim(size, c->layout.tp, tp_index);
+  case SF_CUT_SEQUENCE:
+    return c->layout.sp ? sf_dim_map_part(size, c->layout.tp, tp_index) : sf_dim_map_whole(size);
   }
   SF_ASSERT(!"a cut that the table does not know");
   return sf_dim_map_whole(size);
 }
 
-struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut, int64_t tp_index) {
-  return (struct sf_shard_map){.rows = sf_canonical_dim(c, row_cut, shape.rows, tp_index), .cols = sf_canonical_dim(c, col_cut, shape.cols, tp_index)};
+struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
+                                     int64_t tp_index) {
+  return (struct sf_shard_map){.rows = sf_canonical_dim(c, row_cut, shape.rows, tp_index),
+                               .cols = sf_canonical_dim(c, col_cut, shape.cols, tp_index)};
 }

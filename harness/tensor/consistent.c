@@ -51,9 +51,9 @@ static inline float draw_sparse(uint64_t bits) {
 #define DIST_MAP(X) X(NORMAL, normal) X(UNIFORM, uniform) X(HEAVY, heavy) X(OUTLIERS, outliers) X(OFFSET, offset) X(SPARSE, sparse)
 
 /* One loop per distribution, so that each vectorises by itself. */
-#define X(NAME, name)                                                                                              \
-  static void fill_##name(float *restrict out, uint64_t key, float scale, float offset, uint64_t first, int64_t count) { \
-    for (int64_t i = 0; i < count; i++) out[i] = offset + scale * draw_##name(element_bits(key, first + (uint64_t)i));   \
+#define X(NAME, name)                                                                                                                      \
+  static void fill_##name(float *restrict out, uint64_t key, float scale, float offset, uint64_t first, int64_t count) {                   \
+    for (int64_t i = 0; i < count; i++) out[i] = offset + scale * draw_##name(element_bits(key, first + (uint64_t)i));                     \
   }
 DIST_MAP(X)
 #undef X
@@ -88,8 +88,10 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
 }
 
 static void fill_or_zero(float *out, const struct sf_fill *fill, int64_t first, int64_t count, bool zero) {
-  if (zero) memset(out, 0, (size_t)count * sizeof *out);
-  else sf_fill_range(out, fill, first, count);
+  if (zero)
+    memset(out, 0, (size_t)count * sizeof *out);
+  else
+    sf_fill_range(out, fill, first, count);
 }
 
 void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, bool zero_partial) {
@@ -165,9 +167,12 @@ static int64_t edge_token(const struct sf_model *model, uint64_t bits) {
 
 static int64_t draw_token(const struct sf_case *c, uint64_t bits) {
   switch ((enum sf_token_dist)c->data.tokens) {
-  case SF_TOKENS_UNIFORM: return below(bits, c->model.vocab);
-  case SF_TOKENS_EDGE: return edge_token(&c->model, bits);
-  case SF_TOKENS_FEW: return below(element_bits(sf_fill_key(c->seed, 0, SALT_FEW), bits % 3), c->model.vocab);
+  case SF_TOKENS_UNIFORM:
+    return below(bits, c->model.vocab);
+  case SF_TOKENS_EDGE:
+    return edge_token(&c->model, bits);
+  case SF_TOKENS_FEW:
+    return below(element_bits(sf_fill_key(c->seed, 0, SALT_FEW), bits % 3), c->model.vocab);
   }
   SF_ASSERT(!"a token distribution that is not drawn here");
   return 0;

@@ -7,10 +7,10 @@
 #include "harness/tensor/shard_map.h"
 
 struct sf_fill {
-  uint64_t key;             /* sf_fill_key */
+  uint64_t key; /* sf_fill_key */
   enum sf_value_dist dist;
-  float scale, offset;      /* value = round(offset + round(scale * draw)); draws have mean 0 and variance about 1 */
-  enum sf_dtype dtype;      /* the result is rounded to this grid */
+  float scale, offset; /* value = round(offset + round(scale * draw)); draws have mean 0 and variance about 1 */
+  enum sf_dtype dtype; /* the result is rounded to this grid */
 };
 
 /* Key of a stream: seed of the case, what the tensor is, and a salt that tells uses apart. */

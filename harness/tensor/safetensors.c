@@ -5,7 +5,6 @@
 #include "harness/base/assert.h"
 
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,10 @@ struct reader {
   int64_t data_size_bytes;
 };
 
-struct placed { int64_t begin, end; const char *name; };
+struct placed {
+  int64_t begin, end;
+  const char *name;
+};
 
 static enum sf_status refuse(const struct reader *r, const char *tensor, const char *reason) {
   return sf_error_set(r->error, SF_EINPUT, "%s: tensor \"%.100s\": %s", r->name, tensor, reason);
@@ -33,7 +35,10 @@ static bool read_count(int64_t *out, const json_t *value) {
 }
 
 static enum sf_status read_dtype(enum sf_dtype *out, const struct reader *r, const char *tensor, const json_t *value) {
-  static const struct { const char *text; enum sf_dtype dtype; } known[] = {{"F32", SF_F32}, {"BF16", SF_BF16}, {"F64", SF_F64}};
+  static const struct {
+    const char *text;
+    enum sf_dtype dtype;
+  } known[] = {{"F32", SF_F32}, {"BF16", SF_BF16}, {"F64", SF_F64}};
   if (!json_is_string(value)) return refuse(r, tensor, "dtype is not a string");
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     if (strcmp(json_string_value(value), known[i].text) != 0) continue;
@@ -165,7 +170,8 @@ static enum sf_status take(struct sf_st_file *out, struct sf_bytes raw, const ch
   }
   const uint64_t header_bytes = sf_load_u64_le(raw.data), rest = raw.size_bytes - HEADER_SIZE_BYTES;
   if (header_bytes > rest || header_bytes > HEADER_LIMIT_BYTES) {
-    sf_error_set(error, SF_EINPUT, "%s: a header of %llu bytes is beyond the file or the limit of 100 MB", name, (unsigned long long)header_bytes);
+    sf_error_set(error, SF_EINPUT, "%s: a header of %llu bytes is beyond the file or the limit of 100 MB", name,
+                 (unsigned long long)header_bytes);
     goto done;
   }
   const char *text = (const char *)raw.data + HEADER_SIZE_BYTES;
@@ -185,8 +191,10 @@ static enum sf_status take(struct sf_st_file *out, struct sf_bytes raw, const ch
   status = read_header(&file, &r, header);
 done:
   json_decref(header);
-  if (status == SF_OK) *out = file;
-  else sf_st_destroy(&file);
+  if (status == SF_OK)
+    *out = file;
+  else
+    sf_st_destroy(&file);
   return status;
 }
 
@@ -223,8 +231,10 @@ const struct sf_st_entry *sf_st_find(const struct sf_st_file *file, const char *
     const int32_t middle = low + (high - low) / 2;
     const int order = strcmp(file->entries[middle].name, name);
     if (order == 0) return &file->entries[middle];
-    if (order < 0) low = middle + 1;
-    else high = middle;
+    if (order < 0)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return NULL;
 }

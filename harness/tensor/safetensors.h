@@ -9,24 +9,25 @@ enum { SF_ST_DIMS_MAX = 8 };
 
 struct sf_st_entry {
   char *name;
-  enum sf_dtype dtype;                /* F32, BF16, F64; other types are refused */
+  enum sf_dtype dtype; /* F32, BF16, F64; other types are refused */
   int32_t dim_count;
   int64_t dims[SF_ST_DIMS_MAX];
-  int64_t count;                      /* product of dims */
-  const unsigned char *bytes;         /* inside the file's memory, wire format */
+  int64_t count;              /* product of dims */
+  const unsigned char *bytes; /* inside the file's memory, wire format */
 };
 
 struct sf_st_file {
   struct sf_bytes raw;
   int32_t entry_count;
-  struct sf_st_entry *entries;        /* sorted by name */
+  struct sf_st_entry *entries; /* sorted by name */
   int32_t meta_count;
   char **meta_keys, **meta_values;
 };
 
 /* Strict: header within the file, offsets in range, no overlaps or holes, sizes that match, no repeated name. SF_EINPUT says
  * what is wrong; *out is written only on success. _parse borrows nothing: it copies the memory. */
-enum sf_status sf_st_parse(struct sf_st_file *out, const void *data, size_t size_bytes, const char *name, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_st_parse(struct sf_st_file *out, const void *data, size_t size_bytes, const char *name,
+                           struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_st_read(struct sf_st_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_st_destroy(struct sf_st_file *file);
 const struct sf_st_entry *sf_st_find(const struct sf_st_file *file, const char *name);
@@ -38,7 +39,8 @@ void sf_st_load_f64(double *out, const struct sf_st_entry *entry);
 struct sf_st_writer;
 enum sf_status sf_st_writer_create(struct sf_st_writer **out) SF_MUST_USE;
 /* values: floats for F32 and BF16, doubles for F64. */
-enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count, const void *values) SF_MUST_USE;
+enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count,
+                                const void *values) SF_MUST_USE;
 enum sf_status sf_st_writer_meta(struct sf_st_writer *writer, const char *key, const char *value) SF_MUST_USE;
 enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_st_writer_destroy(struct sf_st_writer *writer);

@@ -74,8 +74,10 @@ enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, e
     return SF_ENOMEM;
   }
   if (dim_count > 0) memcpy(tensor.dims, dims, (size_t)dim_count * sizeof *dims);
-  if (dtype == SF_BF16) sf_bf16_pack((uint16_t *)(void *)tensor.bytes, values, count);
-  else if (size_bytes > 0) memcpy(tensor.bytes, values, (size_t)size_bytes);
+  if (dtype == SF_BF16)
+    sf_bf16_pack((uint16_t *)(void *)tensor.bytes, values, count);
+  else if (size_bytes > 0)
+    memcpy(tensor.bytes, values, (size_t)size_bytes);
   writer->tensors[writer->count++] = tensor;
   return SF_OK;
 }

@@ -24,7 +24,9 @@ void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len, bool 
   dim->runs[dim->count++] = (struct sf_run){.start = start, .len = len, .partial = partial};
 }
 
-struct sf_dim_map sf_dim_map_whole(int64_t size) { return sf_dim_map_part(size, 1, 0); }
+struct sf_dim_map sf_dim_map_whole(int64_t size) {
+  return sf_dim_map_part(size, 1, 0);
+}
 
 struct sf_dim_map sf_dim_map_part(int64_t size, int64_t parts, int64_t index) {
   SF_ASSERT_LT(0, parts);
@@ -105,8 +107,10 @@ static void copy_row(float *local, float *logical, const struct sf_dim_map *cols
   for (int32_t i = 0; i < cols->count; i++) {
     const struct sf_run run = cols->runs[i];
     const size_t size_bytes = (size_t)run.len * sizeof *local;
-    if (direction == GATHER) memcpy(local, logical + run.start, size_bytes);
-    else memcpy(logical + run.start, local, size_bytes);
+    if (direction == GATHER)
+      memcpy(local, logical + run.start, size_bytes);
+    else
+      memcpy(logical + run.start, local, size_bytes);
     local += run.len;
   }
 }

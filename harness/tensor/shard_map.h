@@ -8,19 +8,28 @@ enum { SF_RUNS_MAX = 16 };
 
 /* `len` logical indices from `start` on. partial: what is held there is a summand; the sum over all ranks that hold
  * these elements is the logical value. */
-struct sf_run { int64_t start, len; bool partial; };
+struct sf_run {
+  int64_t start, len;
+  bool partial;
+};
 
 /* Local index i of a dimension is the i-th logical index of the runs, in their order. */
-struct sf_dim_map { int32_t count; struct sf_run runs[SF_RUNS_MAX]; };
+struct sf_dim_map {
+  int32_t count;
+  struct sf_run runs[SF_RUNS_MAX];
+};
 
 /* A box: local element (i, j) is logical element (rows[i], cols[j]); it is partial when its row's or its column's run is. */
-struct sf_shard_map { struct sf_dim_map rows, cols; };
+struct sf_shard_map {
+  struct sf_dim_map rows, cols;
+};
 
 int64_t sf_dim_map_length(const struct sf_dim_map *dim);
 struct sf_dim_map sf_dim_map_whole(int64_t size);
 /* Part `index` of `parts` equal contiguous parts; parts must divide size. */
 struct sf_dim_map sf_dim_map_part(int64_t size, int64_t parts, int64_t index);
-void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len, bool partial); /* merges with an adjoining run of the same kind */
+void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len,
+                       bool partial); /* merges with an adjoining run of the same kind */
 void sf_dim_map_set_partial(struct sf_dim_map *dim, bool partial);
 /* Inner map applied to the local indices of outer: which logical indices the inner's selection means. */
 struct sf_dim_map sf_dim_map_compose(const struct sf_dim_map *outer, const struct sf_dim_map *inner);
@@ -36,6 +45,7 @@ void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape,
 /* The canonical table: what a tp rank holds of one dimension, from the catalogue's cut. Written apart from the layers,
  * which declare their own maps. Nothing is partial in it. For SF_CUT_QKV with fewer key/value heads than tp, see DESIGN.md. */
 struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index);
-struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut, int64_t tp_index);
+struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
+                                     int64_t tp_index);
 
 #endif

@@ -30,8 +30,10 @@ static void must_decode(struct sf_case *c, struct sf_draw *draw, const struct sf
 static void assert_case_equal(const struct sf_case *a, const struct sf_case *b) {
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
-    if (field->type == SF_FIELD_TEXT) assert_string_equal((const char *)a + field->offset, (const char *)b + field->offset);
-    else if (sf_case_field_get(a, field) != sf_case_field_get(b, field)) fail_msg("%s differs", field->path);
+    if (field->type == SF_FIELD_TEXT)
+      assert_string_equal((const char *)a + field->offset, (const char *)b + field->offset);
+    else if (sf_case_field_get(a, field) != sf_case_field_get(b, field))
+      fail_msg("%s differs", field->path);
   }
 }
 
@@ -196,7 +198,10 @@ static void test_encode_invalid_case_is_refused(void **state) {
 
 static void test_space_set_values_hold_in_every_case(void **state) {
   (void)state;
-  static const struct { const char *sets[6]; int64_t max_ranks; } table[] = {
+  static const struct {
+    const char *sets[6];
+    int64_t max_ranks;
+  } table[] = {
       {{"layout.tp=2"}, 8},
       {{"layout.tp=3", "layout.sp=on"}, 8},
       {{"layout.tp=7", "model.kv_heads=1"}, 8},
@@ -251,7 +256,10 @@ static void test_decode_range_reaches_its_upper_part(void **state) {
 
 static void test_decode_contradicting_settings_are_explained(void **state) {
   (void)state;
-  static const struct { const char *sets[4]; const char *names[2]; } table[] = {
+  static const struct {
+    const char *sets[4];
+    const char *names[2];
+  } table[] = {
       {{"layout.tp=3", "model.heads=4"}, {"layout.tp", "model.heads"}},
       {{"layout.tp=4", "layout.dp=4"}, {"layout.dp", "the limit on ranks"}},
       {{"layout.pp=3", "model.layers=2"}, {"layout.pp", "model.layers"}},
@@ -279,9 +287,24 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
 
 static void test_space_set_bad_assignments_are_refused(void **state) {
   (void)state;
-  static const char *const table[] = {"", "=2", "layout.tp", "layout.xx=2", "layout.tp=", "layout.tp=x", "layout.tp=0", "layout.tp=4..2", "layout.tp=2..",
-                                      "layout.tp=..2", "layout.tp=2..x", "mode=isolated..e2e", "model.bias=maybe", "layout.order=tp-dp", "layout.order=tp-tp-ep-dp-pp",
-                                      "train.frozen=all", "plant.id=a b", "seed=9223372036854775808"};
+  static const char *const table[] = {"",
+                                      "=2",
+                                      "layout.tp",
+                                      "layout.xx=2",
+                                      "layout.tp=",
+                                      "layout.tp=x",
+                                      "layout.tp=0",
+                                      "layout.tp=4..2",
+                                      "layout.tp=2..",
+                                      "layout.tp=..2",
+                                      "layout.tp=2..x",
+                                      "mode=isolated..e2e",
+                                      "model.bias=maybe",
+                                      "layout.order=tp-dp",
+                                      "layout.order=tp-tp-ep-dp-pp",
+                                      "train.frozen=all",
+                                      "plant.id=a b",
+                                      "seed=9223372036854775808"};
   struct sf_space space = default_space(), before;
   memcpy(&before, &space, sizeof space);
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {

@@ -17,20 +17,36 @@ static bool needs_nothing(const struct sf_case *c) { return c->model.layers > 0;
 static bool needs_schedule(const struct sf_case *c) { return c->schedule != 0 && c->layout.tp >= 2; }
 static bool needs_recompute(const struct sf_case *c) { return c->layout.tp >= 2 && c->model.layers >= 2 && c->train.recompute_layers >= 2; }
 static bool needs_last_stage(const struct sf_case *c) { return c->layout.pp >= 3 && c->layout.pp_last_layers > 0; }
-static bool needs_first_stage(const struct sf_case *c) { return c->layout.pp >= 2 && c->layout.pp_first_layers > 0 && c->train.microbatches >= 2; }
+static bool needs_first_stage(const struct sf_case *c) {
+  return c->layout.pp >= 2 && c->layout.pp_first_layers > 0 && c->train.microbatches >= 2;
+}
 static bool needs_tied(const struct sf_case *c) { return c->layout.dp >= 2 && c->layout.pp >= 2 && c->model.tied; }
 static bool needs_few_kv_heads(const struct sf_case *c) { return c->model.kv_heads < c->layout.tp && c->model.kv_heads >= 2; }
 static bool needs_sp_norm(const struct sf_case *c) { return c->layout.sp && c->model.norm == SF_NORM_LAYER && c->train.frozen == 0; }
-static bool needs_masks(const struct sf_case *c) { return c->layout.dp >= 2 && c->data.mask != SF_MASK_FULL && c->train.loss_norm == SF_LOSS_PER_TOKEN; }
-static bool needs_padding(const struct sf_case *c) { return c->layout.tp >= 2 && c->model.vocab_padded > c->model.vocab && c->data.tokens == SF_TOKENS_EDGE; }
-static bool needs_order(const struct sf_case *c) { return strncmp(c->layout.order, "dp", 2) == 0 && c->layout.dp >= 2 && c->layout.tp >= 2; }
-static bool needs_accumulation(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && c->train.steps >= 2 && c->precision.compute == SF_BF16; }
-static bool needs_buckets(const struct sf_case *c) { return c->layout.bucket_elements > 0 && c->layout.overlap && c->layout.dp >= 2 && c->model.bias; }
+static bool needs_masks(const struct sf_case *c) {
+  return c->layout.dp >= 2 && c->data.mask != SF_MASK_FULL && c->train.loss_norm == SF_LOSS_PER_TOKEN;
+}
+static bool needs_padding(const struct sf_case *c) {
+  return c->layout.tp >= 2 && c->model.vocab_padded > c->model.vocab && c->data.tokens == SF_TOKENS_EDGE;
+}
+static bool needs_order(const struct sf_case *c) {
+  return strncmp(c->layout.order, "dp", 2) == 0 && c->layout.dp >= 2 && c->layout.tp >= 2;
+}
+static bool needs_accumulation(const struct sf_case *c) {
+  return c->train.microbatches / c->layout.dp >= 2 && c->train.steps >= 2 && c->precision.compute == SF_BF16;
+}
+static bool needs_buckets(const struct sf_case *c) {
+  return c->layout.bucket_elements > 0 && c->layout.overlap && c->layout.dp >= 2 && c->model.bias;
+}
 static bool needs_clipping(const struct sf_case *c) { return c->train.clip_milli > 0 && c->train.clip_milli <= 100 && c->layout.tp >= 3; }
 static bool needs_size(const struct sf_case *c) { return c->model.hidden >= 24 && c->model.seq >= 7 && c->layout.tp >= 2; }
 
 /* What the smallest failing case must look like: fields "path=value" and the number of places not at their simplest. */
-static const struct target { bool (*fails)(const struct sf_case *c); int64_t ranks, layers; const char *fields[6]; } TARGETS[] = {
+static const struct target {
+  bool (*fails)(const struct sf_case *c);
+  int64_t ranks, layers;
+  const char *fields[6];
+} TARGETS[] = {
     {needs_nothing, 1, 1, {NULL}},
     {needs_schedule, 2, 1, {"layout.tp=2", "model.heads=2", NULL}},
     {needs_recompute, 2, 2, {"layout.tp=2", "train.recompute_layers=2", "model.heads=2", NULL}},
@@ -87,7 +103,8 @@ static void check_minimum(const struct target *target, const struct sf_case *c, 
     sf_space_init(&space);
     assert_int_equal(sf_space_set(&space, target->fields[i], NULL), SF_OK);
     for (int place = 1; place < SF_WALK_COUNT; place++)
-      if (space.is_set[place] && space.set[place].lo != sf_walk_get(c, &space, (enum sf_walk)place)) fail_msg("%s: not %s", which, target->fields[i]);
+      if (space.is_set[place] && space.set[place].lo != sf_walk_get(c, &space, (enum sf_walk)place))
+        fail_msg("%s: not %s", which, target->fields[i]);
   }
 }
 
@@ -230,7 +247,8 @@ static void test_next_stopped_and_resumed_reaches_a_minimum(void **state) {
   for (int part = 0; more && part < 100; part++) {
     struct sf_shrink *shrink = NULL;
     assert_int_equal(sf_shrink_create(&shrink, &reached, &space, part > 0 ? &report : NULL, NULL), SF_OK);
-    for (int k = 0; k < 7 && (more = sf_shrink_next(shrink, &candidate, &status)); k++) sf_shrink_tell(shrink, needs_first_stage(&candidate));
+    for (int k = 0; k < 7 && (more = sf_shrink_next(shrink, &candidate, &status)); k++)
+      sf_shrink_tell(shrink, needs_first_stage(&candidate));
     assert_int_equal(status, SF_OK);
     reached = *sf_shrink_current(shrink);
     report = sf_shrink_report(shrink);

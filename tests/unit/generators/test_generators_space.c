@@ -67,19 +67,47 @@ static bool has_other_order(const struct sf_case *c) {
   return !(place[SF_AXIS_TP] < place[SF_AXIS_DP] && place[SF_AXIS_DP] < place[SF_AXIS_PP]);
 }
 
-static const struct { const char *name; bool (*holds)(const struct sf_case *c); int least_percent; } SHARES[] = {
-    {"two axes", has_two_axes, 50},       {"tp", has_tp, 25},                       {"dp", has_dp, 25},
-    {"pp", has_pp, 25},                   {"sp", has_sp, 25},                       {"layers >= 2", has_layers, 50},
-    {"fp32", is_fp32, 50},                {"isolated", is_isolated, 50},            {"other order", has_other_order, 30},
-    {"bias", is_biased, 10},              {"tied", is_tied, 10},                    {"adapter", has_adapter, 10},
-    {"swiglu", is_swiglu, 10},            {"rotary", is_rotary, 10},                {"learned", is_learned, 10},
-    {"rmsnorm", is_rmsnorm, 10},          {"layernorm", is_layernorm, 10},          {"gqa", is_gqa, 10},
-    {"mqa", is_mqa, 10},                  {"kv_heads < tp", has_few_kv_heads, 10},  {"vocab padded", is_vocab_padded, 10},
-    {"vocab % tp != 0", is_vocab_indivisible, 10}, {"recompute", is_recomputed, 10}, {"recompute chunks", has_chunks, 10},
-    {"clipping", is_clipped, 10},         {"weight decay", is_decayed, 10},         {"frozen", is_frozen, 10},
-    {"microbatches", has_microbatches, 10}, {"steps", has_steps, 10},               {"buckets, dp", has_buckets, 10},
-    {"overlap, dp", has_overlap, 10},     {"uneven stages", has_uneven_stages, 10}, {"uneven mask", is_uneven_mask, 10},
-    {"sparse mask", is_sparse_mask, 10},  {"edge tokens", is_edge, 10},             {"loss per microbatch", is_per_microbatch, 10},
+static const struct {
+  const char *name;
+  bool (*holds)(const struct sf_case *c);
+  int least_percent;
+} SHARES[] = {
+    {"two axes", has_two_axes, 50},
+    {"tp", has_tp, 25},
+    {"dp", has_dp, 25},
+    {"pp", has_pp, 25},
+    {"sp", has_sp, 25},
+    {"layers >= 2", has_layers, 50},
+    {"fp32", is_fp32, 50},
+    {"isolated", is_isolated, 50},
+    {"other order", has_other_order, 30},
+    {"bias", is_biased, 10},
+    {"tied", is_tied, 10},
+    {"adapter", has_adapter, 10},
+    {"swiglu", is_swiglu, 10},
+    {"rotary", is_rotary, 10},
+    {"learned", is_learned, 10},
+    {"rmsnorm", is_rmsnorm, 10},
+    {"layernorm", is_layernorm, 10},
+    {"gqa", is_gqa, 10},
+    {"mqa", is_mqa, 10},
+    {"kv_heads < tp", has_few_kv_heads, 10},
+    {"vocab padded", is_vocab_padded, 10},
+    {"vocab % tp != 0", is_vocab_indivisible, 10},
+    {"recompute", is_recomputed, 10},
+    {"recompute chunks", has_chunks, 10},
+    {"clipping", is_clipped, 10},
+    {"weight decay", is_decayed, 10},
+    {"frozen", is_frozen, 10},
+    {"microbatches", has_microbatches, 10},
+    {"steps", has_steps, 10},
+    {"buckets, dp", has_buckets, 10},
+    {"overlap, dp", has_overlap, 10},
+    {"uneven stages", has_uneven_stages, 10},
+    {"uneven mask", is_uneven_mask, 10},
+    {"sparse mask", is_sparse_mask, 10},
+    {"edge tokens", is_edge, 10},
+    {"loss per microbatch", is_per_microbatch, 10},
     {"schedule", is_scheduled, 50},
 };
 enum { SHARE_COUNT = sizeof SHARES / sizeof SHARES[0] };
@@ -87,13 +115,15 @@ enum { SHARE_COUNT = sizeof SHARES / sizeof SHARES[0] };
 static void check_share(const char *name, int count, int least_percent) {
   const double percent = 100.0 * count / CASES;
   print_message("%-22s %5.1f %%\n", name, percent);
-  if (!(percent >= least_percent + (least_percent > 0 ? 0.5 : 0))) fail_msg("%s: %.1f %% of the cases, promised %d %%", name, percent, least_percent);
+  if (!(percent >= least_percent + (least_percent > 0 ? 0.5 : 0)))
+    fail_msg("%s: %.1f %% of the cases, promised %d %%", name, percent, least_percent);
 }
 
 static double multiply_adds(const struct sf_case *c) {
   const struct sf_model *m = &c->model;
   const double tokens = (double)(m->seq * c->train.microbatch_size * c->train.microbatches * c->train.steps);
-  const double layer = (double)(m->hidden * (2 * m->heads + 2 * m->kv_heads) * m->head_dim + m->hidden * m->ffn * 3 + 2 * m->seq * m->heads * m->head_dim);
+  const double layer =
+      (double)(m->hidden * (2 * m->heads + 2 * m->kv_heads) * m->head_dim + m->hidden * m->ffn * 3 + 2 * m->seq * m->heads * m->head_dim);
   return tokens * ((double)m->layers * layer + (double)(m->hidden * m->vocab_padded)) * 3;
 }
 

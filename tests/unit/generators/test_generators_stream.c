@@ -93,7 +93,8 @@ static void test_draw_number_zero_percent_is_kept(void **state) {
 
 static void test_stream_equal_ignores_trailing_zeros(void **state) {
   (void)state;
-  const struct sf_stream a = {.count = 2, .values = {1, 2}}, b = {.count = 4, .values = {1, 2, 0, 0}}, c = {.count = 4, .values = {1, 2, 0, 1}};
+  const struct sf_stream a = {.count = 2, .values = {1, 2}}, b = {.count = 4, .values = {1, 2, 0, 0}},
+                         c = {.count = 4, .values = {1, 2, 0, 1}};
   assert_true(sf_stream_equal(&a, &b));
   assert_false(sf_stream_equal(&a, &c));
   assert_false(sf_stream_equal(&c, &b));

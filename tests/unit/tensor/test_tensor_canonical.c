@@ -20,7 +20,12 @@ static struct sf_case make_case(int64_t heads, int64_t kv_heads, int64_t head_di
 }
 
 /* Runs of one rank, written by hand from DESIGN.md's order: per group the query heads, key, value. len 0 ends the list. */
-struct qkv_row { int64_t heads, kv_heads, tp, tp_index; struct { int64_t start, len; } runs[3]; };
+struct qkv_row {
+  int64_t heads, kv_heads, tp, tp_index;
+  struct {
+    int64_t start, len;
+  } runs[3];
+};
 
 static void test_canonical_dim_qkv_matches_hand_written_tables(void **state) {
   (void)state;
@@ -52,7 +57,8 @@ static void test_canonical_dim_qkv_matches_hand_written_tables(void **state) {
     for (int k = 0; k < 3; k++) sf_dim_map_append(&expected, row->runs[k].start, row->runs[k].len, false);
     const struct sf_shard_map want = {.rows = expected};
     const struct sf_shard_map got = {.rows = sf_canonical_dim(&c, SF_CUT_QKV, (row->heads + 2 * row->kv_heads) * 2, row->tp_index)};
-    if (!sf_shard_map_equal(&want, &got)) fail_msg("row %zu: %d runs, first %d+%d", i, (int)got.rows.count, (int)got.rows.runs[0].start, (int)got.rows.runs[0].len);
+    if (!sf_shard_map_equal(&want, &got))
+      fail_msg("row %zu: %d runs, first %d+%d", i, (int)got.rows.count, (int)got.rows.runs[0].start, (int)got.rows.runs[0].len);
   }
 }
 
@@ -76,8 +82,10 @@ static void test_canonical_dim_plain_cuts_cover_with_right_multiplicity(void **s
   for (int64_t tp = 1; tp <= 8; tp *= 2) {
     for (int sp = 0; sp <= 1; sp++) {
       const struct sf_case c = make_case(8, 8, 2, tp, sp != 0);
-      const struct { enum sf_cut cut; int multiplicity; } table[] = {
-          {SF_CUT_NONE, (int)tp}, {SF_CUT_EVEN, 1}, {SF_CUT_GATE_UP, 1}, {SF_CUT_SEQUENCE, sp != 0 ? 1 : (int)tp}};
+      const struct {
+        enum sf_cut cut;
+        int multiplicity;
+      } table[] = {{SF_CUT_NONE, (int)tp}, {SF_CUT_EVEN, 1}, {SF_CUT_GATE_UP, 1}, {SF_CUT_SEQUENCE, sp != 0 ? 1 : (int)tp}};
       for (size_t i = 0; i < 4; i++) {
         count_holders(holders, &c, table[i].cut, 64);
         for (int k = 0; k < 64; k++) assert_int_equal(holders[k], table[i].multiplicity);

@@ -84,7 +84,8 @@ static void test_fill_for_trace_repeated_tensors_share_a_key(void **state) {
   assert_int_equal(fill.dist, SF_DIST_UNIFORM);
   assert_int_equal(fill.dtype, SF_BF16);
   const int32_t embedding = sf_catalog_param(catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
-  const struct sf_trace_id use = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding}, head = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding, .call = 1};
+  const struct sf_trace_id use = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding},
+                           head = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding, .call = 1};
   assert_true(sf_fill_for_trace(catalog, use).key != sf_fill_for_trace(catalog, head).key);
   assert_int_equal(sf_fill_for_trace(catalog, use).dtype, SF_F32);
   sf_catalog_destroy(catalog);

@@ -40,8 +40,12 @@ static int check_golden_line(const char *line) {
     if (bits_of(sf_draw_value(a, (enum sf_value_dist)dist, b)) != want) fail_msg("%s", line);
     return 1;
   }
-  if (sscanf(line, "fill,%" SCNu64 ",%u,%" SCNx32 ",%" SCNx32 ",%7[a-z0-9],%" SCNu64 ",%" SCNx32, &a, &dist, &scale, &offset, dtype, &b, &want) == 7) {
-    const struct sf_fill fill = {.key = a, .dist = (enum sf_value_dist)dist, .scale = float_of(scale), .offset = float_of(offset),
+  if (sscanf(line, "fill,%" SCNu64 ",%u,%" SCNx32 ",%" SCNx32 ",%7[a-z0-9],%" SCNu64 ",%" SCNx32, &a, &dist, &scale, &offset, dtype, &b,
+             &want) == 7) {
+    const struct sf_fill fill = {.key = a,
+                                 .dist = (enum sf_value_dist)dist,
+                                 .scale = float_of(scale),
+                                 .offset = float_of(offset),
                                  .dtype = strcmp(dtype, "bf16") == 0 ? SF_BF16 : SF_F32};
     float got;
     sf_fill_range(&got, &fill, (int64_t)b, 1);
@@ -69,9 +73,12 @@ static void test_draw_value_golden_lines_match(void **state) {
 
 static void test_fill_range_moments_are_as_documented(void **state) {
   (void)state;
-  static const struct { double mean, variance, largest; } table[SF_DIST_COUNT] = {
-      [SF_DIST_NORMAL] = {0, 1.0027, 3.47},   [SF_DIST_UNIFORM] = {0, 1.0027, 1.7345}, [SF_DIST_HEAVY] = {0, 1.0056, 22.75},
-      [SF_DIST_OUTLIERS] = {0, 4.9961 * 1.0027, 111.1}, [SF_DIST_OFFSET] = {8, 1.0027, 11.47},    [SF_DIST_SPARSE] = {0, 0.897, 10.38},
+  static const struct {
+    double mean, variance, largest;
+  } table[SF_DIST_COUNT] = {
+      [SF_DIST_NORMAL] = {0, 1.0027, 3.47},  [SF_DIST_UNIFORM] = {0, 1.0027, 1.7345},
+      [SF_DIST_HEAVY] = {0, 1.0056, 22.75},  [SF_DIST_OUTLIERS] = {0, 4.9961 * 1.0027, 111.1},
+      [SF_DIST_OFFSET] = {8, 1.0027, 11.47}, [SF_DIST_SPARSE] = {0, 0.897, 10.38},
   };
   enum { COUNT = 1 << 20 };
   float *values = malloc(COUNT * sizeof *values);
@@ -123,7 +130,8 @@ static void test_fill_range_equals_random_access(void **state) {
   float values[300], block[10000];
   for (int dist = 0; dist < SF_DIST_COUNT; dist++) {
     for (int bf16 = 0; bf16 <= 1; bf16++) {
-      const struct sf_fill fill = {.key = 77, .dist = (enum sf_value_dist)dist, .scale = 0.375f, .offset = 0.25f, .dtype = bf16 ? SF_BF16 : SF_F32};
+      const struct sf_fill fill = {
+          .key = 77, .dist = (enum sf_value_dist)dist, .scale = 0.375f, .offset = 0.25f, .dtype = bf16 ? SF_BF16 : SF_F32};
       sf_fill_range(values, &fill, 1234567, 300);
       for (int i = 0; i < 300; i++) {
         const float scaled = 0.375f * sf_draw_value(77, fill.dist, (uint64_t)(1234567 + i)), want = sf_round(0.25f + scaled, fill.dtype);
@@ -163,8 +171,11 @@ static void test_fill_shard_random_maps_see_the_same_tensor(void **state) {
   for (int round = 0; round < 1500; round++) {
     const struct sf_shape shape = {1 + (int64_t)sf_pcg_below(&pcg, 64), 1 + (int64_t)sf_pcg_below(&pcg, 64)};
     const struct sf_shard_map map = {random_dim(&pcg, shape.rows), random_dim(&pcg, shape.cols)};
-    const struct sf_fill fill = {.key = sf_pcg_next(&pcg), .dist = (enum sf_value_dist)sf_pcg_below(&pcg, SF_DIST_COUNT), .scale = 0.5f,
-                                 .offset = 1.0f, .dtype = round % 2 ? SF_BF16 : SF_F32};
+    const struct sf_fill fill = {.key = sf_pcg_next(&pcg),
+                                 .dist = (enum sf_value_dist)sf_pcg_below(&pcg, SF_DIST_COUNT),
+                                 .scale = 0.5f,
+                                 .offset = 1.0f,
+                                 .dtype = round % 2 ? SF_BF16 : SF_F32};
     const int64_t width = sf_dim_map_length(&map.cols), count = sf_dim_map_length(&map.rows) * width;
     sf_fill_range(whole, &fill, 0, shape.rows * shape.cols);
     sf_shard_gather(from_whole, whole, shape, &map);

@@ -120,10 +120,14 @@ static void test_compose_split_of_a_zigzag_piece_is_a_run_list(void **state) {
 
 static void test_valid_table_of_maps_matches(void **state) {
   (void)state;
-  const struct { struct sf_run a, b; int32_t count; bool valid; } table[] = {
-      {{0, 8, false}, {0, 0, false}, 1, true},   {{4, 4, false}, {0, 4, false}, 2, true}, {{0, 4, false}, {3, 1, true}, 2, false},
-      {{3, 1, false}, {0, 8, false}, 2, false},  {{0, 9, false}, {0, 0, false}, 1, false}, {{-1, 2, false}, {0, 0, false}, 1, false},
-      {{2, 0, false}, {0, 0, false}, 1, false},  {{8, 1, false}, {0, 0, false}, 1, false}, {{0, 0, false}, {0, 0, false}, 0, true},
+  const struct {
+    struct sf_run a, b;
+    int32_t count;
+    bool valid;
+  } table[] = {
+      {{0, 8, false}, {0, 0, false}, 1, true},          {{4, 4, false}, {0, 4, false}, 2, true},  {{0, 4, false}, {3, 1, true}, 2, false},
+      {{3, 1, false}, {0, 8, false}, 2, false},         {{0, 9, false}, {0, 0, false}, 1, false}, {{-1, 2, false}, {0, 0, false}, 1, false},
+      {{2, 0, false}, {0, 0, false}, 1, false},         {{8, 1, false}, {0, 0, false}, 1, false}, {{0, 0, false}, {0, 0, false}, 0, true},
       {{INT64_MAX, 1, false}, {0, 0, false}, 1, false},
   };
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
