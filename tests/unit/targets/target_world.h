@@ -156,7 +156,7 @@ static inline struct world *world_create(const struct sf_case *c, enum sf_fault 
   w->mesh = sf_mesh_from_layout(&c->layout);
   w->sink = (struct sf_trace_sink){.ctx = w, .point = world_point};
   for (int32_t rank = 0; rank < world; rank++) {
-    w->arenas[rank] = sf_arena_create(1 << 14, true);
+    w->arenas[rank] = sf_arena_create(1 << 12, true);
     assert_non_null(w->arenas[rank]);
     w->envs[rank] = (struct sf_rank_env){.c = &w->c,
                                          .catalog = w->catalog,

@@ -62,7 +62,7 @@ static void use_loops(struct world *w) {
 /* Every allocation that the ranks' arenas make is refused once: the rank leaves with that status and the world ends. */
 static void test_run_each_refused_allocation_ends_the_world_with_enomem(void **state) {
   (void)state;
-  const struct sf_case c = world_case(MODEL "layout.pp=2 layout.tp=2 layout.sp=true train.microbatches=2");
+  const struct sf_case c = world_case(MODEL "model.hidden=32 layout.pp=2 layout.tp=2 layout.sp=true train.microbatches=2");
   int refused = 0;
   for (int64_t k = 1; k < 10000; k++) {
     struct world *w = world_create(&c, SF_FAULT_NONE);
