@@ -163,7 +163,7 @@ static enum algorithm choose_order(struct sf_sim *sim, struct sim_op *op, struct
                           .hop = hop_of(op->parts[0].call.wire, op->parts[0].call.reduce),
                           .held_bytes = sf_dtype_held_bytes(op->parts[0].call.wire)};
   if (sim->options.schedule == 0 || size == 1) return LINEAR;
-  uint64_t hash = sf_mix64(op->hash);
+  uint64_t hash = order_hash(sim, op);
   const enum algorithm algorithm = (enum algorithm)(hash % 3);
   hash = sf_mix64(hash);
   if (algorithm != LINEAR) {
