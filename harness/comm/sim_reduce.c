@@ -152,6 +152,15 @@ static void *reduce_block(const struct reduction *r, int64_t at, int64_t count) 
 
 enum algorithm { LINEAR, RING, TREE };
 
+/* As a real library chooses: by what is called and how large it is, not by when or between whom. The same call made again (recomputation)
+ * and the same call of a parallel group (replicas of one tensor over tp, each reduced over its own dp group) thus round in the same way, as
+ * programs may rely on. Another schedule gives other orders. */
+static uint64_t order_hash(const struct sf_sim *sim, const struct sim_op *op) {
+  const struct sf_comm_call *call = &op->parts[0].call;
+  const uint64_t what = (uint64_t)call->op << 32 | (uint64_t)call->wire << 16 | (uint64_t)call->reduce;
+  return sf_mix64(sf_hash_u64(sf_hash_u64(sf_hash_u64(sim->options.schedule, what), (uint64_t)op->size), (uint64_t)call->count));
+}
+
 /* Schedule 0 adds in group order. */
 static enum algorithm choose_order(struct sf_sim *sim, struct sim_op *op, struct reduction *r) {
   const int32_t size = op->size;
