@@ -1,0 +1,236 @@
+/* False alarms and unchecked tensors over clean cases of the default space. */
+#include "tests/bench/bench_common.h"
+
+#include "harness/run/features.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { UNCHECKED_PERCENT_MAX = 20, KEYS_MAX = 64 };
+
+/* Precision and mode: fp32 or bf16, isolated or end to end. */
+enum condition { FP32_ISOLATED, FP32_E2E, BF16_ISOLATED, BF16_E2E, CONDITION_COUNT };
+static const char *const condition_names[CONDITION_COUNT] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e"};
+
+enum reason { ILL_CONDITIONED, ZERO, ROLLED, OTHER_REASON, REASON_COUNT };
+static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "rolled copy passes", "other"};
+
+struct args {
+  int64_t cases, seed, jobs, layouts;
+  struct sf_texts presets, sets;
+};
+
+struct tally {
+  int64_t verdicts[CONDITION_COUNT][4], failed;
+  int64_t tensors[CONDITION_COUNT][SF_KIND_COUNT], unchecked[CONDITION_COUNT][SF_KIND_COUNT][REASON_COUNT];
+  /* fp32: tensors of a (kind, module class), those unchecked, cases with it, cases in which none of it was checked */
+  int64_t pair[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
+  int64_t pair_cases[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_cases_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
+  int64_t features[64], raised;
+  struct alarm_key {
+    char text[SF_SHRINK_KEY_TEXT];
+    int64_t count, first;
+  } keys[KEYS_MAX]; /* false alarms by shrink key; what does not fit goes into the last */
+  int64_t alarm_index; /* index + 1 of the first false alarm (or harness failure); 0 = none */
+  struct sf_case alarm;
+  char alarm_text[1200];
+  double cpu_seconds;
+};
+
+static enum condition condition_of(const struct sf_case *c) {
+  return (c->precision.compute == SF_BF16 ? BF16_ISOLATED : FP32_ISOLATED) + (c->mode == SF_MODE_E2E ? 1 : 0);
+}
+
+static enum reason reason_of(const char *why_not) {
+  for (int reason = 0; reason < OTHER_REASON; reason++)
+    if (strcmp(why_not, reason_names[reason]) == 0) return (enum reason)reason;
+  return OTHER_REASON;
+}
+
+/* A case counts as unchecked for a pair when it has tensors of the pair and none of them was judged. */
+static void count_pairs(struct tally *tally, const struct sf_engine *engine) {
+  const struct sf_judgement *judgement = sf_engine_judgement(engine);
+  const struct sf_catalog *catalog = sf_engine_catalog(engine);
+  unsigned char has[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT] = {{0}}, judged[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT] = {{0}};
+  for (int32_t i = 0; i < judgement->result_count; i++) {
+    const struct sf_tensor_result *result = &judgement->results[i];
+    const enum sf_module_class cls = catalog->modules[result->expected->spec.module].cls;
+    has[result->id.kind][cls] = 1;
+    judged[result->id.kind][cls] |= result->judged;
+    tally->pair[result->id.kind][cls]++;
+    tally->pair_unchecked[result->id.kind][cls] += !result->judged;
+  }
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
+    for (int cls = 0; cls < SF_MODULE_CLASS_COUNT; cls++) {
+      tally->pair_cases[kind][cls] += has[kind][cls];
+      tally->pair_cases_unchecked[kind][cls] += has[kind][cls] && !judged[kind][cls];
+    }
+  }
+}
+
+static void count_key(struct tally *tally, const char *text, int64_t count, int64_t first) {
+  for (int i = 0; i < KEYS_MAX; i++) {
+    struct alarm_key *key = &tally->keys[i];
+    if (key->count && strcmp(key->text, text) != 0 && i + 1 < KEYS_MAX) continue;
+    if (!key->count) snprintf(key->text, sizeof key->text, "%s", text);
+    if (!key->count || first < key->first) key->first = first;
+    key->count += count;
+    return;
+  }
+}
+
+static void count_case(struct tally *tally, const struct sf_engine *engine, const struct sf_case *c, const struct sf_outcome *outcome, int64_t index) {
+  const enum condition condition = condition_of(c);
+  const struct sf_judgement *judgement = sf_engine_judgement(engine);
+  const uint64_t features = sf_features_of(c);
+  for (int i = 0; i < sf_feature_count; i++) tally->features[i] += (features >> i) & 1;
+  if (outcome->status == SF_OK) tally->verdicts[condition][outcome->verdict]++;
+  else tally->failed++;
+  if (outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING) count_key(tally, outcome->shrink_key, 1, index);
+  if ((outcome->status != SF_OK || outcome->verdict == SF_VERDICT_FINDING) && (!tally->alarm_index || index + 1 < tally->alarm_index)) {
+    tally->alarm_index = index + 1;
+    tally->alarm = *c;
+    memcpy(tally->alarm_text, outcome->text, sizeof tally->alarm_text);
+  }
+  for (int32_t i = 0; i < judgement->result_count; i++) {
+    const struct sf_tensor_result *result = &judgement->results[i];
+    tally->tensors[condition][result->id.kind]++;
+    if (!result->judged) tally->unchecked[condition][result->id.kind][reason_of(result->why_not)]++;
+  }
+  if (c->precision.compute == SF_F32) count_pairs(tally, engine);
+}
+
+static void work(struct sf_bench_worker *worker) {
+  struct tally *tally = worker->result;
+  struct sf_engine *engine = sf_bench_engine(false, false);
+  int64_t first, last;
+  while (sf_bench_next(worker, &first, &last)) {
+    for (int64_t i = first; i < last; i++) {
+      struct sf_case c;
+      struct sf_outcome outcome;
+      sf_bench_case(&c, worker->ctx, i);
+      sf_engine_run(engine, &c, NULL, &outcome);
+      count_case(tally, engine, &c, &outcome, i);
+    }
+  }
+  tally->raised = sf_engine_costs(engine)->raised;
+  tally->cpu_seconds = sf_bench_cpu_seconds();
+  sf_engine_destroy(engine);
+}
+
+/* All members before keys are 64-bit counts. */
+static void merge(struct tally *into, const struct tally *from) {
+  int64_t *to = (int64_t *)into;
+  const int64_t *add = (const int64_t *)from;
+  for (size_t i = 0; i < offsetof(struct tally, keys) / sizeof *to; i++) to[i] += add[i];
+  into->cpu_seconds += from->cpu_seconds;
+  for (int i = 0; i < KEYS_MAX && from->keys[i].count; i++) count_key(into, from->keys[i].text, from->keys[i].count, from->keys[i].first);
+  if (!from->alarm_index || (into->alarm_index && into->alarm_index <= from->alarm_index)) return;
+  into->alarm_index = from->alarm_index;
+  into->alarm = from->alarm;
+  memcpy(into->alarm_text, from->alarm_text, sizeof into->alarm_text);
+}
+
+static double share(int64_t part, int64_t whole) { return whole ? (double)part / (double)whole : 0; }
+
+static void condition_out(struct sf_json_out *json, const struct tally *tally, int condition) {
+  int64_t tensors = 0, unchecked = 0;
+  sf_json_out_object(json, condition_names[condition]);
+  for (int v = SF_VERDICT_PASS; v <= SF_VERDICT_SKIP; v++) sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), tally->verdicts[condition][v]);
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
+    if (!tally->tensors[condition][kind]) continue;
+    int64_t of_kind = 0;
+    sf_json_out_object(json, sf_kind_name((enum sf_kind)kind));
+    sf_json_out_int(json, "tensors", tally->tensors[condition][kind]);
+    for (int reason = 0; reason < REASON_COUNT; reason++) {
+      const int64_t count = tally->unchecked[condition][kind][reason];
+      if (count) sf_json_out_real(json, reason_names[reason], share(count, tally->tensors[condition][kind]));
+      of_kind += count;
+    }
+    sf_json_out_real(json, "unchecked_share", share(of_kind, tally->tensors[condition][kind]));
+    sf_json_out_end(json);
+    tensors += tally->tensors[condition][kind];
+    unchecked += of_kind;
+  }
+  sf_json_out_real(json, "unchecked_share", share(unchecked, tensors));
+  sf_json_out_end(json);
+}
+
+static void pairs_out(struct sf_json_out *json, const struct tally *tally) {
+  sf_json_out_array(json, "fp32_pairs_often_unchecked");
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
+    for (int cls = 0; cls < SF_MODULE_CLASS_COUNT; cls++) {
+      const int64_t cases = tally->pair_cases[kind][cls];
+      if (100 * tally->pair_cases_unchecked[kind][cls] <= UNCHECKED_PERCENT_MAX * cases) continue;
+      sf_json_out_object(json, NULL);
+      sf_json_out_text(json, "kind", sf_kind_name((enum sf_kind)kind));
+      sf_json_out_text(json, "module", sf_module_class_name((enum sf_module_class)cls));
+      sf_json_out_int(json, "cases", cases);
+      sf_json_out_real(json, "cases_unchecked", share(tally->pair_cases_unchecked[kind][cls], cases));
+      sf_json_out_real(json, "tensors_unchecked", share(tally->pair_unchecked[kind][cls], tally->pair[kind][cls]));
+      sf_json_out_end(json);
+    }
+  }
+  sf_json_out_end(json);
+}
+
+static void totals_out(struct sf_json_out *json, const struct tally *tally) {
+  int64_t verdicts[4] = {0}, cases = tally->failed;
+  for (int condition = 0; condition < CONDITION_COUNT; condition++)
+    for (int v = 0; v < 4; v++) verdicts[v] += tally->verdicts[condition][v], cases += tally->verdicts[condition][v];
+  sf_json_out_int(json, "cases", cases);
+  for (int v = 0; v < 4; v++) sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), verdicts[v]);
+  sf_json_out_int(json, "failed", tally->failed);
+  sf_json_out_real(json, "inconclusive_share", share(verdicts[SF_VERDICT_INCONCLUSIVE], cases));
+  sf_json_out_int(json, "cases_that_needed_all_draws", tally->raised);
+  sf_json_out_real(json, "cpu_seconds", tally->cpu_seconds);
+  sf_json_out_real(json, "cases_per_cpu_s", (double)cases / tally->cpu_seconds);
+}
+
+static void print(struct sf_json_out *json, const struct tally *tally) {
+  totals_out(json, tally);
+  for (int condition = 0; condition < CONDITION_COUNT; condition++) condition_out(json, tally, condition);
+  pairs_out(json, tally);
+  sf_json_out_object(json, "space");
+  for (int i = 0; i < sf_feature_count; i++) sf_json_out_int(json, sf_features[i].name, tally->features[i]);
+  sf_json_out_end(json);
+  sf_json_out_array(json, "alarms");
+  for (int i = 0; i < KEYS_MAX && tally->keys[i].count; i++) {
+    sf_json_out_object(json, NULL);
+    sf_json_out_text(json, "key", tally->keys[i].text);
+    sf_json_out_int(json, "cases", tally->keys[i].count);
+    sf_json_out_int(json, "first", tally->keys[i].first);
+    sf_json_out_end(json);
+  }
+  sf_json_out_end(json);
+  sf_json_out_int(json, "first_alarm_index", tally->alarm_index - 1);
+  sf_json_out_text(json, "first_alarm_text", tally->alarm_index ? tally->alarm_text : NULL);
+  sf_bench_case_out(json, "first_alarm_case", tally->alarm_index ? &tally->alarm : NULL);
+}
+
+static const struct sf_option options[] = {
+    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run.", .min = 1, .max = 100000000},
+    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
+    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
+    {.name = "layouts", .type = SF_OPTION_INT, .offset = offsetof(struct args, layouts), .help = "Cases per logical function.", .min = 1, .max = 1000},
+    {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
+    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+};
+static const struct sf_command command = {
+    .name = "bench_clean", .help = "Runs clean cases and counts verdicts and unchecked tensors.", .options = options, .option_count = (int32_t)(sizeof options / sizeof options[0])};
+
+int main(int argc, char **argv) {
+  struct args args = {.cases = 2000, .seed = 1, .jobs = 2, .layouts = 1};
+  const int code = sf_bench_begin(&command, &args, argc, argv);
+  if (code >= 0) return code;
+  static struct tally total;
+  struct sf_campaign_options draws;
+  sf_bench_draws(&draws, (uint64_t)args.seed, args.layouts, &args.presets, &args.sets);
+  const double start = sf_engine_now();
+  const struct tally *tallies = sf_bench_fork(args.jobs, sizeof *tallies, args.cases, 8 * args.layouts, work, &draws);
+  for (int64_t i = 0; i < args.jobs; i++) merge(&total, &tallies[i]);
+  struct sf_json_out *json = sf_bench_report("bench_clean", argc, argv);
+  print(json, &total);
+  sf_json_out_real(json, "seconds", sf_engine_now() - start);
+  return sf_bench_end(json, total.failed > 0);
+}

@@ -1,0 +1,69 @@
+/* What the measurement programs share: command lines, drawn cases, worker processes, distributions, and the one line of JSON that each
+ * prints on stdout. They measure the shipped rooms; none of them is a test, and none decides a verdict. */
+#ifndef SF_TESTS_BENCH_COMMON_H
+#define SF_TESTS_BENCH_COMMON_H
+
+#include "harness/run/campaign.h"
+#include "harness/run/engine.h"
+#include "harness/run/json_out.h"
+#include "harness/run/options.h"
+
+/* --- beginning and end ---------------------------------------------------------------------------------------- */
+
+/* Parses the command line into target, and sets up memory as the shardfuzz program does. Returns -1 to go on, or the exit code. */
+int sf_bench_begin(const struct sf_command *command, void *target, int argc, char **argv);
+/* An object that holds the bench's name, its command line, the machine (CPU model, cores, load average of the last minute) and the commit of
+ * the tree that the working folder lies in. */
+struct sf_json_out *sf_bench_report(const char *name, int argc, char **argv);
+/* Prints the object; returns the exit code: 0, or 3 when it could not be built or `failed`. */
+int sf_bench_end(struct sf_json_out *json, bool failed);
+/* Prints one line on stderr and leaves with 3. Benches have no way to go on. */
+_Noreturn void sf_bench_die(const char *format, ...) SF_PRINTF(1, 2);
+
+double sf_bench_peak_rss_mib(void);         /* of this process so far */
+void sf_bench_reset_peak_rss(void);         /* where the system allows it; the peak then counts from now */
+double sf_bench_cpu_seconds(void);          /* user + system time of this process */
+
+/* --- cases ---------------------------------------------------------------------------------------------------- */
+
+/* The default space narrowed by presets, then assignments. Leaves with a message when there is no such space. */
+void sf_bench_draws(struct sf_campaign_options *out, uint64_t seed, int64_t layouts, const struct sf_texts *presets, const struct sf_texts *sets);
+void sf_bench_set(struct sf_campaign_options *draws, const char *assignment);
+void sf_bench_case(struct sf_case *out, const struct sf_campaign_options *draws, int64_t index);
+/* Adds the case as a text member, null when there is none. */
+void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct sf_case *c);
+struct sf_engine *sf_bench_engine(bool measure, bool hash_trace);
+
+/* --- worker processes ----------------------------------------------------------------------------------------- */
+
+/* One of several processes that share a range of indices. */
+struct sf_bench_worker {
+  void *ctx;    /* as given */
+  void *result; /* of this worker alone; zeroed; in memory that the parent reads afterwards */
+  volatile int64_t *next;
+  int64_t count, chunk;
+};
+/* Takes the next chunk of indices, [*first, *last). False when all are taken. Which worker gets which chunk depends on timing: results must
+ * be such that merging them does not. */
+bool sf_bench_next(struct sf_bench_worker *worker, int64_t *first, int64_t *last);
+/* Runs `work` in `jobs` processes over indices 0..count-1; *results: jobs blocks of result_bytes, one after the other, never freed. Leaves with a
+ * message when a worker does not end well. */
+void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk, void (*work)(struct sf_bench_worker *worker), void *ctx);
+
+/* --- distributions -------------------------------------------------------------------------------------------- */
+
+enum { SF_BENCH_BINS_PER_OCTAVE = 64, SF_BENCH_OCTAVES = 40, SF_BENCH_BINS = SF_BENCH_BINS_PER_OCTAVE * SF_BENCH_OCTAVES };
+/* Counts of positive numbers in bins of 1.1 % width from 2^-20 to 2^20; exact maximum. All zero = empty. */
+struct sf_bench_histogram {
+  int64_t count, bins[SF_BENCH_BINS];
+  double max;
+  int64_t max_at; /* what the caller said of the largest */
+};
+void sf_bench_count(struct sf_bench_histogram *histogram, double value, int64_t at);
+void sf_bench_merge(struct sf_bench_histogram *into, const struct sf_bench_histogram *from);
+/* Upper edge of the bin below which the share lies; the maximum for a share of 1. */
+double sf_bench_quantile(const struct sf_bench_histogram *histogram, double share);
+/* Members count, p50, p99, p999, max. */
+void sf_bench_histogram_out(struct sf_json_out *json, const char *key, const struct sf_bench_histogram *histogram);
+
+#endif
