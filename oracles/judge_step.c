@@ -224,7 +224,7 @@ struct param_step {
 struct param_job {
   const struct sf_collector *collector;
   int32_t param, steps;
-  bool frozen, isolated;
+  bool frozen, is_reloaded; /* is_reloaded: fresh masters are loaded at each step's start (isolated mode) */
   enum sf_dtype dtype;
   double lr, beta1, beta2, weight_decay;
   struct param_step step[STEPS_MAX];
@@ -300,10 +300,10 @@ static void chunk_run(struct param_chunk *chunk, struct param_job *job, int64_t 
   for (int32_t s = 0; s < job->steps; s++) {
     struct param_step *step = &job->step[s];
     if (!step->is_master_known) return; /* nor in any later step */
-    if (s == 0 || job->isolated) chunk_load_master(chunk, job, s, first, count);
+    if (s == 0 || job->is_reloaded) chunk_load_master(chunk, job, s, first, count);
     if (step->is_judged) chunk_adam(chunk, job, step, first, count);
     if (step->param_after != NULL && (job->frozen || step->delta != NULL)) chunk_check_param(chunk, job, s, step, first, count);
-    if (!job->isolated) chunk_advance(chunk, job, step, first, count);
+    if (!job->is_reloaded) chunk_advance(chunk, job, step, first, count);
   }
 }
 
@@ -313,7 +313,7 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
   const struct sf_train *train = &collector->c.train;
   const struct sf_param *p = &collector->catalog->params[param];
   *job = (struct param_job){.collector = collector, .param = param, .steps = index->steps, .frozen = p->frozen};
-  job->isolated = collector->c.mode == SF_MODE_ISOLATED;
+  job->is_reloaded = collector->c.mode == SF_MODE_ISOLATED;
   job->dtype = (enum sf_dtype)collector->c.precision.compute;
   job->lr = (double)train->lr_micro * 1e-6;
   job->beta1 = (double)train->beta1_milli / 1000.0;
@@ -333,7 +333,7 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
     step->is_master_known = is_master_known;
     step->is_judged = is_master_known && are_moments_known && step->delta != NULL;
     const bool is_followed = p->frozen || step->delta != NULL || (step->param_after != NULL && job->dtype == SF_F32);
-    is_master_known = job->isolated || (is_master_known && is_followed);
+    is_master_known = job->is_reloaded || (is_master_known && is_followed);
   }
 }
 
