@@ -245,16 +245,22 @@ static void chunk_load_master(struct param_chunk *chunk, const struct param_job 
 /* One step of Adam in fp64 against the candidate's change. */
 static void chunk_adam(struct param_chunk *chunk, const struct param_job *job, struct param_step *step, int64_t first, int64_t count) {
   double delta_squares = 0, adam_squares = 0, master_squares = 0;
+  const double beta1 = job->beta1, beta2 = job->beta2, lr = job->lr, decay = job->weight_decay, clip = step->clip;
+  const double scale1 = 1 / step->bias1, scale2 = 1 / step->bias2;
+  const float *grad = step->grad + first, *delta = step->delta + first;
+  double *restrict m = chunk->m, *restrict v = chunk->v;
+  const double *restrict master = chunk->master;
+#pragma omp simd reduction(+ : delta_squares, adam_squares, master_squares)
   for (int64_t i = 0; i < count; i++) {
-    const double g = step->clip * (double)step->grad[first + i];
-    chunk->m[i] = job->beta1 * chunk->m[i] + (1 - job->beta1) * g;
-    chunk->v[i] = job->beta2 * chunk->v[i] + (1 - job->beta2) * g * g;
-    const double direction = chunk->m[i] / step->bias1 / (sqrt(chunk->v[i] / step->bias2) + ADAM_EPSILON);
-    const double adam = -job->lr * (direction + job->weight_decay * chunk->master[i]);
-    const double error = (double)step->delta[first + i] - adam;
+    const double g = clip * (double)grad[i];
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    const double direction = m[i] * scale1 / (sqrt(v[i] * scale2) + ADAM_EPSILON);
+    const double adam = -lr * (direction + decay * master[i]);
+    const double error = (double)delta[i] - adam;
     delta_squares += error * error;
     adam_squares += adam * adam;
-    master_squares += chunk->master[i] * chunk->master[i];
+    master_squares += master[i] * master[i];
   }
   step->delta_squares += delta_squares;
   step->adam_squares += adam_squares;
@@ -265,20 +271,30 @@ static void chunk_adam(struct param_chunk *chunk, const struct param_job *job, s
  * changes up, so each change adds a rounding of fp32. */
 static void chunk_check_param(const struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step,
                               int64_t first, int64_t count) {
-  const double unit = sf_dtype_unit_roundoff(job->dtype), unit_f32 = sf_dtype_unit_roundoff(SF_F32);
+  const double unit = sf_dtype_unit_roundoff(job->dtype);
+  const double slack = job->frozen ? 0 : sf_dtype_unit_roundoff(SF_F32) * (2 + s);
+  const float *after = step->param_after + first, *delta = step->delta != NULL ? step->delta + first : NULL;
+  const double *restrict master = chunk->master;
+  double ratio[CHUNK], worst = 0;
+  int64_t nan_count = 0;
   if (step->param_excess != step->param_excess) return; /* a NaN is kept */
+#pragma omp simd reduction(max : worst) reduction(+ : nan_count)
   for (int64_t i = 0; i < count; i++) {
-    const double delta = step->delta != NULL ? (double)step->delta[first + i] : 0;
-    const double master = chunk->master[i] + delta;
-    const double error = fabs((double)step->param_after[first + i] - master);
-    const double slack = job->frozen ? 0 : unit_f32 * (2 + s) * (fabs(chunk->master[i]) + fabs(delta));
-    const double bound = unit * fabs(master) + slack + (double)FLT_MIN;
-    if (error / bound <= step->param_excess) continue;
-    step->param_excess = error / bound;
-    step->param_error = error;
-    step->param_bound = bound;
+    const double change = delta != NULL ? (double)delta[i] : 0, now = master[i] + change;
+    const double error = fabs((double)after[i] - now);
+    ratio[i] = error / (unit * fabs(now) + slack * (fabs(master[i]) + fabs(change)) + (double)FLT_MIN);
+    worst = ratio[i] > worst ? ratio[i] : worst;
+    nan_count += ratio[i] != ratio[i];
+  }
+  if (nan_count == 0 && worst <= step->param_excess) return;
+  for (int64_t i = 0; i < count; i++) {
+    if (nan_count > 0 ? ratio[i] == ratio[i] : ratio[i] < worst) continue;
+    const double change = delta != NULL ? (double)delta[i] : 0;
+    step->param_excess = ratio[i];
+    step->param_error = fabs((double)after[i] - (master[i] + change));
+    step->param_bound = step->param_error / ratio[i];
     step->param_at = first + i;
-    if (error != error) return;
+    return;
   }
 }
 
