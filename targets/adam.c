@@ -41,8 +41,8 @@ void sf_adam_step(struct sf_rank_run *run, double clip) {
   const int first = sf_fault(run->env, SF_FAULT_ADAM_SYNTHETIC_STEP) ? 2 : 1, t = run->step + first;
   const double beta1 = (double)train->beta1_milli / 1000.0, beta2 = (double)train->beta2_milli / 1000.0;
   struct sf_adam options = {.lr = (float)((double)train->lr_micro * 1e-6),
-                            .beta1 = (float)beta1,
-                            .beta2 = (float)beta2,
+                            .beta1 = beta1,
+                            .beta2 = beta2,
                             .epsilon = 1e-8f,
                             .bias1 = (float)(1.0 - pow(beta1, t)),
                             .bias2 = (float)(1.0 - pow(beta2, t))};

@@ -12,11 +12,12 @@ SF_VEC_INLINE sf_vec square_root(sf_vec v) {
 static void cpu_adam(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count,
                      const struct sf_adam *o) {
   (void)dev;
+  const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, rest1 = (float)(1.0 - o->beta1), rest2 = (float)(1.0 - o->beta2);
   for (int64_t i = 0; i < count; i += SF_LANES) {
     const int64_t left = count - i;
     const sf_vec g = o->grad_scale * sf_vec_load(grad + i, left), old = sf_vec_load(master + i, left);
-    const sf_vec first = o->beta1 * sf_vec_load(m + i, left) + (1.0f - o->beta1) * g;
-    const sf_vec second = o->beta2 * sf_vec_load(v + i, left) + (1.0f - o->beta2) * (g * g);
+    const sf_vec first = beta1 * sf_vec_load(m + i, left) + rest1 * g;
+    const sf_vec second = beta2 * sf_vec_load(v + i, left) + rest2 * (g * g);
     const sf_vec step = first / o->bias1 / (square_root(second / o->bias2) + o->epsilon);
     const sf_vec changed = old - o->lr * (step + o->weight_decay * old);
     sf_vec_store(m + i, left, first);

@@ -23,9 +23,11 @@ struct sf_gemm {
 };
 
 struct sf_adam {
-  float lr, beta1, beta2, epsilon, weight_decay; /* weight_decay 0 for vectors */
-  float bias1, bias2;                            /* 1 - beta^step */
-  float grad_scale;                              /* clip factor */
+  float lr;
+  double beta1, beta2;         /* doubles, so that 1 - beta is right to fp32: 1.0f - 0.999f is off by 1.3e-5 */
+  float epsilon, weight_decay; /* weight_decay 0 for vectors */
+  float bias1, bias2;          /* 1 - beta^step */
+  float grad_scale;            /* clip factor */
 };
 
 struct sf_device_ops {
