@@ -27,7 +27,7 @@ typedef void work(struct bench *b, const struct sf_gemm *g, int64_t rows, int64_
 /* Seconds of one call. */
 static double time_of(struct bench *b, work *call, const struct sf_gemm *g, int64_t rows, int64_t cols) {
   double best = 1e30;
-  for (int warm = 0; warm < 4; warm++) call(b, g, rows, cols);
+  for (int warm = 0; warm < 300; warm++) call(b, g, rows, cols);
   for (int round = 0; round < ROUNDS; round++) {
     int64_t calls = 0;
     const double start = now_s();

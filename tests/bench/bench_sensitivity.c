@@ -1,0 +1,310 @@
+/* How surely a corrupted tensor is flagged. A clean case is run; then it runs again once per (kind, corruption) with one of its judged tensors
+ * replaced, at the trace point and on every rank that holds a part of it, by a corrupted copy of what the clean run had there: ranks stay
+ * consistent with each other, so that only the comparison can tell. Corruptions:
+ *   scale  the whole tensor times 1 + d      row       one row (element of a vector) doubled
+ *   swap   two rows (elements) exchanged     neighbour one tp shard replaced by the next one's values
+ * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times; redraws
+ * and tensors without such a place are counted. Scaling is never redrawn. */
+#include "tests/bench/bench_common.h"
+
+#include "harness/base/hash.h"
+#include "harness/run/engine_internal.h"
+#include "oracles/collector.h"
+#include "oracles/norms.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONDITIONS = 4, TRIES_MAX = 16 };
+static const char *const condition_names[CONDITIONS] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e"};
+static const double scale_by[CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2};
+enum corruption { SCALE, ROW, SWAP, NEIGHBOUR, CORRUPTIONS };
+static const char *const corruption_names[CORRUPTIONS] = {"scale", "row", "swap", "neighbour"};
+
+struct args {
+  int64_t cases, seed, jobs, show;
+  struct sf_texts presets, sets;
+};
+
+struct context {
+  struct sf_campaign_options draws;
+  int64_t show;
+};
+
+struct count {
+  int64_t trials, flagged, at_tensor; /* at_tensor: the first finding is the corrupted tensor itself */
+  int64_t redrawn, no_place;
+};
+struct result {
+  struct count counts[CONDITIONS][SF_KIND_COUNT][CORRUPTIONS];
+  int64_t unclean, failed;
+};
+
+/* One corrupted run: what the tensor becomes. */
+struct tamper {
+  const struct sf_engine *engine;
+  struct sf_trace_id id;
+  struct sf_trace_spec spec;
+  const float *values; /* logical tensor */
+};
+
+static bool is_same_tensor(struct sf_trace_id a, struct sf_trace_id b) {
+  const bool passes = a.pass == b.pass || (a.kind == SF_KIND_ACT && b.pass == SF_PASS_RECOMPUTE);
+  return passes && a.step == b.step && a.microbatch == b.microbatch && a.kind == b.kind && a.call == b.call && a.subject == b.subject;
+}
+
+/* Where the map is partial one rank carries the value, as when isolated mode overwrites: the lowest tp index of those that share it. */
+static bool carries_partial(const struct tamper *tamper, int32_t rank) {
+  const struct sf_case *c = tamper->engine->c;
+  const bool qkv = tamper->spec.row_cut == SF_CUT_QKV || tamper->spec.col_cut == SF_CUT_QKV;
+  const int64_t holders = !qkv ? c->layout.tp : c->layout.tp > c->model.kv_heads ? c->layout.tp / c->model.kv_heads : 1;
+  return sf_mesh_coord(&tamper->engine->mesh, rank).at[SF_AXIS_TP] % holders == 0;
+}
+
+static bool is_partial_at(const struct sf_dim_map *dim, int64_t local) {
+  for (int32_t i = 0; i < dim->count; local -= dim->runs[i++].len)
+    if (local < dim->runs[i].len) return dim->runs[i].partial;
+  return false;
+}
+
+static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+  const struct tamper *tamper = ctx;
+  if (!is_same_tensor(tamper->id, id) || !sf_shard_map_valid(map, tamper->spec.shape)) return;
+  sf_shard_gather(data, tamper->values, tamper->spec.shape, map);
+  if (carries_partial(tamper, rank)) return;
+  for (int64_t r = 0; r < rows; r++) {
+    const bool whole_row = is_partial_at(&map->rows, r);
+    for (int64_t j = 0; j < cols; j++)
+      if (whole_row || is_partial_at(&map->cols, j)) data[r * cols + j] = 0;
+  }
+}
+
+/* --- corruptions ---------------------------------------------------------------------------------------------- */
+
+struct draw {
+  uint64_t state;
+};
+static int64_t draw_below(struct draw *draw, int64_t bound) {
+  draw->state = sf_mix64(draw->state + 1);
+  return (int64_t)(draw->state % (uint64_t)bound);
+}
+
+/* Rows of the tensor, elements of a vector. */
+static void parts_of(struct sf_shape shape, int64_t *count, int64_t *width) {
+  *count = shape.rows > 1 ? shape.rows : shape.cols;
+  *width = shape.rows > 1 ? shape.cols : 1;
+}
+
+static bool replace_by_neighbour(float *values, const float *clean, const struct sf_case *c, const struct sf_trace_spec *spec, struct draw *draw) {
+  const int64_t tp = c->layout.tp, at = draw_below(draw, tp);
+  const struct sf_shard_map to = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, at);
+  const struct sf_shard_map from = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, (at + 1) % tp);
+  const int64_t rows = sf_dim_map_length(&from.rows), cols = sf_dim_map_length(&from.cols);
+  if (sf_shard_map_equal(&to, &from) || rows != sf_dim_map_length(&to.rows) || cols != sf_dim_map_length(&to.cols)) return false;
+  float *local = malloc((size_t)(rows * cols) * sizeof *local);
+  if (!local) sf_bench_die("out of memory");
+  sf_shard_gather(local, clean, spec->shape, &from);
+  sf_shard_scatter(values, local, spec->shape, &to);
+  free(local);
+  return true;
+}
+
+/* False when the tensor has no place for it. */
+static bool corrupt(float *values, const float *clean, enum corruption corruption, double d, const struct sf_case *c, const struct sf_trace_spec *spec,
+                    struct draw *draw) {
+  const int64_t count = spec->shape.rows * spec->shape.cols;
+  int64_t parts, width;
+  parts_of(spec->shape, &parts, &width);
+  memcpy(values, clean, (size_t)count * sizeof *values);
+  if (corruption == SCALE) {
+    for (int64_t i = 0; i < count; i++) values[i] = (float)((double)clean[i] * (1 + d));
+  } else if (corruption == ROW) {
+    float *row = values + draw_below(draw, parts) * width;
+    for (int64_t j = 0; j < width; j++) row[j] *= 2;
+  } else if (corruption == SWAP) {
+    if (parts < 2) return false;
+    const int64_t a = draw_below(draw, parts), b = (a + 1 + draw_below(draw, parts - 1)) % parts;
+    memcpy(values + a * width, clean + b * width, (size_t)width * sizeof *values);
+    memcpy(values + b * width, clean + a * width, (size_t)width * sizeof *values);
+  } else if (!replace_by_neighbour(values, clean, c, spec, draw)) {
+    return false;
+  }
+  sf_round_array(values, count, spec->promised);
+  return true;
+}
+
+/* Whether some row (the vector as a whole) moved by more than its noise level. */
+static bool moves_enough(const struct sf_expected *e, const float *values, const float *clean, enum sf_mode mode) {
+  const struct sf_shape shape = e->spec.shape;
+  if (!sf_kind_has_noise((enum sf_kind)e->id.kind)) return memcmp(values, clean, (size_t)(shape.rows * shape.cols) * sizeof *values) != 0;
+  double *scratch = malloc((size_t)shape.rows * sizeof *scratch);
+  float *moved = malloc((size_t)(shape.rows * shape.cols) * sizeof *moved);
+  if (!scratch || !moved) sf_bench_die("out of memory");
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) moved[i] = e->x[i] + (values[i] - clean[i]);
+  struct sf_comparison comparison;
+  sf_compare(&comparison, e, moved, mode, true, scratch);
+  free(scratch);
+  free(moved);
+  return !(comparison.row_ratio <= 1) || !(comparison.fro_ratio <= 1);
+}
+
+/* --- trials --------------------------------------------------------------------------------------------------- */
+
+struct subject {
+  struct sf_trace_id id;
+  struct sf_trace_spec spec;
+  const struct sf_expected *expected;
+  float *clean, *values;
+};
+
+static void try_corruption(struct result *result, struct sf_engine *engine, const struct sf_case *c, const struct subject *subject,
+                           enum corruption corruption, int condition, struct draw *draw, bool show) {
+  struct count *count = &result->counts[condition][subject->id.kind][corruption];
+  bool placed = false;
+  for (int i = 0; i < TRIES_MAX && !placed; i++) {
+    if (!corrupt(subject->values, subject->clean, corruption, scale_by[condition], c, &subject->spec, draw)) break;
+    placed = corruption == SCALE || moves_enough(subject->expected, subject->values, subject->clean, (enum sf_mode)c->mode);
+    count->redrawn += !placed;
+  }
+  if (!placed) {
+    count->no_place++;
+    return;
+  }
+  struct tamper tamper = {engine, subject->id, subject->spec, subject->values};
+  struct sf_outcome outcome;
+  sf_engine_set_tamper(engine, on_trace_point, &tamper);
+  sf_engine_run(engine, c, NULL, &outcome);
+  sf_engine_set_tamper(engine, NULL, NULL);
+  result->failed += outcome.status != SF_OK;
+  const bool flagged = outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING;
+  const struct sf_judgement *judgement = sf_engine_judgement(engine);
+  count->trials++;
+  count->flagged += flagged;
+  count->at_tensor += flagged && judgement->finding_count > 0 && is_same_tensor(subject->id, judgement->findings[0].id);
+  if (flagged || !show) return;
+  char id[160];
+  sf_trace_id_text(id, sizeof id, sf_engine_catalog(engine), subject->id);
+  fprintf(stderr, "missed: %s %s seed %" PRId64 " %s (norm %.3g)\n", condition_names[condition], corruption_names[corruption], c->seed, id,
+          subject->expected->norm);
+}
+
+/* A judged tensor of the kind, drawn from the clean judgement; false when there is none. */
+static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, struct draw *draw) {
+  const struct sf_judgement *judgement = sf_engine_judgement(engine);
+  int64_t judged = 0;
+  for (int32_t i = 0; i < judgement->result_count; i++) judged += judgement->results[i].judged && judgement->results[i].id.kind == kind;
+  if (judged == 0) return false;
+  int64_t left = draw_below(draw, judged);
+  const struct sf_tensor_result *chosen = judgement->results;
+  for (;; chosen++)
+    if (chosen->judged && chosen->id.kind == kind && left-- == 0) break;
+  const float *merged = sf_collector_tensor(engine->collector, chosen->id);
+  if (!merged) return false;
+  out->id = chosen->id;
+  out->spec = chosen->expected->spec;
+  out->expected = chosen->expected;
+  const size_t size_bytes = (size_t)(out->spec.shape.rows * out->spec.shape.cols) * sizeof *out->clean;
+  out->clean = malloc(size_bytes);
+  out->values = malloc(size_bytes);
+  if (!out->clean || !out->values) sf_bench_die("out of memory");
+  memcpy(out->clean, merged, size_bytes);
+  return true;
+}
+
+static void run_case(struct result *result, struct sf_engine *engine, const struct context *context, int64_t index) {
+  struct sf_case c;
+  struct sf_outcome outcome;
+  sf_bench_case(&c, &context->draws, index);
+  sf_engine_run(engine, &c, NULL, &outcome);
+  if (outcome.status != SF_OK || (outcome.verdict != SF_VERDICT_PASS && outcome.verdict != SF_VERDICT_INCONCLUSIVE)) {
+    result->unclean++;
+    return;
+  }
+  const int condition = 2 * (c.precision.compute == SF_BF16) + (c.mode == SF_MODE_E2E);
+  struct draw draw = {sf_hash_u64(context->draws.seed, (uint64_t)index)};
+  struct subject subjects[SF_KIND_COUNT];
+  bool has[SF_KIND_COUNT];
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, &draw);
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
+    for (int corruption = 0; has[kind] && corruption < CORRUPTIONS; corruption++)
+      try_corruption(result, engine, &c, &subjects[kind], (enum corruption)corruption, condition, &draw, context->show != 0);
+    if (has[kind]) free(subjects[kind].clean), free(subjects[kind].values);
+  }
+}
+
+static void work(struct sf_bench_worker *worker) {
+  struct sf_engine *engine = sf_bench_engine(false, false);
+  int64_t first, last;
+  while (sf_bench_next(worker, &first, &last))
+    for (int64_t i = first; i < last; i++) run_case(worker->result, engine, worker->ctx, i);
+  sf_engine_destroy(engine);
+}
+
+/* --- report --------------------------------------------------------------------------------------------------- */
+
+static void count_out(struct sf_json_out *json, const struct count *count, const char *key) {
+  if (count->trials + count->no_place == 0) return;
+  sf_json_out_object(json, key);
+  sf_json_out_int(json, "trials", count->trials);
+  sf_json_out_real(json, "flagged_share", count->trials ? (double)count->flagged / (double)count->trials : 0);
+  sf_json_out_real(json, "at_tensor_share", count->trials ? (double)count->at_tensor / (double)count->trials : 0);
+  sf_json_out_int(json, "redrawn", count->redrawn);
+  sf_json_out_int(json, "no_place", count->no_place);
+  sf_json_out_end(json);
+}
+
+static void condition_out(struct sf_json_out *json, const struct result *total, int condition) {
+  sf_json_out_object(json, condition_names[condition]);
+  sf_json_out_real(json, "d", scale_by[condition]);
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
+    if (kind == SF_KIND_PARAM) continue;
+    struct count all = {0};
+    sf_json_out_object(json, sf_kind_name((enum sf_kind)kind));
+    for (int corruption = 0; corruption < CORRUPTIONS; corruption++) {
+      const struct count *count = &total->counts[condition][kind][corruption];
+      count_out(json, count, corruption_names[corruption]);
+      all.trials += count->trials, all.flagged += count->flagged, all.at_tensor += count->at_tensor;
+      all.redrawn += count->redrawn, all.no_place += count->no_place;
+    }
+    count_out(json, &all, "all");
+    sf_json_out_end(json);
+  }
+  sf_json_out_end(json);
+}
+
+static const struct sf_option options[] = {
+    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Clean cases; each gives up to 24 corrupted runs.", .min = 1, .max = 10000000},
+    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign and of the corruptions."},
+    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
+    {.name = "show", .type = SF_OPTION_INT, .offset = offsetof(struct args, show), .help = "1: names each missed corruption on stderr.", .max = 1},
+    {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
+    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+};
+static const struct sf_command command = {.name = "bench_sensitivity",
+                                          .help = "Corrupts one tensor of clean runs and counts how often that is flagged.",
+                                          .options = options,
+                                          .option_count = (int32_t)(sizeof options / sizeof options[0])};
+
+int main(int argc, char **argv) {
+  struct args args = {.cases = 400, .seed = 1, .jobs = 2};
+  const int code = sf_bench_begin(&command, &args, argc, argv);
+  if (code >= 0) return code;
+  static struct context context;
+  static struct result total;
+  sf_bench_draws(&context.draws, (uint64_t)args.seed, 1, &args.presets, &args.sets);
+  context.show = args.show;
+  const double start = sf_engine_now();
+  const struct result *results = sf_bench_fork(args.jobs, sizeof *results, args.cases, 4, work, &context);
+  for (int64_t job = 0; job < args.jobs; job++)
+    for (size_t i = 0; i < sizeof total / sizeof(int64_t); i++) ((int64_t *)&total)[i] += ((const int64_t *)&results[job])[i];
+  struct sf_json_out *json = sf_bench_report("bench_sensitivity", argc, argv);
+  sf_json_out_int(json, "cases", args.cases);
+  sf_json_out_int(json, "unclean_cases_left_out", total.unclean);
+  sf_json_out_int(json, "failed", total.failed);
+  for (int condition = 0; condition < CONDITIONS; condition++) condition_out(json, &total, condition);
+  sf_json_out_real(json, "seconds", sf_engine_now() - start);
+  return sf_bench_end(json, total.failed > 0);
+}
