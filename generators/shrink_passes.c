@@ -4,6 +4,8 @@
 
 #include "harness/base/assert.h"
 
+#include <stdio.h>
+#include <string.h>
 
 enum { AXIS_COUNT = 3 };
 static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_TP};
@@ -186,6 +188,32 @@ static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case 
   return true;
 }
 
+/* The order with pp and dp in each other's place. */
+static int64_t exchanged_order(const struct sf_case *c) {
+  char order[SF_ORDER_TEXT];
+  snprintf(order, sizeof order, "%s", c->layout.order);
+  char *pp = strstr(order, "pp"), *dp = strstr(order, "dp");
+  SF_ASSERT(pp != NULL && dp != NULL);
+  *pp = 'd';
+  *dp = 'p';
+  return sf_order_number(order);
+}
+
+/* Stages become data-parallel ranks, which need no layers: a bug that wants a second axis may not care which one it is. Step 1 exchanges the
+ * two in the rank order too. */
+static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  const int64_t ranks = c->layout.dp * c->layout.pp;
+  (void)space;
+  if (step > 1) return false;
+  assign(edit, SF_WALK_PP, 1);
+  assign(edit, SF_WALK_DP, ranks);
+  assign(edit, SF_WALK_LAYERS, c->model.layers / c->layout.pp);
+  assign(edit, SF_WALK_MICROBATCHES, c->train.microbatches > ranks ? c->train.microbatches : ranks);
+  if (step == 1) assign(edit, SF_WALK_ORDER, exchanged_order(c));
+  *usable = c->layout.pp > 1;
+  return true;
+}
+
 /* Places apart from the axes that are not at their simplest, those that weigh least first. */
 static int32_t list_complex(enum sf_walk *list, const struct sf_case *c, const struct sf_space *space) {
   int32_t count = 0;
@@ -244,7 +272,7 @@ static const struct {
   const char *name;
   pass_function *apply;
 } passes[] = {
-    {"schedule", pass_schedule}, {"smallest", pass_smallest}, {"axes", pass_axes},         {"pairs", pass_pairs}, {"groups", pass_groups},
+    {"schedule", pass_schedule}, {"smallest", pass_smallest}, {"axes", pass_axes},         {"pairs", pass_pairs}, {"exchange", pass_exchange}, {"groups", pass_groups},
     {"counts", pass_counts},     {"sizes", pass_sizes},       {"features", pass_features}, {"seed", pass_seed},
 };
 
