@@ -31,12 +31,10 @@ void sf_gemm_transpose(float *out, int64_t ldo, const float *b, int64_t ldb, int
 
 /* OpenBLAS on one thread. SF_ENOTSUP when the build lacks it. */
 enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) SF_MUST_USE;
-/* LIBXSMM; bits are those of the loops, or of BLAS for large shapes: see gemm_xsmm.c. SF_ENOTSUP, SF_ENOMEM. */
+/* LIBXSMM where it is faster; the bits are those of the loops. SF_ENOTSUP, SF_ENOMEM. */
 enum sf_status sf_gemm_xsmm_setup(struct sf_cpu *cpu) SF_MUST_USE;
 void sf_gemm_xsmm_teardown(struct sf_cpu *cpu); /* takes a device of any variant */
 extern const bool sf_gemm_blas_built, sf_gemm_xsmm_built;
-/* NULL when BLAS is not built; XSMM hands large shapes to it. */
-extern sf_gemm_core *const sf_gemm_blas_core;
 
 void sf_cpu_gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store);
 

@@ -85,7 +85,7 @@ struct sf_device_ops {
 };
 
 enum sf_cpu_gemm { SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS };
-/* One thread. XSMM sends rare and large shapes to BLAS. SF_ENOTSUP when the build lacks the library. */
+/* One thread. XSMM leaves rare and large shapes to the loops and agrees with them in every bit (NaN payloads apart). SF_ENOTSUP when the build lacks the library. */
 enum sf_status sf_cpu_device_create(struct sf_device **out, enum sf_cpu_gemm gemm) SF_MUST_USE;
 enum sf_cpu_gemm sf_cpu_gemm_default(void); /* the fastest in the build; loops under sanitizers */
 void sf_device_destroy(struct sf_device *dev);

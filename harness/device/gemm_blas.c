@@ -14,8 +14,6 @@ static void gemm_blas(struct sf_cpu *cpu, const struct sf_gemm *g) {
               1.0f, g->a, (int)g->lda, g->b, (int)g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, (int)g->ldc);
 }
 
-sf_gemm_core *const sf_gemm_blas_core = gemm_blas;
-
 enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) {
   openblas_set_num_threads(1);
   cpu->core = gemm_blas;

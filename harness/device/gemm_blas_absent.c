@@ -2,7 +2,6 @@
 #include "harness/device/cpu.h"
 
 const bool sf_gemm_blas_built = false;
-sf_gemm_core *const sf_gemm_blas_core = NULL;
 
 enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) {
   (void)cpu;

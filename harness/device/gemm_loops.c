@@ -67,27 +67,22 @@ static void run_panel(const struct sf_gemm *g, int64_t column, int64_t k_first, 
   }
 }
 
-/* One 16 x 16 block: four rounds of exchanging halves, quarters, eighths and single lanes between rows. */
+/* Rows i and i + 8 of 16 interleaved, for all i: four times that is a transposition. */
+SF_VEC_INLINE void interleave(sf_vec *out, const sf_vec *in) {
+  for (int i = 0; i < 8; i++) {
+    out[2 * i] = __builtin_shufflevector(in[i], in[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    out[2 * i + 1] = __builtin_shufflevector(in[i], in[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  }
+}
+
 SF_VEC_INLINE void transpose_16(float *out, int64_t ldo, const float *in, int64_t ldi) {
   sf_vec v[SF_LANES], w[SF_LANES];
-  for (int i = 0; i < 16; i++) v[i] = sf_vec_load16(in + i * ldi);
-  for (int i = 0; i < 8; i++) {
-    w[2 * i] = __builtin_shuffle(v[i], v[i + 8], (sf_ivec){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    w[2 * i + 1] = __builtin_shuffle(v[i], v[i + 8], (sf_ivec){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
-  }
-  for (int i = 0; i < 8; i++) {
-    v[2 * i] = __builtin_shuffle(w[i], w[i + 8], (sf_ivec){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    v[2 * i + 1] = __builtin_shuffle(w[i], w[i + 8], (sf_ivec){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
-  }
-  for (int i = 0; i < 8; i++) {
-    w[2 * i] = __builtin_shuffle(v[i], v[i + 8], (sf_ivec){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    w[2 * i + 1] = __builtin_shuffle(v[i], v[i + 8], (sf_ivec){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
-  }
-  for (int i = 0; i < 8; i++) {
-    v[2 * i] = __builtin_shuffle(w[i], w[i + 8], (sf_ivec){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    v[2 * i + 1] = __builtin_shuffle(w[i], w[i + 8], (sf_ivec){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
-  }
-  for (int i = 0; i < 16; i++) sf_vec_store16(out + i * ldo, v[i]);
+  for (int i = 0; i < SF_LANES; i++) v[i] = sf_vec_load16(in + i * ldi);
+  interleave(w, v);
+  interleave(v, w);
+  interleave(w, v);
+  interleave(v, w);
+  for (int i = 0; i < SF_LANES; i++) sf_vec_store16(out + i * ldo, v[i]);
 }
 
 void sf_gemm_transpose(float *out, int64_t ldo, const float *b, int64_t ldb, int64_t n, int64_t k) {

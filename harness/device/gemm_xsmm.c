@@ -1,12 +1,17 @@
-/* GEMM by LIBXSMM 1.17: machine code made for one shape, 2 to 5 times as fast as OpenBLAS up to 512 x 512.
+/* GEMM by LIBXSMM 1.17: machine code made for one shape.
  *
  * Which code computes a shape depends on how often it was seen, but bits must not: a recomputed activation equals its first pass, and a
  * case gives the same numbers in any campaign. So a new kernel is used only if it gives the loops' bits on a probe; LIBXSMM keeps one
- * chain of fused multiply-adds per element, except where the columns leave a rest of a single vector (16 lanes) and it splits the chain.
- * Those shapes, rare shapes, and all shapes past KERNELS_MAX stay with the loops. Large shapes go to BLAS by their size alone.
+ * chain of fused multiply-adds per element, except where the columns leave a rest of a single vector (16 lanes) and it splits the chain
+ * (18 % of random shapes). Those shapes, rare ones, large ones and all past KERNELS_MAX stay with the loops: this variant and the loops
+ * agree in every bit.
  *
- * Making a kernel takes 70 us, so the third use of a shape makes it. LIBXSMM has no transposed B (its first operand, column-major):
- * B is transposed into scratch, 0.05-0.2 ns an element. */
+ * Making a kernel takes 70 us and its probe as long again; it gains 0.1 to 1 us a call on the loops. So a shape gets one at its 256th use,
+ * when the loops have cost about as much: campaigns draw far more shapes than they repeat that often. LIBXSMM has no transposed first
+ * operand (column-major, so our B): B is transposed into scratch, 0.05-0.2 ns an element.
+ *
+ * Measured on a Zen 5 core, GFLOP/s of this / OpenBLAS 0.3.21 (which takes that core for a Haswell) / the loops: 16^3 154 / 45 / 110,
+ * 32^3 229 / 82 / 125-165, 64^3 240 / 101 / 214, 128^3 229 / 107 / 219, 256^3 235 / 110 / 222, 512^3 178 / 106 / 212. */
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/device/cpu.h"
@@ -14,9 +19,9 @@
 
 #include <libxsmm.h>
 
-enum { SLOTS = 16384, PROBES = 8, KERNELS_MAX = 4096, USES_BEFORE_KERNEL = 3, PROBE_FLOATS_MAX = 1 << 22, PROBE_ELEMENTS_MIN = 1024 };
-/* m * n * k above which BLAS is no slower, measured: beyond it LIBXSMM's unblocked loops leave the cache. */
-static const int64_t blas_work_min = (int64_t)640 * 640 * 640;
+enum { SLOTS = 16384, PROBES = 8, KERNELS_MAX = 4096, USES_BEFORE_KERNEL = 256, PROBE_FLOATS_MAX = 1 << 22 };
+/* From this m * n * k on a kernel gains less than 5 % on the loops; from 448^3 on, where they block for the cache, nothing. */
+static const int64_t large_work = 1 << 20;
 
 struct shape { int32_t m, n, k, lda, ldb, ldc, flags; };
 enum slot_state { SLOT_EMPTY, SLOT_COUNTING, SLOT_KERNEL, SLOT_LOOPS };
@@ -68,25 +73,28 @@ static libxsmm_smmfunction kernel_make(const struct shape *s) {
   return libxsmm_smmdispatch(s->n, s->m, s->k, &lda, &ldb, &ldc, &alpha, &beta, &flags, NULL);
 }
 
-static void fill_probe(float *values, int64_t count, uint64_t seed) {
-  for (int64_t i = 0; i < count; i++)
-    values[i] = (float)(int32_t)(sf_mix64(seed + (uint64_t)i) & 0xffffff) * 0x1p-23f - 1.0f;
+static void fill_probe(float *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++) values[i] = (float)(int32_t)(sf_mix64((uint64_t)i) & 0xffffff) * 0x1p-23f - 1.0f;
 }
 
-/* One probe in `memory`, the rounds of which differ in their numbers. */
-static bool probe_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_smmfunction kernel, float *memory, int64_t floats) {
-  const int64_t a_count = (g->trans_a ? g->k : g->m) * g->lda, b_count = g->k * g->ldb, c_count = g->m * g->ldc;
+/* How often each element must agree. Two orders of a sum give the same float by luck in about 9 of 10 elements at k = 2, 1 of 2 at k = 8,
+ * 1 of 5 at k = 32, and a kernel may split the chain of a single element only. */
+static int64_t probe_rounds(int64_t k) { return k < 8 ? 256 : k < 32 ? 32 : 12; }
+
+/* Round r reads A from r floats further on, so that every element is another sum each time. */
+static bool probe_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_smmfunction kernel, float *a, float *b, float *c) {
+  const int64_t c_count = g->m * g->ldc, rounds = probe_rounds(g->k);
+  float *start = c + c_count, *expected = start + c_count;
   struct sf_gemm probe = *g;
-  float *a = memory, *b = a + a_count, *c = b + b_count, *expected = c + c_count;
   bool same = true;
-  for (int64_t round = 0, elements = 0; same && elements < PROBE_ELEMENTS_MIN; round++, elements += g->m * g->n) {
-    fill_probe(memory, floats - c_count, (uint64_t)(round * floats));
-    memcpy(expected, c, (size_t)c_count * sizeof *c);
-    probe.a = a;
+  for (int64_t r = 0; same && r < rounds; r++) {
+    memcpy(c, start, (size_t)c_count * sizeof *c);
+    memcpy(expected, start, (size_t)c_count * sizeof *c);
+    probe.a = a + r;
     probe.b = b;
     probe.c = expected;
     sf_gemm_loops(cpu, &probe);
-    kernel(b, a, c);
+    kernel(b, a + r, c);
     same = memcmp(c, expected, (size_t)c_count * sizeof *c) == 0;
   }
   return same;
@@ -94,9 +102,12 @@ static bool probe_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_sm
 
 /* Do kernel and loops agree in every bit of C? False also when memory for the probe is missing. */
 static bool kernel_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_smmfunction kernel) {
-  const int64_t floats = (g->trans_a ? g->k : g->m) * g->lda + g->k * g->ldb + 2 * g->m * g->ldc;
+  const int64_t a_count = (g->trans_a ? g->k : g->m) * g->lda + probe_rounds(g->k), b_count = g->k * g->ldb;
+  const int64_t floats = a_count + b_count + 3 * g->m * g->ldc;
   float *memory = floats <= PROBE_FLOATS_MAX ? sf_alloc((size_t)floats * sizeof *memory) : NULL;
-  const bool same = memory && probe_agrees(cpu, g, kernel, memory, floats);
+  if (!memory) return false;
+  fill_probe(memory, floats);
+  const bool same = probe_agrees(cpu, g, kernel, memory, memory + a_count, memory + a_count + b_count);
   sf_free(memory);
   return same;
 }
@@ -123,21 +134,14 @@ static bool fits_int32(const struct sf_gemm *g) {
 }
 
 static void gemm_xsmm(struct sf_cpu *cpu, const struct sf_gemm *g) {
-  if (sf_gemm_blas_core && g->m * g->n * g->k >= blas_work_min) {
-    sf_gemm_blas_core(cpu, g);
-    return;
-  }
   struct sf_gemm plain = *g;
   if (g->trans_b) {
     plain.trans_b = false;
     plain.b = cpu->pack;
     plain.ldb = (g->n + SF_LANES - 1) / SF_LANES * SF_LANES;
-    if (g->k * plain.ldb > SF_GEMM_PACK_FLOATS) {
-      sf_gemm_loops(cpu, g);
-      return;
-    }
   }
-  const libxsmm_smmfunction kernel = fits_int32(&plain) ? kernel_for(cpu, &plain) : NULL;
+  const bool small = g->m * g->n * g->k < large_work && fits_int32(&plain) && !(g->trans_b && g->k * plain.ldb > SF_GEMM_PACK_FLOATS);
+  const libxsmm_smmfunction kernel = small ? kernel_for(cpu, &plain) : NULL;
   if (!kernel) {
     sf_gemm_loops(cpu, g);
     return;
@@ -147,10 +151,6 @@ static void gemm_xsmm(struct sf_cpu *cpu, const struct sf_gemm *g) {
 }
 
 enum sf_status sf_gemm_xsmm_setup(struct sf_cpu *cpu) {
-  if (sf_gemm_blas_built) {
-    const enum sf_status status = sf_gemm_blas_setup(cpu);
-    if (status != SF_OK) return status;
-  }
   libxsmm_init();
   cpu->xsmm = sf_alloc(sizeof *cpu->xsmm);
   if (!cpu->xsmm) return SF_ENOMEM;

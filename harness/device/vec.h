@@ -70,13 +70,13 @@ SF_VEC_INLINE sf_vec sf_vec_max(sf_vec a, sf_vec b) { return sf_vec_select(a > b
 
 /* Fixed order: halves, quarters, eighths, pairs. */
 SF_VEC_INLINE float sf_vec_sum(sf_vec v) {
-  v += __builtin_shuffle(v, (sf_ivec){8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
-  v += __builtin_shuffle(v, (sf_ivec){4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
+  v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
   return (v[0] + v[2]) + (v[1] + v[3]);
 }
 SF_VEC_INLINE float sf_vec_max_lane(sf_vec v) {
-  v = sf_vec_max(v, __builtin_shuffle(v, (sf_ivec){8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7}));
-  v = sf_vec_max(v, __builtin_shuffle(v, (sf_ivec){4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));
+  v = sf_vec_max(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  v = sf_vec_max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
   const float low = v[0] > v[2] ? v[0] : v[2], high = v[1] > v[3] ? v[1] : v[3];
   return low > high ? low : high;
 }

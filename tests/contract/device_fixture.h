@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static const double u = 0x1p-24; /* unit roundoff of fp32 */
-enum { GUARD = 32, REPEATS = 4 };
+enum { GUARD = 32, REPEATS = 300 };
 
 enum values { NORMAL, OFFSET, TIES, WIDE, SPECIAL, VALUES_COUNT };
 
@@ -126,5 +126,11 @@ static inline void end(void **state) {
   f->passed++;
   print_message("           %-9s %-18s worst error / bound %.3f\n", f->name, f->op, f->worst);
 }
+
+/* device_cases_gemm.c */
+void test_gemm_random_within_bound(void **state);
+void test_gemm_repeated_same_bits(void **state);
+void test_gemm_chain_exact_bits(void **state);
+void test_gemm_large_within_bound(void **state);
 
 #endif

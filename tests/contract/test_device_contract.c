@@ -4,114 +4,6 @@
 
 #include <stdlib.h>
 
-/* --- GEMM -------------------------------------------------------------------------------------------------------- */
-
-static float at(const float *x, int64_t ld, bool trans, int64_t row, int64_t col) { return trans ? x[col * ld + row] : x[row * ld + col]; }
-
-/* |error| <= (k + 2) u (|alpha| sum |a b| + |c|) */
-static void expect_gemm(struct fixture *f, const struct sf_gemm *g, const float *before, enum sf_dtype store) {
-  for (int64_t i = 0; i < g->m; i++)
-    for (int64_t j = 0; j < g->ldc; j++) {
-      if (j >= g->n) {
-        assert_memory_equal(&g->c[i * g->ldc + j], &before[i * g->ldc + j], sizeof(float));
-        continue;
-      }
-      double sum = 0, size = 0;
-      for (int64_t p = 0; p < g->k; p++) {
-        const double product = (double)at(g->a, g->lda, g->trans_a, i, p) * (double)at(g->b, g->ldb, g->trans_b, p, j);
-        sum += product;
-        size += fabs(product);
-      }
-      const double old = g->accumulate ? (double)before[i * g->ldc + j] : 0.0;
-      const double want = (g->k ? (double)g->alpha * sum : 0.0) + old;
-      expect(f, g->c[i * g->ldc + j], want, (double)(g->k + 2) * u * (fabs((double)g->alpha) * size + fabs(old)), store);
-    }
-}
-
-struct gemm_case {
-  struct sf_gemm g;
-  float *a, *b, *before, *c;
-  int64_t a_count, b_count, c_count;
-  enum sf_dtype store;
-};
-
-static struct gemm_case gemm_case_draw(struct fixture *f, int64_t size_max) {
-  struct gemm_case x = {.store = any_store(f)};
-  struct sf_gemm *g = &x.g;
-  const float alphas[] = {1.0f, 1.0f, 0.125f, -0.3f, 0.0f};
-  g->m = any_size(f) % (size_max + 1), g->n = any_size(f) % (size_max + 1), g->k = any_size(f) % (size_max + 1);
-  if (below(f, 8) == 0) g->k = 256 + below(f, 300);
-  g->trans_a = below(f, 2), g->trans_b = below(f, 2), g->accumulate = below(f, 2);
-  g->alpha = alphas[below(f, 5)];
-  g->lda = (g->trans_a ? g->m : g->k) + below(f, 2) * below(f, 9);
-  g->ldb = (g->trans_b ? g->k : g->n) + below(f, 2) * below(f, 9);
-  g->ldc = g->n + below(f, 2) * below(f, 9);
-  x.a_count = (g->trans_a ? g->k : g->m) * g->lda, x.b_count = (g->trans_b ? g->n : g->k) * g->ldb, x.c_count = g->m * g->ldc;
-  g->a = x.a = filled(f, x.a_count, any_values(f));
-  g->b = x.b = filled(f, x.b_count, any_values(f));
-  /* What is not read may hold anything: NaN where nothing is accumulated. */
-  x.before = filled(f, x.c_count, g->accumulate ? NORMAL : SPECIAL);
-  g->c = x.c = copy(x.before, x.c_count);
-  return x;
-}
-static void gemm_case_release(struct gemm_case *x) {
-  release(x->a, x->a_count);
-  release(x->b, x->b_count);
-  release(x->before, x->c_count);
-  release(x->c, x->c_count);
-}
-
-static void test_gemm_random_within_bound(void **state) {
-  struct fixture *f = *state;
-  begin(state, "gemm");
-  for (int i = 0; i < 400; i++) {
-    struct gemm_case x = gemm_case_draw(f, 129);
-    f->dev->ops->gemm(f->dev, &x.g, x.store);
-    expect_gemm(f, &x.g, x.before, x.store);
-    gemm_case_release(&x);
-  }
-  end(state);
-}
-
-/* A variant may change its code after some uses of a shape; the bits may not change. */
-static void test_gemm_repeated_same_bits(void **state) {
-  struct fixture *f = *state;
-  begin(state, "gemm repeated");
-  for (int i = 0; i < 300; i++) {
-    struct gemm_case x = gemm_case_draw(f, 100);
-    float *first = buffer(x.c_count);
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-      memcpy(x.c, x.before, (size_t)x.c_count * sizeof *x.c);
-      f->dev->ops->gemm(f->dev, &x.g, x.store);
-      if (repeat == 0) memcpy(first, x.c, (size_t)x.c_count * sizeof *first);
-      assert_true(same_bits(first, x.c, x.c_count));
-    }
-    expect_gemm(f, &x.g, x.before, x.store);
-    release(first, x.c_count);
-    gemm_case_release(&x);
-  }
-  end(state);
-}
-
-/* Shapes past every internal block and scratch size. */
-static void test_gemm_large_within_bound(void **state) {
-  struct fixture *f = *state;
-  begin(state, "gemm large");
-  const int64_t sizes[][3] = {{3, 700, 900}, {700, 5, 600}, {300, 300, 300}, {1, 1, 5000}, {17, 1030, 530}, {650, 660, 640}};
-  for (int i = 0; i < 6; i++) {
-    struct sf_gemm g = {.m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2], .alpha = i % 2 ? 0.5f : 1.0f, .accumulate = i % 2};
-    g.trans_a = i % 3 == 1, g.trans_b = i % 3 != 2;
-    g.lda = g.trans_a ? g.m : g.k, g.ldb = g.trans_b ? g.k : g.n, g.ldc = g.n;
-    float *a = filled(f, g.m * g.k, NORMAL), *b = filled(f, g.k * g.n, NORMAL), *before = filled(f, g.m * g.n, NORMAL);
-    float *c = copy(before, g.m * g.n);
-    g.a = a, g.b = b, g.c = c;
-    f->dev->ops->gemm(f->dev, &g, SF_F32);
-    expect_gemm(f, &g, before, SF_F32);
-    release(a, g.m * g.k), release(b, g.k * g.n), release(before, g.m * g.n), release(c, g.m * g.n);
-  }
-  end(state);
-}
-
 /* --- elementwise ------------------------------------------------------------------------------------------------- */
 
 static void test_bias_add_random_within_bound(void **state) {
@@ -556,7 +448,8 @@ static int run_variant(struct fixture *f, uint64_t seed) {
   f->pcg = sf_pcg_create(seed, (uint64_t)f->gemm);
 #define T(name) {#name, name, NULL, NULL, f}
   const struct CMUnitTest tests[] = {
-      T(test_gemm_random_within_bound), T(test_gemm_repeated_same_bits), T(test_gemm_large_within_bound),
+      T(test_gemm_random_within_bound), T(test_gemm_repeated_same_bits), T(test_gemm_chain_exact_bits),
+      T(test_gemm_large_within_bound),
       T(test_bias_add_random_within_bound), T(test_col_sum_random_within_bound), T(test_add_axpy_scale_round_random_within_bound),
       T(test_sum_squares_random_within_bound), T(test_norm_fwd_random_within_bound), T(test_norm_bwd_random_within_bound),
       T(test_causal_softmax_fwd_random_within_bound), T(test_causal_softmax_bwd_random_within_bound), T(test_rotate_random_within_bound),
