@@ -126,9 +126,9 @@ static bool tied_2x2(const struct sf_case *c) {
 static bool overlapped(const struct sf_case *c) { return c->layout.dp >= 2 && c->layout.overlap && trains_something(c); }
 static bool replicated_tp(const struct sf_case *c) { return with_tp(c) && trains_replicated(c); }
 
-/* From the second step on: Adam's first step hides any factor on the gradient. */
+/* Adam's first step hides most of a factor on the gradient, but not the last bit, and replicas must be equal to that. */
 static bool clipped_norms(const struct sf_case *c) {
-  return with_tp(c) && c->train.clip_milli > 0 && c->train.steps >= 2 && c->train.lr_micro > 0 && !is_frozen(c, SF_FROZEN_NORMS);
+  return with_tp(c) && c->train.clip_milli > 0 && c->train.lr_micro > 0 && !is_frozen(c, SF_FROZEN_NORMS);
 }
 
 static bool accumulates(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && trains_something(c); }
@@ -205,7 +205,7 @@ const struct sf_plant sf_plants[] = {
      .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_tp},
     {PLANT(CLIP_NOT_ON_ALL_REPLICAS), .what = "Norm weights are clipped on the first tp rank only, so their replicas drift apart.",
      .source = "DeepSpeed #1801 (BLOOM-176B), as told in TrainCheck's documentation", .kinds = KIND(PARAM_DELTA),
-     .modules = MODULE(OPTIMIZER), .minimal = {2, 1, "layout.tp=2 train.steps=2"}, .triggers = clipped_norms},
+     .modules = MODULE(OPTIMIZER), .minimal = {2, 1, "layout.tp=2"}, .triggers = clipped_norms},
     {PLANT(ACCUM_FIRST_MB_ONLY), .what = "Only a rank's first microbatch of the step is added to the main gradients.",
      .source = "Primus PR #1046", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .minimal = {1, 1, "train.microbatches=2"},
      .triggers = accumulates},
