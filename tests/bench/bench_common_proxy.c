@@ -1,0 +1,113 @@
+#include "tests/bench/bench_proxy.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/engine_internal.h"
+#include "tests/bench/bench_common.h"
+
+struct sf_bench_proxy {
+  struct sf_device device, *inner; /* device.impl is this object */
+  struct sf_engine *engine;
+  double gemm_seconds, other_seconds, gemm_flops;
+  int64_t calls;
+};
+
+/* One forwarding function per operation: proxy_NAME times inner NAME. */
+#define FORWARD(name, parameters, arguments)                        \
+  static void proxy_##name parameters {                             \
+    struct sf_bench_proxy *proxy = dev->impl;                       \
+    const double start = sf_engine_now();                           \
+    proxy->inner->ops->name arguments;                              \
+    proxy->other_seconds += sf_engine_now() - start;                \
+    proxy->calls++;                                                 \
+  }
+#define DEV struct sf_device *dev
+#define IN proxy->inner
+
+FORWARD(bias_add, (DEV, float *y, const float *x, const float *bias, int64_t rows, int64_t cols, enum sf_dtype store),
+        (IN, y, x, bias, rows, cols, store))
+FORWARD(col_sum, (DEV, float *out, const float *x, int64_t rows, int64_t cols), (IN, out, x, rows, cols))
+FORWARD(add, (DEV, float *out, const float *a, const float *b, int64_t count, enum sf_dtype store), (IN, out, a, b, count, store))
+FORWARD(axpy, (DEV, float *out, const float *x, float factor, int64_t count), (IN, out, x, factor, count))
+FORWARD(scale, (DEV, float *x, float factor, int64_t count), (IN, x, factor, count))
+FORWARD(round, (DEV, float *out, const float *x, int64_t count, enum sf_dtype store), (IN, out, x, count, store))
+FORWARD(norm_fwd,
+        (DEV, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows, int64_t cols, enum sf_norm norm,
+         enum sf_dtype store),
+        (IN, y, stats, x, w, b, rows, cols, norm, store))
+FORWARD(norm_bwd,
+        (DEV, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats, const float *w, int64_t rows,
+         int64_t cols, enum sf_norm norm, enum sf_dtype store),
+        (IN, dx, dw, db, dy, x, stats, w, rows, cols, norm, store))
+FORWARD(causal_softmax_fwd, (DEV, float *p, const float *s, int64_t n, enum sf_dtype store), (IN, p, s, n, store))
+FORWARD(causal_softmax_bwd, (DEV, float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store), (IN, ds, dp, p, n, store))
+FORWARD(rotate,
+        (DEV, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows, int64_t rows_per_position,
+         int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store),
+        (IN, y, ldy, x, ldx, cos_sin, rows, rows_per_position, position_first, head_dim, inverse, store))
+FORWARD(gelu_fwd, (DEV, float *y, const float *x, int64_t count, enum sf_dtype store), (IN, y, x, count, store))
+FORWARD(gelu_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store), (IN, dx, dy, x, count, store))
+FORWARD(swiglu_fwd, (DEV, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store), (IN, y, x, rows, cols, store))
+FORWARD(swiglu_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store),
+        (IN, dx, dy, x, rows, cols, store))
+FORWARD(embedding_fwd, (DEV, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab),
+        (IN, y, w, ids, rows, cols, first, vocab))
+FORWARD(embedding_bwd, (DEV, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab),
+        (IN, dw, dy, ids, rows, cols, first, vocab))
+FORWARD(ce_row_max, (DEV, float *max, const float *logits, int64_t rows, int64_t cols), (IN, max, logits, rows, cols))
+FORWARD(ce_sum_exp,
+        (DEV, float *sum, float *target, const float *logits, const float *max, const int32_t *labels, int64_t rows, int64_t cols,
+         int64_t first),
+        (IN, sum, target, logits, max, labels, rows, cols, first))
+FORWARD(ce_grad,
+        (DEV, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels, const float *weight,
+         int64_t rows, int64_t cols, int64_t first, enum sf_dtype store),
+        (IN, dlogits, logits, max, sum, labels, weight, rows, cols, first, store))
+FORWARD(adam, (DEV, float *master, float *m, float *v, float *delta, const float *grad, int64_t count, const struct sf_adam *o),
+        (IN, master, m, v, delta, grad, count, o))
+
+static double proxy_sum_squares(struct sf_device *dev, const float *x, int64_t count) {
+  struct sf_bench_proxy *proxy = dev->impl;
+  const double start = sf_engine_now(), sum = IN->ops->sum_squares(IN, x, count);
+  proxy->other_seconds += sf_engine_now() - start;
+  proxy->calls++;
+  return sum;
+}
+
+static void proxy_gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store) {
+  struct sf_bench_proxy *proxy = dev->impl;
+  const double start = sf_engine_now();
+  IN->ops->gemm(IN, g, store);
+  proxy->gemm_seconds += sf_engine_now() - start;
+  proxy->gemm_flops += 2.0 * (double)g->m * (double)g->n * (double)g->k;
+  proxy->calls++;
+}
+
+#define ENTRY(name) .name = proxy_##name
+static const struct sf_device_ops ops = {
+    .name = "timing proxy",    ENTRY(gemm),          ENTRY(bias_add),      ENTRY(col_sum),
+    ENTRY(add),                ENTRY(axpy),          ENTRY(scale),         ENTRY(round),
+    ENTRY(sum_squares),        ENTRY(norm_fwd),      ENTRY(norm_bwd),      ENTRY(causal_softmax_fwd),
+    ENTRY(causal_softmax_bwd), ENTRY(rotate),        ENTRY(gelu_fwd),      ENTRY(gelu_bwd),
+    ENTRY(swiglu_fwd),         ENTRY(swiglu_bwd),    ENTRY(embedding_fwd), ENTRY(embedding_bwd),
+    ENTRY(ce_row_max),         ENTRY(ce_sum_exp),    ENTRY(ce_grad),       ENTRY(adam),
+};
+
+struct sf_bench_proxy *sf_bench_proxy_create(struct sf_engine *engine) {
+  struct sf_bench_proxy *proxy = sf_alloc(sizeof *proxy);
+  if (!proxy) sf_bench_die("out of memory");
+  proxy->device = (struct sf_device){&ops, proxy};
+  proxy->inner = engine->device;
+  proxy->engine = engine;
+  engine->device = &proxy->device;
+  return proxy;
+}
+
+void sf_bench_proxy_destroy(struct sf_bench_proxy *proxy) {
+  proxy->engine->device = proxy->inner;
+  sf_free(proxy);
+}
+
+double sf_bench_proxy_gemm_seconds(const struct sf_bench_proxy *proxy) { return proxy->gemm_seconds; }
+double sf_bench_proxy_other_seconds(const struct sf_bench_proxy *proxy) { return proxy->other_seconds; }
+double sf_bench_proxy_gemm_flops(const struct sf_bench_proxy *proxy) { return proxy->gemm_flops; }
+int64_t sf_bench_proxy_calls(const struct sf_bench_proxy *proxy) { return proxy->calls; }

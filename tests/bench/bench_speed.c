@@ -1,0 +1,148 @@
+/* Cases per second and core at the preset gpt2-small-tiny: worlds of four ranks, several layouts per reference, both modes. The same cases run
+ * twice: once untouched for the rate, once with clocks inside for where the time goes. */
+#include "tests/bench/bench_common.h"
+#include "tests/bench/bench_proxy.h"
+
+#include "harness/run/engine_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 4, LAYOUTS_DRAWN = 256 };
+
+struct args {
+  int64_t cases, seed, jobs, layouts;
+  const char *preset;
+  struct sf_texts sets;
+};
+
+struct context {
+  struct sf_case *cases;
+  int64_t count;
+};
+
+struct result {
+  double seconds, cpu_seconds; /* of the untouched run */
+  double reference, candidate, collect, judge, gemm, kernels, reduce, schedule, measured_seconds;
+  double references, raised, not_passed;
+};
+
+/* Case i: layouts of one logical function follow each other; functions alternate between the modes. Worlds of another size are passed over. */
+static void draw_cases(struct context *out, const struct args *args) {
+  const struct sf_texts preset = {(const char **)&args->preset, 1};
+  struct sf_campaign_options draws[2];
+  for (int mode = 0; mode < 2; mode++) {
+    sf_bench_draws(&draws[mode], (uint64_t)args->seed, LAYOUTS_DRAWN, &preset, &args->sets);
+    draws[mode].space.max_ranks = RANKS;
+    sf_bench_set(&draws[mode], mode == SF_MODE_E2E ? "mode=e2e" : "mode=isolated");
+  }
+  out->cases = calloc((size_t)args->cases, sizeof *out->cases);
+  if (!out->cases) sf_bench_die("out of memory");
+  for (int64_t block = 0; out->count < args->cases; block++) {
+    int64_t taken = 0;
+    for (int64_t place = 0; place < LAYOUTS_DRAWN && taken < args->layouts && out->count < args->cases; place++) {
+      struct sf_case *c = &out->cases[out->count];
+      sf_bench_case(c, &draws[block % 2], block / 2 * LAYOUTS_DRAWN + place);
+      if (sf_case_ranks(c) != RANKS) continue;
+      taken++;
+      out->count++;
+    }
+    if (taken == 0) sf_bench_die("no layout of %d ranks in %d draws", RANKS, LAYOUTS_DRAWN);
+  }
+}
+
+static int64_t run_cases(struct sf_engine *engine, const struct context *context, int64_t first, int64_t last) {
+  int64_t not_passed = 0;
+  for (int64_t i = first; i < last; i++) {
+    struct sf_outcome outcome;
+    sf_engine_run(engine, &context->cases[i], NULL, &outcome);
+    if (outcome.status != SF_OK) sf_bench_die("case %lld: %s", (long long)i, outcome.text);
+    not_passed += outcome.verdict == SF_VERDICT_FINDING || outcome.verdict == SF_VERDICT_SKIP;
+  }
+  return not_passed;
+}
+
+/* Each worker runs all of its cases in both passes; it takes one chunk only. */
+static void work(struct sf_bench_worker *worker) {
+  struct result *result = worker->result;
+  int64_t first, last;
+  if (!sf_bench_next(worker, &first, &last)) return;
+  struct sf_engine *engine = sf_bench_engine(false, false);
+  run_cases(engine, worker->ctx, first, first + 1); /* kernels are made, memory is there */
+  const double start = sf_engine_now(), cpu_start = sf_bench_cpu_seconds();
+  result->not_passed = (double)run_cases(engine, worker->ctx, first, last);
+  result->seconds = sf_engine_now() - start;
+  result->cpu_seconds = sf_bench_cpu_seconds() - cpu_start;
+  sf_engine_destroy(engine);
+  engine = sf_bench_engine(true, false);
+  struct sf_bench_proxy *proxy = sf_bench_proxy_create(engine);
+  const double measured = sf_engine_now();
+  run_cases(engine, worker->ctx, first, last);
+  result->measured_seconds = sf_engine_now() - measured;
+  const struct sf_engine_costs *costs = sf_engine_costs(engine);
+  result->reference = costs->reference, result->candidate = costs->candidate, result->collect = costs->collect, result->judge = costs->judge;
+  result->reduce = costs->comm_reduce, result->schedule = costs->comm_schedule;
+  result->gemm = sf_bench_proxy_gemm_seconds(proxy), result->kernels = sf_bench_proxy_other_seconds(proxy);
+  result->references = (double)costs->references, result->raised = (double)costs->raised;
+  sf_bench_proxy_destroy(proxy);
+  sf_engine_destroy(engine);
+}
+
+static void split_out(struct sf_json_out *json, const struct result *r) {
+  const double kernels = r->gemm + r->kernels, comm = r->reduce + r->schedule;
+  sf_json_out_object(json, "split_of_measured_run");
+  sf_json_out_real(json, "reference_and_noise", r->reference / r->measured_seconds);
+  sf_json_out_real(json, "candidate", r->candidate / r->measured_seconds);
+  sf_json_out_real(json, "candidate_gemm", r->gemm / r->measured_seconds);
+  sf_json_out_real(json, "candidate_other_kernels", r->kernels / r->measured_seconds);
+  sf_json_out_real(json, "candidate_comm_arithmetic", r->reduce / r->measured_seconds);
+  sf_json_out_real(json, "candidate_comm_scheduling", r->schedule / r->measured_seconds);
+  sf_json_out_real(json, "candidate_trace_and_fill", r->collect / r->measured_seconds);
+  sf_json_out_real(json, "candidate_rest", (r->candidate - kernels - comm - r->collect) / r->measured_seconds);
+  sf_json_out_real(json, "judge", r->judge / r->measured_seconds);
+  sf_json_out_real(json, "slowdown_by_clocks", r->measured_seconds / r->seconds);
+  sf_json_out_end(json);
+}
+
+static const struct sf_option options[] = {
+    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run.", .min = 8, .max = 10000000},
+    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
+    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
+    {.name = "layouts", .type = SF_OPTION_INT, .offset = offsetof(struct args, layouts), .help = "Cases per logical function.", .min = 1, .max = 64},
+    {.name = "preset", .type = SF_OPTION_TEXT, .offset = offsetof(struct args, preset), .help = "Model and precision."},
+    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+};
+static const struct sf_command command = {.name = "bench_speed",
+                                          .help = "Cases per second and core. Without --set: bf16, one step, microbatches of one sequence.",
+                                          .options = options,
+                                          .option_count = (int32_t)(sizeof options / sizeof options[0])};
+
+int main(int argc, char **argv) {
+  struct args args = {.cases = 2000, .seed = 1, .jobs = 1, .layouts = 8, .preset = "gpt2-small-tiny"};
+  const int code = sf_bench_begin(&command, &args, argc, argv);
+  if (code >= 0) return code;
+  static const char *defaults[] = {"precision.compute=bf16", "train.microbatches=2", "train.microbatch_size=1", "train.steps=1"};
+  if (args.sets.count == 0) args.sets = (struct sf_texts){defaults, (int32_t)(sizeof defaults / sizeof defaults[0])};
+  struct context context = {0};
+  draw_cases(&context, &args);
+  const int64_t share = (context.count + args.jobs - 1) / args.jobs, chunk = (share + args.layouts - 1) / args.layouts * args.layouts;
+  const struct result *results = sf_bench_fork(args.jobs, sizeof *results, context.count, chunk, work, &context);
+  struct result total = {0};
+  double rate = 0;
+  for (int64_t job = 0; job < args.jobs; job++)
+    for (size_t i = 0; i < sizeof total / sizeof(double); i++) ((double *)&total)[i] += ((const double *)&results[job])[i];
+  rate = (double)context.count / total.seconds;
+  struct sf_json_out *json = sf_bench_report("bench_speed", argc, argv);
+  sf_json_out_int(json, "cases", context.count);
+  sf_json_out_int(json, "layouts_per_reference", args.layouts);
+  sf_json_out_real(json, "cases_per_s_and_core", rate);
+  sf_json_out_real(json, "cases_per_cpu_s", (double)context.count / total.cpu_seconds);
+  sf_json_out_real(json, "ms_per_case", 1000 * total.cpu_seconds / (double)context.count);
+  sf_json_out_int(json, "references", (int64_t)total.references);
+  sf_json_out_int(json, "raised", (int64_t)total.raised);
+  sf_json_out_int(json, "findings_or_skips", (int64_t)total.not_passed);
+  split_out(json, &total);
+  free(context.cases);
+  return sf_bench_end(json, false);
+}
