@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A shrunk signature, to which later findings of the same key are counted. */
 struct sf_ledger_seen {
@@ -92,12 +93,32 @@ static const char *counted_signature(const struct sf_ledger *ledger, const struc
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
+/* The files of a signature are those of its smallest index, like its row, whatever the order in which findings come in. */
+static bool owns_files(struct sf_ledger *ledger, int64_t index, const char *signature, bool has_min) {
+  struct sf_store_finding seen;
+  bool found = false;
+  char path[SF_PATH_TEXT];
+  keep(ledger, sf_store_find(ledger->store, &seen, &found, signature, &ledger->error));
+  if (!found || index <= seen.index || (has_min && !seen.min_json)) return true;
+  sf_finding_directory(path, sizeof path, ledger->options->out_dir, signature);
+  return access(path, F_OK) != 0;
+}
+
+static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
+                                  const struct sf_case *min, const struct sf_outcome *min_outcome) {
+  const char *signature = min ? min_outcome->signature : outcome->signature;
+  if (!owns_files(ledger, index, signature, min != NULL) || ledger->status != SF_OK) return ledger->status;
+  char directory[SF_PATH_TEXT];
+  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, min, min_outcome, &ledger->error);
+}
+
 void sf_ledger_add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
                         const struct sf_outcome *min_outcome) {
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
   const struct sf_outcome *shown = min ? min_outcome : outcome;
-  enum sf_status status = sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, min, min_outcome, &ledger->error);
+  sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
+  enum sf_status status = write_files(ledger, index, c, outcome, min, min_outcome);
   if (status == SF_OK) status = sf_case_to_json(&case_json, c);
   if (status == SF_OK && min) status = sf_case_to_json(&min_json, min);
   if (status == SF_OK) {
