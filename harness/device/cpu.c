@@ -36,8 +36,10 @@ enum sf_status sf_cpu_device_create(struct sf_device **out, enum sf_cpu_gemm gem
   fill_table(&cpu->ops);
   status = gemm_setup(cpu, gemm);
 done:
-  if (status == SF_OK) *out = &cpu->device;
-  else sf_device_destroy(&cpu->device);
+  if (status == SF_OK)
+    *out = &cpu->device;
+  else
+    sf_device_destroy(&cpu->device);
   return status;
 }
 

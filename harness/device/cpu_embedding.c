@@ -2,14 +2,16 @@
 #include "harness/device/cpu.h"
 #include "harness/device/vec.h"
 
-static void cpu_embedding_fwd(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
-                              int64_t vocab) {
+static void cpu_embedding_fwd(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols,
+                              int64_t first, int64_t vocab) {
   (void)dev;
   const size_t row_bytes = (size_t)cols * sizeof(float);
   for (int64_t r = 0; r < rows; r++, y += cols) {
     const int64_t local = ids[r] - first;
-    if (local >= 0 && local < vocab) memcpy(y, w + local * cols, row_bytes);
-    else memset(y, 0, row_bytes);
+    if (local >= 0 && local < vocab)
+      memcpy(y, w + local * cols, row_bytes);
+    else
+      memset(y, 0, row_bytes);
   }
 }
 

@@ -1,4 +1,5 @@
-/* GEMM by OpenBLAS. Its kernels block over k, so the order of a sum depends on the shape, but on nothing else: one thread, packed panels. */
+/* GEMM by OpenBLAS. Its kernels block over k, so the order of a sum depends on the shape, but on nothing else: one thread, packed
+ * panels. */
 #include "harness/base/assert.h"
 #include "harness/device/cpu.h"
 
@@ -10,8 +11,9 @@ static void gemm_blas(struct sf_cpu *cpu, const struct sf_gemm *g) {
   (void)cpu;
   SF_ASSERT(g->m <= INT32_MAX && g->n <= INT32_MAX && g->k <= INT32_MAX);
   SF_ASSERT(g->lda <= INT32_MAX && g->ldb <= INT32_MAX && g->ldc <= INT32_MAX);
-  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans, g->trans_b ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n, (int)g->k,
-              1.0f, g->a, (int)g->lda, g->b, (int)g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, (int)g->ldc);
+  const CBLAS_TRANSPOSE trans_a = g->trans_a ? CblasTrans : CblasNoTrans, trans_b = g->trans_b ? CblasTrans : CblasNoTrans;
+  cblas_sgemm(CblasRowMajor, trans_a, trans_b, (int)g->m, (int)g->n, (int)g->k, 1.0f, g->a, (int)g->lda, g->b, (int)g->ldb,
+              g->accumulate ? 1.0f : 0.0f, g->c, (int)g->ldc);
 }
 
 enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) {

@@ -8,7 +8,7 @@
 #include "harness/device/vec.h"
 
 enum { K_BLOCK = 256, PANEL_VECS = 4, TILE_ROWS = 8 };
-_Static_assert(K_BLOCK * PANEL_VECS * SF_LANES <= SF_GEMM_PACK_FLOATS, "a packed panel fits into the scratch");
+_Static_assert(K_BLOCK *PANEL_VECS *SF_LANES <= SF_GEMM_PACK_FLOATS, "a packed panel fits into the scratch");
 
 struct panel {
   const float *b;
@@ -38,20 +38,22 @@ SF_VEC_INLINE void tile(float *c, int64_t ldc, const float *a, int64_t lda, bool
 
 typedef void tile_function(float *c, int64_t ldc, const float *a, int64_t lda, const struct panel *panel);
 
-#define TILE(rows, vecs)                                                                                                  \
-  static void tile_n_##rows##_##vecs(float *c, int64_t ldc, const float *a, int64_t lda, const struct panel *panel) {     \
-    tile(c, ldc, a, lda, false, panel, rows, vecs);                                                                       \
-  }                                                                                                                       \
-  static void tile_t_##rows##_##vecs(float *c, int64_t ldc, const float *a, int64_t lda, const struct panel *panel) {     \
-    tile(c, ldc, a, lda, true, panel, rows, vecs);                                                                        \
+#define TILE(rows, vecs)                                                                                                                   \
+  static void tile_n_##rows##_##vecs(float *c, int64_t ldc, const float *a, int64_t lda, const struct panel *panel) {                      \
+    tile(c, ldc, a, lda, false, panel, rows, vecs);                                                                                        \
+  }                                                                                                                                        \
+  static void tile_t_##rows##_##vecs(float *c, int64_t ldc, const float *a, int64_t lda, const struct panel *panel) {                      \
+    tile(c, ldc, a, lda, true, panel, rows, vecs);                                                                                         \
   }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3) TILE(rows, 4)
-TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6) TILES(7) TILES(8)
+TILES(1)
+TILES(2) TILES(3) TILES(4) TILES(5) TILES(6) TILES(7) TILES(8)
 
-#define ENTRIES(t, rows) {tile_##t##_##rows##_1, tile_##t##_##rows##_2, tile_##t##_##rows##_3, tile_##t##_##rows##_4}
-static tile_function *const tile_table[2][TILE_ROWS][PANEL_VECS] = {
-    {ENTRIES(n, 1), ENTRIES(n, 2), ENTRIES(n, 3), ENTRIES(n, 4), ENTRIES(n, 5), ENTRIES(n, 6), ENTRIES(n, 7), ENTRIES(n, 8)},
-    {ENTRIES(t, 1), ENTRIES(t, 2), ENTRIES(t, 3), ENTRIES(t, 4), ENTRIES(t, 5), ENTRIES(t, 6), ENTRIES(t, 7), ENTRIES(t, 8)}};
+#define ENTRIES(t, rows)                                                                                                                   \
+  { tile_##t##_##rows##_1, tile_##t##_##rows##_2, tile_##t##_##rows##_3, tile_##t##_##rows##_4 }
+    static tile_function *const tile_table[2][TILE_ROWS][PANEL_VECS] = {
+        {ENTRIES(n, 1), ENTRIES(n, 2), ENTRIES(n, 3), ENTRIES(n, 4), ENTRIES(n, 5), ENTRIES(n, 6), ENTRIES(n, 7), ENTRIES(n, 8)},
+        {ENTRIES(t, 1), ENTRIES(t, 2), ENTRIES(t, 3), ENTRIES(t, 4), ENTRIES(t, 5), ENTRIES(t, 6), ENTRIES(t, 7), ENTRIES(t, 8)}};
 
 /* Rows of a tile for which the sums, a row of B and one factor fit into 32 registers. */
 static const int tile_rows_max[PANEL_VECS] = {8, 8, 8, 6};

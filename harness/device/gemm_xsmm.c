@@ -10,8 +10,9 @@
  * when the loops have cost about as much: campaigns draw far more shapes than they repeat that often. LIBXSMM has no transposed first
  * operand (column-major, so our B): B is transposed into scratch, 0.05-0.2 ns an element.
  *
- * Measured on a Zen 5 core, GFLOP/s of this / OpenBLAS 0.3.21 (which takes that core for a Haswell) / the loops: 16^3 154 / 45 / 110,
- * 32^3 229 / 82 / 125-165, 64^3 240 / 101 / 214, 128^3 229 / 107 / 219, 256^3 235 / 110 / 222, 512^3 178 / 106 / 212. */
+ * Measured on a Zen 5 core, GFLOP/s of this / OpenBLAS 0.3.21 (which takes that core for a Haswell) / the loops: 16^3 154 / 46 / 110,
+ * 32^3 229 / 86 / 200, 64^3 247 / 105 / 227, 96^3 250 / 112 / 229; LIBXSMM alone 128^3 229, 256^3 235, 512^3 178 where the loops have
+ * 227, 226, 212. Transposed B: 32^3 176 / 75 / 150, 64^3 207 / 98 / 192. */
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/device/cpu.h"
@@ -23,7 +24,9 @@ enum { SLOTS = 16384, PROBES = 8, KERNELS_MAX = 4096, USES_BEFORE_KERNEL = 256, 
 /* From this m * n * k on a kernel gains less than 5 % on the loops; from 448^3 on, where they block for the cache, nothing. */
 static const int64_t large_work = 1 << 20;
 
-struct shape { int32_t m, n, k, lda, ldb, ldc, flags; };
+struct shape {
+  int32_t m, n, k, lda, ldb, ldc, flags;
+};
 enum slot_state { SLOT_EMPTY, SLOT_COUNTING, SLOT_KERNEL, SLOT_LOOPS };
 struct slot {
   struct shape shape;
@@ -114,8 +117,13 @@ static bool kernel_agrees(struct sf_cpu *cpu, const struct sf_gemm *g, libxsmm_s
 
 /* g's B is not transposed here. */
 static libxsmm_smmfunction kernel_for(struct sf_cpu *cpu, const struct sf_gemm *g) {
-  const struct shape shape = {(int32_t)g->m,   (int32_t)g->n,   (int32_t)g->k, (int32_t)g->lda, (int32_t)g->ldb,
-                              (int32_t)g->ldc, (g->trans_a ? FLAG_TRANS_A : 0) | (g->accumulate ? FLAG_ACCUMULATE : 0)};
+  const struct shape shape = {(int32_t)g->m,
+                              (int32_t)g->n,
+                              (int32_t)g->k,
+                              (int32_t)g->lda,
+                              (int32_t)g->ldb,
+                              (int32_t)g->ldc,
+                              (g->trans_a ? FLAG_TRANS_A : 0) | (g->accumulate ? FLAG_ACCUMULATE : 0)};
   struct slot *slot = slot_find(cpu->xsmm, &shape);
   if (!slot) return NULL;
   if (slot->state != SLOT_COUNTING || ++slot->uses < USES_BEFORE_KERNEL) return slot->kernel;

@@ -52,8 +52,10 @@ SF_VEC_INLINE sf_vec sf_vec_load(const float *at, int64_t left) {
   return left >= SF_LANES ? sf_vec_load16(at) : sf_vec_load_first(at, left);
 }
 SF_VEC_INLINE void sf_vec_store(float *at, int64_t left, sf_vec v) {
-  if (left >= SF_LANES) sf_vec_store16(at, v);
-  else sf_vec_store_first(at, left, v);
+  if (left >= SF_LANES)
+    sf_vec_store16(at, v);
+  else
+    sf_vec_store_first(at, left, v);
 }
 
 /* mask lanes are 0 or -1, as comparisons give them. */

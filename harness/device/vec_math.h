@@ -9,7 +9,7 @@
 /* exp(high + low), |low| <= 0.06 and small against 1. n ln 2 is taken off in two parts, the rest (below 0.42) goes into a minimax
  * polynomial of degree 6, and 2^n is put back as two factors, so that subnormal results are rounded once. */
 SF_VEC_INLINE sf_vec sf_vec_exp2part(sf_vec high, sf_vec low) {
-  const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
+  const float shift = 12582912.0f;                                 /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
   high = sf_vec_select(high > 89.0f, sf_vec_all(89.0f), high);     /* overflows all the same */
   high = sf_vec_select(high < -104.0f, sf_vec_all(-104.0f), high); /* gives zero all the same */
   const sf_vec shifted = high * 1.44269504f + shift;
@@ -25,7 +25,8 @@ SF_VEC_INLINE sf_vec sf_vec_exp2part(sf_vec high, sf_vec low) {
   return ((p + 1.0f) * (sf_vec)((half + 127) << 23)) * (sf_vec)((rest + 127) << 23);
 }
 
-/* exp(x). Error: 1.02 ulp where the result is normal, 0.77 of the smallest subnormal below. exp(0) = 1 exactly; exp(-inf) = 0; NaN stays. */
+/* exp(x). Error: 1.02 ulp where the result is normal, 0.77 of the smallest subnormal below. exp(0) = 1 exactly; exp(-inf) = 0; NaN stays.
+ */
 SF_VEC_INLINE sf_vec sf_vec_exp(sf_vec x) { return sf_vec_exp2part(x, sf_vec_all(0.0f)); }
 
 /* Phi(x), the probability of at most x, and phi(x), the density.

@@ -92,8 +92,10 @@ static inline double flushed(double factor) { return fabs(factor) <= 0x1p-150 ? 
 /* bound: of the error before storing. */
 static inline void expect(struct fixture *f, float got, double want, double bound, enum sf_dtype store) {
   bool good;
-  if (isnan(want)) good = isnan(got);
-  else if (isinf(want)) good = (double)got == want;
+  if (isnan(want))
+    good = isnan(got);
+  else if (isinf(want))
+    good = (double)got == want;
   else {
     const double storing = store == SF_BF16 ? sf_dtype_unit_roundoff(SF_BF16) : 0.0;
     const double subnormal = store == SF_BF16 ? 0x1.01p-134 : 0x1p-149;

@@ -75,9 +75,12 @@ static void test_sum_squares_random_within_bound(void **state) {
     const double got = f->dev->ops->sum_squares(f->dev, x, count);
     long double want = 0;
     for (int64_t j = 0; j < count; j++) want += (long double)x[j] * (long double)x[j];
-    if (isnan(want)) assert_true(isnan(got));
-    else if (isinf(want)) assert_true(isinf(got));
-    else assert_true(fabsl((long double)got - want) <= (long double)(count + 2) * 0x1p-53L * want);
+    if (isnan(want))
+      assert_true(isnan(got));
+    else if (isinf(want))
+      assert_true(isinf(got));
+    else
+      assert_true(fabsl((long double)got - want) <= (long double)(count + 2) * 0x1p-53L * want);
     release(x, count);
   }
   end(state);
@@ -85,7 +88,9 @@ static void test_sum_squares_random_within_bound(void **state) {
 
 /* --- norms --------------------------------------------------------------------------------------------------------- */
 
-struct row_stats { double mean, rstd, mean_bound, rstd_bound; };
+struct row_stats {
+  double mean, rstd, mean_bound, rstd_bound;
+};
 
 /* mean: (cols + 1) u mean |x|. rstd: relative half of the variance's, which is (cols + 4) u, plus what a wrong mean adds. */
 static struct row_stats model_stats(const float *x, int64_t cols, enum sf_norm norm) {
@@ -108,7 +113,8 @@ static void expect_norm_fwd_row(struct fixture *f, const float *y, const float *
   for (int64_t j = 0; j < cols; j++) {
     const double d = (double)x[j] - s.mean, scaled = d * s.rstd * (double)w[j];
     const double shift = norm == SF_NORM_LAYER && b ? (double)b[j] : 0.0;
-    const double bound = fabs((double)w[j]) * (s.rstd * s.mean_bound + fabs(d) * s.rstd_bound + 0x1p-149) + 4 * u * (fabs(scaled) + fabs(shift));
+    const double bound =
+        fabs((double)w[j]) * (s.rstd * s.mean_bound + fabs(d) * s.rstd_bound + 0x1p-149) + 4 * u * (fabs(scaled) + fabs(shift));
     expect(f, y[j], scaled + shift, bound, store);
   }
 }
@@ -163,10 +169,12 @@ static void test_norm_bwd_random_within_bound(void **state) {
     for (int64_t j = 0; j < cols; j++) {
       double weight = (double)before[j], bias = weight, weight_size = fabs(weight), bias_size = weight_size;
       for (int64_t r = 0; r < rows; r++) {
-        const double g = (double)dy[r * cols + j], product = g * (((double)x[r * cols + j] - (double)stats[2 * r]) * (double)stats[2 * r + 1]);
+        const double g = (double)dy[r * cols + j],
+                     product = g * (((double)x[r * cols + j] - (double)stats[2 * r]) * (double)stats[2 * r + 1]);
         weight += product, weight_size += fabs(product), bias += g, bias_size += fabs(g);
       }
-      expect(f, dw[j], want_dw ? weight : (double)before[j], want_dw ? (double)(rows + 6) * u * weight_size + (double)rows * 0x1p-149 : 0.0, SF_F32);
+      expect(f, dw[j], want_dw ? weight : (double)before[j], want_dw ? (double)(rows + 6) * u * weight_size + (double)rows * 0x1p-149 : 0.0,
+             SF_F32);
       expect(f, db[j], want_db ? bias : (double)before[j], want_db ? (double)(rows + 2) * u * bias_size : 0.0, SF_F32);
     }
     release(x, count), release(dy, count), release(w, cols), release(y, count), release(stats, rows * 2);
@@ -232,7 +240,8 @@ static void test_causal_softmax_bwd_random_within_bound(void **state) {
       }
       for (int64_t j = 0; j < n; j++) {
         const double weight = j <= r ? (double)p[r * n + j] : 0.0, grad = (double)dp[r * n + j];
-        const double bound = fabs(weight) * u * (((double)r / 16 + 7) * size + 2 * (fabs(grad) + fabs(dot))) + (double)r * 0x1p-149 * fabs(weight);
+        const double bound =
+            fabs(weight) * u * (((double)r / 16 + 7) * size + 2 * (fabs(grad) + fabs(dot))) + (double)r * 0x1p-149 * fabs(weight);
         expect(f, ds[r * n + j], j <= r ? weight * (grad - dot) : 0.0, j <= r ? bound : 0.0, store);
       }
     }
@@ -290,8 +299,8 @@ static void test_gelu_random_within_bound(void **state) {
       /* Below x = -13 parts of the product are subnormal: an absolute error of a few 2^-149. */
       const double slope = cumulative + v * density;
       expect(f, y[j], v * cumulative, 10 * u * fabs(v * cumulative) + fabs(v) * 0x1p-146, store);
-      expect(f, dx[j], (double)dy[j] * slope,
-             fabs((double)dy[j]) * (10 * u * (cumulative + fabs(v * density)) + (1 + fabs(v)) * 0x1p-146), store);
+      expect(f, dx[j], (double)dy[j] * slope, fabs((double)dy[j]) * (10 * u * (cumulative + fabs(v * density)) + (1 + fabs(v)) * 0x1p-146),
+             store);
     }
     release(x, count), release(dy, count), release(y, count), release(dx, count);
   }
@@ -314,7 +323,8 @@ static void test_swiglu_random_within_bound(void **state) {
                    rest = gate < 0 ? near_one : near_zero;
       const double slope = value * (1 + gate * rest), slope_size = value * (1 + fabs(gate * rest));
       expect(f, y[j], gate * value * up, 9 * u * fabs(gate * value * up) + fabs(gate * up) * 0x1p-146, store);
-      expect(f, dx[gate_at], grad * up * slope, fabs(grad * up) * (13 * u * slope_size + fabs(gate) * 0x1p-146) + slope_size * 0x1p-149, store);
+      expect(f, dx[gate_at], grad * up * slope, fabs(grad * up) * (13 * u * slope_size + fabs(gate) * 0x1p-146) + slope_size * 0x1p-149,
+             store);
       expect(f, dx[up_at], grad * (gate * value), 9 * u * fabs(grad * (gate * value)) + fabs(gate * grad) * 0x1p-146, store);
     }
     release(x, 2 * count), release(dy, count), release(y, count), release(dx, 2 * count);
@@ -352,8 +362,8 @@ static void test_embedding_random_exact_and_within_bound(void **state) {
   end(state);
 }
 
-static void expect_ce_row(struct fixture *f, const float *grad, float top, float sum, float target, const float *x, float weight, int64_t local,
-                          int64_t cols, enum sf_dtype store) {
+static void expect_ce_row(struct fixture *f, const float *grad, float top, float sum, float target, const float *x, float weight,
+                          int64_t local, int64_t cols, enum sf_dtype store) {
   double max = -INFINITY, total = 0, bound = 0;
   bool nan = false;
   for (int64_t j = 0; j < cols; j++) max = fmax(max, (double)x[j]), nan |= isnan(x[j]);
@@ -388,7 +398,8 @@ static void test_cross_entropy_random_within_bound(void **state) {
     f->dev->ops->ce_grad(f->dev, grad, x, max, sum, labels, weight, rows, cols, first, store);
     for (int64_t r = 0; r < rows; r++)
       expect_ce_row(f, grad + r * cols, max[r], sum[r], target[r], x + r * cols, weight[r], labels[r] - first, cols, store);
-    release(x, rows * cols), release(weight, rows), release(grad, rows * cols), release(max, rows), release(sum, rows), release(target, rows);
+    release(x, rows * cols), release(weight, rows), release(grad, rows * cols), release(max, rows), release(sum, rows),
+        release(target, rows);
   }
   end(state);
 }
@@ -446,15 +457,27 @@ static int run_variant(struct fixture *f, uint64_t seed) {
   const enum sf_status status = sf_cpu_device_create(&f->dev, f->gemm);
   if (status != SF_OK && status != SF_ENOTSUP) return 1;
   f->pcg = sf_pcg_create(seed, (uint64_t)f->gemm);
-#define T(name) {#name, name, NULL, NULL, f}
-  const struct CMUnitTest tests[] = {
-      T(test_gemm_random_within_bound), T(test_gemm_repeated_same_bits), T(test_gemm_chain_exact_bits),
-      T(test_gemm_large_within_bound),
-      T(test_bias_add_random_within_bound), T(test_col_sum_random_within_bound), T(test_add_axpy_scale_round_random_within_bound),
-      T(test_sum_squares_random_within_bound), T(test_norm_fwd_random_within_bound), T(test_norm_bwd_random_within_bound),
-      T(test_causal_softmax_fwd_random_within_bound), T(test_causal_softmax_bwd_random_within_bound), T(test_rotate_random_within_bound),
-      T(test_gelu_random_within_bound), T(test_swiglu_random_within_bound), T(test_embedding_random_exact_and_within_bound),
-      T(test_cross_entropy_random_within_bound), T(test_adam_random_within_bound), T(test_create_allocation_fails_reported)};
+#define T(name)                                                                                                                            \
+  { #name, name, NULL, NULL, f }
+  const struct CMUnitTest tests[] = {T(test_gemm_random_within_bound),
+                                     T(test_gemm_repeated_same_bits),
+                                     T(test_gemm_chain_exact_bits),
+                                     T(test_gemm_large_within_bound),
+                                     T(test_bias_add_random_within_bound),
+                                     T(test_col_sum_random_within_bound),
+                                     T(test_add_axpy_scale_round_random_within_bound),
+                                     T(test_sum_squares_random_within_bound),
+                                     T(test_norm_fwd_random_within_bound),
+                                     T(test_norm_bwd_random_within_bound),
+                                     T(test_causal_softmax_fwd_random_within_bound),
+                                     T(test_causal_softmax_bwd_random_within_bound),
+                                     T(test_rotate_random_within_bound),
+                                     T(test_gelu_random_within_bound),
+                                     T(test_swiglu_random_within_bound),
+                                     T(test_embedding_random_exact_and_within_bound),
+                                     T(test_cross_entropy_random_within_bound),
+                                     T(test_adam_random_within_bound),
+                                     T(test_create_allocation_fails_reported)};
 #undef T
   const int failed = cmocka_run_group_tests_name(f->name, tests, NULL, NULL);
   sf_device_destroy(f->dev);
