@@ -11,6 +11,7 @@
 #include "harness/base/alloc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,37 +57,33 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
     fprintf(stderr, "compared     %d tensors on %d ranks, %d more could not be judged\n", outcome->checked, outcome->ranks, outcome->unchecked);
   }
   if (c->expect.present) {
-    fprintf(stderr, "expected     %s %s: %s\n", c->expect.verdict, c->expect.signature, sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
+    fprintf(stderr, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature, sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
-  if (json && sf_json_print(sf_json_of_outcome(outcome, &c->expect)) != SF_OK) return 3;
-  return outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
+  const int code = outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
+  return json ? sf_exit_json(sf_json_of_outcome(outcome, &c->expect), code) : code;
 }
 
-/* With --trace or --table the engine's own data are needed: the run happens in a child of its own, which prints and writes, and passes the
- * outcome on. What it had recorded before a failure of the target's communication is written too. */
-static int run_watched(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
-  const struct sf_engine_options engine_options = {.gemm = pool->gemm};
-  struct sf_engine *engine = NULL;
-  struct sf_trace_dump *dump = NULL;
+/* What was traced up to the end or the failure. */
+static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case *c, const struct replay_flags *flags, struct sf_error *error) {
+  if (!flags->trace) return SF_OK;
+  if (log->failed) return sf_error_set(error, SF_ENOMEM, "the trace could not be kept: %s", sf_status_text(SF_ENOMEM));
+  return sf_trace_dump_log(log, c, flags->trace, error);
+}
+
+/* On the rank that judges: prints and writes, and returns the exit code. */
+static int finish_in_mpi(struct sf_engine *engine, const struct sf_case *c, const struct replay_flags *flags, struct sf_chunk_log *log,
+                         const struct sf_outcome *outcome) {
   struct sf_error error = {SF_OK, ""};
-  struct sf_outcome outcome;
-  enum sf_status status = sf_engine_create(&engine, &engine_options);
-  if (status == SF_OK && flags->trace) status = sf_trace_dump_create(&dump, (int32_t)sf_case_ranks(c));
-  if (status == SF_OK) {
-    sf_engine_run(engine, c, dump, &outcome);
-    if (flags->table) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
-    if (dump) status = sf_trace_dump_save(dump, flags->trace, &error);
-  }
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &outcome, flags->common.json);
-  sf_trace_dump_destroy(dump);
-  sf_engine_destroy(engine);
-  return code;
+  if (flags->table) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
+  const enum sf_status status = write_trace(log, c, flags, &error);
+  return status != SF_OK ? sf_exit_failure(status, &error) : report(c, outcome, flags->common.json);
 }
 
 static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
   struct sf_error error = {SF_OK, ""};
   struct sf_mpi *mpi = NULL;
   struct sf_engine *engine = NULL;
+  struct sf_chunk_log log = {0};
   struct sf_outcome outcome;
   enum sf_status status = sf_mpi_create(&mpi, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
@@ -100,47 +97,71 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
   const struct sf_engine_options engine_options = {.gemm = pool->gemm, .mpi = mpi};
   status = sf_engine_create(&engine, &engine_options);
   if (status != SF_OK) sf_mpi_abort(mpi, 3);
-  sf_engine_run(engine, c, NULL, &outcome);
+  sf_engine_run(engine, c, root && flags->trace ? &log : NULL, &outcome);
   int code = 0;
   const bool broken = outcome.verdict == SF_VERDICT_FINDING && *outcome.label;
-  if (root || broken) code = report(c, &outcome, flags->common.json);
+  if (root) code = finish_in_mpi(engine, c, flags, &log, &outcome);
+  else if (broken) code = report(c, &outcome, flags->common.json);
   if (broken) sf_mpi_abort(mpi, code);
+  sf_chunk_log_destroy(&log);
   sf_engine_destroy(engine);
   sf_mpi_destroy(mpi);
   return code;
 }
 
-static int run_in_worker(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
+/* The run happens in a child: a crash or a hang of the target is an outcome, and what was traced before it is still written. */
+static int run_in_worker(const struct sf_case *c, const struct replay_flags *flags, struct sf_pool_options *pool) {
   static struct sf_job job;
   static struct sf_job_result result;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_chunk_log log = {0};
   job.kind = SF_JOB_RUN;
   job.deadline = (double)flags->common.deadline_ms / 1000;
   job.c = *c;
-  const enum sf_status status = sf_pool_run_one(pool, &job, &result);
-  if (status != SF_OK) {
-    struct sf_error error;
-    sf_error_set(&error, status, "no worker could be started: %s", sf_status_text(status));
-    return sf_exit_failure(status, &error);
+  enum sf_status status = flags->trace ? sf_chunk_log_create_shared(&log) : SF_OK;
+  if (status == SF_OK) {
+    pool->record = flags->trace ? &log : NULL;
+    pool->table = flags->table ? stdout : NULL;
+    status = sf_pool_run_one(pool, &job, &result);
   }
-  return report(c, &result.outcome, flags->common.json);
+  if (status != SF_OK) sf_error_set(&error, status, "no worker could be started: %s", sf_status_text(status));
+  if (status == SF_OK && flags->trace && result.outcome.status == SF_OK) {
+    status = sf_chunk_log_refresh(&log);
+    if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
+    else status = write_trace(&log, c, flags, &error);
+  }
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags->common.json);
+  sf_chunk_log_destroy(&log);
+  return code;
+}
+
+/* Everything that can be wrong with the command line is found before the case runs. */
+static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, const struct replay_flags *flags, struct sf_error *error) {
+  enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));
+  if (status != SF_OK) return status;
+  if (flags->plant) snprintf(c->plant, sizeof c->plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
+  if (flags->plant && *c->plant && !sf_plant_find(flags->plant)) {
+    return sf_error_set(error, SF_EUSAGE, "there is no plant '%s'; shardfuzz list plants", flags->plant);
+  }
+  if (flags->common.launcher && (flags->trace || flags->table)) {
+    return sf_error_set(error, SF_EUSAGE, "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
+  }
+  if (flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher && !sf_mpi_launched()) {
+    return sf_error_set(error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
+  }
+  status = sf_case_names_check(c, flags->files.items[0], error);
+  if (status == SF_OK) status = sf_common_pool(pool, &flags->common, (int32_t)sf_case_ranks(c), error);
+  if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
+  return status;
 }
 
 static int run(const struct replay_flags *flags) {
   static struct sf_case c;
   struct sf_error error = {SF_OK, ""};
   struct sf_pool_options pool;
-  enum sf_status status = sf_case_read(&c, flags->files.items[0], &error);
-  if (status == SF_OK && flags->plant) snprintf(c.plant, sizeof c.plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
-  if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
-  if (status != SF_OK) return sf_exit_failure(status == SF_EIO ? SF_EINPUT : status, &error);
-  if (flags->common.launcher) return run_in_worker(&c, flags, &pool);
-  if (flags->common.backend == SF_BACKEND_MPI) {
-    if (sf_mpi_launched()) return run_in_mpi(&c, flags, &pool);
-    sf_error_set(&error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
-    return sf_exit_failure(SF_EUSAGE, &error);
-  }
-  if (flags->trace || flags->table) return run_watched(&c, flags, &pool);
-  return run_in_worker(&c, flags, &pool);
+  const enum sf_status status = prepare(&c, &pool, flags, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  return flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
 }
 
 int sf_command_replay(int argc, char **argv) {
@@ -156,6 +177,6 @@ int sf_command_replay(int argc, char **argv) {
 }
 
 int sf_command_mpi_worker(int argc, char **argv) {
-  if (argc != 4 || strcmp(argv[0], "--socket") != 0 || strcmp(argv[2], "--page") != 0) return 2;
-  return sf_launch_rank_main(argv[1], argv[3]);
+  if (argc != 6 || strcmp(argv[0], "--socket") != 0 || strcmp(argv[2], "--page") != 0 || strcmp(argv[4], "--gemm") != 0) return 2;
+  return sf_launch_rank_main(argv[1], argv[3], (enum sf_cpu_gemm)atoi(argv[5]));
 }

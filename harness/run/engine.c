@@ -56,7 +56,7 @@ static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const
     const uint64_t head = sf_hash_u64(sf_hash_u64(engine->trace_hash, (uint64_t)rank), sf_trace_key(id));
     engine->trace_hash = sf_hash_bytes(head, data, (size_t)(rows * cols) * sizeof *data);
   }
-  if (engine->dump) sf_trace_dump_add(engine->dump, engine->catalog, rank, id, map, data, rows, cols);
+  if (engine->record) sf_chunk_log_add(engine->record, rank, id, map, data, rows, cols);
   if (engine->log) { /* this rank does not judge */
     sf_chunk_log_add(engine->log, rank, id, map, data, rows, cols);
   } else {
@@ -244,7 +244,13 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   return SF_OK;
 }
 
-void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_trace_dump *dump, struct sf_outcome *outcome) {
+enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) {
+  if (!sf_target_find(c->target)) return sf_error_set(error, SF_EINPUT, "%s: target.name: there is no target '%s'", path, c->target);
+  if (*c->plant && !sf_plant_find(c->plant)) return sf_error_set(error, SF_EINPUT, "%s: plant.id: there is no plant '%s'", path, c->plant);
+  return SF_OK;
+}
+
+void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome) {
   struct sf_error error = {SF_OK, ""};
   const double start = sf_engine_now();
   memset(outcome, 0, sizeof *outcome);
@@ -254,7 +260,7 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
   memset(&engine->judgement, 0, sizeof engine->judgement);
   engine->c = c;
   engine->mesh = sf_mesh_from_layout(&c->layout);
-  engine->dump = dump;
+  engine->record = record;
   engine->trace_hash = 0;
   engine->costs.trials++;
   outcome->status = try_run(engine, c, outcome, &error);
@@ -263,7 +269,7 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
   outcome->seconds = sf_engine_now() - start;
   engine->costs.collect += engine->collect_seconds;
   engine->collect_seconds = 0;
-  engine->dump = NULL;
+  engine->record = NULL;
 }
 
 void sf_engine_set_ranks(struct sf_engine *engine, int32_t first) { engine->options.mpi_first = first; }

@@ -7,7 +7,7 @@
 #include "harness/run/outcome.h"
 #include "targets/target.h"
 
-struct sf_trace_dump;
+struct sf_chunk_log;
 
 struct sf_engine_options {
   enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference always uses BLAS (or loops where there is none) */
@@ -31,9 +31,10 @@ enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_o
 void sf_engine_destroy(struct sf_engine *engine);
 
 /* Runs case c; never fails: what goes wrong in the harness stands in outcome->status. Under MPI every rank of the engine's range makes
- * this call with the same case; the outcome is complete on the first of them only, where the judging is done. dump may be NULL.
+ * this call with the same case; the outcome is complete on the first of them only, where the judging is done. record: NULL, or where
+ * everything that is judged here is kept too, as it was traced.
  * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
-void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_trace_dump *dump, struct sf_outcome *outcome);
+void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome);
 
 /* MPI: the range of ranks that the next trials use; the first of them judges. */
 void sf_engine_set_ranks(struct sf_engine *engine, int32_t first);
@@ -47,6 +48,9 @@ const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
  * NULL switches off. */
 typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols);
 void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);
+
+/* Target and plant of a case file must exist. SF_EINPUT naming the file. */
+enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) SF_MUST_USE;
 
 /* Seconds on the monotonic clock. */
 double sf_engine_now(void);

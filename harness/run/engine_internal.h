@@ -5,7 +5,6 @@
 #include "harness/comm/sim.h"
 #include "harness/run/chunk_log.h"
 #include "harness/run/engine.h"
-#include "harness/run/trace_dump.h"
 
 struct sf_engine {
   struct sf_engine_options options;
@@ -24,7 +23,7 @@ struct sf_engine {
   /* The current trial. */
   const struct sf_case *c;
   struct sf_mesh mesh;
-  struct sf_trace_dump *dump;
+  struct sf_chunk_log *record; /* NULL = nobody wants the trace itself */
   struct sf_chunk_log *log; /* where a rank that does not judge keeps its trace */
   uint64_t trace_hash;
   double collect_seconds;

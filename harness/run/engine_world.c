@@ -26,7 +26,7 @@ enum sf_status sf_engine_run_sim(struct sf_engine *engine, const struct sf_targe
 
 static void collect_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
   struct sf_engine *engine = ctx;
-  if (engine->dump) sf_trace_dump_add(engine->dump, engine->catalog, rank, id, map, data, rows, cols);
+  if (engine->record) sf_chunk_log_add(engine->record, rank, id, map, data, rows, cols);
   sf_collector_add(engine->collector, rank, id, map, data, rows, cols);
 }
 

@@ -8,6 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* A folder that cannot be is wrong input; a full or broken disk is not. */
+static enum sf_status status_of_path(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EIO || code == ENOMEM || code == EFBIG ? SF_EIO : SF_EINPUT;
+}
 
 enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
   char partial[1024];
@@ -18,9 +24,13 @@ enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
     if (partial[i] != '/' && partial[i] != '\0') continue;
     const char kept = partial[i];
     partial[i] = '\0';
-    if (mkdir(partial, 0777) != 0 && errno != EEXIST) return sf_error_set(error, SF_EIO, "%s: %s", partial, strerror(errno));
+    struct stat info;
+    if (mkdir(partial, 0777) != 0 && errno != EEXIST) return sf_error_set(error, status_of_path(errno), "%s: %s", partial, strerror(errno));
+    if (stat(partial, &info) != 0) return sf_error_set(error, status_of_path(errno), "%s: %s", partial, strerror(errno));
+    if (!S_ISDIR(info.st_mode)) return sf_error_set(error, SF_EINPUT, "%s: not a folder", partial);
     partial[i] = kept;
   }
+  if (access(path, W_OK | X_OK) != 0) return sf_error_set(error, status_of_path(errno), "%s: %s", path, strerror(errno));
   return SF_OK;
 }
 

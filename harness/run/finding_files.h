@@ -13,7 +13,7 @@ enum sf_status sf_finding_write(char *directory_out, size_t size, const char *ou
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
-/* mkdir -p. */
+/* mkdir -p. SF_EINPUT when there can be no such folder or it takes no files, SF_EIO when the disk does not take it. */
 enum sf_status sf_make_directories(const char *path, struct sf_error *error) SF_MUST_USE;
 
 #endif

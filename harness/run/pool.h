@@ -9,6 +9,10 @@
 #include "harness/run/outcome.h"
 #include "harness/device/device.h"
 
+#include <stdio.h>
+
+struct sf_chunk_log;
+
 enum sf_job_kind {
   SF_JOB_RUN,    /* one trial */
   SF_JOB_SHRINK, /* confirm in a fresh worker, then shrink (in further workers) */
@@ -43,6 +47,8 @@ struct sf_pool_options {
   const char *launcher;       /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
   const char *self;           /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;       /* size of a rank set */
+  struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
+  FILE *table;                /* NULL, or where a worker prints the table of every tensor (table.h) */
 };
 
 struct sf_pool;

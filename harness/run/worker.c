@@ -2,6 +2,8 @@
 
 #include "harness/base/alloc.h"
 #include "harness/run/engine.h"
+#include "harness/run/table.h"
+#include "harness/run/world_end.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -99,20 +101,13 @@ void sf_worker_stop(struct sf_worker *worker) {
   if (worker->fd > 0) close(worker->fd);
   worker->fd = 0;
   if (worker->pid > 0) {
+    if (worker->launched) sf_launch_end(worker);
     kill(-worker->pid, SIGKILL);
     kill(worker->pid, SIGKILL);
     while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) continue;
   }
   worker->pid = 0;
-  if (*worker->directory) {
-    char path[96];
-    snprintf(path, sizeof path, "%s/socket", worker->directory);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/page", worker->directory);
-    unlink(path);
-    rmdir(worker->directory);
-    *worker->directory = '\0';
-  }
+  worker->launched = false;
 }
 
 bool sf_worker_send(struct sf_worker *worker) {
@@ -141,37 +136,21 @@ static void place_text(char *out, size_t out_size, const struct sf_worker_page *
   sf_catalog_destroy(catalog);
 }
 
-/* The rank to blame: one that died of a signal, else one that stands outside of any communication, else any that began. */
-static const struct sf_worker_page *page_to_blame(const struct sf_worker *worker) {
-  const struct sf_worker_page *best = &worker->page[0];
-  int best_weight = -1;
-  for (int32_t i = 0; i < worker->page_count; i++) {
-    const struct sf_worker_page *page = &worker->page[i];
-    const int weight = page->signal ? 3 : page->progress.rank < 0 ? 0 : page->progress.in_call ? 1 : 2;
-    if (weight > best_weight) {
-      best = page;
-      best_weight = weight;
-    }
-  }
-  return best;
-}
-
 void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
-  const struct sf_worker_page *page = page_to_blame(worker);
+  static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
   const struct sf_case *c = &worker->jobs[worker->job_next].c;
-  char place[240], text[480], label[sizeof page->progress.label + 1];
+  const int64_t ranks = sf_case_ranks(c);
+  const int32_t count = ranks < worker->page_count ? (int32_t)ranks : worker->page_count;
+  struct sf_world_end end;
+  char place[240], told[240], text[480];
+  for (int32_t i = 0; i < count; i++) pages[i] = &worker->page[i];
   memset(outcome, 0, sizeof *outcome);
-  outcome->ranks = (int32_t)sf_case_ranks(c);
-  snprintf(label, sizeof label, "%.*s", (int)sizeof page->progress.label, page->progress.label);
-  place_text(place, sizeof place, page, c);
-  if (hang) {
-    snprintf(text, sizeof text, "rank %d did not go on after '%s'%s", page->progress.rank, label, place);
-  } else if (page->signal) {
-    snprintf(text, sizeof text, "rank %d died of signal %d (%s) after '%s'%s", page->progress.rank, page->signal, strsignal(page->signal), label, place);
-  } else {
-    snprintf(text, sizeof text, "the process of rank %d ended by itself after '%s'%s", page->progress.rank, label, place);
-  }
-  sf_outcome_from_failure(outcome, c, hang ? SF_CLASS_HANG : SF_CLASS_CRASH, page->progress.rank, label, text);
+  outcome->ranks = (int32_t)ranks;
+  sf_world_end_find(&end, pages, count, hang);
+  sf_world_end_text(told, sizeof told, &end);
+  place_text(place, sizeof place, end.page, c);
+  snprintf(text, sizeof text, "%s%s", told, place);
+  sf_outcome_from_failure(outcome, c, end.cls, end.rank, end.label, text);
 }
 
 /* --- child's side ---------------------------------------------------------------------------------------------- */
@@ -183,30 +162,36 @@ static void on_fatal_signal(int number) {
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
-void sf_worker_watch_signals(struct sf_worker_page *page) {
+void sf_worker_catch_fatal(void (*handler)(int)) {
 #ifndef SF_SANITIZE
   static char stack[64 * 1024];
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
   const stack_t alternative = {.ss_sp = stack, .ss_size = sizeof stack};
-  watched_page = page;
   sigaltstack(&alternative, NULL);
   for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = on_fatal_signal;
+    action.sa_handler = handler;
     action.sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
     sigaction(fatal[i], &action, NULL);
   }
 #else
-  watched_page = page;
-  (void)on_fatal_signal;
+  (void)handler; /* the sanitizers have handlers of their own */
 #endif
 }
 
-static void run_job(struct sf_engine *engine, const struct sf_job *job, struct sf_job_result *result) {
+void sf_worker_watch_signals(struct sf_worker_page *page) {
+  watched_page = page;
+  sf_worker_catch_fatal(on_fatal_signal);
+}
+
+static void run_job(struct sf_engine *engine, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
-  sf_engine_run(engine, &job->c, NULL, &result->outcome);
+  sf_engine_run(engine, &job->c, options->record, &result->outcome);
+  if (!options->table) return;
+  sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
+  fflush(options->table); /* the process leaves by _exit */
 }
 
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options) {
@@ -223,7 +208,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
       sf_shrink_job(options, &job, &result);
     } else {
       if (!engine && sf_engine_create(&engine, &engine_options) != SF_OK) _exit(3);
-      run_job(engine, &job, &result);
+      run_job(engine, options, &job, &result);
     }
     if (!sf_fd_write(fd, &result, sizeof result)) break;
   }
