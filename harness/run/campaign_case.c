@@ -45,11 +45,19 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
   }
 }
 
+static uint64_t hash_known(uint64_t hash, const struct sf_known_entry *entry) {
+  hash = sf_hash_string(hash, entry->signature);
+  for (int i = 0; entry->has_case && i < sf_case_field_count; i++) {
+    if (sf_case_fields[i].type != SF_FIELD_TEXT) hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(&entry->c, &sf_case_fields[i]));
+  }
+  return hash;
+}
+
 enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) {
   struct sf_text text = {0};
   const struct sf_space *space = &options->space;
   uint64_t known = 0;
-  for (int32_t i = 0; i < options->known.count; i++) known = sf_hash_string(known, options->known.entries[i].signature);
+  for (int32_t i = 0; i < options->known.count; i++) known = hash_known(known, &options->known.entries[i]);
   sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed, options->layouts,
                  space->max_ranks);
   sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);

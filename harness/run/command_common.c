@@ -130,10 +130,12 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   if (snprintf(out->out_dir, sizeof out->out_dir, "%s", flags->out) >= (int)sizeof out->out_dir) {
     return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
   }
-  if (flags->known) return sf_known_read(&out->known, flags->known, error);
+  if (flags->known) status = sf_known_read(&out->known, flags->known, error);
   /* One draw shows whether the fixed fields contradict each other. */
   struct sf_case probe;
-  return sf_campaign_case(&probe, out, 0, error);
+  if (status == SF_OK) status = sf_campaign_case(&probe, out, 0, error);
+  if (status != SF_OK) sf_campaign_options_clear(out);
+  return status;
 }
 
 void sf_campaign_options_clear(struct sf_campaign_options *options) { sf_known_destroy(&options->known); }

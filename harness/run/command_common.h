@@ -5,6 +5,8 @@
 #include "harness/run/campaign.h"
 #include "harness/run/options.h"
 
+#include <jansson.h>
+
 enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI };
 
 /* Defaults are what sf_common_defaults puts there. */
@@ -35,12 +37,15 @@ struct sf_common_flags {
 #define SF_NUMBER_AT(owner, name_, member_, min_, max_, help_) \
   { .name = name_, .type = SF_OPTION_INT, .offset = offsetof(owner, member_), .value = "N", .min = min_, .max = max_, .help = help_ }
 
+#define SF_DURATION_AT(owner, name_, member_, help_) \
+  { .name = name_, .type = SF_OPTION_DURATION, .offset = offsetof(owner, member_), .min = 1, .max = INT64_MAX, .help = help_ }
+
 #define SF_BACKEND_OPTIONS(owner, member)                                                                                              \
   SF_CHOICE_AT(owner, "backend", member.backend, sf_backend_names, "how ranks run"),                                                   \
       SF_CHOICE_AT(owner, "device", member.device, sf_device_names, "where layers compute"),                                           \
       SF_CHOICE_AT(owner, "gemm", member.gemm, sf_gemm_names, "matrix products of the layers under test"),                             \
       SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),       \
-      SF_OPTION_AT(owner, "deadline", DURATION, member.deadline_ms, NULL, "a trial that takes longer hangs; default: by its size"),    \
+      SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer hangs; default: by its size"),    \
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
 /* Rows for commands that draw cases. */
@@ -67,6 +72,16 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
 
 /* Parses, prints the help when asked. Returns -1 to go on, else the exit code. */
 int sf_command_begin(const struct sf_command *command, void *target, int argc, char **argv);
+
+/* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
+enum sf_status sf_input_status(enum sf_status status);
+/* A file that a command is going to write: its folder must be there and take files, and nothing but a file may lie at the path. Found out
+ * before hours of work. path NULL: nothing to check. SF_EUSAGE. */
+enum sf_status sf_output_check(const char *path, struct sf_error *error) SF_MUST_USE;
+/* For commands that do not run inside mpirun: --backend mpi is refused without --launcher. */
+enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
+/* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory. */
+int sf_exit_json(json_t *object, int code);
 
 /* Set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
 extern volatile sig_atomic_t sf_interrupted;

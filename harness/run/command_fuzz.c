@@ -17,8 +17,8 @@ struct fuzz_flags {
 };
 
 static const struct sf_option options[] = {
-    SF_OPTION_AT(struct fuzz_flags, "cases", INT, cases, "N", "number of cases in all, a resumed store's included"),
-    SF_OPTION_AT(struct fuzz_flags, "time", DURATION, time_ms, NULL, "hand out cases for this long"),
+    SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "number of cases in all, a resumed store's included"),
+    SF_DURATION_AT(struct fuzz_flags, "time", time_ms, "hand out cases for this long"),
     SF_SPACE_OPTIONS(struct fuzz_flags, common),
     SF_OPTION_AT(struct fuzz_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug (shardfuzz list plants)"),
     SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
@@ -92,8 +92,8 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
   print_summary(used, result);
-  if (json && sf_json_print(sf_json_of_campaign(result)) != SF_OK) return 3;
-  return result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
+  const int code = result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
+  return json ? sf_exit_json(sf_json_of_campaign(result), code) : code;
 }
 
 static int run_in_mpi(struct sf_campaign_options *used, bool json) {

@@ -22,8 +22,8 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first"),
     SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR", "shardfuzz of the base revision: what it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
-    SF_OPTION_AT(struct gate_flags, "time", DURATION, time_ms, NULL, "fuzz for this long; default 10m"),
-    SF_OPTION_AT(struct gate_flags, "cases", INT, cases, "N", "stop after this many cases"),
+    SF_DURATION_AT(struct gate_flags, "time", time_ms, "fuzz for this long; default 10m"),
+    SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
     SF_OPTION_AT(struct gate_flags, "junit", TEXT, junit, "FILE", "write JUnit XML"),
     SF_OPTION_AT(struct gate_flags, "summary", TEXT, summary, "FILE", "write a Markdown summary"),
     SF_SPACE_OPTIONS(struct gate_flags, common),
@@ -71,32 +71,54 @@ static int report(const struct gate_flags *flags, const struct sf_gate_options *
   if (flags->junit) status = sf_gate_write_junit(result, flags->junit, &error);
   if (status == SF_OK && flags->summary) status = sf_gate_write_summary(result, flags->summary, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  if (flags->common.json && sf_json_print(sf_json_of_gate(result)) != SF_OK) return 3;
-  return result->passed ? 0 : 1;
+  const int code = result->passed ? 0 : 1;
+  return flags->common.json ? sf_exit_json(sf_json_of_gate(result), code) : code;
+}
+
+static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
+  if (flags->common.seed < 0) flags->common.seed = seed_of_commit();
+  enum sf_status status = sf_common_outside_mpi(&flags->common, error);
+  if (status == SF_OK) status = sf_output_check(flags->junit, error);
+  if (status == SF_OK) status = sf_output_check(flags->summary, error);
+  if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
+  if (status != SF_OK) return status;
+  out->campaign.seconds = (double)flags->time_ms / 1000;
+  if (flags->cases > 0) out->campaign.cases = flags->cases;
+  out->campaign.progress = isatty(STDERR_FILENO);
+  out->corpus = flags->corpus;
+  out->base = flags->base;
+  return SF_OK;
+}
+
+/* The gate's campaign is not kept: its store lies in a folder of its own. */
+static enum sf_status make_store_folder(char *folder, size_t size, struct sf_error *error) {
+  const char *base = getenv("TMPDIR");
+  snprintf(folder, size, "%.900s/shardfuzz-gate-XXXXXX", base && *base ? base : "/tmp");
+  return mkdtemp(folder) ? SF_OK : sf_error_set(error, SF_EIO, "%s: %s", folder, strerror(errno));
+}
+
+static void remove_store(const char *folder, const char *store) {
+  static const char *const ends[] = {"", "-wal", "-shm"};
+  char path[SF_PATH_TEXT + 8];
+  for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    snprintf(path, sizeof path, "%s%s", store, ends[i]);
+    unlink(path);
+  }
+  rmdir(folder);
 }
 
 static int run(struct gate_flags *flags) {
   static struct sf_gate_options used;
   struct sf_gate_result result;
   struct sf_error error = {SF_OK, ""};
-  char store[] = "/tmp/shardfuzz-gate-XXXXXX";
-  if (flags->common.seed < 0) flags->common.seed = seed_of_commit();
-  enum sf_status status = sf_common_campaign(&used.campaign, &flags->common, &error);
+  char folder[SF_PATH_TEXT - 16];
+  enum sf_status status = fill(&used, flags, &error);
+  if (status == SF_OK) status = make_store_folder(folder, sizeof folder, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  if (!mkdtemp(store)) {
-    sf_error_set(&error, SF_EIO, "%s: %s", store, strerror(errno));
-    return sf_exit_failure(SF_EIO, &error);
-  }
+  snprintf(used.campaign.store_path, sizeof used.campaign.store_path, "%s/store.sqlite", folder);
   sf_watch_interrupts();
-  used.campaign.seconds = (double)flags->time_ms / 1000;
-  if (flags->cases > 0) used.campaign.cases = flags->cases;
-  snprintf(used.campaign.store_path, sizeof used.campaign.store_path, "%s/store.sqlite", store);
-  used.campaign.progress = isatty(STDERR_FILENO);
-  used.corpus = flags->corpus;
-  used.base = flags->base;
   status = sf_gate_run(&used, &result, &error);
-  unlink(used.campaign.store_path);
-  rmdir(store);
+  remove_store(folder, used.campaign.store_path);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(flags, &used, &result);
   if (status == SF_OK) sf_gate_destroy(&result);
   sf_campaign_options_clear(&used.campaign);

@@ -104,10 +104,10 @@ int sf_command_describe(int argc, char **argv) {
   struct sf_text text = {0};
   const int ended = sf_command_begin(&describe_command, &flags, argc, argv);
   if (ended >= 0) return ended;
-  enum sf_status status = sf_case_read(&c, flags.arguments.items[0], &error);
+  enum sf_status status = sf_input_status(sf_case_read(&c, flags.arguments.items[0], &error));
   if (status == SF_OK) status = sf_describe_case(&text, &c, &error);
   sf_command_clear(&describe_command, &flags);
   if (status == SF_OK) fputs(text.data, stdout);
   sf_text_destroy(&text);
-  return status == SF_OK ? 0 : sf_exit_failure(status == SF_EIO ? SF_EINPUT : status, &error);
+  return status == SF_OK ? 0 : sf_exit_failure(status, &error);
 }

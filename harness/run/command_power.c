@@ -57,15 +57,16 @@ static int report(const struct sf_power_options *used, const struct sf_power_res
     alarms += clean->false_alarms;
   }
   if (alarms) fprintf(stderr, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);
-  if (json && sf_json_print(sf_json_of_power(used, r)) != SF_OK) return 3;
-  return missed || alarms ? 1 : 0;
+  const int code = missed || alarms ? 1 : 0;
+  return json ? sf_exit_json(sf_json_of_power(used, r), code) : code;
 }
 
 static int run(struct power_flags *flags) {
   static struct sf_power_options used;
   struct sf_power_result result;
   struct sf_error error = {SF_OK, ""};
-  enum sf_status status = sf_common_campaign(&used.campaign, &flags->common, &error);
+  enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
+  if (status == SF_OK) status = sf_common_campaign(&used.campaign, &flags->common, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   fill_plants(&used, &used.campaign);
   used.campaign.plant_count = 0;

@@ -1,5 +1,6 @@
 #include "harness/run/command_common.h"
 #include "harness/run/commands.h"
+#include "harness/run/engine.h"
 #include "harness/run/finding_files.h"
 #include "harness/run/report_json.h"
 
@@ -50,10 +51,11 @@ static int finish(const struct shrink_flags *flags, const struct sf_job_result *
   if (status != SF_OK) return sf_exit_failure(status, &error);
   fprintf(stderr, "%s%d trials%s\n", text, result->evaluations, result->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
   sf_free(text);
-  if (!flags->common.json) return 1;
-  json_t *object = json_pack("{s:s, s:s, s:i, s:b, s:o}", "signature", result->min_outcome.signature, "min", flags->min, "evaluations", result->evaluations, "minimal",
-                             result->minimal, "case", sf_json_of_case(&min));
-  return sf_json_print(object) == SF_OK ? 1 : 3;
+  return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
+}
+
+static int nothing_shrunk(const struct shrink_flags *flags, const char *verdict, int32_t evaluations, int code) {
+  return flags->common.json ? sf_exit_json(sf_json_of_no_shrink(verdict, evaluations), code) : code;
 }
 
 /* Finds out how the case fails, then shrinks it in a worker. */
@@ -72,7 +74,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (result.outcome.verdict != SF_VERDICT_FINDING) {
     fprintf(stderr, "verdict %s: there is nothing to shrink\n", sf_verdict_name(result.outcome.verdict));
-    return 0;
+    return nothing_shrunk(flags, sf_verdict_name(result.outcome.verdict), 1, 0);
   }
   job.kind = SF_JOB_SHRINK;
   job.budget = (int32_t)flags->common.shrink_budget;
@@ -80,9 +82,13 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
   memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
   status = sf_pool_run_one(pool, &job, &result);
   if (status != SF_OK) return sf_exit_failure(status, NULL);
-  if (result.outcome.status != SF_OK || result.outcome.cls == SF_CLASS_FLAKY) {
+  if (result.outcome.status != SF_OK) {
+    error = sf_outcome_error(&result.outcome);
+    return sf_exit_failure(result.outcome.status, &error);
+  }
+  if (result.outcome.cls == SF_CLASS_FLAKY) {
     fputs("shardfuzz: the case did not fail in the same way again (flaky); it was not shrunk\n", stderr);
-    return 1;
+    return nothing_shrunk(flags, "flaky", 2, 1);
   }
   return finish(flags, &result);
 }
@@ -97,10 +103,13 @@ static int run(const struct shrink_flags *flags) {
     return sf_exit_failure(SF_EUSAGE, &error);
   }
   sf_space_init(&space);
-  enum sf_status status = sf_case_read(&c, flags->files.items[0], &error);
+  enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
+  if (status == SF_OK) status = sf_input_status(sf_case_read(&c, flags->files.items[0], &error));
+  if (status == SF_OK) status = sf_case_names_check(&c, flags->files.items[0], &error);
+  if (status == SF_OK) status = sf_output_check(flags->min, &error);
   if (status == SF_OK) status = show_fixed(&c, &space, &error);
   if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
-  if (status != SF_OK) return sf_exit_failure(status == SF_EIO ? SF_EINPUT : status, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
   pool.space = &space;
   return shrink(&c, flags, &pool);
 }

@@ -1,18 +1,15 @@
 #include "harness/run/gate.h"
 
 #include "harness/base/alloc.h"
-#include "harness/base/bytes.h"
+#include "harness/run/engine.h"
 #include "harness/run/finding_files.h"
+#include "harness/run/gate_base.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 struct gate {
   const struct sf_gate_options *options;
@@ -23,6 +20,8 @@ struct gate {
   int32_t next;
   enum sf_status status;
 };
+
+bool sf_gate_interrupted(const struct sf_gate_options *options) { return options->campaign.stop && *options->campaign.stop; }
 
 static const char *const state_texts[] = {"ok", "new", "known", "also in base", "not as expected"};
 const char *sf_gate_state_text(enum sf_gate_state state) { return state_texts[state]; }
@@ -43,11 +42,17 @@ static int is_case_file(const struct dirent *entry) {
   return length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
 }
 
+static enum sf_status read_corpus_case(struct sf_case *out, const char *path, struct sf_error *error) {
+  const enum sf_status status = sf_case_read(out, path, error);
+  if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
+  return sf_case_names_check(out, path, error);
+}
+
 static enum sf_status read_corpus(struct gate *g) {
   struct dirent **names = NULL;
   const char *folder = g->options->corpus;
   const int count = scandir(folder, &names, is_case_file, alphasort);
-  if (count < 0) return sf_error_set(g->error, SF_EINPUT, "%s: %s", folder, strerror(errno));
+  if (count < 0) return sf_error_set(g->error, errno == ENOMEM ? SF_ENOMEM : SF_EINPUT, "%s: %s", folder, strerror(errno));
   enum sf_status status = SF_OK;
   g->cases = sf_alloc((size_t)(count + 1) * sizeof *g->cases);
   if (!g->cases) status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
@@ -55,7 +60,7 @@ static enum sf_status read_corpus(struct gate *g) {
     struct sf_gate_item *item = status == SF_OK ? add_item(g) : NULL;
     if (item) {
       snprintf(item->name, sizeof item->name, "%.700s/%.255s", folder, names[i]->d_name);
-      status = sf_case_read(&g->cases[g->result->corpus_count++], item->name, g->error);
+      status = read_corpus_case(&g->cases[g->result->corpus_count++], item->name, g->error);
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }
@@ -94,13 +99,18 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
            seen->text);
 }
 
+static bool tick(void *ctx) {
+  const struct gate *g = ctx;
+  return !sf_gate_interrupted(g->options);
+}
+
 static enum sf_status replay_corpus(struct gate *g) {
   struct sf_pool *pool = NULL;
   enum sf_status status = read_corpus(g);
   if (status != SF_OK) return status;
   status = sf_pool_create(&pool, &g->options->campaign.pool);
   if (status == SF_OK) {
-    const struct sf_pool_client client = {g, next_case, corpus_case_done, NULL};
+    const struct sf_pool_client client = {g, next_case, corpus_case_done, tick};
     status = sf_pool_run(pool, &client);
   }
   sf_pool_destroy(pool);
@@ -109,19 +119,15 @@ static enum sf_status replay_corpus(struct gate *g) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* Replays a case with the base's executable and compares the signature on its last line of output. */
-static bool base_has(const struct gate *g, const char *path, const char *signature) {
-  char program[SF_PATH_TEXT + 16], command[3 * SF_PATH_TEXT], line[65536], last[65536] = "", wanted[SF_SIGNATURE_TEXT + 32];
-  struct stat info;
-  const bool folder = stat(g->options->base, &info) == 0 && S_ISDIR(info.st_mode);
-  snprintf(program, sizeof program, "%s%s", g->options->base, folder ? "/shardfuzz" : "");
-  snprintf(command, sizeof command, "'%s' replay '%s' --json 2>/dev/null", program, path);
-  FILE *output = popen(command, "r");
-  if (!output) return false;
-  while (fgets(line, sizeof line, output)) memcpy(last, line, sizeof last);
-  pclose(output);
-  snprintf(wanted, sizeof wanted, "\"signature\":\"%s\"", signature);
-  return strstr(last, wanted) != NULL;
+static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item) {
+  bool has = false;
+  char note[SF_GATE_NOTE_TEXT];
+  const enum sf_status status = sf_gate_base_has(&has, note, g->options->base, item->min_path, item->name);
+  if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base);
+  if (has) item->state = SF_GATE_IN_BASE;
+  const size_t length = strlen(item->text);
+  if (*note) snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
+  return SF_OK;
 }
 
 static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *finding) {
@@ -134,8 +140,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
   snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
   item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
-  if (item->state == SF_GATE_NEW && g->options->base && base_has(g, item->min_path, finding->signature)) item->state = SF_GATE_IN_BASE;
-  return SF_OK;
+  return item->state == SF_GATE_NEW && g->options->base ? ask_base(g, item) : SF_OK;
 }
 
 static enum sf_status list_findings(struct gate *g) {
@@ -148,19 +153,15 @@ static enum sf_status list_findings(struct gate *g) {
   return status;
 }
 
-static enum sf_status check_base(const struct gate *g) {
-  if (g->options->base && access(g->options->base, X_OK) != 0) return sf_error_set(g->error, SF_EINPUT, "%s: %s", g->options->base, strerror(errno));
-  return SF_OK;
-}
-
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   struct gate g = {.options = options, .result = result, .error = &detail};
   memset(result, 0, sizeof *result);
-  enum sf_status status = check_base(&g);
+  enum sf_status status = options->base ? sf_gate_base_check(options->base, &detail) : SF_OK;
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
-  if (status == SF_OK) status = sf_campaign_run(&options->campaign, &result->campaign, &detail);
-  if (status == SF_OK) status = list_findings(&g);
+  if (status == SF_OK && !sf_gate_interrupted(options)) status = sf_campaign_run(&options->campaign, &result->campaign, &detail);
+  if (status == SF_OK && !sf_gate_interrupted(options)) status = list_findings(&g);
+  if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   sf_free(g.cases);
   if (status != SF_OK) {
     sf_gate_destroy(result);

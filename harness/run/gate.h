@@ -27,6 +27,8 @@ struct sf_gate_result {
 };
 
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) SF_MUST_USE;
+/* Whether the caller wants it to end; sf_gate_run then fails with SF_EIO, since a gate that has not seen everything cannot pass. */
+bool sf_gate_interrupted(const struct sf_gate_options *options);
 void sf_gate_destroy(struct sf_gate_result *result);
 const char *sf_gate_state_text(enum sf_gate_state state);
 

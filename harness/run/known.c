@@ -10,10 +10,14 @@
 enum { KNOWN_FILE_BYTES_MAX = 16 << 20 };
 
 static enum sf_status read_case(struct sf_known_entry *entry, json_t *value, const char *path, struct sf_error *error) {
+  const uint64_t failures = sf_alloc_failures();
   char *text = json_dumps(value, JSON_COMPACT);
-  if (!text) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  if (!text || sf_alloc_failures() != failures) {
+    sf_free(text);
+    return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  }
   const enum sf_status status = sf_case_from_json(&entry->c, text, strlen(text), path, error);
-  free(text);
+  sf_free(text);
   entry->has_case = status == SF_OK;
   return status;
 }
@@ -22,8 +26,11 @@ static enum sf_status read_entry(struct sf_known_entry *entry, json_t *value, co
   const char *signature = json_string_value(json_object_get(value, "signature"));
   const char *key;
   json_t *item;
-  if (!json_is_object(value) || !signature || strlen(signature) >= sizeof entry->signature) {
-    return sf_error_set(error, SF_EINPUT, "%s: [%zu].signature: a text of less than %d bytes is needed", path, index, SF_SIGNATURE_TEXT);
+  if (!json_is_object(value) || !signature || !*signature || strlen(signature) >= sizeof entry->signature) {
+    return sf_error_set(error, SF_EINPUT, "%s: [%zu].signature: a text of 1 to %d bytes is needed", path, index, SF_SIGNATURE_TEXT - 1);
+  }
+  if (json_object_get(value, "note") && !json_is_string(json_object_get(value, "note"))) {
+    return sf_error_set(error, SF_EINPUT, "%s: [%zu].note: a text is needed", path, index);
   }
   json_object_foreach(value, key, item) {
     if (strcmp(key, "signature") != 0 && strcmp(key, "note") != 0 && strcmp(key, "case") != 0) {
@@ -55,9 +62,14 @@ enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_e
   struct sf_bytes bytes;
   json_error_t where;
   enum sf_status status = sf_bytes_read_file(&bytes, path, KNOWN_FILE_BYTES_MAX, error);
-  if (status != SF_OK) return status;
+  if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
+  /* Jansson takes some failed allocations for syntax errors and others not at all: they are counted from outside. */
+  json_set_alloc_funcs(sf_alloc, sf_free);
+  const uint64_t failures = sf_alloc_failures();
   json_t *root = json_loadb((const char *)bytes.data, bytes.size_bytes, JSON_REJECT_DUPLICATES, &where);
-  if (root) {
+  if (sf_alloc_failures() != failures) {
+    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  } else if (root) {
     status = read_array(out, root, path, error);
   } else {
     status = sf_error_set(error, SF_EINPUT, "%s: line %d: %s", path, where.line, where.text);

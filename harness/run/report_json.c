@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/run/features.h"
+#include "harness/run/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,15 @@
 
 /* JSON has no infinities: they become null. */
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+/* Text that comes from outside: paths, and what targets say. */
+static json_t *text_of(const char *text) {
+  struct sf_text clean = {0};
+  sf_utf8_append(&clean, text);
+  json_t *value = clean.failed ? NULL : json_string(clean.data ? clean.data : "");
+  sf_text_destroy(&clean);
+  return value;
+}
 
 json_t *sf_json_of_case(const struct sf_case *c) {
   char *text = NULL;
@@ -21,13 +31,13 @@ json_t *sf_json_of_case(const struct sf_case *c) {
 
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
-  json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
-                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", o->label, "rank", o->rank, "row",
+  json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
+                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", text_of(o->label), "rank", o->rank, "row",
                                       (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:n, s:s, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:n, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
                    finding ? sf_finding_class_name(o->cls) : "", "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
-                   "first", first, "diagnosis", "text", o->text, "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
+                   "first", first, "diagnosis", "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
                    o->unchecked, "seconds", real(o->seconds));
 }
 
@@ -48,24 +58,42 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
                    real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
 }
 
-/* One plant over its seeds. */
+static json_t *search_of(const struct sf_power_search *s) {
+  const bool found = s->found_at >= 0;
+  return json_pack("{s:I, s:o, s:I, s:b, s:b, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
+                   found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "triggered", (json_int_t)s->triggered, "localised", s->localised,
+                   "minimal", s->minimal, "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "shrunk",
+                   "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
+}
+
+/* One plant over its seeds: the worst of them, and each. */
 static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
   int detected = 0, localised = 0, minimal = 0;
+  int64_t found_at = 0, ranks = 0, layers = 0;
   json_t *runs = json_array();
   for (int32_t i = 0; i < seeds; i++) {
     const struct sf_power_search *s = &searches[i];
-    const bool found = s->found_at >= 0;
-    detected += found;
+    json_array_append_new(runs, search_of(s));
     localised += s->localised;
     minimal += s->minimal;
-    json_array_append_new(runs, json_pack("{s:I, s:o, s:I, s:b, s:b, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
-                                          found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "triggered", (json_int_t)s->triggered, "localised",
-                                          s->localised, "minimal", s->minimal, "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min",
-                                          s->min_outcome.signature, "shrunk", "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers",
-                                          (json_int_t)s->min.model.layers));
+    if (s->found_at < 0) continue;
+    detected++;
+    if (s->found_at > found_at) found_at = s->found_at;
+    if (sf_case_ranks(&s->min) > ranks) ranks = sf_case_ranks(&s->min);
+    if (s->min.model.layers > layers) layers = s->min.model.layers;
   }
-  return json_pack("{s:s, s:b, s:b, s:b, s:i, s:o}", "id", searches->plant->id, "detected", detected == seeds, "localised", localised == seeds, "minimal",
-                   minimal == seeds, "seeds", seeds, "searches", runs);
+  return json_pack("{s:s, s:b, s:o, s:b, s:b, s:i, s:{s:I, s:I}, s:o}", "id", searches->plant->id, "detected", detected == seeds, "cases_to_detect",
+                   detected == seeds ? json_integer((json_int_t)found_at + 1) : json_null(), "localised", localised == seeds, "minimal",
+                   minimal == seeds, "seeds", seeds, "shrunk", "ranks", (json_int_t)ranks, "layers", (json_int_t)layers, "searches", runs);
+}
+
+json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
+  return json_pack("{s:s, s:s, s:o, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", result->min_outcome.signature, "min",
+                   text_of(min_path), "evaluations", result->evaluations, "minimal", result->minimal, "case", sf_json_of_case(min));
+}
+
+json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
+  return json_pack("{s:s, s:s, s:n, s:i, s:b, s:n}", "verdict", verdict, "signature", "", "min", "evaluations", evaluations, "minimal", 0, "case");
 }
 
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
@@ -92,7 +120,8 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
-    json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:s}", "name", item->name, "state", sf_gate_state_text(item->state), "text", item->text, "min", item->min_path));
+    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o}", "name", text_of(item->name), "state", sf_gate_state_text(item->state), "text",
+                                            text_of(item->text), "min", text_of(item->min_path)));
   }
   return json_pack("{s:b, s:i, s:i, s:o, s:o}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed", r->corpus_failed, "items", items, "campaign",
                    sf_json_of_campaign(&r->campaign));

@@ -1,5 +1,6 @@
 #include "harness/run/commands.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,14 @@ static const struct sf_command_entry commands[] = {
     {"describe", sf_command_describe, "show mesh, groups and shapes of a case"},
     {"mpi-worker", sf_command_mpi_worker, NULL},
 };
+
+/* What was printed must have arrived: a full disk or a closed pipe is a failure of ours. */
+static int finish(int code) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  if (code == 3) return code;
+  fprintf(stderr, "shardfuzz: standard output could not be written%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+  return 3;
+}
 
 static void print_usage(FILE *to) {
   fputs("usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n", to);
@@ -34,10 +43,10 @@ int main(int argc, char **argv) {
   }
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
     print_usage(stdout);
-    return 0;
+    return finish(0);
   }
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
+    if (strcmp(argv[1], commands[i].name) == 0) return finish(commands[i].run(argc - 2, argv + 2));
   }
   fprintf(stderr, "shardfuzz: there is no command '%s'; shardfuzz --help lists them\n", argv[1]);
   return 2;
