@@ -80,9 +80,11 @@ struct sf_comm_event {
 };
 
 /* What a watcher outside the rank may read while it runs, in memory shared with it. May be NULL in struct sf_comm. */
+enum { SF_COMM_OUTSIDE, SF_COMM_INSIDE, SF_COMM_ENDED };
 struct sf_comm_progress {
   int32_t rank;
-  /* 1 while the backend has the call or the wait: who hangs outside a call is to blame, who hangs inside waits for others. */
+  /* INSIDE while the backend has the call or the wait: who hangs outside a call is to blame, who hangs inside waits for others. ENDED (mpi
+   * only): the rank's program is through. */
   int32_t in_call;
   char label[92]; /* of the last call; empty before the first */
 };

@@ -221,6 +221,7 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
     rank_main(&mpi->comm, arg);
     check_leaks(mpi);
   }
+  if (progress != NULL) progress->in_call = SF_COMM_ENDED;
   abandon_open(mpi);
   report->seconds_total = MPI_Wtime() - start;
   sf_free(mpi->comm.events);
@@ -232,7 +233,16 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
 
 bool sf_mpi_available(void) { return true; }
 
-bool sf_mpi_launched(void) { return getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL; }
+int32_t sf_mpi_launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    const char *text = getenv(names[i]);
+    if (text != NULL) return (int32_t)strtol(text, NULL, 10);
+  }
+  return -1;
+}
+
+bool sf_mpi_launched(void) { return sf_mpi_launched_rank() >= 0; }
 
 static enum sf_status create_comms(struct sf_mpi *mpi) {
   if (MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) != MPI_SUCCESS) return SF_EIO;

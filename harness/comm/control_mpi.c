@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { CONTROL_TAG = 1 };
+enum { CONTROL_TAG = 1, MEET_TAG = 2 };
 static const size_t piece_max_bytes = (size_t)1 << 30;
 
 static int piece_of(size_t size_bytes, size_t done) {
@@ -53,3 +53,14 @@ enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data,
 }
 
 void sf_mpi_control_barrier(struct sf_mpi *mpi) { MPI_Barrier(mpi->control); }
+
+/* Dissemination: in round k everyone hears from the rank 2^k before it, which has heard from the 2^k before that. */
+enum sf_status sf_mpi_meet(struct sf_mpi *mpi, int32_t first, int32_t count) {
+  const int32_t place = mpi->rank - first;
+  for (int32_t distance = 1; distance < count; distance *= 2) {
+    const int to = first + (place + distance) % count, from = first + (place - distance + count) % count;
+    if (MPI_Sendrecv(NULL, 0, MPI_BYTE, to, MEET_TAG, NULL, 0, MPI_BYTE, from, MEET_TAG, mpi->control, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+      return SF_EIO;
+  }
+  return SF_OK;
+}

@@ -10,6 +10,8 @@
 bool sf_mpi_available(void);
 /* Whether this process was started by mpirun or a PMI launcher (looks at the environment only). */
 bool sf_mpi_launched(void);
+/* The rank that the environment names, before MPI_Init; -1 when not launched. */
+int32_t sf_mpi_launched_rank(void);
 
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call
  * that one member makes blocking and another asynchronously does not match; a deadlock is a hang, and `progress` tells where. */
@@ -40,5 +42,7 @@ enum sf_status sf_mpi_recv_bytes(struct sf_mpi *mpi, int32_t from, void **data, 
 enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data,
                                   size_t *size_bytes) SF_MUST_USE; /* on non-roots *data is allocated */
 void sf_mpi_control_barrier(struct sf_mpi *mpi);
+/* Returns when all ranks of the job's [first, first + count) have called it; they alone do. */
+enum sf_status sf_mpi_meet(struct sf_mpi *mpi, int32_t first, int32_t count) SF_MUST_USE;
 
 #endif

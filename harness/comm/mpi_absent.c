@@ -7,6 +7,8 @@ bool sf_mpi_available(void) { return false; }
 
 bool sf_mpi_launched(void) { return false; }
 
+int32_t sf_mpi_launched_rank(void) { return -1; }
+
 enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) {
   (void)out;
   return sf_error_set(error, SF_ENOTSUP, "this build has no MPI");
@@ -53,3 +55,8 @@ enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data,
 }
 
 void sf_mpi_control_barrier(struct sf_mpi *mpi) { (void)mpi; }
+
+enum sf_status sf_mpi_meet(struct sf_mpi *mpi, int32_t first, int32_t count) {
+  (void)mpi, (void)first, (void)count;
+  return SF_ENOTSUP;
+}

@@ -59,6 +59,11 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
   snprintf(out->text, sizeof out->text, "%s", text);
 }
 
+bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome) {
+  if (outcome->status != SF_OK) return outcome->status != SF_EINPUT;
+  return outcome->verdict == SF_VERDICT_FINDING && (outcome->cls == SF_CLASS_DEADLOCK || outcome->cls == SF_CLASS_MISMATCH || outcome->cls == SF_CLASS_CRASH);
+}
+
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect) {
   if (!expect->present) return true;
   if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;

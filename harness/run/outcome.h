@@ -32,6 +32,9 @@ struct sf_outcome {
 void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding);
 /* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
 void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text);
+/* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
+ * alike (SF_EINPUT) leaves them whole. */
+bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
 /* "tp+sp+dp": the axes of the layout that are > 1 (sp: on); "none". */
 void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_layout *layout);
 /* Why the harness could not judge the case. */

@@ -97,14 +97,15 @@ static void finish(struct sf_worker *worker, const struct sf_pool_client *client
   client->done(client->ctx, job, result);
 }
 
-/* The first unanswered job is what killed the worker; the others go on in a fresh one. */
+/* The first unanswered job is what killed the worker; the others go on in a fresh one. Where its ranks stand is read before it is ended, which
+ * would move them. */
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
   struct sf_worker *worker = &pool->workers[i];
   struct sf_job_result result;
   memset(&result, 0, sizeof result);
   result.tag = worker->jobs[worker->job_next].tag;
-  sf_worker_stop(worker);
   sf_worker_outcome_of_death(worker, hang, &result.outcome);
+  sf_worker_stop(worker);
   result.outcome.seconds = sf_engine_now() - worker->since;
   finish(worker, client, &result);
   return busy(worker) ? send_jobs(pool, i) : SF_OK;
@@ -116,8 +117,11 @@ static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_po
     const int got = sf_worker_receive(worker);
     if (got < 0) return bury(pool, i, false, client);
     if (got == 0) return SF_OK;
+    const bool spent = worker->launched && sf_outcome_breaks_ranks(&worker->result.outcome);
+    if (spent) sf_worker_stop(worker);
     finish(worker, client, &worker->result);
     if (!busy(worker)) return feed(pool, i, client);
+    if (spent) return send_jobs(pool, i);
   }
 }
 

@@ -52,6 +52,7 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
   struct sf_pool_options single = *options;
   single.workers = 1;
   single.hash_trace = false;
+  if (single.launcher) single.launch_ranks = (int32_t)sf_case_ranks(&job->c); /* simpler cases never have more */
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   struct shrink_loop loop;

@@ -24,7 +24,7 @@ struct sf_worker {
   double since;                 /* when the first unanswered job can have begun */
   size_t received;              /* bytes of an unfinished result */
   struct sf_job_result result;
-  char directory[64];           /* launched sets: folder of the socket; "" otherwise */
+  bool launched;                /* the process is the relay of a launched set */
 };
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
@@ -42,14 +42,20 @@ void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struc
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options);
 /* Installs the handlers that note a fatal signal in the page before the process dies of it. */
 void sf_worker_watch_signals(struct sf_worker_page *page);
+/* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. */
+void sf_worker_catch_fatal(void (*handler)(int));
 
 /* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). */
 void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result);
 
 /* Launched rank sets (launch.c): parent's and ranks' side. */
+enum { SF_LAUNCH_RANKS_MAX = 1024 };
+/* Returns when every rank of the set is there. SF_EUSAGE: a set of that size is not possible. SF_EIO: the launcher did not bring it. */
 enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) SF_MUST_USE;
-/* Body of the hidden command `mpi-worker --socket PATH --page PATH`, run by every rank of a set; returns the exit code. */
-int sf_launch_rank_main(const char *socket_path, const char *page_path);
+/* Ends the set's ranks and waits a moment for its launcher to clean up after them. */
+void sf_launch_end(const struct sf_worker *worker);
+/* Body of the hidden command `mpi-worker --socket PATH --page PATH --gemm N`, run by every rank of a set; returns the exit code. */
+int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_cpu_gemm gemm);
 
 /* Whole-message input and output on a descriptor; false on end of file or error. */
 bool sf_fd_write(int fd, const void *data, size_t size_bytes);
