@@ -35,7 +35,7 @@ static void print_usage(FILE *to) {
 
 int main(int argc, char **argv) {
   /* Trials come and go by megabytes: memory given back to the system would be faulted in again for each. */
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); /* as much as glibc takes */
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   if (argc < 2) {
     print_usage(stderr);
