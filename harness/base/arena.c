@@ -36,8 +36,9 @@ struct sf_arena {
 static size_t round_up(size_t size_bytes) { return (size_bytes + (ARENA_ALIGN - 1)) & ~(size_t)(ARENA_ALIGN - 1); }
 
 static struct block *block_create(size_t capacity) {
-  struct block *block = sf_alloc(sizeof *block + ARENA_ALIGN + capacity);
+  struct block *block = sf_realloc(NULL, sizeof *block + ARENA_ALIGN + capacity); /* not zeroed: that would cost as much as using it */
   if (block == NULL) return NULL;
+  *block = (struct block){0};
   const uintptr_t start = (uintptr_t)(block + 1);
   block->data = (unsigned char *)(block + 1) + (round_up(start) - start);
   block->capacity = capacity;

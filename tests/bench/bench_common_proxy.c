@@ -107,6 +107,11 @@ void sf_bench_proxy_destroy(struct sf_bench_proxy *proxy) {
   sf_free(proxy);
 }
 
+void sf_bench_proxy_reset(struct sf_bench_proxy *proxy) {
+  proxy->gemm_seconds = proxy->other_seconds = proxy->gemm_flops = 0;
+  proxy->calls = 0;
+}
+
 double sf_bench_proxy_gemm_seconds(const struct sf_bench_proxy *proxy) { return proxy->gemm_seconds; }
 double sf_bench_proxy_other_seconds(const struct sf_bench_proxy *proxy) { return proxy->other_seconds; }
 double sf_bench_proxy_gemm_flops(const struct sf_bench_proxy *proxy) { return proxy->gemm_flops; }

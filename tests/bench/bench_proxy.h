@@ -8,6 +8,7 @@ struct sf_bench_proxy;
 /* Puts the proxy in; sf_bench_proxy_destroy takes it out again, before the engine is destroyed. Leaves with a message on no memory. */
 struct sf_bench_proxy *sf_bench_proxy_create(struct sf_engine *engine);
 void sf_bench_proxy_destroy(struct sf_bench_proxy *proxy);
+void sf_bench_proxy_reset(struct sf_bench_proxy *proxy); /* counts from zero */
 double sf_bench_proxy_gemm_seconds(const struct sf_bench_proxy *proxy);
 double sf_bench_proxy_other_seconds(const struct sf_bench_proxy *proxy); /* all other operations */
 double sf_bench_proxy_gemm_flops(const struct sf_bench_proxy *proxy);
