@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs every bench in sequence, in sizes that take less than 40 minutes together on two cores, and prints one JSON line each on stdout.
+#   tests/bench/run_all.sh BUILD_DIR [NAME...]     names of benches: only these
+# Timings mean something on an otherwise idle machine only. The folder must have been built with `ninja benches`.
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?usage: run_all.sh BUILD_DIR [NAME...]}
+shift
+wanted=("$@")
+jobs=$(nproc)
+bin=$build/tests/bench
+cd "$here" || exit 3 # benches ask git for the commit
+
+failed=0
+run() { # NAME COMMAND...
+  local name=$1 start=$SECONDS
+  shift
+  if [ ${#wanted[@]} -gt 0 ] && [[ ! " ${wanted[*]} " == *" $name "* ]]; then return; fi
+  if ! "$@"; then
+    echo "run_all.sh: $name failed" >&2
+    failed=1
+  fi
+  echo "run_all.sh: $name: $((SECONDS - start)) s" >&2
+}
+
+run bench_speed "$bin/bench_speed" --cases 8000
+run bench_vs_torch "$here/bench_vs_torch.sh" "$build" 8000 160
+run bench_kernels "$bin/bench_kernels" --functions 4
+run bench_ranks "$bin/bench_ranks" --repeat 3
+run bench_replay "$bin/bench_replay" --cases 100
+run bench_clean "$bin/bench_clean" --cases 20000 --seed 1001 --jobs "$jobs"
+run bench_ratio "$bin/bench_ratio" --cases 6000 --layouts 2 --jobs "$jobs"
+run bench_sensitivity "$bin/bench_sensitivity" --cases 4000 --jobs "$jobs"
+run bench_backends "$here/bench_backends.sh" "$build" 200 500
+run bench_plants "$here/bench_plants.sh" "$build" 5 200 300 2000
+run bench_width "$bin/bench_width" --percent 100
+exit $failed
