@@ -6,18 +6,22 @@
 
 /* Matrix products, row-major, c = op(a) op(b); given by whoever runs the reference. */
 struct sf_gemm_table {
-  void (*sgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc);
-  void (*dgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b, int64_t ldb, double *c, int64_t ldc);
+  void (*sgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb,
+                float *c, int64_t ldc);
+  void (*dgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b, int64_t ldb,
+                double *c, int64_t ldc);
 };
 
 /* How a rerun differs from the plain run (shared oracle recipe): E1 perturbs the embedding's output, E3 every stored tensor
- * before it is rounded, E5 splits each activation and dgrad GEMM over K in 2, 4 or 8 randomly permuted parts and weight gradients over tokens. */
+ * before it is rounded and every fp32 number inside a module that may cancel, E5 takes each sum in random order: products over K, weight
+ * gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. In fp32 parts would hide what order does:
+ * beside one large term a chain of additions loses about sqrt(K / 12) ulp, which shorter chains do not. */
 enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT };
 
 struct sf_reference_options {
-  bool fp64;                /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
+  bool fp64; /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
   enum sf_perturb perturb;
-  uint64_t draw;            /* seed of the perturbation */
+  uint64_t draw; /* seed of the perturbation */
   const struct sf_gemm_table *gemm;
 };
 
@@ -28,8 +32,9 @@ struct sf_reference_sink {
   void (*emit)(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape);
 };
 
-/* Runs all steps of the catalogue's case. Emits PARAM (every step and after the last), ACT, ACT_GRAD, WGRAD, MAIN_GRAD, PARAM_DELTA and SCALARs
- * with pass FWD, BWD or STEP and the calls of section 8 except call 1 of ACT and ACT_GRAD. SF_ENOMEM is the only failure. */
-enum sf_status sf_reference_run(const struct sf_catalog *catalog, const struct sf_reference_options *options, const struct sf_reference_sink *sink) SF_MUST_USE;
+/* Runs all steps of the catalogue's case. Emits PARAM (every step and after the last), ACT, ACT_GRAD, WGRAD, MAIN_GRAD, PARAM_DELTA and
+ * SCALARs with pass FWD, BWD or STEP and the calls of section 8 except call 1 of ACT and ACT_GRAD. SF_ENOMEM is the only failure. */
+enum sf_status sf_reference_run(const struct sf_catalog *catalog, const struct sf_reference_options *options,
+                                const struct sf_reference_sink *sink) SF_MUST_USE;
 
 #endif

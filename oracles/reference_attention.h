@@ -60,13 +60,14 @@ static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad,
 }
 
 /* In place: scores [seq x seq] -> softmax of scale * score over the columns up to the row's own, zeros after it. */
-static inline void softmax_causal(real *scores, int64_t seq, real scale) {
+static inline void softmax_causal(struct inner inner, real *scores, int64_t seq, real scale) {
   for (int64_t i = 0; i < seq; i++) {
     real *row = scores + i * seq;
     for (int64_t j = 0; j <= i; j++) row[j] *= scale;
+    inner_perturb(inner, i * seq, row, i + 1);
     const real top = row_max(row, i + 1);
     for (int64_t j = 0; j <= i; j++) row[j] = real_exp(row[j] - top);
-    const real sum = row_sum(row, i + 1);
+    const real sum = inner_number(inner, seq * seq + i, row_sum(row, i + 1));
     for (int64_t j = 0; j <= i; j++) row[j] /= sum;
     for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
   }
@@ -84,7 +85,7 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
       const real *row = qkv + n * run->qkv_width;
       real *p = probs + number * s * s;
       multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
-      softmax_causal(p, s, 1 / real_sqrt((real)d));
+      softmax_causal(inner_of(run, id, (uint64_t)number), p, s, 1 / real_sqrt((real)d));
       store(run, id, (uint64_t)number + 1, p, s * s, run->format);
       multiply(run, run->format, false, false, s, d, s, p, s, row + at.value, ld, out + n * run->context_width + head * d, ld_out);
     }
@@ -92,50 +93,79 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
 }
 
 /* In place: dP -> P (dP - rowsum(P dP)) where the mask lets through, zeros elsewhere. */
-static inline void softmax_backward(real *grad, const real *probs, int64_t seq) {
+static inline void softmax_backward(struct inner inner, real *grad, const real *probs, int64_t seq) {
   for (int64_t i = 0; i < seq; i++) {
     real *restrict row = grad + i * seq;
     const real *restrict p = probs + i * seq;
-    const real mean = row_dot(row, p, i + 1);
+    inner_perturb(inner, i * seq, row, i + 1);
+    const real mean = inner_number(inner, seq * seq + i, row_dot(row, p, i + 1));
     for (int64_t j = 0; j <= i; j++) row[j] = p[j] * (row[j] - mean);
     for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
   }
 }
 
-/* to [rows x cols], stride ld, += scale * from [rows x cols]. */
-static inline void add_scaled(real *to, int64_t ld, const real *from, int64_t rows, int64_t cols, real scale) {
-  for (int64_t i = 0; i < rows; i++) {
-    real *restrict row = to + i * ld;
-    const real *restrict add = from + i * cols;
-    for (int64_t j = 0; j < cols; j++) row[j] += scale * add[j];
+/* to [rows x cols], stride ld, = scale * from [rows x cols]. */
+static inline void put_scaled(real *to, int64_t ld, const real *from, int64_t rows, int64_t cols, real scale) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) to[i * ld + j] = scale * from[i * cols + j];
+}
+
+static inline void copy_rows(real *restrict to, const real *restrict from, int64_t ld, int64_t rows, int64_t cols) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) to[i * cols + j] = from[i * ld + j];
+}
+
+/* One sequence of a microbatch, and where its rows begin; ld: from one position to the next. */
+struct attention_grad {
+  const real *qkv, *out_grad, *probs; /* probs: [heads][seq x seq] */
+  real *qkv_grad;
+  int64_t ld, ld_out, number; /* number of its first head, of all heads of the microbatch */
+};
+
+/* The query heads of a group: scores of each become dS, then dq = dS k. */
+static inline void query_grads(struct run *run, struct sf_trace_id id, const struct attention_grad *at, int64_t first, int64_t group) {
+  const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
+  for (int64_t head = first; head < first + group; head++) {
+    const struct head_columns columns = head_columns(&run->c->model, head);
+    const uint64_t number = (uint64_t)(at->number + head);
+    real *ds = run->scores + (head - first) * s * s;
+    multiply(run, SF_F32, false, true, s, s, d, at->out_grad + head * d, at->ld_out, at->qkv + columns.value, at->ld, ds, s);
+    softmax_backward(inner_of(run, id, number), ds, at->probs + head * s * s, s);
+    store(run, id, number + 1, ds, s * s, run->format);
+    multiply(run, run->format, false, false, s, d, s, ds, s, at->qkv + columns.key, at->ld, run->head_grad, d);
+    put_scaled(at->qkv_grad + columns.query, at->ld, run->head_grad, s, d, 1 / real_sqrt((real)d));
   }
 }
 
-/* Key and value gradients of a group are summed over its query heads, unrounded; the caller stores the whole tensor at the end. */
+/* dk = dS^T q and dv = P^T g, each one product over the rows of all query heads of the group. */
+static inline void key_value_grads(struct run *run, const struct attention_grad *at, int64_t first, int64_t group) {
+  const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
+  const struct head_columns columns = head_columns(&run->c->model, first);
+  for (int64_t i = 0; i < group; i++) copy_rows(run->group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
+  multiply(run, run->format, true, false, s, d, group * s, run->scores, s, run->group_rows, d, run->head_grad, d);
+  put_scaled(at->qkv_grad + columns.key, at->ld, run->head_grad, s, d, 1 / real_sqrt((real)d));
+  for (int64_t i = 0; i < group; i++) copy_rows(run->group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
+  multiply(run, run->format, true, false, s, d, group * s, at->probs + first * s * s, s, run->group_rows, d, run->head_grad, d);
+  put_scaled(at->qkv_grad + columns.value, at->ld, run->head_grad, s, d, 1);
+}
+
 static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv, const real *probs) {
   const struct sf_model *model = &run->c->model;
-  const int64_t b = run->c->train.microbatch_size, s = model->seq, d = model->head_dim;
-  const int64_t ld = b * run->qkv_width, ld_g = b * run->context_width;
-  const real scale = 1 / real_sqrt((real)d);
+  const int64_t b = run->c->train.microbatch_size, s = model->seq, group = model->heads / model->kv_heads;
   const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT_GRAD);
-  real *ds = run->scores, *part = run->head_grad;
-  for (int64_t i = 0; i < run->tokens * run->qkv_width; i++) qkv_grad[i] = 0;
-  for (int64_t n = 0; n < b; n++)
-    for (int64_t head = 0; head < model->heads; head++) {
-      const struct head_columns at = head_columns(model, head);
-      const int64_t number = n * model->heads + head;
-      const real *row = qkv + n * run->qkv_width, *p = probs + number * s * s, *out_grad = g + n * run->context_width + head * d;
-      real *row_grad = qkv_grad + n * run->qkv_width;
-      multiply(run, SF_F32, false, true, s, s, d, out_grad, ld_g, row + at.value, ld, ds, s);
-      softmax_backward(ds, p, s);
-      store(run, id, (uint64_t)number + 1, ds, s * s, run->format);
-      multiply(run, run->format, false, false, s, d, s, ds, s, row + at.key, ld, part, d);
-      add_scaled(row_grad + at.query, ld, part, s, d, scale);
-      multiply(run, run->format, true, false, s, d, s, ds, s, row + at.query, ld, part, d);
-      add_scaled(row_grad + at.key, ld, part, s, d, scale);
-      multiply(run, run->format, true, false, s, d, s, p, s, out_grad, ld_g, part, d);
-      add_scaled(row_grad + at.value, ld, part, s, d, 1);
+  for (int64_t n = 0; n < b; n++) {
+    const struct attention_grad at = {.qkv = qkv + n * run->qkv_width,
+                                      .out_grad = g + n * run->context_width,
+                                      .probs = probs + n * model->heads * s * s,
+                                      .qkv_grad = qkv_grad + n * run->qkv_width,
+                                      .ld = b * run->qkv_width,
+                                      .ld_out = b * run->context_width,
+                                      .number = n * model->heads};
+    for (int64_t first = 0; first < model->heads; first += group) {
+      query_grads(run, id, &at, first, group);
+      key_value_grads(run, &at, first, group);
     }
+  }
   finish_act_grad(run, SF_MODULE_CORE_ATTENTION, layer, qkv_grad, run->qkv_width);
 }
 

@@ -43,7 +43,8 @@ struct run {
   double loss_sum; /* of the step, before normalisation by its tokens */
 
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
-  real *scores, *head_grad;                             /* [seq x seq], [seq x head_dim] */
+  real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
+  real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
   real *wgrad;                                          /* the largest parameter */
   real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
   int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */
@@ -72,6 +73,30 @@ static inline void perturb(real *values, int64_t count, uint64_t key, double siz
     const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
     values[i] += values[i] * (((real)bits - (real)8388607.5) * scale);
   }
+}
+
+/* E3 reaches what a module keeps in fp32 on its way too (a norm's mean, a softmax's scores, the two terms of GELU's slope), in every
+ * precision: where such numbers cancel, rounding them moves the result further than rounding the result does. One stream per (trace point,
+ * part). */
+struct inner {
+  bool on;
+  uint64_t key;
+};
+enum { INNER_PART = 1 << 30 }; /* above all parts of stored tensors */
+
+static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) {
+  if (run->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
+  return (struct inner){true, sf_noise_key(run->options->draw, id, INNER_PART + part)};
+}
+
+/* first: place of values[0] in the stream. */
+static inline void inner_perturb(struct inner inner, int64_t first, real *values, int64_t count) {
+  if (inner.on) perturb(values, count, inner.key + (uint64_t)first * UINT64_C(0x9e3779b97f4a7c15), 0x1p-23);
+}
+
+static inline real inner_number(struct inner inner, int64_t first, real value) {
+  inner_perturb(inner, first, &value, 1);
+  return value;
 }
 
 /* Stores a tensor in its format: E3's perturbation, then rounding. part: as in sf_noise_key. */
@@ -144,10 +169,11 @@ static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
 
 /* --- products and sums ------------------------------------------------------------------------------------------ */
 
-static inline struct sf_split next_split(struct run *run, int64_t size) {
+/* format: what the parts are stored in. */
+static inline struct sf_split next_split(struct run *run, int64_t size, enum sf_dtype format) {
   const uint64_t number = run->sum_count++;
   if (run->options->perturb != SF_PERTURB_SPLIT) return sf_split_whole(size);
-  return sf_split_shuffled(run->order, run->options->draw, number, size);
+  return sf_split_shuffled(run->order, run->options->draw, number, size, format != SF_F32);
 }
 
 /* out [count x cols] = the chosen rows of x. */
@@ -191,7 +217,7 @@ static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, in
 /* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
 static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
                             const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  const struct sf_split split = next_split(run, k);
+  const struct sf_split split = next_split(run, k, format);
   if (split.order == NULL) {
     run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     return;
@@ -206,7 +232,7 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
 
 /* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient. */
 static inline void sum_rows(struct run *run, real *restrict out, const real *x, int64_t rows, int64_t cols) {
-  const struct sf_split split = next_split(run, rows);
+  const struct sf_split split = next_split(run, rows, SF_F32);
   for (int64_t j = 0; j < cols; j++) out[j] = 0;
   for (int32_t p = 0; p < split.count; p++) {
     real *restrict sum = p == 0 ? out : run->part;
@@ -221,29 +247,30 @@ static inline void sum_rows(struct run *run, real *restrict out, const real *x, 
   }
 }
 
-enum { LANES = 16 };
-/* Sums a row in LANES interleaved partial sums: vectors without changing the order behind the compiler's back. */
-static inline real add_lanes(const real *lane) {
-  real sum = 0;
+/* Sums over a row, in double whatever the build, in LANES interleaved partial sums: many small terms beside a large one (the tail of a
+ * nearly one-hot softmax) would be lost in fp32, one by one and all in the same direction. E3 rounds the results (inner_number). */
+enum { LANES = 8 };
+static inline real add_lanes(const double *lane) {
+  double sum = 0;
   for (int l = 0; l < LANES; l++) sum += lane[l];
-  return sum;
+  return (real)sum;
 }
 
 static inline real row_sum(const real *x, int64_t count) {
-  real lane[LANES] = {0};
+  double lane[LANES] = {0};
   int64_t i = 0;
   for (; i + LANES <= count; i += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] += x[i + l];
-  for (; i < count; i++) lane[i % LANES] += x[i];
+    for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l];
+  for (; i < count; i++) lane[i % LANES] += (double)x[i];
   return add_lanes(lane);
 }
 
 static inline real row_dot(const real *x, const real *y, int64_t count) {
-  real lane[LANES] = {0};
+  double lane[LANES] = {0};
   int64_t i = 0;
   for (; i + LANES <= count; i += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] += x[i + l] * y[i + l];
-  for (; i < count; i++) lane[i % LANES] += x[i] * y[i];
+    for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * (double)y[i + l];
+  for (; i < count; i++) lane[i % LANES] += (double)x[i] * (double)y[i];
   return add_lanes(lane);
 }
 

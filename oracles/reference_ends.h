@@ -40,7 +40,7 @@ static inline void zero_wgrad(struct run *run, int32_t param) {
 /* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
 static inline void scatter_stream(struct run *run, const int32_t *row_of_token) {
   const int64_t h = run->hidden, b = run->c->train.microbatch_size;
-  const struct sf_split split = next_split(run, run->tokens);
+  const struct sf_split split = next_split(run, run->tokens, SF_F32);
   for (int64_t i = 0; i < run->tokens; i++) {
     const int64_t t = split.order != NULL ? split.order[i] : i;
     real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : t / b) * h;
@@ -64,10 +64,11 @@ static inline void embedding_backward(struct run *run) {
   }
 }
 
-/* exps = exp(row - max), returns their sum; *top = max. */
-static inline real exp_row(real *restrict exps, const real *restrict row, int64_t count, real *top) {
+/* exps = exp(row t - max), returns their sum; *top = max. */
+static inline real exp_row(struct inner inner, int64_t t, real *restrict exps, const real *restrict row, int64_t count, real *top) {
   const real max = row_max(row, count);
   for (int64_t j = 0; j < count; j++) exps[j] = real_exp(row[j] - max);
+  inner_perturb(inner, t * count, exps, count);
   *top = max;
   return row_sum(exps, count);
 }
@@ -75,22 +76,25 @@ static inline real exp_row(real *restrict exps, const real *restrict row, int64_
 /* Per-token loss, and its weighted sum added to the step's. */
 static inline void loss_forward(struct run *run) {
   const int64_t width = run->c->model.vocab_padded;
+  const struct sf_trace_id id = act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT);
+  const struct inner exps = inner_of(run, id, 0), logs = inner_of(run, id, 1);
   for (int64_t t = 0; t < run->tokens; t++) {
     const real *row = run->logits + t * width;
     real top;
-    const real sum = exp_row(run->wide_a, row, width, &top);
-    run->loss[t] = real_log(sum) + (top - row[run->label[t]]);
+    const real sum = exp_row(exps, t, run->wide_a, row, width, &top);
+    run->loss[t] = inner_number(logs, t, real_log(sum)) + (top - row[run->label[t]]);
   }
-  finish(run, act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT), run->loss, 1, run->tokens, SF_F32);
+  finish(run, id, run->loss, 1, run->tokens, SF_F32);
   for (int64_t t = 0; t < run->tokens; t++) run->loss_sum += (double)run->loss_weight[t] * (double)run->loss[t];
 }
 
 static inline void loss_backward(struct run *run, real *logits_grad) {
   const int64_t width = run->c->model.vocab_padded;
+  const struct inner exps = inner_of(run, act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT_GRAD), 0);
   for (int64_t t = 0; t < run->tokens; t++) {
     real *row = logits_grad + t * width;
     real top;
-    const real sum = exp_row(row, run->logits + t * width, width, &top);
+    const real sum = exp_row(exps, t, row, run->logits + t * width, width, &top);
     for (int64_t j = 0; j < width; j++) row[j] /= sum;
     row[run->label[t]] -= 1;
     for (int64_t j = 0; j < width; j++) row[j] *= run->loss_weight[t];

@@ -49,11 +49,12 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->wide_a = take(run, t * widest);
   run->wide_b = take(run, t * widest);
   if (run->options->perturb != SF_PERTURB_SPLIT) return;
-  const int64_t factor = larger(larger(largest, t * widest), model->seq * larger(model->seq, model->head_dim));
+  const int64_t group_rows = model->heads / model->kv_heads * model->seq;
+  const int64_t factor = larger(larger(largest, t * widest), group_rows * larger(model->seq, model->head_dim));
   run->part = take(run, factor);
   run->part_a = take(run, factor);
   run->part_b = take(run, factor);
-  run->order = sf_arena_alloc(run->arena, (size_t)larger(t, widest) * sizeof *run->order);
+  run->order = sf_arena_alloc(run->arena, (size_t)larger(larger(t, widest), group_rows) * sizeof *run->order);
   run->out_of_memory = run->out_of_memory || run->order == NULL;
 }
 
@@ -94,7 +95,9 @@ static inline void take_ends(struct run *run) {
   run->stream = take(run, t * h);
   run->branch_a = take(run, t * h);
   run->branch_b = take(run, t * h);
-  run->scores = take(run, model->seq * model->seq);
+  const int64_t group = model->heads / model->kv_heads;
+  run->scores = take(run, group * model->seq * model->seq);
+  run->group_rows = take(run, group * model->seq * model->head_dim);
   run->head_grad = take(run, model->seq * model->head_dim);
   run->cosines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->sines = take(run, model->seq * larger(1, model->head_dim / 2));

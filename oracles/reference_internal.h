@@ -32,9 +32,10 @@ struct sf_split {
   const int32_t *order; /* NULL: the indices as they stand */
 };
 struct sf_split sf_split_whole(int64_t size);
-/* E5: 2, 4 or 8 equal parts (fewer when size is small) of the indices in random order, a function of (draw, sequence number of the sum).
- * order: room for `size` entries, borrowed by the result. Contiguous parts would need no copies but are not equivalent: in fp32 they move
- * a product by 0.68 to 0.96 times as much (mean over 60 draws; K 16 to 4096; five distributions), since most of the order stays. */
-struct sf_split sf_split_shuffled(int32_t *order, uint64_t draw, uint64_t number, int64_t size);
+/* E5: the indices in random order, a function of (draw, sequence number of the sum), whole or in 2, 4 or 8 equal parts (fewer when size is
+ * small). order: room for `size` entries, borrowed by the result. Contiguous parts would need no copies but are not equivalent: in fp32
+ * they move a product by 0.68 to 0.96 times as much (mean over 60 draws; K 16 to 4096; five distributions), since most of the order stays.
+ */
+struct sf_split sf_split_shuffled(int32_t *order, uint64_t draw, uint64_t number, int64_t size, bool in_parts);
 
 #endif

@@ -67,12 +67,9 @@ static inline void residual_backward(struct run *run, enum sf_module_class cls, 
   finish_act_grad(run, cls, layer, stream, run->hidden);
 }
 
-static inline real gelu(real x) { return (real)0.5 * x * (1 + real_erf(x * (real)0.70710678118654752440)); }
-
-static inline real gelu_slope(real x) {
-  const real below = (real)0.5 * (1 + real_erf(x * (real)0.70710678118654752440));
-  return below + x * (real)0.39894228040143267794 * real_exp((real)-0.5 * x * x);
-}
+/* Phi, the probability of at most x; erfc, since 1 + erf loses the left tail. */
+static inline real normal_below(real x) { return (real)0.5 * real_erfc(x * (real)-0.70710678118654752440); }
+static inline real normal_density(real x) { return (real)0.39894228040143267794 * real_exp((real)-0.5 * x * x); }
 
 static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
 
@@ -82,32 +79,45 @@ static inline void activation_forward(struct run *run, int32_t layer, real *out,
     const real *gate = x + i * run->fc1_width, *up = gate + width;
     real *row = out + i * width;
     if (run->c->model.activation == SF_ACT_GELU)
-      for (int64_t j = 0; j < width; j++) row[j] = gelu(gate[j]);
+      for (int64_t j = 0; j < width; j++) row[j] = gate[j] * normal_below(gate[j]);
     else
       for (int64_t j = 0; j < width; j++) row[j] = gate[j] * sigmoid(gate[j]) * up[j];
   }
   finish_act(run, SF_MODULE_ACTIVATION, layer, out, width);
 }
 
-static inline void swiglu_backward_row(real *gate_grad, const real *g, const real *gate, int64_t width) {
+/* The slope has two terms of either sign; each is perturbed by itself. */
+static inline void gelu_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
+                                     int64_t width) {
+  for (int64_t j = 0; j < width; j++) x_grad[j] = normal_below(x[j]);
+  inner_perturb(inner, 2 * i * width, x_grad, width);
+  for (int64_t j = 0; j < width; j++) {
+    const real turning = inner_number(inner, (2 * i + 1) * width + j, x[j] * normal_density(x[j]));
+    x_grad[j] = g[j] * (x_grad[j] + turning);
+  }
+}
+
+static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *g, const real *gate, int64_t width) {
   const real *up = gate + width;
   real *up_grad = gate_grad + width;
   for (int64_t j = 0; j < width; j++) {
     const real s = sigmoid(gate[j]);
-    gate_grad[j] = g[j] * up[j] * (s + gate[j] * s * (1 - s));
+    const real turning = inner_number(inner, i * width + j, gate[j] * s * sigmoid(-gate[j]));
+    gate_grad[j] = g[j] * up[j] * (s + turning);
     up_grad[j] = g[j] * gate[j] * s;
   }
 }
 
 static inline void activation_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
   const int64_t width = run->c->model.ffn;
+  const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT_GRAD), 0);
   for (int64_t i = 0; i < run->tokens; i++) {
     const real *x_row = x + i * run->fc1_width, *g_row = g + i * width;
     real *row = x_grad + i * run->fc1_width;
     if (run->c->model.activation == SF_ACT_SWIGLU)
-      swiglu_backward_row(row, g_row, x_row, width);
+      swiglu_backward_row(inner, i, row, g_row, x_row, width);
     else
-      for (int64_t j = 0; j < width; j++) row[j] = g_row[j] * gelu_slope(x_row[j]);
+      gelu_backward_row(inner, i, row, g_row, x_row, width);
   }
   finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
 }

@@ -8,7 +8,7 @@
 typedef double real;
 #define REAL_GEMM dgemm
 #define real_exp exp
-#define real_erf erf
+#define real_erfc erfc
 #define real_log log
 #define real_sqrt sqrt
 #define SF_REFERENCE_RUN sf_reference_run_f64
@@ -16,7 +16,7 @@ typedef double real;
 typedef float real;
 #define REAL_GEMM sgemm
 #define real_exp expf
-#define real_erf erff
+#define real_erfc erfcf
 #define real_log logf
 #define real_sqrt sqrtf
 #define SF_REFERENCE_RUN sf_reference_run_f32
