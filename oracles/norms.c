@@ -65,15 +65,3 @@ double sf_row_diff_norms(double *out, const float *a, const float *b, int64_t ro
   }
   return sqrt(total);
 }
-
-/* Called once a reference, not once a run: needs no lanes. */
-double sf_row_diff_norms_f64(double *out, const double *a, const float *b, int64_t rows, int64_t cols) {
-  double total = 0;
-  for (int64_t r = 0; r < rows; r++) {
-    double squares = 0;
-    for (int64_t i = r * cols; i < (r + 1) * cols; i++) squares += (a[i] - (double)b[i]) * (a[i] - (double)b[i]);
-    total += squares;
-    out[r] = sqrt(squares);
-  }
-  return sqrt(total);
-}

@@ -16,9 +16,6 @@ double sf_diff_squares(const float *a, const float *b, int64_t count);
 double sf_row_norms(double *out, const float *x, int64_t rows, int64_t cols);
 double sf_row_diff_norms(double *out, const float *a, const float *b, int64_t rows, int64_t cols);
 
-/* As the last, for a in double: differences in double. */
-double sf_row_diff_norms_f64(double *out, const double *a, const float *b, int64_t rows, int64_t cols);
-
 /* The larger of two; NaN when either is NaN, so that an unknown bound never passes. */
 static inline double sf_larger(double a, double b) { return a >= b || a != a ? a : b; }
 

@@ -87,28 +87,6 @@ static void test_raise_keeps_the_first_levels_noise_and_never_lowers(void **stat
   trial_close(&t);
 }
 
-/* Level 2 knows how far the plain run is from exact arithmetic, where that is a matter of fp32 alone. */
-static void test_raise_enters_the_distance_from_fp64(void **state) {
-  (void)state;
-  static const char *const cases[] = {SMALL_MODEL ISOLATED "data.acts=offset",
-                                      SMALL_MODEL ISOLATED "data.acts=offset precision.compute=bf16"};
-  for (int i = 0; i < 2; i++) {
-    struct trial t;
-    trial_open(&t, cases[i]);
-    assert_int_equal(sf_expectations_raise(t.expectations, 2), SF_OK);
-    struct keeper exact = keep_run(t.catalog, true, SF_PERTURB_NONE, 0);
-    const struct sf_trace_id id = param_tensor(&t.candidate, SF_KIND_WGRAD, SF_MODULE_INPUT_LAYERNORM, 0, 0)->id;
-    const struct sf_expected *e = sf_expectations_find(t.expectations, id);
-    const double *values = keeper_find(&exact, id)->values;
-    double squares = 0;
-    for (int64_t k = 0; k < e->spec.shape.rows * e->spec.shape.cols; k++) squares += pow(values[k] - (double)e->x[k], 2);
-    assert_int_equal(e->spec.promised, SF_F32);
-    assert_true(squares > 0 && e->noise >= 2 * sqrt(squares) * (1 - 1e-12));
-    keeper_destroy(&exact);
-    trial_close(&t);
-  }
-}
-
 /* Module inputs are equal by construction in isolated mode, so nothing may perturb the embedding's output there. */
 static void test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone(void **state) {
   (void)state;
@@ -331,7 +309,6 @@ int main(void) {
       cmocka_unit_test(test_larger_of_nan_is_nan),
       cmocka_unit_test(test_expectations_hold_the_reference_run),
       cmocka_unit_test(test_raise_keeps_the_first_levels_noise_and_never_lowers),
-      cmocka_unit_test(test_raise_enters_the_distance_from_fp64),
       cmocka_unit_test(test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone),
       cmocka_unit_test(test_logits_gradient_has_a_floor_by_token_weight),
       cmocka_unit_test(test_compare_tensor_factor_is_three),
