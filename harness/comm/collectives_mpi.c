@@ -200,6 +200,7 @@ void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_
   char first_text[160], other_text[160];
   summary_text(first_text, &all[0]);
   summary_text(other_text, &all[other]);
+  mpi->report->rank = all[0].rank; /* the same on all members */
   mpi_leave(mpi, SF_EMISMATCH, call->label, "%s, %s", first_text, other_text);
 }
 

@@ -14,7 +14,7 @@
 void mpi_leave(struct sf_mpi *mpi, enum sf_status status, const char *label, const char *format, ...) {
   struct sf_comm_report *report = mpi->report;
   report->status = status;
-  report->rank = mpi->comm.rank;
+  if (report->rank < 0) report->rank = mpi->comm.rank;
   snprintf(report->label, sizeof report->label, "%s", label != NULL ? label : "");
   va_list args;
   va_start(args, format);
@@ -233,7 +233,8 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
 
 bool sf_mpi_available(void) { return true; }
 
-int32_t sf_mpi_launched_rank(void) {
+/* As the environment says; -1 = not launched. */
+static int32_t launched_rank(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     const char *text = getenv(names[i]);
@@ -242,7 +243,12 @@ int32_t sf_mpi_launched_rank(void) {
   return -1;
 }
 
-bool sf_mpi_launched(void) { return sf_mpi_launched_rank() >= 0; }
+bool sf_mpi_launched(void) { return launched_rank() >= 0; }
+
+bool sf_mpi_may_complain(void) {
+  int started = 0;
+  return launched_rank() <= 0 || (MPI_Initialized(&started) == MPI_SUCCESS && started);
+}
 
 static enum sf_status create_comms(struct sf_mpi *mpi) {
   if (MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) != MPI_SUCCESS) return SF_EIO;

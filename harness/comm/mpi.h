@@ -10,8 +10,9 @@
 bool sf_mpi_available(void);
 /* Whether this process was started by mpirun or a PMI launcher (looks at the environment only). */
 bool sf_mpi_launched(void);
-/* The rank that the environment names, before MPI_Init; -1 when not launched. */
-int32_t sf_mpi_launched_rank(void);
+/* Whether this process may complain about what every process of the job sees alike (options, files): the environment names no rank, or rank 0.
+ * True once MPI has started. */
+bool sf_mpi_may_complain(void);
 
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call
  * that one member makes blocking and another asynchronously does not match; a deadlock is a hang, and `progress` tells where. */

@@ -24,6 +24,7 @@ struct sf_campaign_options {
   bool resume;
   char out_dir[SF_PATH_TEXT];
   struct sf_pool_options pool;
+  bool inside_mpi;          /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */
   double deadline;          /* <= 0: by the size of the case */
   int32_t shrink_budget;    /* evaluations; 0 = confirm only */
   bool progress;            /* a progress line on stderr */

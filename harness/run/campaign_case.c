@@ -61,7 +61,7 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
   sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed, options->layouts,
                  space->max_ranks);
   sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
-  sf_text_append(&text, "backend=%s\n", options->pool.launcher ? "mpi" : "sim");
+  sf_text_append(&text, "backend=%s\n", options->pool.launcher || options->inside_mpi ? "mpi" : "sim");
   for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
   for (int i = 0; i < SF_STREAM_MAX; i++) {
     if (!space->is_set[i] || space->field[i] < 0) continue;

@@ -30,7 +30,7 @@ void sf_watch_interrupts(void) {
 }
 
 int sf_exit_failure(enum sf_status status, const struct sf_error *error) {
-  fprintf(stderr, "shardfuzz: %s\n", error && *error->text ? error->text : sf_status_text(status));
+  if (sf_mpi_may_complain()) fprintf(stderr, "shardfuzz: %s\n", error && *error->text ? error->text : sf_status_text(status));
   return status == SF_EUSAGE || status == SF_EINPUT || status == SF_ENOTSUP || status == SF_ENOTFOUND ? 2 : 3;
 }
 
@@ -52,12 +52,10 @@ int sf_command_begin(const struct sf_command *command, void *target, int argc, c
 }
 
 void sf_common_defaults(struct sf_common_flags *flags) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   memset(flags, 0, sizeof *flags);
   flags->seed = 1;
   flags->max_ranks = 8;
   flags->layouts = 4;
-  flags->jobs = cores > 0 ? cores : 1;
   flags->shrink_budget = 300;
   flags->out = "findings";
 }
@@ -87,7 +85,9 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   static char self[SF_PATH_TEXT];
   static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
   memset(out, 0, sizeof *out);
-  out->workers = (int32_t)flags->jobs;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  /* A launched set of ranks keeps the cores of a small machine busy by itself. */
+  out->workers = flags->jobs ? (int32_t)flags->jobs : flags->launcher || cores < 1 ? 1 : (int32_t)cores;
   out->gemm = flags->gemm ? gemms[flags->gemm] : sf_cpu_gemm_default();
   out->launch_ranks = ranks;
   struct sf_device *probe = NULL;

@@ -19,7 +19,7 @@ struct sf_common_flags {
   struct sf_texts plants;
   /* how they run */
   int32_t backend, device, gemm;
-  int64_t jobs;
+  int64_t jobs;              /* 0: by the machine */
   const char *launcher;
   int64_t deadline_ms;
   int64_t shrink_budget;
@@ -57,7 +57,7 @@ struct sf_common_flags {
       SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536, "largest world drawn"),                                             \
       SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference"),                         \
       SF_OPTION_AT(owner, "target", TEXT, member.target, "T", "what is under test (shardfuzz list targets)"),                          \
-      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core"),                                    \
+      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),                                    \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000, "trials spent on shrinking one finding")
 
 extern const char *const sf_backend_names[], *const sf_device_names[], *const sf_gemm_names[], *const sf_mode_names[];

@@ -102,12 +102,11 @@ static int run_in_mpi(struct sf_campaign_options *used, bool json) {
   struct sf_mpi *mpi = NULL;
   enum sf_status status = sf_mpi_create(&mpi, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  if (used->space.max_ranks > sf_mpi_world(mpi)) used->space.max_ranks = sf_mpi_world(mpi);
   status = sf_campaign_mpi_run(mpi, used, &result, &error);
   const bool root = sf_mpi_rank(mpi) == 0;
   sf_mpi_destroy(mpi);
-  if (status != SF_OK) return root ? sf_exit_failure(status, &error) : 3;
-  return root ? finish(used, &result, json) : 0;
+  if (!root) return 0; /* rank 0 speaks for the job */
+  return status != SF_OK ? sf_exit_failure(status, &error) : finish(used, &result, json);
 }
 
 static int run(const struct fuzz_flags *flags) {
@@ -117,7 +116,7 @@ static int run(const struct fuzz_flags *flags) {
   enum sf_status status = fill(&used, flags, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
-  const bool inside = flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher;
+  const bool inside = used.inside_mpi = flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher;
   if (inside && !sf_mpi_launched()) {
     status = sf_error_set(&error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
     return sf_exit_failure(status, &error);

@@ -1,8 +1,8 @@
-#include "harness/run/mpi_campaign.h"
 #include "harness/run/command_common.h"
 #include "harness/run/commands.h"
 #include "harness/run/engine.h"
 #include "harness/run/finding_files.h"
+#include "harness/run/rank_page.h"
 #include "harness/run/report_json.h"
 #include "harness/run/table.h"
 #include "harness/run/trace_dump.h"
@@ -70,41 +70,60 @@ static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case
   return sf_trace_dump_log(log, c, flags->trace, error);
 }
 
-/* On the rank that judges: prints and writes, and returns the exit code. */
-static int finish_in_mpi(struct sf_engine *engine, const struct sf_case *c, const struct replay_flags *flags, struct sf_chunk_log *log,
-                         const struct sf_outcome *outcome) {
+/* One rank's part. A crash, a hang or a broken communication ends the job from in here, after one rank has told it. */
+static int run_rank(const struct sf_case *c, const struct replay_flags *flags, struct sf_mpi *mpi, struct sf_engine *engine, struct sf_rank_watch *watch) {
+  const bool root = sf_mpi_rank(mpi) == 0;
+  const double seconds = flags->common.deadline_ms ? (double)flags->common.deadline_ms / 1000 : sf_case_deadline(c);
+  const struct sf_rank_trial trial = {.index = -1, .count = (int32_t)sf_case_ranks(c), .seconds = seconds};
   struct sf_error error = {SF_OK, ""};
-  if (flags->table) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
-  const enum sf_status status = write_trace(log, c, flags, &error);
-  return status != SF_OK ? sf_exit_failure(status, &error) : report(c, outcome, flags->common.json);
+  struct sf_chunk_log log = {0};
+  struct sf_outcome outcome;
+  int code = 0;
+  if (sf_rank_watch_begin(watch, &trial) != SF_OK) sf_mpi_abort(mpi, 3);
+  sf_engine_run(engine, c, root && flags->trace ? &log : NULL, &outcome);
+  const bool broken = sf_outcome_breaks_ranks(&outcome);
+  if (root && flags->table && !broken) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
+  const enum sf_status status = root ? write_trace(&log, c, flags, &error) : SF_OK;
+  if (status != SF_OK) code = sf_exit_failure(status, &error);
+  else if (broken ? sf_rank_watch_may_tell(watch) : root) code = report(c, &outcome, flags->common.json);
+  fflush(NULL);
+  if (broken) sf_mpi_abort(mpi, code);
+  sf_rank_watch_end(watch);
+  sf_chunk_log_destroy(&log);
+  return code;
+}
+
+static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch, const struct sf_pool_options *pool) {
+  struct sf_worker_page *page = sf_rank_watch_page(watch);
+  const struct sf_engine_options engine_options = {
+      .gemm = pool->gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  return sf_engine_create(out, &engine_options);
 }
 
 static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
   struct sf_error error = {SF_OK, ""};
   struct sf_mpi *mpi = NULL;
   struct sf_engine *engine = NULL;
-  struct sf_chunk_log log = {0};
-  struct sf_outcome outcome;
+  struct sf_rank_watch *watch = NULL;
+  int code = 0;
   enum sf_status status = sf_mpi_create(&mpi, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   const bool root = sf_mpi_rank(mpi) == 0;
   if (sf_case_ranks(c) > sf_mpi_world(mpi)) {
     sf_error_set(&error, SF_EUSAGE, "the case has %lld ranks, the MPI job only %d", (long long)sf_case_ranks(c), sf_mpi_world(mpi));
-    const int code = root ? sf_exit_failure(SF_EUSAGE, &error) : 2;
+    code = root ? sf_exit_failure(SF_EUSAGE, &error) : 0;
     sf_mpi_destroy(mpi);
     return code;
   }
-  const struct sf_engine_options engine_options = {.gemm = pool->gemm, .mpi = mpi};
-  status = sf_engine_create(&engine, &engine_options);
-  if (status != SF_OK) sf_mpi_abort(mpi, 3);
-  sf_engine_run(engine, c, root && flags->trace ? &log : NULL, &outcome);
-  int code = 0;
-  const bool broken = outcome.verdict == SF_VERDICT_FINDING && *outcome.label;
-  if (root) code = finish_in_mpi(engine, c, flags, &log, &outcome);
-  else if (broken) code = report(c, &outcome, flags->common.json);
-  if (broken) sf_mpi_abort(mpi, code);
-  sf_chunk_log_destroy(&log);
+  status = sf_rank_watch_open_temporary(&watch, mpi, &error);
+  if (status == SF_OK) status = make_rank_engine(&engine, mpi, watch, pool);
+  if (status != SF_OK) {
+    fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
+    sf_mpi_abort(mpi, 3);
+  }
+  if (sf_mpi_rank(mpi) < sf_case_ranks(c)) code = run_rank(c, flags, mpi, engine, watch);
   sf_engine_destroy(engine);
+  sf_rank_watch_close(watch);
   sf_mpi_destroy(mpi);
   return code;
 }

@@ -108,7 +108,11 @@ static enum sf_status replay_corpus(struct gate *g) {
   struct sf_pool *pool = NULL;
   enum sf_status status = read_corpus(g);
   if (status != SF_OK) return status;
-  status = sf_pool_create(&pool, &g->options->campaign.pool);
+  struct sf_pool_options pool_options = g->options->campaign.pool;
+  for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
+    if (sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
+  }
+  status = sf_pool_create(&pool, &pool_options);
   if (status == SF_OK) {
     const struct sf_pool_client client = {g, next_case, corpus_case_done, tick};
     status = sf_pool_run(pool, &client);
@@ -122,7 +126,7 @@ static enum sf_status replay_corpus(struct gate *g) {
 static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item) {
   bool has = false;
   char note[SF_GATE_NOTE_TEXT];
-  const enum sf_status status = sf_gate_base_has(&has, note, g->options->base, item->min_path, item->name);
+  const enum sf_status status = sf_gate_base_has(&has, note, g->options->base, g->options->campaign.pool.launcher, item->min_path, item->name);
   if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base);
   if (has) item->state = SF_GATE_IN_BASE;
   const size_t length = strlen(item->text);

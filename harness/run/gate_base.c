@@ -29,12 +29,13 @@ enum sf_status sf_gate_base_check(const char *base, struct sf_error *error) {
 }
 
 /* No shell is between: paths may hold any character. */
-static _Noreturn void run_base(const char *program, const char *case_path, int output) {
+static _Noreturn void run_base(const char *program, const char *launcher, const char *case_path, int output) {
   const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(nowhere, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(nowhere, STDERR_FILENO);
-  execl(program, program, "replay", case_path, "--json", (char *)NULL);
+  if (launcher) execl(program, program, "replay", case_path, "--json", "--launcher", launcher, (char *)NULL);
+  else execl(program, program, "replay", case_path, "--json", (char *)NULL);
   _exit(127);
 }
 
@@ -61,7 +62,8 @@ static bool last_line_has(const struct sf_text *output, const char *signature) {
   return has;
 }
 
-enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const char *base, const char *case_path, const char *signature) {
+enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const char *base, const char *launcher, const char *case_path,
+                                const char *signature) {
   char program[SF_PATH_TEXT + 16];
   struct sf_text output = {0};
   int ends[2], ended = 0;
@@ -74,7 +76,7 @@ enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const c
     close(ends[1]);
     return SF_EIO;
   }
-  if (pid == 0) run_base(program, case_path, ends[1]);
+  if (pid == 0) run_base(program, launcher, case_path, ends[1]);
   close(ends[1]);
   const bool complete = read_to_end(&output, ends[0]);
   close(ends[0]);
