@@ -1,0 +1,49 @@
+# What the tests of the command line share: a folder of its own, checks that say what they saw. Sourced by test_*.sh, which run from the source
+# root with SHARDFUZZ naming the executable.
+set -uo pipefail
+: "${SHARDFUZZ:?names the executable}"
+SHARDFUZZ=$(realpath "$SHARDFUZZ")
+work=$(mktemp -d "${TMPDIR:-/tmp}/shardfuzz-test-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+failures=0 checks=0
+
+# Cases on which nothing can go wrong but the plant: sums in fp32, one step, plain gradients.
+plain=(--set precision.compute=fp32 --mode isolated --set data.grads=normal --set data.acts=normal --set data.weights=normal --set train.steps=1)
+
+fail() {
+  echo "FAILED: $*" >&2
+  failures=$((failures + 1))
+}
+check() { # TEXT COMMAND...: the command must succeed
+  local text=$1
+  shift
+  checks=$((checks + 1))
+  "$@" || fail "$text: $*"
+}
+# EXPECTED_EXIT ARGUMENT...: runs shardfuzz, keeps $work/stdout and $work/stderr, checks the exit code
+run() {
+  local expected=$1 seen=0
+  shift
+  checks=$((checks + 1))
+  "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" || seen=$?
+  if [ "$seen" -ne "$expected" ]; then
+    fail "shardfuzz $*: exit $seen, expected $expected"
+    sed 's/^/    /' "$work/stderr" >&2
+  fi
+}
+# The last line of stdout as JSON, through a Python expression on j.
+json() { tail -n 1 "$work/stdout" | python3 -c "import json, sys; j = json.load(sys.stdin); print(($1))"; }
+is_json() { # EXPRESSION VALUE
+  local seen
+  checks=$((checks + 1))
+  seen=$(json "$1") || seen="no JSON"
+  [ "$seen" = "$2" ] || fail "$1 is '$seen', expected '$2'"
+}
+query() { sqlite3 "$1" "$2"; } # STORE SQL
+finish() {
+  if [ "$failures" -ne 0 ]; then
+    echo "$failures of $checks checks failed" >&2
+    exit 1
+  fi
+  echo "$checks checks passed"
+}

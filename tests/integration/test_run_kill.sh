@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# A campaign killed again and again: --resume goes on, nothing is counted twice or lost, no process stays behind, and the books are in the end
+# those of a campaign that was left alone.
+source tests/integration/common.bash
+
+kills=20
+campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 60
+  --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch --plant attn-dq-wrong --plant p2p-free-before-sent)
+# Everything that a campaign starts stays in its session. (What is dead and only not yet collected does not count.)
+left_over() { ps -s "$1" -o pid=,stat=,args= | awk '$2 !~ /^Z/'; }
+# SECONDS ARGUMENT...: starts it, kills it after so long, waits for its processes.
+start_and_kill() {
+  local seconds=$1 session
+  shift
+  setsid "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" &
+  session=$!
+  sleep "$seconds"
+  kill -KILL $session 2>/dev/null
+  wait $session 2>/dev/null
+  for _ in $(seq 20); do
+    [ -n "$(left_over "$session")" ] || break
+    sleep 0.1
+  done
+  checks=$((checks + 1))
+  if [ -n "$(left_over "$session")" ]; then
+    fail "processes are left two seconds after a kill: $(left_over "$session")"
+    pkill -KILL -s "$session"
+  fi
+}
+RANDOM=20260
+for ((kill = 1; kill <= kills; kill++)); do
+  start_and_kill "$((RANDOM % 2)).$(printf "%03d" $((RANDOM % 500 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
+done
+# Workers in an endless loop of the code under test, and their shrinking children, end as well.
+start_and_kill 1 fuzz --plant canary-hang --jobs 2 --deadline 60s --out "$work/hang"
+start_and_kill 1.5 fuzz --plant canary-hang --jobs 2 --deadline 300ms --out "$work/hang"
+
+cases=$(query "$work/killed.sqlite" "SELECT value FROM meta WHERE key = 'high_water'") # as many as were ever handed out
+verdicts=$(query "$work/killed.sqlite" 'SELECT count(*) FROM verdict')
+check "kills interrupted something" [ "$verdicts" -gt 0 -a "$verdicts" -lt "$cases" ]
+campaign+=(--cases "$cases")
+run 1 "${campaign[@]}" --resume --store "$work/killed.sqlite" --out "$work/killed" --json
+is_json 'j["cases"]' "$cases"
+check "integrity" [ "$(query "$work/killed.sqlite" 'PRAGMA integrity_check')" = ok ]
+check "one verdict for each index" [ "$(query "$work/killed.sqlite" "SELECT count(*) = $cases AND min(idx) = 0 AND max(idx) = $cases - 1 FROM verdict")" = 1 ]
+
+run 1 "${campaign[@]}" --store "$work/alone.sqlite" --out "$work/alone"
+# Which finding comes first and what it is shrunk to does not depend on the kills.
+books="SELECT idx, verdict, class, shrink_key, signature, label, rank FROM verdict ORDER BY idx; SELECT signature, idx, case_json, min_json FROM finding ORDER BY signature"
+query "$work/alone.sqlite" "$books" >"$work/books.alone"
+query "$work/killed.sqlite" "$books" >"$work/books.killed"
+check "the books of the campaign left alone" cmp "$work/books.alone" "$work/books.killed"
+check "every finding has its files" [ "$(find "$work/killed" -name report.txt | wc -l)" -eq "$(query "$work/killed.sqlite" 'SELECT count(*) FROM finding')" ]
+check "no unfinished file" [ -z "$(find "$work/killed" -name '*.tmp')" ]
+
+# Finished: resuming changes nothing.
+run 1 "${campaign[@]}" --resume --store "$work/killed.sqlite" --out "$work/killed" --json
+is_json 'j["cases"]' "$cases"
+finish
