@@ -165,6 +165,8 @@ static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
   real *restrict sum = run->params[param].main_grad;
   const real *restrict term = run->wgrad;
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) sum[i] += term[i];
+  /* The running sum is stored too. The first term of a step is added to zero, which does not round. */
+  if (run->microbatch > 0 || call > 0) inner_perturb(inner_of(run, id, 0), 0, sum, shape.rows * shape.cols);
 }
 
 /* --- products and sums ------------------------------------------------------------------------------------------ */

@@ -90,12 +90,14 @@ static inline void loss_forward(struct run *run) {
 
 static inline void loss_backward(struct run *run, real *logits_grad) {
   const int64_t width = run->c->model.vocab_padded;
-  const struct inner exps = inner_of(run, act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT_GRAD), 0);
+  const struct sf_trace_id id = act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT_GRAD);
+  const struct inner exps = inner_of(run, id, 0), probs = inner_of(run, id, 1);
   for (int64_t t = 0; t < run->tokens; t++) {
     real *row = logits_grad + t * width;
     real top;
     const real sum = exp_row(exps, t, row, run->logits + t * width, width, &top);
     for (int64_t j = 0; j < width; j++) row[j] /= sum;
+    inner_perturb(probs, t * width, row, width); /* rounded before 1 is taken away */
     row[run->label[t]] -= 1;
     for (int64_t j = 0; j < width; j++) row[j] *= run->loss_weight[t];
   }

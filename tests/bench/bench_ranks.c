@@ -18,7 +18,7 @@ struct context {
 };
 
 struct result {
-  double seconds, reference, candidate, collect, judge, reduce, schedule, peak_rss_mib;
+  double seconds, first_seconds, reference, candidate, collect, judge, reduce, schedule, peak_rss_mib;
   int64_t checked, unchecked;
   int32_t status, verdict, ranks;
   char text[600];
@@ -51,22 +51,33 @@ static void make_case(struct sf_case *c, const struct args *args, int64_t dp) {
   if (status != SF_OK) sf_bench_die("%s", error.text);
 }
 
-/* In a process of its own, so that the peak is this world's. The reference is drawn again each time; the fastest run counts. */
+/* In a process of its own, so that the peak is this world's. Every run has another seed, so the reference is made anew, but engine and memory stay,
+ * as in a campaign: the first run touches memory for the first time, and is reported apart. The fastest of the others counts. */
 static void work(struct sf_bench_worker *worker) {
   const struct context *context = worker->ctx;
   struct result *best = worker->result;
-  for (int64_t i = 0; i < context->repeat; i++) {
-    struct sf_engine *engine = sf_bench_engine(true, false);
+  struct sf_engine *engine = sf_bench_engine(true, false);
+  double first_seconds = 0;
+  for (int64_t i = 0; i <= context->repeat; i++) {
+    struct sf_case c = context->c;
     struct sf_outcome outcome;
-    sf_engine_run(engine, &context->c, NULL, &outcome);
-    const struct sf_engine_costs *costs = sf_engine_costs(engine);
-    struct result result = {.seconds = outcome.seconds, .reference = costs->reference, .candidate = costs->candidate, .collect = costs->collect,
-                            .judge = costs->judge, .reduce = costs->comm_reduce, .schedule = costs->comm_schedule, .checked = outcome.checked,
-                            .unchecked = outcome.unchecked, .status = outcome.status, .verdict = outcome.verdict, .ranks = outcome.ranks};
+    const struct sf_engine_costs old = *sf_engine_costs(engine);
+    c.seed += i;
+    sf_engine_run(engine, &c, NULL, &outcome);
+    const struct sf_engine_costs *now = sf_engine_costs(engine);
+    struct result result = {.seconds = outcome.seconds, .reference = now->reference - old.reference, .candidate = now->candidate - old.candidate,
+                            .collect = now->collect - old.collect, .judge = now->judge - old.judge,
+                            .reduce = now->comm_reduce - old.comm_reduce, .schedule = now->comm_schedule - old.comm_schedule,
+                            .checked = outcome.checked, .unchecked = outcome.unchecked, .status = (int32_t)outcome.status,
+                            .verdict = (int32_t)outcome.verdict, .ranks = outcome.ranks};
     snprintf(result.text, sizeof result.text, "%.599s", outcome.text);
-    if (i == 0 || result.seconds < best->seconds || result.verdict != (int)SF_VERDICT_PASS) *best = result;
-    sf_engine_destroy(engine);
+    if (i == 0) first_seconds = result.seconds;
+    const bool is_bad = result.status != SF_OK || result.verdict != (int32_t)SF_VERDICT_PASS;
+    if (i <= 1 || is_bad || result.seconds < best->seconds) *best = result;
+    if (is_bad) break;
   }
+  sf_engine_destroy(engine);
+  best->first_seconds = first_seconds;
   best->peak_rss_mib = sf_bench_peak_rss_mib();
 }
 
@@ -78,6 +89,7 @@ static void result_out(struct sf_json_out *json, const struct result *r) {
   sf_json_out_int(json, "checked", r->checked);
   sf_json_out_int(json, "unchecked", r->unchecked);
   sf_json_out_real(json, "seconds", r->seconds);
+  sf_json_out_real(json, "seconds_first_run", r->first_seconds);
   sf_json_out_real(json, "ms_per_rank", 1000 * r->seconds / r->ranks);
   sf_json_out_real(json, "candidate_ms_per_rank", 1000 * r->candidate / r->ranks);
   sf_json_out_real(json, "peak_rss_mib", r->peak_rss_mib);
