@@ -15,6 +15,16 @@ static enum sf_status status_of_path(int code) {
   return code == ENOSPC || code == EDQUOT || code == EIO || code == ENOMEM || code == EFBIG ? SF_EIO : SF_EINPUT;
 }
 
+static enum sf_status make_directory(const char *at, const char *whole, struct sf_error *error) {
+  struct stat info;
+  int code = mkdir(at, 0777) == 0 || errno == EEXIST ? 0 : errno;
+  if (!code && stat(at, &info) != 0) code = errno;
+  if (!code && !S_ISDIR(info.st_mode)) code = ENOTDIR;
+  if (!code) return SF_OK;
+  if (strcmp(at, whole) == 0) return sf_error_set(error, status_of_path(code), "%s: %s", at, strerror(code));
+  return sf_error_set(error, status_of_path(code), "%s: %s: %s", whole, at, strerror(code));
+}
+
 enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
   char partial[1024];
   const size_t length = strlen(path);
@@ -24,10 +34,8 @@ enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
     if (partial[i] != '/' && partial[i] != '\0') continue;
     const char kept = partial[i];
     partial[i] = '\0';
-    struct stat info;
-    if (mkdir(partial, 0777) != 0 && errno != EEXIST) return sf_error_set(error, status_of_path(errno), "%s: %s", partial, strerror(errno));
-    if (stat(partial, &info) != 0) return sf_error_set(error, status_of_path(errno), "%s: %s", partial, strerror(errno));
-    if (!S_ISDIR(info.st_mode)) return sf_error_set(error, SF_EINPUT, "%s: not a folder", partial);
+    const enum sf_status status = make_directory(partial, path, error);
+    if (status != SF_OK) return status;
     partial[i] = kept;
   }
   if (access(path, W_OK | X_OK) != 0) return sf_error_set(error, status_of_path(errno), "%s: %s", path, strerror(errno));

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,8 @@ int main(int argc, char **argv) {
   /* Trials come and go by megabytes: memory given back to the system would be faulted in again for each. */
   mallopt(M_MMAP_THRESHOLD, 32 << 20); /* as much as glibc takes */
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  /* A limit on the size of files is an error of the write, to be told like a full disk. */
+  signal(SIGXFSZ, SIG_IGN);
   if (argc < 2) {
     print_usage(stderr);
     return 2;
