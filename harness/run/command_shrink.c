@@ -32,17 +32,15 @@ static const struct sf_command command = {
     .argument_offset = offsetof(struct shrink_flags, files),
 };
 
-/* Fields that no draw of the generator gives stay as they are; the user should know which. */
-static enum sf_status show_fixed(const struct sf_case *c, const struct sf_space *space, struct sf_error *error) {
+/* Fields at values that the generator does not draw can only be kept or replaced by ones that it does; the user should know which were kept. */
+static void show_kept(const struct sf_case *min, const struct sf_space *space) {
   struct sf_stream stream;
-  struct sf_space used;
   struct sf_codec_fixed fixed;
-  const enum sf_status status = sf_codec_encode(&stream, &used, &fixed, c, space, error);
-  for (int32_t i = 0; status == SF_OK && i < fixed.count; i++) fprintf(stderr, "%s stays fixed: the generator does not draw its value\n", fixed.paths[i]);
-  return status;
+  if (sf_codec_encode(&stream, NULL, &fixed, min, space, NULL) != SF_OK) return;
+  for (int32_t i = 0; i < fixed.count; i++) fprintf(stderr, "%s was kept: the generator does not draw its value\n", fixed.paths[i]);
 }
 
-static int finish(const struct shrink_flags *flags, const struct sf_job_result *result) {
+static int finish(const struct shrink_flags *flags, const struct sf_space *space, const struct sf_job_result *result) {
   struct sf_error error = {SF_OK, ""};
   char *text = NULL;
   const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
@@ -51,6 +49,7 @@ static int finish(const struct shrink_flags *flags, const struct sf_job_result *
   if (status != SF_OK) return sf_exit_failure(status, &error);
   fprintf(stderr, "%s%d trials%s\n", text, result->evaluations, result->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
   sf_free(text);
+  show_kept(&result->min, space);
   return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
 }
 
@@ -90,7 +89,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
     fputs("shardfuzz: the case did not fail in the same way again (flaky); it was not shrunk\n", stderr);
     return nothing_shrunk(flags, "flaky", 2, 1);
   }
-  return finish(flags, &result);
+  return finish(flags, pool->space, &result);
 }
 
 static int run(const struct shrink_flags *flags) {
@@ -107,7 +106,6 @@ static int run(const struct shrink_flags *flags) {
   if (status == SF_OK) status = sf_input_status(sf_case_read(&c, flags->files.items[0], &error));
   if (status == SF_OK) status = sf_case_names_check(&c, flags->files.items[0], &error);
   if (status == SF_OK) status = sf_output_check(flags->min, &error);
-  if (status == SF_OK) status = show_fixed(&c, &space, &error);
   if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   pool.space = &space;

@@ -32,7 +32,7 @@ run() {
   fi
 }
 # The last line of stdout as JSON, through a Python expression on j.
-json() { tail -n 1 "$work/stdout" | python3 -c "import json, sys; j = json.load(sys.stdin); print(($1))"; }
+json() { tail -n 1 "$work/stdout" | python3 -c "import json, sys; j = json.load(sys.stdin); print(($1))" 2>/dev/null; }
 is_json() { # EXPRESSION VALUE
   local seen
   checks=$((checks + 1))

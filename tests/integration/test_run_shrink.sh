@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# shrink gives a smaller case that fails in the same way, within its budget; every --json has the promised keys on its last line.
+source tests/integration/common.bash
+
+cat >"$work/case.json" <<'J'
+{"schema": 1, "seed": 9, "mode": "isolated",
+ "model": {"layers": 4, "hidden": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ffn": 32, "vocab": 32, "vocab_padded": 32, "seq": 8, "bias": true, "adapter": true},
+ "train": {"microbatches": 4, "steps": 2}, "layout": {"tp": 2, "dp": 2, "pp": 2, "sp": true}, "schedule": 5, "plant": {"id": "rowparallel-bias-xtp"}}
+J
+has_keys() { # EXPRESSION KEY...: the object has them
+  local expression=$1
+  shift
+  is_json "[k for k in '$*'.split() if k not in $expression]" '[]'
+}
+run 1 shrink "$work/case.json" -o "$work/min.json" --json
+has_keys j verdict signature min evaluations minimal case
+is_json 'j["minimal"], j["signature"], j["case"]["layout"]["tp"], j["case"]["layout"]["dp"], j["case"]["layout"]["pp"], j["case"]["model"]["layers"]' \
+  "(True, 'tolerance/act/self_attention.linear_proj@tp', 2, 1, 1, 1)"
+signature=$(json 'j["signature"]')
+evaluations=$(json 'j["evaluations"]')
+run 1 replay "$work/min.json" --json
+has_keys j verdict signature as_expected first diagnosis
+has_keys 'j["first"]' id kind rank error noise ratio
+is_json 'j["as_expected"], j["signature"], j["first"]["kind"]' "(True, '$signature', 'act')"
+
+# Shrinking what is smallest changes nothing; the same again gives the same file.
+run 1 shrink "$work/min.json" -o "$work/min2.json" --json
+is_json 'j["minimal"]' True
+check "nothing smaller" cmp "$work/min.json" "$work/min2.json"
+run 1 shrink "$work/case.json" -o "$work/min3.json"
+check "the same twice" cmp "$work/min.json" "$work/min3.json"
+
+# The budget ends it early, with what it has: still the same failure.
+for budget in 1 5; do
+  run 1 shrink "$work/case.json" -o "$work/budget.json" --budget $budget --json
+  is_json "j['minimal'], j['evaluations'] <= $budget" '(False, True)'
+  run 1 replay "$work/budget.json" --json
+  is_json 'j["as_expected"], j["signature"].split("@")[0]' "(True, '${signature%@*}')"
+done
+check "the whole took more" [ "$evaluations" -gt 5 ]
+
+# Failures that are not numbers shrink too.
+for plant in canary-crash canary-deadlock; do
+  sed "s/rowparallel-bias-xtp/$plant/" "$work/case.json" >"$work/canary.json"
+  run 1 shrink "$work/canary.json" -o "$work/canary-min.json" --json
+  is_json 'j["minimal"], j["case"]["model"]["layers"]' '(True, 1)'
+  run 1 replay "$work/canary-min.json" --json
+  is_json 'j["as_expected"]' True
+done
+
+# Values that the generator does not draw are replaced by ones that it does, or kept, and the user is told.
+sed 's/"seq": 8/"seq": 100/' "$work/case.json" >"$work/outside.json"
+run 1 shrink "$work/outside.json" -o "$work/outside-min.json" --budget 1
+check "says what is kept" grep -q '^model.seq was kept' "$work/stderr"
+check "keeps it" grep -q '"seq": 100' "$work/outside-min.json"
+run 1 shrink "$work/outside.json" -o "$work/outside-min.json"
+check "as small as any" cmp "$work/min.json" "$work/outside-min.json"
+check "nothing was kept" [ "$(grep -c 'was kept' "$work/stderr")" -eq 0 ]
+
+# Nothing to shrink.
+sed 's/rowparallel-bias-xtp//' "$work/case.json" >"$work/clean.json"
+run 0 shrink "$work/clean.json" -o "$work/none.json" --json
+has_keys j verdict signature min evaluations minimal case
+is_json 'j["verdict"], j["min"]' "('PASS', None)"
+check "no file" [ ! -e "$work/none.json" ]
+
+# --- the other commands' JSON ----------------------------------------------------------------------------------
+run 0 replay "$work/clean.json" --table --json
+has_keys j verdict signature as_expected first diagnosis
+is_json 'j["verdict"], j["signature"], j["first"]' "('PASS', '', None)"
+run 0 fuzz --cases 3 --seed 3 --set model.layers=1 "${plain[@]}" --out "$work/out" --json
+has_keys j cases passed findings inconclusive skipped crashed hung flaky unchecked_share space seconds cases_per_s
+is_json 'j["cases"] == j["passed"] + j["findings"] + j["inconclusive"] + j["skipped"] == 3' True
+"$SHARDFUZZ" list features | sort >"$work/features"
+json '"\n".join(sorted(j["space"]))' >"$work/space"
+check "space has every feature" cmp "$work/features" "$work/space"
+run 0 power --plant rowparallel-bias-xtp --plant canary-mismatch --cases 60 --clean 4 --max-ranks 4 "${plain[@]}" --json
+has_keys j plants clean
+for i in 0 1; do
+  has_keys "j['plants'][$i]" id detected cases_to_detect localised shrunk
+  has_keys "j['plants'][$i]['shrunk']" ranks layers
+  is_json "j['plants'][$i]['detected'], j['plants'][$i]['localised'], j['plants'][$i]['shrunk']" "(True, True, {'ranks': 2, 'layers': 1})"
+done
+has_keys 'j["clean"]' cases false_alarms inconclusive
+is_json 'j["clean"]["cases"], j["clean"]["false_alarms"]' '(4, 0)'
+run 1 power --plant pp-uneven-offset --cases 4 --clean 0 --set layout.pp=1 --json # cannot show there
+is_json 'j["plants"][0]["detected"], j["plants"][0]["cases_to_detect"]' '(False, None)'
+finish
