@@ -102,7 +102,7 @@ static const struct sf_command command = {.name = "bench_kernels",
                                           .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
-  struct args args = {.functions = 2, .seed = 1, .hidden = 512, .seq = 128, .precision = 1};
+  struct args args = {.functions = 2, .seed = 1, .hidden = 512, .seq = 512, .precision = 1};
   const int code = sf_bench_begin(&command, &args, argc, argv);
   if (code >= 0) return code;
   args.precision = args.precision ? SF_BF16 : SF_F32;

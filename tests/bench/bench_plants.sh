@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Planted bugs searched for blind, and clean cases beside them: prints power's JSON line with what it says in sum.
+# Planted bugs (not the canaries) searched for blind, and clean cases beside them: prints power's JSON line with what it says in sum.
 #   tests/bench/bench_plants.sh BUILD_DIR [SEEDS [CASES [BUDGET [CLEAN]]]]
 set -euo pipefail
 
@@ -8,8 +8,13 @@ seeds=${2:-5} cases=${3:-200} budget=${4:-300} clean=${5:-2000}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
+plants=()
+while read -r id _; do
+  if [[ $id != canary-* ]]; then plants+=(--plant "$id"); fi
+done < <("$build/shardfuzz" list plants)
+
 code=0
-"$build/shardfuzz" power --seeds "$seeds" --cases "$cases" --shrink-budget "$budget" --clean "$clean" --json >"$folder/power.json" || code=$?
+"$build/shardfuzz" power "${plants[@]}" --seeds "$seeds" --cases "$cases" --shrink-budget "$budget" --clean "$clean" --json >"$folder/power.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
 python3 - "$folder/power.json" "$seeds" "$cases" "$budget" "$clean" <<'PY'
@@ -19,8 +24,11 @@ import sys
 with open(sys.argv[1], encoding="utf-8") as file:
     power = json.loads(file.read().strip().splitlines()[-1])
 plants = power["plants"]
-print(json.dumps({"bench": "bench_plants", "command": "bench_plants.sh " + " ".join(sys.argv[2:]), "searches": len(plants),
-                  "detected": sum(bool(p["detected"]) for p in plants), "localised": sum(bool(p.get("localised")) for p in plants),
+searches = [search for plant in plants for search in plant["searches"]]
+found = sum(bool(search["cases_to_detect"]) and search["cases_to_detect"] > 0 for search in searches)
+print(json.dumps({"bench": "bench_plants", "command": "bench_plants.sh " + " ".join(sys.argv[2:]), "plants": len(plants),
+                  "searches": len(searches), "found": found, "localised_at_first_divergence": sum(bool(s.get("localised")) for s in searches),
+                  "shrunk_to_minimal": sum(bool(s.get("minimal")) for s in searches),
                   "missed": sorted({p["id"] for p in plants if not p["detected"]}),
                   "not_localised": sorted({p["id"] for p in plants if p["detected"] and not p.get("localised")}), "power": power}))
 PY

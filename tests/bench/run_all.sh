@@ -31,7 +31,7 @@ run bench_ranks "$bin/bench_ranks" --repeat 3
 run bench_replay "$bin/bench_replay" --cases 100
 run bench_clean "$bin/bench_clean" --cases 20000 --seed 1001 --jobs "$jobs"
 run bench_ratio "$bin/bench_ratio" --cases 6000 --layouts 2 --jobs "$jobs"
-run bench_sensitivity "$bin/bench_sensitivity" --cases 4000 --jobs "$jobs"
+run bench_sensitivity "$bin/bench_sensitivity" --cases 2000 --jobs "$jobs"
 run bench_backends "$here/bench_backends.sh" "$build" 200 500
 run bench_plants "$here/bench_plants.sh" "$build" 5 200 300 2000
 run bench_width "$bin/bench_width" --percent 100
