@@ -73,16 +73,29 @@ static inline real normal_density(real x) { return (real)0.39894228040143267794 
 
 static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
 
+static inline void gelu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict x, int64_t width) {
+  for (int64_t j = 0; j < width; j++) out[j] = normal_below(x[j]);
+  inner_perturb(inner, i * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] *= x[j];
+}
+
+static inline void swiglu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict gate, int64_t width) {
+  const real *restrict up = gate + width;
+  for (int64_t j = 0; j < width; j++) out[j] = sigmoid(gate[j]);
+  inner_perturb(inner, 2 * i * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] *= gate[j];
+  inner_perturb(inner, (2 * i + 1) * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] *= up[j];
+}
+
 static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
   const int64_t width = run->c->model.ffn;
-  for (int64_t i = 0; i < run->tokens; i++) {
-    const real *gate = x + i * run->fc1_width, *up = gate + width;
-    real *row = out + i * width;
+  const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT), 0);
+  for (int64_t i = 0; i < run->tokens; i++)
     if (run->c->model.activation == SF_ACT_GELU)
-      for (int64_t j = 0; j < width; j++) row[j] = gate[j] * normal_below(gate[j]);
+      gelu_row(inner, i, out + i * width, x + i * run->fc1_width, width);
     else
-      for (int64_t j = 0; j < width; j++) row[j] = gate[j] * sigmoid(gate[j]) * up[j];
-  }
+      swiglu_row(inner, i, out + i * width, x + i * run->fc1_width, width);
   finish_act(run, SF_MODULE_ACTIVATION, layer, out, width);
 }
 
@@ -101,8 +114,8 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
   const real *up = gate + width;
   real *up_grad = gate_grad + width;
   for (int64_t j = 0; j < width; j++) {
-    const real s = sigmoid(gate[j]);
-    const real turning = inner_number(inner, i * width + j, gate[j] * s * sigmoid(-gate[j]));
+    const real s = inner_number(inner, 2 * i * width + j, sigmoid(gate[j]));
+    const real turning = inner_number(inner, (2 * i + 1) * width + j, gate[j] * s * sigmoid(-gate[j]));
     gate_grad[j] = g[j] * up[j] * (s + turning);
     up_grad[j] = g[j] * gate[j] * s;
   }
