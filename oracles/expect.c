@@ -29,7 +29,9 @@ struct sf_expectations {
   struct place *table; /* open addressing; a power of two, at most half full */
   uint64_t table_mask;
   int level;
+  int32_t overflow_step, parted_step, parted_step_first;
   /* of the run in progress */
+  double grad_norm_max; /* of the plain run's step: the largest main gradient */
   enum sf_status status;
   int32_t next;        /* the entry that a draw is expected to emit next */
   double *row_scratch; /* as many as the longest tensor has rows */
@@ -95,6 +97,16 @@ static bool entries_reserve(struct sf_expectations *x) {
   return true;
 }
 
+/* Squares overflow beyond 1.8e19; a factor of 1 - beta2 >= 1e-3 in front of one of two equal factors leaves room. */
+static void watch_overflow(struct sf_expectations *x, const struct sf_expected *e) {
+  static const double GRAD_MAX = 1e18;
+  if (e->id.kind == SF_KIND_MAIN_GRAD) x->grad_norm_max = sf_larger(x->grad_norm_max, e->norm);
+  if (e->id.kind != SF_KIND_SCALAR || e->id.subject != (int32_t)SF_SCALAR_CLIP) return;
+  const bool overflows = !((double)e->x[0] * x->grad_norm_max <= GRAD_MAX);
+  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = x->parted_step = e->id.step;
+  x->grad_norm_max = 0;
+}
+
 static void emit_plain(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
   if (x->status != SF_OK) return;
@@ -106,6 +118,7 @@ static void emit_plain(void *ctx, struct sf_trace_id id, const void *values, str
   SF_ASSERT_EQ(e.spec.shape.rows, shape.rows);
   SF_ASSERT_EQ(e.spec.shape.cols, shape.cols);
   if (!expected_fill(&e, x, values)) return;
+  watch_overflow(x, &e);
   x->entries[x->count++] = e;
   if (shape.rows > x->rows_max) x->rows_max = shape.rows;
   x->status = SF_OK;
@@ -142,6 +155,7 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   struct sf_expectations *x = sf_alloc(sizeof *x);
   if (x == NULL) return SF_ENOMEM;
   x->gemm = gemm;
+  x->overflow_step = x->parted_step = x->parted_step_first = INT32_MAX;
   enum sf_status status = sf_catalog_create(&x->catalog, &catalog->logical);
   if (status != SF_OK) goto fail;
   x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
@@ -169,18 +183,29 @@ void sf_expectations_destroy(struct sf_expectations *expectations) {
 
 /* --- draws ---------------------------------------------------------------------------------------------------- */
 
+/* While |m| / sqrt(v) is at most 1, two runs' updates of a weight differ by 2 lr at most. */
+static bool updates_agree(const struct sf_expectations *x, const float *draw, const float *plain, int64_t count) {
+  const float bound = (float)(2.5e-6 * (double)x->catalog->logical.train.lr_micro);
+  int64_t apart = 0;
+  for (int64_t i = 0; i < count; i++) apart += !(fabsf(draw[i] - plain[i]) <= bound);
+  return apart == 0;
+}
+
 /* Nothing of the draw is kept but the largest distances from the plain run. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
   SF_ASSERT_LT(x->next, x->count);
   struct sf_expected *e = &x->entries[x->next++];
   SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* draws follow the plain run's order */
+  if (id.kind == SF_KIND_PARAM_DELTA && id.step < x->parted_step && !updates_agree(x, values, e->x, shape.rows * shape.cols))
+    x->parted_step = id.step;
   if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
   e->noise = sf_larger(e->noise, sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols));
   for (int64_t r = 0; r < shape.rows; r++) e->row_noise[r] = sf_larger(e->row_noise[r], x->row_scratch[r]);
 }
 
 static void keep_first_noise(struct sf_expectations *x) {
+  x->parted_step_first = x->parted_step;
   for (int32_t i = 0; i < x->count; i++) {
     struct sf_expected *e = &x->entries[i];
     e->noise_first = e->noise;
@@ -222,6 +247,12 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int l
 
 int sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
+int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
+
+int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, bool full) {
+  return full ? expectations->parted_step : expectations->parted_step_first;
+}
+
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations) { return expectations->catalog; }
 
 const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id) {

@@ -37,6 +37,14 @@ int sf_expectations_level(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id);
 int32_t sf_expectations_count(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
+/* End to end, steps after this one are not comparable: runs of the reference that differ by rounding alone have gone apart. Found from the
+ * reference alone: a draw updates some weight differently by more than a change of sign of the update explains (Adam's second moment
+ * follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while they agree. full: by
+ * all draws, else by the first of each kind. */
+int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, bool full);
+/* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
+ * none. */
+int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);
 size_t sf_expectations_bytes(const struct sf_expectations *expectations);
 

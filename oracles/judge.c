@@ -209,8 +209,8 @@ static void judge_received(struct sf_judging *judging, const struct sf_slot *slo
   sf_finding_say(finding, "received tensor differs from what was sent in %" PRId64 " of %" PRId64 " elements", differing, count);
 }
 
-/* Recomputed values were compared with the merged first pass as it stood. Where its replicas differ that may have been another rank's, so the
- * conflict is all that is said. */
+/* Recomputed values were compared with the merged first pass as it stood. Where its replicas differ that may have been another rank's, so
+ * the conflict is all that is said. */
 static void judge_recomputed(struct sf_judging *judging, const struct sf_slot *slot) {
   const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
   if (slot->differing_rank < 0 || first->unusable || first->differing_rank >= 0) return;
@@ -220,9 +220,10 @@ static void judge_recomputed(struct sf_judging *judging, const struct sf_slot *s
                  slot->differing_rank);
 }
 
-static void judge_replicas(struct sf_judging *judging, const struct sf_slot *slot) {
+/* cls: EXACT for what was received, where every copy must be what was sent, whether there are others to compare it with or not. */
+static void judge_replicas(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls) {
   if (slot->differing_rank < 0 || slot->unusable) return;
-  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_CONFLICT);
+  struct sf_finding *finding = sf_judging_add(judging, slot, cls);
   finding->rank = slot->differing_rank;
   sf_finding_say(finding, "rank %d holds a replica that differs in %" PRId64 " elements", slot->differing_rank, slot->differing);
 }
@@ -230,8 +231,8 @@ static void judge_replicas(struct sf_judging *judging, const struct sf_slot *slo
 static void judge_promises(struct sf_judging *judging) {
   const struct sf_collector *collector = judging->collector;
   for (int32_t i = 0; i < collector->count; i++) {
-    judge_replicas(judging, sf_slot_at(collector, i, SF_SLOT_FIRST));
-    judge_replicas(judging, sf_slot_at(collector, i, SF_SLOT_RECEIVED));
+    judge_replicas(judging, sf_slot_at(collector, i, SF_SLOT_FIRST), SF_CLASS_CONFLICT);
+    judge_replicas(judging, sf_slot_at(collector, i, SF_SLOT_RECEIVED), SF_CLASS_EXACT);
     judge_received(judging, sf_slot_at(collector, i, SF_SLOT_RECEIVED));
     judge_recomputed(judging, sf_slot_at(collector, i, SF_SLOT_RECOMPUTED));
   }
@@ -242,6 +243,15 @@ static void judge_promises(struct sf_judging *judging) {
 /* Two weight gradients that must be the same, each within the tensor's noise. Nothing promises them bit for bit. */
 static bool replicas_agree(const struct sf_slot *slot, bool full) {
   return slot->replica_rank < 0 || slot->replica_error <= 2 * sf_factors.fro * sf_tensor_noise(slot->expected, full);
+}
+
+static void compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, bool full) {
+  const struct sf_collector *collector = judging->collector;
+  sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, full, judging->row_scratch);
+  const bool is_free_running = collector->c.mode == SF_MODE_E2E;
+  if (!is_free_running || slot->expected->id.step <= sf_expectations_parted_step(collector->expectations, full)) return;
+  out->flagged = false;
+  out->why_not = "references part";
 }
 
 static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, bool flagged) {
@@ -278,10 +288,9 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
 
 /* First look, with one draw of each kind. Returns whether the tensor needs a second one. */
 static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
-  const struct sf_collector *collector = judging->collector;
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   struct sf_comparison comparison;
-  sf_compare(&comparison, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, false, judging->row_scratch);
+  compare(&comparison, judging, slot, false);
   const bool has_bits = sf_has_bf16_bits(slot->expected, slot->merged);
   result_fill(result, &comparison, comparison.flagged || has_bits);
   if (!(comparison.error < INFINITY) && sf_judging_nonfinite(judging, slot)) {
@@ -298,9 +307,8 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
 
 /* Second look, with all draws. */
 static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
-  const struct sf_collector *collector = judging->collector;
   struct sf_comparison comparison;
-  sf_compare(&comparison, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, true, judging->row_scratch);
+  compare(&comparison, judging, slot, true);
   result_fill(result, &comparison, comparison.flagged || sf_has_bf16_bits(slot->expected, slot->merged) || !replicas_agree(slot, true));
   if (comparison.flagged) report_tolerance(judging, slot, &comparison);
   if (!replicas_agree(slot, true)) report_replicas(judging, slot);

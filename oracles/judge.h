@@ -10,7 +10,8 @@ const char *sf_verdict_name(enum sf_verdict verdict); /* "PASS", .. */
 
 #define SF_CLASS_MAP(X)                                                                                                                    \
   X(NONFINITE, "nonfinite")                                                                                                                \
-  X(GAP, "gap") X(OVERLAP, "overlap") X(MAP, "map") X(CONFLICT, "conflict") X(EXACT, "exact") X(TOLERANCE, "tolerance") X(BITS, "bits")    \
+  X(GAP, "gap")                                                                                                                            \
+  X(OVERLAP, "overlap") X(MAP, "map") X(CONFLICT, "conflict") X(EXACT, "exact") X(TOLERANCE, "tolerance") X(BITS, "bits")                  \
       X(DEADLOCK, "deadlock") X(MISMATCH, "mismatch") X(CRASH, "crash") X(HANG, "hang") X(FLAKY, "flaky")
 enum sf_finding_class {
 #define X(name, text) SF_CLASS_##name,
@@ -38,7 +39,7 @@ struct sf_tensor_result {
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;
-  const char *why_not; /* "ill-conditioned", "zero", "rolled copy passes"; NULL when judged */
+  const char *why_not; /* "ill-conditioned", "zero", "rolled copy passes", "references part", "overflow", ..; NULL when judged */
 };
 
 struct sf_collector;

@@ -13,6 +13,7 @@
 
 enum { CHUNK = 2048, STEPS_MAX = 16 };
 
+static const char INPUTS_MISSING[] = "inputs missing";
 static const double CLIP_EPSILON = 1e-6, ADAM_EPSILON = 1e-8; /* of the logical function */
 
 /* Where the tensors of the steps are, by (step, subject). An entry is NULL when the reference has no such tensor. */
@@ -95,11 +96,11 @@ static struct sf_finding *report(struct sf_judging *judging, const struct sf_slo
   return finding;
 }
 
-/* Something that it is recomputed from is missing or could not be placed. */
-static void report_unchecked(struct sf_judging *judging, const struct sf_slot *slot) {
+/* Usually: something that it is recomputed from is missing or could not be placed. */
+static void report_unchecked(struct sf_judging *judging, const struct sf_slot *slot, const char *why_not) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   result->judged = false;
-  result->why_not = "inputs missing";
+  result->why_not = why_not;
 }
 
 static void report_scalar(struct sf_judging *judging, const struct sf_slot *slot, double expected, double bound, const char *from) {
@@ -150,7 +151,7 @@ static void judge_loss(struct sf_judging *judging, const struct step_index *inde
   for (int32_t m = 0; m < index->microbatches; m++) {
     const struct sf_slot *losses = index->losses[step * index->microbatches + m];
     if (losses == NULL || (c->mode == SF_MODE_E2E && whole(losses) == NULL)) {
-      report_unchecked(judging, slot);
+      report_unchecked(judging, slot, INPUTS_MISSING);
       return;
     }
     if (!add_losses(judging, losses, &sum, &magnitude)) {
@@ -174,7 +175,7 @@ static void judge_grad_norm(struct sf_judging *judging, const struct step_index 
     const struct sf_slot *grad = index->main_grads[step * index->param_count + p];
     if (grad == NULL) continue; /* frozen */
     if (whole(grad) == NULL) {
-      report_unchecked(judging, slot);
+      report_unchecked(judging, slot, INPUTS_MISSING);
       return;
     }
     const struct sf_shape shape = grad->expected->spec.shape;
@@ -190,7 +191,7 @@ static void judge_clip(struct sf_judging *judging, const struct step_index *inde
   double expected = 1;
   if (train->clip_milli > 0) {
     if (norm == NULL) {
-      report_unchecked(judging, slot);
+      report_unchecked(judging, slot, INPUTS_MISSING);
       return;
     }
     const double factor = (double)train->clip_milli / 1000.0 / ((double)norm[0] + CLIP_EPSILON);
@@ -400,15 +401,17 @@ static void judge_param(struct sf_judging *judging, const struct step_index *ind
     const struct param_step *step = &job.step[s];
     const struct sf_slot *delta = index->deltas[s * index->param_count + param],
                          *after = index->params[(s + 1) * index->param_count + param];
-    if (step->is_judged)
+    if (step->is_judged && s >= sf_expectations_overflow_step(judging->collector->expectations))
+      report_unchecked(judging, delta, "overflow");
+    else if (step->is_judged)
       report_delta(judging, delta, step);
     else if (step->delta != NULL)
-      report_unchecked(judging, delta);
+      report_unchecked(judging, delta, INPUTS_MISSING);
     if (step->param_after == NULL) continue;
     if (step->is_master_known && (job.frozen || step->delta != NULL))
       report_param(judging, after, step);
     else
-      report_unchecked(judging, after);
+      report_unchecked(judging, after, INPUTS_MISSING);
   }
 }
 

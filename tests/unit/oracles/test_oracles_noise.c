@@ -121,12 +121,83 @@ static void test_noise_isolated_fp32_lets_long_sums_with_a_large_term_pass(void 
   }
 }
 
+/* --- steps that follow another ------------------------------------------------------------------------------------ */
+
+#define NO_MEMORY "model.layers=1 model.hidden=8 model.ffn=8 model.seq=4 train.steps=3 train.beta1_milli=900 train.beta2_milli=0 seed=4 "
+
+/* Without memory in the second moment an update is m / |g|: a gradient near zero makes it as large as it likes. */
+static void test_parted_step_adam_without_memory_is_the_second(void **state) {
+  (void)state;
+  static const struct {
+    const char *words;
+    int32_t step;
+  } cases[] = {{NO_MEMORY E2E, 1},
+               {NO_MEMORY E2E "precision.compute=bf16", 1},
+               {NO_MEMORY E2E "train.beta1_milli=0", INT32_MAX},
+               {NO_MEMORY E2E "train.beta2_milli=999", INT32_MAX},
+               {NO_MEMORY E2E "train.beta2_milli=999 precision.compute=bf16", INT32_MAX}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trial t;
+    trial_open(&t, cases[i].words);
+    assert_int_equal(sf_expectations_parted_step(t.expectations, false), INT32_MAX);
+    assert_int_equal(sf_expectations_raise(t.expectations, 2), SF_OK);
+    assert_int_equal(sf_expectations_parted_step(t.expectations, true), cases[i].step);
+    assert_true(sf_expectations_parted_step(t.expectations, false) >= cases[i].step);
+    trial_close(&t);
+  }
+}
+
+static void test_judge_after_references_part_checks_the_steps_before_only(void **state) {
+  (void)state;
+  for (int step = 1; step <= 2; step++) {
+    struct trial t;
+    trial_open(&t, NO_MEMORY E2E);
+    struct tensor *tensor = tensor_at(&t.candidate, SF_KIND_ACT, sf_catalog_module(t.catalog, SF_MODULE_LINEAR_FC1, 0), step, 0);
+    for (int64_t i = 0; i < tensor->count; i++) tensor->values[i] *= 1.01f;
+    trial_judge(&t);
+    if (step == 1)
+      assert_first_at(&t, SF_CLASS_TOLERANCE, tensor);
+    else
+      assert_passes(&t);
+    for (int32_t i = 0; i < t.judgement.result_count; i++) {
+      const struct sf_tensor_result *result = &t.judgement.results[i];
+      if (sf_kind_has_noise((enum sf_kind)result->id.kind) && result->id.step == 2) assert_string_equal(result->why_not, "references part");
+    }
+    trial_close(&t);
+  }
+}
+
+/* Gradients of 1e20: their squares are infinite or not, depending on the order of products. */
+static void test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, "model.layers=8 model.hidden=8 model.ffn=8 model.seq=8 model.tied=on data.weights=sparse train.steps=2 seed=3 " E2E);
+  assert_int_equal(sf_expectations_overflow_step(t.expectations), 0);
+  trial_judge(&t);
+  assert_passes(&t);
+  int32_t unchecked = 0;
+  for (int32_t i = 0; i < t.judgement.result_count; i++) {
+    const struct sf_tensor_result *result = &t.judgement.results[i];
+    if (result->id.kind != SF_KIND_PARAM_DELTA) continue;
+    assert_false(result->judged);
+    unchecked++;
+  }
+  assert_int_equal(unchecked, 2 * t.catalog->param_count);
+  trial_close(&t);
+  trial_open(&t, SMALL_MODEL E2E);
+  assert_int_equal(sf_expectations_overflow_step(t.expectations), INT32_MAX);
+  trial_close(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_noise_isolated_fp32_lets_the_exact_result_pass),
       cmocka_unit_test(test_noise_end_to_end_fp32_lets_the_exact_result_pass_in_every_step),
       cmocka_unit_test(test_noise_lets_another_order_of_sums_pass),
       cmocka_unit_test(test_noise_isolated_fp32_lets_long_sums_with_a_large_term_pass),
+      cmocka_unit_test(test_parted_step_adam_without_memory_is_the_second),
+      cmocka_unit_test(test_judge_after_references_part_checks_the_steps_before_only),
+      cmocka_unit_test(test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
