@@ -122,6 +122,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
     sf_mpi_abort(mpi, 3);
   }
   if (sf_mpi_rank(mpi) < sf_case_ranks(c)) code = run_rank(c, flags, mpi, engine, watch);
+  sf_mpi_control_barrier(mpi); /* a rank in MPI_Finalize makes it harder to end a job */
   sf_engine_destroy(engine);
   sf_rank_watch_close(watch);
   sf_mpi_destroy(mpi);

@@ -118,7 +118,10 @@ static void on_deadline(int number) {
   _exit(1); /* a rank that ends without MPI_Finalize ends the job */
 }
 
+/* Ranks that leave on their own account while the launcher is ending the job make Open MPI's mpirun hang or crash at times: a rank that has
+ * nothing to tell waits to be ended. */
 bool sf_rank_watch_may_tell(struct sf_rank_watch *watch) {
+  signal(SIGTERM, SIG_DFL);
   if (is_first_to_tell(watch)) return true;
   sleep(MOMENT_SECONDS);
   return false;
