@@ -11,7 +11,7 @@ enum { KNOWN_FILE_BYTES_MAX = 16 << 20 };
 
 static enum sf_status read_case(struct sf_known_entry *entry, json_t *value, const char *path, struct sf_error *error) {
   const uint64_t failures = sf_alloc_failures();
-  char *text = json_dumps(value, JSON_COMPACT);
+  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
   if (!text || sf_alloc_failures() != failures) {
     sf_free(text);
     return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);

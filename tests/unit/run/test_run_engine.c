@@ -1,0 +1,239 @@
+#include "tests/unit/run/run_fixture.h"
+
+#include "harness/base/hash.h"
+#include "harness/run/campaign.h"
+#include "harness/run/chunk_log.h"
+#include "harness/run/engine.h"
+#include "targets/plants.h"
+
+static struct sf_engine *engine_make(void) {
+  const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .hash_trace = true};
+  struct sf_engine *engine = NULL;
+  assert_int_equal(sf_engine_create(&engine, &options), SF_OK);
+  return engine;
+}
+
+static struct sf_outcome run(struct sf_engine *engine, const struct sf_case *c) {
+  struct sf_outcome outcome;
+  sf_engine_run(engine, c, NULL, &outcome);
+  return outcome;
+}
+
+static void plant(struct sf_case *c, const char *id) { snprintf(c->plant, sizeof c->plant, "%s", id); }
+
+static void test_engine_run_clean_case_passes_and_repeats(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make(), *other = engine_make();
+  const struct sf_case c = case_make(CASE_TP2 " layout.sp=true schedule=7 train.steps=2");
+  const struct sf_outcome first = run(engine, &c), again = run(engine, &c), fresh = run(other, &c);
+  assert_int_equal(first.status, SF_OK);
+  assert_int_equal(first.verdict, SF_VERDICT_PASS);
+  assert_int_equal(first.ranks, 2);
+  assert_true(first.checked > 20);
+  assert_int_equal(first.trace_hash, again.trace_hash);
+  assert_int_equal(first.trace_hash, fresh.trace_hash);
+  assert_int_equal(sf_engine_judgement(engine)->finding_count, 0);
+  assert_true(sf_engine_judgement(engine)->result_count > 20);
+  sf_engine_destroy(engine);
+  sf_engine_destroy(other);
+}
+
+static void test_engine_run_layouts_of_one_function_share_the_reference(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  const char *const layouts[] = {"layout.tp=1", "layout.tp=2", "layout.tp=2 layout.sp=true", "layout.dp=2", "layout.tp=2 layout.dp=2 schedule=5"};
+  for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+    char text[256];
+    snprintf(text, sizeof text, "mode=e2e model.heads=2 model.kv_heads=2 train.microbatches=2 %s", layouts[i]);
+    const struct sf_case c = case_make(text);
+    assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+    assert_int_equal(sf_engine_costs(engine)->references, 1);
+  }
+  const struct sf_case other = case_make("mode=e2e seed=1 model.heads=2 model.kv_heads=2 train.microbatches=2");
+  assert_int_equal(run(engine, &other).verdict, SF_VERDICT_PASS);
+  assert_int_equal(sf_engine_costs(engine)->references, 2);
+  assert_int_equal(sf_engine_costs(engine)->trials, 6);
+  sf_engine_destroy(engine);
+}
+
+/* What one trial leaves behind must not reach the next: planted, clean, broken and smaller cases in turn. */
+static void test_engine_run_after_failed_trials_is_as_in_a_fresh_engine(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  struct sf_case c = case_make(CASE_TP2), small = case_make("mode=e2e");
+  const uint64_t expected = run(engine, &c).trace_hash, expected_small = run(engine, &small).trace_hash;
+  static const char *const plants[] = {"canary-deadlock", "canary-mismatch", "rowparallel-bias-xtp", "p2p-free-before-sent"};
+  for (size_t i = 0; i < sizeof plants / sizeof plants[0]; i++) {
+    struct sf_case planted = c;
+    plant(&planted, plants[i]);
+    (void)run(engine, &planted);
+    const struct sf_outcome clean = run(engine, &c), clean_small = run(engine, &small);
+    assert_int_equal(clean.verdict, SF_VERDICT_PASS);
+    assert_int_equal(clean.trace_hash, expected);
+    assert_int_equal(clean_small.trace_hash, expected_small);
+  }
+  sf_engine_destroy(engine);
+}
+
+/* Draws cases until one contains the trigger. */
+static bool draw_triggering(struct sf_case *out, const struct sf_plant *of, const struct sf_campaign_options *options, int64_t *index) {
+  for (; *index < 2000; ++*index) {
+    assert_int_equal(sf_campaign_case(out, options, *index, NULL), SF_OK);
+    if (of->triggers(out)) return true;
+  }
+  return false;
+}
+
+static void test_engine_run_every_plant_is_found_and_its_case_is_clean_without_it(void **state) {
+  (void)state;
+  static struct sf_campaign_options options;
+  enum { TRIES = 12 };
+  struct sf_engine *engine = engine_make();
+  sf_space_init(&options.space);
+  options.space.max_ranks = 4;
+  options.layouts = 1;
+  options.seed = 31;
+  for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
+    const struct sf_plant *of = sf_plant_of((enum sf_fault)fault);
+    if (fault == SF_FAULT_CANARY_CRASH || fault == SF_FAULT_CANARY_HANG) continue; /* they take this process with them */
+    bool found = false;
+    int64_t index = 0;
+    struct sf_case c;
+    for (int try = 0; !found && try < TRIES && draw_triggering(&c, of, &options, &index); try++, index++) {
+      plant(&c, of->id);
+      const struct sf_outcome outcome = run(engine, &c);
+      assert_int_equal(outcome.status, SF_OK);
+      found = outcome.verdict == SF_VERDICT_FINDING;
+      plant(&c, "");
+      const struct sf_outcome clean = run(engine, &c);
+      if (clean.verdict == SF_VERDICT_FINDING) fail_msg("case %d without a plant: %s", (int)index, clean.text);
+    }
+    if (!found) fail_msg("%s was not found in %d cases", of->id, TRIES);
+  }
+  sf_engine_destroy(engine);
+}
+
+static void test_engine_run_wrong_case_is_a_status_with_a_reason(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  struct sf_case c = case_make(CASE_TP2);
+  plant(&c, "weeds");
+  struct sf_outcome outcome = run(engine, &c);
+  assert_int_equal(outcome.status, SF_EINPUT);
+  assert_non_null(strstr(outcome.text, "weeds"));
+  c = case_make(CASE_TP2);
+  snprintf(c.target, sizeof c.target, "nobody");
+  outcome = run(engine, &c);
+  assert_int_equal(outcome.status, SF_EINPUT);
+  assert_non_null(strstr(outcome.text, "nobody"));
+  c = case_make(CASE_TP2);
+  c.layout.tp = 3;
+  outcome = run(engine, &c);
+  assert_int_equal(outcome.status, SF_EINPUT);
+  assert_non_null(strstr(outcome.text, "layout.tp"));
+  c = case_make(CASE_TP2);
+  assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+  sf_engine_destroy(engine);
+}
+
+struct hashed_log {
+  uint64_t hash;
+  int64_t count;
+};
+
+static void hash_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+  struct hashed_log *h = ctx;
+  (void)map;
+  h->hash = sf_hash_bytes(sf_hash_u64(sf_hash_u64(h->hash, (uint64_t)rank), sf_trace_key(id)), data, (size_t)(rows * cols) * sizeof *data);
+  h->count++;
+}
+
+static void test_engine_run_record_holds_what_was_traced(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_chunk_log log = {0};
+  struct sf_outcome outcome;
+  struct hashed_log hashed = {0, 0};
+  sf_engine_run(engine, &c, &log, &outcome);
+  assert_false(log.failed);
+  assert_true(sf_chunk_log_visit(log.data, log.size_bytes, hash_chunk, &hashed));
+  assert_true(hashed.count > 40);
+  assert_int_equal(hashed.hash, outcome.trace_hash);
+  sf_chunk_log_destroy(&log);
+  sf_engine_destroy(engine);
+}
+
+static void count_calls(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+  (void)rank;
+  (void)map;
+  int *calls = ctx;
+  ++*calls;
+  if (id.kind == SF_KIND_MAIN_GRAD && rows * cols > 0) data[0] += 1.0f;
+}
+
+static void test_engine_run_tampered_tensor_is_a_finding(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  const struct sf_case c = case_make(CASE_TP2);
+  int calls = 0;
+  sf_engine_set_tamper(engine, count_calls, &calls);
+  const struct sf_outcome outcome = run(engine, &c);
+  assert_true(calls > 40);
+  assert_int_equal(outcome.verdict, SF_VERDICT_FINDING);
+  sf_engine_set_tamper(engine, NULL, NULL);
+  assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+  sf_engine_destroy(engine);
+}
+
+/* Fails each allocation of a whole trial in turn, engine and all: either memory was out, and that is said, or the verdict is right. */
+static void sweep(const struct sf_case *c, enum sf_verdict expected) {
+  const struct sf_engine_options options = {.gemm = SF_CPU_GEMM_LOOPS};
+  bool ended = false;
+  int64_t refused = 0, k = 1;
+  for (; !ended; k++) {
+    struct sf_engine *engine = NULL;
+    struct sf_outcome outcome;
+    sf_alloc_fail_at(k);
+    enum sf_status status = sf_engine_create(&engine, &options);
+    if (status == SF_OK) {
+      sf_engine_run(engine, c, NULL, &outcome);
+      status = outcome.status;
+    }
+    ended = !sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    if (status == SF_OK) assert_int_equal(outcome.verdict, expected);
+    else assert_int_equal(status, SF_ENOMEM);
+    refused += status != SF_OK;
+    if (engine) { /* it must be fit for use again */
+      sf_engine_run(engine, c, NULL, &outcome);
+      assert_int_equal(outcome.status, SF_OK);
+      assert_int_equal(outcome.verdict, expected);
+    }
+    sf_engine_destroy(engine);
+  }
+  assert_true(refused > 10);
+  assert_true(k > refused);
+}
+
+static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enomem(void **state) {
+  (void)state;
+  struct sf_case c = case_make("mode=e2e model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.sp=true model.seq=2 schedule=3");
+  sweep(&c, SF_VERDICT_PASS);
+  plant(&c, "rowparallel-bias-xtp");
+  sweep(&c, SF_VERDICT_FINDING);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_engine_run_clean_case_passes_and_repeats),
+      cmocka_unit_test(test_engine_run_layouts_of_one_function_share_the_reference),
+      cmocka_unit_test(test_engine_run_after_failed_trials_is_as_in_a_fresh_engine),
+      cmocka_unit_test(test_engine_run_every_plant_is_found_and_its_case_is_clean_without_it),
+      cmocka_unit_test(test_engine_run_wrong_case_is_a_status_with_a_reason),
+      cmocka_unit_test(test_engine_run_record_holds_what_was_traced),
+      cmocka_unit_test(test_engine_run_tampered_tensor_is_a_finding),
+      cmocka_unit_test(test_engine_run_each_allocation_fails_once_verdict_is_right_or_enomem),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

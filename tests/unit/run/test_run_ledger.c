@@ -1,0 +1,240 @@
+#include "tests/unit/run/run_fixture.h"
+
+#include "harness/run/ledger.h"
+
+struct books {
+  struct sf_campaign_options options;
+  struct sf_ledger ledger;
+};
+
+static struct books *books_open(const char *folder, bool resume) {
+  struct books *b = test_calloc(1, sizeof *b);
+  struct sf_error error = {SF_OK, ""};
+  sf_space_init(&b->options.space);
+  b->options.layouts = 4;
+  b->options.resume = resume;
+  snprintf(b->options.store_path, sizeof b->options.store_path, "%s/store.sqlite", folder);
+  snprintf(b->options.out_dir, sizeof b->options.out_dir, "%s/findings", folder);
+  if (sf_ledger_open(&b->ledger, &b->options, &error) != SF_OK) fail_msg("%s", error.text);
+  if (!resume) {
+    int64_t first, count;
+    assert_int_equal(sf_store_lease(b->ledger.store, &first, &count, 100, 100, NULL), SF_OK);
+  }
+  return b;
+}
+
+static void books_close(struct books *b) {
+  sf_ledger_commit(&b->ledger);
+  assert_int_equal(b->ledger.status, SF_OK);
+  sf_ledger_close(&b->ledger);
+  test_free(b);
+}
+
+static struct sf_store_summary summary(struct books *b) {
+  struct sf_store_summary s;
+  assert_int_equal(sf_store_summarise(b->ledger.store, &s, NULL), SF_OK);
+  return s;
+}
+
+static struct sf_store_finding finding(struct books *b, const char *signature) {
+  struct sf_store_finding f;
+  bool found = false;
+  assert_int_equal(sf_store_find(b->ledger.store, &f, &found, signature, NULL), SF_OK);
+  if (!found) fail_msg("no finding %s", signature);
+  return f;
+}
+
+static struct sf_job_result shrunk_to(const struct sf_case *min, const struct sf_outcome *outcome) {
+  struct sf_job_result r;
+  memset(&r, 0, sizeof r);
+  r.outcome = *outcome;
+  r.min = *min;
+  r.min_outcome = finding_of(min, outcome->label);
+  r.minimal = true;
+  return r;
+}
+
+static struct sf_case read_file(const char *folder, const char *signature_folder, const char *name) {
+  char path[512];
+  struct sf_case c;
+  struct sf_error error = {SF_OK, ""};
+  snprintf(path, sizeof path, "%s/findings/%s/%s", folder, signature_folder, name);
+  if (sf_case_read(&c, path, &error) != SF_OK) fail_msg("%s", error.text);
+  return c;
+}
+
+#define CASE_TP2DP2 "model.heads=2 model.kv_heads=2 layout.tp=2 layout.dp=2 train.microbatches=2"
+
+static void test_ledger_add_shrunk_signature_is_the_small_cases(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2DP2), min = case_make(CASE_TP2);
+  const struct sf_outcome outcome = finding_of(&c, "here");
+  const struct sf_job_result r = shrunk_to(&min, &outcome);
+  sf_ledger_add_shrunk(&b->ledger, 5, &c, &outcome, &r);
+  assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 1);
+  const struct sf_store_finding f = finding(b, "deadlock/comm/here@tp");
+  assert_int_equal(f.index, 5);
+  assert_int_equal(f.count, 1);
+  assert_non_null(f.min_json);
+  assert_non_null(strstr(f.report, "min.json"));
+  const struct sf_case file = read_file(*state, "deadlock-comm-here@tp", "min.json");
+  assert_int_equal(sf_case_ranks(&file), 2);
+  assert_string_equal(file.expect.verdict, "FINDING");
+  assert_string_equal(file.expect.signature, "deadlock/comm/here@tp");
+  const struct sf_case whole = read_file(*state, "deadlock-comm-here@tp", "case.json");
+  assert_int_equal(sf_case_ranks(&whole), 4);
+  assert_string_equal(whole.expect.signature, "deadlock/comm/here@tp+dp");
+  books_close(b);
+}
+
+static void test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2), both = case_make(CASE_TP2DP2), dp = case_make("layout.dp=2 train.microbatches=2");
+  const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&both, "here"), of_dp = finding_of(&dp, "here");
+  const struct sf_outcome elsewhere = finding_of(&both, "there");
+  const struct sf_job_result r = shrunk_to(&tp, &of_tp);
+  sf_ledger_add_shrunk(&b->ledger, 0, &tp, &of_tp, &r);
+  sf_ledger_add_unshrunk(&b->ledger, 1, &both, &of_both);    /* has tp */
+  sf_ledger_add_unshrunk(&b->ledger, 2, &dp, &of_dp);        /* has not */
+  sf_ledger_add_unshrunk(&b->ledger, 3, &both, &elsewhere);  /* another key */
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
+  assert_int_equal(finding(b, "deadlock/comm/here@dp").count, 1);
+  assert_null(finding(b, "deadlock/comm/here@dp").min_json);
+  assert_int_equal(finding(b, "deadlock/comm/there@tp+dp").count, 1);
+  const struct sf_store_summary s = summary(b);
+  assert_int_equal(s.cases, 4);
+  assert_int_equal(s.signatures, 3);
+  assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 1);
+  books_close(b);
+}
+
+static void test_ledger_open_resume_remembers_signatures(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2), both = case_make(CASE_TP2DP2);
+  const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&both, "here");
+  const struct sf_job_result r = shrunk_to(&tp, &of_tp);
+  sf_ledger_add_shrunk(&b->ledger, 0, &tp, &of_tp, &r);
+  books_close(b);
+  b = books_open(*state, true);
+  assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 1);
+  sf_ledger_add_unshrunk(&b->ledger, 1, &both, &of_both);
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
+  books_close(b);
+}
+
+static void test_ledger_add_shrunk_files_are_those_of_the_smallest_index(void **state) {
+  struct books *b = books_open(*state, false);
+  static const int64_t order[] = {7, 3, 9};
+  for (int i = 0; i < 3; i++) {
+    struct sf_case c = case_make(CASE_TP2);
+    c.seed = order[i];
+    const struct sf_outcome outcome = finding_of(&c, "here");
+    const struct sf_job_result r = shrunk_to(&c, &outcome);
+    sf_ledger_add_shrunk(&b->ledger, order[i], &c, &outcome, &r);
+  }
+  assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "case.json").seed, 3);
+  assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "min.json").seed, 3);
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").index, 3);
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 3);
+  books_close(b);
+}
+
+static void test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  const struct sf_outcome outcome = finding_of(&c, "here");
+  struct sf_job_result r;
+  memset(&r, 0, sizeof r);
+  r.outcome.verdict = SF_VERDICT_FINDING;
+  r.outcome.cls = SF_CLASS_FLAKY;
+  sf_ledger_add_shrunk(&b->ledger, 0, &c, &outcome, &r);
+  const struct sf_store_summary s = summary(b);
+  assert_int_equal(s.flaky, 1);
+  assert_int_equal(s.by_verdict[SF_VERDICT_FINDING], 1);
+  assert_int_equal(s.by_class[SF_CLASS_FLAKY], 1);
+  assert_int_equal(s.by_class[SF_CLASS_DEADLOCK], 0);
+  assert_int_equal(finding(b, "flaky/deadlock/comm/here").count, 1);
+  assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 0);
+  books_close(b);
+}
+
+static void test_ledger_add_known_signature_is_marked(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  const struct sf_outcome known = finding_of(&c, "here"), unknown = finding_of(&c, "there");
+  struct sf_known_entry entry = {.signature = "deadlock/comm/here@tp"};
+  b->options.known = (struct sf_known){1, &entry};
+  sf_ledger_add_unshrunk(&b->ledger, 0, &c, &known);
+  sf_ledger_add_unshrunk(&b->ledger, 1, &c, &unknown);
+  assert_true(finding(b, "deadlock/comm/here@tp").known);
+  assert_false(finding(b, "deadlock/comm/there@tp").known);
+  struct sf_campaign_result result;
+  memset(&result, 0, sizeof result);
+  sf_ledger_summarise(&b->ledger, &result, 1);
+  assert_int_equal(result.new_signatures, 1);
+  assert_int_equal(result.cases_run, 2);
+  books_close(b);
+}
+
+static void test_ledger_fail_first_failure_stays_and_nothing_more_is_booked(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  sf_ledger_fail(&b->ledger, SF_OK, "nothing");
+  assert_int_equal(b->ledger.status, SF_OK);
+  sf_ledger_fail(&b->ledger, SF_EIO, "first");
+  sf_ledger_fail(&b->ledger, SF_ENOMEM, "second");
+  assert_int_equal(b->ledger.status, SF_EIO);
+  assert_string_equal(b->ledger.error.text, "first");
+  const struct sf_outcome outcome = finding_of(&c, "here");
+  const struct sf_job_result r = shrunk_to(&c, &outcome);
+  sf_ledger_add_shrunk(&b->ledger, 0, &c, &outcome, &r);
+  assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 0);
+  assert_int_equal(summary(b).signatures, 0);
+  sf_ledger_close(&b->ledger);
+  test_free(b);
+}
+
+static void test_ledger_add_verdict_twice_fails(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_outcome outcome;
+  memset(&outcome, 0, sizeof outcome);
+  outcome.verdict = SF_VERDICT_PASS;
+  sf_ledger_add_verdict(&b->ledger, 4, &c, &outcome, "");
+  assert_int_equal(b->ledger.status, SF_OK);
+  sf_ledger_add_verdict(&b->ledger, 4, &c, &outcome, "");
+  assert_int_equal(b->ledger.status, SF_EUSAGE);
+  sf_ledger_close(&b->ledger);
+  test_free(b);
+}
+
+static void test_ledger_open_out_folder_that_cannot_be_is_told(void **state) {
+  static struct sf_campaign_options options;
+  struct sf_ledger ledger;
+  struct sf_error error = {SF_OK, ""};
+  char path[256];
+  snprintf(path, sizeof path, "%s/file", (char *)*state);
+  assert_int_equal(sf_bytes_write_file(path, "x", 1, &error), SF_OK);
+  sf_space_init(&options.space);
+  options.layouts = 1;
+  snprintf(options.store_path, sizeof options.store_path, "%s/store.sqlite", (char *)*state);
+  snprintf(options.out_dir, sizeof options.out_dir, "%s/findings", path);
+  assert_int_equal(sf_ledger_open(&ledger, &options, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, options.out_dir));
+  assert_int_not_equal(access(options.store_path, F_OK), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FOLDER_TEST(test_ledger_add_shrunk_signature_is_the_small_cases),
+      FOLDER_TEST(test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has),
+      FOLDER_TEST(test_ledger_open_resume_remembers_signatures),
+      FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
+      FOLDER_TEST(test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own),
+      FOLDER_TEST(test_ledger_add_known_signature_is_marked),
+      FOLDER_TEST(test_ledger_fail_first_failure_stays_and_nothing_more_is_booked),
+      FOLDER_TEST(test_ledger_add_verdict_twice_fails),
+      FOLDER_TEST(test_ledger_open_out_folder_that_cannot_be_is_told),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+#include "tests/unit/run/run_fixture.h"
+
+#include "generators/codec.h"
+
+enum { JOBS_MAX = 64 };
+
+/* Hands out jobs in blocks and writes down what comes back. */
+struct client {
+  struct sf_job jobs[JOBS_MAX];
+  int32_t count, next, block;
+  struct sf_job_result results[JOBS_MAX];
+  int32_t done;
+  int64_t order[JOBS_MAX];
+  int32_t stop_after; /* 0 = never */
+  int32_t blocks;
+};
+
+static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
+  struct client *k = ctx;
+  int32_t count = 0;
+  while (count < max && count < k->block && k->next < k->count) jobs[count++] = k->jobs[k->next++];
+  k->blocks += count > 0;
+  return count;
+}
+
+static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
+  struct client *k = ctx;
+  assert_int_equal(job->tag, result->tag);
+  assert_in_range(job->tag, 0, k->count - 1);
+  assert_int_equal(k->results[job->tag].tag, -1); /* nothing is answered twice */
+  k->results[job->tag] = *result;
+  k->order[k->done++] = job->tag;
+}
+
+static bool tick(void *ctx) {
+  const struct client *k = ctx;
+  return !k->stop_after || k->done < k->stop_after;
+}
+
+static struct client *client_make(int32_t count, int32_t block, const char *plant) {
+  struct client *k = test_calloc(1, sizeof *k);
+  k->count = count;
+  k->block = block;
+  for (int32_t i = 0; i < count; i++) {
+    k->jobs[i].tag = i;
+    k->jobs[i].c = case_make(CASE_TP2);
+    k->jobs[i].c.seed = i;
+    k->results[i].tag = -1;
+    if (plant) snprintf(k->jobs[i].c.plant, sizeof k->jobs[i].c.plant, "%s", plant);
+  }
+  return k;
+}
+
+static void run_all(struct client *k, int32_t workers) {
+  const struct sf_pool_options options = {.workers = workers, .gemm = sf_cpu_gemm_default(), .hash_trace = true};
+  const struct sf_pool_client client = {k, next_jobs, job_done, tick};
+  struct sf_pool *pool = NULL;
+  assert_int_equal(sf_pool_create(&pool, &options), SF_OK);
+  assert_int_equal(sf_pool_run(pool, &client), SF_OK);
+  sf_pool_destroy(pool);
+}
+
+static void set_plant(struct client *k, int32_t i, const char *plant) { snprintf(k->jobs[i].c.plant, sizeof k->jobs[i].c.plant, "%s", plant); }
+
+static void test_pool_run_clean_jobs_all_pass_in_order_for_one_worker(void **state) {
+  (void)state;
+  struct client *k = client_make(24, 5, NULL);
+  run_all(k, 1);
+  assert_int_equal(k->done, 24);
+  assert_int_equal(k->blocks, 5);
+  for (int32_t i = 0; i < k->count; i++) {
+    assert_int_equal(k->order[i], i);
+    assert_int_equal(k->results[i].outcome.status, SF_OK);
+    assert_int_equal(k->results[i].outcome.verdict, SF_VERDICT_PASS);
+    assert_true(k->results[i].outcome.checked > 10);
+    if (i > 0) assert_true(k->results[i].outcome.trace_hash != k->results[i - 1].outcome.trace_hash);
+  }
+  test_free(k);
+}
+
+static void test_pool_run_three_workers_give_the_same_outcomes(void **state) {
+  (void)state;
+  struct client *one = client_make(24, 4, NULL), *three = client_make(24, 4, NULL);
+  run_all(one, 1);
+  run_all(three, 3);
+  assert_int_equal(three->done, 24);
+  for (int32_t i = 0; i < one->count; i++) {
+    assert_int_equal(one->results[i].outcome.trace_hash, three->results[i].outcome.trace_hash);
+    assert_int_equal(one->results[i].outcome.verdict, three->results[i].outcome.verdict);
+  }
+  test_free(one);
+  test_free(three);
+}
+
+static void test_pool_run_crash_in_a_block_blames_its_job_alone(void **state) {
+  (void)state;
+  struct client *k = client_make(12, 6, NULL);
+  set_plant(k, 0, "canary-crash");
+  set_plant(k, 3, "canary-crash");
+  set_plant(k, 4, "canary-crash");
+  set_plant(k, 11, "canary-crash");
+  run_all(k, 2);
+  assert_int_equal(k->done, 12);
+  for (int32_t i = 0; i < k->count; i++) {
+    const struct sf_outcome *o = &k->results[i].outcome;
+    assert_int_equal(o->status, SF_OK);
+    if (!*k->jobs[i].c.plant) {
+      assert_int_equal(o->verdict, SF_VERDICT_PASS);
+      continue;
+    }
+    assert_int_equal(o->verdict, SF_VERDICT_FINDING);
+    assert_int_equal(o->cls, SF_CLASS_CRASH);
+    assert_int_equal(o->rank, 1);
+    assert_string_equal(o->label, "parallel_mlp.bwd.canary");
+    assert_string_equal(o->signature, "crash/comm/parallel_mlp.bwd.canary@tp");
+    assert_non_null(strstr(o->text, "last trace point"));
+  }
+  test_free(k);
+}
+
+static void test_pool_run_hang_is_stopped_at_its_deadline_and_others_go_on(void **state) {
+  (void)state;
+  struct client *k = client_make(6, 3, NULL);
+  set_plant(k, 1, "canary-hang");
+  k->jobs[1].deadline = 0.2;
+  run_all(k, 1);
+  for (int32_t i = 0; i < k->count; i++) {
+    const struct sf_outcome *o = &k->results[i].outcome;
+    assert_int_equal(k->order[i], i);
+    assert_int_equal(o->verdict, i == 1 ? SF_VERDICT_FINDING : SF_VERDICT_PASS);
+    if (i != 1) continue;
+    assert_int_equal(o->cls, SF_CLASS_HANG);
+    assert_int_equal(o->rank, 1);
+    assert_string_equal(o->label, "parallel_mlp.bwd.canary");
+  }
+  test_free(k);
+}
+
+static void test_pool_run_tick_false_stops_before_the_jobs_are_done(void **state) {
+  (void)state;
+  struct client *k = client_make(JOBS_MAX, 1, NULL);
+  k->stop_after = 3;
+  run_all(k, 2);
+  assert_in_range(k->done, 3, JOBS_MAX - 1);
+  test_free(k);
+}
+
+static void test_pool_run_case_that_cannot_be_run_is_a_status(void **state) {
+  (void)state;
+  struct client *k = client_make(3, 3, NULL);
+  set_plant(k, 1, "weeds");
+  run_all(k, 1);
+  assert_int_equal(k->results[0].outcome.status, SF_OK);
+  assert_int_equal(k->results[1].outcome.status, SF_EINPUT);
+  assert_non_null(strstr(k->results[1].outcome.text, "weeds"));
+  assert_int_equal(k->results[2].outcome.status, SF_OK);
+  test_free(k);
+}
+
+/* --- shrinking jobs ---------------------------------------------------------------------------------------------- */
+
+static struct sf_job_result shrink(const char *plant, const char *shrink_key, int32_t budget) {
+  static struct sf_space space;
+  static struct sf_job job;
+  struct sf_job_result result;
+  sf_space_init(&space);
+  memset(&job, 0, sizeof job);
+  job.tag = 77;
+  job.kind = SF_JOB_SHRINK;
+  job.budget = budget;
+  job.c = case_make("mode=isolated model.layers=2 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=2");
+  snprintf(job.c.plant, sizeof job.c.plant, "%s", plant);
+  snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
+  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
+  assert_int_equal(sf_pool_run_one(&options, &job, &result), SF_OK);
+  assert_int_equal(result.tag, 77);
+  assert_int_equal(result.outcome.status, SF_OK);
+  return result;
+}
+
+static void test_pool_shrink_finding_gets_smaller(void **state) {
+  (void)state;
+  const struct sf_job_result r = shrink("rowparallel-bias-xtp", "tolerance/act/self_attention.linear_proj", 300);
+  assert_int_equal(r.outcome.verdict, SF_VERDICT_FINDING);
+  assert_true(r.minimal);
+  assert_true(r.evaluations > 0);
+  assert_int_equal(sf_case_ranks(&r.min), 2);
+  assert_int_equal(r.min.model.layers, 1);
+  assert_string_equal(r.min_outcome.signature, "tolerance/act/self_attention.linear_proj@tp");
+}
+
+static void test_pool_shrink_crash_gets_smaller(void **state) {
+  (void)state;
+  const struct sf_job_result r = shrink("canary-crash", "crash/comm/parallel_mlp.bwd.canary", 300);
+  assert_int_equal(sf_case_ranks(&r.min), 1);
+  assert_string_equal(r.min_outcome.signature, "crash/comm/parallel_mlp.bwd.canary@none");
+}
+
+static void test_pool_shrink_without_budget_only_confirms(void **state) {
+  (void)state;
+  const struct sf_job_result r = shrink("canary-deadlock", "deadlock/comm/finalize_grads.canary_deadlock", 0);
+  assert_int_equal(r.evaluations, 0);
+  assert_int_equal(sf_case_ranks(&r.min), 4);
+  assert_int_equal(r.min_outcome.cls, SF_CLASS_DEADLOCK);
+}
+
+static void test_pool_shrink_what_does_not_repeat_is_flaky(void **state) {
+  (void)state;
+  struct sf_job_result r = shrink("", "tolerance/act/mlp.linear_fc1", 300);
+  assert_int_equal(r.outcome.cls, SF_CLASS_FLAKY);
+  assert_int_equal(r.evaluations, 0);
+  r = shrink("canary-deadlock", "tolerance/act/mlp.linear_fc1", 300); /* fails, in another way */
+  assert_int_equal(r.outcome.cls, SF_CLASS_FLAKY);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_pool_run_clean_jobs_all_pass_in_order_for_one_worker),
+      cmocka_unit_test(test_pool_run_three_workers_give_the_same_outcomes),
+      cmocka_unit_test(test_pool_run_crash_in_a_block_blames_its_job_alone),
+      cmocka_unit_test(test_pool_run_hang_is_stopped_at_its_deadline_and_others_go_on),
+      cmocka_unit_test(test_pool_run_tick_false_stops_before_the_jobs_are_done),
+      cmocka_unit_test(test_pool_run_case_that_cannot_be_run_is_a_status),
+      cmocka_unit_test(test_pool_shrink_finding_gets_smaller),
+      cmocka_unit_test(test_pool_shrink_crash_gets_smaller),
+      cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),
+      cmocka_unit_test(test_pool_shrink_what_does_not_repeat_is_flaky),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
