@@ -43,6 +43,7 @@ campaign only-mpi mpi "$clean" 3
 python3 - "$folder" "$same" "$clean" <<'PY'
 import json
 import sqlite3
+import subprocess
 import sys
 
 folder, same, clean = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -67,6 +68,7 @@ def compared(kind):
             "first_different": [different[0], sim.get(different[0]), mpi.get(different[0])] if different else None}
 
 
-print(json.dumps({"bench": "bench_backends", "command": f"bench_backends.sh {same} {clean}", "clean": compared("clean"), "planted": compared("planted"),
+commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+print(json.dumps({"bench": "bench_backends", "commit": commit, "command": f"bench_backends.sh {same} {clean}", "clean": compared("clean"), "planted": compared("planted"),
                   "clean_under_mpirun": summary("only-mpi")}))
 PY

@@ -30,7 +30,7 @@ struct tally {
   struct alarm_key {
     char text[SF_SHRINK_KEY_TEXT];
     int64_t count, first;
-  } keys[KEYS_MAX]; /* false alarms by shrink key; what does not fit goes into the last */
+  } keys[KEYS_MAX];    /* false alarms by shrink key; what does not fit goes into the last */
   int64_t alarm_index; /* index + 1 of the first false alarm (or harness failure); 0 = none */
   struct sf_case alarm;
   char alarm_text[1200];
@@ -79,13 +79,16 @@ static void count_key(struct tally *tally, const char *text, int64_t count, int6
   }
 }
 
-static void count_case(struct tally *tally, const struct sf_engine *engine, const struct sf_case *c, const struct sf_outcome *outcome, int64_t index) {
+static void count_case(struct tally *tally, const struct sf_engine *engine, const struct sf_case *c, const struct sf_outcome *outcome,
+                       int64_t index) {
   const enum condition condition = condition_of(c);
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const uint64_t features = sf_features_of(c);
   for (int i = 0; i < sf_feature_count; i++) tally->features[i] += (features >> i) & 1;
-  if (outcome->status == SF_OK) tally->verdicts[condition][outcome->verdict]++;
-  else tally->failed++;
+  if (outcome->status == SF_OK)
+    tally->verdicts[condition][outcome->verdict]++;
+  else
+    tally->failed++;
   if (outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING) count_key(tally, outcome->shrink_key, 1, index);
   if ((outcome->status != SF_OK || outcome->verdict == SF_VERDICT_FINDING) && (!tally->alarm_index || index + 1 < tally->alarm_index)) {
     tally->alarm_index = index + 1;
@@ -136,7 +139,8 @@ static double share(int64_t part, int64_t whole) { return whole ? (double)part /
 static void condition_out(struct sf_json_out *json, const struct tally *tally, int condition) {
   int64_t tensors = 0, unchecked = 0;
   sf_json_out_object(json, condition_names[condition]);
-  for (int v = SF_VERDICT_PASS; v <= SF_VERDICT_SKIP; v++) sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), tally->verdicts[condition][v]);
+  for (int v = SF_VERDICT_PASS; v <= SF_VERDICT_SKIP; v++)
+    sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), tally->verdicts[condition][v]);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     if (!tally->tensors[condition][kind]) continue;
     int64_t of_kind = 0;
@@ -211,13 +215,26 @@ static void print(struct sf_json_out *json, const struct tally *tally) {
 static const struct sf_option options[] = {
     {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run.", .min = 1, .max = 100000000},
     {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
-    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
-    {.name = "layouts", .type = SF_OPTION_INT, .offset = offsetof(struct args, layouts), .help = "Cases per logical function.", .min = 1, .max = 1000},
+    {.name = "jobs",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, jobs),
+     .help = "Processes.",
+     .letter = 'j',
+     .min = 1,
+     .max = 256},
+    {.name = "layouts",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, layouts),
+     .help = "Cases per logical function.",
+     .min = 1,
+     .max = 1000},
     {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
     {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
 };
-static const struct sf_command command = {
-    .name = "bench_clean", .help = "Runs clean cases and counts verdicts and unchecked tensors.", .options = options, .option_count = (int32_t)(sizeof options / sizeof options[0])};
+static const struct sf_command command = {.name = "bench_clean",
+                                          .help = "Runs clean cases and counts verdicts and unchecked tensors.",
+                                          .options = options,
+                                          .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
   struct args args = {.cases = 2000, .seed = 1, .jobs = 2, .layouts = 1};

@@ -121,7 +121,8 @@ void sf_bench_set(struct sf_campaign_options *draws, const char *assignment) {
   if (sf_space_set(&draws->space, assignment, &error) != SF_OK) sf_bench_die("%s: %s", assignment, error.text);
 }
 
-void sf_bench_draws(struct sf_campaign_options *out, uint64_t seed, int64_t layouts, const struct sf_texts *presets, const struct sf_texts *sets) {
+void sf_bench_draws(struct sf_campaign_options *out, uint64_t seed, int64_t layouts, const struct sf_texts *presets,
+                    const struct sf_texts *sets) {
   struct sf_error error = {SF_OK, ""};
   memset(out, 0, sizeof *out);
   sf_space_init(&out->space);
@@ -170,7 +171,8 @@ static void wait_for(int64_t jobs, const volatile int64_t *next, int64_t count) 
   for (int64_t left = jobs; left > 0;) {
     int status = 0;
     const pid_t ended = waitpid(-1, &status, WNOHANG);
-    if (ended > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) sf_bench_die("worker %d ended with wait status %d", (int)ended, status);
+    if (ended > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
+      sf_bench_die("worker %d ended with wait status %d", (int)ended, status);
     if (ended > 0) left--;
     if (ended == 0) usleep(20000);
     if (sf_engine_now() - shown < 10) continue;
@@ -179,7 +181,8 @@ static void wait_for(int64_t jobs, const volatile int64_t *next, int64_t count) 
   }
 }
 
-void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk, void (*work)(struct sf_bench_worker *worker), void *ctx) {
+void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk, void (*work)(struct sf_bench_worker *worker),
+                    void *ctx) {
   unsigned char *results = shared_memory((size_t)jobs * result_bytes);
   volatile int64_t *next = shared_memory(sizeof *next);
   fflush(NULL);

@@ -12,22 +12,23 @@
 
 /* Parses the command line into target, and sets up memory as the shardfuzz program does. Returns -1 to go on, or the exit code. */
 int sf_bench_begin(const struct sf_command *command, void *target, int argc, char **argv);
-/* An object that holds the bench's name, its command line, the machine (CPU model, cores, load average of the last minute) and the commit of
- * the tree that the working folder lies in. */
+/* An object that holds the bench's name, its command line, the machine (CPU model, cores, load average of the last minute) and the commit
+ * of the tree that the working folder lies in. */
 struct sf_json_out *sf_bench_report(const char *name, int argc, char **argv);
 /* Prints the object; returns the exit code: 0, or 3 when it could not be built or `failed`. */
 int sf_bench_end(struct sf_json_out *json, bool failed);
 /* Prints one line on stderr and leaves with 3. Benches have no way to go on. */
 _Noreturn void sf_bench_die(const char *format, ...) SF_PRINTF(1, 2);
 
-double sf_bench_peak_rss_mib(void);         /* of this process so far */
-void sf_bench_reset_peak_rss(void);         /* where the system allows it; the peak then counts from now */
-double sf_bench_cpu_seconds(void);          /* user + system time of this process */
+double sf_bench_peak_rss_mib(void); /* of this process so far */
+void sf_bench_reset_peak_rss(void); /* where the system allows it; the peak then counts from now */
+double sf_bench_cpu_seconds(void);  /* user + system time of this process */
 
 /* --- cases ---------------------------------------------------------------------------------------------------- */
 
 /* The default space narrowed by presets, then assignments. Leaves with a message when there is no such space. */
-void sf_bench_draws(struct sf_campaign_options *out, uint64_t seed, int64_t layouts, const struct sf_texts *presets, const struct sf_texts *sets);
+void sf_bench_draws(struct sf_campaign_options *out, uint64_t seed, int64_t layouts, const struct sf_texts *presets,
+                    const struct sf_texts *sets);
 void sf_bench_set(struct sf_campaign_options *draws, const char *assignment);
 void sf_bench_case(struct sf_case *out, const struct sf_campaign_options *draws, int64_t index);
 /* Adds the case as a text member, null when there is none. */
@@ -46,9 +47,10 @@ struct sf_bench_worker {
 /* Takes the next chunk of indices, [*first, *last). False when all are taken. Which worker gets which chunk depends on timing: results must
  * be such that merging them does not. */
 bool sf_bench_next(struct sf_bench_worker *worker, int64_t *first, int64_t *last);
-/* Runs `work` in `jobs` processes over indices 0..count-1; *results: jobs blocks of result_bytes, one after the other, never freed. Leaves with a
- * message when a worker does not end well. */
-void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk, void (*work)(struct sf_bench_worker *worker), void *ctx);
+/* Runs `work` in `jobs` processes over indices 0..count-1; *results: jobs blocks of result_bytes, one after the other, never freed. Leaves
+ * with a message when a worker does not end well. */
+void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk, void (*work)(struct sf_bench_worker *worker),
+                    void *ctx);
 
 /* --- distributions -------------------------------------------------------------------------------------------- */
 

@@ -12,13 +12,13 @@ struct sf_bench_proxy {
 };
 
 /* One forwarding function per operation: proxy_NAME times inner NAME. */
-#define FORWARD(name, parameters, arguments)                        \
-  static void proxy_##name parameters {                             \
-    struct sf_bench_proxy *proxy = dev->impl;                       \
-    const double start = sf_engine_now();                           \
-    proxy->inner->ops->name arguments;                              \
-    proxy->other_seconds += sf_engine_now() - start;                \
-    proxy->calls++;                                                 \
+#define FORWARD(name, parameters, arguments)                                                                                               \
+  static void proxy_##name parameters {                                                                                                    \
+    struct sf_bench_proxy *proxy = dev->impl;                                                                                              \
+    const double start = sf_engine_now();                                                                                                  \
+    proxy->inner->ops->name arguments;                                                                                                     \
+    proxy->other_seconds += sf_engine_now() - start;                                                                                       \
+    proxy->calls++;                                                                                                                        \
   }
 #define DEV struct sf_device *dev
 #define IN proxy->inner
@@ -84,12 +84,30 @@ static void proxy_gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_d
 
 #define ENTRY(name) .name = proxy_##name
 static const struct sf_device_ops ops = {
-    .name = "timing proxy",    ENTRY(gemm),          ENTRY(bias_add),      ENTRY(col_sum),
-    ENTRY(add),                ENTRY(axpy),          ENTRY(scale),         ENTRY(round),
-    ENTRY(sum_squares),        ENTRY(norm_fwd),      ENTRY(norm_bwd),      ENTRY(causal_softmax_fwd),
-    ENTRY(causal_softmax_bwd), ENTRY(rotate),        ENTRY(gelu_fwd),      ENTRY(gelu_bwd),
-    ENTRY(swiglu_fwd),         ENTRY(swiglu_bwd),    ENTRY(embedding_fwd), ENTRY(embedding_bwd),
-    ENTRY(ce_row_max),         ENTRY(ce_sum_exp),    ENTRY(ce_grad),       ENTRY(adam),
+    .name = "timing proxy",
+    ENTRY(gemm),
+    ENTRY(bias_add),
+    ENTRY(col_sum),
+    ENTRY(add),
+    ENTRY(axpy),
+    ENTRY(scale),
+    ENTRY(round),
+    ENTRY(sum_squares),
+    ENTRY(norm_fwd),
+    ENTRY(norm_bwd),
+    ENTRY(causal_softmax_fwd),
+    ENTRY(causal_softmax_bwd),
+    ENTRY(rotate),
+    ENTRY(gelu_fwd),
+    ENTRY(gelu_bwd),
+    ENTRY(swiglu_fwd),
+    ENTRY(swiglu_bwd),
+    ENTRY(embedding_fwd),
+    ENTRY(embedding_bwd),
+    ENTRY(ce_row_max),
+    ENTRY(ce_sum_exp),
+    ENTRY(ce_grad),
+    ENTRY(adam),
 };
 
 struct sf_bench_proxy *sf_bench_proxy_create(struct sf_engine *engine) {

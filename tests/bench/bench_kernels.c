@@ -1,6 +1,6 @@
-/* Share of a trial's time that is spent in compute kernels, at hidden 512. Kernels of the candidate: all operations of the device, by a timing
- * proxy. Kernels of the reference: its runs with a sink that does nothing. The first logical function of each mode is not counted: memory is touched
- * for the first time then, which a campaign does once. */
+/* Share of a trial's time that is spent in compute kernels, at hidden 512. Kernels of the candidate: all operations of the device, by a
+ * timing proxy. Kernels of the reference: its runs with a sink that does nothing. The first logical function of each mode is not counted:
+ * memory is touched for the first time then, which a campaign does once. */
 #include "tests/bench/bench_common.h"
 #include "tests/bench/bench_proxy.h"
 
@@ -42,10 +42,21 @@ static double reference_kernel_seconds(const struct sf_case *c) {
 
 static void make_draws(struct sf_campaign_options *draws, const struct args *args, enum sf_mode mode) {
   char text[64];
-  const struct { const char *key; int64_t value; } sizes[] = {{"model.hidden", args->hidden}, {"model.heads", args->hidden / 64}, {"model.kv_heads", args->hidden / 64},
-                                                             {"model.head_dim", 64},          {"model.ffn", 4 * args->hidden},   {"model.seq", args->seq},
-                                                             {"model.vocab", 1024},           {"model.vocab_padded", 1024},      {"model.layers", 2},
-                                                             {"train.microbatches", 2},       {"train.steps", 1},                {"train.microbatch_size", 1}};
+  const struct {
+    const char *key;
+    int64_t value;
+  } sizes[] = {{"model.hidden", args->hidden},
+               {"model.heads", args->hidden / 64},
+               {"model.kv_heads", args->hidden / 64},
+               {"model.head_dim", 64},
+               {"model.ffn", 4 * args->hidden},
+               {"model.seq", args->seq},
+               {"model.vocab", 1024},
+               {"model.vocab_padded", 1024},
+               {"model.layers", 2},
+               {"train.microbatches", 2},
+               {"train.steps", 1},
+               {"train.microbatch_size", 1}};
   sf_bench_draws(draws, (uint64_t)args->seed, LAYOUTS, NULL, NULL);
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     snprintf(text, sizeof text, "%s=%lld", sizes[i].key, (long long)sizes[i].value);
@@ -90,11 +101,25 @@ static void measure(struct totals *totals, const struct args *args, enum sf_mode
 
 static const char *const precisions[] = {"fp32", "bf16", NULL};
 static const struct sf_option options[] = {
-    {.name = "functions", .type = SF_OPTION_INT, .offset = offsetof(struct args, functions), .help = "Logical functions per mode, eight layouts each.", .min = 1, .max = 1000},
+    {.name = "functions",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, functions),
+     .help = "Logical functions per mode, eight layouts each.",
+     .min = 1,
+     .max = 1000},
     {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
-    {.name = "hidden", .type = SF_OPTION_INT, .offset = offsetof(struct args, hidden), .help = "Width; a multiple of 64.", .min = 64, .max = 8192},
+    {.name = "hidden",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, hidden),
+     .help = "Width; a multiple of 64.",
+     .min = 64,
+     .max = 8192},
     {.name = "seq", .type = SF_OPTION_INT, .offset = offsetof(struct args, seq), .help = "Tokens of a sequence.", .min = 8, .max = 4096},
-    {.name = "precision", .type = SF_OPTION_CHOICE, .offset = offsetof(struct args, precision), .help = "Of the compute format.", .choices = precisions},
+    {.name = "precision",
+     .type = SF_OPTION_CHOICE,
+     .offset = offsetof(struct args, precision),
+     .help = "Of the compute format.",
+     .choices = precisions},
 };
 static const struct sf_command command = {.name = "bench_kernels",
                                           .help = "Share of a trial's time inside compute kernels.",

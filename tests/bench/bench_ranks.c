@@ -1,5 +1,5 @@
-/* Time and memory against the number of simulated ranks: tp8 x pp8 x dp1 and tp8 x pp8 x dp16 at the same widths, with the same schedule and
- * number of microbatches per data-parallel rank. */
+/* Time and memory against the number of simulated ranks: tp8 x pp8 x dp1 and tp8 x pp8 x dp16 at the same widths, with the same schedule
+ * and number of microbatches per data-parallel rank. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/run/engine_internal.h"
@@ -25,13 +25,13 @@ struct result {
 };
 
 static void make_case(struct sf_case *c, const struct args *args, int64_t dp) {
-  static const char *const fields[][2] = {{"model.layers", "8"},       {"model.hidden", "64"},     {"model.heads", "8"},
-                                          {"model.kv_heads", "8"},     {"model.head_dim", "8"},    {"model.ffn", "128"},
-                                          {"model.vocab", "125"},      {"model.vocab_padded", "128"}, {"model.seq", "32"},
-                                          {"model.norm", "layer"},     {"model.activation", "gelu"}, {"model.positions", "learned"},
-                                          {"model.bias", "on"},        {"model.tied", "on"},       {"precision.compute", "bf16"},
-                                          {"train.microbatch_size", "1"}, {"data.mask", "uneven"}, {"layout.tp", "8"},
-                                          {"layout.sp", "on"},         {"layout.pp", "8"},         {"mode", "isolated"}};
+  static const char *const fields[][2] = {
+      {"model.layers", "8"},   {"model.hidden", "64"},  {"model.heads", "8"},          {"model.kv_heads", "8"},
+      {"model.head_dim", "8"}, {"model.ffn", "128"},    {"model.vocab", "125"},        {"model.vocab_padded", "128"},
+      {"model.seq", "32"},     {"model.norm", "layer"}, {"model.activation", "gelu"},  {"model.positions", "learned"},
+      {"model.bias", "on"},    {"model.tied", "on"},    {"precision.compute", "bf16"}, {"train.microbatch_size", "1"},
+      {"data.mask", "uneven"}, {"layout.tp", "8"},      {"layout.sp", "on"},           {"layout.pp", "8"},
+      {"mode", "isolated"}};
   struct sf_error error = {SF_OK, ""};
   sf_case_init(c);
   c->seed = args->seed;
@@ -51,8 +51,9 @@ static void make_case(struct sf_case *c, const struct args *args, int64_t dp) {
   if (status != SF_OK) sf_bench_die("%s", error.text);
 }
 
-/* In a process of its own, so that the peak is this world's. Every run has another seed, so the reference is made anew, but engine and memory stay,
- * as in a campaign: the first run touches memory for the first time, and is reported apart. The fastest of the others counts. */
+/* In a process of its own, so that the peak is this world's. Every run has another seed, so the reference is made anew, but engine and
+ * memory stay, as in a campaign: the first run touches memory for the first time, and is reported apart. The fastest of the others counts.
+ */
 static void work(struct sf_bench_worker *worker) {
   const struct context *context = worker->ctx;
   struct result *best = worker->result;
@@ -65,11 +66,18 @@ static void work(struct sf_bench_worker *worker) {
     c.seed += i;
     sf_engine_run(engine, &c, NULL, &outcome);
     const struct sf_engine_costs *now = sf_engine_costs(engine);
-    struct result result = {.seconds = outcome.seconds, .reference = now->reference - old.reference, .candidate = now->candidate - old.candidate,
-                            .collect = now->collect - old.collect, .judge = now->judge - old.judge,
-                            .reduce = now->comm_reduce - old.comm_reduce, .schedule = now->comm_schedule - old.comm_schedule,
-                            .checked = outcome.checked, .unchecked = outcome.unchecked, .status = (int32_t)outcome.status,
-                            .verdict = (int32_t)outcome.verdict, .ranks = outcome.ranks};
+    struct result result = {.seconds = outcome.seconds,
+                            .reference = now->reference - old.reference,
+                            .candidate = now->candidate - old.candidate,
+                            .collect = now->collect - old.collect,
+                            .judge = now->judge - old.judge,
+                            .reduce = now->comm_reduce - old.comm_reduce,
+                            .schedule = now->comm_schedule - old.comm_schedule,
+                            .checked = outcome.checked,
+                            .unchecked = outcome.unchecked,
+                            .status = (int32_t)outcome.status,
+                            .verdict = (int32_t)outcome.verdict,
+                            .ranks = outcome.ranks};
     snprintf(result.text, sizeof result.text, "%.599s", outcome.text);
     if (i == 0) first_seconds = result.seconds;
     const bool is_bad = result.status != SF_OK || result.verdict != (int32_t)SF_VERDICT_PASS;
@@ -84,7 +92,8 @@ static void work(struct sf_bench_worker *worker) {
 static void result_out(struct sf_json_out *json, const struct result *r) {
   sf_json_out_object(json, NULL);
   sf_json_out_int(json, "ranks", r->ranks);
-  sf_json_out_text(json, "verdict", r->status == SF_OK ? sf_verdict_name((enum sf_verdict)r->verdict) : sf_status_text((enum sf_status)r->status));
+  sf_json_out_text(json, "verdict",
+                   r->status == SF_OK ? sf_verdict_name((enum sf_verdict)r->verdict) : sf_status_text((enum sf_status)r->status));
   sf_json_out_text(json, "text", r->text);
   sf_json_out_int(json, "checked", r->checked);
   sf_json_out_int(json, "unchecked", r->unchecked);
@@ -104,9 +113,24 @@ static void result_out(struct sf_json_out *json, const struct result *r) {
 
 static const struct sf_option options[] = {
     {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of data and schedule."},
-    {.name = "repeat", .type = SF_OPTION_INT, .offset = offsetof(struct args, repeat), .help = "Runs of each; the fastest counts.", .min = 1, .max = 100},
-    {.name = "dp", .type = SF_OPTION_INT, .offset = offsetof(struct args, dp), .help = "Data-parallel size of the large world.", .min = 2, .max = 1024},
-    {.name = "microbatches", .type = SF_OPTION_INT, .offset = offsetof(struct args, microbatches), .help = "Per data-parallel rank.", .min = 1, .max = 256},
+    {.name = "repeat",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, repeat),
+     .help = "Runs of each; the fastest counts.",
+     .min = 1,
+     .max = 100},
+    {.name = "dp",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, dp),
+     .help = "Data-parallel size of the large world.",
+     .min = 2,
+     .max = 1024},
+    {.name = "microbatches",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, microbatches),
+     .help = "Per data-parallel rank.",
+     .min = 1,
+     .max = 256},
     {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Gives a field of the case."},
 };
 static const struct sf_command command = {.name = "bench_ranks",

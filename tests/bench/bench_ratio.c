@@ -1,5 +1,5 @@
-/* Distribution of error over noise level in clean runs, per mode, precision and kind, at both levels of draws. The first half of the cases is
- * drawn from one seed, the second from the next one: factors may be chosen by looking at the first half, never at the second. */
+/* Distribution of error over noise level in clean runs, per mode, precision and kind, at both levels of draws. The first half of the cases
+ * is drawn from one seed, the second from the next one: factors may be chosen by looking at the first half, never at the second. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/run/engine_internal.h"
@@ -91,7 +91,8 @@ static void count_tensor(struct place *place, const struct sf_slot *slot, double
     if (comparison.why_not && strcmp(comparison.why_not, "ill-conditioned") == 0) continue; /* cannot alarm */
     count_measure(place, slot->expected, FRO, level, comparison.fro_ratio);
     if (comparison.row >= 0) count_measure(place, slot->expected, ROW, level, comparison.row_ratio);
-    if (slot->replica_rank >= 0) count_measure(place, slot->expected, REPLICA, level, slot->replica_error / sf_tensor_noise(slot->expected, full));
+    if (slot->replica_rank >= 0)
+      count_measure(place, slot->expected, REPLICA, level, slot->replica_error / sf_tensor_noise(slot->expected, full));
   }
 }
 
@@ -146,7 +147,8 @@ static void merge(struct result *into, const struct result *from) {
     for (int condition = 0; condition < CONDITIONS; condition++) {
       for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
         for (int i = 0; i < MEASURES * LEVELS; i++)
-          sf_bench_merge(&into->ratios[half][condition][kind][i / LEVELS][i % LEVELS], &from->ratios[half][condition][kind][i / LEVELS][i % LEVELS]);
+          sf_bench_merge(&into->ratios[half][condition][kind][i / LEVELS][i % LEVELS],
+                         &from->ratios[half][condition][kind][i / LEVELS][i % LEVELS]);
         sf_bench_merge(&into->step[half][condition][kind], &from->step[half][condition][kind]);
       }
     }
@@ -236,11 +238,34 @@ static void offenders_out(struct sf_json_out *json, struct result *result, const
 }
 
 static const struct sf_option options[] = {
-    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run, both halves together.", .min = 2, .max = 100000000},
-    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the first half; the second has the next one."},
-    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
-    {.name = "layouts", .type = SF_OPTION_INT, .offset = offsetof(struct args, layouts), .help = "Cases per logical function.", .min = 1, .max = 1000},
-    {.name = "dump", .type = SF_OPTION_TEXT, .offset = offsetof(struct args, dump), .help = "Folder for the cases with the largest ratios.", .value = "DIR"},
+    {.name = "cases",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, cases),
+     .help = "Cases to run, both halves together.",
+     .min = 2,
+     .max = 100000000},
+    {.name = "seed",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, seed),
+     .help = "Seed of the first half; the second has the next one."},
+    {.name = "jobs",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, jobs),
+     .help = "Processes.",
+     .letter = 'j',
+     .min = 1,
+     .max = 256},
+    {.name = "layouts",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, layouts),
+     .help = "Cases per logical function.",
+     .min = 1,
+     .max = 1000},
+    {.name = "dump",
+     .type = SF_OPTION_TEXT,
+     .offset = offsetof(struct args, dump),
+     .help = "Folder for the cases with the largest ratios.",
+     .value = "DIR"},
     {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
     {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
 };

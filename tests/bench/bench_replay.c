@@ -14,8 +14,10 @@ static const struct sf_option options[] = {
     {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
     {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
 };
-static const struct sf_command command = {
-    .name = "bench_replay", .help = "Runs cases twice and compares their traces.", .options = options, .option_count = (int32_t)(sizeof options / sizeof options[0])};
+static const struct sf_command command = {.name = "bench_replay",
+                                          .help = "Runs cases twice and compares their traces.",
+                                          .options = options,
+                                          .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
   struct args args = {.cases = 100, .seed = 1};

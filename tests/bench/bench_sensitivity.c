@@ -1,10 +1,9 @@
-/* How surely a corrupted tensor is flagged. A clean case is run; then it runs again once per (kind, corruption) with one of its judged tensors
- * replaced, at the trace point and on every rank that holds a part of it, by a corrupted copy of what the clean run had there: ranks stay
- * consistent with each other, so that only the comparison can tell. Corruptions:
- *   scale  the whole tensor times 1 + d      row       one row (element of a vector) doubled
- *   swap   two rows (elements) exchanged     neighbour one tp shard replaced by the next one's values
- * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times; redraws
- * and tensors without such a place are counted. Scaling is never redrawn. */
+/* How surely a corrupted tensor is flagged. A clean case is run; then it runs again once per (kind, corruption) with one of its judged
+ * tensors replaced, at the trace point and on every rank that holds a part of it, by a corrupted copy of what the clean run had there:
+ * ranks stay consistent with each other, so that only the comparison can tell. Corruptions: scale  the whole tensor times 1 + d      row
+ * one row (element of a vector) doubled swap   two rows (elements) exchanged     neighbour one tp shard replaced by the next one's values
+ * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times;
+ * redraws and tensors without such a place are counted. Scaling is never redrawn. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/hash.h"
@@ -70,7 +69,8 @@ static bool is_partial_at(const struct sf_dim_map *dim, int64_t local) {
   return false;
 }
 
-static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                           int64_t cols) {
   const struct tamper *tamper = ctx;
   if (!is_same_tensor(tamper->id, id) || !sf_shard_map_valid(map, tamper->spec.shape)) return;
   sf_shard_gather(data, tamper->values, tamper->spec.shape, map);
@@ -98,7 +98,8 @@ static void parts_of(struct sf_shape shape, int64_t *count, int64_t *width) {
   *width = shape.rows > 1 ? shape.cols : 1;
 }
 
-static bool replace_by_neighbour(float *values, const float *clean, const struct sf_case *c, const struct sf_trace_spec *spec, struct draw *draw) {
+static bool replace_by_neighbour(float *values, const float *clean, const struct sf_case *c, const struct sf_trace_spec *spec,
+                                 struct draw *draw) {
   const int64_t tp = c->layout.tp, at = draw_below(draw, tp);
   const struct sf_shard_map to = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, at);
   const struct sf_shard_map from = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, (at + 1) % tp);
@@ -113,8 +114,8 @@ static bool replace_by_neighbour(float *values, const float *clean, const struct
 }
 
 /* False when the tensor has no place for it. */
-static bool corrupt(float *values, const float *clean, enum corruption corruption, double d, const struct sf_case *c, const struct sf_trace_spec *spec,
-                    struct draw *draw) {
+static bool corrupt(float *values, const float *clean, enum corruption corruption, double d, const struct sf_case *c,
+                    const struct sf_trace_spec *spec, struct draw *draw) {
   const int64_t count = spec->shape.rows * spec->shape.cols;
   int64_t parts, width;
   parts_of(spec->shape, &parts, &width);
@@ -227,7 +228,8 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   struct draw draw = {sf_hash_u64(context->draws.seed, (uint64_t)index)};
   struct subject subjects[SF_KIND_COUNT];
   bool has[SF_KIND_COUNT];
-  for (int kind = 0; kind < SF_KIND_COUNT; kind++) has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, &draw);
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++)
+    has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, &draw);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     for (int corruption = 0; has[kind] && corruption < CORRUPTIONS; corruption++)
       try_corruption(result, engine, &c, &subjects[kind], (enum corruption)corruption, condition, &draw, context->show != 0);
@@ -276,10 +278,25 @@ static void condition_out(struct sf_json_out *json, const struct result *total, 
 }
 
 static const struct sf_option options[] = {
-    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Clean cases; each gives up to 24 corrupted runs.", .min = 1, .max = 10000000},
+    {.name = "cases",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, cases),
+     .help = "Clean cases; each gives up to 24 corrupted runs.",
+     .min = 1,
+     .max = 10000000},
     {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign and of the corruptions."},
-    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
-    {.name = "show", .type = SF_OPTION_INT, .offset = offsetof(struct args, show), .help = "1: names each missed corruption on stderr.", .max = 1},
+    {.name = "jobs",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, jobs),
+     .help = "Processes.",
+     .letter = 'j',
+     .min = 1,
+     .max = 256},
+    {.name = "show",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, show),
+     .help = "1: names each missed corruption on stderr.",
+     .max = 1},
     {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
     {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
 };

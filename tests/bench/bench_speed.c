@@ -1,5 +1,5 @@
-/* Cases per second and core at the preset gpt2-small-tiny: worlds of four ranks, several layouts per reference, both modes. The same cases run
- * twice: once untouched for the rate, once with clocks inside for where the time goes. */
+/* Cases per second and core at the preset gpt2-small-tiny: worlds of four ranks, several layouts per reference, both modes. The same cases
+ * run twice: once untouched for the rate, once with clocks inside for where the time goes. */
 #include "tests/bench/bench_common.h"
 #include "tests/bench/bench_proxy.h"
 
@@ -28,7 +28,8 @@ struct result {
   double references, raised, not_passed;
 };
 
-/* Case i: layouts of one logical function follow each other; functions alternate between the modes. Worlds of another size are passed over. */
+/* Case i: layouts of one logical function follow each other; functions alternate between the modes. Worlds of another size are passed over.
+ */
 static void draw_cases(struct context *out, const struct args *args) {
   const struct sf_texts preset = {(const char **)&args->preset, 1};
   struct sf_campaign_options draws[2];
@@ -81,7 +82,8 @@ static void work(struct sf_bench_worker *worker) {
   run_cases(engine, worker->ctx, first, last);
   result->measured_seconds = sf_engine_now() - measured;
   const struct sf_engine_costs *costs = sf_engine_costs(engine);
-  result->reference = costs->reference, result->candidate = costs->candidate, result->collect = costs->collect, result->judge = costs->judge;
+  result->reference = costs->reference, result->candidate = costs->candidate, result->collect = costs->collect,
+  result->judge = costs->judge;
   result->reduce = costs->comm_reduce, result->schedule = costs->comm_schedule;
   result->gemm = sf_bench_proxy_gemm_seconds(proxy), result->kernels = sf_bench_proxy_other_seconds(proxy);
   result->references = (double)costs->references, result->raised = (double)costs->raised;
@@ -108,8 +110,19 @@ static void split_out(struct sf_json_out *json, const struct result *r) {
 static const struct sf_option options[] = {
     {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run.", .min = 8, .max = 10000000},
     {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
-    {.name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(struct args, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256},
-    {.name = "layouts", .type = SF_OPTION_INT, .offset = offsetof(struct args, layouts), .help = "Cases per logical function.", .min = 1, .max = 64},
+    {.name = "jobs",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, jobs),
+     .help = "Processes.",
+     .letter = 'j',
+     .min = 1,
+     .max = 256},
+    {.name = "layouts",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, layouts),
+     .help = "Cases per logical function.",
+     .min = 1,
+     .max = 64},
     {.name = "preset", .type = SF_OPTION_TEXT, .offset = offsetof(struct args, preset), .help = "Model and precision."},
     {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
 };

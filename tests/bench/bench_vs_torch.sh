@@ -14,14 +14,14 @@ ours=$("$build/tests/bench/bench_speed" --cases "$cases" --jobs "$jobs")
 bf16=$(python3 "$here/baseline_torch.py" --cases "$torch_cases" --dtype bf16 --check 1)
 fp32=$(python3 "$here/baseline_torch.py" --cases "$torch_cases" --dtype fp32 --check 1)
 
-python3 - "$jobs" "$ours" "$bf16" "$fp32" <<'PY'
+python3 - "$jobs" "$ours" "$bf16" "$fp32" "$cases" "$torch_cases" <<'PY'
 import json
 import sys
 
-jobs, ours, bf16, fp32 = int(sys.argv[1]), *map(json.loads, sys.argv[2:])
+jobs, ours, bf16, fp32 = int(sys.argv[1]), *map(json.loads, sys.argv[2:5])
 machine_rate = ours["cases_per_s_and_core"] * jobs
 script_rate = max(bf16["cases_per_s"], fp32["cases_per_s"])
 script_cpu_rate = max(bf16["cases_per_cpu_s"], fp32["cases_per_cpu_s"])
-print(json.dumps({"bench": "bench_vs_torch", "ratio_of_machine_rates": machine_rate / script_rate,
+print(json.dumps({"bench": "bench_vs_torch", "command": " ".join(["bench_vs_torch.sh", *sys.argv[5:]]), "ratio_of_machine_rates": machine_rate / script_rate,
                   "ratio_of_rates_per_cpu_second": ours["cases_per_cpu_s"] / script_cpu_rate, "shardfuzz": ours, "torch_bf16": bf16, "torch_fp32": fp32}))
 PY

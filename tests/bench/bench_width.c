@@ -1,5 +1,5 @@
-/* A layer of full width: preset llama-2-7b with one layer, a small vocabulary and a short sequence, on eight tensor-parallel ranks with sequence
- * parallelism. --percent scales hidden, heads and ffn together, for machines with less memory. */
+/* A layer of full width: preset llama-2-7b with one layer, a small vocabulary and a short sequence, on eight tensor-parallel ranks with
+ * sequence parallelism. --percent scales hidden, heads and ffn together, for machines with less memory. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/run/engine_internal.h"
@@ -20,9 +20,11 @@ static void set(struct sf_campaign_options *draws, const char *key, int64_t valu
 
 static void make_case(struct sf_case *c, const struct args *args) {
   const char *preset = "llama-2-7b";
-  static const char *const fixed[] = {"model.layers=1", "train.microbatches=1", "train.microbatch_size=1", "train.steps=1", "train.frozen=none",
-                                      "train.recompute_layers=0", "layout.sp=on", "layout.pp=1", "layout.dp=1", "data.tokens=uniform",
-                                      "data.mask=uneven", "data.weights=normal", "data.acts=normal", "data.grads=normal"};
+  static const char *const fixed[] = {"model.layers=1",      "train.microbatches=1", "train.microbatch_size=1",
+                                      "train.steps=1",       "train.frozen=none",    "train.recompute_layers=0",
+                                      "layout.sp=on",        "layout.pp=1",          "layout.dp=1",
+                                      "data.tokens=uniform", "data.mask=uneven",     "data.weights=normal",
+                                      "data.acts=normal",    "data.grads=normal"};
   struct sf_campaign_options draws;
   sf_bench_draws(&draws, (uint64_t)args->seed, 1, &(struct sf_texts){&preset, 1}, NULL);
   for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) sf_bench_set(&draws, fixed[i]);
@@ -41,15 +43,22 @@ static void make_case(struct sf_case *c, const struct args *args) {
 
 static const char *const modes[] = {"isolated", "e2e", NULL};
 static const struct sf_option options[] = {
-    {.name = "percent", .type = SF_OPTION_INT, .offset = offsetof(struct args, percent), .help = "Width in percent of llama-2-7b's: a multiple of 25.", .min = 25, .max = 100},
+    {.name = "percent",
+     .type = SF_OPTION_INT,
+     .offset = offsetof(struct args, percent),
+     .help = "Width in percent of llama-2-7b's: a multiple of 25.",
+     .min = 25,
+     .max = 100},
     {.name = "seq", .type = SF_OPTION_INT, .offset = offsetof(struct args, seq), .help = "Tokens of the sequence.", .min = 8, .max = 4096},
     {.name = "vocab", .type = SF_OPTION_INT, .offset = offsetof(struct args, vocab), .help = "Vocabulary.", .min = 8, .max = 128256},
     {.name = "tp", .type = SF_OPTION_INT, .offset = offsetof(struct args, tp), .help = "Tensor-parallel size.", .min = 2, .max = 32},
     {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the case."},
     {.name = "mode", .type = SF_OPTION_CHOICE, .offset = offsetof(struct args, mode), .help = "Mode of the case.", .choices = modes},
 };
-static const struct sf_command command = {
-    .name = "bench_width", .help = "Time and memory of one layer of full width.", .options = options, .option_count = (int32_t)(sizeof options / sizeof options[0])};
+static const struct sf_command command = {.name = "bench_width",
+                                          .help = "Time and memory of one layer of full width.",
+                                          .options = options,
+                                          .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
   struct args args = {.percent = 100, .seq = 64, .vocab = 4096, .tp = 8, .seed = 1};

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Writes RESULTS.md from the JSON lines that run_all.sh printed.
+
+    tests/bench/run_all.sh BUILD_DIR >lines.jsonl;  tests/bench/results.py lines.jsonl [--note TEXT] >tests/bench/RESULTS.md
+
+Of several lines of one bench the last counts. Nothing in RESULTS.md is written by hand: what the figures are compared with stands here.
+"""
+import argparse
+import json
+
+ROWS = []  # functions: lines by bench -> (what, bar, figure, met or None, remark, bench)
+
+
+def row(bench):
+    def register(function):
+        ROWS.append((bench, function))
+        return function
+    return register
+
+
+def percent(value, digits=2):
+    return f"{100 * value:.{digits}f} %"
+
+
+CONDITIONS = ("fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e")
+
+
+@row("bench_clean")
+def clean_alarms(r):
+    bar = "no finding; inconclusive at most 1 %"
+    figure = f"{r['PASS']:,} pass, {r['FINDING']} findings, {r['INCONCLUSIVE']} inconclusive, {r['failed']} failed of {r['cases']:,}"
+    met = r["FINDING"] == r["failed"] == 0 and r["inconclusive_share"] <= 0.01
+    return "Clean cases of the default space", bar, figure, met, f"{r['cases_that_needed_all_draws']} cases needed all draws"
+
+
+@row("bench_clean")
+def clean_unchecked(r):
+    shares = {c: r[c]["unchecked_share"] for c in CONDITIONS}
+    met = max(shares["fp32_isolated"], shares["fp32_e2e"], shares["bf16_isolated"]) <= 0.02 and shares["bf16_e2e"] <= 0.15
+    figure = ", ".join(f"{c.replace('_', ' ')} {percent(s)}" for c, s in shares.items())
+    return "Tensors not checked", "fp32 and isolated at most 2 %, bf16 end to end 15 %", figure, met, "vacuous or ill-conditioned"
+
+
+@row("bench_clean")
+def clean_pairs(r):
+    pairs = r["fp32_pairs_often_unchecked"]
+    figure = ", ".join(f"{p['kind']} {p['module']} ({percent(p['cases_unchecked'], 0)})" for p in pairs) or "none"
+    return "Pairs (kind, module) unchecked in more than 20 % of the fp32 cases that have them", "none", figure, not pairs, ""
+
+
+@row("bench_ratio")
+def ratios(r):
+    half = r["unseen_half"]
+    keys = [f"{m}_{mode}" for m in ("fro", "row") for mode in ("isolated", "e2e")]
+    shares = {k: half["max_share_of_factor_" + k] for k in keys}
+    first = max(r["first_half"]["max_share_of_factor_" + k] for k in keys)
+    figure = ", ".join(f"{k.replace('_', ' ')} {v:.2f}" for k, v in shares.items())
+    remark = f"{half['cases']:,} unseen cases; largest of the first half {first:.2f}; table below"
+    return "Largest clean ratio over its alarm factor, unseen half", "at most 0.80", figure, max(shares.values()) <= 0.8, remark
+
+
+@row("bench_sensitivity")
+def sensitivity(r):
+    kinds = ("act", "act_grad", "wgrad", "main_grad")
+    shares = {(c, k): r[c][k]["all"]["flagged_share"] for c in CONDITIONS for k in kinds if "all" in r[c].get(k, {})}
+    judged = {key: s for key, s in shares.items() if key[0] != "bf16_e2e"}
+    worst = sorted(judged.items(), key=lambda item: item[1])[:3]
+    figure = "; ".join(f"{c.replace('_', ' ')}: " + ", ".join(f"{k} {percent(shares[c, k], 1)}" for k in kinds if (c, k) in shares) for c in CONDITIONS)
+    remark = "worst " + ", ".join(f"{c} {k} {percent(s)}" for (c, k), s in worst) + "; bf16 end to end is reported only"
+    return "One corrupted tensor flagged", "at least 99 % per kind", figure, min(judged.values()) >= 0.99, remark
+
+
+@row("bench_speed")
+def speed(r):
+    split = r["split_of_measured_run"]
+    parts = ("reference_and_noise", "candidate_gemm", "candidate_other_kernels", "candidate_comm_arithmetic", "candidate_comm_scheduling",
+             "candidate_trace_and_fill", "candidate_rest", "judge")
+    remark = ", ".join(f"{p.replace('candidate_', '').replace('_', ' ')} {percent(split[p], 0)}" for p in parts)
+    figure = f"{r['cases_per_s_and_core']:.0f} cases/s and core ({r['cases_per_cpu_s']:.0f} per CPU second)"
+    return "Speed, gpt2-small-tiny in bf16, four ranks", "at least 200 cases/s and core", figure, r["cases_per_s_and_core"] >= 200, remark
+
+
+@row("bench_vs_torch")
+def versus_torch(r):
+    figure = f"{r['ratio_of_machine_rates']:.0f} x by the clock, {r['ratio_of_rates_per_cpu_second']:.0f} x per CPU second"
+    torch = {d: r["torch_" + d] for d in ("bf16", "fp32")}
+    remark = f"PyTorch {torch['bf16']['torch']}: bf16 {torch['bf16']['cases_per_s']:.1f}, fp32 {torch['fp32']['cases_per_s']:.1f} cases/s on the whole " \
+             f"machine; its fp32 runs agree to {torch['fp32']['worst_relative_error']:.1e}"
+    met = min(r["ratio_of_machine_rates"], r["ratio_of_rates_per_cpu_second"]) >= 40
+    return "Against a PyTorch/Gloo script that compares the same", "at least 40 x (aim 100 x)", figure, met, remark
+
+
+@row("bench_ranks")
+def ranks(r):
+    large = r["worlds"][-1]
+    figure = f"{large['ranks']:,} ranks: {large['verdict']}, {large['peak_rss_mib'] / 1024:.2f} GiB, {r['time_per_rank_ratio']:.2f} x the time per rank of " \
+             f"{r['worlds'][0]['ranks']}, scheduling and matching {percent(large['share_scheduling_and_matching'], 1)}"
+    met = large["verdict"] == "PASS" and large["peak_rss_mib"] < 4096 and r["time_per_rank_ratio"] <= 1.5 and large["share_scheduling_and_matching"] <= 0.15
+    return "tp8 x pp8 x dp16", "PASS, under 4 GiB, at most 1.5 x per rank, scheduling at most 15 %", figure, met, f"{large['seconds']:.1f} s a trial " \
+        f"({large['seconds_first_run']:.1f} s the first, which touches memory for the first time)"
+
+
+@row("bench_width")
+def width(r):
+    figure = f"hidden {r['hidden']}: {r['verdict']} in {r['seconds']:.0f} s, {r['peak_rss_gib']:.1f} GiB"
+    met = r["hidden"] == 4096 and r["verdict"] == "PASS" and r["seconds"] < 900 and r["peak_rss_gib"] < 24
+    return "One llama-2-7b layer, tp 8 with sp", "verdict in 15 minutes within 24 GiB", figure, met, ""
+
+
+@row("bench_kernels")
+def kernels(r):
+    figure = f"{percent(r['kernel_share_of_trial'], 0)} of a trial, {percent(r['kernel_share_of_candidate'], 0)} of the candidate's part"
+    return "Time in GEMM and element kernels, hidden 512", "at least 70 %", figure, r["kernel_share_of_trial"] >= 0.7, \
+        f"{r['candidate_gemm_gflops']:.0f} GFLOP/s in GEMM; trace and fill {percent(r['share_candidate_trace_and_fill'], 0)}, judge " \
+        f"{percent(r['share_judge'], 0)}"
+
+
+@row("bench_replay")
+def replay(r):
+    return "Cases run twice: same bytes in every trace", "all", f"{r['identical_traces']} of {r['cases']}", r["identical_traces"] == r["cases"], ""
+
+
+@row("bench_backends")
+def backends(r):
+    clean, planted, mpi = r["clean"], r["planted"], r["clean_under_mpirun"]
+    figure = f"clean {clean['same_verdict']} of {clean['cases']}, planted {planted['same_verdict']} of {planted['cases']} ({planted['findings_in_sim']} findings); " \
+             f"{mpi['passed']} of {mpi['cases']} clean pass under mpirun -n 4"
+    met = clean["same_verdict"] == clean["cases"] and planted["same_verdict"] == planted["cases"] and mpi["findings"] == 0
+    return "Same verdicts under sim and Open MPI", "all; no false alarm under mpirun", figure, met, f"{mpi['cases_per_s']:.0f} cases/s under mpirun; " \
+        f"same signature too: {planted['same_signature']} of {planted['cases']} planted"
+
+
+@row("bench_plants")
+def plants(r):
+    clean = r["power"]["clean"]
+    figure = f"{r['found']} of {r['searches']} searches found, {r['localised_at_first_divergence']} localised, {r['shrunk_to_minimal']} minimal; " \
+             f"{clean['false_alarms']} false alarms in {clean['cases']:,} clean cases"
+    met = r["found"] == r["localised_at_first_divergence"] == r["searches"] and clean["false_alarms"] == 0
+    return f"{r['plants']} planted bugs, searched for blind", "all found and localised; no false alarm", figure, met, ""
+
+
+def ratio_table(r):
+    """Quantiles of the unseen half at the full level of draws."""
+    yield "| mode and precision | kind | measure | tensors | p50 | p99 | p99.9 | max | max at level 1 |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for condition in CONDITIONS:
+        for kind, measures in r["unseen_half"][condition].items():
+            for measure, levels in measures.items():
+                if measure == "of_bound":
+                    if levels["count"]:
+                        yield f"| {condition.replace('_', ' ')} | {kind} | error over bound (1 = alarm) | {levels['count']:,} | {levels['p50']:.2f} | " \
+                              f"{levels['p99']:.2f} | {levels['p999']:.2f} | {levels['max']:.2f} | |"
+                    continue
+                full = levels["level2"]
+                yield f"| {condition.replace('_', ' ')} | {kind} | {measure} | {full['count']:,} | {full['p50']:.2f} | {full['p99']:.2f} | " \
+                      f"{full['p999']:.2f} | {full['max']:.2f} | {levels['level1']['max']:.2f} |"
+
+
+def sensitivity_table(r):
+    yield "| mode and precision | kind | scale (d) | row | swap | neighbour | trials | redrawn | no place |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for condition in CONDITIONS:
+        for kind, counts in r[condition].items():
+            if not isinstance(counts, dict) or "all" not in counts:
+                continue
+            cells = [percent(counts[c]["flagged_share"], 1) if counts.get(c, {}).get("trials") else "-" for c in ("scale", "row", "swap", "neighbour")]
+            cells[0] += f" ({r[condition]['d']:g})"
+            yield f"| {condition.replace('_', ' ')} | {kind} | {' | '.join(cells)} | {counts['all']['trials']:,} | {counts['all']['redrawn']} | " \
+                  f"{counts['all']['no_place']} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("lines", help="file with the JSON lines")
+    parser.add_argument("--note", action="append", default=[], help="a remark above the table")
+    args = parser.parse_args()
+    lines = {}
+    with open(args.lines, encoding="utf-8") as file:
+        for text in file:
+            if text.startswith("{"):
+                line = json.loads(text)
+                lines[line["bench"]] = line
+    print("# Measurements\n")
+    print("Made by `tests/bench/run_all.sh` and `tests/bench/results.py`; what each bench does stands at the top of its source.\n")
+    for note in args.note:
+        print(note + "\n")
+    print("| what | bar | figure | met | command | commit | machine | remarks |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for bench, function in ROWS:
+        if bench not in lines:
+            continue
+        line = lines[bench]
+        what, bar, figure, met, remark = function(line)
+        source = line.get("shardfuzz", line)
+        machine = source.get("machine", lines.get("bench_speed", {}).get("machine", {}))
+        where = f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores" + (f", load {machine['load']:.1f}" if "load" in machine else "")
+        print(f"| {what} | {bar} | {figure} | {'yes' if met else 'NO'} | `{line.get('command', bench)}` | {source.get('commit') or ''} | {where} | {remark} |")
+    if "bench_ratio" in lines:
+        print("\n## Clean ratio, unseen half, full level of draws\n\nfro and row: error over noise level, alarm factors 3 and 4 (end to end) or 6 (isolated). The "
+              "kinds below without noise are recomputed from the candidate's own tensors.\n")
+        print("\n".join(ratio_table(lines["bench_ratio"])))
+    if "bench_sensitivity" in lines:
+        print("\n## Flagged corruptions\n\nA row, swap or shard must move a row (or the tensor) by more than its noise level, else it is drawn again.\n")
+        print("\n".join(sensitivity_table(lines["bench_sensitivity"])))
+
+
+if __name__ == "__main__":
+    main()
