@@ -1,0 +1,144 @@
+#include "tests/unit/run/run_fixture.h"
+
+#include "harness/run/power.h"
+
+static void test_power_is_minimal_asks_for_ranks_layers_and_fields(void **state) {
+  (void)state;
+  static const struct {
+    const char *plant;
+    bool expected;
+    const char *assignments;
+  } rows[] = {
+      {"attn-dq-wrong", true, ""},
+      {"attn-dq-wrong", true, "model.bias=true"},
+      {"attn-dq-wrong", false, "model.layers=2"},
+      {"attn-dq-wrong", false, "model.heads=2 layout.tp=2"},
+      {"rowparallel-bias-xtp", true, CASE_TP2},
+      {"rowparallel-bias-xtp", false, "model.heads=2 model.kv_heads=2 layout.tp=2"},
+      {"rowparallel-bias-xtp", false, "model.bias=true layout.dp=2 train.microbatches=2"},
+      {"sp-final-ln-nosync", true, CASE_TP2 " layout.sp=true"},
+      {"sp-final-ln-nosync", false, CASE_TP2},
+      {"pp-uneven-offset", true, "model.layers=3 layout.pp=2 layout.pp_last_layers=1"},
+      {"pp-uneven-offset", false, "model.layers=3 layout.pp=2 layout.pp_last_layers=2"},
+      {"pp-uneven-offset", false, "model.layers=4 layout.pp=2 layout.pp_last_layers=1"},
+      {"group-order-crosstalk", true, "model.layers=2 layout.pp=2 layout.dp=2 model.tied=true train.microbatches=2"},
+      {"group-order-crosstalk", false, "model.layers=2 layout.pp=2 layout.dp=2 train.microbatches=2"},
+      {"canary-deadlock", true, CASE_TP2},
+      {"canary-deadlock", false, ""},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_case c = case_make(rows[i].assignments);
+    if (sf_power_is_minimal(sf_plant_find(rows[i].plant), &c) != rows[i].expected) fail_msg("%s: %s", rows[i].plant, rows[i].assignments);
+  }
+}
+
+/* Every row of the plant table can be met: its fields exist and fit its ranks. */
+static void test_power_is_minimal_every_plants_fields_can_be_read(void **state) {
+  (void)state;
+  for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
+    const struct sf_plant *plant = sf_plant_of((enum sf_fault)fault);
+    struct sf_case c;
+    char fields[256], *rest = NULL;
+    sf_case_init(&c);
+    c.model.layers = plant->minimal.layers;
+    snprintf(fields, sizeof fields, "%s", plant->minimal.fields);
+    for (char *word = strtok_r(fields, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+      char *value = strchr(word, '=');
+      assert_non_null(value);
+      *value = '\0';
+      assert_int_equal(sf_case_field_parse(&c, word, value + 1, NULL), SF_OK);
+    }
+    /* Ranks that the fields say nothing about may be of any axis. */
+    *(c.layout.tp > 1 ? &c.layout.dp : &c.layout.tp) *= plant->minimal.ranks / sf_case_ranks(&c);
+    if (!sf_power_is_minimal(plant, &c)) fail_msg("%s", plant->id);
+    c.model.layers++;
+    assert_false(sf_power_is_minimal(plant, &c));
+  }
+}
+
+static void test_power_is_localised_asks_for_kind_and_module(void **state) {
+  (void)state;
+  const struct sf_plant *bias = sf_plant_find("rowparallel-bias-xtp"), *crash = sf_plant_find("canary-crash");
+  struct sf_outcome o;
+  memset(&o, 0, sizeof o);
+  o.verdict = SF_VERDICT_FINDING;
+  o.kind = SF_KIND_ACT;
+  o.module_class = SF_MODULE_LINEAR_PROJ;
+  assert_true(sf_power_is_localised(bias, &o));
+  o.module_class = SF_MODULE_LINEAR_FC2;
+  assert_true(sf_power_is_localised(bias, &o));
+  o.module_class = SF_MODULE_LINEAR_FC1;
+  assert_false(sf_power_is_localised(bias, &o));
+  o.module_class = SF_MODULE_LINEAR_PROJ;
+  o.kind = SF_KIND_ACT_GRAD;
+  assert_false(sf_power_is_localised(bias, &o));
+  o.kind = -1;
+  o.module_class = -1;
+  assert_false(sf_power_is_localised(bias, &o));
+  snprintf(o.label, sizeof o.label, "parallel_mlp.bwd.canary");
+  assert_true(sf_power_is_localised(crash, &o));
+  o.rank = -1;
+  assert_false(sf_power_is_localised(crash, &o));
+  o.rank = 0;
+  snprintf(o.label, sizeof o.label, "elsewhere");
+  assert_false(sf_power_is_localised(crash, &o));
+  o.verdict = SF_VERDICT_PASS;
+  o.kind = SF_KIND_ACT;
+  o.module_class = SF_MODULE_LINEAR_PROJ;
+  assert_false(sf_power_is_localised(bias, &o));
+}
+
+static struct sf_power_options *options_make(const char *first, const char *second, int32_t workers) {
+  static struct sf_space space;
+  struct sf_power_options *o = test_calloc(1, sizeof *o);
+  sf_space_init(&o->campaign.space);
+  o->campaign.space.max_ranks = 4;
+  space = o->campaign.space;
+  o->campaign.layouts = 4;
+  o->campaign.seed = 3;
+  o->campaign.shrink_budget = 150;
+  o->campaign.pool = (struct sf_pool_options){.workers = workers, .gemm = sf_cpu_gemm_default(), .space = &space};
+  o->plants[o->plant_count++] = sf_plant_find(first);
+  o->plants[o->plant_count++] = sf_plant_find(second);
+  o->seeds = 2;
+  o->cases = 60;
+  o->clean_cases = 6;
+  return o;
+}
+
+static void test_power_run_same_with_one_and_three_workers(void **state) {
+  (void)state;
+  struct sf_power_result results[2];
+  static const int32_t workers[] = {1, 3};
+  for (int i = 0; i < 2; i++) {
+    struct sf_power_options *o = options_make("rowparallel-bias-xtp", "canary-mismatch", workers[i]);
+    struct sf_error error = {SF_OK, ""};
+    if (sf_power_run(o, &results[i], &error) != SF_OK) fail_msg("%s", error.text);
+    assert_int_equal(results[i].search_count, 4);
+    assert_int_equal(results[i].clean[0].cases + results[i].clean[1].cases, 6);
+    test_free(o);
+  }
+  for (int32_t i = 0; i < 4; i++) {
+    const struct sf_power_search *a = &results[0].searches[i], *b = &results[1].searches[i];
+    assert_true(a->found_at >= 0);
+    assert_true(a->localised);
+    assert_true(a->minimal);
+    assert_int_equal(a->seed, 3 + i % 2);
+    assert_int_equal(a->found_at, b->found_at);
+    assert_string_equal(a->outcome.signature, b->outcome.signature);
+    assert_string_equal(a->min_outcome.signature, b->min_outcome.signature);
+    assert_int_equal(a->evaluations, b->evaluations);
+  }
+  sf_power_destroy(&results[0]);
+  sf_power_destroy(&results[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_power_is_minimal_asks_for_ranks_layers_and_fields),
+      cmocka_unit_test(test_power_is_minimal_every_plants_fields_can_be_read),
+      cmocka_unit_test(test_power_is_localised_asks_for_kind_and_module),
+      cmocka_unit_test(test_power_run_same_with_one_and_three_workers),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
