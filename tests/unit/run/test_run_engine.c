@@ -91,6 +91,7 @@ static void test_engine_run_every_plant_is_found_and_its_case_is_clean_without_i
   struct sf_engine *engine = engine_make();
   sf_space_init(&options.space);
   options.space.max_ranks = 4;
+  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++) assert_int_equal(sf_space_set(&options.space, small_sizes[i], NULL), SF_OK);
   options.layouts = 1;
   options.seed = 31;
   for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {

@@ -93,6 +93,7 @@ static struct sf_power_options *options_make(const char *first, const char *seco
   struct sf_power_options *o = test_calloc(1, sizeof *o);
   sf_space_init(&o->campaign.space);
   o->campaign.space.max_ranks = 4;
+  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++) assert_int_equal(sf_space_set(&o->campaign.space, small_sizes[i], NULL), SF_OK);
   space = o->campaign.space;
   o->campaign.layouts = 4;
   o->campaign.seed = 3;
