@@ -315,7 +315,9 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
     status = sf_pool_run(pool, &client);
     if (options->progress) fputs("\r\033[K", stderr);
   }
-  sf_ledger_fail(&k.ledger, status, "workers could not be started");
+  char text[480];
+  sf_pool_failure_text(text, sizeof text, &options->pool, status);
+  sf_ledger_fail(&k.ledger, status, text);
   sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
   status = k.ledger.status;
   if (status != SF_OK) sf_error_set(error, status, "%s", *k.ledger.error.text ? k.ledger.error.text : sf_status_text(status));

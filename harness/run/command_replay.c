@@ -144,7 +144,7 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
     pool->table = flags->table ? stdout : NULL;
     status = sf_pool_run_one(pool, &job, &result);
   }
-  if (status != SF_OK) sf_error_set(&error, status, "no worker could be started: %s", sf_status_text(status));
+  if (status != SF_OK) sf_pool_failure_text(error.text, sizeof error.text, pool, status);
   if (status == SF_OK && flags->trace && result.outcome.status == SF_OK) {
     status = sf_chunk_log_refresh(&log);
     if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));

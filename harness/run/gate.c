@@ -118,7 +118,10 @@ static enum sf_status replay_corpus(struct gate *g) {
     status = sf_pool_run(pool, &client);
   }
   sf_pool_destroy(pool);
-  return status != SF_OK ? sf_error_set(g->error, status, "the corpus could not be replayed: %s", sf_status_text(status)) : g->status;
+  if (status == SF_OK) return g->status;
+  char text[400];
+  sf_pool_failure_text(text, sizeof text, &pool_options, status);
+  return sf_error_set(g->error, status, "the corpus could not be replayed: %s", text);
 }
 
 /* --- findings -------------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,7 @@ static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
     if (!worker->pid) {
       const enum sf_status status = sf_worker_start(worker, &pool->options, for_shrinking);
-      if (status == SF_ENOMEM) return status;
+      if (status == SF_ENOMEM || status == SF_EUSAGE) return status;
       if (status != SF_OK) continue;
       pool->for_shrinking[i] = for_shrinking;
     }
@@ -175,6 +176,16 @@ enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *cl
   drop_jobs(pool);
   sf_free(fds);
   return status;
+}
+
+void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status) {
+  if (status == SF_EUSAGE && options->launcher) {
+    snprintf(out, out_size, "a launched set has 1 to %d ranks, not %d", SF_LAUNCH_RANKS_MAX, options->launch_ranks);
+  } else if (status == SF_EIO && options->launcher) {
+    snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s", options->launch_ranks, options->launcher);
+  } else {
+    snprintf(out, out_size, "workers could not be started: %s", sf_status_text(status));
+  }
 }
 
 /* --- one job --------------------------------------------------------------------------------------------------- */

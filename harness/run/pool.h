@@ -68,6 +68,9 @@ struct sf_pool_client {
 /* Works until next has nothing left and all jobs are done, or tick says stop. SF_EIO, SF_ENOMEM: workers could not be started. */
 enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) SF_MUST_USE;
 
+/* Why a pool with these options failed with SF_EIO or SF_EUSAGE, in one line; the status in words for others. */
+void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status);
+
 /* One job through the pool, and one through a pool made for it (a fresh worker). */
 enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;

@@ -194,6 +194,7 @@ enum sf_status sf_power_run(const struct sf_power_options *options, struct sf_po
   if (status == SF_OK) {
     const struct sf_pool_client client = {&p, next_jobs, job_done, tick};
     status = sf_pool_run(pool, &client);
+    if (status != SF_OK) sf_pool_failure_text(detail.text, sizeof detail.text, &options->campaign.pool, status);
     if (p.status != SF_OK) status = p.status;
   }
   sf_pool_destroy(pool);

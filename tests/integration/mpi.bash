@@ -1,0 +1,18 @@
+# What the tests that start mpirun share. Sourced after common.bash; skips the test (exit 77) where there is no MPI.
+if ! command -v mpirun >/dev/null || "$SHARDFUZZ" replay - --launcher true 2>&1 </dev/null | grep -q 'has no MPI'; then
+  echo "skipped: no MPI"
+  exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+launcher='mpirun --oversubscribe -n {n}'
+
+# Processes of this test's executable; ones that have ended and wait for their parent do not count.
+alive() { ps -eo stat=,args= | grep -v '^Z' | grep -F "$SHARDFUZZ" | grep -vc grep; }
+# Within 3 seconds none is left.
+none_left() {
+  for _ in $(seq 30); do
+    if [ "$(alive)" -eq 0 ]; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}

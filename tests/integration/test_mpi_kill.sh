@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# However a campaign on MPI ranks is ended, no rank outlives it, and --resume gives every case one verdict.
+source tests/integration/common.bash
+source tests/integration/mpi.bash
+
+campaign=(fuzz --cases 100000 --seed 5 --max-ranks 4 --out "$work/out")
+# STORE COUNT: waits until that many verdicts are in the store.
+wait_for() {
+  for _ in $(seq 200); do
+    # Without -readonly sqlite3 would make the file itself.
+    if [ "$(sqlite3 -readonly "$1" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0)" -ge "$2" ]; then return 0; fi
+    sleep 0.1
+  done
+  fail "no verdicts in $1"
+}
+# STORE: rows are the indices from 0 on.
+is_gapless() { [ "$(query "$1" 'SELECT count(*) = max(idx) + 1 FROM verdict')" = 1 ]; }
+
+for signal in KILL TERM; do
+  store=$work/launched-$signal.sqlite
+  "$SHARDFUZZ" "${campaign[@]}" --launcher "$launcher" --store "$store" 2>/dev/null &
+  wait_for "$store" 5
+  kill -$signal $!
+  wait $! 2>/dev/null
+  check "no rank outlives SIG$signal to shardfuzz" none_left
+  run 0 fuzz --cases 60 --seed 5 --max-ranks 4 --out "$work/out" --launcher "$launcher" --store "$store" --resume
+  check "every case has one verdict after SIG$signal to shardfuzz" is_gapless "$store"
+
+  store=$work/inside-$signal.sqlite
+  mpirun --oversubscribe -n 4 "$SHARDFUZZ" "${campaign[@]}" --backend mpi --store "$store" 2>/dev/null &
+  wait_for "$store" 5
+  kill -$signal $!
+  wait $! 2>/dev/null
+  check "no rank outlives SIG$signal to mpirun" none_left
+  timeout 50 mpirun --oversubscribe -n 4 "$SHARDFUZZ" fuzz --cases 60 --seed 5 --max-ranks 4 --out "$work/out" --backend mpi --store "$store" --resume \
+    2>"$work/stderr" || fail "the campaign could not be resumed after SIG$signal to mpirun"
+  check "every case has one verdict after SIG$signal to mpirun" is_gapless "$store"
+done
+
+# While the target hangs.
+"$SHARDFUZZ" "${campaign[@]}" --launcher "$launcher" --plant canary-hang --deadline 60s --store "$work/hang.sqlite" 2>/dev/null &
+for _ in $(seq 100); do
+  if [ "$(alive)" -ge 5 ]; then break; fi
+  sleep 0.1
+done
+sleep 1
+kill -KILL $!
+wait $! 2>/dev/null
+check "no rank outlives a killed campaign whose target hangs" none_left
+finish
