@@ -194,6 +194,14 @@ static void run_job(struct sf_engine *engine, const struct sf_pool_options *opti
   fflush(options->table); /* the process leaves by _exit */
 }
 
+/* Not a verdict on the code under test, which has not run. */
+static void refuse_job(enum sf_status status, const struct sf_job *job, struct sf_job_result *result) {
+  memset(result, 0, sizeof *result);
+  result->tag = job->tag;
+  result->outcome.status = status;
+  snprintf(result->outcome.text, sizeof result->outcome.text, "%s before the case ran", sf_status_text(status));
+}
+
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options) {
   const struct sf_engine_options engine_options = {
       .gemm = options->gemm, .hash_trace = options->hash_trace, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
@@ -207,8 +215,9 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
     if (job.kind == SF_JOB_SHRINK) {
       sf_shrink_job(options, &job, &result);
     } else {
-      if (!engine && sf_engine_create(&engine, &engine_options) != SF_OK) _exit(3);
-      run_job(engine, options, &job, &result);
+      const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
+      if (status == SF_OK) run_job(engine, options, &job, &result);
+      else refuse_job(status, &job, &result);
     }
     if (!sf_fd_write(fd, &result, sizeof result)) break;
   }
