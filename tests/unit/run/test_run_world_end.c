@@ -1,0 +1,107 @@
+/* Who is to blame when a world of ranks ends. */
+#include "harness/run/world_end.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3 };
+struct world {
+  struct sf_worker_page pages[RANKS];
+  const struct sf_worker_page *list[RANKS];
+};
+
+static struct world world_of(int32_t first, int32_t second, int32_t third) {
+  struct world world;
+  const int32_t states[RANKS] = {first, second, third};
+  memset(&world, 0, sizeof world);
+  for (int32_t i = 0; i < RANKS; i++) {
+    world.pages[i].progress.rank = i;
+    world.pages[i].progress.in_call = states[i];
+    snprintf(world.pages[i].progress.label, sizeof world.pages[i].progress.label, "layer.call_%d", i);
+  }
+  return world;
+}
+
+static struct sf_world_end end_of(struct world *world, int32_t count, bool hang) {
+  struct sf_world_end end;
+  for (int32_t i = 0; i < RANKS; i++) world->list[i] = &world->pages[i];
+  sf_world_end_find(&end, world->list, count, hang);
+  return end;
+}
+
+static void expect(const struct sf_world_end *end, enum sf_finding_class cls, int32_t rank, const char *words) {
+  char text[240], label[32];
+  snprintf(label, sizeof label, "layer.call_%d", rank);
+  sf_world_end_text(text, sizeof text, end);
+  assert_int_equal(end->cls, cls);
+  assert_int_equal(end->rank, rank);
+  assert_string_equal(end->label, label);
+  assert_non_null(strstr(text, words));
+  assert_non_null(strstr(text, label));
+}
+
+static void test_find_one_outside_calls_hang_of_that_rank(void **state) {
+  (void)state;
+  struct world world = world_of(SF_COMM_INSIDE, SF_COMM_OUTSIDE, SF_COMM_INSIDE);
+  const struct sf_world_end end = end_of(&world, RANKS, true);
+  expect(&end, SF_CLASS_HANG, 1, "rank 1 did not go on");
+}
+
+static void test_find_all_inside_calls_deadlock_of_lowest_that_waits(void **state) {
+  (void)state;
+  struct world world = world_of(SF_COMM_ENDED, SF_COMM_INSIDE, SF_COMM_INSIDE);
+  const struct sf_world_end end = end_of(&world, RANKS, true);
+  expect(&end, SF_CLASS_DEADLOCK, 1, "rank 1 waits");
+}
+
+static void test_find_all_through_hang_of_first_rank(void **state) {
+  (void)state;
+  struct world world = world_of(SF_COMM_ENDED, SF_COMM_ENDED, SF_COMM_ENDED);
+  const struct sf_world_end end = end_of(&world, RANKS, true);
+  expect(&end, SF_CLASS_HANG, 0, "rank 0 did not go on");
+}
+
+static void test_find_signal_crash_even_at_deadline(void **state) {
+  (void)state;
+  for (int hang = 0; hang < 2; hang++) {
+    struct world world = world_of(SF_COMM_OUTSIDE, SF_COMM_INSIDE, SF_COMM_OUTSIDE);
+    world.pages[2].signal = SIGSEGV;
+    const struct sf_world_end end = end_of(&world, RANKS, hang != 0);
+    expect(&end, SF_CLASS_CRASH, 2, "signal 11 (Segmentation fault)");
+  }
+}
+
+static void test_find_gone_without_signal_crash_by_itself(void **state) {
+  (void)state;
+  struct world world = world_of(SF_COMM_INSIDE, SF_COMM_INSIDE, SF_COMM_OUTSIDE);
+  const struct sf_world_end end = end_of(&world, RANKS, false);
+  expect(&end, SF_CLASS_CRASH, 2, "ended by itself");
+}
+
+static void test_find_one_page_hang_of_the_rank_it_names(void **state) {
+  (void)state;
+  struct world world = world_of(SF_COMM_INSIDE, 0, 0);
+  world.pages[0].progress.rank = 2; /* simulated ranks share a page */
+  snprintf(world.pages[0].progress.label, sizeof world.pages[0].progress.label, "layer.call_2");
+  const struct sf_world_end end = end_of(&world, 1, true);
+  expect(&end, SF_CLASS_HANG, 2, "rank 2 did not go on");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_find_one_outside_calls_hang_of_that_rank),
+      cmocka_unit_test(test_find_all_inside_calls_deadlock_of_lowest_that_waits),
+      cmocka_unit_test(test_find_all_through_hang_of_first_rank),
+      cmocka_unit_test(test_find_signal_crash_even_at_deadline),
+      cmocka_unit_test(test_find_gone_without_signal_crash_by_itself),
+      cmocka_unit_test(test_find_one_page_hang_of_the_rank_it_names),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
