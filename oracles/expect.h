@@ -29,8 +29,8 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
 void sf_expectations_destroy(struct sf_expectations *expectations);
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
-/* Runs draws until `level` is reached: 0 none, 1 one of each kind (isolated: E3, E5), 2 eight of each kind. Never lowers it.
- * SF_ENOMEM: the level stays, and noise levels stay valid. */
+/* Runs draws until `level` is reached: 0 none, 1 one of each kind (isolated: E3, E5), 2 eight of each kind, and of E5 fifteen. Never lowers
+ * it. SF_ENOMEM: the level stays, and noise levels stay valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int level) SF_MUST_USE;
 int sf_expectations_level(const struct sf_expectations *expectations);
 /* NULL when the reference has no such tensor. For RECOMPUTE and call 1 of ACT, ACT_GRAD ask with the id of the first pass. */

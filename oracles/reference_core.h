@@ -66,14 +66,19 @@ static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
 #endif
 }
 
-/* x (1 + size v), v uniform in (-1, 1). */
-static inline void perturb(real *values, int64_t count, uint64_t key, double size) {
-  const real scale = (real)(size / 8388608.0);
+/* x (1 + size v), v uniform in (-1, -least) and (least, 1). */
+static inline void perturb(real *values, int64_t count, uint64_t key, double size, double least) {
+  const real scale = (real)(size * (1 - least) / 8388608.0), step = (real)(size * least);
   for (int64_t i = 0; i < count; i++) {
     const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
-    values[i] += values[i] * (((real)bits - (real)8388607.5) * scale);
+    const real v = ((real)bits - (real)8388607.5) * scale;
+    values[i] += values[i] * (v < 0 ? v - step : v + step);
   }
 }
+
+/* A number that is in fp32 already stays where it is when moved by less than half an ulp: draws of v near zero would show nothing at all,
+ * and a tensor that hangs on one number would seem exact in all of them too often. */
+static inline void perturb_f32(real *values, int64_t count, uint64_t key) { perturb(values, count, key, 0x1p-23, 0.5); }
 
 /* E3 reaches what a module keeps in fp32 on its way too (a norm's mean, a softmax's scores, the two terms of GELU's slope), in every
  * precision: where such numbers cancel, rounding them moves the result further than rounding the result does. One stream per (trace point,
@@ -91,7 +96,7 @@ static inline struct inner inner_of(const struct run *run, struct sf_trace_id id
 
 /* first: place of values[0] in the stream. */
 static inline void inner_perturb(struct inner inner, int64_t first, real *values, int64_t count) {
-  if (inner.on) perturb(values, count, inner.key + (uint64_t)first * UINT64_C(0x9e3779b97f4a7c15), 0x1p-23);
+  if (inner.on) perturb_f32(values, count, inner.key + (uint64_t)first * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static inline real inner_number(struct inner inner, int64_t first, real value) {
@@ -104,9 +109,10 @@ static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, 
   const struct sf_reference_options *options = run->options;
   const bool bf16 = format == SF_BF16;
   const bool is_input = id.kind == SF_KIND_ACT && id.subject == run->input_module;
-  if (options->perturb == SF_PERTURB_STORED) perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-8 : 0x1p-23);
-  if (options->perturb == SF_PERTURB_INPUT && is_input)
-    perturb(values, count, sf_noise_key(options->draw, id, part), bf16 ? 0x1p-7 : 0x1p-23);
+  const uint64_t key = sf_noise_key(options->draw, id, part);
+  if (options->perturb == SF_PERTURB_STORED && bf16) perturb(values, count, key, 0x1p-8, 0);
+  if (options->perturb == SF_PERTURB_STORED && !bf16) perturb_f32(values, count, key);
+  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, key, bf16 ? 0x1p-7 : 0x1p-23, 0);
   round_to(values, count, format);
 }
 
@@ -216,6 +222,30 @@ static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, in
   run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
 }
 
+static inline real slice_squares(const real *x, int64_t stride, int64_t count) {
+  real sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += x[i * stride] * x[i * stride];
+  return sum;
+}
+
+/* Brings the index with the largest terms to the front: whatever is added later is rounded at their size, and small terms are lost one by
+ * one. Or to the back: small terms are summed by themselves. Somewhere in between, a random order shows less than a layout may have. */
+static inline void largest_to_an_end(int32_t *order, bool front, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
+                                     int64_t lda, const real *b, int64_t ldb) {
+  int64_t largest = 0;
+  real best = -1;
+  for (int64_t i = 0; i < k; i++) {
+    const int64_t p = order[i];
+    const real size = (trans_a ? slice_squares(a + p * lda, 1, m) : slice_squares(a + p, lda, m)) *
+                      (trans_b ? slice_squares(b + p, ldb, n) : slice_squares(b + p * ldb, 1, n));
+    if (size > best) best = size, largest = i;
+  }
+  const int64_t end = front ? 0 : k - 1;
+  const int32_t held = order[end];
+  order[end] = order[largest];
+  order[largest] = held;
+}
+
 /* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
 static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
                             const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
@@ -224,6 +254,7 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
     run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     return;
   }
+  if (split.count == 1) largest_to_an_end(run->order, split.front, trans_a, trans_b, m, n, k, a, lda, b, ldb);
   for (int32_t p = 0; p < split.count; p++) {
     const int32_t *chosen = split.order + split.cut[p];
     const int64_t count = split.cut[p + 1] - split.cut[p];

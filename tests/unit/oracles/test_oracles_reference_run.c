@@ -319,6 +319,26 @@ static void test_reference_run_stored_perturbed_reaches_inside_a_norm(void **sta
   sf_catalog_destroy(catalog);
 }
 
+/* Numbers that are in fp32 already move by half an ulp at least, or a tensor of one number would often not move at all. */
+static void test_reference_run_stored_perturbed_in_fp32_moves_every_number(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(GPT "mode=isolated");
+  struct keeper plain = keep_run(catalog, false, SF_PERTURB_NONE, 0), moved = keep_run(catalog, false, SF_PERTURB_STORED, 1);
+  int64_t numbers = 0, still = 0;
+  for (int32_t i = 0; i < plain.count; i++) {
+    const struct sf_trace_id id = plain.items[i].id;
+    if (id.kind != SF_KIND_ACT || catalog->modules[id.subject].cls != SF_MODULE_SELF_ATTN_BDA) continue;
+    for (int64_t k = 0; k < count_of(&plain.items[i]); k++) {
+      numbers += plain.items[i].values[k] != 0;
+      still += plain.items[i].values[k] != 0 && plain.items[i].values[k] == moved.items[i].values[k];
+    }
+  }
+  assert_true(numbers > 1000 && 200 * still < numbers);
+  keeper_destroy(&plain);
+  keeper_destroy(&moved);
+  sf_catalog_destroy(catalog);
+}
+
 static void test_reference_run_stored_perturbed_moves_each_tensor_by_its_roundoff(void **state) {
   (void)state;
   for (int f = 0; f < 2; f++) {
@@ -434,6 +454,7 @@ int main(void) {
       cmocka_unit_test(test_reference_run_isolated_second_step_loads_fresh_params),
       cmocka_unit_test(test_reference_run_input_perturbed_moves_from_the_embedding_on),
       cmocka_unit_test(test_reference_run_stored_perturbed_reaches_inside_a_norm),
+      cmocka_unit_test(test_reference_run_stored_perturbed_in_fp32_moves_every_number),
       cmocka_unit_test(test_reference_run_stored_perturbed_moves_each_tensor_by_its_roundoff),
       cmocka_unit_test(test_reference_run_split_moves_products_only),
       cmocka_unit_test(test_split_shuffled_any_size_covers_each_index_once),
