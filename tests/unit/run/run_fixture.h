@@ -2,6 +2,10 @@
 #ifndef TESTS_UNIT_RUN_RUN_FIXTURE_H
 #define TESTS_UNIT_RUN_RUN_FIXTURE_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* nftw */
+#endif
+
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
 #include "harness/run/pool.h"
