@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_ATTENTION_H
 #define SF_ORACLES_REFERENCE_ATTENTION_H
 
-#include "oracles/reference_core.h"
+#include "oracles/reference_products.h"
 
 /* Columns of the interleaved QKV layout: per key/value head its query heads, the key head, the value head. */
 struct head_columns {

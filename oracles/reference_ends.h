@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_ENDS_H
 #define SF_ORACLES_REFERENCE_ENDS_H
 
-#include "oracles/reference_core.h"
+#include "oracles/reference_products.h"
 
 /* Tokens, labels, mask and loss weights of the microbatch. */
 static inline void data_load(struct run *run) {

@@ -4,7 +4,7 @@
 #define SF_ORACLES_REFERENCE_IMPL_H
 
 #include "oracles/reference_attention.h"
-#include "oracles/reference_core.h"
+#include "oracles/reference_products.h"
 #include "oracles/reference_ends.h"
 #include "oracles/reference_linear.h"
 #include "oracles/reference_norm.h"

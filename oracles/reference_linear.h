@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_LINEAR_H
 #define SF_ORACLES_REFERENCE_LINEAR_H
 
-#include "oracles/reference_core.h"
+#include "oracles/reference_products.h"
 
 struct linear {
   int32_t weight, bias; /* parameters; bias -1 when there is none */

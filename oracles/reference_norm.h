@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_NORM_H
 #define SF_ORACLES_REFERENCE_NORM_H
 
-#include "oracles/reference_core.h"
+#include "oracles/reference_products.h"
 
 struct moments {
   real mean, rstd;

@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_STEP_H
 #define SF_ORACLES_REFERENCE_STEP_H
 
-#include "oracles/reference_core.h"
+#include "oracles/reference_products.h"
 
 #include <string.h>
 

@@ -1,0 +1,143 @@
+/* Template: matrix products, split ones of the reruns among them, and sums over rows. */
+#ifndef SF_ORACLES_REFERENCE_PRODUCTS_H
+#define SF_ORACLES_REFERENCE_PRODUCTS_H
+
+#include "oracles/reference_core.h"
+
+/* format: what the parts are stored in. */
+static inline struct sf_split next_split(struct run *run, int64_t size, enum sf_dtype format) {
+  const uint64_t number = run->sum_count++;
+  if (run->options->perturb != SF_PERTURB_SPLIT) return sf_split_whole(size);
+  return sf_split_shuffled(run->order, run->options->draw, number, size, format != SF_F32);
+}
+
+/* out [count x cols] = the chosen rows of x. */
+static inline void gather_rows(real *restrict out, const real *restrict x, int64_t ld, const int32_t *chosen, int64_t count, int64_t cols) {
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t j = 0; j < cols; j++) out[i * cols + j] = x[chosen[i] * ld + j];
+}
+
+/* out [rows x count] = the chosen columns of x. */
+static inline void gather_cols(real *restrict out, const real *restrict x, int64_t ld, const int32_t *chosen, int64_t count, int64_t rows) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < count; j++) out[i * count + j] = x[i * ld + chosen[j]];
+}
+
+/* c [m x n] += part, both rounded to the format, the sum too. */
+static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t n, enum sf_dtype format) {
+  round_to(part, m * n, format);
+  for (int64_t i = 0; i < m; i++) {
+    real *restrict row = c + i * ldc;
+    const real *restrict add = part + i * n;
+    round_to(row, n, format);
+    for (int64_t j = 0; j < n; j++) row[j] += add[j];
+    round_to(row, n, format);
+  }
+}
+
+/* c [m x n] = op(a) op(b) over the chosen indices of the contraction. */
+static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *chosen, int64_t count,
+                                 const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  if (trans_a)
+    gather_rows(run->part_a, a, lda, chosen, count, m);
+  else
+    gather_cols(run->part_a, a, lda, chosen, count, m);
+  if (trans_b)
+    gather_cols(run->part_b, b, ldb, chosen, count, n);
+  else
+    gather_rows(run->part_b, b, ldb, chosen, count, n);
+  run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
+}
+
+static inline real slice_squares(const real *x, int64_t stride, int64_t count) {
+  real sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += x[i * stride] * x[i * stride];
+  return sum;
+}
+
+/* Brings the index with the largest terms to the front: whatever is added later is rounded at their size, and small terms are lost one by
+ * one. Or to the back: small terms are summed by themselves. Somewhere in between, a random order shows less than a layout may have. */
+static inline void largest_to_an_end(int32_t *order, bool front, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
+                                     int64_t lda, const real *b, int64_t ldb) {
+  int64_t largest = 0;
+  real best = -1;
+  for (int64_t i = 0; i < k; i++) {
+    const int64_t p = order[i];
+    const real size = (trans_a ? slice_squares(a + p * lda, 1, m) : slice_squares(a + p, lda, m)) *
+                      (trans_b ? slice_squares(b + p, ldb, n) : slice_squares(b + p * ldb, 1, n));
+    if (size > best) best = size, largest = i;
+  }
+  const int64_t end = front ? 0 : k - 1;
+  const int32_t held = order[end];
+  order[end] = order[largest];
+  order[largest] = held;
+}
+
+/* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
+static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                            const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  const struct sf_split split = next_split(run, k, format);
+  if (split.order == NULL) {
+    run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+    return;
+  }
+  if (split.count == 1) largest_to_an_end(run->order, split.front, trans_a, trans_b, m, n, k, a, lda, b, ldb);
+  for (int32_t p = 0; p < split.count; p++) {
+    const int32_t *chosen = split.order + split.cut[p];
+    const int64_t count = split.cut[p + 1] - split.cut[p];
+    multiply_part(run, trans_a, trans_b, m, n, chosen, count, a, lda, b, ldb, p == 0 ? c : run->part, p == 0 ? ldc : n);
+    if (p > 0) add_part(c, ldc, run->part, m, n, format);
+  }
+}
+
+/* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient. */
+static inline void sum_rows(struct run *run, real *restrict out, const real *x, int64_t rows, int64_t cols) {
+  const struct sf_split split = next_split(run, rows, SF_F32);
+  for (int64_t j = 0; j < cols; j++) out[j] = 0;
+  for (int32_t p = 0; p < split.count; p++) {
+    real *restrict sum = p == 0 ? out : run->part;
+    if (p > 0)
+      for (int64_t j = 0; j < cols; j++) sum[j] = 0;
+    for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
+      const real *restrict row = x + (split.order != NULL ? split.order[i] : i) * cols;
+      for (int64_t j = 0; j < cols; j++) sum[j] += row[j];
+    }
+    if (p > 0)
+      for (int64_t j = 0; j < cols; j++) out[j] += sum[j];
+  }
+}
+
+/* Sums over a row, in double whatever the build, in LANES interleaved partial sums: many small terms beside a large one (the tail of a
+ * nearly one-hot softmax) would be lost in fp32, one by one and all in the same direction. E3 rounds the results (inner_number). */
+enum { LANES = 8 };
+static inline real add_lanes(const double *lane) {
+  double sum = 0;
+  for (int l = 0; l < LANES; l++) sum += lane[l];
+  return (real)sum;
+}
+
+static inline real row_sum(const real *x, int64_t count) {
+  double lane[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l];
+  for (; i < count; i++) lane[i % LANES] += (double)x[i];
+  return add_lanes(lane);
+}
+
+static inline real row_dot(const real *x, const real *y, int64_t count) {
+  double lane[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * (double)y[i + l];
+  for (; i < count; i++) lane[i % LANES] += (double)x[i] * (double)y[i];
+  return add_lanes(lane);
+}
+
+static inline real row_max(const real *x, int64_t count) {
+  real best = x[0];
+  for (int64_t i = 1; i < count; i++) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+#endif
