@@ -1,9 +1,11 @@
 # What the tests that start mpirun share. Sourced after common.bash; skips the test (exit 77) where there is no MPI.
-if ! command -v mpirun >/dev/null || "$SHARDFUZZ" replay - --launcher true 2>&1 </dev/null | grep -q 'has no MPI'; then
+if ! command -v mpirun >/dev/null || "$SHARDFUZZ" fuzz --cases 1 --out "$work/probe" --launcher true 2>&1 | grep -q 'has no MPI'; then
   echo "skipped: no MPI"
   exit 77
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+# What a killed mpirun leaves behind goes with the test's folder.
+export OMPI_MCA_btl_vader_backing_directory=$work
 launcher='mpirun --oversubscribe -n {n}'
 
 # Processes of this test's executable; ones that have ended and wait for their parent do not count.
