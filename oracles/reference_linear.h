@@ -73,9 +73,13 @@ static inline real normal_density(real x) { return (real)0.39894228040143267794 
 
 static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
 
+/* The argument of Phi and its density is perturbed too: x / sqrt(2) and x^2 / 2 are rounded, and in the tail their functions change by x^2
+ * times what their arguments do. */
 static inline void gelu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict x, int64_t width) {
-  for (int64_t j = 0; j < width; j++) out[j] = normal_below(x[j]);
-  inner_perturb(inner, i * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] = x[j];
+  inner_perturb(inner, 2 * i * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] = normal_below(out[j]);
+  inner_perturb(inner, (2 * i + 1) * width, out, width);
   for (int64_t j = 0; j < width; j++) out[j] *= x[j];
 }
 
@@ -102,11 +106,11 @@ static inline void activation_forward(struct run *run, int32_t layer, real *out,
 /* The slope has two terms of either sign; each is perturbed by itself. */
 static inline void gelu_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
                                      int64_t width) {
-  for (int64_t j = 0; j < width; j++) x_grad[j] = normal_below(x[j]);
-  inner_perturb(inner, 2 * i * width, x_grad, width);
   for (int64_t j = 0; j < width; j++) {
-    const real turning = inner_number(inner, (2 * i + 1) * width + j, x[j] * normal_density(x[j]));
-    x_grad[j] = g[j] * (x_grad[j] + turning);
+    const int64_t at = 4 * (i * width + j);
+    const real below = inner_number(inner, at + 1, normal_below(inner_number(inner, at, x[j])));
+    const real turning = inner_number(inner, at + 3, x[j] * normal_density(inner_number(inner, at + 2, x[j])));
+    x_grad[j] = g[j] * (below + turning);
   }
 }
 
