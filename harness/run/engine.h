@@ -44,7 +44,8 @@ const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
 const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
 const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
 
-/* Called at each trace point of the candidate, after recording and filling, before the target goes on: benches corrupt tensors with it.
+/* Called at each trace point of the candidate, before recording and filling: what it writes is what the collector sees, and end to end what the
+ * target goes on with. Benches corrupt tensors with it.
  * NULL switches off. */
 typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols);
 void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);

@@ -42,6 +42,7 @@ campaign only-mpi mpi "$clean" 3
 
 python3 - "$folder" "$same" "$clean" <<'PY'
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def compared(kind):
             "first_different": [different[0], sim.get(different[0]), mpi.get(different[0])] if different else None}
 
 
-commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
 print(json.dumps({"bench": "bench_backends", "commit": commit, "command": f"bench_backends.sh {same} {clean}", "clean": compared("clean"), "planted": compared("planted"),
                   "clean_under_mpirun": summary("only-mpi")}))
 PY

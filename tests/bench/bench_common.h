@@ -12,8 +12,8 @@
 
 /* Parses the command line into target, and sets up memory as the shardfuzz program does. Returns -1 to go on, or the exit code. */
 int sf_bench_begin(const struct sf_command *command, void *target, int argc, char **argv);
-/* An object that holds the bench's name, its command line, the machine (CPU model, cores, load average of the last minute) and the commit
- * of the tree that the working folder lies in. */
+/* An object that holds the bench's name, its command line, the machine (CPU model, cores, load average of the last minute) and the commit:
+ * what the environment's SF_BENCH_COMMIT says (run_all.sh sets it to what it built), else that of the tree around the working folder. */
 struct sf_json_out *sf_bench_report(const char *name, int argc, char **argv);
 /* Prints the object; returns the exit code: 0, or 3 when it could not be built or `failed`. */
 int sf_bench_end(struct sf_json_out *json, bool failed);

@@ -19,6 +19,7 @@ if [ "$code" -gt 1 ]; then exit 3; fi
 
 python3 - "$folder/power.json" "$seeds" "$cases" "$budget" "$clean" <<'PY'
 import json
+import os
 import subprocess
 import sys
 
@@ -27,7 +28,7 @@ with open(sys.argv[1], encoding="utf-8") as file:
 plants = power["plants"]
 searches = [search for plant in plants for search in plant["searches"]]
 found = sum(bool(search["cases_to_detect"]) and search["cases_to_detect"] > 0 for search in searches)
-commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
 print(json.dumps({"bench": "bench_plants", "commit": commit, "command": "bench_plants.sh " + " ".join(sys.argv[2:]), "plants": len(plants),
                   "searches": len(searches), "found": found, "localised_at_first_divergence": sum(bool(s.get("localised")) for s in searches),
                   "shrunk_to_minimal": sum(bool(s.get("minimal")) for s in searches),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every bench in sequence, in sizes that take less than 40 minutes together on two cores, and prints one JSON line each on stdout.
 #   tests/bench/run_all.sh BUILD_DIR [NAME...]     names of benches: only these
-# Timings mean something on an otherwise idle machine only. The folder must have been built with `ninja benches`.
+# Timings mean something on an otherwise idle machine only. Builds the benches in the folder first, which CMake must know.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,7 +10,10 @@ shift
 wanted=("$@")
 jobs=$(nproc)
 bin=$build/tests/bench
-cd "$here" || exit 3 # benches ask git for the commit
+cd "$here" || exit 3
+ninja -C "$build" benches >&2 || exit 3
+SF_BENCH_COMMIT=$(git describe --always --dirty=+ 2>/dev/null || true) # fixed now: the tree may move on while this runs
+export SF_BENCH_COMMIT
 
 failed=0
 run() { # NAME COMMAND...
