@@ -199,8 +199,8 @@ static int64_t exchanged_order(const struct sf_case *c) {
   return sf_order_number(order);
 }
 
-/* Stages become data-parallel ranks, which need no layers: a bug that wants a second axis may not care which one it is. Step 1 exchanges the
- * two in the rank order too. */
+/* Stages become data-parallel ranks, which need no layers: a bug that wants a second axis may not care which one it is. Step 1 exchanges
+ * the two in the rank order too. */
 static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   const int64_t ranks = c->layout.dp * c->layout.pp;
   (void)space;
@@ -211,6 +211,22 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
   assign(edit, SF_WALK_MICROBATCHES, c->train.microbatches > ranks ? c->train.microbatches : ranks);
   if (step == 1) assign(edit, SF_WALK_ORDER, exchanged_order(c));
   *usable = c->layout.pp > 1;
+  return true;
+}
+
+/* Fewer ranks or layers, with data that make the bug show again: a smaller world may need a token elsewhere, a smaller model harder
+ * clipping. */
+static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  static const enum sf_walk places[] = {SF_WALK_TP, SF_WALK_DP, SF_WALK_PP, SF_WALK_LAYERS};
+  enum { DATA_KINDS = 4 };
+  if (step >= COUNT(places) * DATA_KINDS) return false;
+  const enum sf_walk place = places[step / DATA_KINDS];
+  const int64_t size = sf_walk_get(c, space, place), kind = step % DATA_KINDS;
+  assign(edit, place, size / 2);
+  if (kind == 0) assign(edit, SF_WALK_TOKENS, SF_TOKENS_EDGE);
+  if (kind == 1) assign(edit, SF_WALK_CLIP, 1);
+  if (kind > 1) assign(edit, SF_WALK_SEED, c->seed + kind - 1);
+  *usable = size > 1 && (kind != 1 || c->train.clip_milli > 1) && c->seed < INT64_MAX - DATA_KINDS;
   return true;
 }
 
@@ -272,8 +288,10 @@ static const struct {
   const char *name;
   pass_function *apply;
 } passes[] = {
-    {"schedule", pass_schedule}, {"smallest", pass_smallest}, {"axes", pass_axes},         {"pairs", pass_pairs}, {"exchange", pass_exchange}, {"groups", pass_groups},
-    {"counts", pass_counts},     {"sizes", pass_sizes},       {"features", pass_features}, {"seed", pass_seed},
+    {"schedule", pass_schedule},     {"smallest", pass_smallest}, {"axes", pass_axes},
+    {"pairs", pass_pairs},           {"exchange", pass_exchange}, {"groups", pass_groups},
+    {"other data", pass_other_data}, {"counts", pass_counts},     {"sizes", pass_sizes},
+    {"features", pass_features},     {"seed", pass_seed},
 };
 
 int sf_shrink_pass_count(void) { return (int)COUNT(passes); }
