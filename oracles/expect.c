@@ -213,8 +213,8 @@ static void keep_first_noise(struct sf_expectations *x) {
   }
 }
 
-/* One draw of each kind; after the first round two orders of sums, since which of them matters (the largest term first, or last) is a
- * coin's toss. In isolated mode module inputs are equal by construction, so the input is not perturbed. */
+/* One draw of each kind; after the first round two orders of sums, since it is chance which orders show much. In isolated mode module
+ * inputs are equal by construction, so the input is not perturbed. */
 static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
   static const enum sf_perturb kinds[] = {SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
   const struct sf_case *c = &x->catalog->logical;

@@ -16,7 +16,7 @@ struct sf_gemm_table {
  * rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order: products over
  * K, weight gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. In fp32 parts would hide what order
  * does: beside one large term a chain of additions loses about sqrt(K / 12) ulp, which shorter chains do not. Products begin or end with
- * that term. */
+ * their large terms. */
 enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT };
 
 struct sf_reference_options {

@@ -48,6 +48,7 @@ struct run {
   real *wgrad;                                          /* the largest parameter */
   real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
   int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */
+  real *sizes;                                          /* E5 only: of the terms of a product */
 };
 
 static inline real *take(struct run *run, int64_t count) {

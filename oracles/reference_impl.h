@@ -4,10 +4,10 @@
 #define SF_ORACLES_REFERENCE_IMPL_H
 
 #include "oracles/reference_attention.h"
-#include "oracles/reference_products.h"
 #include "oracles/reference_ends.h"
 #include "oracles/reference_linear.h"
 #include "oracles/reference_norm.h"
+#include "oracles/reference_products.h"
 #include "oracles/reference_step.h"
 
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -54,7 +54,9 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->part = take(run, factor);
   run->part_a = take(run, factor);
   run->part_b = take(run, factor);
-  run->order = sf_arena_alloc(run->arena, (size_t)larger(larger(t, widest), group_rows) * sizeof *run->order);
+  const int64_t longest = larger(larger(t, widest), group_rows);
+  run->sizes = take(run, longest);
+  run->order = sf_arena_alloc(run->arena, (size_t)longest * sizeof *run->order);
   run->out_of_memory = run->out_of_memory || run->order == NULL;
 }
 

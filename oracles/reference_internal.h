@@ -30,7 +30,7 @@ struct sf_split {
   int32_t count;
   int64_t cut[SF_SPLIT_PARTS_MAX + 1];
   const int32_t *order; /* NULL: the indices as they stand */
-  bool front;           /* shuffled: a coin that each sum tosses, for where its largest term shall stand */
+  bool front;           /* shuffled: whether large terms shall come first (three times in four) or last */
 };
 struct sf_split sf_split_whole(int64_t size);
 /* E5: the indices in random order, a function of (draw, sequence number of the sum), whole or in 2, 4 or 8 equal parts (fewer when size is

@@ -55,22 +55,27 @@ static inline real slice_squares(const real *x, int64_t stride, int64_t count) {
   return sum;
 }
 
-/* Brings the index with the largest terms to the front: whatever is added later is rounded at their size, and small terms are lost one by
- * one. Or to the back: small terms are summed by themselves. Somewhere in between, a random order shows less than a layout may have. */
-static inline void largest_to_an_end(int32_t *order, bool front, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
-                                     int64_t lda, const real *b, int64_t ldb) {
-  int64_t largest = 0;
-  real best = -1;
+/* Brings the indices with large terms, those above the mean, to the front: whatever is added after them is rounded at their size, and small
+ * terms are lost one by one. Or to the back: small terms are summed by themselves. Somewhere in between, a random order shows less than a
+ * layout may have. sizes: room for k. */
+static inline void large_to_an_end(int32_t *order, real *sizes, bool front, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                                   const real *a, int64_t lda, const real *b, int64_t ldb) {
+  real total = 0;
   for (int64_t i = 0; i < k; i++) {
     const int64_t p = order[i];
-    const real size = (trans_a ? slice_squares(a + p * lda, 1, m) : slice_squares(a + p, lda, m)) *
-                      (trans_b ? slice_squares(b + p, ldb, n) : slice_squares(b + p * ldb, 1, n));
-    if (size > best) best = size, largest = i;
+    sizes[i] = (trans_a ? slice_squares(a + p * lda, 1, m) : slice_squares(a + p, lda, m)) *
+               (trans_b ? slice_squares(b + p, ldb, n) : slice_squares(b + p * ldb, 1, n));
+    total += sizes[i];
   }
-  const int64_t end = front ? 0 : k - 1;
-  const int32_t held = order[end];
-  order[end] = order[largest];
-  order[largest] = held;
+  int64_t next = front ? 0 : k - 1;
+  for (int64_t visited = 0; visited < k; visited++) {
+    const int64_t i = front ? visited : k - 1 - visited;
+    if (!(sizes[i] * (real)k > total)) continue;
+    const int32_t held = order[next];
+    order[next] = order[i];
+    order[i] = held;
+    next += front ? 1 : -1;
+  }
 }
 
 /* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
@@ -81,7 +86,7 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
     run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     return;
   }
-  if (split.count == 1) largest_to_an_end(run->order, split.front, trans_a, trans_b, m, n, k, a, lda, b, ldb);
+  if (split.count == 1) large_to_an_end(run->order, run->sizes, split.front, trans_a, trans_b, m, n, k, a, lda, b, ldb);
   for (int32_t p = 0; p < split.count; p++) {
     const int32_t *chosen = split.order + split.cut[p];
     const int64_t count = split.cut[p + 1] - split.cut[p];
