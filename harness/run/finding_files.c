@@ -3,11 +3,15 @@
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <unistd.h>
 
 /* A folder that cannot be is wrong input; a full or broken disk is not. */
@@ -103,12 +107,29 @@ static enum sf_status write_report(const char *directory, const struct sf_case *
   return status;
 }
 
+/* What a writer that was killed left in the folder: "NAME.PID.N.tmp" of a process that is gone. */
+static void remove_leftovers(const char *directory) {
+  DIR *folder = opendir(directory);
+  if (!folder) return;
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    const size_t length = strlen(entry->d_name);
+    const char *json = strstr(entry->d_name, ".json."), *text = strstr(entry->d_name, ".txt.");
+    const char *pid = json ? json + 6 : text ? text + 5 : NULL;
+    if (!pid || length < 4 || strcmp(entry->d_name + length - 4, ".tmp") != 0) continue;
+    const long writer = strtol(pid, NULL, 10);
+    if (writer > 0 && (kill((pid_t)writer, 0) == 0 || errno != ESRCH)) continue;
+    unlinkat(dirfd(folder), entry->d_name, 0);
+  }
+  closedir(folder);
+}
+
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) {
   char directory[1024], path[1200];
   sf_finding_directory(directory, sizeof directory, out_dir, min ? min_outcome->signature : outcome->signature);
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
+  remove_leftovers(directory);
   snprintf(path, sizeof path, "%s/case.json", directory);
   const struct sf_case whole = sf_case_expecting(c, outcome);
   status = sf_case_write(&whole, path, error);
