@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <unistd.h>
 
 /* A folder that cannot be is wrong input; a full or broken disk is not. */
 static enum sf_status status_of_path(int code) {
