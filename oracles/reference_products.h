@@ -55,26 +55,36 @@ static inline real slice_squares(const real *x, int64_t stride, int64_t count) {
   return sum;
 }
 
-/* Brings the indices with large terms, those above the mean, to the front: whatever is added after them is rounded at their size, and small
- * terms are lost one by one. Or to the back: small terms are summed by themselves. Somewhere in between, a random order shows less than a
- * layout may have. sizes: room for k. */
-static inline void large_to_an_end(int32_t *order, real *sizes, bool front, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                                   const real *a, int64_t lda, const real *b, int64_t ldb) {
+static inline void swap_terms(int32_t *order, real *sizes, int64_t i, int64_t j) {
+  const int32_t index = order[i];
+  const real size = sizes[i];
+  order[i] = order[j], sizes[i] = sizes[j];
+  order[j] = index, sizes[j] = size;
+}
+
+/* Moves indices with large terms, those above the mean, to the ends of a shuffled sum. All to the front: whatever is added after them is
+ * rounded at their size, and small terms are lost one by one. All to the back: small terms are summed by themselves. To either end: large
+ * terms that cancel in the end stand far apart. In between, a random order shows less than a layout may have. sizes: room for k. */
+static inline void large_to_ends(int32_t *order, real *sizes, const struct sf_split *split, int64_t k) {
   real total = 0;
+  for (int64_t i = 0; i < k; i++) total += sizes[i];
+  int64_t front = 0, back = k - 1;
+  for (int64_t i = 0; i < k; i++) {
+    const bool to_front =
+        split->large == SF_LARGE_FRONT || (split->large == SF_LARGE_EITHER && sf_mix64(split->key + (uint64_t)order[i]) % 2 == 0);
+    if (to_front && sizes[i] * (real)k > total) swap_terms(order, sizes, i, front++);
+  }
+  for (int64_t i = k - 1; i >= front; i--)
+    if (sizes[i] * (real)k > total) swap_terms(order, sizes, i, back--);
+}
+
+/* sizes [k], of the terms of a product in the given order: products of the slices' squares. */
+static inline void term_sizes(real *sizes, const int32_t *order, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
+                              int64_t lda, const real *b, int64_t ldb) {
   for (int64_t i = 0; i < k; i++) {
     const int64_t p = order[i];
     sizes[i] = (trans_a ? slice_squares(a + p * lda, 1, m) : slice_squares(a + p, lda, m)) *
                (trans_b ? slice_squares(b + p, ldb, n) : slice_squares(b + p * ldb, 1, n));
-    total += sizes[i];
-  }
-  int64_t next = front ? 0 : k - 1;
-  for (int64_t visited = 0; visited < k; visited++) {
-    const int64_t i = front ? visited : k - 1 - visited;
-    if (!(sizes[i] * (real)k > total)) continue;
-    const int32_t held = order[next];
-    order[next] = order[i];
-    order[i] = held;
-    next += front ? 1 : -1;
   }
 }
 
@@ -86,7 +96,10 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
     run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     return;
   }
-  if (split.count == 1) large_to_an_end(run->order, run->sizes, split.front, trans_a, trans_b, m, n, k, a, lda, b, ldb);
+  if (split.count == 1) {
+    term_sizes(run->sizes, run->order, trans_a, trans_b, m, n, k, a, lda, b, ldb);
+    large_to_ends(run->order, run->sizes, &split, k);
+  }
   for (int32_t p = 0; p < split.count; p++) {
     const int32_t *chosen = split.order + split.cut[p];
     const int64_t count = split.cut[p + 1] - split.cut[p];

@@ -393,6 +393,7 @@ static void test_reference_run_split_moves_products_only(void **state) {
 
 static void test_split_shuffled_any_size_covers_each_index_once(void **state) {
   (void)state;
+  int wholes = 0;
   for (int64_t size = 1; size <= 40; size++)
     for (uint64_t number = 0; number < 20; number++) {
       int32_t order[40];
@@ -410,8 +411,9 @@ static void test_split_shuffled_any_size_covers_each_index_once(void **state) {
       if (in_parts)
         assert_true(split.count == 2 || split.count == 4 || split.count == 8 || split.count == size);
       else
-        assert_int_equal(split.count, 1);
+        wholes += split.count == 1;
     }
+  assert_in_range(wholes, 40 * 10 * 6 / 10, 40 * 10 * 9 / 10); /* three in four */
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
