@@ -40,11 +40,15 @@ double sf_tensor_noise(const struct sf_expected *e, bool full) {
   return sf_larger(sf_larger(full ? e->noise : e->noise_first, unit * e->norm), cancelled_floor(e, unit));
 }
 
-/* What the noise levels e_r of a tensor's rows are made of. */
+/* What the noise levels e_r of a tensor's rows are made of. A row's own draws may be too small by chance, so what the other rows show is
+ * added; scaled by the row's norm where that is less, or one row a thousand times larger than the rest would hide all of them. */
 struct row_levels {
   const struct sf_expected *e;
   const double *noise;
-  double unit, half_rms, least;
+  double unit;
+  double rms;      /* of the rows' noise */
+  double relative; /* rms of noise / ||x_r|| over the rows that are not zero */
+  double least;    /* a row of average norm, rounded once */
 };
 
 static double row_width(const struct row_levels *levels, int64_t r) {
@@ -54,15 +58,23 @@ static double row_width(const struct row_levels *levels, int64_t r) {
 static struct row_levels row_levels_of(const struct sf_expected *e, bool full) {
   const int64_t rows = e->spec.shape.rows;
   struct row_levels levels = {.e = e, .noise = full ? e->row_noise : e->row_noise_first, .unit = sf_dtype_unit_roundoff(e->spec.promised)};
-  double squares = 0;
-  for (int64_t r = 0; r < rows; r++) squares += row_width(&levels, r) * row_width(&levels, r);
-  levels.half_rms = 0.5 * sqrt(squares / (double)rows);
+  double squares = 0, relative_squares = 0;
+  int64_t nonzero = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    const double width = row_width(&levels, r), norm = e->row_norm[r];
+    squares += width * width;
+    if (norm > 0) relative_squares += (width / norm) * (width / norm), nonzero++;
+  }
+  levels.rms = sqrt(squares / (double)rows);
+  levels.relative = nonzero > 0 ? sqrt(relative_squares / (double)nonzero) : 0;
   levels.least = levels.unit * e->norm / sqrt((double)rows);
   return levels;
 }
 
 static double row_level(const struct row_levels *levels, int64_t r) {
-  const double level = sf_larger(row_width(levels, r) + levels->half_rms, levels->least);
+  const double norm = levels->e->row_norm[r], scaled = norm > 0 ? levels->relative * norm : INFINITY;
+  const double others = levels->rms < scaled ? levels->rms : scaled, least = levels->least < scaled ? levels->least : scaled;
+  const double level = sf_larger(row_width(levels, r) + 0.5 * others, least);
   return levels->e->row_floor != NULL ? sf_larger(level, (double)levels->e->row_floor[r]) : level;
 }
 

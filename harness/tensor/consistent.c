@@ -128,6 +128,14 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
   };
 }
 
+/* Attention takes differences of its inputs' products: values eight spreads from zero leave scores and dP of nearly equal numbers, and a
+ * gradient that is mostly rounding, of which nothing can be said. One spread is an offset that can be judged. */
+static void soften_offset(struct sf_fill *fill, enum sf_module_class cls) {
+  if (fill->dist != SF_DIST_OFFSET || (cls != SF_MODULE_LINEAR_QKV && cls != SF_MODULE_ROTARY)) return;
+  fill->dist = SF_DIST_NORMAL;
+  fill->offset = fill->scale;
+}
+
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id) {
   SF_ASSERT(id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD);
   const struct sf_case *c = &catalog->logical;
@@ -139,13 +147,15 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
   const char *name = id.kind == SF_KIND_WGRAD ? catalog->params[id.subject].name : catalog->modules[id.subject].name;
   const uint64_t place = sf_hash_u64(sf_hash_u64(id.step, id.microbatch), (uint64_t)id.kind << 8 | call);
   const bool is_act = id.kind == SF_KIND_ACT;
-  return (struct sf_fill){
+  struct sf_fill fill = {
       .key = sf_fill_key(c->seed, sf_hash_string(place, name), SALT_TRACE),
       .dist = (enum sf_value_dist)(is_act ? c->data.acts : c->data.grads),
       .scale = is_act ? 1.0f : 0x1p-6f,
       .offset = 0,
       .dtype = spec.promised,
   };
+  if (is_act) soften_offset(&fill, catalog->modules[id.subject].cls);
+  return fill;
 }
 
 /* --- tokens and masks ------------------------------------------------------------------------------------------- */

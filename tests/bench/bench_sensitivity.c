@@ -188,8 +188,9 @@ static void try_corruption(struct result *result, struct sf_engine *engine, cons
   if (flagged || !show) return;
   char id[160];
   sf_trace_id_text(id, sizeof id, sf_engine_catalog(engine), subject->id);
-  fprintf(stderr, "missed: %s %s seed %" PRId64 " %s (norm %.3g)\n", condition_names[condition], corruption_names[corruption], c->seed, id,
-          subject->expected->norm);
+  fprintf(stderr, "missed: %s %s seed %" PRId64 " %s (norm %.3g, noise %.3g; acts %s, grads %s)\n", condition_names[condition],
+          corruption_names[corruption], c->seed, id, subject->expected->norm, sf_tensor_noise(subject->expected, true),
+          sf_case_field_find("data.acts")->names[c->data.acts], sf_case_field_find("data.grads")->names[c->data.grads]);
 }
 
 /* A judged tensor of the kind, drawn from the clean judgement; false when there is none. */

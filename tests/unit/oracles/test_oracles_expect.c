@@ -168,6 +168,7 @@ static void test_compare_row_factor_depends_on_the_mode(void **state) {
   struct hand h;
   hand_make(&h, 0.01);
   h.e.noise = h.e.noise_first = 0.1; /* lets the tensor as a whole pass */
+  for (int r = 0; r < ROWS; r++) h.norm[r] = 3;
   h.c[2 * COLS] += 0.0605f;          /* 4.03 times the row's level */
   struct sf_comparison c = compare(&h, SF_MODE_E2E);
   assert_true(c.flagged && c.row == 2 && fabs(c.row_ratio - 4.033) < 1e-2 && c.fro_ratio < 1);
@@ -179,6 +180,23 @@ static void test_compare_row_factor_depends_on_the_mode(void **state) {
   h.e.row_norm[0] = h.e.norm;
   c = compare(&h, SF_MODE_ISOLATED);
   assert_true(!c.flagged && c.row == -1 && c.row_ratio == 0);
+}
+
+/* Row 1 is a thousand times larger, noise and all: the others must not inherit its noise. */
+static void test_compare_outlier_row_does_not_hide_the_others(void **state) {
+  (void)state;
+  struct hand h;
+  hand_make(&h, 0.01);
+  for (int k = 0; k < COLS; k++) h.x[COLS + k] *= 1000, h.c[COLS + k] *= 1000;
+  h.e.norm = sf_row_norms(h.norm, h.x, ROWS, COLS);
+  h.noise[1] = 10;
+  h.e.noise = h.e.noise_first = 10;
+  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
+  for (int k = 0; k < COLS; k++) h.c[2 * COLS + k] *= 1.1f;
+  struct sf_comparison c = compare(&h, SF_MODE_ISOLATED);
+  assert_true(c.flagged && c.row == 2 && c.fro_ratio < 1);
+  h.norm[2] = 0; /* nothing to scale by: what the rows show together is all there is */
+  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
 }
 
 static void test_compare_zero_noise_still_has_the_floor_of_the_format(void **state) {
@@ -313,6 +331,7 @@ int main(void) {
       cmocka_unit_test(test_logits_gradient_has_a_floor_by_token_weight),
       cmocka_unit_test(test_compare_tensor_factor_is_three),
       cmocka_unit_test(test_compare_row_factor_depends_on_the_mode),
+      cmocka_unit_test(test_compare_outlier_row_does_not_hide_the_others),
       cmocka_unit_test(test_compare_zero_noise_still_has_the_floor_of_the_format),
       cmocka_unit_test(test_compare_says_why_nothing_is_proven),
       cmocka_unit_test(test_compare_cancelled_logits_gradient_uses_the_floor),

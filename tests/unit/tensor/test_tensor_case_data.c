@@ -6,6 +6,7 @@
 
 #include "harness/tensor/consistent.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,27 @@ static void test_fill_for_trace_repeated_tensors_share_a_key(void **state) {
                            head = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .subject = embedding, .call = 1};
   assert_true(sf_fill_for_trace(catalog, use).key != sf_fill_for_trace(catalog, head).key);
   assert_int_equal(sf_fill_for_trace(catalog, use).dtype, SF_F32);
+  sf_catalog_destroy(catalog);
+}
+
+static void test_fill_for_trace_offset_is_small_before_attention(void **state) {
+  (void)state;
+  struct sf_case c = make_case();
+  c.data.acts = SF_DIST_OFFSET;
+  struct sf_catalog *catalog = make_catalog(&c);
+  const struct sf_trace_id qkv = {.kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_LINEAR_QKV, 0)},
+                           proj = {.kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_LINEAR_PROJ, 0)};
+  enum { COUNT = 256 };
+  float values[COUNT];
+  const struct sf_trace_id ids[] = {qkv, proj};
+  const double means[] = {1, 8};
+  for (int i = 0; i < 2; i++) {
+    const struct sf_fill fill = sf_fill_for_trace(catalog, ids[i]);
+    double sum = 0;
+    sf_fill_range(values, &fill, 0, COUNT);
+    for (int k = 0; k < COUNT; k++) sum += (double)values[k];
+    assert_true(fabs(sum / COUNT - means[i]) < 0.3);
+  }
   sf_catalog_destroy(catalog);
 }
 
@@ -197,6 +219,7 @@ int main(void) {
       cmocka_unit_test(test_fill_for_param_distinct_params_and_steps_differ_in_key),
       cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
+      cmocka_unit_test(test_fill_for_trace_offset_is_small_before_attention),
       cmocka_unit_test(test_data_step_tokens_equals_the_sum_of_masks),
       cmocka_unit_test(test_data_microbatch_uneven_neighbours_keep_different_shares),
       cmocka_unit_test(test_data_microbatch_tokens_are_in_the_vocabulary_and_on_edges),
