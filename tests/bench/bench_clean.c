@@ -8,10 +8,6 @@
 
 enum { UNCHECKED_PERCENT_MAX = 20, KEYS_MAX = 64 };
 
-/* Precision and mode: fp32 or bf16, isolated or end to end. */
-enum condition { FP32_ISOLATED, FP32_E2E, BF16_ISOLATED, BF16_E2E, CONDITION_COUNT };
-static const char *const condition_names[CONDITION_COUNT] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e"};
-
 enum reason { ILL_CONDITIONED, ZERO, ROLLED, OTHER_REASON, REASON_COUNT };
 static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "rolled copy passes", "other"};
 
@@ -21,8 +17,8 @@ struct args {
 };
 
 struct tally {
-  int64_t verdicts[CONDITION_COUNT][4], failed;
-  int64_t tensors[CONDITION_COUNT][SF_KIND_COUNT], unchecked[CONDITION_COUNT][SF_KIND_COUNT][REASON_COUNT];
+  int64_t verdicts[SF_BENCH_CONDITIONS][4], failed;
+  int64_t tensors[SF_BENCH_CONDITIONS][SF_KIND_COUNT], unchecked[SF_BENCH_CONDITIONS][SF_KIND_COUNT][REASON_COUNT];
   /* fp32: tensors of a (kind, module class), those unchecked, cases with it, cases in which none of it was checked */
   int64_t pair[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t pair_cases[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_cases_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
@@ -36,10 +32,6 @@ struct tally {
   char alarm_text[1200];
   double cpu_seconds;
 };
-
-static enum condition condition_of(const struct sf_case *c) {
-  return (c->precision.compute == SF_BF16 ? BF16_ISOLATED : FP32_ISOLATED) + (c->mode == SF_MODE_E2E ? 1 : 0);
-}
 
 static enum reason reason_of(const char *why_not) {
   for (int reason = 0; reason < OTHER_REASON; reason++)
@@ -81,7 +73,7 @@ static void count_key(struct tally *tally, const char *text, int64_t count, int6
 
 static void count_case(struct tally *tally, const struct sf_engine *engine, const struct sf_case *c, const struct sf_outcome *outcome,
                        int64_t index) {
-  const enum condition condition = condition_of(c);
+  const enum sf_bench_condition condition = sf_bench_condition_of(c);
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const uint64_t features = sf_features_of(c);
   for (int i = 0; i < sf_feature_count; i++) tally->features[i] += (features >> i) & 1;
@@ -122,10 +114,10 @@ static void work(struct sf_bench_worker *worker) {
 }
 
 /* All members before keys are 64-bit counts. */
-static void merge(struct tally *into, const struct tally *from) {
-  int64_t *to = (int64_t *)into;
-  const int64_t *add = (const int64_t *)from;
-  for (size_t i = 0; i < offsetof(struct tally, keys) / sizeof *to; i++) to[i] += add[i];
+static void merge(void *total, const void *result) {
+  struct tally *into = total;
+  const struct tally *from = result;
+  sf_bench_add_counts(into, from, offsetof(struct tally, keys));
   into->cpu_seconds += from->cpu_seconds;
   for (int i = 0; i < KEYS_MAX && from->keys[i].count; i++) count_key(into, from->keys[i].text, from->keys[i].count, from->keys[i].first);
   if (!from->alarm_index || (into->alarm_index && into->alarm_index <= from->alarm_index)) return;
@@ -138,7 +130,7 @@ static double share(int64_t part, int64_t whole) { return whole ? (double)part /
 
 static void condition_out(struct sf_json_out *json, const struct tally *tally, int condition) {
   int64_t tensors = 0, unchecked = 0;
-  sf_json_out_object(json, condition_names[condition]);
+  sf_json_out_object(json, sf_bench_condition_names[condition]);
   for (int v = SF_VERDICT_PASS; v <= SF_VERDICT_SKIP; v++)
     sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), tally->verdicts[condition][v]);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
@@ -180,7 +172,7 @@ static void pairs_out(struct sf_json_out *json, const struct tally *tally) {
 
 static void totals_out(struct sf_json_out *json, const struct tally *tally) {
   int64_t verdicts[4] = {0}, cases = tally->failed;
-  for (int condition = 0; condition < CONDITION_COUNT; condition++)
+  for (int condition = 0; condition < SF_BENCH_CONDITIONS; condition++)
     for (int v = 0; v < 4; v++) verdicts[v] += tally->verdicts[condition][v], cases += tally->verdicts[condition][v];
   sf_json_out_int(json, "cases", cases);
   for (int v = 0; v < 4; v++) sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), verdicts[v]);
@@ -193,7 +185,7 @@ static void totals_out(struct sf_json_out *json, const struct tally *tally) {
 
 static void print(struct sf_json_out *json, const struct tally *tally) {
   totals_out(json, tally);
-  for (int condition = 0; condition < CONDITION_COUNT; condition++) condition_out(json, tally, condition);
+  for (int condition = 0; condition < SF_BENCH_CONDITIONS; condition++) condition_out(json, tally, condition);
   pairs_out(json, tally);
   sf_json_out_object(json, "space");
   for (int i = 0; i < sf_feature_count; i++) sf_json_out_int(json, sf_features[i].name, tally->features[i]);
@@ -213,23 +205,9 @@ static void print(struct sf_json_out *json, const struct tally *tally) {
 }
 
 static const struct sf_option options[] = {
-    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run.", .min = 1, .max = 100000000},
-    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
-    {.name = "jobs",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, jobs),
-     .help = "Processes.",
-     .letter = 'j',
-     .min = 1,
-     .max = 256},
-    {.name = "layouts",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, layouts),
-     .help = "Cases per logical function.",
-     .min = 1,
-     .max = 1000},
-    {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
-    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+    SF_BENCH_WORK_OPTIONS(struct args, 1, 100000000, "Cases to run.", "Seed of the campaign."),
+    SF_BENCH_NUMBER_AT(struct args, layouts, 1, 1000, "Cases per logical function."),
+    SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
 static const struct sf_command command = {.name = "bench_clean",
                                           .help = "Runs clean cases and counts verdicts and unchecked tensors.",
@@ -244,8 +222,7 @@ int main(int argc, char **argv) {
   struct sf_campaign_options draws;
   sf_bench_draws(&draws, (uint64_t)args.seed, args.layouts, &args.presets, &args.sets);
   const double start = sf_engine_now();
-  const struct tally *tallies = sf_bench_fork(args.jobs, sizeof *tallies, args.cases, 8 * args.layouts, work, &draws);
-  for (int64_t i = 0; i < args.jobs; i++) merge(&total, &tallies[i]);
+  sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 8 * args.layouts, work, &draws, merge);
   struct sf_json_out *json = sf_bench_report("bench_clean", argc, argv);
   print(json, &total);
   sf_json_out_real(json, "seconds", sf_engine_now() - start);

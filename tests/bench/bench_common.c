@@ -147,6 +147,12 @@ void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct s
   sf_free(text);
 }
 
+const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e"};
+
+enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c) {
+  return (c->precision.compute == SF_BF16 ? SF_BENCH_BF16_ISOLATED : SF_BENCH_FP32_ISOLATED) + (c->mode == SF_MODE_E2E ? 1 : 0);
+}
+
 struct sf_engine *sf_bench_engine(bool measure, bool hash_trace) {
   struct sf_engine *engine = NULL;
   const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .measure = measure, .hash_trace = hash_trace};
@@ -198,6 +204,18 @@ void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t ch
   }
   wait_for(jobs, next, count);
   return results;
+}
+
+void sf_bench_fork_merge(void *total, int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk,
+                         void (*work)(struct sf_bench_worker *worker), void *ctx, void (*merge)(void *into, const void *from)) {
+  const unsigned char *results = sf_bench_fork(jobs, result_bytes, count, chunk, work, ctx);
+  for (int64_t job = 0; job < jobs; job++) merge(total, results + (size_t)job * result_bytes);
+}
+
+void sf_bench_add_counts(void *into, const void *from, size_t size_bytes) {
+  int64_t *to = into;
+  const int64_t *add = from;
+  for (size_t i = 0; i < size_bytes / sizeof *to; i++) to[i] += add[i];
 }
 
 /* --- distributions -------------------------------------------------------------------------------------------- */

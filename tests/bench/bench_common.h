@@ -24,6 +24,22 @@ double sf_bench_peak_rss_mib(void); /* of this process so far */
 void sf_bench_reset_peak_rss(void); /* where the system allows it; the peak then counts from now */
 double sf_bench_cpu_seconds(void);  /* user + system time of this process */
 
+/* --- rows of option tables -------------------------------------------------------------------------------------- */
+
+/* An int64_t of the struct `owner` that has its option's name; both limits 0: any that is not negative. */
+#define SF_BENCH_NUMBER_AT(owner, member, min_, max_, help_)                                                                               \
+  { .name = #member, .type = SF_OPTION_INT, .offset = offsetof(owner, member), .help = help_, .min = min_, .max = max_ }
+/* Members cases, seed, jobs. */
+#define SF_BENCH_WORK_OPTIONS(owner, cases_min, cases_max, cases_help, seed_help)                                                          \
+  SF_BENCH_NUMBER_AT(owner, cases, cases_min, cases_max, cases_help), SF_BENCH_NUMBER_AT(owner, seed, 0, 0, seed_help), {                  \
+    .name = "jobs", .type = SF_OPTION_INT, .offset = offsetof(owner, jobs), .help = "Processes.", .letter = 'j', .min = 1, .max = 256      \
+  }
+/* Members sets, and presets (TEXTS) or preset (TEXT). */
+#define SF_BENCH_SPACE_OPTIONS(owner, preset_type, preset_member)                                                                          \
+  {.name = "preset", .type = preset_type, .offset = offsetof(owner, preset_member), .help = "Model and precision."}, {                     \
+    .name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(owner, sets), .help = "Fixes a field or narrows its range."             \
+  }
+
 /* --- cases ---------------------------------------------------------------------------------------------------- */
 
 /* The default space narrowed by presets, then assignments. Leaves with a message when there is no such space. */
@@ -33,6 +49,10 @@ void sf_bench_set(struct sf_campaign_options *draws, const char *assignment);
 void sf_bench_case(struct sf_case *out, const struct sf_campaign_options *draws, int64_t index);
 /* Adds the case as a text member, null when there is none. */
 void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct sf_case *c);
+/* Precision and mode of a case. */
+enum sf_bench_condition { SF_BENCH_FP32_ISOLATED, SF_BENCH_FP32_E2E, SF_BENCH_BF16_ISOLATED, SF_BENCH_BF16_E2E, SF_BENCH_CONDITIONS };
+extern const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS];
+enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c);
 struct sf_engine *sf_bench_engine(bool measure, bool hash_trace);
 
 /* --- worker processes ----------------------------------------------------------------------------------------- */
@@ -51,6 +71,12 @@ bool sf_bench_next(struct sf_bench_worker *worker, int64_t *first, int64_t *last
  * with a message when a worker does not end well. */
 void *sf_bench_fork(int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk, void (*work)(struct sf_bench_worker *worker),
                     void *ctx);
+/* As sf_bench_fork; merges the workers' results, in their order, into *total, which has the size and type of each and starts as the caller
+ * left it. */
+void sf_bench_fork_merge(void *total, int64_t jobs, size_t result_bytes, int64_t count, int64_t chunk,
+                         void (*work)(struct sf_bench_worker *worker), void *ctx, void (*merge)(void *into, const void *from));
+/* Adds int64_t members that lie one after the other. */
+void sf_bench_add_counts(void *into, const void *from, size_t size_bytes);
 
 /* --- distributions -------------------------------------------------------------------------------------------- */
 

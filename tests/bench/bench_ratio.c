@@ -15,8 +15,7 @@
 
 static const double SHARE_OF_FACTOR_MAX = 0.8;
 
-enum { CONDITIONS = 4, LEVELS = 2, OFFENDERS_MAX = 64 };
-static const char *const condition_names[CONDITIONS] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e"};
+enum { LEVELS = 2, OFFENDERS_MAX = 64 };
 enum measure { FRO, ROW, REPLICA, MEASURES };
 static const char *const measure_names[MEASURES] = {"fro", "row", "replica"};
 
@@ -40,8 +39,8 @@ struct offender {
 };
 
 struct result {
-  struct sf_bench_histogram ratios[2][CONDITIONS][SF_KIND_COUNT][MEASURES][LEVELS];
-  struct sf_bench_histogram step[2][CONDITIONS][SF_KIND_COUNT]; /* param, param_delta, scalar: error over bound, 1 = alarm */
+  struct sf_bench_histogram ratios[2][SF_BENCH_CONDITIONS][SF_KIND_COUNT][MEASURES][LEVELS];
+  struct sf_bench_histogram step[2][SF_BENCH_CONDITIONS][SF_KIND_COUNT]; /* param, param_delta, scalar: error over bound, 1 = alarm */
   int64_t findings[2], inconclusive[2], raised[2], offender_cases[2], failed;
   int32_t offender_count;
   struct offender offenders[OFFENDERS_MAX];
@@ -124,7 +123,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   result->inconclusive[half] += outcome.verdict == SF_VERDICT_INCONCLUSIVE;
   result->raised[half] += sf_engine_costs(engine)->raised - raised;
   if (sf_expectations_raise(engine->expectations, LEVELS) != SF_OK) sf_bench_die("out of memory");
-  const int condition = 2 * (c.precision.compute == SF_BF16) + (c.mode == SF_MODE_E2E);
+  const int condition = (int)sf_bench_condition_of(&c);
   struct place place = {result, engine, &c, index, half, condition, false};
   count_case(&place, scratch);
   result->offender_cases[half] += place.offends;
@@ -142,9 +141,11 @@ static void work(struct sf_bench_worker *worker) {
   free(scratch);
 }
 
-static void merge(struct result *into, const struct result *from) {
+static void merge(void *total, const void *part) {
+  struct result *into = total;
+  const struct result *from = part;
   for (int half = 0; half < 2; half++) {
-    for (int condition = 0; condition < CONDITIONS; condition++) {
+    for (int condition = 0; condition < SF_BENCH_CONDITIONS; condition++) {
       for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
         for (int i = 0; i < MEASURES * LEVELS; i++)
           sf_bench_merge(&into->ratios[half][condition][kind][i / LEVELS][i % LEVELS],
@@ -162,7 +163,7 @@ static void merge(struct result *into, const struct result *from) {
 }
 
 static void condition_out(struct sf_json_out *json, const struct result *result, int half, int condition) {
-  sf_json_out_object(json, condition_names[condition]);
+  sf_json_out_object(json, sf_bench_condition_names[condition]);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     sf_json_out_object(json, sf_kind_name((enum sf_kind)kind));
     for (int measure = 0; measure < MEASURES; measure++) {
@@ -182,7 +183,7 @@ static void condition_out(struct sf_json_out *json, const struct result *result,
 /* Largest ratio at the full level as a share of its alarm factor. */
 static double largest_share(const struct result *result, int half, enum measure measure, enum sf_mode mode) {
   double largest = 0;
-  for (int condition = mode == SF_MODE_E2E; condition < CONDITIONS; condition += 2)
+  for (int condition = mode == SF_MODE_E2E; condition < SF_BENCH_CONDITIONS; condition += 2)
     for (int kind = 0; kind < SF_KIND_COUNT; kind++)
       largest = fmax(largest, result->ratios[half][condition][kind][measure][1].max / factor_of(measure, mode));
   return largest;
@@ -202,7 +203,7 @@ static void half_out(struct sf_json_out *json, const struct result *result, int 
       sf_json_out_real(json, key, largest_share(result, half, (enum measure)measure, (enum sf_mode)mode));
     }
   }
-  for (int condition = 0; condition < CONDITIONS; condition++) condition_out(json, result, half, condition);
+  for (int condition = 0; condition < SF_BENCH_CONDITIONS; condition++) condition_out(json, result, half, condition);
   sf_json_out_end(json);
 }
 
@@ -238,36 +239,15 @@ static void offenders_out(struct sf_json_out *json, struct result *result, const
 }
 
 static const struct sf_option options[] = {
-    {.name = "cases",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, cases),
-     .help = "Cases to run, both halves together.",
-     .min = 2,
-     .max = 100000000},
-    {.name = "seed",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, seed),
-     .help = "Seed of the first half; the second has the next one."},
-    {.name = "jobs",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, jobs),
-     .help = "Processes.",
-     .letter = 'j',
-     .min = 1,
-     .max = 256},
-    {.name = "layouts",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, layouts),
-     .help = "Cases per logical function.",
-     .min = 1,
-     .max = 1000},
+    SF_BENCH_WORK_OPTIONS(struct args, 2, 100000000, "Cases to run, both halves together.",
+                          "Seed of the first half; the second has the next one."),
+    SF_BENCH_NUMBER_AT(struct args, layouts, 1, 1000, "Cases per logical function."),
     {.name = "dump",
      .type = SF_OPTION_TEXT,
      .offset = offsetof(struct args, dump),
      .help = "Folder for the cases with the largest ratios.",
      .value = "DIR"},
-    {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
-    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+    SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
 static const struct sf_command command = {.name = "bench_ratio",
                                           .help = "Measures error over noise level in clean runs.",
@@ -284,8 +264,7 @@ int main(int argc, char **argv) {
   for (int half = 0; half < 2; half++)
     sf_bench_draws(&context.halves[half], (uint64_t)(args.seed + half), args.layouts, &args.presets, &args.sets);
   const double start = sf_engine_now();
-  const struct result *results = sf_bench_fork(args.jobs, sizeof *results, args.cases, 4 * args.layouts, work, &context);
-  for (int64_t i = 0; i < args.jobs; i++) merge(&total, &results[i]);
+  sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 4 * args.layouts, work, &context, merge);
   struct sf_json_out *json = sf_bench_report("bench_ratio", argc, argv);
   for (int half = 0; half < 2; half++) half_out(json, &total, half, half ? args.cases - context.half_cases : context.half_cases);
   sf_json_out_int(json, "failed", total.failed);

@@ -17,9 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONDITIONS = 4, TRIES_MAX = 16 };
-static const char *const condition_names[CONDITIONS] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e"};
-static const double scale_by[CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2};
+enum { TRIES_MAX = 16 };
+static const double scale_by[SF_BENCH_CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2};
 enum corruption { SCALE, ROW, SWAP, NEIGHBOUR, CORRUPTIONS };
 static const char *const corruption_names[CORRUPTIONS] = {"scale", "row", "swap", "neighbour"};
 
@@ -38,7 +37,7 @@ struct count {
   int64_t redrawn, no_place;
 };
 struct result {
-  struct count counts[CONDITIONS][SF_KIND_COUNT][CORRUPTIONS];
+  struct count counts[SF_BENCH_CONDITIONS][SF_KIND_COUNT][CORRUPTIONS];
   int64_t unclean, failed;
 };
 
@@ -188,7 +187,7 @@ static void try_corruption(struct result *result, struct sf_engine *engine, cons
   if (flagged || !show) return;
   char id[160];
   sf_trace_id_text(id, sizeof id, sf_engine_catalog(engine), subject->id);
-  fprintf(stderr, "missed: %s %s seed %" PRId64 " %s (norm %.3g, noise %.3g; acts %s, grads %s)\n", condition_names[condition],
+  fprintf(stderr, "missed: %s %s seed %" PRId64 " %s (norm %.3g, noise %.3g; acts %s, grads %s)\n", sf_bench_condition_names[condition],
           corruption_names[corruption], c->seed, id, subject->expected->norm, sf_tensor_noise(subject->expected, true),
           sf_case_field_find("data.acts")->names[c->data.acts], sf_case_field_find("data.grads")->names[c->data.grads]);
 }
@@ -225,7 +224,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
     result->unclean++;
     return;
   }
-  const int condition = 2 * (c.precision.compute == SF_BF16) + (c.mode == SF_MODE_E2E);
+  const int condition = (int)sf_bench_condition_of(&c);
   struct draw draw = {sf_hash_u64(context->draws.seed, (uint64_t)index)};
   struct subject subjects[SF_KIND_COUNT];
   bool has[SF_KIND_COUNT];
@@ -248,6 +247,8 @@ static void work(struct sf_bench_worker *worker) {
 
 /* --- report --------------------------------------------------------------------------------------------------- */
 
+static void merge(void *into, const void *from) { sf_bench_add_counts(into, from, sizeof(struct result)); }
+
 static void count_out(struct sf_json_out *json, const struct count *count, const char *key) {
   if (count->trials + count->no_place == 0) return;
   sf_json_out_object(json, key);
@@ -260,7 +261,7 @@ static void count_out(struct sf_json_out *json, const struct count *count, const
 }
 
 static void condition_out(struct sf_json_out *json, const struct result *total, int condition) {
-  sf_json_out_object(json, condition_names[condition]);
+  sf_json_out_object(json, sf_bench_condition_names[condition]);
   sf_json_out_real(json, "d", scale_by[condition]);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     if (kind == SF_KIND_PARAM) continue;
@@ -279,27 +280,10 @@ static void condition_out(struct sf_json_out *json, const struct result *total, 
 }
 
 static const struct sf_option options[] = {
-    {.name = "cases",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, cases),
-     .help = "Clean cases; each gives up to 24 corrupted runs.",
-     .min = 1,
-     .max = 10000000},
-    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign and of the corruptions."},
-    {.name = "jobs",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, jobs),
-     .help = "Processes.",
-     .letter = 'j',
-     .min = 1,
-     .max = 256},
-    {.name = "show",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, show),
-     .help = "1: names each missed corruption on stderr.",
-     .max = 1},
-    {.name = "preset", .type = SF_OPTION_TEXTS, .offset = offsetof(struct args, presets), .help = "Model and precision."},
-    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+    SF_BENCH_WORK_OPTIONS(struct args, 1, 10000000, "Clean cases; each gives up to 24 corrupted runs.",
+                          "Seed of the campaign and of the corruptions."),
+    SF_BENCH_NUMBER_AT(struct args, show, 0, 1, "1: names each missed corruption on stderr."),
+    SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
 static const struct sf_command command = {.name = "bench_sensitivity",
                                           .help = "Corrupts one tensor of clean runs and counts how often that is flagged.",
@@ -315,14 +299,12 @@ int main(int argc, char **argv) {
   sf_bench_draws(&context.draws, (uint64_t)args.seed, 1, &args.presets, &args.sets);
   context.show = args.show;
   const double start = sf_engine_now();
-  const struct result *results = sf_bench_fork(args.jobs, sizeof *results, args.cases, 4, work, &context);
-  for (int64_t job = 0; job < args.jobs; job++)
-    for (size_t i = 0; i < sizeof total / sizeof(int64_t); i++) ((int64_t *)&total)[i] += ((const int64_t *)&results[job])[i];
+  sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 4, work, &context, merge);
   struct sf_json_out *json = sf_bench_report("bench_sensitivity", argc, argv);
   sf_json_out_int(json, "cases", args.cases);
   sf_json_out_int(json, "unclean_cases_left_out", total.unclean);
   sf_json_out_int(json, "failed", total.failed);
-  for (int condition = 0; condition < CONDITIONS; condition++) condition_out(json, &total, condition);
+  for (int condition = 0; condition < SF_BENCH_CONDITIONS; condition++) condition_out(json, &total, condition);
   sf_json_out_real(json, "seconds", sf_engine_now() - start);
   return sf_bench_end(json, total.failed > 0);
 }

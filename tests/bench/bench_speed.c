@@ -91,6 +91,11 @@ static void work(struct sf_bench_worker *worker) {
   sf_engine_destroy(engine);
 }
 
+/* All members are doubles. */
+static void merge(void *into, const void *from) {
+  for (size_t i = 0; i < sizeof(struct result) / sizeof(double); i++) ((double *)into)[i] += ((const double *)from)[i];
+}
+
 static void split_out(struct sf_json_out *json, const struct result *r) {
   const double kernels = r->gemm + r->kernels, comm = r->reduce + r->schedule;
   sf_json_out_object(json, "split_of_measured_run");
@@ -108,23 +113,9 @@ static void split_out(struct sf_json_out *json, const struct result *r) {
 }
 
 static const struct sf_option options[] = {
-    {.name = "cases", .type = SF_OPTION_INT, .offset = offsetof(struct args, cases), .help = "Cases to run.", .min = 8, .max = 10000000},
-    {.name = "seed", .type = SF_OPTION_INT, .offset = offsetof(struct args, seed), .help = "Seed of the campaign."},
-    {.name = "jobs",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, jobs),
-     .help = "Processes.",
-     .letter = 'j',
-     .min = 1,
-     .max = 256},
-    {.name = "layouts",
-     .type = SF_OPTION_INT,
-     .offset = offsetof(struct args, layouts),
-     .help = "Cases per logical function.",
-     .min = 1,
-     .max = 64},
-    {.name = "preset", .type = SF_OPTION_TEXT, .offset = offsetof(struct args, preset), .help = "Model and precision."},
-    {.name = "set", .type = SF_OPTION_KEY_VALUE, .offset = offsetof(struct args, sets), .help = "Fixes a field or narrows its range."},
+    SF_BENCH_WORK_OPTIONS(struct args, 8, 10000000, "Cases to run.", "Seed of the campaign."),
+    SF_BENCH_NUMBER_AT(struct args, layouts, 1, 64, "Cases per logical function."),
+    SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXT, preset),
 };
 static const struct sf_command command = {.name = "bench_speed",
                                           .help = "Cases per second and core. Without --set: bf16, one step, microbatches of one sequence.",
@@ -140,16 +131,12 @@ int main(int argc, char **argv) {
   struct context context = {0};
   draw_cases(&context, &args);
   const int64_t share = (context.count + args.jobs - 1) / args.jobs, chunk = (share + args.layouts - 1) / args.layouts * args.layouts;
-  const struct result *results = sf_bench_fork(args.jobs, sizeof *results, context.count, chunk, work, &context);
   struct result total = {0};
-  double rate = 0;
-  for (int64_t job = 0; job < args.jobs; job++)
-    for (size_t i = 0; i < sizeof total / sizeof(double); i++) ((double *)&total)[i] += ((const double *)&results[job])[i];
-  rate = (double)context.count / total.seconds;
+  sf_bench_fork_merge(&total, args.jobs, sizeof total, context.count, chunk, work, &context, merge);
   struct sf_json_out *json = sf_bench_report("bench_speed", argc, argv);
   sf_json_out_int(json, "cases", context.count);
   sf_json_out_int(json, "layouts_per_reference", args.layouts);
-  sf_json_out_real(json, "cases_per_s_and_core", rate);
+  sf_json_out_real(json, "cases_per_s_and_core", (double)context.count / total.seconds);
   sf_json_out_real(json, "cases_per_cpu_s", (double)context.count / total.cpu_seconds);
   sf_json_out_real(json, "ms_per_case", 1000 * total.cpu_seconds / (double)context.count);
   sf_json_out_int(json, "references", (int64_t)total.references);
