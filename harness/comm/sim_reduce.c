@@ -5,45 +5,25 @@
 
 /* --- one hop of a reduction: acc = round(acc op round(x)), vectorised by the compiler -------------------------------- */
 
-static void add_f32(void *restrict acc, const void *restrict x, int64_t count) {
-  float *restrict a = acc;
-  const float *restrict b = x;
-  for (int64_t i = 0; i < count; i++) a[i] += b[i];
-}
-
-static void add_bf16(void *restrict acc, const void *restrict x, int64_t count) {
-  float *restrict a = acc;
-  const float *restrict b = x;
-  for (int64_t i = 0; i < count; i++) a[i] = sf_bf16_round(a[i] + sf_bf16_round(b[i]));
-}
-
-static void add_f64(void *restrict acc, const void *restrict x, int64_t count) {
-  double *restrict a = acc;
-  const double *restrict b = x;
-  for (int64_t i = 0; i < count; i++) a[i] += b[i];
-}
-
-/* A NaN on either side stays; of two zeros the positive one wins, so that the order of the members does not show. */
-static void max_f32(void *restrict acc, const void *restrict x, int64_t count) {
-  float *restrict a = acc;
-  const float *restrict b = x;
-  for (int64_t i = 0; i < count; i++) a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : (b[i] == a[i] && b[i] == 0 ? a[i] + b[i] : a[i]);
-}
-
-static void max_bf16(void *restrict acc, const void *restrict x, int64_t count) {
-  float *restrict a = acc;
-  const float *restrict b = x;
-  for (int64_t i = 0; i < count; i++) {
-    const float y = sf_bf16_round(b[i]);
-    a[i] = y > a[i] || y != y ? y : (y == a[i] && y == 0 ? a[i] + y : a[i]);
+#define HOP(name, type, received, result)                                                                                                  \
+  static void name(void *restrict acc, const void *restrict x, int64_t count) {                                                            \
+    type *restrict a = acc;                                                                                                                \
+    const type *restrict b = x;                                                                                                            \
+    for (int64_t i = 0; i < count; i++) {                                                                                                  \
+      const type u = a[i], v = received;                                                                                                   \
+      a[i] = result;                                                                                                                       \
+    }                                                                                                                                      \
   }
-}
-
-static void max_f64(void *restrict acc, const void *restrict x, int64_t count) {
-  double *restrict a = acc;
-  const double *restrict b = x;
-  for (int64_t i = 0; i < count; i++) a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : (b[i] == a[i] && b[i] == 0 ? a[i] + b[i] : a[i]);
-}
+/* A NaN on either side stays; of two zeros the positive one wins, so that the order of the members does not show. */
+#define LARGER (v > u || v != v ? v : (v == u && v == 0 ? u + v : u))
+HOP(add_f32, float, b[i], u + v)
+HOP(add_bf16, float, sf_bf16_round(b[i]), sf_bf16_round(u + v))
+HOP(add_f64, double, b[i], u + v)
+HOP(max_f32, float, b[i], LARGER)
+HOP(max_bf16, float, sf_bf16_round(b[i]), LARGER)
+HOP(max_f64, double, b[i], LARGER)
+#undef LARGER
+#undef HOP
 
 typedef void (*hop_fn)(void *restrict acc, const void *restrict x, int64_t count);
 

@@ -70,6 +70,11 @@ void sf_campaign_options_clear(struct sf_campaign_options *options);
 /* The pool part alone, for commands without a space. */
 enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks, struct sf_error *error) SF_MUST_USE;
 
+/* Runs the case in a worker made for it, under the deadline that the flags give: *job is what was asked for (all else zero), *result what
+ * came of it, a crash or a hang too. What sf_pool_run_one may fail with, and a line that says why. */
+enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,
+                                 const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
+
 /* Parses, prints the help when asked. Returns -1 to go on, else the exit code. */
 int sf_command_begin(const struct sf_command *command, void *target, int argc, char **argv);
 

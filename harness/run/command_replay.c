@@ -135,16 +135,11 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   static struct sf_job_result result;
   struct sf_error error = {SF_OK, ""};
   struct sf_chunk_log log = {0};
-  job.kind = SF_JOB_RUN;
-  job.deadline = (double)flags->common.deadline_ms / 1000;
-  job.c = *c;
+  pool->record = flags->trace ? &log : NULL;
+  pool->table = flags->table ? stdout : NULL;
   enum sf_status status = flags->trace ? sf_chunk_log_create_shared(&log) : SF_OK;
-  if (status == SF_OK) {
-    pool->record = flags->trace ? &log : NULL;
-    pool->table = flags->table ? stdout : NULL;
-    status = sf_pool_run_one(pool, &job, &result);
-  }
-  if (status != SF_OK) sf_pool_failure_text(error.text, sizeof error.text, pool, status);
+  if (status == SF_OK) status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
+  else sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
   if (status == SF_OK && flags->trace && result.outcome.status == SF_OK) {
     status = sf_chunk_log_refresh(&log);
     if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));

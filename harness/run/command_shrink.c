@@ -62,11 +62,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
   static struct sf_job job;
   static struct sf_job_result result;
   struct sf_error error = {SF_OK, ""};
-  job.kind = SF_JOB_RUN;
-  job.deadline = (double)flags->common.deadline_ms / 1000;
-  job.c = *c;
-  enum sf_status status = sf_pool_run_one(pool, &job, &result);
-  if (status != SF_OK) sf_pool_failure_text(error.text, sizeof error.text, pool, status);
+  enum sf_status status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
   if (status == SF_OK && result.outcome.status != SF_OK) {
     error = sf_outcome_error(&result.outcome);
     status = result.outcome.status;

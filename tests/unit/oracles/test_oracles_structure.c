@@ -5,35 +5,44 @@ static const char *const WIDE = SMALL_MODEL ISOLATED "layout.tp=2 layout.dp=2 la
 
 static void judge_parts(struct trial *t) { trial_judge_parts(t, &t->catalog->logical, BY_TENSOR, true); }
 
-/* Opens the wide case and cuts it. */
-static void wide_open(struct trial *t) {
-  trial_open(t, WIDE);
+/* The first finding is this one, about this tensor and rank. */
+static void judge_blames(struct trial *t, enum sf_finding_class cls, const struct tensor *tensor, int32_t rank) {
+  judge_parts(t);
+  assert_int_equal(assert_first_at(t, cls, tensor)->rank, rank);
+}
+
+static void judge_passes(struct trial *t) {
+  judge_parts(t);
+  assert_passes(t);
+}
+
+/* Opens the case and cuts it. */
+static void cut_open(struct trial *t, const char *words) {
+  trial_open(t, words);
   trial_cut(t, &t->catalog->logical);
 }
 
 static void test_judge_lost_part_is_gap(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *lost[] = {module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC1, 0),
                                  param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_LINEAR_PROJ, 0, 0),
                                  scalar_tensor(&t.candidate, SF_SCALAR_CLIP, 1)};
   for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
     part_of(&t, lost[i]->id, 1)->times = 0;
-    judge_parts(&t);
-    assert_int_equal(assert_first_at(&t, SF_CLASS_GAP, lost[i])->rank, 1);
+    judge_blames(&t, SF_CLASS_GAP, lost[i], 1);
     assert_null(sf_collector_tensor(t.collector, lost[i]->id));
     part_of(&t, lost[i]->id, 1)->times = 1;
   }
-  trial_judge_parts(&t, &t.catalog->logical, BY_TENSOR, true);
-  assert_passes(&t);
+  judge_passes(&t);
   trial_close(&t);
 }
 
 static void test_judge_lost_part_of_a_run_cut_short_is_no_finding(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   part_of(&t, module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC1, 0)->id, 1)->times = 0;
   trial_judge_parts(&t, &t.catalog->logical, BY_TENSOR, false);
   assert_passes(&t);
@@ -44,12 +53,11 @@ static void test_judge_lost_part_of_a_run_cut_short_is_no_finding(void **state) 
 static void test_judge_repeated_part_is_overlap(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_WGRAD, SF_MODULE_LINEAR_QKV, 1, 0);
   const int32_t rank = 5; /* tp 1, dp 0, pp 1 */
   part_of(&t, grad->id, rank)->times = 2;
-  judge_parts(&t);
-  assert_int_equal(assert_first_at(&t, SF_CLASS_OVERLAP, grad)->rank, rank);
+  judge_blames(&t, SF_CLASS_OVERLAP, grad, rank);
   assert_int_equal(t.judgement.finding_count, 1);
   trial_close(&t);
 }
@@ -57,7 +65,7 @@ static void test_judge_repeated_part_is_overlap(void **state) {
 static void test_judge_part_from_a_rank_that_does_not_hold_it_is_overlap(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC2, 0);
   part_of(&t, act->id, 0)->rank = 4; /* the last stage, whose layer this is not */
   judge_parts(&t);
@@ -70,7 +78,7 @@ static void test_judge_part_from_a_rank_that_does_not_hold_it_is_overlap(void **
 static void test_judge_unknown_tensor_is_overlap_and_comes_last(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   struct part extra = *part_of(&t, scalar_tensor(&t.candidate, SF_SCALAR_LOSS, 0)->id, 0);
   assert_int_equal(sf_collector_reset(t.collector, &t.catalog->logical), SF_OK);
   parts_hand_over(&t.parts, t.collector, 8, BY_TENSOR);
@@ -96,19 +104,18 @@ static void test_judge_unknown_tensor_is_overlap_and_comes_last(void **state) {
 static void test_judge_neighbours_map_is_map(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_QKV, 0);
   struct part *part = part_of(&t, act->id, 1);
   part->map = part_of(&t, act->id, 0)->map;
-  judge_parts(&t);
-  assert_int_equal(assert_first_at(&t, SF_CLASS_MAP, act)->rank, 1);
+  judge_blames(&t, SF_CLASS_MAP, act, 1);
   trial_close(&t);
 }
 
 static void test_judge_map_of_another_size_or_outside_is_map(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC1, 0);
   struct part *part = part_of(&t, act->id, 0);
   const struct part good = *part;
@@ -118,8 +125,7 @@ static void test_judge_map_of_another_size_or_outside_is_map(void **state) {
     if (spoil == 1) part->map.cols.runs[0].start = -1;
     if (spoil == 2) part->map.rows.count = SF_RUNS_MAX + 1;
     if (spoil == 3) part->map.rows.runs[0].partial = true; /* no activation is ever a partial sum at its trace point */
-    judge_parts(&t);
-    assert_int_equal(assert_first_at(&t, SF_CLASS_MAP, act)->rank, 0);
+    judge_blames(&t, SF_CLASS_MAP, act, 0);
   }
   *part = good;
   trial_close(&t);
@@ -128,14 +134,13 @@ static void test_judge_map_of_another_size_or_outside_is_map(void **state) {
 static void test_judge_map_cut_into_more_runs_passes(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   struct part *part = part_of(&t, module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC1, 0)->id, 1);
   struct sf_dim_map *rows = &part->map.rows;
   rows->runs[1] = (struct sf_run){.start = rows->runs[0].start + 3, .len = rows->runs[0].len - 3};
   rows->runs[0].len = 3;
   rows->count = 2;
-  judge_parts(&t);
-  assert_passes(&t);
+  judge_passes(&t);
   trial_close(&t);
 }
 
@@ -143,7 +148,7 @@ static void test_judge_map_cut_into_more_runs_passes(void **state) {
 static void test_judge_neighbours_shard_is_tolerance(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_ACTIVATION, 1);
   struct sf_trace_id id = act->id;
   for (int pass = 0; pass < 2; pass++) { /* recomputation goes wrong in the same way */
@@ -170,7 +175,7 @@ static void flip_bit(float *value) {
 static void test_judge_replica_that_differs_in_one_bit_is_conflict(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *tensors[] = {param_tensor(&t.candidate, SF_KIND_PARAM, SF_MODULE_INPUT_LAYERNORM, 0, 1),
                                     module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_MLP_BDA, 0),
                                     param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_LINEAR_FC1, 0, 0),
@@ -195,37 +200,30 @@ static void test_judge_replica_that_differs_in_one_bit_is_conflict(void **state)
 static void test_judge_shared_key_columns_that_differ_are_conflict(void **state) {
   (void)state;
   struct trial t;
-  trial_open(&t, SMALL_MODEL ISOLATED "layout.tp=4");
-  trial_cut(&t, &t.catalog->logical);
+  cut_open(&t, SMALL_MODEL ISOLATED "layout.tp=4");
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_QKV, 0);
   struct part *part = part_of(&t, act->id, 3);
   flip_bit(&part->data[part->cols - 1]); /* a value column */
-  judge_parts(&t);
-  assert_int_equal(assert_first_at(&t, SF_CLASS_CONFLICT, act)->rank, 3);
+  judge_blames(&t, SF_CLASS_CONFLICT, act, 3);
   assert_int_equal(t.judgement.finding_count, 1);
   flip_bit(&part->data[part->cols - 1]);
   flip_bit(&part->data[0]); /* a query column: rounding, as far as anyone can tell */
-  judge_parts(&t);
-  assert_passes(&t);
+  judge_passes(&t);
   trial_close(&t);
 }
 
 static void test_judge_weight_gradient_replicas_may_differ_by_noise_only(void **state) {
   (void)state;
   struct trial t;
-  trial_open(&t, SMALL_MODEL ISOLATED "layout.tp=2");
-  trial_cut(&t, &t.catalog->logical);
+  cut_open(&t, SMALL_MODEL ISOLATED "layout.tp=2");
   const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_WGRAD, SF_MODULE_INPUT_LAYERNORM, 1, 0);
   struct part *part = part_of(&t, grad->id, 1);
   flip_bit(&part->data[0]);
-  judge_parts(&t);
-  assert_passes(&t);
+  judge_passes(&t);
   part->data[0] *= 1.01f;
-  judge_parts(&t);
-  assert_int_equal(assert_first_at(&t, SF_CLASS_CONFLICT, grad)->rank, 1);
+  judge_blames(&t, SF_CLASS_CONFLICT, grad, 1);
   part->data[0] = NAN;
-  judge_parts(&t);
-  assert_int_equal(assert_first_at(&t, SF_CLASS_CONFLICT, grad)->rank, 1);
+  judge_blames(&t, SF_CLASS_CONFLICT, grad, 1);
   trial_close(&t);
 }
 
@@ -234,7 +232,7 @@ static void test_judge_weight_gradient_replicas_may_differ_by_noise_only(void **
 static void test_judge_recomputed_activation_that_differs_is_exact(void **state) {
   (void)state;
   struct trial t;
-  wide_open(&t);
+  cut_open(&t, WIDE);
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_CORE_ATTENTION, 1);
   struct sf_trace_id id = act->id;
   id.pass = SF_PASS_RECOMPUTE;
@@ -251,8 +249,7 @@ static void test_judge_recomputed_activation_that_differs_is_exact(void **state)
 
 static void received_check(const char *words, enum sf_kind kind, enum sf_module_class cls, int32_t layer, int32_t rank) {
   struct trial t;
-  trial_open(&t, words);
-  trial_cut(&t, &t.catalog->logical);
+  cut_open(&t, words);
   const struct tensor *sent = module_tensor(&t.candidate, kind, cls, layer);
   struct sf_trace_id id = sent->id;
   id.call = 1;
@@ -264,8 +261,7 @@ static void received_check(const char *words, enum sf_kind kind, enum sf_module_
   assert_int_equal(first->row, part->map.rows.runs[0].start + 7 / part->cols);
   assert_int_equal(t.judgement.finding_count, 1);
   flip_bit(&part->data[7]);
-  judge_parts(&t);
-  assert_passes(&t);
+  judge_passes(&t);
   trial_close(&t);
 }
 
@@ -331,8 +327,7 @@ static void test_judge_partial_key_gradients_are_added(void **state) {
     }
     make_partial(part, cols, 1, 0.5f);
   }
-  judge_parts(&t);
-  assert_passes(&t);
+  judge_passes(&t);
   assert_memory_equal(sf_collector_tensor(t.collector, grad->id), grad->values, (size_t)grad->count * sizeof(float));
   trial_close(&t);
 }
