@@ -16,6 +16,14 @@
   X(BIAS, "model.bias")                                                                                                                    \
   X(TIED, "model.tied")                                                                                                                    \
   X(ADAPTER, "model.adapter")                                                                                                              \
+  X(QK_NORM, "model.qk_norm")                                                                                                              \
+  X(SINKS, "model.sinks")                                                                                                                  \
+  X(PARALLEL_RESIDUAL, "model.parallel_residual")                                                                                          \
+  X(RESIDUAL_FP32, "precision.residual_fp32")                                                                                              \
+  X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \
+  X(LOSS_SCALE_WINDOW, "precision.loss_scale_window")                                                                                      \
+  X(SMOOTHING, "train.label_smoothing_milli")                                                                                              \
+  X(EXACT, "data.exact")                                                                                                                   \
   X(LOSS_NORM, "train.loss_norm")                                                                                                          \
   X(CLIP, "train.clip_milli")                                                                                                              \
   X(WEIGHT_DECAY, "train.weight_decay_milli")                                                                                              \
@@ -34,6 +42,7 @@
   X(VOCAB, "model.vocab")                                                                                                                  \
   X(VOCAB_PADDED, "model.vocab_padded")                                                                                                    \
   X(SEQ, "model.seq")                                                                                                                      \
+  X(WINDOW, "model.window")                                                                                                                \
   X(STEPS, "train.steps")                                                                                                                  \
   X(MICROBATCHES, "train.microbatches")                                                                                                    \
   X(MICROBATCH_SIZE, "train.microbatch_size")                                                                                              \
@@ -48,9 +57,11 @@
   X(PP_LAST, "layout.pp_last_layers")                                                                                                      \
   X(DP, "layout.dp")                                                                                                                       \
   X(CP, "layout.cp")                                                                                                                       \
+  X(CP_COMM, "layout.cp_comm")                                                                                                             \
   X(EP, "layout.ep")                                                                                                                       \
   X(ETP, "layout.etp")                                                                                                                     \
   X(VPP, "layout.vpp")                                                                                                                     \
+  X(ZERO, "layout.zero")                                                                                                                   \
   X(ORDER, "layout.order")                                                                                                                 \
   X(BUCKET, "layout.bucket_elements")                                                                                                      \
   X(OVERLAP, "layout.overlap")                                                                                                             \

@@ -39,6 +39,7 @@ CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
 CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
 CHOICES(sp, {0, 35}, {1, 65});
 CHOICES(one, {1, 1});
+CHOICES(zero, {0, 1}); /* fields that nothing computes yet */
 CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
 CHOICES(overlap, {0, 55}, {1, 45});
 
@@ -77,7 +78,18 @@ static const struct {
     TABLE(BETA1, beta1, false),
     TABLE(BETA2, beta2, false),
     TABLE(SP, sp, true),
+    TABLE(QK_NORM, zero, true),
+    TABLE(SINKS, zero, true),
+    TABLE(WINDOW, zero, true),
+    TABLE(PARALLEL_RESIDUAL, zero, true),
+    TABLE(RESIDUAL_FP32, zero, true),
+    TABLE(LOSS_SCALE, zero, false),
+    TABLE(LOSS_SCALE_WINDOW, zero, false),
+    TABLE(SMOOTHING, zero, true),
+    TABLE(EXACT, zero, false),
     TABLE(CP, one, false),
+    TABLE(CP_COMM, zero, false),
+    TABLE(ZERO, zero, false),
     TABLE(EP, one, false),
     TABLE(ETP, one, false),
     TABLE(VPP, one, false),

@@ -10,7 +10,7 @@
 
 /* More than the codec ever draws: every case takes the same number of choices, so that a place in the stream always means the
  * same field, whatever the choices before it were. */
-enum { SF_STREAM_MAX = 64, SF_STREAM_BYTES_MAX = 8 * SF_STREAM_MAX };
+enum { SF_STREAM_MAX = 128, SF_STREAM_BYTES_MAX = 8 * SF_STREAM_MAX };
 
 /* Choice i took values[i] out of 0..bounds[i]-1; 0 is the simplest. Beyond count all choices are 0. Plain data: copy by assignment. */
 struct sf_stream {

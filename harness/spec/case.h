@@ -18,6 +18,8 @@ enum sf_norm { SF_NORM_RMS, SF_NORM_LAYER };
 enum sf_activation { SF_ACT_GELU, SF_ACT_SWIGLU };
 enum sf_positions { SF_POS_NONE, SF_POS_LEARNED, SF_POS_ROTARY };
 enum sf_loss_norm { SF_LOSS_PER_TOKEN, SF_LOSS_PER_MICROBATCH };
+/* How context parallelism does attention: RING passes keys and values round, ALLGATHER collects them, A2A trades sequence for heads. */
+enum sf_cp_comm { SF_CP_RING, SF_CP_ALLGATHER, SF_CP_A2A };
 /* Which tokens are drawn. EDGE: only first and last ids of vocab_padded/2, /4 and /8 slices (where a vocabulary shard may begin). */
 enum sf_token_dist { SF_TOKENS_UNIFORM, SF_TOKENS_EDGE, SF_TOKENS_FEW };
 /* Loss masks. UNEVEN: each microbatch keeps a different share of its tokens; SPARSE: one to three tokens a microbatch. */
@@ -36,13 +38,20 @@ struct sf_model {
   int64_t vocab_padded; /* rows of the embedding, columns of the logits; >= vocab; padded columns take part in the softmax */
   int64_t seq;          /* tokens of a sequence */
   int64_t norm, activation, positions; /* enums above */
+  int64_t window;       /* a query sees this many keys, itself included; 0 = all before it */
   bool bias;            /* every linear but output_layer and adapter has a bias; norms have one iff LayerNorm */
   bool tied;            /* output_layer uses the word embedding's weight */
   bool adapter;         /* a replicated linear behind a sequence gather before the final norm */
+  bool qk_norm;         /* queries and keys of each head are normalised (model.norm) before the rotation */
+  bool sinks;           /* attention: a learned logit per query head joins the softmax and takes no value */
+  bool parallel_residual; /* the MLP reads the residual stream from before attention */
 };
 
 struct sf_precision {
   int64_t compute; /* enum sf_dtype: SF_F32 or SF_BF16. Main gradients, master weights, the loss are always fp32 */
+  int64_t loss_scale_log2;   /* the loss's gradient is multiplied by 2^n before the backward pass; 0 = off */
+  int64_t loss_scale_window; /* dynamic scaling: doubled after this many steps without overflow, halved by one; 0 = static */
+  bool residual_fp32;        /* the residual stream and its gradients are fp32 tensors */
 };
 
 /* Bits of train.frozen: parameters of these modules get no gradient and no update. */
@@ -67,16 +76,21 @@ struct sf_train {
   int64_t weight_decay_milli; /* decoupled; matrices only, not vectors */
   int64_t beta1_milli, beta2_milli; /* Adam; epsilon is 1e-8 */
   int64_t frozen;           /* bits of enum sf_frozen */
+  int64_t label_smoothing_milli; /* share of the label's weight spread over model.vocab_padded columns, in thousandths */
 };
 
 struct sf_data {
   int64_t tokens, mask;          /* enum sf_token_dist, sf_mask_dist */
   int64_t weights, acts, grads;  /* enum sf_value_dist */
+  bool exact;                    /* isolated mode only: what linear and communication modules read are small integers, so that their
+                                    results do not depend on the order of sums */
 };
 
 struct sf_layout {
   int64_t tp, cp, ep, etp, dp, pp, vpp; /* cp, ep, etp, vpp are 1 in this version of the targets */
   char order[SF_ORDER_TEXT]; /* fastest axis first: "tp-cp-ep-dp-pp" */
+  int64_t cp_comm;           /* enum sf_cp_comm; SF_CP_RING when cp is 1 */
+  int64_t zero;              /* ZeRO stage over dp: 0 none, 1 optimizer states, 2 gradients too */
   bool sp;                   /* sequence parallelism over tp; false when tp is 1 */
   int64_t pp_first_layers, pp_last_layers; /* layers of the first and last stage; 0 = an even share of what is left */
   int64_t bucket_elements;   /* gradient buckets close at this many elements; 0 = one bucket */

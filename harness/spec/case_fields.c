@@ -13,6 +13,7 @@ static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", NULL};
 static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
 static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", NULL};
 static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};
+static const char *const CP_COMM_NAMES[] = {"ring", "allgather", "a2a", NULL};
 static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
 static const char *const TOKEN_NAMES[] = {"uniform", "edge", "few", NULL};
 static const char *const MASK_NAMES[] = {"full", "uneven", "sparse", NULL};
@@ -48,7 +49,14 @@ const struct sf_field sf_case_fields[] = {
     BOOL("model.bias", model.bias),
     BOOL("model.tied", model.tied),
     BOOL("model.adapter", model.adapter),
+    BOOL("model.qk_norm", model.qk_norm),
+    BOOL("model.sinks", model.sinks),
+    INT("model.window", model.window, 0, 65536, 0),
+    BOOL("model.parallel_residual", model.parallel_residual),
     ENUM("precision.compute", precision.compute, COMPUTE_NAMES),
+    BOOL("precision.residual_fp32", precision.residual_fp32),
+    INT("precision.loss_scale_log2", precision.loss_scale_log2, 0, 24, 0),
+    INT("precision.loss_scale_window", precision.loss_scale_window, 0, 1000, 0),
     INT("train.steps", train.steps, 1, 3, 1),
     INT("train.microbatches", train.microbatches, 1, 65535, 1),
     INT("train.microbatch_size", train.microbatch_size, 1, 65536, 1),
@@ -60,18 +68,22 @@ const struct sf_field sf_case_fields[] = {
     INT("train.beta1_milli", train.beta1_milli, 0, 999, 900),
     INT("train.beta2_milli", train.beta2_milli, 0, 999, 999),
     FLAGS("train.frozen", train.frozen, FROZEN_NAMES),
+    INT("train.label_smoothing_milli", train.label_smoothing_milli, 0, 999, 0),
     ENUM("data.tokens", data.tokens, TOKEN_NAMES),
     ENUM("data.mask", data.mask, MASK_NAMES),
     ENUM("data.weights", data.weights, DIST_NAMES),
     ENUM("data.acts", data.acts, DIST_NAMES),
     ENUM("data.grads", data.grads, DIST_NAMES),
+    BOOL("data.exact", data.exact),
     INT("layout.tp", layout.tp, 1, 65536, 1),
     INT("layout.cp", layout.cp, 1, 65536, 1),
+    ENUM("layout.cp_comm", layout.cp_comm, CP_COMM_NAMES),
     INT("layout.ep", layout.ep, 1, 65536, 1),
     INT("layout.etp", layout.etp, 1, 65536, 1),
     INT("layout.dp", layout.dp, 1, 65536, 1),
     INT("layout.pp", layout.pp, 1, 128, 1),
     INT("layout.vpp", layout.vpp, 1, 128, 1),
+    INT("layout.zero", layout.zero, 0, 2, 0),
     TEXT("layout.order", layout.order),
     BOOL("layout.sp", layout.sp),
     INT("layout.pp_first_layers", layout.pp_first_layers, 0, 128, 0),

@@ -23,7 +23,8 @@ static void test_case_fields_cover_the_struct_without_overlap(void **state) {
     if (at < offsetof(struct sf_case, expect)) covered += owners[at];
     else assert_int_equal(owners[at], 0);
   }
-  const size_t padding = 5 + 7 + 7; /* behind model.adapter, layout.sp, layout.overlap */
+  /* behind the flags of model, precision, data, layout.sp, layout.overlap */
+  const size_t padding = 2 + 7 + 7 + 7 + 7;
   assert_int_equal(covered + padding, offsetof(struct sf_case, expect));
 }
 

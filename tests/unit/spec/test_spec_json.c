@@ -51,7 +51,7 @@ static struct sf_case full_case(void) {
   c.train = (struct sf_train){.steps = 3, .microbatches = 6, .microbatch_size = 2, .loss_norm = SF_LOSS_PER_MICROBATCH,
                               .recompute_layers = 2, .clip_milli = 1, .lr_micro = 5, .weight_decay_milli = 10, .beta1_milli = 1,
                               .beta2_milli = 2, .frozen = 63};
-  c.data = (struct sf_data){SF_TOKENS_FEW, SF_MASK_SPARSE, SF_DIST_SPARSE, SF_DIST_HEAVY, SF_DIST_OFFSET};
+  c.data = (struct sf_data){SF_TOKENS_FEW, SF_MASK_SPARSE, SF_DIST_SPARSE, SF_DIST_HEAVY, SF_DIST_OFFSET, false};
   c.layout = (struct sf_layout){.tp = 2, .cp = 1, .ep = 1, .etp = 1, .dp = 3, .pp = 3, .vpp = 1, .order = "dp-tp-cp-ep-pp", .sp = true,
                                 .pp_first_layers = 2, .bucket_elements = 999, .overlap = true};
   c.schedule = 12345;
@@ -108,7 +108,7 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";
   assert_memory_equal(json, HEAD, strlen(HEAD));
   assert_string_equal(json + strlen(json) - strlen(TAIL), TAIL);
-  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"]\n  },\n  \"data\": {\n"));
+  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
   sf_free(json);
 }
 
@@ -204,7 +204,7 @@ static const char *const MALFORMED[][2] = {
     /* fields that do not fit together */
     {"{\"schema\": 1, \"layout\": {\"tp\": 2}}", "layout.tp: 2 does not divide model.heads 1"},
     {"{\"schema\": 1, \"layout\": {\"order\": \"tp\"}}", "layout.order: "},
-    {"{\"schema\": 1, \"layout\": {\"cp\": 2}}", "layout.cp: not supported by the targets yet"},
+    {"{\"schema\": 1, \"layout\": {\"cp\": 2}}", "layout.cp: not supported yet"},
 };
 
 static void expect_refused(const char *json, size_t size_bytes, const char *reason) {

@@ -72,7 +72,7 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
       {"model.vocab=65", "model.vocab_padded: 64 is below"},
       {"model.seq=65536 train.microbatch_size=17", "train.microbatch_size: seq * microbatch_size"},
       {"train.recompute_layers=9", "train.recompute_layers: 9 is more"},
-      {"layout.cp=2", "layout.cp: not supported by the targets yet"},
+      {"layout.cp=2", "layout.cp: not supported yet"},
       {"layout.ep=2", "layout.ep: not supported"},
       {"layout.etp=2", "layout.etp: not supported"},
       {"layout.vpp=2 layout.pp=2", "layout.vpp: not supported"},
