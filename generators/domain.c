@@ -14,11 +14,12 @@ CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
 CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
 CHOICES(compute, {SF_F32, 62}, {SF_BF16, 38});
 CHOICES(norm, {SF_NORM_RMS, 50}, {SF_NORM_LAYER, 50});
-CHOICES(activation, {SF_ACT_GELU, 50}, {SF_ACT_SWIGLU, 50});
+CHOICES(activation, {SF_ACT_GELU, 42}, {SF_ACT_SWIGLU, 38}, {SF_ACT_RELU2, 20});
 CHOICES(positions, {SF_POS_NONE, 20}, {SF_POS_LEARNED, 40}, {SF_POS_ROTARY, 40});
 CHOICES(bias, {0, 50}, {1, 50});
 CHOICES(tied, {0, 55}, {1, 45});
 CHOICES(adapter, {0, 65}, {1, 35});
+CHOICES(parallel_residual, {0, 78}, {1, 22});
 CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
 CHOICES(clip, {0, 50}, {1000, 10}, {100, 15}, {10, 15}, {1, 10});
 CHOICES(weight_decay, {0, 50}, {10, 15}, {100, 20}, {1000, 15});
@@ -81,7 +82,7 @@ static const struct {
     TABLE(QK_NORM, zero, true),
     TABLE(SINKS, zero, true),
     TABLE(WINDOW, zero, true),
-    TABLE(PARALLEL_RESIDUAL, zero, true),
+    TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
     TABLE(RESIDUAL_FP32, zero, true),
     TABLE(LOSS_SCALE, zero, false),
     TABLE(LOSS_SCALE_WINDOW, zero, false),

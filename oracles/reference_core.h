@@ -43,6 +43,7 @@ struct run {
   double loss_sum; /* of the step, before normalisation by its tokens */
 
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
+  real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */
   real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
   real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
   real *wgrad;                                          /* the largest parameter */

@@ -97,6 +97,7 @@ static inline void take_ends(struct run *run) {
   run->stream = take(run, t * h);
   run->branch_a = take(run, t * h);
   run->branch_b = take(run, t * h);
+  if (model->parallel_residual) run->layer_grad = take(run, t * h);
   const int64_t group = model->heads / model->kv_heads;
   run->scores = take(run, group * model->seq * model->seq);
   run->group_rows = take(run, group * model->seq * model->head_dim);
@@ -120,7 +121,7 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   attention_forward(run, layer, acts->context, acts->probs, acts->rotary);
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
   residual_forward(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
-  norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, acts->attn_bda);
+  norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : acts->attn_bda);
   linear_forward(run, SF_MODULE_LINEAR_FC1, layer, acts->fc1, acts->norm2, false);
   activation_forward(run, layer, acts->activation, acts->fc1);
   linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
@@ -131,12 +132,15 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
 /* x: as in the forward pass. run->stream goes from the gradient after the layer to the gradient before it. */
 static inline void layer_backward(struct run *run, int32_t layer, const real *x) {
   const struct layer_acts *acts = &run->layers[layer];
+  const bool parallel = run->c->model.parallel_residual;
+  const real *proj_grad = parallel ? run->layer_grad : run->stream;
+  if (parallel) memcpy(run->layer_grad, run->stream, (size_t)(run->tokens * run->hidden) * sizeof(real));
   linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, run->stream, acts->activation);
   activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
   linear_backward(run, SF_MODULE_LINEAR_FC1, layer, run->branch_a, run->wide_b, acts->norm2);
-  norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, acts->attn_bda);
+  norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
-  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, run->stream, acts->context);
+  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
   attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts->probs);
   real *qkv_grad = run->wide_b;
   if (acts->rotary != acts->qkv) {

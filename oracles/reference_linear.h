@@ -92,14 +92,25 @@ static inline void swiglu_row(struct inner inner, int64_t i, real *restrict out,
   for (int64_t j = 0; j < width; j++) out[j] *= up[j];
 }
 
+/* A square, and twice a number: nothing between input and result is rounded. */
+static inline void relu2_row(real *restrict out, const real *restrict x, int64_t width) {
+  for (int64_t j = 0; j < width; j++) out[j] = x[j] < 0 ? 0 : x[j] * x[j];
+}
+
+static inline void relu2_backward_row(real *restrict x_grad, const real *restrict g, const real *restrict x, int64_t width) {
+  for (int64_t j = 0; j < width; j++) x_grad[j] = g[j] * (x[j] < 0 ? 0 : 2 * x[j]);
+}
+
 static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
   const int64_t width = run->c->model.ffn;
   const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT), 0);
-  for (int64_t i = 0; i < run->tokens; i++)
-    if (run->c->model.activation == SF_ACT_GELU)
-      gelu_row(inner, i, out + i * width, x + i * run->fc1_width, width);
-    else
-      swiglu_row(inner, i, out + i * width, x + i * run->fc1_width, width);
+  for (int64_t i = 0; i < run->tokens; i++) {
+    real *row = out + i * width;
+    const real *x_row = x + i * run->fc1_width;
+    if (run->c->model.activation == SF_ACT_GELU) gelu_row(inner, i, row, x_row, width);
+    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_row(inner, i, row, x_row, width);
+    if (run->c->model.activation == SF_ACT_RELU2) relu2_row(row, x_row, width);
+  }
   finish_act(run, SF_MODULE_ACTIVATION, layer, out, width);
 }
 
@@ -131,10 +142,9 @@ static inline void activation_backward(struct run *run, int32_t layer, real *x_g
   for (int64_t i = 0; i < run->tokens; i++) {
     const real *x_row = x + i * run->fc1_width, *g_row = g + i * width;
     real *row = x_grad + i * run->fc1_width;
-    if (run->c->model.activation == SF_ACT_SWIGLU)
-      swiglu_backward_row(inner, i, row, g_row, x_row, width);
-    else
-      gelu_backward_row(inner, i, row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_GELU) gelu_backward_row(inner, i, row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(inner, i, row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_RELU2) relu2_backward_row(row, g_row, x_row, width);
   }
   finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
 }

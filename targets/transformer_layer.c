@@ -7,6 +7,7 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
   layer->module_attn_bda = sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, index);
   sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
   sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
+  layer->parallel_residual = run->c->model.parallel_residual;
   layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);
 }
 
@@ -17,13 +18,18 @@ static void residual_add(struct sf_rank_run *run, int32_t module, float *branch,
   sf_trace_act(run, module, &run->map_hidden, branch);
 }
 
+/* The residual stream that the MLP's norm reads. */
+static const float *mlp_stream(const struct sf_transformer_layer *layer, const struct sf_layer_acts *acts) {
+  return layer->parallel_residual ? acts->x : acts->x_mid;
+}
+
 float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
                                     float *x) {
   *acts = (struct sf_layer_acts){.x = x};
   float *normed = sf_norm_layer_forward(run, &layer->input_layernorm, x, &acts->stats);
   acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
   residual_add(run, layer->module_attn_bda, acts->x_mid, x);
-  normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, acts->x_mid, &acts->stats_mid);
+  normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, mlp_stream(layer, acts), &acts->stats_mid);
   float *out = sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
   residual_add(run, layer->module_mlp_bda, out, acts->x_mid);
   return out;
@@ -42,9 +48,13 @@ static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer 
 
 void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
                                    float *grad) {
+  const size_t size_bytes = (size_t)(run->tokens_local * run->hidden) * sizeof *grad;
+  float *out_grad = layer->parallel_residual ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
+  if (out_grad != NULL) memcpy(out_grad, grad, size_bytes);
   float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, grad);
-  branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, acts->x_mid, acts->stats_mid);
-  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, grad);
+  branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, mlp_stream(layer, acts), acts->stats_mid);
+  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, out_grad != NULL ? out_grad : grad);
+  sf_buffers_give(&run->acts, out_grad);
   branch_backward(run, &layer->input_layernorm, layer->module_attn_bda, grad, branch, acts->x, acts->stats);
   acts->stats = acts->stats_mid = NULL;
   sf_layer_acts_release(run, acts, false);

@@ -1,4 +1,4 @@
-/* One decoder layer: norm, attention, residual add, norm, MLP, residual add (Megatron-LM: core/transformer/transformer_layer.py; the adds
+/* One decoder layer: norm, attention, residual add, norm, MLP, residual add; with a parallel residual both norms read the layer's input (Megatron-LM: core/transformer/transformer_layer.py; the adds
  * are its "bda"). */
 #ifndef SF_TARGETS_TRANSFORMER_LAYER_H
 #define SF_TARGETS_TRANSFORMER_LAYER_H
@@ -12,6 +12,7 @@ struct sf_transformer_layer {
   struct sf_parallel_attention attention;
   struct sf_parallel_mlp mlp;
   int32_t module_attn_bda, module_mlp_bda;
+  bool parallel_residual; /* both branches read the layer's input */
 };
 
 /* What one microbatch leaves for its backward. */

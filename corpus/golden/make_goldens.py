@@ -2,12 +2,13 @@
 
 Writes NAME.json (the case) and NAME.safetensors (every traced tensor, under its trace id's text) beside this script. It shares nothing with
 the C code but the text of the design: parameters, tokens and masks are computed here again, in integers. Needs torch and numpy; run it
-by hand when the design changes:  python3 corpus/golden/make_goldens.py
+by hand when the design changes:  python3 corpus/golden/make_goldens.py [NAME...]
 """
 import json
 import math
 import pathlib
 import struct
+import sys
 
 import numpy as np
 import torch
@@ -67,6 +68,11 @@ CASES = {
         model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, positions="learned", bias=True, tied=True, adapter=True),
         train=dict(steps=2, lr_micro=5000, frozen=["embedding", "qkv", "norms"]),
         data=dict(tokens="few", weights="sparse")),
+    "parallel_relu2": dict(
+        seed=19,
+        model=dict(layers=2, hidden=12, heads=4, kv_heads=2, ffn=16, seq=6, norm="layer", activation="relu2", positions="learned",
+                   bias=True, parallel_residual=True),
+        train=dict(microbatches=2, microbatch_size=2)),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -275,6 +281,8 @@ class Forward:
         x = self.tap(module, x)
         if self.model["activation"] == "gelu":
             return self.put(module, F.gelu(x))
+        if self.model["activation"] == "relu2":
+            return self.put(module, F.relu(x) ** 2)
         gate, up = x.chunk(2, -1)
         return self.put(module, F.silu(gate) * up)
 
@@ -289,6 +297,17 @@ class Forward:
         hidden = self.linear(layer + "mlp.linear_fc1", self.norm(layer + "pre_mlp_layernorm", x))
         return self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden))
 
+    def layer(self, layer, x):
+        x = self.residual(layer + "self_attn_bda", x, lambda y: self.attention_branch(layer, y))
+        return self.residual(layer + "mlp_bda", x, lambda y: self.mlp_branch(layer, y))
+
+    def parallel_layer(self, layer, x):
+        """Both branches read x. The stream's gradient is whole at self_attn_bda; at mlp_bda it lacks what comes through attention."""
+        x = self.tap(layer + "self_attn_bda", x)
+        own = self.tap(layer + "mlp_bda", x)
+        middle = self.put(layer + "self_attn_bda", own + self.attention_branch(layer, x))
+        return self.put(layer + "mlp_bda", middle + self.mlp_branch(layer, own))
+
     def run(self, tokens):
         x = self.put("embedding.word_embeddings", F.embedding(tokens, self.w["embedding.word_embeddings.weight"]))
         if self.model["positions"] == "learned":
@@ -298,8 +317,7 @@ class Forward:
             x = x.detach().requires_grad_()  # act_grads exist below frozen parameters too
         for i in range(self.model["layers"]):
             layer = f"decoder.layers.{i}."
-            x = self.residual(layer + "self_attn_bda", x, lambda y: self.attention_branch(layer, y))
-            x = self.residual(layer + "mlp_bda", x, lambda y: self.mlp_branch(layer, y))
+            x = self.parallel_layer(layer, x) if self.model.get("parallel_residual") else self.layer(layer, x)
         if self.model["adapter"]:
             x = self.residual("adapter_bda", x, lambda y: self.linear("adapter", y))
         head = self.w["head"] if self.model["tied"] else None
@@ -402,8 +420,8 @@ def write_safetensors(path, tensors):
 
 def main():
     folder, total = pathlib.Path(__file__).parent, 0
-    for name, short in CASES.items():
-        case = complete(short)
+    for name in sys.argv[1:] or CASES:
+        case = complete(CASES[name])
         path = folder / f"reference_{name}"
         path.with_suffix(".json").write_text(json.dumps({"schema": 1, **case}, indent=2) + "\n")
         write_safetensors(path.with_suffix(".safetensors"), Run(case).out)

@@ -69,6 +69,10 @@ struct sf_device_ops {
   void (*swiglu_fwd)(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
   void (*swiglu_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
 
+  /* Squared ReLU: y = round(max(x, 0)^2); bwd dx = round(dy * 2 max(x, 0)). */
+  void (*relu2_fwd)(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store);
+  void (*relu2_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store);
+
   /* y[row] = w[ids[row] - first] where first <= ids[row] < first + vocab, else zeros. bwd: dw[ids - first] += dy. */
   void (*embedding_fwd)(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab);
   void (*embedding_bwd)(struct sf_device *dev, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab);

@@ -24,6 +24,8 @@
   X(rmsnorm, c->model.norm == SF_NORM_RMS)                                                                   \
   X(gelu, c->model.activation == SF_ACT_GELU)                                                                \
   X(swiglu, c->model.activation == SF_ACT_SWIGLU)                                                            \
+  X(relu2, c->model.activation == SF_ACT_RELU2)                                                              \
+  X(parallel_residual, c->model.parallel_residual)                                                           \
   X(learned_positions, c->model.positions == SF_POS_LEARNED)                                                 \
   X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \
   X(bias, c->model.bias)                                                                                     \

@@ -15,7 +15,8 @@ enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 64, SF_SIGNATURE_T
 
 enum sf_mode { SF_MODE_ISOLATED, SF_MODE_E2E };
 enum sf_norm { SF_NORM_RMS, SF_NORM_LAYER };
-enum sf_activation { SF_ACT_GELU, SF_ACT_SWIGLU };
+/* RELU2: squared ReLU, max(x, 0)^2. */
+enum sf_activation { SF_ACT_GELU, SF_ACT_SWIGLU, SF_ACT_RELU2 };
 enum sf_positions { SF_POS_NONE, SF_POS_LEARNED, SF_POS_ROTARY };
 enum sf_loss_norm { SF_LOSS_PER_TOKEN, SF_LOSS_PER_MICROBATCH };
 /* How context parallelism does attention: RING passes keys and values round, ALLGATHER collects them, A2A trades sequence for heads. */

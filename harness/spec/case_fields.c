@@ -9,7 +9,7 @@
 
 static const char *const MODE_NAMES[] = {"isolated", "e2e", NULL};
 static const char *const NORM_NAMES[] = {"rms", "layer", NULL};
-static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", NULL};
+static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", "relu2", NULL};
 static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
 static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", NULL};
 static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};

@@ -332,6 +332,26 @@ static void test_swiglu_random_within_bound(void **state) {
   end(state);
 }
 
+/* A square; twice a number times another. */
+static void test_relu2_random_within_bound(void **state) {
+  struct fixture *f = *state;
+  begin(state, "relu2");
+  for (int i = 0; i < 200; i++) {
+    const int64_t count = any_size(f) * 3;
+    const enum sf_dtype store = any_store(f);
+    float *x = filled(f, count, any_values(f)), *dy = filled(f, count, any_values(f)), *y = buffer(count), *dx = buffer(count);
+    f->dev->ops->relu2_fwd(f->dev, y, x, count, store);
+    f->dev->ops->relu2_bwd(f->dev, dx, dy, x, count, store);
+    for (int64_t j = 0; j < count; j++) {
+      const double positive = x[j] < 0.0f ? 0.0 : (double)x[j], slope = (double)dy[j] * (2 * positive);
+      expect(f, y[j], positive * positive, u * positive * positive, store);
+      expect(f, dx[j], slope, u * fabs(slope), store);
+    }
+    release(x, count), release(dy, count), release(y, count), release(dx, count);
+  }
+  end(state);
+}
+
 /* --- embedding, cross-entropy, Adam ------------------------------------------------------------------------------ */
 
 static void test_embedding_random_exact_and_within_bound(void **state) {
@@ -474,6 +494,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
                                      T(test_rotate_random_within_bound),
                                      T(test_gelu_random_within_bound),
                                      T(test_swiglu_random_within_bound),
+                                     T(test_relu2_random_within_bound),
                                      T(test_embedding_random_exact_and_within_bound),
                                      T(test_cross_entropy_random_within_bound),
                                      T(test_adam_random_within_bound),

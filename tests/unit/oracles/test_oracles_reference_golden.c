@@ -4,7 +4,8 @@
 #include "harness/tensor/safetensors.h"
 
 static const char *const NAMES[] = {
-    "gpt", "llama", "gqa_uneven_mask", "mqa_per_microbatch", "adapter_sparse_mask", "clip_decay_steps", "frozen_head_steps", "frozen_mlp"};
+    "gpt", "llama", "gqa_uneven_mask", "mqa_per_microbatch", "adapter_sparse_mask", "clip_decay_steps", "frozen_head_steps", "frozen_mlp",
+    "parallel_relu2"};
 enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
 
 struct golden {
