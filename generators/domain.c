@@ -20,6 +20,7 @@ CHOICES(bias, {0, 50}, {1, 50});
 CHOICES(tied, {0, 55}, {1, 45});
 CHOICES(adapter, {0, 65}, {1, 35});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
+CHOICES(smoothing, {0, 76}, {100, 12}, {1, 4}, {500, 4}, {999, 4});
 CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
 CHOICES(clip, {0, 50}, {1000, 10}, {100, 15}, {10, 15}, {1, 10});
 CHOICES(weight_decay, {0, 50}, {10, 15}, {100, 20}, {1000, 15});
@@ -86,7 +87,7 @@ static const struct {
     TABLE(RESIDUAL_FP32, zero, true),
     TABLE(LOSS_SCALE, zero, false),
     TABLE(LOSS_SCALE_WINDOW, zero, false),
-    TABLE(SMOOTHING, zero, true),
+    TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, zero, false),
     TABLE(CP, one, false),
     TABLE(CP_COMM, zero, false),

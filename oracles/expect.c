@@ -56,7 +56,13 @@ static double rolled_norm(const float *x, struct sf_shape shape) {
   return sqrt(sf_diff_squares(x + by, x, count - by) + sf_diff_squares(x, x + count - by, by));
 }
 
-/* p - onehot cancels where p is near 1: its error is that of p, whatever is left. Two roundings of the token's weight. */
+/* p - onehot cancels where p is near 1: its error is that of p, whatever is left. Two roundings of the token's weight. With label smoothing
+ * what is taken away (1 - s at the label, s / V everywhere) has been rounded itself. */
+static double logits_roundings(const struct sf_case *c) {
+  const double columns = (double)c->model.vocab_padded, s = (double)c->train.label_smoothing_milli / 1000 * columns / (columns - 1);
+  return c->train.label_smoothing_milli == 0 ? 2 : 2 + fabs(1 - s) + s / columns;
+}
+
 static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
   const struct sf_case *c = &catalog->logical;
   const int64_t tokens = e->spec.shape.rows;
@@ -66,7 +72,7 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
   double kept = 0;
   for (int64_t t = 0; t < tokens; t++) kept += (double)floors[t];
   const double share = c->train.loss_norm == SF_LOSS_PER_TOKEN ? 1.0 : 1.0 / (kept * (double)c->train.microbatches);
-  const double factor = 2 * sf_dtype_unit_roundoff(e->spec.promised) * share;
+  const double factor = logits_roundings(c) * sf_dtype_unit_roundoff(e->spec.promised) * share;
   for (int64_t t = 0; t < tokens; t++) floors[t] = (float)((double)floors[t] * factor);
   e->row_floor = floors;
   return true;

@@ -73,16 +73,41 @@ static inline real exp_row(struct inner inner, int64_t t, real *restrict exps, c
   return row_sum(exps, count);
 }
 
+/* The target distribution: every column has `other`, the label has `label` more. 0 and 1 without label smoothing. */
+struct label_shares {
+  bool smoothed;
+  real label, other;
+};
+
+static inline struct label_shares label_shares(const struct run *run) {
+  const double columns = (double)run->c->model.vocab_padded, smoothing = (double)run->c->train.label_smoothing_milli / 1000;
+  const double other = smoothing / (columns - 1);
+  return (struct label_shares){.smoothed = smoothing > 0, .label = (real)(1 - other * columns), .other = (real)other};
+}
+
+/* label (top - row[label]) + other sum(top - row), token t; terms: room for a row. */
+static inline real smoothed_distance(struct inner inner, int64_t t, const struct label_shares *shares, real *restrict terms,
+                                     const real *restrict row, int64_t count, real top, int32_t label) {
+  const int64_t first = t * (count + 2);
+  for (int64_t j = 0; j < count; j++) terms[j] = top - row[j];
+  inner_perturb(inner, first, terms, count);
+  const real others = inner_number(inner, first + count, shares->other * row_sum(terms, count));
+  return inner_number(inner, first + count + 1, shares->label * (top - row[label])) + others;
+}
+
 /* Per-token loss, and its weighted sum added to the step's. */
 static inline void loss_forward(struct run *run) {
   const int64_t width = run->c->model.vocab_padded;
   const struct sf_trace_id id = act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT);
-  const struct inner exps = inner_of(run, id, 0), logs = inner_of(run, id, 1);
+  const struct inner exps = inner_of(run, id, 0), logs = inner_of(run, id, 1), distances = inner_of(run, id, 2);
+  const struct label_shares shares = label_shares(run);
   for (int64_t t = 0; t < run->tokens; t++) {
     const real *row = run->logits + t * width;
     real top;
     const real sum = exp_row(exps, t, run->wide_a, row, width, &top);
-    run->loss[t] = inner_number(logs, t, real_log(sum)) + (top - row[run->label[t]]);
+    real distance = top - row[run->label[t]];
+    if (shares.smoothed) distance = smoothed_distance(distances, t, &shares, run->wide_a, row, width, top, run->label[t]);
+    run->loss[t] = inner_number(logs, t, real_log(sum)) + distance;
   }
   finish(run, id, run->loss, 1, run->tokens, SF_F32);
   for (int64_t t = 0; t < run->tokens; t++) run->loss_sum += (double)run->loss_weight[t] * (double)run->loss[t];
@@ -92,13 +117,15 @@ static inline void loss_backward(struct run *run, real *logits_grad) {
   const int64_t width = run->c->model.vocab_padded;
   const struct sf_trace_id id = act_id(run, SF_MODULE_LOSS, -1, SF_KIND_ACT_GRAD);
   const struct inner exps = inner_of(run, id, 0), probs = inner_of(run, id, 1);
+  const struct label_shares shares = label_shares(run);
   for (int64_t t = 0; t < run->tokens; t++) {
     real *row = logits_grad + t * width;
     real top;
     const real sum = exp_row(exps, t, row, run->logits + t * width, width, &top);
     for (int64_t j = 0; j < width; j++) row[j] /= sum;
     inner_perturb(probs, t * width, row, width); /* rounded before 1 is taken away */
-    row[run->label[t]] -= 1;
+    row[run->label[t]] -= shares.label;
+    for (int64_t j = 0; shares.smoothed && j < width; j++) row[j] -= shares.other;
     for (int64_t j = 0; j < width; j++) row[j] *= run->loss_weight[t];
   }
   finish_act_grad(run, SF_MODULE_LOSS, -1, logits_grad, width);

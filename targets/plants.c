@@ -141,6 +141,8 @@ static bool bias_correction(const struct sf_case *c) {
   return trains_something(c) && c->train.lr_micro > 0 && (c->train.beta1_milli > 0 || c->train.beta2_milli > 0);
 }
 
+static bool smoothed_tp(const struct sf_case *c) { return with_tp(c) && c->train.label_smoothing_milli > 0; }
+
 static bool other_tp_index(const struct sf_case *c) {
   if (!with_tp(c) || !c->layout.sp) return false;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout), plain = sf_mesh_default_order(&c->layout);
@@ -228,6 +230,10 @@ const struct sf_plant sf_plants[] = {
      .what = "Embeddings are scattered along the sequence by the rank's tp index in the default rank order.",
      .source = "Megatron-LM #7452-7", .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS),
      .minimal = {4, 1, "layout.tp=2 layout.sp=true"}, .triggers = other_tp_index},
+    {PLANT(LS_LOCAL_VOCAB),
+     .what = "Label smoothing takes the vocabulary shard's width and its own mean of the log-probabilities for the whole vocabulary's.",
+     .source = "Megatron-LM #7452-1, #737, #7464", .kinds = KIND(ACT), .modules = MODULE(LOSS),
+     .minimal = {2, 1, "layout.tp=2 train.label_smoothing_milli=100"}, .triggers = smoothed_tp},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

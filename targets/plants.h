@@ -25,6 +25,7 @@
   X(NONAUTOGRAD_ALLREDUCE, "nonautograd-allreduce")                  \
   X(ADAM_SYNTHETIC_STEP, "adam-synthetic-step")                      \
   X(EMBED_SCATTER_WRONG_TP_GROUP, "embed-scatter-wrong-tp-group")    \
+  X(LS_LOCAL_VOCAB, "ls-local-vocab")                                \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \

@@ -73,6 +73,11 @@ CASES = {
         model=dict(layers=2, hidden=12, heads=4, kv_heads=2, ffn=16, seq=6, norm="layer", activation="relu2", positions="learned",
                    bias=True, parallel_residual=True),
         train=dict(microbatches=2, microbatch_size=2)),
+    "label_smoothing": dict(
+        seed=20,
+        model=dict(hidden=8, heads=2, kv_heads=2, ffn=12, vocab=13, vocab_padded=16, tied=True),
+        train=dict(steps=2, microbatches=2, loss_norm="per_microbatch", label_smoothing_milli=150),
+        data=dict(mask="uneven")),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -351,6 +356,12 @@ class Run:
         for name, value in self.master.items():
             self.emit(step, 0, "step", "param", name, value)
 
+    def losses(self, logits, labels):
+        """Label smoothing as Megatron-LM has it: the label keeps 1 - a, the other columns share a evenly. torch's own share includes the
+        label's column."""
+        columns, a = logits.shape[1], self.case["train"].get("label_smoothing_milli", 0) / 1000
+        return F.cross_entropy(logits, labels, reduction="none", label_smoothing=a * columns / (columns - 1))
+
     def microbatch(self, step, number):
         """Returns (sum of mask * loss, sum of weight * loss, kept tokens) and adds to the gradients."""
         tokens, labels, mask = data_microbatch(self.case, step, number)
@@ -358,7 +369,7 @@ class Run:
         word = "embedding.word_embeddings.weight"
         leaves["head"] = leaves[word].detach().clone().requires_grad_(word in self.trained)
         forward = Forward(self.case, leaves, tokens)
-        losses = F.cross_entropy(forward.tap("loss", forward.logits), labels, reduction="none")
+        losses = self.losses(forward.tap("loss", forward.logits), labels)
         kept = float(mask.sum())
         scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])
         (losses * (mask * scale)).sum().backward()

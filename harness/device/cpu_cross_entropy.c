@@ -43,8 +43,19 @@ static void cpu_ce_sum_exp(struct sf_device *dev, float *sum, float *target, con
   }
 }
 
+static void cpu_ce_sum_shifted(struct sf_device *dev, float *shifted, const float *logits, const float *max, int64_t rows, int64_t cols) {
+  (void)dev;
+  for (int64_t r = 0; r < rows; r++, logits += cols) {
+    sf_vec lanes = {0};
+    for (int64_t j = 0; j < cols; j += SF_LANES)
+      lanes += sf_vec_keep_first(sf_vec_load(logits + j, cols - j) - max[r], cols - j, 0.0f);
+    shifted[r] = sf_vec_sum(lanes);
+  }
+}
+
 static void cpu_ce_grad(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum,
-                        const int32_t *labels, const float *weight, int64_t rows, int64_t cols, int64_t first, enum sf_dtype store) {
+                        const int32_t *labels, const float *weight, int64_t rows, int64_t cols, int64_t first, float label_share,
+                        float other_share, enum sf_dtype store) {
   (void)dev;
   for (int64_t r = 0; r < rows; r++, logits += cols, dlogits += cols) {
     const int64_t local = labels[r] - first;
@@ -52,8 +63,8 @@ static void cpu_ce_grad(struct sf_device *dev, float *dlogits, const float *logi
       const int64_t left = cols - j;
       const sf_ivec is_target = sf_vec_lane_numbers() == (int32_t)(local >= j && local < j + SF_LANES ? local - j : -1);
       const sf_vec p = sf_vec_exp(sf_vec_load(logits + j, left) - max[r]) / sum[r];
-      const sf_vec one_hot = (sf_vec)(is_target & (sf_ivec)sf_vec_all(1.0f));
-      sf_vec_store(dlogits + j, left, sf_vec_round((p - one_hot) * weight[r], store));
+      const sf_vec shares = other_share + (sf_vec)(is_target & (sf_ivec)sf_vec_all(label_share));
+      sf_vec_store(dlogits + j, left, sf_vec_round((p - shares) * weight[r], store));
     }
   }
 }
@@ -61,5 +72,6 @@ static void cpu_ce_grad(struct sf_device *dev, float *dlogits, const float *logi
 void sf_cpu_fill_cross_entropy(struct sf_device_ops *ops) {
   ops->ce_row_max = cpu_ce_row_max;
   ops->ce_sum_exp = cpu_ce_sum_exp;
+  ops->ce_sum_shifted = cpu_ce_sum_shifted;
   ops->ce_grad = cpu_ce_grad;
 }

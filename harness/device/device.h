@@ -78,10 +78,12 @@ struct sf_device_ops {
   void (*embedding_bwd)(struct sf_device *dev, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab);
 
   /* Cross-entropy pieces on a vocabulary shard [first, first + cols) of the logits: row maxima; sum of exp(x - max) and the target's logit minus max
-   * (0 when it lies elsewhere); probabilities' gradient d = round((exp(x - max) / sum - [col is target]) * weight). */
+   * (0 when it lies elsewhere); sum of x - max; probabilities' gradient d = round((exp(x - max) / sum - other_share - [col is target] label_share) * weight),
+   label_share 1 and other_share 0 without label smoothing. */
   void (*ce_row_max)(struct sf_device *dev, float *max, const float *logits, int64_t rows, int64_t cols);
   void (*ce_sum_exp)(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels, int64_t rows, int64_t cols, int64_t first);
-  void (*ce_grad)(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels, const float *weight, int64_t rows, int64_t cols, int64_t first, enum sf_dtype store);
+  void (*ce_sum_shifted)(struct sf_device *dev, float *shifted, const float *logits, const float *max, int64_t rows, int64_t cols);
+  void (*ce_grad)(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels, const float *weight, int64_t rows, int64_t cols, int64_t first, float label_share, float other_share, enum sf_dtype store);
 
   /* One Adam step (fp32): g = grad_scale * grad; m, v updated; update = lr * (m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * master);
    * new master = old - update; delta = new - old. */

@@ -45,7 +45,6 @@ static enum sf_status check_supported(const struct sf_case *c, struct sf_error *
       {"precision.residual_fp32", c->precision.residual_fp32},
       {"precision.loss_scale_log2", c->precision.loss_scale_log2 != 0},
       {"precision.loss_scale_window", c->precision.loss_scale_window != 0},
-      {"train.label_smoothing_milli", c->train.label_smoothing_milli != 0},
       {"data.exact", c->data.exact},
       {"layout.cp", c->layout.cp != 1},
       {"layout.cp_comm", c->layout.cp_comm != SF_CP_RING},

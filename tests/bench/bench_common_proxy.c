@@ -49,6 +49,8 @@ FORWARD(gelu_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t coun
 FORWARD(swiglu_fwd, (DEV, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store), (IN, y, x, rows, cols, store))
 FORWARD(swiglu_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store),
         (IN, dx, dy, x, rows, cols, store))
+FORWARD(relu2_fwd, (DEV, float *y, const float *x, int64_t count, enum sf_dtype store), (IN, y, x, count, store))
+FORWARD(relu2_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store), (IN, dx, dy, x, count, store))
 FORWARD(embedding_fwd, (DEV, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab),
         (IN, y, w, ids, rows, cols, first, vocab))
 FORWARD(embedding_bwd, (DEV, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab),
@@ -58,10 +60,12 @@ FORWARD(ce_sum_exp,
         (DEV, float *sum, float *target, const float *logits, const float *max, const int32_t *labels, int64_t rows, int64_t cols,
          int64_t first),
         (IN, sum, target, logits, max, labels, rows, cols, first))
+FORWARD(ce_sum_shifted, (DEV, float *shifted, const float *logits, const float *max, int64_t rows, int64_t cols),
+        (IN, shifted, logits, max, rows, cols))
 FORWARD(ce_grad,
         (DEV, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels, const float *weight,
-         int64_t rows, int64_t cols, int64_t first, enum sf_dtype store),
-        (IN, dlogits, logits, max, sum, labels, weight, rows, cols, first, store))
+         int64_t rows, int64_t cols, int64_t first, float label_share, float other_share, enum sf_dtype store),
+        (IN, dlogits, logits, max, sum, labels, weight, rows, cols, first, label_share, other_share, store))
 FORWARD(adam, (DEV, float *master, float *m, float *v, float *delta, const float *grad, int64_t count, const struct sf_adam *o),
         (IN, master, m, v, delta, grad, count, o))
 
@@ -102,10 +106,13 @@ static const struct sf_device_ops ops = {
     ENTRY(gelu_bwd),
     ENTRY(swiglu_fwd),
     ENTRY(swiglu_bwd),
+    ENTRY(relu2_fwd),
+    ENTRY(relu2_bwd),
     ENTRY(embedding_fwd),
     ENTRY(embedding_bwd),
     ENTRY(ce_row_max),
     ENTRY(ce_sum_exp),
+    ENTRY(ce_sum_shifted),
     ENTRY(ce_grad),
     ENTRY(adam),
 };

@@ -96,7 +96,7 @@ WORK(run_embedding_fwd, ops->embedding_fwd(dev, x[0], x[1], b->ids, rows, cols, 
 WORK(run_embedding_bwd, ops->embedding_bwd(dev, x[5], x[1], b->ids, rows, cols, 0, 64))
 WORK(run_ce_row_max, ops->ce_row_max(dev, x[0], x[1], rows, cols))
 WORK(run_ce_sum_exp, ops->ce_sum_exp(dev, x[0], x[3], x[1], x[2], b->ids, rows, cols, 0))
-WORK(run_ce_grad, ops->ce_grad(dev, x[0], x[1], x[2], x[4], b->ids, x[3], rows, cols, 0, SF_F32))
+WORK(run_ce_grad, ops->ce_grad(dev, x[0], x[1], x[2], x[4], b->ids, x[3], rows, cols, 0, 1.0f, 0.0f, SF_F32))
 WORK(run_adam, ops->adam(dev, x[5], x[0], x[3], x[4], x[1], rows *cols, &adam_options))
 
 /* floats: how many are read and written per element. */

@@ -382,8 +382,19 @@ static void test_embedding_random_exact_and_within_bound(void **state) {
   end(state);
 }
 
+/* Each distance from the maximum is rounded, then their sum. */
+static void expect_ce_shifted(struct fixture *f, float shifted, float top, const float *x, int64_t cols) {
+  double total = 0, size = 0;
+  for (int64_t j = 0; j < cols; j++) total += (double)x[j] - (double)top, size += fabs((double)x[j] - (double)top);
+  expect(f, shifted, total, ((double)cols / 16 + 6) * u * size, SF_F32);
+}
+
+struct ce_shares {
+  float label, other;
+};
+
 static void expect_ce_row(struct fixture *f, const float *grad, float top, float sum, float target, const float *x, float weight,
-                          int64_t local, int64_t cols, enum sf_dtype store) {
+                          int64_t local, int64_t cols, struct ce_shares shares, enum sf_dtype store) {
   double max = -INFINITY, total = 0, bound = 0;
   bool nan = false;
   for (int64_t j = 0; j < cols; j++) max = fmax(max, (double)x[j]), nan |= isnan(x[j]);
@@ -398,8 +409,10 @@ static void expect_ce_row(struct fixture *f, const float *grad, float top, float
   const bool held = local >= 0 && local < cols;
   expect(f, target, held ? (double)x[local] - max : 0.0, held ? u * fabs((double)x[local] - max) : 0.0, SF_F32);
   for (int64_t j = 0; j < cols; j++) {
-    const double distance = (double)x[j] - max, p = exp(distance) / (double)sum, want = (p - (j == local)) * (double)weight;
-    expect(f, grad[j], want, fabs((double)weight) * u * (p > 0 ? p * (4 - distance) : 0) + 2 * u * fabs(want) + 0x1p-148, store);
+    const double distance = (double)x[j] - max, p = exp(distance) / (double)sum, label = j == local ? (double)shares.label : 0;
+    const double want = (p - (double)shares.other - label) * (double)weight;
+    const double size = (p > 0 ? p * (4 - distance) : 0) + (shares.other > 0 ? fabs((double)shares.other + label) : 0);
+    expect(f, grad[j], want, fabs((double)weight) * u * size + 2 * u * fabs(want) + 0x1p-148, store);
   }
 }
 
@@ -412,14 +425,18 @@ static void test_cross_entropy_random_within_bound(void **state) {
     int32_t labels[129];
     for (int64_t r = 0; r < rows; r++) labels[r] = (int32_t)(first - 5 + below(f, cols + 10));
     float *x = filled(f, rows * cols, any_values(f)), *weight = filled(f, rows, NORMAL), *grad = buffer(rows * cols);
-    float *max = buffer(rows), *sum = buffer(rows), *target = buffer(rows);
+    float *max = buffer(rows), *sum = buffer(rows), *target = buffer(rows), *shifted = buffer(rows);
+    const struct ce_shares shares = below(f, 2) ? (struct ce_shares){1.0f, 0.0f} : (struct ce_shares){uniform(f), fabsf(uniform(f))};
     f->dev->ops->ce_row_max(f->dev, max, x, rows, cols);
     f->dev->ops->ce_sum_exp(f->dev, sum, target, x, max, labels, rows, cols, first);
-    f->dev->ops->ce_grad(f->dev, grad, x, max, sum, labels, weight, rows, cols, first, store);
-    for (int64_t r = 0; r < rows; r++)
-      expect_ce_row(f, grad + r * cols, max[r], sum[r], target[r], x + r * cols, weight[r], labels[r] - first, cols, store);
+    f->dev->ops->ce_grad(f->dev, grad, x, max, sum, labels, weight, rows, cols, first, shares.label, shares.other, store);
+    f->dev->ops->ce_sum_shifted(f->dev, shifted, x, max, rows, cols);
+    for (int64_t r = 0; r < rows; r++) {
+      expect_ce_row(f, grad + r * cols, max[r], sum[r], target[r], x + r * cols, weight[r], labels[r] - first, cols, shares, store);
+      expect_ce_shifted(f, shifted[r], max[r], x + r * cols, cols);
+    }
     release(x, rows * cols), release(weight, rows), release(grad, rows * cols), release(max, rows), release(sum, rows),
-        release(target, rows);
+        release(target, rows), release(shifted, rows);
   }
   end(state);
 }

@@ -40,6 +40,7 @@ static const struct {
     {SF_FAULT_ADAM_SYNTHETIC_STEP, MODEL},
     {SF_FAULT_EMBED_SCATTER_WRONG_TP_GROUP,
      MODEL "layout.tp=2 layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp"},
+    {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };
 
