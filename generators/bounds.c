@@ -1,5 +1,6 @@
 /* Feasibility: whether decided and fixed fields still leave a valid case. The rules that join fields (sf_case_validate) fall into
- * groups that meet only in the sizes of tp, dp and pp, so the smallest possible size of each axis decides. */
+ * groups that meet only in the sizes of tp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages pp and
+ * dp are looked at together. */
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
@@ -79,13 +80,39 @@ static bool singles_fit(const struct sf_bounds *bounds) {
   return bounds->may_train_nothing || at[SF_WALK_FROZEN].lo < SF_FROZEN_ALL || at[SF_WALK_TIED].lo == 0 || at[SF_WALK_ADAPTER].hi > 0;
 }
 
+/* Stages that are not interleaved. limit: ranks that tp leaves. */
+static bool plain_stages_fit(const struct sf_range *at, int64_t limit) {
+  const int64_t pp = smallest_axis(at, SF_WALK_PP, pp_fits, limit);
+  return pp != none && smallest_axis(at, SF_WALK_DP, dp_fits, limit / pp) != none;
+}
+
+/* Whether some number of layers divides over pp ranks of two chunks or more. */
+static bool chunks_divide(const struct sf_range *at, int64_t pp) {
+  const struct sf_range chunks = at[SF_WALK_VPP];
+  struct sf_range layers = at[SF_WALK_LAYERS];
+  if (at[SF_WALK_RECOMPUTE].lo > layers.lo) layers.lo = at[SF_WALK_RECOMPUTE].lo;
+  for (int64_t vpp = chunks.lo > 2 ? chunks.lo : 2; vpp <= chunks.hi && pp * vpp <= layers.hi; vpp++)
+    if (has_multiple(layers, pp * vpp)) return true;
+  return false;
+}
+
+/* Interleaved stages: here pp and dp meet, in the microbatches. */
+static bool interleaved_stages_fit(const struct sf_range *at, int64_t limit) {
+  const struct sf_range pps = at[SF_WALK_PP], dps = at[SF_WALK_DP];
+  if (at[SF_WALK_PP_FIRST].lo > 0 || at[SF_WALK_PP_LAST].lo > 0) return false;
+  for (int64_t pp = pps.lo > 2 ? pps.lo : 2; pp <= pps.hi && pp <= limit && 2 * pp <= at[SF_WALK_LAYERS].hi; pp++) {
+    if (!chunks_divide(at, pp)) continue;
+    for (int64_t dp = dps.lo; dp <= dps.hi && dp <= limit / pp; dp++)
+      if (dp_fits(at, dp) && has_multiple(at[SF_WALK_MICROBATCHES], dp * pp)) return true;
+  }
+  return false;
+}
+
 bool sf_bounds_feasible(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   if (!singles_fit(bounds)) return false;
-  int64_t ranks = smallest_axis(at, SF_WALK_TP, tp_fits, bounds->max_ranks);
-  if (ranks == none) return false;
-  const int64_t pp = smallest_axis(at, SF_WALK_PP, pp_fits, bounds->max_ranks / ranks);
-  if (pp == none) return false;
-  ranks *= pp;
-  return smallest_axis(at, SF_WALK_DP, dp_fits, bounds->max_ranks / ranks) != none;
+  const int64_t tp = smallest_axis(at, SF_WALK_TP, tp_fits, bounds->max_ranks);
+  if (tp == none) return false;
+  if (at[SF_WALK_VPP].lo == 1 && plain_stages_fit(at, bounds->max_ranks / tp)) return true;
+  return interleaved_stages_fit(at, bounds->max_ranks / tp);
 }

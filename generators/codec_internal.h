@@ -53,6 +53,7 @@
   X(TP, "layout.tp")                                                                                                                       \
   X(SP, "layout.sp")                                                                                                                       \
   X(PP, "layout.pp")                                                                                                                       \
+  X(VPP, "layout.vpp")                                                                                                                     \
   X(PP_FIRST, "layout.pp_first_layers")                                                                                                    \
   X(PP_LAST, "layout.pp_last_layers")                                                                                                      \
   X(DP, "layout.dp")                                                                                                                       \
@@ -60,7 +61,6 @@
   X(CP_COMM, "layout.cp_comm")                                                                                                             \
   X(EP, "layout.ep")                                                                                                                       \
   X(ETP, "layout.etp")                                                                                                                     \
-  X(VPP, "layout.vpp")                                                                                                                     \
   X(ZERO, "layout.zero")                                                                                                                   \
   X(ORDER, "layout.order")                                                                                                                 \
   X(BUCKET, "layout.bucket_elements")                                                                                                      \

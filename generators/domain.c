@@ -29,7 +29,7 @@ CHOICES(mask, {SF_MASK_FULL, 40}, {SF_MASK_UNEVEN, 35}, {SF_MASK_SPARSE, 25});
 CHOICES(weights, {SF_DIST_NORMAL, 40}, {SF_DIST_UNIFORM, 20}, {SF_DIST_HEAVY, 20}, {SF_DIST_SPARSE, 20});
 CHOICES(values, {SF_DIST_NORMAL, 25}, {SF_DIST_UNIFORM, 15}, {SF_DIST_HEAVY, 15}, {SF_DIST_OUTLIERS, 15}, {SF_DIST_OFFSET, 15},
         {SF_DIST_SPARSE, 15});
-CHOICES(layers, {1, 15}, {2, 33}, {3, 29}, {4, 20}, {5, 1}, {6, 1}, {7, 0}, {8, 1});
+CHOICES(layers, {1, 15}, {2, 31}, {3, 26}, {4, 25}, {5, 1}, {6, 1}, {7, 0}, {8, 1});
 CHOICES(heads, {1, 5}, {2, 15}, {3, 4}, {4, 42}, {5, 1}, {6, 8}, {7, 1}, {8, 24});
 CHOICES(head_dim, {4, 42}, {6, 2}, {8, 38}, {12, 2}, {16, 13}, {32, 3});
 CHOICES(steps, {1, 57}, {2, 35}, {3, 8});
@@ -40,6 +40,7 @@ CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
 /* Not 0: with a beta1 above it an update m / |g| has no bound, and no rerun says how far it may move. */
 CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
 CHOICES(sp, {0, 35}, {1, 65});
+CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
 CHOICES(one, {1, 1});
 CHOICES(zero, {0, 1}); /* fields that nothing computes yet */
 CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
@@ -94,7 +95,7 @@ static const struct {
     TABLE(ZERO, zero, false),
     TABLE(EP, one, false),
     TABLE(ETP, one, false),
-    TABLE(VPP, one, false),
+    TABLE(VPP, vpp, false),
     TABLE(BUCKET, bucket, true),
     TABLE(OVERLAP, overlap, true),
 #undef TABLE
@@ -226,6 +227,7 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_TP:
   case SF_WALK_SP:
   case SF_WALK_PP:
+  case SF_WALK_VPP:
   case SF_WALK_PP_FIRST:
   case SF_WALK_PP_LAST:
   case SF_WALK_DP:

@@ -54,7 +54,7 @@ struct sf_slot {
   enum sf_slot_phase phase;
   /* who must hold it */
   int32_t holders;             /* number of ranks; 0: this layout does not trace it */
-  int32_t stage, second_stage; /* pipeline stages; second -1 = none; stage -1 = every rank */
+  int32_t stage, second_stage; /* pipeline ranks; second -1 = none; stage -1 = every rank */
   int32_t dp;                  /* data-parallel rank, -1 = all */
   int32_t row_plan, col_plan;  /* into the collector's plans */
   /* what came */

@@ -6,7 +6,7 @@
 /* --- owners --------------------------------------------------------------------------------------------------- */
 
 static int32_t stage_of_layer(const struct sf_case *c, int32_t layer) {
-  for (int64_t stage = 0; stage < c->layout.pp; stage++) {
+  for (int64_t stage = 0; stage < sf_case_stage_count(c); stage++) {
     int64_t first, count;
     sf_case_stage_layers(c, stage, &first, &count);
     if (layer >= first && layer < first + count) return (int32_t)stage;
@@ -18,15 +18,18 @@ static int32_t stage_of_layer(const struct sf_case *c, int32_t layer) {
 static int32_t stage_of_module(const struct sf_case *c, const struct sf_module *module) {
   if (module->layer >= 0) return stage_of_layer(c, module->layer);
   const bool is_first = module->cls == SF_MODULE_WORD_EMBEDDINGS || module->cls == SF_MODULE_EMBEDDING;
-  return is_first ? 0 : (int32_t)c->layout.pp - 1;
+  return is_first ? 0 : (int32_t)sf_case_stage_count(c) - 1;
 }
+
+/* The pipeline rank on which a stage stands. */
+static int32_t rank_of_stage(const struct sf_case *c, int32_t stage) { return stage % (int32_t)c->layout.pp; }
 
 static void assign_param(struct sf_slot *slot, const struct sf_collector *collector) {
   const struct sf_case *c = &collector->c;
   const struct sf_trace_id id = slot->expected->id;
   const struct sf_module *module = &collector->catalog->modules[collector->catalog->params[id.subject].module];
   const int32_t last = (int32_t)c->layout.pp - 1;
-  slot->stage = stage_of_module(c, module);
+  slot->stage = rank_of_stage(c, stage_of_module(c, module));
   if (id.kind == SF_KIND_WGRAD) {
     if (id.call == 1) slot->stage = last; /* the tied embedding's use as output_layer */
     slot->dp = (int32_t)(id.microbatch % c->layout.dp);
@@ -47,7 +50,7 @@ static void assign_module(struct sf_slot *slots, const struct sf_collector *coll
   const bool is_act = id.kind == SF_KIND_ACT;
   const int32_t stage = stage_of_module(c, module), tp = (int32_t)c->layout.tp;
   for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
-    slots[phase].stage = stage;
+    slots[phase].stage = rank_of_stage(c, stage);
     slots[phase].dp = (int32_t)(id.microbatch % c->layout.dp);
   }
   first->holders = tp;
@@ -56,9 +59,9 @@ static void assign_module(struct sf_slot *slots, const struct sf_collector *coll
   int64_t layer, count;
   sf_case_stage_layers(c, stage, &layer, &count);
   const bool is_sent =
-      is_act ? module->layer == layer + count - 1 && stage < (int32_t)c->layout.pp - 1 : module->layer == layer && stage > 0;
+      is_act ? module->layer == layer + count - 1 && stage < (int32_t)sf_case_stage_count(c) - 1 : module->layer == layer && stage > 0;
   if (!is_sent) return;
-  received->stage = is_act ? stage + 1 : stage - 1;
+  received->stage = rank_of_stage(c, is_act ? stage + 1 : stage - 1);
   received->holders = tp;
 }
 

@@ -4,9 +4,9 @@
 #include "targets/pipeline_schedule.h"
 
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
-  static const char *const axes[] = {"layout.cp", "layout.ep", "layout.etp", "layout.vpp"};
-  const int64_t sizes[] = {c->layout.cp, c->layout.ep, c->layout.etp, c->layout.vpp};
-  for (int i = 0; i < 4; i++)
+  static const char *const axes[] = {"layout.cp", "layout.ep", "layout.etp"};
+  const int64_t sizes[] = {c->layout.cp, c->layout.ep, c->layout.etp};
+  for (int i = 0; i < 3; i++)
     if (sizes[i] != 1) return sf_error_set(error, SF_ENOTSUP, "%s above 1: the built-in layers do not have it", axes[i]);
   if (c->precision.compute != SF_F32 && c->precision.compute != SF_BF16)
     return sf_error_set(error, SF_ENOTSUP, "precision.compute: the built-in layers have fp32 and bf16");
@@ -31,17 +31,17 @@ static void trace_params(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->params.count; i++) sf_trace_param(run, SF_KIND_PARAM, run->params.at[i], 0, run->params.at[i]->model);
 }
 
-static void begin_step(struct sf_rank_run *run, struct sf_model_stage *model, int64_t step) {
+static void begin_step(struct sf_rank_run *run, struct sf_model_stage *last, int64_t step) {
   run->step = (uint16_t)step;
   trace_params(run);
   if (run->c->mode == SF_MODE_ISOLATED && step > 0) sf_parameters_load(run, step);
   sf_grad_buckets_begin(run);
-  model->loss_sum = model->token_sum = 0.0;
+  last->loss_sum = last->token_sum = 0.0;
 }
 
-static void end_step(struct sf_rank_run *run, const struct sf_model_stage *model) {
+static void end_step(struct sf_rank_run *run, const struct sf_model_stage *last) {
   const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
-  const struct sf_step_totals totals = sf_finalize_totals(run, model->loss_sum, model->token_sum);
+  const struct sf_step_totals totals = sf_finalize_totals(run, last->loss_sum, last->token_sum);
   sf_finalize_grads(run, totals.tokens);
   sf_trace_scalar(run, SF_SCALAR_LOSS, (float)(per_token ? totals.loss_sum / totals.tokens : totals.loss_sum));
   sf_trace_scalar(run, SF_SCALAR_TOKENS, (float)totals.tokens);
@@ -55,16 +55,16 @@ static void end_step(struct sf_rank_run *run, const struct sf_model_stage *model
 
 static void run_rank(struct sf_rank_env *env) {
   struct sf_rank_run *run = sf_rank_alloc(env, sizeof *run);
-  struct sf_model_stage *model = sf_rank_alloc(env, sizeof *model);
+  struct sf_pipeline *pipeline = sf_rank_alloc(env, sizeof *pipeline);
   rank_run_init(run, env);
-  const int64_t microbatches = env->c->train.microbatches / run->parallel.dp.size;
-  sf_model_stage_create(model, run, sf_pipeline_in_flight(&run->parallel.pp, microbatches));
+  sf_pipeline_create(pipeline, run, env->c->train.microbatches / run->parallel.dp.size);
+  struct sf_model_stage *last = sf_pipeline_last_chunk(pipeline);
   sf_parameters_build(run);
   sf_grad_buckets_build(run);
   for (int64_t step = 0; step < env->c->train.steps; step++) {
-    begin_step(run, model, step);
-    sf_pipeline_run(run, model, microbatches);
-    end_step(run, model);
+    begin_step(run, last, step);
+    sf_pipeline_run(run, pipeline);
+    end_step(run, last);
   }
   run->step = (uint16_t)env->c->train.steps;
   trace_params(run);

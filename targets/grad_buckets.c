@@ -3,8 +3,9 @@
 #include "targets/fault.h"
 #include "targets/rank_run.h"
 
-static bool closes(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
-  return run->c->layout.bucket_elements > 0 && bucket->count >= run->c->layout.bucket_elements;
+/* Whether a parameter goes into a new bucket after this one. */
+static bool closes(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket, const struct sf_parameter *next) {
+  return next->chunk != bucket->chunk || (run->c->layout.bucket_elements > 0 && bucket->count >= run->c->layout.bucket_elements);
 }
 
 void sf_grad_buckets_build(struct sf_rank_run *run) {
@@ -15,8 +16,8 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
   for (int32_t i = run->params.count; i-- > 0;) {
     struct sf_parameter *param = run->params.at[i];
     if (!param->trainable) continue;
-    if (buckets->count == 0 || closes(run, &buckets->at[buckets->count - 1]))
-      buckets->at[buckets->count++] = (struct sf_grad_bucket){.grads = param->main_grad};
+    if (buckets->count == 0 || closes(run, &buckets->at[buckets->count - 1], param))
+      buckets->at[buckets->count++] = (struct sf_grad_bucket){.grads = param->main_grad, .chunk = param->chunk};
     param->bucket = &buckets->at[buckets->count - 1];
     param->bucket->count += param->count;
     param->bucket->param_count++;

@@ -7,6 +7,7 @@
 
 struct sf_grad_bucket {
   float *grads; /* contiguous part of the main gradients */
+  int32_t chunk; /* model chunk of its parameters */
   int64_t count;
   int32_t param_count;
   int32_t params_left; /* whose last gradient of the last microbatch is not there yet */
@@ -21,7 +22,7 @@ struct sf_grad_buckets {
   struct sf_grad_bucket *at;
 };
 
-/* Cuts the main gradients into buckets that close at bucket_elements (0 = one bucket). */
+/* Cuts the main gradients of each model chunk into buckets that close at bucket_elements (0 = one bucket). */
 void sf_grad_buckets_build(struct sf_rank_run *run);
 /* Clears main gradients and counters: start of a step. */
 void sf_grad_buckets_begin(struct sf_rank_run *run);

@@ -35,14 +35,16 @@ static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, 
   }
 }
 
-void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
+void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run, int32_t chunk, int32_t slot_count) {
   const struct sf_parallel_state *p = &run->parallel;
   const struct sf_model *m = &run->c->model;
+  const int64_t stage = (int64_t)chunk * p->pp.size + p->pp.index, stage_count = sf_case_stage_count(run->c);
   int64_t first, count;
-  sf_case_stage_layers(run->c, p->pp.index, &first, &count);
-  if (sf_fault(run->env, SF_FAULT_PP_UNEVEN_OFFSET)) first = sf_fault_stage_offset(run->c, p->pp.index, count);
+  sf_case_stage_layers(run->c, stage, &first, &count);
+  if (sf_fault(run->env, SF_FAULT_PP_UNEVEN_OFFSET)) first = sf_fault_stage_offset(run->c, stage, count);
+  run->params.chunk = chunk;
   *model = (struct sf_model_stage){
-      .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = p->first_stage, .has_head = p->last_stage};
+      .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = stage == 0, .has_head = stage == stage_count - 1};
   float *cos_sin = NULL;
   if (m->positions == SF_POS_ROTARY) {
     cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * m->head_dim) * sizeof *cos_sin);

@@ -17,6 +17,7 @@ struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module
   struct sf_parameter *param = sf_rank_alloc(run->env, sizeof *param);
   *param = (struct sf_parameter){.index = index,
                                  .cls = cls,
+                                 .chunk = params->chunk,
                                  .map = {cut->rows, cut->cols},
                                  .wgrad_map = {cut->rows, cut->cols},
                                  .count = sf_dim_map_length(&cut->rows) * sf_dim_map_length(&cut->cols),

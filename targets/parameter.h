@@ -13,6 +13,7 @@ struct sf_parameter {
   struct sf_shard_map map;       /* what this rank holds, declared by the layer */
   struct sf_shard_map wgrad_map; /* the same, with what is a partial sum over tp marked */
   int64_t count;                 /* elements held */
+  int32_t chunk;                 /* model chunk of the rank */
   bool trainable;
   /* Told by the layer when it makes the parameter; */
   bool replicated;            /* every tp rank holds the same elements */
@@ -30,6 +31,7 @@ struct sf_parameter {
 
 struct sf_parameters {
   int32_t count, capacity;
+  int32_t chunk;            /* whose parameters are being made */
   struct sf_parameter **at; /* in the catalogue's order of this stage's modules */
   float *main_grads;        /* all main gradients, contiguous, last parameter first (the order in which backward makes them) */
   int64_t main_grad_count;

@@ -1,105 +1,71 @@
 #include "targets/pipeline_schedule.h"
 
-#include "targets/fault.h"
-
-enum { TAG_FORWARD = 1, TAG_BACKWARD = 2 };
+#include "targets/pipeline_p2p.h"
 
 static int64_t warmup_count(const struct sf_group *pp, int64_t microbatches) {
   const int64_t stages_after = pp->size - 1 - pp->index;
   return stages_after < microbatches ? stages_after : microbatches;
 }
 
-int32_t sf_pipeline_in_flight(const struct sf_group *pp, int64_t microbatches) { return (int32_t)warmup_count(pp, microbatches) + 1; }
-
-/* Messages of one exchange: what is sent must not change, what is received not be read, before exchange_wait. */
-struct exchange {
-  sf_request send, recv;
-  float *sent, *received;
-};
-
-static int64_t message_count(const struct sf_rank_run *run) { return run->tokens_local * run->hidden; }
-
-static void post_send_forward(struct sf_rank_run *run, struct exchange *exchange, float *out) {
+void sf_pipeline_create(struct sf_pipeline *pipeline, struct sf_rank_run *run, int64_t microbatches) {
   const struct sf_group *pp = &run->parallel.pp;
-  if (run->parallel.last_stage) return;
-  exchange->sent = out;
-  exchange->send = sf_isend(run->env->comm, pp->ranks[pp->index + 1], TAG_FORWARD, out, message_count(run), run->dtype,
-                            "pipeline_schedule.send_forward");
-  /* p2p-free-before-sent: the output counts as free once the send is posted. */
-  if (sf_fault(run->env, SF_FAULT_P2P_FREE_BEFORE_SENT)) memset(out, 0, (size_t)message_count(run) * sizeof *out);
-}
-
-static void post_send_backward(struct sf_rank_run *run, struct exchange *exchange, float *grad) {
-  const struct sf_group *pp = &run->parallel.pp;
-  if (run->parallel.first_stage) return;
-  exchange->sent = grad;
-  exchange->send = sf_isend(run->env->comm, pp->ranks[pp->index - 1], TAG_BACKWARD, grad, message_count(run), run->dtype,
-                            "pipeline_schedule.send_backward");
-}
-
-static void post_recv_forward(struct sf_rank_run *run, struct exchange *exchange) {
-  const struct sf_group *pp = &run->parallel.pp;
-  if (run->parallel.first_stage) return;
-  exchange->received = sf_buffers_take(&run->acts, message_count(run));
-  exchange->recv = sf_irecv(run->env->comm, pp->ranks[pp->index - 1], TAG_FORWARD, exchange->received, message_count(run), run->dtype,
-                            "pipeline_schedule.recv_forward");
-}
-
-static void post_recv_backward(struct sf_rank_run *run, struct exchange *exchange) {
-  const struct sf_group *pp = &run->parallel.pp;
-  if (run->parallel.last_stage) return;
-  exchange->received = sf_buffers_take(&run->acts, message_count(run));
-  exchange->recv = sf_irecv(run->env->comm, pp->ranks[pp->index + 1], TAG_BACKWARD, exchange->received, message_count(run), run->dtype,
-                            "pipeline_schedule.recv_backward");
-}
-
-/* Completes both, gives back what was sent; returns what was received, NULL at the pipeline's ends. */
-static float *exchange_wait(struct sf_rank_run *run, struct exchange *exchange) {
-  sf_wait(run->env->comm, exchange->send);
-  sf_wait(run->env->comm, exchange->recv);
-  sf_buffers_give(&run->acts, exchange->sent);
-  return exchange->received;
+  const int32_t chunk_count = (int32_t)run->c->layout.vpp;
+  *pipeline = (struct sf_pipeline){.chunk_count = chunk_count, .microbatches = microbatches};
+  pipeline->chunks = sf_rank_alloc(run->env, (size_t)chunk_count * sizeof *pipeline->chunks);
+  for (int32_t chunk = 0; chunk < chunk_count; chunk++) {
+    const int32_t in_flight = chunk_count > 1 ? sf_interleaved_in_flight(pp, microbatches, chunk_count, chunk)
+                                              : (int32_t)warmup_count(pp, microbatches) + 1;
+    sf_model_stage_create(&pipeline->chunks[chunk], run, chunk, in_flight);
+  }
+  if (chunk_count == 1) return;
+  const size_t received_bytes = (size_t)(chunk_count * microbatches) * sizeof(float *);
+  pipeline->inputs = sf_rank_alloc(run->env, received_bytes);
+  pipeline->grads = sf_rank_alloc(run->env, received_bytes);
 }
 
 static float *recv_forward(struct sf_rank_run *run) {
-  struct exchange exchange = {0};
-  post_recv_forward(run, &exchange);
-  return exchange_wait(run, &exchange);
+  struct sf_p2p_batch batch = {0};
+  if (!run->parallel.first_stage) sf_p2p_recv_forward(run, &batch);
+  sf_p2p_wait(run, &batch);
+  return batch.x;
 }
 
 static float *recv_backward(struct sf_rank_run *run) {
-  struct exchange exchange = {0};
-  post_recv_backward(run, &exchange);
-  return exchange_wait(run, &exchange);
+  struct sf_p2p_batch batch = {0};
+  if (!run->parallel.last_stage) sf_p2p_recv_backward(run, &batch);
+  sf_p2p_wait(run, &batch);
+  return batch.grad;
 }
 
 static void send_forward(struct sf_rank_run *run, float *out) {
-  struct exchange exchange = {0};
-  post_send_forward(run, &exchange, out);
-  (void)exchange_wait(run, &exchange);
+  struct sf_p2p_batch batch = {0};
+  sf_p2p_send_forward(run, &batch, out);
+  sf_p2p_wait(run, &batch);
 }
 
 static void send_backward(struct sf_rank_run *run, float *grad) {
-  struct exchange exchange = {0};
-  post_send_backward(run, &exchange, grad);
-  (void)exchange_wait(run, &exchange);
+  struct sf_p2p_batch batch = {0};
+  sf_p2p_send_backward(run, &batch, grad);
+  sf_p2p_wait(run, &batch);
 }
 
 static float *send_forward_recv_backward(struct sf_rank_run *run, float *out) {
-  struct exchange exchange = {0};
-  post_send_forward(run, &exchange, out);
-  post_recv_backward(run, &exchange);
-  return exchange_wait(run, &exchange);
+  struct sf_p2p_batch batch = {0};
+  sf_p2p_send_forward(run, &batch, out);
+  if (!run->parallel.last_stage) sf_p2p_recv_backward(run, &batch);
+  sf_p2p_wait(run, &batch);
+  return batch.grad;
 }
 
 static float *send_backward_recv_forward(struct sf_rank_run *run, float *grad) {
-  struct exchange exchange = {0};
-  post_send_backward(run, &exchange, grad);
-  post_recv_forward(run, &exchange);
-  return exchange_wait(run, &exchange);
+  struct sf_p2p_batch batch = {0};
+  sf_p2p_send_backward(run, &batch, grad);
+  if (!run->parallel.first_stage) sf_p2p_recv_forward(run, &batch);
+  sf_p2p_wait(run, &batch);
+  return batch.x;
 }
 
-void sf_pipeline_run(struct sf_rank_run *run, struct sf_model_stage *model, int64_t microbatches) {
+static void plain_run(struct sf_rank_run *run, struct sf_model_stage *model, int64_t microbatches) {
   const int64_t warmup = warmup_count(&run->parallel.pp, microbatches), steady = microbatches - warmup;
   for (int64_t i = 0; i < warmup; i++) send_forward(run, sf_model_stage_forward(run, model, i, recv_forward(run)));
   float *x = steady > 0 ? recv_forward(run) : NULL;
@@ -112,4 +78,11 @@ void sf_pipeline_run(struct sf_rank_run *run, struct sf_model_stage *model, int6
       send_backward(run, grad);
   }
   for (int64_t i = steady; i < microbatches; i++) send_backward(run, sf_model_stage_backward(run, model, i, recv_backward(run)));
+}
+
+void sf_pipeline_run(struct sf_rank_run *run, struct sf_pipeline *pipeline) {
+  if (pipeline->chunk_count > 1)
+    sf_interleaved_run(run, pipeline);
+  else
+    plain_run(run, &pipeline->chunks[0], pipeline->microbatches);
 }

@@ -87,7 +87,7 @@ static bool uneven_masks(const struct sf_case *c) {
 }
 
 static bool chunk_of_two(const struct sf_case *c) {
-  for (int64_t stage = 0; stage < c->layout.pp; stage++) {
+  for (int64_t stage = 0; stage < sf_case_stage_count(c); stage++) {
     int64_t first, count;
     sf_case_stage_layers(c, stage, &first, &count);
     if (c->train.recompute_layers >= 2 && count >= 2) return true;

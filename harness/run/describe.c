@@ -41,27 +41,42 @@ static void describe_groups(struct sf_text *out, const struct sf_mesh *mesh, enu
   sf_text_append(out, "\n");
 }
 
-static bool stage_holds(const struct sf_case *c, const struct sf_module *module, int32_t stage) {
+static bool stage_holds(const struct sf_case *c, const struct sf_module *module, int64_t stage) {
   int64_t first, count;
-  const bool is_first = stage == 0, is_last = stage == c->layout.pp - 1;
+  const bool is_first = stage == 0, is_last = stage == sf_case_stage_count(c) - 1;
   sf_case_stage_layers(c, stage, &first, &count);
   if (module->layer >= 0) return module->layer >= first && module->layer < first + count;
   if (module->cls == SF_MODULE_WORD_EMBEDDINGS) return is_first || (is_last && c->model.tied);
   return module->cls == SF_MODULE_EMBEDDING ? is_first : is_last;
 }
 
+/* Any of the rank's model chunks. */
+static bool rank_holds(const struct sf_case *c, const struct sf_module *module, int64_t pp_index) {
+  bool holds = false;
+  for (int64_t stage = pp_index; stage < sf_case_stage_count(c); stage += c->layout.pp) holds = holds || stage_holds(c, module, stage);
+  return holds;
+}
+
+static void describe_layers(struct sf_text *out, const struct sf_case *c, int64_t pp_index) {
+  for (int64_t stage = pp_index; stage < sf_case_stage_count(c); stage += c->layout.pp) {
+    int64_t first, count;
+    sf_case_stage_layers(c, stage, &first, &count);
+    sf_text_append(out, "%s%" PRId64 "..%" PRId64, stage == pp_index ? "" : " and ", first, first + count - 1);
+  }
+}
+
 static void describe_rank(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_mesh *mesh, int32_t rank) {
   const struct sf_coord coord = sf_mesh_coord(mesh, rank);
-  int64_t first, count, elements = 0;
-  sf_case_stage_layers(c, coord.at[SF_AXIS_PP], &first, &count);
+  int64_t elements = 0;
   for (int32_t i = 0; i < catalog->param_count; i++) {
     const struct sf_param *p = &catalog->params[i];
-    if (!stage_holds(c, &catalog->modules[p->module], coord.at[SF_AXIS_PP])) continue;
+    if (!rank_holds(c, &catalog->modules[p->module], coord.at[SF_AXIS_PP])) continue;
     const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, coord.at[SF_AXIS_TP]);
     elements += sf_dim_map_length(&map.rows) * sf_dim_map_length(&map.cols);
   }
-  sf_text_append(out, "rank %-5d tp %d dp %d pp %d  layers %" PRId64 "..%" PRId64 "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", rank,
-                 coord.at[SF_AXIS_TP], coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP], first, first + count - 1, elements, (double)elements * 20 / (1 << 20));
+  sf_text_append(out, "rank %-5d tp %d dp %d pp %d  layers ", rank, coord.at[SF_AXIS_TP], coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP]);
+  describe_layers(out, c, coord.at[SF_AXIS_PP]);
+  sf_text_append(out, "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", elements, (double)elements * 20 / (1 << 20));
 }
 
 /* Shapes on tp rank 0: what every other rank holds differs only in place, but for key/value heads that are replicated. */

@@ -13,6 +13,7 @@
   X(two_axes, (c->layout.tp > 1) + (c->layout.dp > 1) + (c->layout.pp > 1) >= 2)                             \
   X(other_order, strcmp(c->layout.order, "tp-cp-ep-dp-pp") != 0)                                             \
   X(uneven_stages, c->layout.pp_first_layers > 0 || c->layout.pp_last_layers > 0)                            \
+  X(interleaved, c->layout.vpp > 1)                                                                          \
   X(buckets, c->layout.bucket_elements > 0)                                                                  \
   X(overlap, c->layout.overlap)                                                                              \
   X(schedule, c->schedule > 0)                                                                               \

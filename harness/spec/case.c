@@ -33,8 +33,10 @@ uint64_t sf_case_logical_hash(const struct sf_case *c) {
   return hash;
 }
 
+int64_t sf_case_stage_count(const struct sf_case *c) { return c->layout.pp * c->layout.vpp; }
+
 void sf_case_stage_layers(const struct sf_case *c, int64_t stage, int64_t *first, int64_t *count) {
-  const int64_t stages = c->layout.pp, head = c->layout.pp_first_layers, tail = c->layout.pp_last_layers;
+  const int64_t stages = sf_case_stage_count(c), head = c->layout.pp_first_layers, tail = c->layout.pp_last_layers;
   SF_ASSERT(stage >= 0 && stage < stages);
   const int64_t shared_by = stages - (head > 0) - (tail > 0);
   const int64_t share = shared_by > 0 ? (c->model.layers - head - tail) / shared_by : 0;

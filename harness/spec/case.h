@@ -88,7 +88,7 @@ struct sf_data {
 };
 
 struct sf_layout {
-  int64_t tp, cp, ep, etp, dp, pp, vpp; /* cp, ep, etp, vpp are 1 in this version of the targets */
+  int64_t tp, cp, ep, etp, dp, pp, vpp; /* cp, ep, etp are 1 in this version of the targets; vpp: model chunks of a pipeline rank */
   char order[SF_ORDER_TEXT]; /* fastest axis first: "tp-cp-ep-dp-pp" */
   int64_t cp_comm;           /* enum sf_cp_comm; SF_CP_RING when cp is 1 */
   int64_t zero;              /* ZeRO stage over dp: 0 none, 1 optimizer states, 2 gradients too */
@@ -149,7 +149,9 @@ int64_t sf_case_ranks(const struct sf_case *c); /* world size: tp * cp * dp * pp
 /* Hash of the logical part and seed and mode: cases with the same hash share a reference. */
 uint64_t sf_case_logical_hash(const struct sf_case *c);
 
-/* Layers of stage `stage` of the layout: [*first, *first + *count). */
+/* Pipeline stages of the layout: pp * vpp. Stage s stands on pipeline rank s mod pp, as its model chunk s / pp. */
+int64_t sf_case_stage_count(const struct sf_case *c);
+/* Layers of stage `stage`: [*first, *first + *count). */
 void sf_case_stage_layers(const struct sf_case *c, int64_t stage, int64_t *first, int64_t *count);
 
 /* --- JSON (case_json.c, on Jansson) --------------------------------------------------------------------------- */

@@ -50,7 +50,6 @@ static enum sf_status check_supported(const struct sf_case *c, struct sf_error *
       {"layout.cp_comm", c->layout.cp_comm != SF_CP_RING},
       {"layout.ep", c->layout.ep != 1},
       {"layout.etp", c->layout.etp != 1},
-      {"layout.vpp", c->layout.vpp != 1},
       {"layout.zero", c->layout.zero != 0},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
@@ -85,6 +84,21 @@ static enum sf_status check_stages(const struct sf_case *c, struct sf_error *err
   return SF_OK;
 }
 
+/* Interleaved stages: layers in equal parts, microbatches in groups of pp (Megatron's rules). */
+static enum sf_status check_chunks(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_layout *l = &c->layout;
+  if (l->vpp == 1) return SF_OK;
+  if (l->pp == 1) REFUSE("layout.vpp: needs layout.pp above 1");
+  if (l->pp_first_layers != 0) REFUSE("layout.pp_first_layers: needs layout.vpp 1");
+  if (l->pp_last_layers != 0) REFUSE("layout.pp_last_layers: needs layout.vpp 1");
+  if (c->model.layers % (l->pp * l->vpp) != 0)
+    REFUSE("layout.vpp: %" PRId64 " layers do not divide over pp * vpp = %" PRId64 " stages", c->model.layers, l->pp * l->vpp);
+  if (c->train.microbatches / l->dp % l->pp != 0)
+    REFUSE("layout.vpp: layout.pp %" PRId64 " does not divide the %" PRId64 " microbatches of a data-parallel rank", l->pp,
+           c->train.microbatches / l->dp);
+  return SF_OK;
+}
+
 static enum sf_status check_layout(const struct sf_case *c, struct sf_error *error) {
   const struct sf_layout *l = &c->layout;
   enum sf_axis order[SF_AXIS_COUNT];
@@ -104,5 +118,6 @@ enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error)
   if (status == SF_OK) status = check_tensor_parallel(c, error);
   if (status == SF_OK) status = check_stages(c, error);
   if (status == SF_OK) status = check_layout(c, error);
+  if (status == SF_OK) status = check_chunks(c, error);
   return status;
 }

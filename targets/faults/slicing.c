@@ -14,8 +14,8 @@ struct sf_dim_map sf_fault_contiguous_dim(const struct sf_dim_map *declared, int
 
 int64_t sf_fault_stage_offset(const struct sf_case *c, int64_t stage, int64_t layer_count) {
   const struct sf_layout *l = &c->layout;
-  const int64_t first = l->pp_first_layers, pp = l->pp;
-  int64_t left = c->model.layers, stages = pp;
+  const int64_t first = l->pp_first_layers;
+  int64_t left = c->model.layers, stages = sf_case_stage_count(c);
   if (first > 0) left -= first, stages -= 1;
   if (first > 0 && l->pp_last_layers > 0) left -= l->pp_last_layers, stages -= 1; /* right: whether or not `first` is given */
   const int64_t middle = stages > 0 ? left / stages : 0;

@@ -215,6 +215,9 @@ static void test_space_set_values_hold_in_every_case(void **state) {
       {{"train.frozen=embedding+qkv+proj+fc1+fc2+norms", "model.tied=on"}, 8},
       {{"train.recompute_layers=6", "layout.pp=2"}, 8},
       {{"layout.order=dp-pp-ep-cp-tp", "seed=5..9", "schedule=0"}, 8},
+      {{"layout.vpp=2", "layout.dp=2"}, 8},
+      {{"layout.vpp=2..4", "train.recompute_layers=5", "layout.pp=2..3"}, 8},
+      {{"layout.vpp=3", "train.microbatches=6..14"}, 8},
       {{"precision.compute=bf16", "mode=e2e", "data.mask=sparse", "plant.id=tp-wrong", "target.name=plugin:x.so"}, 8},
   };
   for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {
@@ -269,6 +272,10 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
       {{"model.vocab=20", "model.vocab_padded=16"}, {"model.vocab", "model.vocab_padded"}},
       {{"layout.dp=3", "train.microbatches=4"}, {"layout.dp", "train.microbatches"}},
       {{"train.recompute_layers=3", "model.layers=2"}, {"train.recompute_layers", "model.layers"}},
+      {{"layout.vpp=2", "layout.pp=1"}, {"layout.vpp", "layout.pp"}},
+      {{"layout.vpp=2", "layout.pp=2", "model.layers=3"}, {"layout.vpp", "model.layers"}},
+      {{"layout.vpp=2", "layout.dp=2", "train.microbatches=2"}, {"layout.dp", "train.microbatches"}},
+      {{"layout.vpp=2", "layout.pp_last_layers=1"}, {"layout.vpp", "layout.pp_last_layers"}},
       {{"layout.cp=2"}, {"layout.cp", "not supported"}},
   };
   for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {

@@ -49,6 +49,8 @@ static bool is_edge(const struct sf_case *c) { return c->data.tokens == SF_TOKEN
 static bool is_per_microbatch(const struct sf_case *c) { return c->train.loss_norm == SF_LOSS_PER_MICROBATCH; }
 static bool is_scheduled(const struct sf_case *c) { return c->schedule > 0; }
 
+static bool is_interleaved(const struct sf_case *c) { return c->layout.vpp > 1; }
+
 static bool has_uneven_stages(const struct sf_case *c) {
   for (int64_t stage = 1; stage < c->layout.pp; stage++) {
     int64_t first, a, b;
@@ -104,6 +106,7 @@ static const struct {
     {"buckets, dp", has_buckets, 10},
     {"overlap, dp", has_overlap, 10},
     {"uneven stages", has_uneven_stages, 10},
+    {"interleaved stages", is_interleaved, 3},
     {"uneven mask", is_uneven_mask, 10},
     {"sparse mask", is_sparse_mask, 10},
     {"edge tokens", is_edge, 10},

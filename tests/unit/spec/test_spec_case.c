@@ -186,6 +186,24 @@ static void test_case_stage_layers_share_what_the_ends_leave(void **state) {
   check_stages(5, 2, 0, 4, (const int64_t[]){1, 4});
 }
 
+/* Stage s is chunk s / pp of pipeline rank s mod pp. */
+static void test_case_stage_layers_of_interleaved_stages_are_even(void **state) {
+  (void)state;
+  struct sf_case c;
+  sf_case_init(&c);
+  c.model.layers = 12, c.train.microbatches = 4;
+  c.layout.pp = 2, c.layout.vpp = 3;
+  assert_int_equal(sf_case_validate(&c, NULL), SF_OK);
+  assert_int_equal(sf_case_ranks(&c), 2);
+  assert_int_equal(sf_case_stage_count(&c), 6);
+  for (int64_t stage = 0; stage < 6; stage++) {
+    int64_t first = -1, count = -1;
+    sf_case_stage_layers(&c, stage, &first, &count);
+    assert_int_equal(first, 2 * stage);
+    assert_int_equal(count, 2);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_case_fields_cover_the_struct_without_overlap),
@@ -197,6 +215,7 @@ int main(void) {
       cmocka_unit_test(test_case_init_gives_the_smallest_valid_case),
       cmocka_unit_test(test_case_logical_hash_depends_on_the_logical_fields_only),
       cmocka_unit_test(test_case_stage_layers_share_what_the_ends_leave),
+      cmocka_unit_test(test_case_stage_layers_of_interleaved_stages_are_even),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

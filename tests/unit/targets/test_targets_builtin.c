@@ -19,9 +19,9 @@ static void test_supports_axes_it_lacks_names_them(void **state) {
   assert_int_equal(sf_target_builtin.supports(&c, &error), SF_ENOTSUP);
   assert_non_null(strstr(error.text, "layout.cp"));
   c.layout.cp = 1;
-  c.layout.vpp = 2;
+  c.layout.etp = 2;
   assert_int_equal(sf_target_builtin.supports(&c, &error), SF_ENOTSUP);
-  assert_non_null(strstr(error.text, "layout.vpp"));
+  assert_non_null(strstr(error.text, "layout.etp"));
 }
 
 static size_t peak_bytes(const char *sets) {

@@ -31,6 +31,9 @@ static const char *const LAYOUTS[] = {
     "layout.tp=2 layout.sp=true layout.dp=2 layout.pp=2 layout.overlap=true",
     "layout.tp=4 layout.sp=true layout.dp=2 layout.pp=2 layout.overlap=true layout.bucket_elements=64 layout.order=pp-dp-tp-cp-ep",
     "layout.tp=2 layout.sp=true layout.dp=2 layout.order=dp-tp-cp-ep-pp",
+    "layout.pp=2 layout.vpp=2",
+    "layout.pp=2 layout.vpp=2 layout.dp=2 layout.overlap=true layout.bucket_elements=100",
+    "layout.pp=2 layout.vpp=2 layout.tp=2 layout.sp=true train.recompute_layers=1 layout.overlap=true",
 };
 enum { MODEL_COUNT = sizeof MODELS / sizeof MODELS[0], LAYOUT_COUNT = sizeof LAYOUTS / sizeof LAYOUTS[0] };
 
@@ -120,6 +123,23 @@ static void test_run_isolated_mode_is_complete_and_equal(void **state) {
   }
 }
 
+/* Warm-up, steady part and cool-down of every length, each kind of group and seam: nobody waits for ever, all is there and right. */
+static void test_run_interleaved_stages_of_all_sizes_equal_one_rank(void **state) {
+  (void)state;
+  static const int64_t sizes[][2] = {{2, 2}, {2, 3}, {2, 4}, {3, 2}, {3, 3}, {4, 2}, {4, 3}, {5, 2}};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (int64_t groups = 1; groups <= 4; groups++) {
+      const int64_t pp = sizes[i][0], vpp = sizes[i][1];
+      char model[256], layout[128];
+      snprintf(model, sizeof model, "model.layers=%d train.microbatches=%d mode=isolated model.tied=true", (int)(pp * vpp), (int)(pp * groups));
+      snprintf(layout, sizeof layout, "layout.pp=%d layout.vpp=%d", (int)pp, (int)vpp);
+      const struct sf_case alone = world_case(model), c = joined(model, layout, groups - 1);
+      struct world *plain = world_run(&alone, SF_FAULT_NONE);
+      check_like_plain(&c, plain);
+      world_destroy(plain);
+    }
+}
+
 static void assert_same_bits(const struct world *a, const struct world *b) {
   assert_int_equal(a->tensor_count, b->tensor_count);
   for (int i = 0; i < WORLD_SLOTS; i++) {
@@ -168,6 +188,7 @@ int main(void) {
       cmocka_unit_test(test_run_layouts_of_tied_mqa_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_partly_frozen_model_equal_one_rank),
       cmocka_unit_test(test_run_isolated_mode_is_complete_and_equal),
+      cmocka_unit_test(test_run_interleaved_stages_of_all_sizes_equal_one_rank),
       cmocka_unit_test(test_run_twice_gives_same_bytes),
       cmocka_unit_test(test_run_bf16_activations_on_pipeline_equal_one_rank_in_every_bit),
   };
