@@ -12,7 +12,7 @@ struct choice {
 #define CHOICES(name, ...) static const struct choice name##_choices[] = {__VA_ARGS__}
 CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
 CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
-CHOICES(compute, {SF_F32, 62}, {SF_BF16, 38});
+CHOICES(compute, {SF_F32, 55}, {SF_BF16, 33}, {SF_F16, 12});
 CHOICES(norm, {SF_NORM_RMS, 50}, {SF_NORM_LAYER, 50});
 CHOICES(activation, {SF_ACT_GELU, 42}, {SF_ACT_SWIGLU, 38}, {SF_ACT_RELU2, 20});
 CHOICES(positions, {SF_POS_NONE, 20}, {SF_POS_LEARNED, 40}, {SF_POS_ROTARY, 40});

@@ -139,8 +139,8 @@ void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const fl
 double sf_tensor_noise(const struct sf_expected *e, bool full);
 /* First element that is NaN or infinite where the reference is finite; -1 when there is none. x NULL: the reference is finite. */
 int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count);
-/* Promised in fp32, yet nearly all values lie on the bf16 grid, and the reference's do not. */
-bool sf_has_bf16_bits(const struct sf_expected *e, const float *candidate);
+/* Promised in fp32, yet nearly all values lie on the grid of bf16 or fp16, and the reference's do not. */
+bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate);
 
 /* --- judge.c: results and findings, grown in the judgement's arena ---------------------------------------------- */
 
@@ -166,6 +166,10 @@ struct sf_tensor_result *sf_judging_result(struct sf_judging *judging, const str
 void sf_finding_say(struct sf_finding *finding, const char *format, ...) SF_PRINTF(2, 3);
 /* If the merged tensor has a NaN or infinity where the reference has none: adds the finding and returns true. */
 bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot);
+
+/* fp16, end to end: the candidate has an infinity or NaN where the reference has none, and the reference's draws (all are made) disagree about
+ * what is finite in this step. */
+bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 

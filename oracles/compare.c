@@ -138,22 +138,22 @@ int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count
   return -1;
 }
 
-/* Whether at most 1 / part of the non-zero values lie off the bf16 grid. Stops as soon as too many do. */
-static bool is_mostly_bf16(const float *values, int64_t count, int64_t part) {
+/* Whether at most 1 / part of the non-zero values lie off the format's grid. Stops as soon as too many do. */
+static bool is_mostly_on_grid(const float *values, int64_t count, int64_t part, enum sf_dtype format) {
   int64_t nonzero = 0, off_grid = 0;
   for (int64_t i = 0; i < count; i++) {
     const uint32_t bits = bits_of(values[i]);
     nonzero += (bits & 0x7fffffffu) != 0;
-    off_grid += (bits & 0xffffu) != 0;
+    off_grid += format == SF_BF16 ? (bits & 0xffffu) != 0 : bits_of(sf_f16_round(values[i])) != bits;
     if (part * off_grid >= count) return false;
   }
   return nonzero > 0 && part * off_grid < nonzero;
 }
 
-/* More than 90 % of the candidate's values, and less than half of the reference's: sums of few bf16 values (rare tokens in the embedding's
+/* More than 90 % of the candidate's values, and less than half of the reference's: sums of few such values (rare tokens in the embedding's
  * gradient) lie on the grid by themselves, and a share near one limit for both would fall on either side by rounding. */
-bool sf_has_bf16_bits(const struct sf_expected *e, const float *candidate) {
+bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate) {
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
   if (e->spec.promised != SF_F32 || count < BITS_ELEMENTS_MIN) return false;
-  return is_mostly_bf16(candidate, count, 10) && !is_mostly_bf16(e->x, count, 2);
+  return is_mostly_on_grid(candidate, count, 10, format) && !is_mostly_on_grid(e->x, count, 2, format);
 }

@@ -29,7 +29,7 @@ struct sf_expectations {
   struct place *table; /* open addressing; a power of two, at most half full */
   uint64_t table_mask;
   int level;
-  int32_t overflow_step, parted_step, parted_step_first;
+  int32_t overflow_step, parted_step, parted_step_first, doubt_step;
   /* of the run in progress */
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
   enum sf_status status;
@@ -161,7 +161,7 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   struct sf_expectations *x = sf_alloc(sizeof *x);
   if (x == NULL) return SF_ENOMEM;
   x->gemm = gemm;
-  x->overflow_step = x->parted_step = x->parted_step_first = INT32_MAX;
+  x->overflow_step = x->parted_step = x->parted_step_first = x->doubt_step = INT32_MAX;
   enum sf_status status = sf_catalog_create(&x->catalog, &catalog->logical);
   if (status != SF_OK) goto fail;
   x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
@@ -197,6 +197,14 @@ static bool updates_agree(const struct sf_expectations *x, const float *draw, co
   return apart == 0;
 }
 
+/* End to end an overflow reaches the weights, and whatever is computed from them. */
+static void watch_finiteness(struct sf_expectations *x, const struct sf_expected *e, const float *draw) {
+  const bool is_draw_finite = isfinite(sf_sum_squares(draw, e->spec.shape.rows * e->spec.shape.cols));
+  if (x->catalog->logical.mode != SF_MODE_E2E || is_draw_finite == (bool)isfinite(e->norm)) return;
+  if (e->id.step < x->doubt_step) x->doubt_step = e->id.step;
+  if (e->id.step < x->parted_step) x->parted_step = e->id.step;
+}
+
 /* Nothing of the draw is kept but the largest distances from the plain run. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
@@ -206,7 +214,9 @@ static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, stru
   if (id.kind == SF_KIND_PARAM_DELTA && id.step < x->parted_step && !updates_agree(x, values, e->x, shape.rows * shape.cols))
     x->parted_step = id.step;
   if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
-  e->noise = sf_larger(e->noise, sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols));
+  const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);
+  if (!isfinite(distance)) watch_finiteness(x, e, values);
+  e->noise = sf_larger(e->noise, distance);
   for (int64_t r = 0; r < shape.rows; r++) e->row_noise[r] = sf_larger(e->row_noise[r], x->row_scratch[r]);
 }
 
@@ -255,6 +265,7 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int l
 
 int sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations) { return expectations->doubt_step; }
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
 
 int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, bool full) {

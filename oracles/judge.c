@@ -84,7 +84,7 @@ void sf_finding_say(struct sf_finding *finding, const char *format, ...) {
   va_end(args);
 }
 
-/* The pattern of memory that was handed out but never written, and what storing it as bf16 leaves of it. */
+/* The pattern of memory that was handed out but never written, and what storing it as bf16 or fp16 leaves of it. */
 static bool is_poison(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -240,14 +240,18 @@ static void judge_promises(struct sf_judging *judging) {
 
 /* --- tolerances ----------------------------------------------------------------------------------------------- */
 
-/* Two weight gradients that must be the same, each within the tensor's noise. Nothing promises them bit for bit. */
+/* Two weight gradients that must be the same, each within the tensor's noise. Nothing promises them bit for bit. Where the reference
+ * overflows there is nothing to say. */
 static bool replicas_agree(const struct sf_slot *slot, bool full) {
-  return slot->replica_rank < 0 || slot->replica_error <= 2 * sf_factors.fro * sf_tensor_noise(slot->expected, full);
+  if (slot->replica_rank < 0) return true;
+  const double noise = sf_tensor_noise(slot->expected, full);
+  return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
 }
 
 static void compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, bool full) {
   const struct sf_collector *collector = judging->collector;
   sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, full, judging->row_scratch);
+  if (!isfinite(out->noise)) out->why_not = "overflow";
   const bool is_free_running = collector->c.mode == SF_MODE_E2E;
   if (!is_free_running || slot->expected->id.step <= sf_expectations_parted_step(collector->expectations, full)) return;
   out->flagged = false;
@@ -286,21 +290,48 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
   sf_finding_say(finding, "rank %d holds a replica that is %.3g times the noise level away", slot->replica_rank, finding->ratio);
 }
 
+/* What an fp32 tensor may have been kept in by mistake. */
+static enum sf_dtype suspected_format(const struct sf_judging *judging) {
+  return judging->collector->c.precision.compute == SF_F16 ? SF_F16 : SF_BF16;
+}
+
+/* fp16 reaches 65504: whether a number near that becomes infinite is a matter of rounding, which the draws show. */
+static bool may_overflow(const struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_shape shape = slot->expected->spec.shape;
+  return judging->collector->c.precision.compute == SF_F16 &&
+         sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols) >= 0;
+}
+
+bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
+  struct sf_expectations *expectations = judging->collector->expectations;
+  if (judging->collector->c.mode != SF_MODE_E2E || !may_overflow(judging, slot)) return false;
+  const enum sf_status status = sf_expectations_raise(expectations, 2);
+  if (status != SF_OK) judging->status = status;
+  return slot->expected->id.step >= sf_expectations_doubt_step(expectations);
+}
+
+static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
+  if (!sf_judging_nonfinite(judging, slot)) return false;
+  result->judged = result->flagged = true;
+  result->why_not = NULL;
+  return true;
+}
+
 /* First look, with one draw of each kind. Returns whether the tensor needs a second one. */
 static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   struct sf_comparison comparison;
   compare(&comparison, judging, slot, false);
-  const bool has_bits = sf_has_bf16_bits(slot->expected, slot->merged);
+  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
   result_fill(result, &comparison, comparison.flagged || has_bits);
-  if (!(comparison.error < INFINITY) && sf_judging_nonfinite(judging, slot)) {
-    result->judged = result->flagged = true;
-    result->why_not = NULL;
-    return false;
+  if (!(comparison.error < INFINITY)) {
+    if (may_overflow(judging, slot)) return true;
+    if (report_nonfinite(judging, slot, result)) return false;
   }
   if (has_bits) {
     struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_BITS);
-    sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the bf16 grid");
+    sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid",
+                   sf_dtype_name(suspected_format(judging)));
   }
   return comparison.flagged || !replicas_agree(slot, false);
 }
@@ -309,7 +340,14 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
 static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
   struct sf_comparison comparison;
   compare(&comparison, judging, slot, true);
-  result_fill(result, &comparison, comparison.flagged || sf_has_bf16_bits(slot->expected, slot->merged) || !replicas_agree(slot, true));
+  if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
+    const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
+    if (!in_doubt && report_nonfinite(judging, slot, result)) return;
+    comparison.flagged = false;
+    comparison.why_not = "overflow";
+  }
+  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
+  result_fill(result, &comparison, comparison.flagged || has_bits || !replicas_agree(slot, true));
   if (comparison.flagged) report_tolerance(judging, slot, &comparison);
   if (!replicas_agree(slot, true)) report_replicas(judging, slot);
 }

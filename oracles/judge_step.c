@@ -84,6 +84,11 @@ static struct sf_finding *report(struct sf_judging *judging, const struct sf_slo
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   result->fro_ratio = error == 0 ? 0 : error / bound;
   if (error <= bound) return NULL;
+  if (sf_overflow_explains(judging, slot)) {
+    result->judged = false;
+    result->why_not = "overflow";
+    return NULL;
+  }
   if (!isfinite(slot->expected->norm)) {
     result->judged = false;
     result->why_not = "reference not finite";
@@ -274,6 +279,7 @@ static void chunk_check_param(const struct param_chunk *chunk, const struct para
                               int64_t first, int64_t count) {
   const double unit = sf_dtype_unit_roundoff(job->dtype);
   const double slack = job->frozen ? 0 : sf_dtype_unit_roundoff(SF_F32) * (2 + s);
+  const double least = sf_larger(sf_dtype_least_error(job->dtype), (double)FLT_MIN);
   const float *after = step->param_after + first, *delta = step->delta != NULL ? step->delta + first : NULL;
   const double *restrict master = chunk->master;
   double ratio[CHUNK], worst = 0;
@@ -283,7 +289,7 @@ static void chunk_check_param(const struct param_chunk *chunk, const struct para
   for (int64_t i = 0; i < count; i++) {
     const double change = delta != NULL ? (double)delta[i] : 0, now = master[i] + change;
     const double error = fabs((double)after[i] - now);
-    ratio[i] = error / (unit * fabs(now) + slack * (fabs(master[i]) + fabs(change)) + (double)FLT_MIN);
+    ratio[i] = error / (unit * fabs(now) + slack * (fabs(master[i]) + fabs(change)) + least);
     worst = ratio[i] > worst ? ratio[i] : worst;
     nan_count += ratio[i] != ratio[i];
   }

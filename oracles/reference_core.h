@@ -82,6 +82,26 @@ static inline void perturb(real *values, int64_t count, uint64_t key, double siz
  * and a tensor that hangs on one number would seem exact in all of them too often. */
 static inline void perturb_f32(real *values, int64_t count, uint64_t key) { perturb(values, count, key, 0x1p-23, 0.5); }
 
+/* fp16's subnormals are 2^-24 apart: what is stored there moves by half of that at least. Zeros stay, being rounded to even. */
+static inline void perturb_f16(real *values, int64_t count, uint64_t key) {
+  const real unit = (real)sf_dtype_unit_roundoff(SF_F16), least = (real)sf_dtype_least_error(SF_F16);
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+    const real v = ((real)bits - (real)8388607.5) * (real)0x1p-23, size = (values[i] < 0 ? -values[i] : values[i]) * unit;
+    values[i] += v * (size > least ? size : least);
+  }
+}
+
+/* Before a value is rounded to its format; fp32 is what it is computed in. */
+static inline void perturb_stored(real *values, int64_t count, uint64_t key, enum sf_dtype format) {
+  if (format == SF_BF16)
+    perturb(values, count, key, 0x1p-8, 0);
+  else if (format == SF_F16)
+    perturb_f16(values, count, key);
+  else
+    perturb_f32(values, count, key);
+}
+
 /* E3 reaches what a module keeps in fp32 on its way too (a norm's mean, a softmax's scores, the two terms of GELU's slope), in every
  * precision: where such numbers cancel, rounding them moves the result further than rounding the result does. One stream per (trace point,
  * part). */
@@ -109,12 +129,10 @@ static inline real inner_number(struct inner inner, int64_t first, real value) {
 /* Stores a tensor in its format: E3's perturbation, then rounding. part: as in sf_noise_key. */
 static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count, enum sf_dtype format) {
   const struct sf_reference_options *options = run->options;
-  const bool bf16 = format == SF_BF16;
   const bool is_input = id.kind == SF_KIND_ACT && id.subject == run->input_module;
   const uint64_t key = sf_noise_key(options->draw, id, part);
-  if (options->perturb == SF_PERTURB_STORED && bf16) perturb(values, count, key, 0x1p-8, 0);
-  if (options->perturb == SF_PERTURB_STORED && !bf16) perturb_f32(values, count, key);
-  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, key, bf16 ? 0x1p-7 : 0x1p-23, 0);
+  if (options->perturb == SF_PERTURB_STORED) perturb_stored(values, count, key, format);
+  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, key, 2 * sf_dtype_unit_roundoff(format), 0);
   round_to(values, count, format);
 }
 

@@ -8,8 +8,6 @@ static enum sf_status supports(const struct sf_case *c, struct sf_error *error) 
   const int64_t sizes[] = {c->layout.cp, c->layout.ep, c->layout.etp};
   for (int i = 0; i < 3; i++)
     if (sizes[i] != 1) return sf_error_set(error, SF_ENOTSUP, "%s above 1: the built-in layers do not have it", axes[i]);
-  if (c->precision.compute != SF_F32 && c->precision.compute != SF_BF16)
-    return sf_error_set(error, SF_ENOTSUP, "precision.compute: the built-in layers have fp32 and bf16");
   return SF_OK;
 }
 

@@ -20,22 +20,11 @@ static inline float larger(float a, float b) {
   return a > b ? a : b;
 }
 
-static inline float widen(uint16_t x) {
-  const uint32_t bits = (uint32_t)x << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static inline uint16_t narrow(float x) {
-  const float rounded = sf_bf16_round(x);
-  uint32_t bits;
-  memcpy(&bits, &rounded, sizeof bits);
-  return (uint16_t)(bits >> 16);
-}
-
-void mpi_pack(uint16_t *out, const float *values, int64_t count) {
-  for (int64_t i = 0; i < count; i++) out[i] = narrow(values[i]);
+void mpi_pack(uint16_t *out, const float *values, int64_t count, enum sf_dtype dtype) {
+  if (dtype == SF_BF16)
+    for (int64_t i = 0; i < count; i++) out[i] = sf_bf16_bits(sf_bf16_round(values[i]));
+  else
+    for (int64_t i = 0; i < count; i++) out[i] = sf_f16_bits(sf_f16_round(values[i]));
 }
 
 static void sum_f32(void *in, void *inout, int *count, MPI_Datatype *type) {
@@ -45,12 +34,22 @@ static void sum_f32(void *in, void *inout, int *count, MPI_Datatype *type) {
   for (int i = 0; i < *count; i++) b[i] = same_nan(a[i] + b[i]);
 }
 
-static void sum_bf16(void *in, void *inout, int *count, MPI_Datatype *type) {
-  (void)type;
-  const uint16_t *a = in;
-  uint16_t *b = inout;
-  for (int i = 0; i < *count; i++) b[i] = narrow(same_nan(widen(a[i]) + widen(b[i])));
-}
+/* bf16 and fp16: in fp32, then rounded. */
+#define PACKED_OPERATOR(name, format, result)                                                                                              \
+  static void name(void *in, void *inout, int *count, MPI_Datatype *type) {                                                                \
+    (void)type;                                                                                                                            \
+    const uint16_t *a = in;                                                                                                                \
+    uint16_t *b = inout;                                                                                                                   \
+    for (int i = 0; i < *count; i++) {                                                                                                     \
+      const float u = sf_##format##_value(a[i]), v = sf_##format##_value(b[i]);                                                            \
+      b[i] = sf_##format##_bits(sf_##format##_round(result));                                                                              \
+    }                                                                                                                                      \
+  }
+PACKED_OPERATOR(sum_bf16, bf16, same_nan(u + v))
+PACKED_OPERATOR(sum_f16, f16, same_nan(u + v))
+PACKED_OPERATOR(max_bf16, bf16, larger(u, v))
+PACKED_OPERATOR(max_f16, f16, larger(u, v))
+#undef PACKED_OPERATOR
 
 static void sum_f64(void *in, void *inout, int *count, MPI_Datatype *type) {
   (void)type;
@@ -66,13 +65,6 @@ static void max_f32(void *in, void *inout, int *count, MPI_Datatype *type) {
   for (int i = 0; i < *count; i++) b[i] = larger(a[i], b[i]);
 }
 
-static void max_bf16(void *in, void *inout, int *count, MPI_Datatype *type) {
-  (void)type;
-  const uint16_t *a = in;
-  uint16_t *b = inout;
-  for (int i = 0; i < *count; i++) b[i] = narrow(larger(widen(a[i]), widen(b[i])));
-}
-
 static void max_f64(void *in, void *inout, int *count, MPI_Datatype *type) {
   (void)type;
   const double *a = in;
@@ -84,8 +76,8 @@ static void max_f64(void *in, void *inout, int *count, MPI_Datatype *type) {
 }
 
 enum sf_status mpi_ops_create(struct sf_mpi *mpi) {
-  static MPI_User_function *const sums[SF_DTYPE_COUNT] = {[SF_F32] = sum_f32, [SF_BF16] = sum_bf16, [SF_F64] = sum_f64};
-  static MPI_User_function *const maxima[SF_DTYPE_COUNT] = {[SF_F32] = max_f32, [SF_BF16] = max_bf16, [SF_F64] = max_f64};
+  static MPI_User_function *const sums[SF_DTYPE_COUNT] = {[SF_F32] = sum_f32, [SF_BF16] = sum_bf16, [SF_F16] = sum_f16, [SF_F64] = sum_f64};
+  static MPI_User_function *const maxima[SF_DTYPE_COUNT] = {[SF_F32] = max_f32, [SF_BF16] = max_bf16, [SF_F16] = max_f16, [SF_F64] = max_f64};
   for (int d = 0; d < SF_DTYPE_COUNT; d++) mpi->sums[d] = mpi->maxima[d] = MPI_OP_NULL;
   for (int d = 0; d < SF_DTYPE_COUNT; d++) {
     if (MPI_Op_create(sums[d], 1, &mpi->sums[d]) != MPI_SUCCESS) return SF_EIO;
@@ -234,21 +226,21 @@ static void check_pieces(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm
 
 /* --- data ------------------------------------------------------------------------------------------------------- */
 
-/* What goes out: the caller's buffer, or its bf16 values packed into scratch 0. */
+/* What goes out: the caller's buffer, or its bf16 or fp16 values packed into scratch 0. */
 static const void *outgoing(struct sf_mpi *mpi, const struct sf_comm_call *call, int64_t count) {
-  if (call->wire != SF_BF16) return call->send;
+  if (!sf_dtype_is_packed(call->wire)) return call->send;
   uint16_t *wire = mpi_scratch(mpi, 0, (size_t)count * sizeof *wire);
-  mpi_pack(wire, call->send, count);
+  mpi_pack(wire, call->send, count, call->wire);
   return wire;
 }
 
 /* Where it comes in: the caller's buffer, or scratch 1. */
 static void *incoming(struct sf_mpi *mpi, const struct sf_comm_call *call, int64_t count) {
-  return call->wire == SF_BF16 ? mpi_scratch(mpi, 1, (size_t)count * sizeof(uint16_t)) : call->recv;
+  return sf_dtype_is_packed(call->wire) ? mpi_scratch(mpi, 1, (size_t)count * sizeof(uint16_t)) : call->recv;
 }
 
 void mpi_finish_reduction(const struct sf_comm_call *call, const uint16_t *wire, int64_t count, int32_t size) {
-  if (wire != NULL) sf_bf16_unpack(call->recv, wire, count);
+  if (wire != NULL) sf_unpack(call->recv, wire, count, call->wire);
   if (call->reduce != SF_REDUCE_AVG) return;
   if (call->wire == SF_F64) {
     double *values = call->recv;
@@ -262,12 +254,12 @@ void mpi_finish_reduction(const struct sf_comm_call *call, const uint16_t *wire,
 static void all_reduce(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   const int count = mpi_count(mpi, call->count, call);
   void *data = call->recv;
-  if (call->wire == SF_BF16) {
+  if (sf_dtype_is_packed(call->wire)) {
     data = mpi_scratch(mpi, 0, (size_t)count * sizeof(uint16_t));
-    mpi_pack(data, call->send, count);
+    mpi_pack(data, call->send, count, call->wire);
   }
   mpi_must(mpi, MPI_Allreduce(MPI_IN_PLACE, data, count, mpi_type_of(call->wire), mpi_op_of(mpi, call), comm), call);
-  mpi_finish_reduction(call, call->wire == SF_BF16 ? data : NULL, count, call->group->size);
+  mpi_finish_reduction(call, sf_dtype_is_packed(call->wire) ? data : NULL, count, call->group->size);
 }
 
 static void reduce_scatter(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
@@ -275,7 +267,7 @@ static void reduce_scatter(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_co
   const void *out = outgoing(mpi, call, call->count * call->group->size);
   void *in = incoming(mpi, call, count);
   mpi_must(mpi, MPI_Reduce_scatter_block(out, in, count, mpi_type_of(call->wire), mpi_op_of(mpi, call), comm), call);
-  mpi_finish_reduction(call, call->wire == SF_BF16 ? in : NULL, count, call->group->size);
+  mpi_finish_reduction(call, sf_dtype_is_packed(call->wire) ? in : NULL, count, call->group->size);
 }
 
 static void all_gather(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
@@ -284,15 +276,15 @@ static void all_gather(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_c
   const void *out = outgoing(mpi, call, count);
   void *in = incoming(mpi, call, total);
   mpi_must(mpi, MPI_Allgather(out, count, mpi_type_of(call->wire), in, count, mpi_type_of(call->wire), comm), call);
-  if (call->wire == SF_BF16) sf_bf16_unpack(call->recv, in, total);
+  if (sf_dtype_is_packed(call->wire)) sf_unpack(call->recv, in, total, call->wire);
 }
 
 static void broadcast(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   const int count = mpi_count(mpi, call->count, call);
   void *data = incoming(mpi, call, count);
-  if (call->wire == SF_BF16 && call->group->index == call->root) mpi_pack(data, call->send, count);
+  if (sf_dtype_is_packed(call->wire) && call->group->index == call->root) mpi_pack(data, call->send, count, call->wire);
   mpi_must(mpi, MPI_Bcast(data, count, mpi_type_of(call->wire), call->root, comm), call);
-  if (call->wire == SF_BF16) sf_bf16_unpack(call->recv, data, count);
+  if (sf_dtype_is_packed(call->wire)) sf_unpack(call->recv, data, count, call->wire);
 }
 
 /* counts and starts of the pieces; returns their total. */
@@ -315,14 +307,14 @@ static void all_to_all(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_c
   const int64_t received = lay_out(mpi, recv_counts, recv_starts, call->recv_counts, call);
   const void *out = call->send;
   void *in = incoming(mpi, call, received);
-  if (call->wire == SF_BF16) {
+  if (sf_dtype_is_packed(call->wire)) {
     uint16_t *wire = (uint16_t *)((char *)table + table_bytes);
-    mpi_pack(wire, call->send, sent);
+    mpi_pack(wire, call->send, sent, call->wire);
     out = wire;
   }
   const MPI_Datatype type = mpi_type_of(call->wire);
   mpi_must(mpi, MPI_Alltoallv(out, send_counts, send_starts, type, in, recv_counts, recv_starts, type, comm), call);
-  if (call->wire == SF_BF16) sf_bf16_unpack(call->recv, in, received);
+  if (sf_dtype_is_packed(call->wire)) sf_unpack(call->recv, in, received, call->wire);
 }
 
 void mpi_collective(struct sf_mpi *mpi, const struct sf_comm_call *call) {

@@ -47,19 +47,19 @@ int mpi_count(struct sf_mpi *mpi, int64_t count, const struct sf_comm_call *call
   return (int)count;
 }
 
-MPI_Datatype mpi_type_of(enum sf_dtype wire) { return wire == SF_F64 ? MPI_DOUBLE : wire == SF_BF16 ? MPI_UINT16_T : MPI_FLOAT; }
+MPI_Datatype mpi_type_of(enum sf_dtype wire) { return wire == SF_F64 ? MPI_DOUBLE : sf_dtype_is_packed(wire) ? MPI_UINT16_T : MPI_FLOAT; }
 
 /* --- messages and requests -------------------------------------------------------------------------------------- */
 
 static uint16_t *wire_create(struct sf_mpi *mpi, const struct sf_comm_call *call) {
   uint16_t *wire = sf_alloc((size_t)call->count * sizeof *wire + 1);
   if (wire == NULL) mpi_leave(mpi, SF_ENOMEM, call->label, "no memory for %lld elements on their way", (long long)call->count);
-  if (call->send != NULL && call->op != SF_COMM_RECV) mpi_pack(wire, call->send, call->count);
+  if (call->send != NULL && call->op != SF_COMM_RECV) mpi_pack(wire, call->send, call->count, call->wire);
   return wire;
 }
 
 static struct mpi_request *request_open(struct sf_mpi *mpi, const struct sf_comm_call *call) {
-  uint16_t *wire = call->wire == SF_BF16 ? wire_create(mpi, call) : NULL;
+  uint16_t *wire = sf_dtype_is_packed(call->wire) ? wire_create(mpi, call) : NULL;
   struct mpi_request *request = sf_alloc(sizeof *request);
   if (request == NULL) {
     sf_free(wire);
@@ -122,7 +122,7 @@ static void finish_message(struct sf_mpi *mpi, struct mpi_request *request) {
   if (count != call->count)
     mpi_leave(mpi, SF_EMISMATCH, call->label, "rank %d expects %lld x %s in recv '%s' #%u from rank %d, which sent %d", mpi->comm.rank,
               (long long)call->count, sf_dtype_name(call->wire), call->label, call->occurrence, call->peer, count);
-  if (request->wire != NULL) sf_bf16_unpack(call->recv, request->wire, call->count);
+  if (request->wire != NULL) sf_unpack(call->recv, request->wire, call->count, call->wire);
 }
 
 static void finish_reduction(struct sf_mpi *mpi, struct mpi_request *request) {

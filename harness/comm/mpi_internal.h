@@ -22,7 +22,7 @@ struct mpi_request {
   MPI_Request check, data;
   MPI_Comm comm;
   int64_t fingerprint[2];
-  uint16_t *wire; /* bf16 on its way */
+  uint16_t *wire; /* bf16 or fp16 on its way */
 };
 
 struct mpi_scratch {
@@ -65,9 +65,9 @@ MPI_Comm mpi_group_comm(struct sf_mpi *mpi, const struct sf_group *group, const 
 void mpi_fingerprint(int64_t out[2], const struct sf_comm_call *call);
 _Noreturn void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call);
 void mpi_collective(struct sf_mpi *mpi, const struct sf_comm_call *call);
-/* Rounds to bf16 and packs; values need not lie on its grid. */
-void mpi_pack(uint16_t *out, const float *values, int64_t count);
-/* Averages and, for bf16, unpacks the result of an all-reduce. */
+/* Rounds to bf16 or fp16 and packs; values need not lie on its grid. */
+void mpi_pack(uint16_t *out, const float *values, int64_t count, enum sf_dtype dtype);
+/* Averages and, for bf16 and fp16, unpacks the result of an all-reduce. */
 void mpi_finish_reduction(const struct sf_comm_call *call, const uint16_t *wire, int64_t count, int32_t size);
 
 #endif

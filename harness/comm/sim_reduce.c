@@ -18,9 +18,11 @@
 #define LARGER (v > u || v != v ? v : (v == u && v == 0 ? u + v : u))
 HOP(add_f32, float, b[i], u + v)
 HOP(add_bf16, float, sf_bf16_round(b[i]), sf_bf16_round(u + v))
+HOP(add_f16, float, sf_f16_round(b[i]), sf_f16_round(u + v))
 HOP(add_f64, double, b[i], u + v)
 HOP(max_f32, float, b[i], LARGER)
 HOP(max_bf16, float, sf_bf16_round(b[i]), LARGER)
+HOP(max_f16, float, sf_f16_round(b[i]), LARGER)
 HOP(max_f64, double, b[i], LARGER)
 #undef LARGER
 #undef HOP
@@ -31,6 +33,7 @@ static hop_fn hop_of(enum sf_dtype wire, enum sf_reduce reduce) {
   static const hop_fn hops[SF_DTYPE_COUNT][2] = {
       [SF_F32] = {add_f32, max_f32},
       [SF_BF16] = {add_bf16, max_bf16},
+      [SF_F16] = {add_f16, max_f16},
       [SF_F64] = {add_f64, max_f64},
   };
   return hops[wire][reduce == SF_REDUCE_MAX];
@@ -38,13 +41,16 @@ static hop_fn hop_of(enum sf_dtype wire, enum sf_reduce reduce) {
 
 void sim_copy_to_wire(void *out, const void *in, int64_t count, enum sf_dtype wire) {
   if (count == 0) return;
-  if (wire != SF_BF16) {
+  if (!sf_dtype_is_packed(wire)) {
     memmove(out, in, (size_t)count * sf_dtype_held_bytes(wire));
     return;
   }
   float *to = out;
   const float *from = in;
-  for (int64_t i = 0; i < count; i++) to[i] = sf_bf16_round(from[i]);
+  if (wire == SF_BF16)
+    for (int64_t i = 0; i < count; i++) to[i] = sf_bf16_round(from[i]);
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = sf_f16_round(from[i]);
 }
 
 /* --- shapes of a call ------------------------------------------------------------------------------------------- */

@@ -83,9 +83,19 @@ SF_VEC_INLINE float sf_vec_max_lane(sf_vec v) {
   return low > high ? low : high;
 }
 
-/* sf_round on sixteen lanes: the same bits as sf_bf16_round. */
+SF_VEC_INLINE sf_vec sf_vec_round_f16(sf_vec v) {
+  const sf_uvec bits = (sf_uvec)v, sign = bits & 0x80000000u, size = bits & 0x7fffffffu;
+  const sf_uvec rounded = (size + 0xfffu + ((size >> 13) & 1u)) & 0xffffe000u, quiet = (size | 0x00400000u) & 0xffffe000u;
+  const sf_vec finite = sf_vec_select(rounded > 0x477fe000u, sf_vec_all(__builtin_inff()), (sf_vec)rounded);
+  const sf_vec normal = sf_vec_select(v != v, (sf_vec)quiet, finite);
+  const sf_vec small = ((sf_vec)size + 0.5f) - 0.5f;
+  return (sf_vec)((sf_uvec)sf_vec_select(size < 0x38800000u, small, normal) | sign);
+}
+
+/* sf_round on sixteen lanes: the same bits as sf_bf16_round and sf_f16_round. */
 SF_VEC_INLINE sf_vec sf_vec_round(sf_vec v, enum sf_dtype store) {
-  if (store != SF_BF16) return v;
+  if (store == SF_F32) return v;
+  if (store == SF_F16) return sf_vec_round_f16(v);
   const sf_uvec bits = (sf_uvec)v;
   const sf_uvec rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
   const sf_uvec quiet = (bits | 0x00400000u) & 0xffff0000u;

@@ -51,9 +51,9 @@ static int report(const struct sf_power_options *used, const struct sf_power_res
     print_search(&r->searches[i]);
     missed += r->searches[i].found_at < 0;
   }
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *clean = &r->clean[i];
-    fprintf(stderr, "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive\n", i ? "bf16" : "fp32", clean->cases, clean->false_alarms, clean->inconclusive);
+    fprintf(stderr, "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive\n", sf_dtype_name((enum sf_dtype)i), clean->cases, clean->false_alarms, clean->inconclusive);
     alarms += clean->false_alarms;
   }
   if (alarms) fprintf(stderr, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);

@@ -20,6 +20,7 @@
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
   X(fp32, c->precision.compute == SF_F32)                                                                    \
   X(bf16, c->precision.compute == SF_BF16)                                                                   \
+  X(fp16, c->precision.compute == SF_F16)                                                                    \
   X(layers_2, c->model.layers >= 2)                                                                          \
   X(layernorm, c->model.norm == SF_NORM_LAYER)                                                               \
   X(rmsnorm, c->model.norm == SF_NORM_RMS)                                                                   \

@@ -117,12 +117,14 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
 }
 
 static void on_clean(struct power *p, const struct sf_job *job, const struct sf_outcome *outcome) {
-  struct sf_power_clean *clean = &p->result->clean[job->c.precision.compute == SF_BF16];
+  struct sf_power_clean *clean = &p->result->clean[job->c.precision.compute];
   clean->cases++;
   clean->inconclusive += outcome->verdict == SF_VERDICT_INCONCLUSIVE;
   clean->skipped += outcome->verdict == SF_VERDICT_SKIP;
   if (outcome->verdict != SF_VERDICT_FINDING) return;
-  if (!p->result->clean[0].false_alarms && !p->result->clean[1].false_alarms) {
+  int64_t alarms = 0;
+  for (int i = 0; i < SF_POWER_PRECISIONS; i++) alarms += p->result->clean[i].false_alarms;
+  if (alarms == 0) {
     p->result->first_false_alarm = *outcome;
     p->result->first_false_case = job->c;
   }

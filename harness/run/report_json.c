@@ -98,12 +98,11 @@ json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
 
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
   json_t *plants = json_array(), *clean = json_object();
-  static const char *const precisions[] = {"fp32", "bf16"};
   for (int32_t i = 0; i < r->search_count; i += options->seeds) json_array_append_new(plants, plant_of(&r->searches[i], options->seeds));
   int64_t cases = 0, alarms = 0, inconclusive = 0;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *of = &r->clean[i];
-    json_object_set_new(clean, precisions[i], json_pack("{s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
+    json_object_set_new(clean, sf_dtype_name((enum sf_dtype)i), json_pack("{s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
                                                         "inconclusive", (json_int_t)of->inconclusive));
     cases += of->cases;
     alarms += of->false_alarms;

@@ -49,7 +49,7 @@ struct sf_model {
 };
 
 struct sf_precision {
-  int64_t compute; /* enum sf_dtype: SF_F32 or SF_BF16. Main gradients, master weights, the loss are always fp32 */
+  int64_t compute; /* enum sf_dtype: SF_F32, SF_BF16 or SF_F16. Main gradients, master weights, the loss are always fp32 */
   int64_t loss_scale_log2;   /* the loss's gradient is multiplied by 2^n before the backward pass; 0 = off */
   int64_t loss_scale_window; /* dynamic scaling: doubled after this many steps without overflow, halved by one; 0 = static */
   bool residual_fp32;        /* the residual stream and its gradients are fp32 tensors */

@@ -11,7 +11,7 @@ static const char *const MODE_NAMES[] = {"isolated", "e2e", NULL};
 static const char *const NORM_NAMES[] = {"rms", "layer", NULL};
 static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", "relu2", NULL};
 static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
-static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", NULL};
+static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};
 static const char *const CP_COMM_NAMES[] = {"ring", "allgather", "a2a", NULL};
 static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
@@ -19,7 +19,7 @@ static const char *const TOKEN_NAMES[] = {"uniform", "edge", "few", NULL};
 static const char *const MASK_NAMES[] = {"full", "uneven", "sparse", NULL};
 static const char *const DIST_NAMES[] = {"normal", "uniform", "heavy", "outliers", "offset", "sparse", NULL};
 
-_Static_assert(SF_F32 == 0 && SF_BF16 == 1, "COMPUTE_NAMES is in the order of enum sf_dtype");
+_Static_assert(SF_F32 == 0 && SF_BF16 == 1 && SF_F16 == 2, "COMPUTE_NAMES is in the order of enum sf_dtype");
 _Static_assert(sizeof DIST_NAMES / sizeof DIST_NAMES[0] == SF_DIST_COUNT + 1, "a name for each distribution");
 _Static_assert(SF_FROZEN_ALL == (1 << (sizeof FROZEN_NAMES / sizeof FROZEN_NAMES[0] - 1)) - 1, "a name for each frozen bit");
 

@@ -1,21 +1,25 @@
 /* Number formats and their rounding.
  *
- * On the host a tensor of format fp32 or bf16 is held as an array of `float`; a bf16 tensor's values lie on the bf16
- * grid. "Storing" a value means rounding it to the grid. Only fp64 is held as `double`. What moves bytes (MPI, files)
- * packs a bf16 value into two. */
+ * On the host a tensor of format fp32, bf16 or fp16 is held as an array of `float`; a bf16 or fp16 tensor's values lie on that
+ * format's grid. "Storing" a value means rounding it to the grid. Only fp64 is held as `double`. What moves bytes (MPI, files)
+ * packs a bf16 or fp16 value into two. */
 #ifndef SF_SPEC_DTYPE_H
 #define SF_SPEC_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-enum sf_dtype { SF_F32, SF_BF16, SF_F64, SF_DTYPE_COUNT };
+enum sf_dtype { SF_F32, SF_BF16, SF_F16, SF_F64, SF_DTYPE_COUNT };
 
-const char *sf_dtype_name(enum sf_dtype dtype);          /* "fp32", "bf16", "fp64" */
-size_t sf_dtype_held_bytes(enum sf_dtype dtype);          /* of one element in host memory: 4, 4, 8 */
-size_t sf_dtype_wire_bytes(enum sf_dtype dtype);          /* of one element on a wire or in a file: 4, 2, 8 */
-double sf_dtype_unit_roundoff(enum sf_dtype dtype);       /* 2^-24, 2^-8, 2^-53 */
+const char *sf_dtype_name(enum sf_dtype dtype);          /* "fp32", "bf16", "fp16", "fp64" */
+size_t sf_dtype_held_bytes(enum sf_dtype dtype);          /* of one element in host memory: 4, 4, 4, 8 */
+size_t sf_dtype_wire_bytes(enum sf_dtype dtype);          /* of one element on a wire or in a file: 4, 2, 2, 8 */
+double sf_dtype_unit_roundoff(enum sf_dtype dtype);       /* 2^-24, 2^-8, 2^-11, 2^-53 */
+/* The most that rounding may move a value however small: half the distance of subnormals. 2^-150, 2^-134, 2^-25, 2^-1075 (as 0). */
+double sf_dtype_least_error(enum sf_dtype dtype);
+static inline bool sf_dtype_is_packed(enum sf_dtype dtype) { return dtype == SF_BF16 || dtype == SF_F16; } /* two bytes on a wire */
 
 /* Nearest bf16 value, ties to even; NaN stays a (quiet) NaN, overflow gives infinity, subnormals are kept. */
 static inline float sf_bf16_round(float x) {
@@ -29,12 +33,66 @@ static inline float sf_bf16_round(float x) {
   return x;
 }
 
-static inline float sf_round(float x, enum sf_dtype dtype) { return dtype == SF_BF16 ? sf_bf16_round(x) : x; }
+/* Nearest fp16 value, ties to even: 11 bits from 2^-14, multiples of 2^-24 below; from 65520 on infinity. NaN stays a (quiet) NaN. */
+static inline float sf_f16_round(float x) {
+  uint32_t bits, small_bits;
+  memcpy(&bits, &x, sizeof bits);
+  const uint32_t sign = bits & 0x80000000u, size = bits & 0x7fffffffu;
+  const uint32_t rounded = (size + 0xfffu + ((size >> 13) & 1u)) & 0xffffe000u;
+  const uint32_t normal = size > 0x7f800000u ? (size | 0x00400000u) & 0xffffe000u : rounded > 0x477fe000u ? 0x7f800000u : rounded;
+  float small;
+  memcpy(&small, &size, sizeof small);
+  small = (small + 0.5f) - 0.5f; /* fp32 numbers from 1/2 on are 2^-24 apart */
+  memcpy(&small_bits, &small, sizeof small_bits);
+  bits = sign | (size < 0x38800000u ? small_bits : normal);
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static inline float sf_round(float x, enum sf_dtype dtype) {
+  return dtype == SF_BF16 ? sf_bf16_round(x) : dtype == SF_F16 ? sf_f16_round(x) : x;
+}
+
+/* A value on the grid <-> its two bytes. A value off the grid is cut, not rounded. */
+static inline uint16_t sf_bf16_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint16_t)(bits >> 16);
+}
+
+static inline float sf_bf16_value(uint16_t packed) {
+  const uint32_t bits = (uint32_t)packed << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* The exponent's bias is 127 in fp32 and 15 here. */
+static inline uint16_t sf_f16_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  const uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+  uint32_t rest = (size >> 13) - (112u << 10);
+  if (size >= 0x7f800000u) rest = 0x7c00u | (size >> 13 & 0x3ffu);
+  if (size < 0x38800000u) rest = (uint32_t)((value < 0 ? -value : value) * 0x1p24f);
+  return (uint16_t)(sign | rest);
+}
+
+static inline float sf_f16_value(uint16_t packed) {
+  const uint32_t sign = (uint32_t)(packed & 0x8000u) << 16, rest = packed & 0x7fffu;
+  const float subnormal = (float)rest * 0x1p-24f;
+  uint32_t bits = rest < 0x7c00u ? (rest << 13) + (112u << 23) : 0x7f800000u | (rest & 0x3ffu) << 13;
+  if (rest < 0x400u) memcpy(&bits, &subnormal, sizeof bits);
+  bits |= sign;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
 
 /* Rounds count floats in place; a no-op for fp32. */
 void sf_round_array(float *values, int64_t count, enum sf_dtype dtype);
-/* bf16 values held as floats <-> two bytes each. */
-void sf_bf16_pack(uint16_t *out, const float *values, int64_t count);
-void sf_bf16_unpack(float *out, const uint16_t *packed, int64_t count);
+/* The same for arrays of bf16 or fp16. */
+void sf_pack(uint16_t *out, const float *values, int64_t count, enum sf_dtype dtype);
+void sf_unpack(float *out, const uint16_t *packed, int64_t count, enum sf_dtype dtype);
 
 #endif

@@ -83,7 +83,7 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
   for (int64_t at = 0; at < count; at += block) {
     const int64_t part = count - at < block ? count - at : block;
     fill_loops[fill->dist](out + at, fill->key, fill->scale, fill->offset, (uint64_t)(first + at), part);
-    if (fill->dtype == SF_BF16) sf_round_array(out + at, part, SF_BF16);
+    if (fill->dtype != SF_F32) sf_round_array(out + at, part, fill->dtype);
   }
 }
 

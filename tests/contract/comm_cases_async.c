@@ -49,7 +49,7 @@ static void messages_keep_order_per_tag(struct sf_comm *comm, struct case_rank *
 static void batch_all_pairs(struct sf_comm *comm, struct case_rank *rank) {
   enum { COUNT = 21, PEERS = 12 };
   const int32_t peers = comm->world < PEERS ? comm->world : PEERS;
-  const enum sf_dtype wire = rank->variant == 0 ? SF_F32 : SF_BF16;
+  const enum sf_dtype wire = (enum sf_dtype)rank->variant; /* fp32, bf16, fp16 */
   float out[PEERS][COUNT], in[PEERS][COUNT];
   sf_request requests[2 * PEERS];
   for (int32_t p = 0; p < peers; p++) {
@@ -71,7 +71,7 @@ static void batch_all_pairs(struct sf_comm *comm, struct case_rank *rank) {
 /* Several reductions in flight on several groups; every rank waits in another order. */
 static void all_reduces_in_flight(struct sf_comm *comm, struct case_rank *rank) {
   enum { FLIGHTS = 10, COUNT = 130 };
-  const enum sf_dtype wire = rank->variant == 0 ? SF_F32 : SF_BF16;
+  const enum sf_dtype wire = (enum sf_dtype)rank->variant; /* fp32, bf16, fp16 */
   struct case_members members[FLIGHTS];
   struct sf_group groups[FLIGHTS];
   sf_request requests[FLIGHTS];
@@ -99,7 +99,7 @@ static void async_members_bit_equal(struct sf_comm *comm, struct case_rank *rank
   enum { COUNT = 300 };
   struct case_members members;
   const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD);
-  const enum sf_dtype wire = rank->variant == 0 ? SF_F32 : SF_BF16;
+  const enum sf_dtype wire = (enum sf_dtype)rank->variant; /* fp32, bf16, fp16 */
   float data[COUNT], *all = sf_alloc((size_t)comm->world * COUNT * sizeof *all), barrier = 0;
   for (int64_t i = 0; i < COUNT; i++) data[i] = case_real(rank->seed, comm->rank, i);
   const sf_request request = sf_iall_reduce(comm, &group, data, COUNT, wire, SF_REDUCE_AVG, "contract.async_bits");
@@ -184,11 +184,11 @@ static void mesh_rows_and_columns(struct sf_comm *comm, struct case_rank *rank) 
 }
 
 const struct comm_case comm_async_cases[] = {
-    {.name = "send_recv_ring", .body = send_recv_ring, .variants = 3, .world_min = 1},
+    {.name = "send_recv_ring", .body = send_recv_ring, .variants = SF_DTYPE_COUNT, .world_min = 1},
     {.name = "messages_keep_order_per_tag", .body = messages_keep_order_per_tag, .variants = 1, .world_min = 1},
-    {.name = "batch_all_pairs", .body = batch_all_pairs, .variants = 2, .world_min = 1},
-    {.name = "all_reduces_in_flight", .body = all_reduces_in_flight, .variants = 2, .world_min = 1},
-    {.name = "async_members_bit_equal", .body = async_members_bit_equal, .variants = 2, .world_min = 1},
+    {.name = "batch_all_pairs", .body = batch_all_pairs, .variants = 3, .world_min = 1},
+    {.name = "all_reduces_in_flight", .body = all_reduces_in_flight, .variants = 3, .world_min = 1},
+    {.name = "async_members_bit_equal", .body = async_members_bit_equal, .variants = 3, .world_min = 1},
     {.name = "post_does_not_wait", .body = post_does_not_wait, .variants = 1, .world_min = 1},
     {.name = "waits_cross", .body = waits_cross, .variants = 1, .world_min = 1},
     {.name = "answer_before_wait", .body = answer_before_wait, .variants = 1, .world_min = 2},

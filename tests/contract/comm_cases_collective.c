@@ -41,10 +41,10 @@ static void put(void *data, int64_t i, enum sf_dtype wire, float value) {
     ((float *)data)[i] = value;
 }
 
-/* Exact: the sum of small integers is the same in any order and format. variant: format + 3 x reduction. */
+/* Exact: the sum of small integers is the same in any order and format. variant: format + SF_DTYPE_COUNT x reduction. */
 static void all_reduce_integers_exact(struct sf_comm *comm, struct case_rank *rank) {
-  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % 3);
-  const enum sf_reduce reduce = (enum sf_reduce)(rank->variant / 3);
+  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % SF_DTYPE_COUNT);
+  const enum sf_reduce reduce = (enum sf_reduce)(rank->variant / SF_DTYPE_COUNT);
   double *data = sf_alloc(COUNT_MAX * sizeof *data);
   for (int kind = 0; kind < GROUP_KINDS; kind++)
     for (int c = 0; c < COUNTS; c++) {
@@ -74,7 +74,7 @@ static void all_reduce_integers_exact(struct sf_comm *comm, struct case_rank *ra
 
 /* Bit for bit the same on every member, and near the sum in fp64. variant: format. */
 static void all_reduce_members_bit_equal(struct sf_comm *comm, struct case_rank *rank) {
-  const enum sf_dtype wire = rank->variant == 0 ? SF_F32 : SF_BF16;
+  const enum sf_dtype wire = (enum sf_dtype)rank->variant; /* fp32, bf16, fp16 */
   enum { COUNT = 777 };
   float *data = sf_alloc(COUNT * sizeof *data), *all = sf_alloc((size_t)comm->world * COUNT * sizeof *all);
   for (int kind = 0; kind < GROUP_KINDS; kind++) {
@@ -93,7 +93,7 @@ static void all_reduce_members_bit_equal(struct sf_comm *comm, struct case_rank 
         sum += x;
         size += fabs(x);
       }
-      const double bound = 1.1 * (double)group.size * sf_dtype_unit_roundoff(wire) * size;
+      const double bound = 1.1 * (double)group.size * (sf_dtype_unit_roundoff(wire) * size + sf_dtype_least_error(wire));
       case_check(rank, fabs((double)data[i] - sum) <= bound, "kind %d element %lld: %g, expected %g", kind, (long long)i, (double)data[i],
                  sum);
     }
@@ -109,15 +109,15 @@ static float nan_of(uint32_t payload) {
   return value;
 }
 
-/* Long enough for backends to change their algorithm; different NaNs on the members. variant: format, and + 2 asynchronous. */
+/* Long enough for backends to change their algorithm; different NaNs on the members. variant: format, and + 3 asynchronous. */
 static void all_reduce_long_members_bit_equal(struct sf_comm *comm, struct case_rank *rank) {
   enum { COUNT = 60000 };
   struct case_members members;
   const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD);
-  const enum sf_dtype wire = rank->variant % 2 == 0 ? SF_F32 : SF_BF16;
+  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % 3);
   float *data = sf_alloc(COUNT * sizeof *data), *first = sf_alloc(COUNT * sizeof *first);
   for (int64_t i = 0; i < COUNT; i++) data[i] = i % 100 == 0 ? nan_of((uint32_t)comm->rank << 16) : case_real(rank->seed, comm->rank, i);
-  if (rank->variant < 2)
+  if (rank->variant < 3)
     sf_all_reduce(comm, &group, data, COUNT, wire, SF_REDUCE_SUM, "contract.long");
   else
     sf_wait(comm, sf_iall_reduce(comm, &group, data, COUNT, wire, SF_REDUCE_SUM, "contract.long"));
@@ -147,9 +147,11 @@ static void all_reduce_max_special_values(struct sf_comm *comm, struct case_rank
   case_check(rank, at(data, 3, wire) == INFINITY, "infinity is lost");
 }
 
-/* Every hop is rounded to bf16, in group order. */
-static void all_reduce_bf16_linear_model(struct sf_comm *comm, struct case_rank *rank) {
+/* Every hop is rounded to bf16 or fp16, in group order. variant: format, and + 2 the average. */
+static void all_reduce_packed_linear_model(struct sf_comm *comm, struct case_rank *rank) {
   enum { COUNT = 1200 };
+  const enum sf_dtype wire = rank->variant % 2 == 0 ? SF_BF16 : SF_F16;
+  const bool average = rank->variant >= 2;
   rank->skipped = !rank->group_order;
   if (rank->skipped) return;
   float *data = sf_alloc(COUNT * sizeof *data);
@@ -157,11 +159,11 @@ static void all_reduce_bf16_linear_model(struct sf_comm *comm, struct case_rank 
     struct case_members members;
     const struct sf_group group = case_group_create(&members, comm, (enum case_group)kind);
     for (int64_t i = 0; i < COUNT; i++) data[i] = case_real(rank->seed, comm->rank, i);
-    sf_all_reduce(comm, &group, data, COUNT, SF_BF16, rank->variant == 0 ? SF_REDUCE_SUM : SF_REDUCE_AVG, "contract.model");
+    sf_all_reduce(comm, &group, data, COUNT, wire, average ? SF_REDUCE_AVG : SF_REDUCE_SUM, "contract.model");
     for (int64_t i = 0; i < COUNT; i++) {
-      float sum = sf_bf16_round(case_real(rank->seed, members.ranks[0], i));
-      for (int32_t m = 1; m < group.size; m++) sum = sf_bf16_round(sum + sf_bf16_round(case_real(rank->seed, members.ranks[m], i)));
-      if (rank->variant == 1) sum = sf_bf16_round(sum * (1.0f / (float)group.size));
+      float sum = sf_round(case_real(rank->seed, members.ranks[0], i), wire);
+      for (int32_t m = 1; m < group.size; m++) sum = sf_round(sum + sf_round(case_real(rank->seed, members.ranks[m], i), wire), wire);
+      if (average) sum = sf_round(sum * (1.0f / (float)group.size), wire);
       case_check(rank, data[i] == sum, "kind %d element %lld: %g, expected %g", kind, (long long)i, (double)data[i], (double)sum);
     }
   }
@@ -169,8 +171,8 @@ static void all_reduce_bf16_linear_model(struct sf_comm *comm, struct case_rank 
 }
 
 static void reduce_scatter_integers_exact(struct sf_comm *comm, struct case_rank *rank) {
-  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % 3);
-  const enum sf_reduce reduce = rank->variant < 3 ? SF_REDUCE_SUM : SF_REDUCE_AVG;
+  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % SF_DTYPE_COUNT);
+  const enum sf_reduce reduce = rank->variant < SF_DTYPE_COUNT ? SF_REDUCE_SUM : SF_REDUCE_AVG;
   double *send = sf_alloc(CASE_WORLD_MAX * 37 * sizeof *send), recv[37];
   for (int kind = 0; kind < GROUP_KINDS; kind++)
     for (int c = 0; c < 4; c++) {
@@ -274,15 +276,15 @@ static void calls_leave_label_and_progress(struct sf_comm *comm, struct case_ran
 }
 
 const struct comm_case comm_collective_cases[] = {
-    {.name = "all_reduce_integers_exact", .body = all_reduce_integers_exact, .variants = 9, .world_min = 1},
-    {.name = "all_reduce_members_bit_equal", .body = all_reduce_members_bit_equal, .variants = 2, .world_min = 1},
-    {.name = "all_reduce_long_members_bit_equal", .body = all_reduce_long_members_bit_equal, .variants = 4, .world_min = 1},
-    {.name = "all_reduce_max_special_values", .body = all_reduce_max_special_values, .variants = 3, .world_min = 1},
-    {.name = "all_reduce_bf16_linear_model", .body = all_reduce_bf16_linear_model, .variants = 2, .world_min = 1},
-    {.name = "reduce_scatter_integers_exact", .body = reduce_scatter_integers_exact, .variants = 6, .world_min = 1},
-    {.name = "all_gather_order", .body = all_gather_order, .variants = 3, .world_min = 1},
-    {.name = "broadcast_each_root", .body = broadcast_each_root, .variants = 3, .world_min = 1},
-    {.name = "all_to_all_uneven", .body = all_to_all_uneven, .variants = 3, .world_min = 1},
+    {.name = "all_reduce_integers_exact", .body = all_reduce_integers_exact, .variants = 3 * SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_reduce_members_bit_equal", .body = all_reduce_members_bit_equal, .variants = 3, .world_min = 1},
+    {.name = "all_reduce_long_members_bit_equal", .body = all_reduce_long_members_bit_equal, .variants = 6, .world_min = 1},
+    {.name = "all_reduce_max_special_values", .body = all_reduce_max_special_values, .variants = SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_reduce_packed_linear_model", .body = all_reduce_packed_linear_model, .variants = 4, .world_min = 1},
+    {.name = "reduce_scatter_integers_exact", .body = reduce_scatter_integers_exact, .variants = 2 * SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_gather_order", .body = all_gather_order, .variants = SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "broadcast_each_root", .body = broadcast_each_root, .variants = SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_to_all_uneven", .body = all_to_all_uneven, .variants = SF_DTYPE_COUNT, .world_min = 1},
     {.name = "barrier_waits_for_all", .body = barrier_waits_for_all, .variants = 1, .world_min = 1},
     {.name = "calls_leave_label_and_progress", .body = calls_leave_label_and_progress, .variants = 1, .world_min = 1},
     {.name = NULL},

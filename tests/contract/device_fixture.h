@@ -41,7 +41,10 @@ static inline int64_t any_positive(struct fixture *f) {
   const int64_t size = any_size(f);
   return size ? size : 1;
 }
-static inline enum sf_dtype any_store(struct fixture *f) { return below(f, 2) ? SF_BF16 : SF_F32; }
+static inline enum sf_dtype any_store(struct fixture *f) {
+  static const enum sf_dtype stores[] = {SF_F32, SF_BF16, SF_F16};
+  return stores[below(f, 3)];
+}
 
 static inline float uniform(struct fixture *f) { return (float)below(f, 1 << 24) * 0x1p-23f - 1.0f; }
 static inline float normal(struct fixture *f) { return (uniform(f) + uniform(f) + uniform(f)) * 1.0f; }
@@ -96,14 +99,16 @@ static inline void expect(struct fixture *f, float got, double want, double boun
     good = isnan(got);
   else if (isinf(want))
     good = (double)got == want;
+  else if (store == SF_F16 && fabs(want) + bound >= 65519.0) /* infinity where the sum may have reached 65520 */
+    good = fabs(want) - bound < 65520.0 ? fabs((double)got) >= 65504.0 - bound : isinf(got);
   else {
-    const double storing = store == SF_BF16 ? sf_dtype_unit_roundoff(SF_BF16) : 0.0;
-    const double subnormal = store == SF_BF16 ? 0x1.01p-134 : 0x1p-149;
+    const double storing = store == SF_F32 ? 0.0 : sf_dtype_unit_roundoff(store);
+    const double subnormal = store == SF_F32 ? 0x1p-149 : sf_dtype_least_error(store) * 0x1.01p0;
     const double limit = bound * (1 + storing) + storing * fabs(want) + subnormal, error = fabs((double)got - want);
     good = error <= limit;
     if (good && store == SF_F32 && error / limit > f->worst) f->worst = error / limit;
   }
-  if (good && store == SF_BF16 && !isnan(got)) good = sf_bf16_round(got) == got;
+  if (good && !isnan(got)) good = sf_round(got, store) == got;
   if (!good) fail_msg("%s %s: got %.9g, want %.9g, bound %.3g, %s", f->name, f->op, (double)got, want, bound, sf_dtype_name(store));
 }
 

@@ -260,23 +260,23 @@ static void test_bf16_bits_needs_a_reference_without_them(void **state) {
   sf_fill_range(x, &fill, 0, 600);
   struct sf_expected e = {.spec = {.shape = {20, 30}, .promised = SF_F32}, .x = x};
   memcpy(c, x, sizeof c);
-  assert_false(sf_has_bf16_bits(&e, c));
+  assert_false(sf_has_bits_of(SF_BF16, &e, c));
   sf_round_array(c, 530, SF_BF16);
-  assert_false(sf_has_bf16_bits(&e, c)); /* 88 % */
+  assert_false(sf_has_bits_of(SF_BF16, &e, c)); /* 88 % */
   sf_round_array(c, 550, SF_BF16);
-  assert_true(sf_has_bf16_bits(&e, c));
+  assert_true(sf_has_bits_of(SF_BF16, &e, c));
   memset(c, 0, 500 * sizeof *c); /* of the 100 that are left half are on the grid */
-  assert_false(sf_has_bf16_bits(&e, c));
+  assert_false(sf_has_bits_of(SF_BF16, &e, c));
   sf_round_array(c, 600, SF_BF16);
-  assert_true(sf_has_bf16_bits(&e, c));
+  assert_true(sf_has_bits_of(SF_BF16, &e, c));
   e.spec.promised = SF_BF16;
-  assert_false(sf_has_bf16_bits(&e, c));
+  assert_false(sf_has_bits_of(SF_BF16, &e, c));
   e.spec.promised = SF_F32;
   e.spec.shape.rows = 17; /* 510 elements */
-  assert_false(sf_has_bf16_bits(&e, c));
+  assert_false(sf_has_bits_of(SF_BF16, &e, c));
   e.spec.shape.rows = 20;
   sf_round_array(x, 330, SF_BF16);
-  assert_false(sf_has_bf16_bits(&e, c)); /* more than half of the reference's values lie on the grid too */
+  assert_false(sf_has_bits_of(SF_BF16, &e, c)); /* more than half of the reference's values lie on the grid too */
 }
 
 /* --- cut plans -------------------------------------------------------------------------------------------------- */

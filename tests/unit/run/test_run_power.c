@@ -116,7 +116,7 @@ static void test_power_run_same_with_one_and_three_workers(void **state) {
     struct sf_error error = {SF_OK, ""};
     if (sf_power_run(o, &results[i], &error) != SF_OK) fail_msg("%s", error.text);
     assert_int_equal(results[i].search_count, 4);
-    assert_int_equal(results[i].clean[0].cases + results[i].clean[1].cases, 6);
+    assert_int_equal(results[i].clean[SF_F32].cases + results[i].clean[SF_BF16].cases + results[i].clean[SF_F16].cases, 6);
     test_free(o);
   }
   for (int32_t i = 0; i < 4; i++) {

@@ -23,28 +23,38 @@ static float float_of(uint32_t bits) {
   return value;
 }
 
-/* Packed result of rounding; every NaN as 0x7fc0, as in the golden file. */
-static uint16_t cast(uint32_t bits) {
-  const float rounded = sf_bf16_round(float_of(bits));
+struct format {
+  enum sf_dtype dtype;
+  const char *golden;
+  uint16_t nan; /* every NaN, as in the golden file */
+  int values, digests;
+};
+static const struct format FORMATS[] = {{SF_BF16, "corpus/golden/bf16_casts.csv", 0x7fc0, 204, 6},
+                                        {SF_F16, "corpus/golden/f16_casts.csv", 0x7e00, 300, 10}};
+
+/* Packed result of rounding. */
+static uint16_t cast(const struct format *format, uint32_t bits) {
+  const float rounded = sf_round(float_of(bits), format->dtype);
   uint16_t packed;
-  assert_int_equal(bits_of(rounded) & 0xffffu, 0);
-  sf_bf16_pack(&packed, &rounded, 1);
-  return isnan(rounded) ? 0x7fc0 : packed;
+  float back;
+  sf_pack(&packed, &rounded, 1, format->dtype);
+  sf_unpack(&back, &packed, 1, format->dtype);
+  assert_int_equal(bits_of(back), bits_of(rounded)); /* it lies on the grid */
+  return isnan(rounded) ? format->nan : packed;
 }
 
-static uint64_t digest(uint32_t low) {
+static uint64_t digest(const struct format *format, uint32_t low) {
   uint64_t fnv = UINT64_C(0xcbf29ce484222325);
   for (uint32_t high = 0; high < 65536; high++) {
-    const uint16_t result = cast(high << 16 | low);
+    const uint16_t result = cast(format, high << 16 | low);
     fnv = (fnv ^ (result & 0xffu)) * UINT64_C(0x100000001b3);
     fnv = (fnv ^ (uint64_t)(result >> 8)) * UINT64_C(0x100000001b3);
   }
   return fnv;
 }
 
-static void test_bf16_round_agrees_with_pytorch(void **state) {
-  (void)state;
-  FILE *file = fopen("corpus/golden/bf16_casts.csv", "r");
+static void compare_with_pytorch(const struct format *format) {
+  FILE *file = fopen(format->golden, "r");
   assert_non_null(file);
   char row[16];
   unsigned long long from, to;
@@ -52,15 +62,34 @@ static void test_bf16_round_agrees_with_pytorch(void **state) {
   assert_int_equal(fscanf(file, "%*[^\n]"), 0);
   while (fscanf(file, " %15[a-z],%llx,%llx", row, &from, &to) == 3) {
     const bool whole = strcmp(row, "digest") == 0;
-    const uint64_t found = whole ? digest((uint32_t)from) : cast((uint32_t)from);
-    if (found != to) fail_msg("%s %llx: %llx, PyTorch has %llx", row, from, (unsigned long long)found, to);
+    const uint64_t found = whole ? digest(format, (uint32_t)from) : cast(format, (uint32_t)from);
+    if (found != to) fail_msg("%s %s %llx: %llx, PyTorch has %llx", format->golden, row, from, (unsigned long long)found, to);
     if (whole) digests++;
     else values++;
   }
   fclose(file);
-  assert_int_equal(values, 204);
-  assert_int_equal(digests, 6);
+  assert_int_equal(values, format->values);
+  assert_int_equal(digests, format->digests);
 }
+
+static void test_round_agrees_with_pytorch(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) compare_with_pytorch(&FORMATS[i]);
+}
+
+#ifdef __FLT16_MAX__
+/* All signs, exponents and bits down to the tie, each with what may stand below it: what is left out differs in nothing that rounding sees. */
+static void test_f16_round_agrees_with_the_compiler_for_all_classes_of_values(void **state) {
+  (void)state;
+  static const uint32_t lows[] = {0x000, 0x001, 0x7ff, 0x800, 0x801, 0xfff};
+  for (uint32_t high = 0; high < 1u << 20; high++)
+    for (int i = 0; i < 6; i++) {
+      const float value = float_of(high << 12 | lows[i]), wanted = (float)(_Float16)value, found = sf_f16_round(value);
+      if (isnan(wanted) ? !isnan(found) : bits_of(found) != bits_of(wanted))
+        fail_msg("%a: %a, the compiler has %a", (double)value, (double)found, (double)wanted);
+    }
+}
+#endif
 
 static void test_bf16_round_of_nan_stays_nan_for_all_payloads(void **state) {
   (void)state;
@@ -99,21 +128,36 @@ static void test_round_array_rounds_each_value_and_no_more(void **state) {
   assert_true(array[3] == 1.001f);
 }
 
-static void test_bf16_pack_then_unpack_gives_the_same_bits(void **state) {
+static void test_pack_of_what_was_unpacked_gives_the_same_bits(void **state) {
   (void)state;
-  static float values[65536], back[65536];
-  static uint16_t packed[65536];
-  for (uint32_t high = 0; high < 65536; high++) values[high] = float_of(high << 16);
-  sf_bf16_pack(packed, values, 65536);
-  sf_bf16_unpack(back, packed, 65536);
-  for (uint32_t high = 0; high < 65536; high++) assert_int_equal(packed[high], high);
-  assert_memory_equal(values, back, sizeof values);
+  static float values[65536];
+  static uint16_t all[65536], packed[65536];
+  for (uint32_t i = 0; i < 65536; i++) all[i] = (uint16_t)i;
+  for (int f = 0; f < 2; f++) {
+    sf_unpack(values, all, 65536, FORMATS[f].dtype);
+    sf_pack(packed, values, 65536, FORMATS[f].dtype);
+    assert_memory_equal(packed, all, sizeof all);
+    for (uint32_t i = 0; i < 65536; i++) /* a NaN is made quiet */
+      if (!isnan(values[i])) assert_int_equal(bits_of(sf_round(values[i], FORMATS[f].dtype)), bits_of(values[i]));
+  }
+  sf_unpack(values, all, 65536, SF_F16);
+  assert_true(values[0x0001] == 0x1p-24f && values[0x03ff] == 1023 * 0x1p-24f && values[0x0400] == 0x1p-14f);
+  assert_true(values[0x3c00] == 1 && values[0x7bff] == 65504 && values[0xfc00] == -INFINITY && isnan(values[0x7c01]));
+}
+
+static void test_round_array_rounds_fp16_like_single_values(void **state) {
+  (void)state;
+  float array[8] = {65519.0f, 65520.0f, -1e9f, 0x1p-25f, 0x1.000002p-25f, -0x1.8p-24f, 1.00048828125f, NAN};
+  sf_round_array(array, 8, SF_F16);
+  assert_true(array[0] == 65504 && array[1] == INFINITY && array[2] == -INFINITY);
+  assert_true(array[3] == 0 && array[4] == 0x1p-24f && array[5] == -0x1p-23f && array[6] == 1 && isnan(array[7]));
 }
 
 static void test_dtype_tables_say_sizes_and_roundoff(void **state) {
   (void)state;
   static const struct { enum sf_dtype dtype; const char *name; size_t held, wire; int roundoff_exponent; } ROWS[] = {
-      {SF_F32, "fp32", sizeof(float), 4, -24}, {SF_BF16, "bf16", sizeof(float), 2, -8}, {SF_F64, "fp64", sizeof(double), 8, -53}};
+      {SF_F32, "fp32", sizeof(float), 4, -24}, {SF_BF16, "bf16", sizeof(float), 2, -8},
+      {SF_F16, "fp16", sizeof(float), 2, -11}, {SF_F64, "fp64", sizeof(double), 8, -53}};
   assert_int_equal(sizeof ROWS / sizeof ROWS[0], SF_DTYPE_COUNT);
   for (int i = 0; i < SF_DTYPE_COUNT; i++) {
     assert_string_equal(sf_dtype_name(ROWS[i].dtype), ROWS[i].name);
@@ -125,12 +169,16 @@ static void test_dtype_tables_say_sizes_and_roundoff(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bf16_round_agrees_with_pytorch),
+      cmocka_unit_test(test_round_agrees_with_pytorch),
+#ifdef __FLT16_MAX__
+      cmocka_unit_test(test_f16_round_agrees_with_the_compiler_for_all_classes_of_values),
+#endif
       cmocka_unit_test(test_bf16_round_of_nan_stays_nan_for_all_payloads),
       cmocka_unit_test(test_bf16_round_of_a_grid_value_is_that_value),
       cmocka_unit_test(test_round_in_fp32_changes_nothing),
       cmocka_unit_test(test_round_array_rounds_each_value_and_no_more),
-      cmocka_unit_test(test_bf16_pack_then_unpack_gives_the_same_bits),
+      cmocka_unit_test(test_pack_of_what_was_unpacked_gives_the_same_bits),
+      cmocka_unit_test(test_round_array_rounds_fp16_like_single_values),
       cmocka_unit_test(test_dtype_tables_say_sizes_and_roundoff),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

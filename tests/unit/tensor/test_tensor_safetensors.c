@@ -60,7 +60,7 @@ static void test_parse_malformed_files_are_refused_with_a_reason(void **state) {
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8, "too many"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, "differ in size"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}", 8, "header:"},
-      {"{\"a\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8, "none of F32"},
+      {"{\"a\":{\"dtype\":\"F8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8, "none of F32"},
       {"{\"a\":{\"dtype\":\"f32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "none of F32"},
       {"{\"a\":{\"dtype\":4,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "not a string"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "needs exactly"},
