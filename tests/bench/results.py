@@ -22,7 +22,7 @@ def percent(value, digits=2):
     return f"{100 * value:.{digits}f} %"
 
 
-CONDITIONS = ("fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e")
+CONDITIONS = ("fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e", "fp16_isolated", "fp16_e2e")
 
 
 @row("bench_clean")
@@ -35,7 +35,7 @@ def clean_alarms(r):
 
 @row("bench_clean")
 def clean_unchecked(r):
-    shares = {c: r[c]["unchecked_share"] for c in CONDITIONS}
+    shares = {c: r[c]["unchecked_share"] for c in CONDITIONS if c in r}
     met = max(shares["fp32_isolated"], shares["fp32_e2e"], shares["bf16_isolated"]) <= 0.02 and shares["bf16_e2e"] <= 0.15
     figure = ", ".join(f"{c.replace('_', ' ')} {percent(s)}" for c, s in shares.items())
     return "Tensors not checked", "fp32 and isolated at most 2 %, bf16 end to end 15 %", figure, met, "vacuous or ill-conditioned"
@@ -62,10 +62,10 @@ def ratios(r):
 @row("bench_sensitivity")
 def sensitivity(r):
     kinds = ("act", "act_grad", "wgrad", "main_grad")
-    shares = {(c, k): r[c][k]["all"]["flagged_share"] for c in CONDITIONS for k in kinds if "all" in r[c].get(k, {})}
-    judged = {key: s for key, s in shares.items() if key[0] != "bf16_e2e"}
+    shares = {(c, k): r[c][k]["all"]["flagged_share"] for c in CONDITIONS if c in r for k in kinds if "all" in r[c].get(k, {})}
+    judged = {key: s for key, s in shares.items() if key[0] not in ("bf16_e2e", "fp16_e2e")}
     worst = sorted(judged.items(), key=lambda item: item[1])[:3]
-    figure = "; ".join(f"{c.replace('_', ' ')}: " + ", ".join(f"{k} {percent(shares[c, k], 1)}" for k in kinds if (c, k) in shares) for c in CONDITIONS)
+    figure = "; ".join(f"{c.replace('_', ' ')}: " + ", ".join(f"{k} {percent(shares[c, k], 1)}" for k in kinds if (c, k) in shares) for c in CONDITIONS if c in r)
     remark = "worst " + ", ".join(f"{c} {k} {percent(s)}" for (c, k), s in worst) + "; bf16 end to end is reported only"
     return "One corrupted tensor flagged", "at least 99 % per kind", figure, min(judged.values()) >= 0.99, remark
 
