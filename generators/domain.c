@@ -19,6 +19,8 @@ CHOICES(positions, {SF_POS_NONE, 20}, {SF_POS_LEARNED, 40}, {SF_POS_ROTARY, 40})
 CHOICES(bias, {0, 50}, {1, 50});
 CHOICES(tied, {0, 55}, {1, 45});
 CHOICES(adapter, {0, 65}, {1, 35});
+CHOICES(sinks, {0, 78}, {1, 22});
+CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
 CHOICES(smoothing, {0, 76}, {100, 12}, {1, 4}, {500, 4}, {999, 4});
 CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
@@ -82,8 +84,8 @@ static const struct {
     TABLE(BETA2, beta2, false),
     TABLE(SP, sp, true),
     TABLE(QK_NORM, zero, true),
-    TABLE(SINKS, zero, true),
-    TABLE(WINDOW, zero, true),
+    TABLE(SINKS, sinks, true),
+    TABLE(WINDOW, window, true),
     TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
     TABLE(RESIDUAL_FP32, zero, true),
     TABLE(LOSS_SCALE, zero, false),

@@ -59,22 +59,51 @@ static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad,
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
-/* In place: scores [seq x seq] -> softmax of scale * score over the columns up to the row's own, zeros after it. */
-static inline void softmax_causal(struct inner inner, real *scores, int64_t seq, real scale) {
+/* A query's softmax: which keys it sees, and the sink that competes with them. */
+struct softmax {
+  int64_t seq, window; /* window 0: all keys up to the query's own */
+  real scale;
+  const real *sink; /* logit of the head; NULL without sinks */
+};
+
+static inline int64_t first_key(const struct softmax *softmax, int64_t query) {
+  const int64_t first = query - softmax->window + 1;
+  return softmax->window == 0 || first < 0 ? 0 : first;
+}
+
+/* In place: scores [seq x seq] -> softmax of scale * score over the columns that the row sees, zeros elsewhere. sink_probs [seq]: what the
+ * sink takes. */
+static inline void softmax_causal(struct inner inner, const struct softmax *softmax, real *scores, real *sink_probs) {
+  const int64_t seq = softmax->seq;
   for (int64_t i = 0; i < seq; i++) {
+    const int64_t first = first_key(softmax, i), count = i + 1 - first;
     real *row = scores + i * seq;
-    for (int64_t j = 0; j <= i; j++) row[j] *= scale;
-    inner_perturb(inner, i * seq, row, i + 1);
-    const real top = row_max(row, i + 1);
-    for (int64_t j = 0; j <= i; j++) row[j] = real_exp(row[j] - top);
-    const real sum = inner_number(inner, seq * seq + i, row_sum(row, i + 1));
-    for (int64_t j = 0; j <= i; j++) row[j] /= sum;
+    for (int64_t j = first; j <= i; j++) row[j] *= softmax->scale;
+    inner_perturb(inner, i * seq, row + first, count);
+    real top = row_max(row + first, count);
+    if (softmax->sink != NULL && *softmax->sink > top) top = *softmax->sink;
+    for (int64_t j = first; j <= i; j++) row[j] = real_exp(row[j] - top);
+    const real apart = softmax->sink != NULL ? inner_number(inner, seq * seq + seq + i, real_exp(*softmax->sink - top)) : 0;
+    const real sum = inner_number(inner, seq * seq + i, row_sum(row + first, count) + apart);
+    for (int64_t j = first; j <= i; j++) row[j] /= sum;
+    if (softmax->sink != NULL) sink_probs[i] = apart / sum;
+    for (int64_t j = 0; j < first; j++) row[j] = 0;
     for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
   }
 }
 
-static inline void attention_forward(struct run *run, int32_t layer, real *out, real *probs, const real *qkv) {
+/* sinks: the layer's parameter, or -1. */
+static inline struct softmax softmax_of(const struct run *run, int32_t sinks, int64_t head) {
   const struct sf_model *model = &run->c->model;
+  return (struct softmax){.seq = model->seq,
+                          .window = model->window,
+                          .scale = 1 / real_sqrt((real)model->head_dim),
+                          .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
+}
+
+static inline void attention_forward(struct run *run, int32_t layer, real *out, const struct layer_acts *acts, const real *qkv) {
+  const struct sf_model *model = &run->c->model;
+  const int32_t sinks = sf_catalog_param(run->catalog, SF_MODULE_CORE_ATTENTION, layer, 0);
   const int64_t b = run->c->train.microbatch_size, s = model->seq, d = model->head_dim;
   const int64_t ld = b * run->qkv_width, ld_out = b * run->context_width;
   const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT);
@@ -83,24 +112,38 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
       const struct head_columns at = head_columns(model, head);
       const int64_t number = n * model->heads + head;
       const real *row = qkv + n * run->qkv_width;
-      real *p = probs + number * s * s;
+      const struct softmax softmax = softmax_of(run, sinks, head);
+      real *p = acts->probs + number * s * s;
       multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
-      softmax_causal(inner_of(run, id, (uint64_t)number), p, s, 1 / real_sqrt((real)d));
+      softmax_causal(inner_of(run, id, (uint64_t)number), &softmax, p, sinks < 0 ? NULL : acts->sink_probs + number * s);
       store(run, id, (uint64_t)number + 1, p, s * s, run->format);
       multiply(run, run->format, false, false, s, d, s, p, s, row + at.value, ld, out + n * run->context_width + head * d, ld_out);
     }
   finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);
 }
 
-/* In place: dP -> P (dP - rowsum(P dP)) where the mask lets through, zeros elsewhere. */
-static inline void softmax_backward(struct inner inner, real *grad, const real *probs, int64_t seq) {
+/* In place: dP -> P (dP - rowsum(P dP)) where the mask lets through, zeros elsewhere. means [seq]: the row sums. */
+static inline void softmax_backward(struct inner inner, const struct softmax *softmax, real *grad, real *means, const real *probs) {
+  const int64_t seq = softmax->seq;
   for (int64_t i = 0; i < seq; i++) {
+    const int64_t first = first_key(softmax, i), count = i + 1 - first;
     real *restrict row = grad + i * seq;
     const real *restrict p = probs + i * seq;
-    inner_perturb(inner, i * seq, row, i + 1);
-    const real mean = inner_number(inner, seq * seq + i, row_dot(row, p, i + 1));
-    for (int64_t j = 0; j <= i; j++) row[j] = p[j] * (row[j] - mean);
+    inner_perturb(inner, i * seq, row + first, count);
+    const real mean = means[i] = inner_number(inner, seq * seq + i, row_dot(row + first, p + first, count));
+    for (int64_t j = first; j <= i; j++) row[j] = p[j] * (row[j] - mean);
+    for (int64_t j = 0; j < first; j++) row[j] = 0;
     for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+  }
+}
+
+/* The sink's dS of each query, -P_sink rowsum(P dP), in the head's column of sink_terms; sequence: of the microbatch. */
+static inline void sink_backward(struct run *run, struct inner inner, const real *sink_probs, const real *means, int64_t sequence,
+                                 int64_t head) {
+  const int64_t s = run->c->model.seq, b = run->c->train.microbatch_size, heads = run->c->model.heads;
+  for (int64_t i = 0; i < s; i++) {
+    const real term = inner_number(inner, s * s + s + i, -sink_probs[i] * means[i]);
+    run->sink_terms[(i * b + sequence) * heads + head] = term;
   }
 }
 
@@ -118,8 +161,10 @@ static inline void copy_rows(real *restrict to, const real *restrict from, int64
 /* One sequence of a microbatch, and where its rows begin; ld: from one position to the next. */
 struct attention_grad {
   const real *qkv, *out_grad, *probs; /* probs: [heads][seq x seq] */
+  const real *sink_probs;             /* [heads][seq]; NULL without sinks */
   real *qkv_grad;
   int64_t ld, ld_out, number; /* number of its first head, of all heads of the microbatch */
+  int64_t sequence;
 };
 
 /* The query heads of a group: scores of each become dS, then dq = dS k. */
@@ -130,7 +175,10 @@ static inline void query_grads(struct run *run, struct sf_trace_id id, const str
     const uint64_t number = (uint64_t)(at->number + head);
     real *ds = run->scores + (head - first) * s * s;
     multiply(run, SF_F32, false, true, s, s, d, at->out_grad + head * d, at->ld_out, at->qkv + columns.value, at->ld, ds, s);
-    softmax_backward(inner_of(run, id, number), ds, at->probs + head * s * s, s);
+    const struct inner inner = inner_of(run, id, number);
+    const struct softmax softmax = softmax_of(run, -1, head);
+    softmax_backward(inner, &softmax, ds, run->row_means, at->probs + head * s * s);
+    if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->row_means, at->sequence, head);
     store(run, id, number + 1, ds, s * s, run->format);
     multiply(run, run->format, false, false, s, d, s, ds, s, at->qkv + columns.key, at->ld, run->head_grad, d);
     put_scaled(at->qkv_grad + columns.query, at->ld, run->head_grad, s, d, 1 / real_sqrt((real)d));
@@ -149,24 +197,31 @@ static inline void key_value_grads(struct run *run, const struct attention_grad 
   put_scaled(at->qkv_grad + columns.value, at->ld, run->head_grad, s, d, 1);
 }
 
-static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv, const real *probs) {
+static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv,
+                                      const struct layer_acts *acts) {
   const struct sf_model *model = &run->c->model;
   const int64_t b = run->c->train.microbatch_size, s = model->seq, group = model->heads / model->kv_heads;
   const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT_GRAD);
   for (int64_t n = 0; n < b; n++) {
     const struct attention_grad at = {.qkv = qkv + n * run->qkv_width,
                                       .out_grad = g + n * run->context_width,
-                                      .probs = probs + n * model->heads * s * s,
+                                      .probs = acts->probs + n * model->heads * s * s,
+                                      .sink_probs = model->sinks ? acts->sink_probs + n * model->heads * s : NULL,
                                       .qkv_grad = qkv_grad + n * run->qkv_width,
                                       .ld = b * run->qkv_width,
                                       .ld_out = b * run->context_width,
-                                      .number = n * model->heads};
+                                      .number = n * model->heads,
+                                      .sequence = n};
     for (int64_t first = 0; first < model->heads; first += group) {
       query_grads(run, id, &at, first, group);
       key_value_grads(run, &at, first, group);
     }
   }
   finish_act_grad(run, SF_MODULE_CORE_ATTENTION, layer, qkv_grad, run->qkv_width);
+  const int32_t sinks = sf_catalog_param(run->catalog, SF_MODULE_CORE_ATTENTION, layer, 0);
+  if (!is_trained(run, sinks)) return;
+  sum_rows(run, run->wgrad, run->sink_terms, run->tokens, model->heads);
+  finish_wgrad(run, sinks, 0);
 }
 
 #endif

@@ -11,7 +11,8 @@
 /* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
 struct layer_acts {
   real *norm1, *qkv, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
-  real *probs; /* [microbatch_size][heads][seq x seq] */
+  real *probs;      /* [microbatch_size][heads][seq x seq] */
+  real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
 };
 
 struct param_state {
@@ -46,6 +47,8 @@ struct run {
   real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */
   real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
   real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
+  real *row_means;                                      /* [seq] row sums of P dP of one head */
+  real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
   real *wgrad;                                          /* the largest parameter */
   real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
   int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */

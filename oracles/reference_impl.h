@@ -28,6 +28,7 @@ static inline void take_layers(struct run *run) {
     acts->qkv = take(run, t * run->qkv_width);
     acts->rotary = model->positions == SF_POS_ROTARY ? take(run, t * run->qkv_width) : acts->qkv;
     acts->probs = take(run, run->c->train.microbatch_size * model->heads * model->seq * model->seq);
+    acts->sink_probs = model->sinks ? take(run, t * model->heads) : NULL;
     acts->context = take(run, t * run->context_width);
     acts->proj = take(run, t * h);
     acts->attn_bda = take(run, t * h);
@@ -97,6 +98,8 @@ static inline void take_ends(struct run *run) {
   run->stream = take(run, t * h);
   run->branch_a = take(run, t * h);
   run->branch_b = take(run, t * h);
+  run->row_means = take(run, model->seq);
+  if (model->sinks) run->sink_terms = take(run, t * model->heads);
   if (model->parallel_residual) run->layer_grad = take(run, t * h);
   const int64_t group = model->heads / model->kv_heads;
   run->scores = take(run, group * model->seq * model->seq);
@@ -118,7 +121,7 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   norm_forward(run, SF_MODULE_INPUT_LAYERNORM, layer, acts->norm1, x);
   linear_forward(run, SF_MODULE_LINEAR_QKV, layer, acts->qkv, acts->norm1, false);
   if (acts->rotary != acts->qkv) rotary_forward(run, layer, acts->rotary, acts->qkv);
-  attention_forward(run, layer, acts->context, acts->probs, acts->rotary);
+  attention_forward(run, layer, acts->context, acts, acts->rotary);
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
   residual_forward(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
   norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : acts->attn_bda);
@@ -141,7 +144,7 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
   linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
-  attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts->probs);
+  attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts);
   real *qkv_grad = run->wide_b;
   if (acts->rotary != acts->qkv) {
     qkv_grad = run->wide_a;

@@ -44,6 +44,12 @@ static void mark_kv(struct sf_parameter *param, const struct sf_dim_map *grad_di
     param->wgrad_map.cols = *grad_dim;
 }
 
+static void create_sinks(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp) {
+  const struct sf_parameter_cut cut = {sf_dim_map_whole(1), sf_dim_map_part(run->c->model.heads, tp->size, tp->index)};
+  attention->window = run->c->model.window;
+  attention->sinks = sf_parameter_create(run, SF_MODULE_CORE_ATTENTION, layer, 0, &cut);
+}
+
 void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
                                   const struct sf_group *tp, const struct sf_group *kv_rep, bool sp) {
   const struct sf_model *m = &run->c->model;
@@ -58,6 +64,7 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   sf_column_parallel_linear_create(&attention->linear_qkv, run, SF_MODULE_LINEAR_QKV, layer, &dim, NULL, tp, sp);
   mark_kv(attention->linear_qkv.weight, &grad_dim, kv, true, run->hidden);
   if (attention->linear_qkv.bias != NULL) mark_kv(attention->linear_qkv.bias, &grad_dim, kv, false, run->hidden);
+  create_sinks(attention, run, layer, tp);
   attention->qkv_grad_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), grad_dim};
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
 }
@@ -83,6 +90,8 @@ static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention
 struct head_view {
   const float *q, *k, *v;
   float *probs;
+  bool has_sink;
+  struct sf_sink sink;
   int64_t qkv_offset, kv_offset, context_offset; /* in rows of qkv (k, then v head_dim later) and of the context */
   int64_t qkv_stride, context_stride;
 };
@@ -101,6 +110,13 @@ static struct head_view head_view(const struct sf_rank_run *run, const struct sf
   view.k = acts->qkv + view.kv_offset;
   view.v = view.k + d;
   view.probs = acts->probs + (sequence * heads + group * queries + query) * n * n;
+  view.has_sink = attention->sinks != NULL;
+  if (view.has_sink) {
+    const int64_t head = group * queries + query;
+    view.sink = (struct sf_sink){.logit = attention->sinks->model[head],
+                                 .probs = acts->sink_probs + (sequence * heads + head) * n,
+                                 .grad = run->params.scratch + head};
+  }
   return view;
 }
 
@@ -120,7 +136,7 @@ static void head_forward(struct sf_rank_run *run, const struct sf_parallel_atten
                                  .ldc = n,
                                  .alpha = 1.0f / sqrtf((float)d)};
   dev->ops->gemm(dev, &scores, SF_F32);
-  dev->ops->causal_softmax_fwd(dev, view->probs, view->probs, n, run->dtype);
+  dev->ops->causal_softmax_fwd(dev, view->probs, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
   const struct sf_gemm context = {.m = n,
                                   .n = d,
                                   .k = n,
@@ -143,6 +159,7 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
     sf_trace_act(run, attention->module_rotary, &attention->linear_qkv.out_map, acts->qkv);
   }
   acts->probs = sf_buffers_take(&run->acts, batch * heads * n * n);
+  if (attention->sinks != NULL) acts->sink_probs = sf_buffers_take(&run->acts, batch * heads * n);
   acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
   for (int64_t sequence = 0; sequence < batch; sequence++)
     for (int64_t group = 0; group < attention->groups; group++)
@@ -190,7 +207,7 @@ static void head_backward(struct sf_rank_run *run, const struct sf_parallel_atte
   dev->ops->gemm(dev, &dv, store_kv);
   float *ds_of_q = sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG) ? sf_buffers_take(&run->acts, n * n) : NULL;
   if (ds_of_q != NULL) sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, view->probs, n, run->dtype);
-  dev->ops->causal_softmax_bwd(dev, ds, ds, view->probs, n, run->dtype);
+  dev->ops->causal_softmax_bwd(dev, ds, ds, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
   const struct sf_gemm dq = {.m = n,
                              .n = d,
                              .k = n,
@@ -224,6 +241,7 @@ static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_at
   const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
   float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->linear_qkv.out);
   float *ds = sf_buffers_take(&run->acts, n * n);
+  if (attention->sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
   for (int64_t sequence = 0; sequence < run->c->train.microbatch_size; sequence++)
     for (int64_t group = 0; group < attention->groups; group++)
       for (int64_t query = 0; query < queries; query++) {
@@ -233,6 +251,7 @@ static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_at
   sf_buffers_give(&run->acts, ds);
   sf_buffers_give(&run->acts, g);
   sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
+  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
   return dqkv;
 }
 
@@ -256,6 +275,7 @@ void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts
   sf_buffers_give(&run->acts, acts->qkv_input);
   sf_buffers_give(&run->acts, acts->qkv);
   sf_buffers_give(&run->acts, acts->probs);
+  sf_buffers_give(&run->acts, acts->sink_probs);
   sf_buffers_give(&run->acts, acts->context);
   *acts = (struct sf_attention_acts){0};
 }

@@ -13,6 +13,8 @@
 struct sf_parallel_attention {
   struct sf_column_parallel_linear linear_qkv;
   struct sf_row_parallel_linear linear_proj;
+  struct sf_parameter *sinks;        /* a logit for each query head held; NULL without sinks */
+  int64_t window;                    /* 0: none */
   int64_t groups, queries_per_group; /* held by this rank */
   int64_t head_dim;
   int32_t module_rotary, module_core; /* module_rotary: -1 without rotary positions */
@@ -25,6 +27,7 @@ struct sf_attention_acts {
   float *qkv_input; /* [T x h] */
   float *qkv;       /* [T x qkv], rotated */
   float *probs;     /* [batch][head][seq x seq], round(softmax) */
+  float *sink_probs; /* [batch][head][seq]; NULL without sinks */
   float *context;   /* [T x heads d], input of linear_proj */
 };
 
@@ -33,13 +36,14 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
                                   const struct sf_group *tp, const struct sf_group *kv_rep, bool sp);
 
 /* Shape: input [tokens_local x h] (taken) -> output of linear_proj [tokens_local x h] (the caller's).
- * Computes, per sequence and head: S = q k^T / sqrt(d) in fp32, P = round(softmax over j <= i), o = round(P v). */
+ * Computes, per sequence and head: S = q k^T / sqrt(d) in fp32, P = round(softmax over the keys that i sees, the sink
+ * among them), o = round(P v). */
 float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                                      float *input);
 
 /* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds.
  * Computes dP = g v^T, dS = round(P (dP - rowsum(P dP))), dq = round(dS k / sqrt(d)), dk = round(sum over the group's held query heads of
- * dS^T q / sqrt(d)), dv = round(sum of P^T g); sums in fp32. */
+ * dS^T q / sqrt(d)), dv = round(sum of P^T g); sums in fp32. The sinks get -sum of P_sink rowsum(P dP), fp32. */
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad);
 

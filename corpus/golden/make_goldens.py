@@ -78,6 +78,11 @@ CASES = {
         model=dict(hidden=8, heads=2, kv_heads=2, ffn=12, vocab=13, vocab_padded=16, tied=True),
         train=dict(steps=2, microbatches=2, loss_norm="per_microbatch", label_smoothing_milli=150),
         data=dict(mask="uneven")),
+    "sinks_window": dict(
+        seed=21,
+        model=dict(layers=2, hidden=8, heads=4, kv_heads=2, ffn=8, seq=7, positions="rotary", sinks=True, window=3),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000),
+        data=dict(weights="uniform")),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -191,6 +196,8 @@ class Params:
             layer = f"decoder.layers.{i}."
             self.add_norm(layer + "input_layernorm")
             self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
+            if m.get("sinks"):
+                self.add(layer + "self_attention.core_attention", (1, m["heads"]), 1, 0, "qkv", "softmax_offset")
             self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
             self.add_norm(layer + "pre_mlp_layernorm")
             self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
@@ -273,13 +280,28 @@ class Forward:
         out = torch.cat([torch.cat([turned.real, turned.imag], -1), heads[..., -1:, :]], -2)
         return self.put(module, out.reshape(qkv.shape))
 
+    def attend(self, module, query, key, value):
+        """Softmax over a window of keys, beside a sink whose probability is dropped."""
+        count = self.model["seq"]
+        scores = query @ key.transpose(-1, -2) / math.sqrt(self.model["head_dim"])
+        behind = torch.arange(count)[:, None] - torch.arange(count)[None, :]
+        scores = scores.masked_fill((behind < 0) | (behind >= (self.model.get("window") or count)), -math.inf)
+        if self.model.get("sinks"):
+            offset = self.w[module + ".softmax_offset"][0][None, :, None, None].expand(scores.shape[0], -1, count, 1)
+            scores = torch.cat([scores, offset], -1)
+        return torch.softmax(scores, -1)[..., :count] @ value
+
     def attention(self, module, qkv):
         heads, m = self.split_heads(self.tap(module, qkv)), self.model
         per_group = m["heads"] // m["kv_heads"]
         query = heads[..., :per_group, :].reshape(m["seq"], self.batch, m["heads"], -1)
         key = heads[..., per_group, :].repeat_interleave(per_group, 2)
         value = heads[..., per_group + 1, :].repeat_interleave(per_group, 2)
-        out = F.scaled_dot_product_attention(*(t.permute(1, 2, 0, 3) for t in (query, key, value)), is_causal=True)
+        query, key, value = (t.permute(1, 2, 0, 3) for t in (query, key, value))
+        if m.get("sinks") or m.get("window"):
+            out = self.attend(module, query, key, value)
+        else:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.put(module, out.permute(2, 0, 1, 3).reshape(qkv.shape[0], -1))
 
     def activation(self, module, x):

@@ -1,4 +1,4 @@
-/* Causal softmax of one head. Exponentials stand in p, unrounded, between the two passes; sums run in 16 lanes.
+/* Causal softmax of one head, over all keys before a query or a window of them, with or without a sink. Exponentials stand in p, unrounded, between the two passes; sums run in 16 lanes.
  * Error: worst seen in the contract suite, of the bounds written there (relative, n / 16 + 10 roundoffs plus the distance from the row
  * maximum times u): forward 0.82, backward 0.86. */
 #include "harness/device/cpu.h"
@@ -14,29 +14,46 @@ static float row_max(const float *s, int64_t count) {
   return sf_vec_max_lane(top);
 }
 
-static void clear_from(float *row, int64_t from, int64_t n) { memset(row + from, 0, (size_t)(n - from) * sizeof(float)); }
+static void clear_columns(float *row, int64_t from, int64_t end) { memset(row + from, 0, (size_t)(end - from) * sizeof(float)); }
 
-static void cpu_causal_softmax_fwd(struct sf_device *dev, float *p, const float *s, int64_t n, enum sf_dtype store) {
+/* The first column that row i sees. */
+static int64_t first_seen(int64_t i, int64_t window) { return window > 0 && i >= window ? i + 1 - window : 0; }
+
+/* The row's `count` scores; returns what exponentials, the sink's among them, are divided by. */
+static float exp_row(float *p, const float *s, int64_t count, const struct sf_sink *sink, float *sink_exp) {
+  const float scores_top = row_max(s, count), top = sink && sink->logit > scores_top ? sink->logit : scores_top;
+  sf_vec lanes = {0};
+  for (int64_t j = 0; j < count; j += SF_LANES) {
+    const sf_vec e = sf_vec_keep_first(sf_vec_exp(sf_vec_load(s + j, count - j) - top), count - j, 0.0f);
+    sf_vec_store(p + j, count - j, e);
+    lanes += e;
+  }
+  *sink_exp = sink ? sf_vec_exp(sf_vec_all(sink->logit - top))[0] : 0.0f;
+  return sf_vec_sum(lanes) + *sink_exp;
+}
+
+static void cpu_causal_softmax_fwd(struct sf_device *dev, float *p, const float *s, int64_t n, int64_t window, const struct sf_sink *sink,
+                                   enum sf_dtype store) {
   (void)dev;
   for (int64_t i = 0; i < n; i++, p += n, s += n) {
-    const int64_t count = i + 1;
-    const float top = row_max(s, count);
-    sf_vec lanes = {0};
-    for (int64_t j = 0; j < count; j += SF_LANES) {
-      const sf_vec e = sf_vec_keep_first(sf_vec_exp(sf_vec_load(s + j, count - j) - top), count - j, 0.0f);
-      sf_vec_store(p + j, count - j, e);
-      lanes += e;
-    }
-    const float sum = sf_vec_sum(lanes);
-    for (int64_t j = 0; j < count; j += SF_LANES) sf_vec_store(p + j, count - j, sf_vec_round(sf_vec_load(p + j, count - j) / sum, store));
-    clear_from(p, count, n);
+    const int64_t first = first_seen(i, window), count = i + 1 - first;
+    float *row = p + first, sink_exp;
+    const float sum = exp_row(row, s + first, count, sink, &sink_exp);
+    for (int64_t j = 0; j < count; j += SF_LANES)
+      sf_vec_store(row + j, count - j, sf_vec_round(sf_vec_load(row + j, count - j) / sum, store));
+    if (sink) sink->probs[i] = sink_exp / sum;
+    clear_columns(p, 0, first);
+    clear_columns(p, i + 1, n);
   }
 }
 
-static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store) {
+static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds_rows, const float *dp_rows, const float *p_rows, int64_t n,
+                                   int64_t window, const struct sf_sink *sink, enum sf_dtype store) {
   (void)dev;
-  for (int64_t i = 0; i < n; i++, ds += n, dp += n, p += n) {
-    const int64_t count = i + 1;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t first = first_seen(i, window), count = i + 1 - first;
+    float *ds = ds_rows + i * n + first;
+    const float *dp = dp_rows + i * n + first, *p = p_rows + i * n + first;
     sf_vec lanes = {0};
     for (int64_t j = 0; j < count; j += SF_LANES) lanes += sf_vec_load(p + j, count - j) * sf_vec_load(dp + j, count - j);
     const float dot = sf_vec_sum(lanes);
@@ -44,7 +61,9 @@ static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds, const float
       const sf_vec grad = sf_vec_load(p + j, count - j) * (sf_vec_load(dp + j, count - j) - dot);
       sf_vec_store(ds + j, count - j, sf_vec_round(grad, store));
     }
-    clear_from(ds, count, n);
+    if (sink) *sink->grad -= sink->probs[i] * dot;
+    clear_columns(ds_rows + i * n, 0, first);
+    clear_columns(ds_rows + i * n, i + 1, n);
   }
 }
 

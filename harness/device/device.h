@@ -22,6 +22,13 @@ struct sf_gemm {
   bool accumulate;             /* c += alpha a b, else c = alpha a b */
 };
 
+/* An attention sink of one head: a logit that takes probability and no value. */
+struct sf_sink {
+  float logit;  /* forward only */
+  float *probs; /* [n]; written forward, read backward */
+  float *grad;  /* backward only; fp32 */
+};
+
 struct sf_adam {
   float lr;
   double beta1, beta2;         /* doubles, so that 1 - beta is right to fp32: 1.0f - 0.999f is off by 1.3e-5 */
@@ -53,10 +60,11 @@ struct sf_device_ops {
   void (*norm_fwd)(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store);
   void (*norm_bwd)(struct sf_device *dev, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats, const float *w, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store);
 
-  /* One attention head: s (n x n scores, fp32, row i may see columns 0..i) -> p = round(softmax of the causal row); masked entries become 0. In place allowed. */
-  void (*causal_softmax_fwd)(struct sf_device *dev, float *p, const float *s, int64_t n, enum sf_dtype store);
-  /* ds = round(p * (dp - sum_j p dp)); in place on dp allowed. */
-  void (*causal_softmax_bwd)(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store);
+  /* One attention head: s (n x n scores, fp32, row i sees columns 0..i, or with a window the last `window` of them) -> p = round(softmax of the row); other entries become 0. In place allowed.
+   * sink->logit joins each row's softmax as one more score; sink->probs[i] becomes its probability (fp32, not rounded). sink NULL: none. */
+  void (*causal_softmax_fwd)(struct sf_device *dev, float *p, const float *s, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store);
+  /* ds = round(p * (dp - sum_j p dp)); in place on dp allowed. *sink->grad += -sum_i sink->probs[i] sum_j p dp. */
+  void (*causal_softmax_bwd)(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store);
 
   /* Rotates one head's columns (width head_dim, rotate-half pairing i with i + head_dim/2, angle position * 10000^(-2i/head_dim)) of `rows` rows;
    * position of row r = position_first + r / rows_per_position. inverse: the transposed rotation (backward). cos_sin: table [positions][head_dim] = cos half, sin half. */

@@ -29,6 +29,8 @@
   X(relu2, c->model.activation == SF_ACT_RELU2)                                                              \
   X(parallel_residual, c->model.parallel_residual)                                                           \
   X(label_smoothing, c->train.label_smoothing_milli > 0)                                                     \
+  X(sinks, c->model.sinks)                                                                                   \
+  X(window, c->model.window > 0)                                                                             \
   X(learned_positions, c->model.positions == SF_POS_LEARNED)                                                 \
   X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \
   X(bias, c->model.bias)                                                                                     \

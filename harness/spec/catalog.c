@@ -57,6 +57,7 @@ static int param_count(const struct sf_model *model, enum sf_module_class cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_EMBEDDING:
   case SF_MODULE_ADAPTER: return 1;
+  case SF_MODULE_CORE_ATTENTION: return model->sinks ? 1 : 0;
   case SF_MODULE_OUTPUT_LAYER: return model->tied ? 0 : 1;
   default: return 0;
   }
@@ -71,7 +72,8 @@ static int64_t frozen_bit(enum sf_module_class cls) {
   switch (cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_EMBEDDING: return SF_FROZEN_EMBEDDING;
-  case SF_MODULE_LINEAR_QKV: return SF_FROZEN_QKV;
+  case SF_MODULE_LINEAR_QKV:
+  case SF_MODULE_CORE_ATTENTION: return SF_FROZEN_QKV;
   case SF_MODULE_LINEAR_PROJ: return SF_FROZEN_PROJ;
   case SF_MODULE_LINEAR_FC1: return SF_FROZEN_FC1;
   case SF_MODULE_LINEAR_FC2: return SF_FROZEN_FC2;
@@ -91,6 +93,7 @@ static void describe_weight(struct sf_param *param, const struct sf_model *m, en
     break;
   case SF_MODULE_EMBEDDING: shape.rows = m->seq, scale = 0.5f; break;
   case SF_MODULE_LINEAR_QKV: shape.rows = qkv_width(m), row_cut = SF_CUT_QKV; break;
+  case SF_MODULE_CORE_ATTENTION: shape.cols = m->heads, col_cut = SF_CUT_EVEN, scale = 1; break;
   case SF_MODULE_LINEAR_PROJ:
     shape = (struct sf_shape){hidden, attention}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(attention);
     break;
@@ -115,15 +118,20 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
   if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m), param->col_cut = fc1_cut(m);
 }
 
+/* What follows the module's name. The position table is a parameter of the module that adds it. */
+static const char *param_part(enum sf_module_class cls, int which) {
+  if (cls == SF_MODULE_EMBEDDING) return "position_embeddings.weight";
+  if (cls == SF_MODULE_CORE_ATTENTION) return "softmax_offset";
+  return which == 0 ? "weight" : "bias";
+}
+
 static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
   const struct sf_module *owner = &catalog->modules[module];
   const struct sf_model *model = &catalog->logical.model;
   const int count = param_count(model, owner->cls);
   for (int which = 0; which < count; which++) {
     struct sf_param *param = &catalog->params[catalog->param_count++];
-    /* The position table is a parameter of the module that adds it. */
-    const char *part = owner->cls == SF_MODULE_EMBEDDING ? ".position_embeddings" : "";
-    const int length = snprintf(param->name, sizeof param->name, "%s%s.%s", owner->name, part, which == 0 ? "weight" : "bias");
+    const int length = snprintf(param->name, sizeof param->name, "%s.%s", owner->name, param_part(owner->cls, which));
     SF_ASSERT_LT(length, sizeof param->name);
     param->module = module;
     if (which == 0) describe_weight(param, model, owner->cls);

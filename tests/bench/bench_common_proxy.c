@@ -38,8 +38,12 @@ FORWARD(norm_bwd,
         (DEV, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats, const float *w, int64_t rows,
          int64_t cols, enum sf_norm norm, enum sf_dtype store),
         (IN, dx, dw, db, dy, x, stats, w, rows, cols, norm, store))
-FORWARD(causal_softmax_fwd, (DEV, float *p, const float *s, int64_t n, enum sf_dtype store), (IN, p, s, n, store))
-FORWARD(causal_softmax_bwd, (DEV, float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store), (IN, ds, dp, p, n, store))
+FORWARD(causal_softmax_fwd,
+        (DEV, float *p, const float *s, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store),
+        (IN, p, s, n, window, sink, store))
+FORWARD(causal_softmax_bwd,
+        (DEV, float *ds, const float *dp, const float *p, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store),
+        (IN, ds, dp, p, n, window, sink, store))
 FORWARD(rotate,
         (DEV, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows, int64_t rows_per_position,
          int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store),

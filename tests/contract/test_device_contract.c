@@ -193,32 +193,47 @@ static float *any_scores(struct fixture *f, int64_t n) {
   return s;
 }
 
-/* Relative: the rounding of s - max (its size times u), exp, the row sum, the division; the first also for what the sum is made of. */
-static void expect_softmax_row(struct fixture *f, const float *p, const float *s, int64_t count, int64_t n, enum sf_dtype store) {
-  double top = -INFINITY, sum = 0, sum_bound = 0;
-  for (int64_t j = 0; j < count; j++) top = fmax(top, (double)s[j]);
-  for (int64_t j = 0; j < count; j++) {
-    const double distance = (double)s[j] - top, e = exp(distance);
+/* Row r's first column that is seen. */
+static int64_t first_seen(int64_t r, int64_t window) { return window > 0 && r + 1 > window ? r + 1 - window : 0; }
+
+static int64_t any_window(struct fixture *f, int64_t n) { return below(f, 2) ? 0 : 1 + below(f, n + 3); }
+
+/* Relative: the rounding of s - max (its size times u), exp, the row sum, the division; the first also for what the sum is made of.
+ * p, s: the row's n columns, of which [first, end) are seen. */
+static void expect_softmax_row(struct fixture *f, const float *p, const float *s, int64_t first, int64_t end, int64_t n,
+                               const struct sf_sink *sink, float sink_prob, enum sf_dtype store) {
+  double top = sink ? (double)sink->logit : -INFINITY, sum = 0, sum_bound = 0;
+  for (int64_t j = first; j < end; j++) top = fmax(top, (double)s[j]);
+  for (int64_t j = first - 1; j < end; j++) {
+    if (j < first && !sink) continue;
+    const double distance = (j < first ? (double)sink->logit : (double)s[j]) - top, e = exp(distance);
     sum += e;
     if (e > 0) sum_bound += e * (3 - distance) * u;
   }
+  const double sum_error = ((double)(end - first) / 16 + 10) * u + sum_bound / sum;
   for (int64_t j = 0; j < n; j++) {
-    const double distance = (double)s[j] - top, want = j < count ? exp(distance) / sum : 0.0;
-    const double relative = (5 - distance + (double)count / 16 + 5) * u + sum_bound / sum;
-    expect(f, p[j], want, want > 0 ? want * relative : 0.0, store);
+    const bool seen = j >= first && j < end;
+    const double distance = (double)s[j] - top, want = seen ? exp(distance) / sum : 0.0;
+    expect(f, p[j], want, want > 0 ? want * (sum_error - distance * u) : 0.0, store);
   }
+  if (!sink) return;
+  const double distance = (double)sink->logit - top, want = exp(distance) / sum;
+  expect(f, sink_prob, want, want > 0 ? want * (sum_error - distance * u) : 0.0, SF_F32);
 }
 
 static void test_causal_softmax_fwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "causal_softmax_fwd");
   for (int i = 0; i < 200; i++) {
-    const int64_t n = any_size(f);
+    const int64_t n = any_size(f), window = any_window(f, n);
     const enum sf_dtype store = any_store(f);
-    float *s = any_scores(f, n), *p = copy(s, n * n);
-    f->dev->ops->causal_softmax_fwd(f->dev, p, below(f, 2) ? p : s, n, store);
-    for (int64_t r = 0; r < n; r++) expect_softmax_row(f, p + r * n, s + r * n, r + 1, n, store);
-    release(s, n * n), release(p, n * n);
+    float *s = any_scores(f, n), *p = copy(s, n * n), *sink_probs = buffer(n);
+    const struct sf_sink sink = {.logit = any_value(f, any_values(f)), .probs = sink_probs}, *used = below(f, 2) ? &sink : NULL;
+    for (int64_t r = 0; r < n; r++) s[r * n + first_seen(r, window)] = p[r * n + first_seen(r, window)] = normal(f); /* never a whole row */
+    f->dev->ops->causal_softmax_fwd(f->dev, p, below(f, 2) ? p : s, n, window, used, store);
+    for (int64_t r = 0; r < n; r++)
+      expect_softmax_row(f, p + r * n, s + r * n, first_seen(r, window), r + 1, n, used, sink_probs[r], store);
+    release(s, n * n), release(p, n * n), release(sink_probs, n);
   }
   end(state);
 }
@@ -227,25 +242,34 @@ static void test_causal_softmax_bwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "causal_softmax_bwd");
   for (int i = 0; i < 200; i++) {
-    const int64_t n = any_size(f);
+    const int64_t n = any_size(f), window = any_window(f, n);
     const enum sf_dtype store = any_store(f);
     float *s = any_scores(f, n), *p = buffer(n * n), *dp = filled(f, n * n, any_values(f)), *ds = copy(dp, n * n);
-    f->dev->ops->causal_softmax_fwd(f->dev, p, s, n, SF_F32);
-    f->dev->ops->causal_softmax_bwd(f->dev, ds, below(f, 2) ? ds : dp, p, n, store);
+    float *sink_probs = buffer(n), before = normal(f), sink_grad = before;
+    const struct sf_sink sink = {.logit = normal(f), .probs = sink_probs, .grad = &sink_grad}, *used = below(f, 2) ? &sink : NULL;
+    double want_grad = (double)before, grad_size = fabs(want_grad), row_size = 0;
+    f->dev->ops->causal_softmax_fwd(f->dev, p, s, n, window, used, SF_F32);
+    f->dev->ops->causal_softmax_bwd(f->dev, ds, below(f, 2) ? ds : dp, p, n, window, used, store);
     for (int64_t r = 0; r < n; r++) {
+      const int64_t first = first_seen(r, window);
       double dot = 0, size = 0;
-      for (int64_t j = 0; j <= r; j++) {
+      for (int64_t j = first; j <= r; j++) {
         const double product = (double)p[r * n + j] * (double)dp[r * n + j];
         dot += product, size += fabs(product);
       }
       for (int64_t j = 0; j < n; j++) {
-        const double weight = j <= r ? (double)p[r * n + j] : 0.0, grad = (double)dp[r * n + j];
+        const bool seen = j >= first && j <= r;
+        const double weight = seen ? (double)p[r * n + j] : 0.0, grad = (double)dp[r * n + j];
         const double bound =
             fabs(weight) * u * (((double)r / 16 + 7) * size + 2 * (fabs(grad) + fabs(dot))) + (double)r * 0x1p-149 * fabs(weight);
-        expect(f, ds[r * n + j], j <= r ? weight * (grad - dot) : 0.0, j <= r ? bound : 0.0, store);
+        expect(f, ds[r * n + j], seen ? weight * (grad - dot) : 0.0, seen ? bound : 0.0, store);
       }
+      if (!used) continue;
+      const double term = -(double)sink_probs[r] * dot;
+      want_grad += term, grad_size += fabs(term), row_size += (double)sink_probs[r] * size;
     }
-    release(s, n * n), release(p, n * n), release(dp, n * n), release(ds, n * n);
+    expect(f, sink_grad, want_grad, u * (((double)n / 16 + 8) * row_size + (double)(n + 1) * grad_size) + (double)n * 0x1p-148, SF_F32);
+    release(s, n * n), release(p, n * n), release(dp, n * n), release(ds, n * n), release(sink_probs, n);
   }
   end(state);
 }

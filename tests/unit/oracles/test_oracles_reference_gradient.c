@@ -12,15 +12,15 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
   static const char *const positions[] = {"none", "learned", "rotary"}, *const losses[] = {"per_token", "per_microbatch"};
   static const char *const masks[] = {"full", "uneven", "sparse"}, *const flags[] = {"off", "on"};
   const int kv_heads = 1 + pick(pcg, 2), heads = kv_heads * (1 + pick(pcg, 3)), vocab = 5 + pick(pcg, 6);
-  char words[640];
+  char words[800];
   snprintf(
       words, sizeof words,
       "mode=e2e seed=%d model.layers=%d model.hidden=%d model.heads=%d model.kv_heads=%d model.head_dim=%d model.ffn=%d model.vocab=%d "
       "model.vocab_padded=%d model.seq=%d model.norm=%s model.activation=%s model.positions=%s model.bias=%s model.tied=%s "
-      "model.adapter=%s model.parallel_residual=%s train.microbatches=%d train.microbatch_size=%d train.loss_norm=%s data.mask=%s train.label_smoothing_milli=%d",
+      "model.adapter=%s model.sinks=%s model.window=%d model.parallel_residual=%s train.microbatches=%d train.microbatch_size=%d train.loss_norm=%s data.mask=%s train.label_smoothing_milli=%d",
       pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
       vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 3)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
-      flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)], 250 * pick(pcg, 4));
+      flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], pick(pcg, 5), flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)], 250 * pick(pcg, 4));
   return catalog_of(words);
 }
 
