@@ -90,11 +90,13 @@ struct sf_comm_progress {
 };
 
 enum { SF_COMM_LABELS_MAX = 256 };
+struct sf_mutator;
 struct sf_comm {
   const struct sf_comm_ops *ops;
   void *impl;
   int32_t rank, world;
   struct sf_comm_progress *progress; /* rank and label of the call being made are written here before it is made */
+  struct sf_mutator *mutator;        /* mutate.h; NULL = calls go to the backend as they are */
   const char *last_label;            /* of the call that this rank made last; NULL before the first */
   /* Event log of this rank; events is NULL when not kept. Grown by sf_realloc. */
   struct sf_comm_event *events;

@@ -3,7 +3,7 @@
 #include "generators/presets.h"
 #include "harness/comm/mpi.h"
 #include "harness/run/commands.h"
-#include "targets/plants.h"
+#include "harness/run/mutants.h"
 #include "targets/target.h"
 
 #include <errno.h>
@@ -107,9 +107,8 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
 static enum sf_status fill_plants(struct sf_campaign_options *out, const struct sf_texts *plants, struct sf_error *error) {
   if (plants->count > SF_CAMPAIGN_PLANTS_MAX) return sf_error_set(error, SF_EUSAGE, "--plant: at most %d", SF_CAMPAIGN_PLANTS_MAX);
   for (int32_t i = 0; i < plants->count; i++) {
-    const struct sf_plant *plant = sf_plant_find(plants->items[i]);
-    if (!plant) return sf_error_set(error, SF_EUSAGE, "there is no plant '%s'; shardfuzz list plants", plants->items[i]);
-    out->plants[out->plant_count++] = plant->id;
+    if (sf_plant_id_check(plants->items[i], error) != SF_OK) return SF_EUSAGE;
+    out->plants[out->plant_count++] = plants->items[i];
   }
   return SF_OK;
 }

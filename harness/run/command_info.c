@@ -4,6 +4,7 @@
 #include "harness/run/commands.h"
 #include "harness/run/describe.h"
 #include "harness/run/features.h"
+#include "harness/run/mutants.h"
 #include "harness/run/store.h"
 #include "targets/plants.h"
 #include "targets/target.h"
@@ -43,7 +44,7 @@ int sf_command_merge(int argc, char **argv) {
 
 static const struct sf_command list_command = {
     .name = "list",
-    .arguments = "presets|targets|plants|features",
+    .arguments = "presets|targets|plants|mutants|features",
     .help = "Prints one line for each.",
     .argument_min = 1,
     .argument_max = 1,
@@ -63,6 +64,14 @@ static void list_plants(void) {
   }
 }
 
+static void list_mutants(void) {
+  for (int32_t i = 0; i < sf_mutant_count(); i++) {
+    char name[SF_NAME_TEXT];
+    sf_mutant_name(name, i);
+    printf("%s\n", name);
+  }
+}
+
 static void list_features(void) {
   for (int i = 0; i < sf_feature_count; i++) printf("%s\n", sf_features[i].name);
 }
@@ -71,7 +80,7 @@ int sf_command_list(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*print)(void);
-  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"features", list_features}};
+  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}};
   struct info_flags flags = {{NULL, 0}};
   const int ended = sf_command_begin(&list_command, &flags, argc, argv);
   if (ended >= 0) return ended;
@@ -81,7 +90,7 @@ int sf_command_list(int argc, char **argv) {
     lists[i].print();
     code = 0;
   }
-  if (code) fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants or features\n", flags.arguments.items[0]);
+  if (code) fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants, mutants or features\n", flags.arguments.items[0]);
   sf_command_clear(&list_command, &flags);
   return code;
 }

@@ -2,6 +2,7 @@
 #include "harness/run/commands.h"
 #include "harness/run/engine.h"
 #include "harness/run/finding_files.h"
+#include "harness/run/mutants.h"
 #include "harness/run/rank_page.h"
 #include "harness/run/report_json.h"
 #include "harness/run/table.h"
@@ -155,9 +156,7 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, c
   enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));
   if (status != SF_OK) return status;
   if (flags->plant) snprintf(c->plant, sizeof c->plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
-  if (flags->plant && *c->plant && !sf_plant_find(flags->plant)) {
-    return sf_error_set(error, SF_EUSAGE, "there is no plant '%s'; shardfuzz list plants", flags->plant);
-  }
+  if (flags->plant && *c->plant && sf_plant_id_check(flags->plant, error) != SF_OK) return SF_EUSAGE;
   if (flags->common.launcher && (flags->trace || flags->table)) {
     return sf_error_set(error, SF_EUSAGE, "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
   }

@@ -100,8 +100,8 @@ void sf_engine_destroy(struct sf_engine *engine) {
   forget_reference(engine);
   for (int32_t i = 0; i < engine->rank_capacity; i++) sf_arena_destroy(engine->arenas[i]);
   sf_free(engine->arenas);
-  sf_free(engine->envs);
-  sf_free(engine->env_args);
+  sf_free(engine->ranks);
+  sf_free(engine->rank_args);
   if (engine->device) sf_device_destroy(engine->device);
   if (engine->sim) sf_sim_destroy(engine->sim);
   sf_free(engine);
@@ -111,12 +111,12 @@ static enum sf_status grow_ranks(struct sf_engine *engine, int32_t count) {
   struct sf_arena **arenas = sf_realloc(engine->arenas, (size_t)count * sizeof *arenas);
   if (!arenas) return SF_ENOMEM;
   engine->arenas = arenas;
-  struct sf_rank_env *envs = sf_realloc(engine->envs, (size_t)count * sizeof *envs);
-  if (!envs) return SF_ENOMEM;
-  engine->envs = envs;
-  void **args = sf_realloc(engine->env_args, (size_t)count * sizeof *args);
+  struct sf_engine_rank *ranks = sf_realloc(engine->ranks, (size_t)count * sizeof *ranks);
+  if (!ranks) return SF_ENOMEM;
+  engine->ranks = ranks;
+  void **args = sf_realloc(engine->rank_args, (size_t)count * sizeof *args);
   if (!args) return SF_ENOMEM;
-  engine->env_args = args;
+  engine->rank_args = args;
   while (engine->rank_capacity < count) {
     struct sf_arena *arena = sf_arena_create(count > 64 ? ARENA_BLOCK_BYTES / 4 : ARENA_BLOCK_BYTES, true);
     if (!arena) return SF_ENOMEM;
@@ -125,14 +125,14 @@ static enum sf_status grow_ranks(struct sf_engine *engine, int32_t count) {
   return SF_OK;
 }
 
-enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count, enum sf_fault fault) {
+enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) {
   if (count > engine->rank_capacity) {
     const enum sf_status status = grow_ranks(engine, count);
     if (status != SF_OK) return status;
   }
   for (int32_t i = 0; i < count; i++) {
     sf_arena_reset(engine->arenas[i]);
-    engine->envs[i] = (struct sf_rank_env){
+    engine->ranks[i].env = (struct sf_rank_env){
         .c = engine->c,
         .catalog = engine->catalog,
         .mesh = engine->mesh,
@@ -140,9 +140,11 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count, 
         .device = engine->device,
         .arena = engine->arenas[i],
         .sink = &engine->sink,
-        .fault = fault,
+        .fault = engine->fault,
     };
-    engine->env_args[i] = &engine->envs[i];
+    engine->ranks[i].mutator =
+        (struct sf_mutator){.mutation = engine->is_mutant ? &engine->mutation : NULL, .mesh = &engine->mesh, .arena = engine->arenas[i]};
+    engine->rank_args[i] = &engine->ranks[i];
   }
   return SF_OK;
 }
@@ -198,11 +200,11 @@ static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome
   return SF_OK;
 }
 
-static enum sf_status run_candidate(struct sf_engine *engine, const struct sf_target *target, enum sf_fault fault, struct sf_outcome *outcome) {
+static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome *outcome) {
   struct sf_comm_report report;
   memset(&report, 0, sizeof report);
   double start = sf_engine_now();
-  enum sf_status status = engine->options.mpi ? sf_engine_run_mpi(engine, target, fault, &report) : sf_engine_run_sim(engine, target, fault, &report);
+  enum sf_status status = engine->options.mpi ? sf_engine_run_mpi(engine, outcome, &report) : sf_engine_run_sim(engine, outcome, &report);
   engine->costs.candidate += sf_engine_now() - start;
   engine->costs.comm_reduce += report.seconds_reduce;
   engine->costs.comm_schedule += report.seconds_schedule;
@@ -219,17 +221,24 @@ static enum sf_status run_candidate(struct sf_engine *engine, const struct sf_ta
   return status;
 }
 
+/* Sets what the trial is to have planted: nothing, a fault or a mutant. */
+static enum sf_status plant(struct sf_engine *engine, const char *id, struct sf_error *error) {
+  engine->fault = SF_FAULT_NONE;
+  engine->is_mutant = *id && sf_mutation_is_named(id);
+  if (engine->is_mutant) return sf_mutant_find(&engine->mutation, id, error);
+  if (!*id) return SF_OK;
+  const enum sf_status status = sf_plant_id_check(id, error);
+  if (status == SF_OK) engine->fault = sf_plant_find(id)->fault;
+  return status;
+}
+
 static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome, struct sf_error *error) {
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
   const struct sf_target *target = sf_target_find(c->target);
   if (!target) return sf_error_set(error, SF_EINPUT, "target.name: there is no target '%s'", c->target);
-  enum sf_fault fault = SF_FAULT_NONE;
-  if (*c->plant) {
-    const struct sf_plant *plant = sf_plant_find(c->plant);
-    if (!plant) return sf_error_set(error, SF_EINPUT, "plant.id: there is no plant '%s'", c->plant);
-    fault = plant->fault;
-  }
+  status = plant(engine, c->plant, error);
+  if (status != SF_OK) return status;
   if (target->supports(c, error) != SF_OK) {
     outcome->verdict = SF_VERDICT_SKIP;
     snprintf(outcome->text, sizeof outcome->text, "%s", error->text);
@@ -239,14 +248,15 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   status = ensure_reference(engine, c);
   engine->costs.reference += sf_engine_now() - start;
   if (status != SF_OK) return sf_error_set(error, status, "%s while the reference ran", sf_status_text(status));
-  status = run_candidate(engine, target, fault, outcome);
+  status = run_candidate(engine, outcome);
   if (status != SF_OK) return sf_error_set(error, status, "%s while the case ran", sf_status_text(status));
   return SF_OK;
 }
 
 enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) {
   if (!sf_target_find(c->target)) return sf_error_set(error, SF_EINPUT, "%s: target.name: there is no target '%s'", path, c->target);
-  if (*c->plant && !sf_plant_find(c->plant)) return sf_error_set(error, SF_EINPUT, "%s: plant.id: there is no plant '%s'", path, c->plant);
+  struct sf_error reason = {SF_OK, ""};
+  if (*c->plant && sf_plant_id_check(c->plant, &reason) != SF_OK) return sf_error_set(error, SF_EINPUT, "%s: plant.id: %s", path, reason.text);
   return SF_OK;
 }
 

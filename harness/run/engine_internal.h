@@ -5,6 +5,13 @@
 #include "harness/comm/sim.h"
 #include "harness/run/chunk_log.h"
 #include "harness/run/engine.h"
+#include "harness/run/mutants.h"
+
+/* What a rank's program is started with. */
+struct sf_engine_rank {
+  struct sf_rank_env env;
+  struct sf_mutator mutator; /* used when its mutation is not NULL */
+};
 
 struct sf_engine {
   struct sf_engine_options options;
@@ -23,6 +30,9 @@ struct sf_engine {
   /* The current trial. */
   const struct sf_case *c;
   struct sf_mesh mesh;
+  enum sf_fault fault;
+  struct sf_mutation mutation;
+  bool is_mutant; /* mutation holds */
   struct sf_chunk_log *record; /* NULL = nobody wants the trace itself */
   struct sf_chunk_log *log; /* where a rank that does not judge keeps its trace */
   uint64_t trace_hash;
@@ -32,16 +42,16 @@ struct sf_engine {
 
   int32_t rank_capacity;
   struct sf_arena **arenas;
-  struct sf_rank_env *envs;
-  void **env_args;
+  struct sf_engine_rank *ranks;
+  void **rank_args;
   struct sf_trace_sink sink;
 };
 
 
-/* Runs the candidate on this process's part of the world; fills the report. */
-enum sf_status sf_engine_run_sim(struct sf_engine *engine, const struct sf_target *target, enum sf_fault fault, struct sf_comm_report *report);
-enum sf_status sf_engine_run_mpi(struct sf_engine *engine, const struct sf_target *target, enum sf_fault fault, struct sf_comm_report *report);
+/* Runs the candidate on this process's part of the world; fills the report, and in the outcome what a mutant did. */
+enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report);
+enum sf_status sf_engine_run_mpi(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report);
 /* Makes rank environments for `count` ranks, the first being world rank `first`. */
-enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count, enum sf_fault fault);
+enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count);
 
 #endif

@@ -24,6 +24,8 @@ struct sf_outcome {
   char text[1200];             /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
   /* always */
   int32_t ranks, checked, unchecked;
+  int64_t mutant_fired;        /* calls that a mutant changed, over all ranks */
+  uint64_t mutant_outputs;     /* hash of what those calls gave, rank by rank */
   uint64_t trace_hash;         /* over every traced byte in order; 0 unless asked for */
   double seconds;              /* wall time of the trial, its share of the reference included */
 };

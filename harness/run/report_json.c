@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/run/features.h"
+#include "harness/run/mutants.h"
 #include "harness/run/utf8.h"
 
 #include <math.h>
@@ -112,6 +113,42 @@ json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf
   json_object_set_new(clean, "false_alarms", json_integer((json_int_t)alarms));
   json_object_set_new(clean, "inconclusive", json_integer((json_int_t)inconclusive));
   return json_pack("{s:o, s:o}", "plants", plants, "clean", clean);
+}
+
+static json_t *mutant_of(const struct sf_mutant_search *s) {
+  const bool found = s->found_at >= 0;
+  return json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:o}", "id", s->id, "fate", sf_mutant_fate_name(s->fate), "fired", (json_int_t)s->fired,
+                   "cases_to_detect", found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "first", s->outcome.shrink_key, "first_id",
+                   s->outcome.first_id, "equal_outputs", (json_int_t)s->equal_outputs, "unread_outputs", (json_int_t)s->unread_outputs,
+                   "survived_at", s->survived_at >= 0 ? json_integer((json_int_t)s->survived_at) : json_null());
+}
+
+static json_t *fates_of(const int64_t counts[SF_MUTANT_FATES]) {
+  json_t *object = json_object();
+  int64_t all = 0;
+  for (int i = 0; i < SF_MUTANT_FATES; i++) {
+    json_object_set_new(object, sf_mutant_fate_name((enum sf_mutant_fate)i), json_integer((json_int_t)counts[i]));
+    all += counts[i];
+  }
+  json_object_set_new(object, "all", json_integer((json_int_t)all));
+  return object;
+}
+
+json_t *sf_json_of_mutants(const struct sf_mutant_power_result *r) {
+  int64_t counts[SF_MUTATION_KINDS + 1][SF_MUTANT_FATES] = {{0}};
+  json_t *mutants = json_array(), *kinds = json_object();
+  for (int32_t i = 0; i < r->count; i++) {
+    struct sf_mutation mutation;
+    json_array_append_new(mutants, mutant_of(&r->searches[i]));
+    if (sf_mutant_find(&mutation, r->searches[i].id, NULL) == SF_OK) counts[mutation.kind][r->searches[i].fate]++;
+    counts[SF_MUTATION_KINDS][r->searches[i].fate]++;
+  }
+  for (int i = 0; i < SF_MUTATION_KINDS; i++) {
+    bool any = false;
+    for (int k = 0; k < SF_MUTANT_FATES; k++) any |= counts[i][k] > 0;
+    if (any) json_object_set_new(kinds, sf_mutation_kind_name((enum sf_mutation_kind)i), fates_of(counts[i]));
+  }
+  return json_pack("{s:o, s:o, s:o}", "searches", mutants, "by_kind", kinds, "all", fates_of(counts[SF_MUTATION_KINDS]));
 }
 
 json_t *sf_json_of_gate(const struct sf_gate_result *r) {

@@ -5,6 +5,7 @@
 #include "harness/run/campaign.h"
 #include "harness/run/gate.h"
 #include "harness/run/power.h"
+#include "harness/run/power_mutants.h"
 
 #include <jansson.h>
 
@@ -12,6 +13,8 @@
 json_t *sf_json_of_outcome(const struct sf_outcome *outcome, const struct sf_expect *expect);
 json_t *sf_json_of_campaign(const struct sf_campaign_result *result);
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *result);
+/* The searches for mutants, and how many met each fate, for each kind and in all. */
+json_t *sf_json_of_mutants(const struct sf_mutant_power_result *result);
 json_t *sf_json_of_gate(const struct sf_gate_result *result);
 /* What `shrink` found; min with `expect`. */
 json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path);

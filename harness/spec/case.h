@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 64, SF_SIGNATURE_TEXT = 192 };
+enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_SIGNATURE_TEXT = 192 };
 
 enum sf_mode { SF_MODE_ISOLATED, SF_MODE_E2E };
 enum sf_norm { SF_NORM_RMS, SF_NORM_LAYER };
@@ -114,7 +114,7 @@ struct sf_case {
   struct sf_layout layout;
   int64_t schedule; /* seed of the simulator's scheduling decisions; 0 = round-robin, rendezvous at the wait */
   char target[SF_NAME_TEXT]; /* "builtin" */
-  char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault */
+  char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
   struct sf_expect expect;
 };
 

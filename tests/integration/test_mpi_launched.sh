@@ -33,6 +33,10 @@ json.dump(case, open(sys.argv[2], "w"))' "$work/crash/"*/case.json "$work/corpus
 run 0 gate --launcher "$launcher" --corpus "$work/corpus" --cases 10 --seed 5 --max-ranks 4 --out "$work/gate" --json
 is_json '[j["passed"], j["corpus"], j["campaign"]["passed"]]' '[True, 1, 10]'
 run 0 power --launcher "$launcher" --plant rowparallel-bias-xtp --cases 60 --clean 5 --seed 5 --max-ranks 4 --shrink-budget 60 --json
+# Mutants act on every rank's communicator: found, and proven equivalent by what all ranks received.
+run 0 power --launcher "$launcher" --plant mutant:row_parallel_linear.fwd.all_reduce:op-avg \
+  --plant mutant:vocab_parallel_cross_entropy.fwd.max:duplicate --cases 16 --seed 5 --max-ranks 4 --json
+is_json '[m["fate"] for m in j["mutants"]["searches"]]' "['silent', 'equivalent']"
 run 2 power --backend mpi --cases 1
 run 3 fuzz --launcher 'false {n}' --cases 5 --seed 5 --out "$work/none"
 check "a launcher that brings no ranks is told" grep -q 'the launcher did not bring 8 ranks' "$work/stderr"

@@ -86,7 +86,7 @@ malformed "there is no target 'nobody'" '{"schema": 1, "target": {"name": "nobod
 malformed 'target.name: empty' '{"schema": 1, "target": {"name": ""}}'
 malformed "there is no plant 'weeds'" '{"schema": 1, "plant": {"id": "weeds"}}'
 malformed 'plant.id: characters' '{"schema": 1, "plant": {"id": "../../x y"}}'
-malformed 'plant.id: longer' "{\"schema\": 1, \"plant\": {\"id\": \"$(printf 'x%.0s' {1..70})\"}}"
+malformed 'plant.id: longer' "{\"schema\": 1, \"plant\": {\"id\": \"$(printf 'x%.0s' {1..100})\"}}"
 malformed 'expect.verdict' '{"schema": 1, "expect": {"verdict": "MAYBE"}}'
 malformed 'expect.verdict' '{"schema": 1, "expect": {}}'
 malformed 'expect: expected an object' '{"schema": 1, "expect": "PASS"}'
@@ -160,6 +160,8 @@ bad_fuzz "--resume needs --store" --resume
 bad_fuzz "mpirun" --backend mpi
 refused "--launcher" gate --backend mpi --cases 1 --out "$out"
 refused "--launcher" power --backend mpi --cases 1
+refused "no label" power --plant mutant:no.such.label:drop --cases 1
+refused "means nothing" fuzz --plant mutant:adam.grad_norm:shift --cases 1 --out "$work/mutant"
 refused "--launcher" shrink "$work/good.json" -o "$work/min.json" --backend mpi
 refused "mpirun" replay "$work/good.json" --backend mpi
 refused "there is no plant 'weeds'" replay "$work/good.json" --plant weeds

@@ -136,7 +136,7 @@ static void test_case_validate_of_a_text_that_is_no_text_names_the_field(void **
   struct sf_error error;
   memset(c.plant, 'x', sizeof c.plant);
   assert_int_equal(sf_case_validate(&c, &error), SF_EINPUT);
-  assert_string_equal(error.text, "plant.id: longer than 63 characters");
+  assert_string_equal(error.text, "plant.id: longer than 95 characters");
   strcpy(c.plant, "a;b");
   assert_int_equal(sf_case_validate(&c, &error), SF_EINPUT);
   assert_memory_equal(error.text, "plant.id: characters", 20);

@@ -1,0 +1,18 @@
+/* Mutants of the built-in layers: which there are, by the labels' table, and what a case's `plant` names. */
+#ifndef SF_RUN_MUTANTS_H
+#define SF_RUN_MUTANTS_H
+
+#include "harness/comm/mutate.h"
+#include "targets/plants.h"
+
+/* Number of mutants, and the name of one: "mutant:LABEL:KIND". In the order of the labels' table, then of the kinds. */
+int32_t sf_mutant_count(void);
+void sf_mutant_name(char out[SF_NAME_TEXT], int32_t index);
+
+/* The mutation of a name, its label looked up. SF_EINPUT: no such label, or a kind that means nothing there. */
+enum sf_status sf_mutant_find(struct sf_mutation *out, const char *name, struct sf_error *error) SF_MUST_USE;
+
+/* Whether `id` names something that can be planted: a fault or a mutant. The text of SF_EINPUT says why not. */
+enum sf_status sf_plant_id_check(const char *id, struct sf_error *error) SF_MUST_USE;
+
+#endif

@@ -1,0 +1,41 @@
+#include "targets/labels.h"
+
+#include <string.h>
+
+#define ALL_REDUCE(label, reduction) {.name = label, .op = SF_COMM_ALL_REDUCE, .reduce = SF_REDUCE_##reduction}
+#define REDUCE_SCATTER(label) {.name = label, .op = SF_COMM_REDUCE_SCATTER, .reduce = SF_REDUCE_SUM}
+#define ALL_GATHER(label) {.name = label, .op = SF_COMM_ALL_GATHER}
+#define MESSAGE(send, receive) {.name = send, .op = SF_COMM_SEND, .receive_name = receive}, {.name = receive, .op = SF_COMM_RECV}
+
+const struct sf_comm_label sf_comm_labels[] = {
+    ALL_REDUCE("adam.grad_norm", SUM),
+    ALL_GATHER("adapter.fwd.all_gather"),
+    ALL_GATHER("adapter.bwd.all_gather"),
+    ALL_GATHER("column_parallel_linear.fwd.all_gather"),
+    ALL_REDUCE("column_parallel_linear.bwd.input_grad", SUM),
+    REDUCE_SCATTER("column_parallel_linear.bwd.input_grad_scatter"),
+    ALL_REDUCE("finalize_grads.loss_and_tokens", SUM),
+    ALL_REDUCE("finalize_grads.sequence_partials", SUM),
+    ALL_REDUCE("finalize_grads.replicated_kv", SUM),
+    ALL_REDUCE("finalize_grads.tied_embedding", SUM),
+    ALL_REDUCE("grad_buckets.all_reduce", SUM),
+    MESSAGE("pipeline_schedule.send_forward", "pipeline_schedule.recv_forward"),
+    MESSAGE("pipeline_schedule.send_backward", "pipeline_schedule.recv_backward"),
+    ALL_REDUCE("row_parallel_linear.fwd.all_reduce", SUM),
+    REDUCE_SCATTER("row_parallel_linear.fwd.reduce_scatter"),
+    ALL_GATHER("row_parallel_linear.bwd.all_gather"),
+    ALL_REDUCE("vocab_parallel_cross_entropy.fwd.max", MAX),
+    ALL_REDUCE("vocab_parallel_cross_entropy.fwd.target", SUM),
+    ALL_REDUCE("vocab_parallel_cross_entropy.fwd.sum_exp", SUM),
+    ALL_REDUCE("vocab_parallel_cross_entropy.fwd.sum_shifted", SUM),
+    ALL_REDUCE("vocab_parallel_embedding.fwd.all_reduce", SUM),
+    REDUCE_SCATTER("vocab_parallel_embedding.fwd.reduce_scatter"),
+    ALL_GATHER("vocab_parallel_embedding.bwd.all_gather"),
+};
+const int sf_comm_label_count = (int)(sizeof sf_comm_labels / sizeof sf_comm_labels[0]);
+
+const struct sf_comm_label *sf_comm_label_find(const char *name) {
+  for (int i = 0; i < sf_comm_label_count; i++)
+    if (strcmp(sf_comm_labels[i].name, name) == 0) return &sf_comm_labels[i];
+  return NULL;
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Every mutant of a communication call searched for blind: prints power's JSON line with how many met each fate, by kind.
+#   tests/bench/bench_mutants.sh BUILD_DIR [CASES [SEED]]
+set -euo pipefail
+
+build=${1:?usage: bench_mutants.sh BUILD_DIR [CASES [SEED]]}
+cases=${2:-400} seed=${3:-1}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+code=0
+"$build/shardfuzz" power --mutants --cases "$cases" --seed "$seed" --json >"$folder/power.json" || code=$?
+if [ "$code" -gt 1 ]; then exit 3; fi
+
+python3 - "$folder/power.json" "$cases" "$seed" <<'PY'
+import json
+import os
+import subprocess
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    mutants = json.loads(file.read().strip().splitlines()[-1])["mutants"]
+commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+by_fate = {fate: [m["id"] for m in mutants["searches"] if m["fate"] == fate] for fate in ("equivalent", "survived", "not_reached")}
+detect = sorted(m["cases_to_detect"] for m in mutants["searches"] if m["cases_to_detect"])
+print(json.dumps({"bench": "bench_mutants", "commit": commit, "command": "bench_mutants.sh " + " ".join(sys.argv[2:]), **mutants["all"],
+                  "by_kind": mutants["by_kind"], "cases_to_detect_median": detect[len(detect) // 2] if detect else None,
+                  "cases_to_detect_max": detect[-1] if detect else None, "which": by_fate}))
+PY
