@@ -137,6 +137,8 @@ void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const fl
                 double *scratch);
 /* e of the recipe: the absolute noise level of the whole tensor. */
 double sf_tensor_noise(const struct sf_expected *e, bool full);
+/* e_r: the noise level of each row. */
+void sf_row_noise(double *out, const struct sf_expected *e, bool full);
 /* First element that is NaN or infinite where the reference is finite; -1 when there is none. x NULL: the reference is finite. */
 int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count);
 /* Promised in fp32, yet nearly all values lie on the grid of bf16 or fp16, and the reference's do not. */

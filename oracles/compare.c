@@ -78,6 +78,11 @@ static double row_level(const struct row_levels *levels, int64_t r) {
   return levels->e->row_floor != NULL ? sf_larger(level, (double)levels->e->row_floor[r]) : level;
 }
 
+void sf_row_noise(double *out, const struct sf_expected *e, bool full) {
+  const struct row_levels levels = row_levels_of(e, full);
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) out[r] = row_level(&levels, r);
+}
+
 static void find_worst_row(struct sf_comparison *out, const struct sf_expected *e, bool full, const double *row_errors) {
   const struct row_levels levels = row_levels_of(e, full);
   out->row = 0;

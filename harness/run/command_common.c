@@ -144,6 +144,7 @@ enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *resul
   memset(job, 0, sizeof *job);
   job->kind = SF_JOB_RUN;
   job->deadline = (double)flags->deadline_ms / 1000;
+  job->diagnose = true;
   job->c = *c;
   const enum sf_status status = sf_pool_run_one(pool, job, result);
   if (status != SF_OK) sf_pool_failure_text(error->text, sizeof error->text, pool, status);

@@ -73,6 +73,9 @@ static void print_search(const struct sf_power_search *s) {
   fprintf(stderr, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n", s->plant->id, s->seed, s->found_at + 1,
           s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL", sf_case_ranks(&s->min), s->min.model.layers, s->evaluations,
           s->min_outcome.signature);
+  const struct sf_diagnosis *d = &s->min_outcome.diagnosis;
+  if (!*s->plant->diagnosis) return;
+  fprintf(stderr, "  %s %s%s%s\n", s->diagnosed ? "diagnosed" : "NOT DIAGNOSED", *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
 }
 
 /* Returns whether something was missed or a clean case found fault with. */

@@ -34,6 +34,8 @@ struct sf_engine {
   struct sf_mutation mutation;
   bool is_mutant; /* mutation holds */
   struct sf_chunk_log *record; /* NULL = nobody wants the trace itself */
+  struct sf_chunk_log *listener; /* not NULL: nothing is judged; the tensor of this key is kept here */
+  uint64_t listen_key;
   struct sf_chunk_log *log; /* where a rank that does not judge keeps its trace */
   uint64_t trace_hash;
   double collect_seconds;

@@ -6,6 +6,7 @@
  * the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank when
  * its launcher is. */
 #include "harness/base/alloc.h"
+#include "harness/run/chunk_log.h"
 #include "harness/run/engine.h"
 #include "harness/run/shell.h"
 #include "harness/run/worker.h"
@@ -309,7 +310,11 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, e
     page->progress = (struct sf_comm_progress){.rank = -1};
     page->trace_rank = -1;
     message.result.tag = job.tag;
-    sf_engine_run(engine, &job.c, NULL, &message.result.outcome);
+    struct sf_chunk_log record = {0};
+    const bool root = job.diagnose && sf_mpi_rank(mpi) == 0;
+    sf_engine_run(engine, &job.c, root ? &record : NULL, &message.result.outcome);
+    if (root) sf_engine_diagnose(engine, &job.c, &record, &message.result.outcome);
+    sf_chunk_log_destroy(&record);
     message.failed = sf_outcome_breaks_ranks(&message.result.outcome);
     if (message.failed || sf_mpi_rank(mpi) == 0) {
       if (!sf_fd_write(fd, &message, sizeof message)) break;

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/run/chunk_log.h"
 #include "harness/run/engine.h"
 #include "harness/run/finding_files.h"
 #include "harness/run/ledger.h"
@@ -40,6 +41,7 @@ struct mpi_campaign {
   struct placed plan[WAVE_INDICES];
   struct sf_outcome outcomes[WAVE_INDICES];
   struct sf_ledger ledger; /* rank 0 */
+  struct sf_chunk_log *record; /* rank 0: not NULL while a case runs for its diagnosis */
   double start;
   int64_t wave; /* rank 0: how many indices the next wave takes */
   char hint[HINT_TEXT];
@@ -66,7 +68,8 @@ static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outc
   sf_engine_set_ranks(k->engine, at->first);
   const enum sf_status status = sf_rank_watch_begin(k->watch, &trial);
   if (status != SF_OK) end_job(k, status, "MPI could not bring the ranks of a case together");
-  sf_engine_run(k->engine, &at->c, NULL, outcome);
+  sf_engine_run(k->engine, &at->c, k->record, outcome);
+  if (k->record) sf_engine_diagnose(k->engine, &at->c, k->record, outcome);
   if (outcome->status != SF_OK && sf_outcome_breaks_ranks(outcome)) end_job(k, outcome->status, outcome->text);
   if (sf_outcome_breaks_ranks(outcome)) sf_rank_watch_fail(k->watch, outcome);
   sf_rank_watch_end(k->watch);
@@ -165,6 +168,15 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   return true;
 }
 
+/* One run more of the case that people will see, with its trace kept on this rank. Nothing hangs on it. */
+static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
+  struct sf_chunk_log log = {0};
+  s->k->record = &log;
+  if (still_fails(s, &result->min)) result->min_outcome.diagnosis = s->last.diagnosis;
+  s->k->record = NULL;
+  sf_chunk_log_destroy(&log);
+}
+
 static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
   struct sf_ledger *ledger = &k->ledger;
   if (is_stopped(k) || sf_ledger_shrinks(ledger, outcome->shrink_key) >= SF_LEDGER_SHRINKS_PER_KEY) {
@@ -185,6 +197,7 @@ static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_ca
     if (k->options->shrink_budget > 0 && sf_shrink_run(&result.min, c, &k->options->space, still_fails, &shrink, k->options->shrink_budget, &report) == SF_OK) {
       result.min_outcome = shrink.last;
     }
+    diagnose(&shrink, &result);
   }
   sf_ledger_add_shrunk(ledger, index, c, outcome, &result);
 }

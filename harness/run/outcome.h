@@ -3,7 +3,7 @@
 #define SF_RUN_OUTCOME_H
 
 #include "harness/comm/comm.h"
-#include "oracles/judge.h"
+#include "oracles/diagnose.h"
 
 enum { SF_SHRINK_KEY_TEXT = 128 };
 
@@ -22,6 +22,7 @@ struct sf_outcome {
   double error, noise, ratio;
   int32_t finding_count;
   char text[1200];             /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
+  struct sf_diagnosis diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
   /* always */
   int32_t ranks, checked, unchecked;
   int64_t mutant_fired;        /* calls that a mutant changed, over all ranks */

@@ -27,6 +27,7 @@ struct sf_job {
   double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_case_deadline) */
   struct sf_case c;
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again */
+  bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
   bool was_hang;          /* SHRINK: confirm with ten times the deadline */
 };
 

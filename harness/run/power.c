@@ -30,6 +30,18 @@ bool sf_power_is_localised(const struct sf_plant *plant, const struct sf_outcome
   return outcome->kind >= 0 && outcome->module_class >= 0 && (plant->kinds >> outcome->kind & 1) && (plant->modules >> outcome->module_class & 1);
 }
 
+bool sf_power_is_diagnosed(const struct sf_plant *plant, const struct sf_diagnosis *diagnosis) {
+  char wanted[64];
+  if (!*plant->diagnosis) return true;
+  if (!*diagnosis->text) return false;
+  snprintf(wanted, sizeof wanted, "%s", plant->diagnosis);
+  char *rest = NULL;
+  for (const char *word = strtok_r(wanted, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    if (strcmp(word, sf_diagnosis_class_name(diagnosis->cls)) == 0) return true;
+  }
+  return false;
+}
+
 bool sf_power_is_minimal(const struct sf_plant *plant, const struct sf_case *min) {
   if (sf_case_ranks(min) != plant->minimal.ranks || min->model.layers != plant->minimal.layers) return false;
   char fields[512];
@@ -153,6 +165,7 @@ static void on_shrunk(struct power *p, int32_t number, const struct sf_job_resul
   search->min_outcome = result->min_outcome;
   search->evaluations = result->evaluations;
   search->localised = sf_power_is_localised(search->plant, &search->outcome);
+  search->diagnosed = sf_power_is_diagnosed(search->plant, &search->min_outcome.diagnosis);
   search->minimal = result->outcome.cls != SF_CLASS_FLAKY && sf_power_is_minimal(search->plant, &search->min);
 }
 

@@ -30,15 +30,20 @@ json_t *sf_json_of_case(const struct sf_case *c) {
   return object;
 }
 
+static json_t *diagnosis_of(const struct sf_diagnosis *d) {
+  if (!*d->text) return json_null();
+  return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", text_of(d->text), "left", real(d->left));
+}
+
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
   json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
                                       o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", text_of(o->label), "rank", o->rank, "row",
                                       (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:n, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
                    finding ? sf_finding_class_name(o->cls) : "", "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
-                   "first", first, "diagnosis", "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
+                   "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
                    o->unchecked, "seconds", real(o->seconds));
 }
 
@@ -61,9 +66,9 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
 
 static json_t *search_of(const struct sf_power_search *s) {
   const bool found = s->found_at >= 0;
-  return json_pack("{s:I, s:o, s:I, s:b, s:b, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
+  return json_pack("{s:I, s:o, s:I, s:b, s:b, s:b, s:o, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
                    found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "triggered", (json_int_t)s->triggered, "localised", s->localised,
-                   "minimal", s->minimal, "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "shrunk",
+                   "minimal", s->minimal, "diagnosed", s->diagnosed, "diagnosis", diagnosis_of(&s->min_outcome.diagnosis), "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "shrunk",
                    "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
 }
 

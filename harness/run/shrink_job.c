@@ -12,10 +12,11 @@ struct shrink_loop {
 };
 
 /* Runs c in the pool's worker; false when the pool itself broke. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadline, struct sf_outcome *outcome) {
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadline, bool diagnose, struct sf_outcome *outcome) {
   struct sf_job job;
   memset(&job, 0, sizeof job);
   job.kind = SF_JOB_RUN;
+  job.diagnose = diagnose;
   job.deadline = deadline;
   job.c = *c;
   struct sf_job_result result;
@@ -31,7 +32,7 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
   struct sf_outcome outcome;
-  if (!run_case(loop->pool, c, loop->deadline, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return false;
+  if (!run_case(loop->pool, c, loop->deadline, false, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return false;
   loop->last = outcome;
   return true;
 }
@@ -48,6 +49,14 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   result->minimal = report.minimal;
 }
 
+/* What the case that people will see looks like. One run more, and nothing hangs on it. */
+static void diagnose(struct shrink_loop *loop, struct sf_job_result *result) {
+  struct sf_outcome outcome;
+  if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
+  if (!run_case(loop->pool, &result->min, loop->deadline, true, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
+  result->min_outcome.diagnosis = outcome.diagnosis;
+}
+
 void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   struct sf_pool_options single = *options;
   single.workers = 1;
@@ -60,7 +69,7 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
   loop.job = job;
   loop.deadline = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
   enum sf_status status = sf_pool_create(&loop.pool, &single);
-  if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, &result->outcome)) status = SF_EIO;
+  if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, false, &result->outcome)) status = SF_EIO;
   if (status != SF_OK) {
     result->outcome.status = status;
     snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
@@ -71,6 +80,7 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
     result->min = job->c;
     result->min_outcome = result->outcome;
     if (job->budget > 0) shrink(&loop, options, result);
+    diagnose(&loop, result);
   }
   sf_pool_destroy(loop.pool);
 }

@@ -189,6 +189,7 @@ static void run_job(struct sf_engine *engine, const struct sf_pool_options *opti
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   sf_engine_run(engine, &job->c, options->record, &result->outcome);
+  if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
   if (!options->table) return;
   sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
   fflush(options->table); /* the process leaves by _exit */

@@ -225,6 +225,40 @@ static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enome
   sweep(&c, SF_VERDICT_FINDING);
 }
 
+/* In a second run and from a log of the first alike; the judgement stays. */
+static void test_engine_diagnose_says_what_was_planted(void **state) {
+  (void)state;
+  static const struct { const char *plant, *assignments; enum sf_diagnosis_class cls; } rows[] = {
+      {"rowparallel-bias-xtp", CASE_TP2, SF_DIAGNOSIS_REPEATED_TERM},
+      {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=fc1", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=qkv layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"accum-first-mb-only", "mode=e2e train.microbatches=2", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"attn-dq-wrong", "mode=e2e model.heads=2 model.kv_heads=2 model.seq=4 layout.tp=2", SF_DIAGNOSIS_PART},
+      {"adam-synthetic-step", "mode=e2e train.lr_micro=1000", SF_DIAGNOSIS_SCALE},
+      {"p2p-free-before-sent", "model.layers=2 layout.pp=2", SF_DIAGNOSIS_STALE},
+  };
+  struct sf_engine *engine = engine_make();
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    struct sf_case c = case_make(rows[i].assignments);
+    struct sf_chunk_log log = {0};
+    struct sf_outcome outcome;
+    plant(&c, rows[i].plant);
+    sf_engine_run(engine, &c, &log, &outcome);
+    assert_int_equal(outcome.verdict, SF_VERDICT_FINDING);
+    assert_string_equal(outcome.diagnosis.text, "");
+    const int32_t findings = sf_engine_judgement(engine)->finding_count;
+    sf_engine_diagnose(engine, &c, NULL, &outcome);
+    const struct sf_diagnosis again = outcome.diagnosis;
+    sf_engine_diagnose(engine, &c, &log, &outcome);
+    if (again.cls != rows[i].cls) fail_msg("%s: %s: %s", rows[i].plant, sf_diagnosis_class_name(again.cls), again.text);
+    assert_string_equal(outcome.diagnosis.text, again.text);
+    assert_int_equal(sf_engine_judgement(engine)->finding_count, findings);
+    sf_chunk_log_destroy(&log);
+  }
+  sf_engine_destroy(engine);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_engine_run_clean_case_passes_and_repeats),
@@ -234,6 +268,7 @@ int main(void) {
       cmocka_unit_test(test_engine_run_wrong_case_is_a_status_with_a_reason),
       cmocka_unit_test(test_engine_run_record_holds_what_was_traced),
       cmocka_unit_test(test_engine_run_tampered_tensor_is_a_finding),
+      cmocka_unit_test(test_engine_diagnose_says_what_was_planted),
       cmocka_unit_test(test_engine_run_each_allocation_fails_once_verdict_is_right_or_enomem),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,37 @@ static void test_power_is_minimal_every_plants_fields_can_be_read(void **state) 
   }
 }
 
+static void test_power_is_diagnosed_asks_for_one_of_the_declared_classes(void **state) {
+  (void)state;
+  const struct sf_plant *bias = sf_plant_find("rowparallel-bias-xtp"), *scatter = sf_plant_find("embed-scatter-wrong-tp-group");
+  struct sf_diagnosis d = {.cls = SF_DIAGNOSIS_REPEATED_TERM, .text = "the bias"};
+  assert_true(sf_power_is_diagnosed(bias, &d));
+  assert_false(sf_power_is_diagnosed(scatter, &d));
+  d.cls = SF_DIAGNOSIS_PERMUTED;
+  assert_false(sf_power_is_diagnosed(bias, &d));
+  assert_true(sf_power_is_diagnosed(scatter, &d));
+  d.cls = SF_DIAGNOSIS_NEIGHBOUR;
+  assert_true(sf_power_is_diagnosed(scatter, &d));
+  d.text[0] = '\0';
+  assert_false(sf_power_is_diagnosed(scatter, &d));
+  assert_true(sf_power_is_diagnosed(sf_plant_find("canary-crash"), &d));
+}
+
+/* What the plant table declares are names that the oracle has. */
+static void test_power_every_declared_diagnosis_is_a_class(void **state) {
+  (void)state;
+  for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
+    const struct sf_plant *plant = sf_plant_of((enum sf_fault)fault);
+    struct sf_diagnosis d = {.text = "x"};
+    bool named = !*plant->diagnosis && *plant->label;
+    for (int cls = 0; cls < SF_DIAGNOSIS_COUNT; cls++) {
+      d.cls = (enum sf_diagnosis_class)cls;
+      named |= sf_power_is_diagnosed(plant, &d);
+    }
+    if (!named) fail_msg("%s", plant->id);
+  }
+}
+
 static void test_power_is_localised_asks_for_kind_and_module(void **state) {
   (void)state;
   const struct sf_plant *bias = sf_plant_find("rowparallel-bias-xtp"), *crash = sf_plant_find("canary-crash");
@@ -138,6 +169,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_power_is_minimal_asks_for_ranks_layers_and_fields),
       cmocka_unit_test(test_power_is_minimal_every_plants_fields_can_be_read),
+      cmocka_unit_test(test_power_is_diagnosed_asks_for_one_of_the_declared_classes),
+      cmocka_unit_test(test_power_every_declared_diagnosis_is_a_class),
       cmocka_unit_test(test_power_is_localised_asks_for_kind_and_module),
       cmocka_unit_test(test_power_run_same_with_one_and_three_workers),
   };

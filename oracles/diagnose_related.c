@@ -1,0 +1,282 @@
+/* What may stand where a tensor should: other steps', microbatches' and layers' values; what sums are made of; what a rank alone computes. */
+#include "oracles/diagnose_related.h"
+
+#include "harness/tensor/consistent.h"
+#include "oracles/norms.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Products of a rank's own slice are recomputed up to this many multiplications. */
+static const double PRODUCT_MAX = 5e8;
+
+void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes) {
+  void *memory = sf_arena_alloc(list->arena, size_bytes);
+  if (memory == NULL) list->status = SF_ENOMEM;
+  return memory;
+}
+
+/* A new entry, zeroed, with shape and name set; NULL when the list is full. */
+static struct sf_diagnosis_related *add(struct sf_related_list *list, enum sf_relation relation, struct sf_shape shape, const float *x, const char *name) {
+  if (list->count == SF_RELATED_MAX || x == NULL) return NULL;
+  struct sf_diagnosis_related *r = &list->at[list->count++];
+  *r = (struct sf_diagnosis_related){.relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = shape, .x = x};
+  snprintf(r->name, sizeof r->name, "%s", name);
+  return r;
+}
+
+/* --- tensors of the case --------------------------------------------------------------------------------------- */
+
+/* What modules read where this tensor was traced: what isolated mode writes there, or the reference's value. */
+static const float *value_of(struct sf_related_list *list, const struct sf_expected *e) {
+  const bool isolated = list->collector->c.mode == SF_MODE_ISOLATED;
+  if (!isolated || (e->id.kind != SF_KIND_ACT && e->id.kind != SF_KIND_ACT_GRAD && e->id.kind != SF_KIND_WGRAD)) return e->x;
+  const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
+  float *x = sf_related_alloc(list, (size_t)count * sizeof *x);
+  if (x == NULL) return NULL;
+  const struct sf_fill fill = sf_fill_for_trace(list->collector->catalog, e->id);
+  sf_fill_range(x, &fill, 0, count);
+  return x;
+}
+
+/* The reference's tensor of a module or parameter in the same step and microbatch; NULL when there is none. */
+static const struct sf_expected *find(const struct sf_collector *collector, enum sf_kind kind, struct sf_trace_id like, int32_t subject) {
+  for (int32_t i = 0; i < collector->count && subject >= 0; i++) {
+    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
+    if (e->id.kind == kind && e->id.subject == subject && e->id.step == like.step && e->id.microbatch == like.microbatch && e->id.call == 0) return e;
+  }
+  return NULL;
+}
+
+static const float *find_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer) {
+  const struct sf_expected *e = find(list->collector, kind, like, sf_catalog_module(list->collector->catalog, cls, layer));
+  return e != NULL ? value_of(list, e) : NULL;
+}
+
+/* The model's weight in a step. */
+static const float *weight_of(struct sf_related_list *list, int32_t param, int32_t step) {
+  const struct sf_collector *collector = list->collector;
+  if (param < 0) return NULL;
+  if (collector->c.mode == SF_MODE_E2E) {
+    const struct sf_trace_id like = {.step = (uint16_t)step};
+    const struct sf_expected *e = find(collector, SF_KIND_PARAM, like, param);
+    return e != NULL ? e->x : NULL;
+  }
+  const struct sf_shape shape = collector->catalog->params[param].shape;
+  float *x = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *x);
+  if (x == NULL) return NULL;
+  const struct sf_fill fill = sf_fill_for_param(collector->catalog, param, step);
+  sf_fill_range(x, &fill, 0, shape.rows * shape.cols);
+  sf_round_array(x, shape.rows * shape.cols, (enum sf_dtype)collector->c.precision.compute);
+  return x;
+}
+
+/* --- stale ----------------------------------------------------------------------------------------------------- */
+
+static const struct sf_module *module_of(const struct sf_collector *collector, const struct sf_expected *e) {
+  return &collector->catalog->modules[e->spec.module];
+}
+
+/* The same place in the model: the parameter or module itself, or its like in another layer. */
+static bool same_place(const struct sf_collector *collector, const struct sf_expected *a, const struct sf_expected *b, bool other_layers) {
+  if (a->id.kind != b->id.kind || a->spec.shape.rows != b->spec.shape.rows || a->spec.shape.cols != b->spec.shape.cols) return false;
+  if (a->id.subject == b->id.subject) return true;
+  if (!other_layers || a->id.kind == SF_KIND_SCALAR || module_of(collector, a)->cls != module_of(collector, b)->cls) return false;
+  if (a->id.kind == SF_KIND_ACT || a->id.kind == SF_KIND_ACT_GRAD) return true;
+  const struct sf_param *p = &collector->catalog->params[a->id.subject], *q = &collector->catalog->params[b->id.subject];
+  return strcmp(strrchr(p->name, '.'), strrchr(q->name, '.')) == 0; /* weight with weight, bias with bias */
+}
+
+static void collect_stale(struct sf_related_list *list, const struct sf_slot *slot) {
+  const struct sf_collector *collector = list->collector;
+  const struct sf_expected *own = slot->expected;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
+    if (e == own || !same_place(collector, own, e, true)) continue;
+    const bool same_layer = e->id.subject == own->id.subject;
+    if (!same_layer && (e->id.step != own->id.step || e->id.microbatch != own->id.microbatch)) continue;
+    char name[96];
+    if (!same_layer)
+      snprintf(name, sizeof name, "layer %d in place of layer %d", module_of(collector, e)->layer, module_of(collector, own)->layer);
+    else if (e->id.step != own->id.step)
+      snprintf(name, sizeof name, "step %d", e->id.step);
+    else if (e->id.microbatch != own->id.microbatch)
+      snprintf(name, sizeof name, "microbatch %d", e->id.microbatch);
+    else
+      snprintf(name, sizeof name, "the tied weight's other use");
+    struct sf_diagnosis_related *r = add(list, SF_RELATED_STALE, e->spec.shape, slot->phase == SF_SLOT_RECEIVED ? value_of(list, e) : e->x, name);
+    if (r != NULL && !same_layer) r->cls = SF_DIAGNOSIS_SHIFTED;
+  }
+}
+
+/* The residual stream as layer `layer` gets it. */
+static const float *stream_into(struct sf_related_list *list, struct sf_trace_id like, int32_t layer) {
+  if (layer > 0) return find_value(list, SF_KIND_ACT, like, SF_MODULE_MLP_BDA, layer - 1);
+  const float *x = find_value(list, SF_KIND_ACT, like, SF_MODULE_EMBEDDING, -1);
+  return x != NULL ? x : find_value(list, SF_KIND_ACT, like, SF_MODULE_WORD_EMBEDDINGS, -1);
+}
+
+static const float *norm_of(struct sf_related_list *list, const float *x, const struct sf_expected *own, int32_t layer) {
+  const struct sf_catalog *catalog = list->collector->catalog;
+  const struct sf_shape shape = own->spec.shape;
+  const float *weight = weight_of(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 0), own->id.step);
+  const float *bias = weight_of(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 1), own->id.step);
+  float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
+  if (x == NULL || weight == NULL || out == NULL) return NULL;
+  static const double EPSILON = 1e-5; /* of the logical function */
+  for (int64_t r = 0; r < shape.rows; r++) {
+    double mean = 0, squares = 0;
+    for (int64_t k = 0; k < shape.cols && list->collector->c.model.norm == SF_NORM_LAYER; k++) mean += (double)x[r * shape.cols + k] / (double)shape.cols;
+    for (int64_t k = 0; k < shape.cols; k++) squares += ((double)x[r * shape.cols + k] - mean) * ((double)x[r * shape.cols + k] - mean);
+    const double rstd = 1 / sqrt(squares / (double)shape.cols + EPSILON);
+    for (int64_t k = 0; k < shape.cols; k++)
+      out[r * shape.cols + k] = sf_round((float)(((double)x[r * shape.cols + k] - mean) * rstd * (double)weight[k] + (bias != NULL ? (double)bias[k] : 0.0)), own->spec.promised);
+  }
+  return out;
+}
+
+/* What the first module of a layer gives when an earlier layer's input reaches it. */
+static void collect_stale_inputs(struct sf_related_list *list, const struct sf_slot *slot) {
+  const struct sf_expected *own = slot->expected;
+  const struct sf_module *module = module_of(list->collector, own);
+  if (own->id.kind != SF_KIND_ACT || module->cls != SF_MODULE_INPUT_LAYERNORM) return;
+  for (int32_t layer = 0; layer < module->layer && list->status == SF_OK; layer++) {
+    char name[96];
+    snprintf(name, sizeof name, "layer %d's input, normalised in its place", layer);
+    add(list, SF_RELATED_STALE, own->spec.shape, norm_of(list, stream_into(list, own->id, layer), own, module->layer), name);
+  }
+}
+
+/* --- summands -------------------------------------------------------------------------------------------------- */
+
+static void collect_summands(struct sf_related_list *list, const struct sf_slot *slot) {
+  const struct sf_collector *collector = list->collector;
+  const struct sf_expected *own = slot->expected;
+  if (own->id.kind != SF_KIND_MAIN_GRAD) return;
+  const bool per_token = collector->c.train.loss_norm == SF_LOSS_PER_TOKEN;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
+    if (e->id.kind != SF_KIND_WGRAD || e->id.subject != own->id.subject || e->id.step != own->id.step) continue;
+    struct sf_diagnosis_related *r = add(list, SF_RELATED_SUMMAND, e->spec.shape, value_of(list, e), "");
+    if (r == NULL) return;
+    r->weight = per_token ? 1 / (double)sf_data_step_tokens(&collector->c, own->id.step) : 1;
+    r->microbatch = e->id.microbatch;
+    r->call = e->id.call;
+  }
+}
+
+/* A linear's product over one rank's slice of the contraction: rows x width of the tensor's shape. */
+struct slice_product {
+  const float *left;   /* [rows x contraction] */
+  const float *weight; /* [out x in] */
+  int64_t contraction;
+  bool transposed;     /* the contraction runs over the weight's columns */
+  enum sf_cut cut;
+};
+
+static const float *slice_sum(struct sf_related_list *list, const struct slice_product *p, const struct sf_expected *own, int64_t tp_index) {
+  const struct sf_shape shape = own->spec.shape;
+  const struct sf_dim_map slice = sf_canonical_dim(&list->collector->c, p->cut, p->contraction, tp_index);
+  float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
+  if (out == NULL) return NULL;
+  for (int64_t r = 0; r < shape.rows; r++)
+    for (int64_t k = 0; k < shape.cols; k++) {
+      double sum = 0;
+      for (int32_t i = 0; i < slice.count; i++)
+        for (int64_t c = slice.runs[i].start; c < slice.runs[i].start + slice.runs[i].len; c++)
+          sum += (double)p->left[r * p->contraction + c] * (double)(p->transposed ? p->weight[k * p->contraction + c] : p->weight[c * shape.cols + k]);
+      out[r * shape.cols + k] = sf_round((float)sum, own->spec.promised);
+    }
+  return out;
+}
+
+/* The linears whose output (or input gradient) is a sum over tp: what they multiply. */
+static bool product_of(struct slice_product *p, struct sf_related_list *list, const struct sf_expected *own) {
+  const struct sf_catalog *catalog = list->collector->catalog;
+  const struct sf_module *m = module_of(list->collector, own);
+  const bool act = own->id.kind == SF_KIND_ACT, rotary = catalog->logical.model.positions == SF_POS_ROTARY;
+  enum sf_module_class from;
+  if (act && (m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2))
+    from = m->cls == SF_MODULE_LINEAR_PROJ ? SF_MODULE_CORE_ATTENTION : SF_MODULE_ACTIVATION;
+  else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_LINEAR_QKV)
+    from = rotary ? SF_MODULE_ROTARY : SF_MODULE_CORE_ATTENTION;
+  else if (own->id.kind == SF_KIND_ACT_GRAD && (m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_OUTPUT_LAYER))
+    from = m->cls == SF_MODULE_LINEAR_FC1 ? SF_MODULE_ACTIVATION : SF_MODULE_LOSS;
+  else
+    return false;
+  const struct sf_expected *read = find(list->collector, act ? SF_KIND_ACT : SF_KIND_ACT_GRAD, own->id, sf_catalog_module(catalog, from, m->layer));
+  if (read == NULL) return false;
+  const bool tied = m->cls == SF_MODULE_OUTPUT_LAYER && catalog->logical.model.tied;
+  p->left = value_of(list, read);
+  p->contraction = read->spec.shape.cols;
+  p->cut = read->spec.col_cut;
+  p->transposed = act;
+  p->weight = weight_of(list, sf_catalog_param(catalog, tied ? SF_MODULE_WORD_EMBEDDINGS : m->cls, tied ? -1 : m->layer, 0), own->id.step);
+  return p->left != NULL && p->weight != NULL;
+}
+
+static void collect_rank_summands(struct sf_related_list *list, const struct sf_slot *slot) {
+  const struct sf_expected *own = slot->expected;
+  struct slice_product p;
+  if (slot->phase != SF_SLOT_FIRST || list->collector->c.layout.tp == 1 || !product_of(&p, list, own)) return;
+  if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
+  for (int32_t tp = 0; tp < list->collector->c.layout.tp && list->status == SF_OK; tp++) {
+    struct sf_diagnosis_related *r = add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, slice_sum(list, &p, own, tp), "");
+    if (r != NULL) r->call = tp;
+  }
+}
+
+/* --- terms ----------------------------------------------------------------------------------------------------- */
+
+static void collect_bias(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
+  const struct sf_catalog *catalog = list->collector->catalog;
+  const bool linear = module->cls == SF_MODULE_LINEAR_QKV || module->cls == SF_MODULE_LINEAR_PROJ || module->cls == SF_MODULE_LINEAR_FC1 || module->cls == SF_MODULE_LINEAR_FC2;
+  const int32_t bias = linear ? sf_catalog_param(catalog, module->cls, module->layer, 1) : -1;
+  if (bias < 0) return;
+  add(list, SF_RELATED_TERM, catalog->params[bias].shape, weight_of(list, bias, own->id.step), "the bias");
+}
+
+/* What a residual add has beside its branch. */
+static void collect_residual(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
+  const struct sf_shape shape = own->spec.shape;
+  const float *stream = NULL, *branch = NULL;
+  if (module->cls == SF_MODULE_SELF_ATTN_BDA) {
+    stream = stream_into(list, own->id, module->layer);
+    branch = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_LINEAR_PROJ, module->layer);
+  } else if (module->cls == SF_MODULE_MLP_BDA) {
+    stream = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
+    branch = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_LINEAR_FC2, module->layer);
+  }
+  if (stream != NULL) add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
+  if (branch != NULL) add(list, SF_RELATED_TERM, shape, branch, "the branch");
+}
+
+/* The part of the squared gradient norm that comes from parameters that every tp rank holds whole. */
+static void collect_norm_terms(struct sf_related_list *list, const struct sf_expected *own) {
+  const struct sf_catalog *catalog = list->collector->catalog;
+  float *squares = sf_related_alloc(list, sizeof *squares);
+  if (squares == NULL) return;
+  double total = 0;
+  for (int32_t param = 0; param < catalog->param_count; param++) {
+    const struct sf_expected *e = find(list->collector, SF_KIND_MAIN_GRAD, own->id, param);
+    if (e == NULL || e->spec.row_cut != SF_CUT_NONE || e->spec.col_cut != SF_CUT_NONE) continue;
+    total += e->norm * e->norm;
+  }
+  *squares = (float)total;
+  add(list, SF_RELATED_TERM, (struct sf_shape){1, 1}, squares, "the share of parameters that every rank of tp holds (as squares)");
+}
+
+void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot) {
+  const struct sf_expected *own = slot->expected;
+  const struct sf_module *module = module_of(list->collector, own);
+  collect_summands(list, slot);
+  if (own->id.kind == SF_KIND_ACT && slot->phase == SF_SLOT_FIRST) {
+    collect_bias(list, own, module);
+    collect_residual(list, own, module);
+  }
+  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) collect_norm_terms(list, own);
+  if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);
+  collect_stale_inputs(list, slot);
+  collect_rank_summands(list, slot);
+}

@@ -1,0 +1,232 @@
+/* Explanations by value: a factor, a term too many, another tensor's value, fewer bits. */
+#include "oracles/diagnose_fit.h"
+
+#include "harness/tensor/consistent.h"
+#include "oracles/norms.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- factors in words ------------------------------------------------------------------------------------------ */
+
+struct factor {
+  char text[64];
+  double value;
+};
+
+enum { FACTORS_MAX = 48 };
+
+static void factor_add(struct factor *factors, int *count, double value, const char *text) {
+  if (*count == FACTORS_MAX || !(value > 0) || value == 1 || !isfinite(value)) return;
+  factors[*count].value = value;
+  snprintf(factors[(*count)++].text, sizeof factors->text, "%s", text);
+}
+
+static void add_layout_factors(struct factor *factors, int *count, const struct sf_layout *l) {
+  factor_add(factors, count, (double)l->tp, "the size of tp");
+  factor_add(factors, count, (double)l->cp, "the size of cp");
+  factor_add(factors, count, (double)l->dp, "the size of dp");
+  factor_add(factors, count, (double)l->ep, "the size of ep");
+  factor_add(factors, count, (double)l->pp, "the number of stages");
+  factor_add(factors, count, (double)(l->dp * l->cp), "the size of dp x cp");
+  factor_add(factors, count, (double)(l->tp * l->cp), "the size of tp x cp");
+  factor_add(factors, count, (double)(l->tp * l->dp), "the size of tp x dp");
+}
+
+static void add_token_factors(struct factor *factors, int *count, const struct sf_diagnosis_problem *p) {
+  const struct sf_case *c = p->c;
+  const double step = (double)sf_data_step_tokens(c, p->id.step), own = p->kept, m = (double)c->train.microbatches;
+  const double all = (double)(c->model.seq * c->train.microbatch_size);
+  factor_add(factors, count, step / (own * m), "the step's mean token count over the microbatch's own");
+  factor_add(factors, count, step / own, "the step's token count over the microbatch's own");
+  factor_add(factors, count, step, "the step's token count");
+  factor_add(factors, count, own, "the microbatch's token count");
+  factor_add(factors, count, all, "the microbatch's tokens, masked ones too");
+  factor_add(factors, count, all / own, "the microbatch's tokens over those that its mask keeps");
+  factor_add(factors, count, all * m / step, "the step's tokens over those that the masks keep");
+}
+
+/* Adam's first step with the bias correction of step `used` in place of `right`: the change is smaller by this. */
+static double correction_ratio(const struct sf_train *t, int used, int right) {
+  const double beta1 = (double)t->beta1_milli / 1000, beta2 = (double)t->beta2_milli / 1000;
+  const double of_used = sqrt(1 - pow(beta2, used)) / (1 - pow(beta1, used)), of_right = sqrt(1 - pow(beta2, right)) / (1 - pow(beta1, right));
+  return of_used / of_right;
+}
+
+static int factors_of(struct factor factors[FACTORS_MAX], const struct sf_diagnosis_problem *p) {
+  const struct sf_case *c = p->c;
+  int count = 0;
+  if (p->id.kind == SF_KIND_PARAM_DELTA) {
+    factor_add(factors, &count, correction_ratio(&c->train, p->id.step + 2, p->id.step + 1), "Adam's bias correction of the next step over this step's");
+    factor_add(factors, &count, correction_ratio(&c->train, 1000000, p->id.step + 1), "no bias correction over this step's");
+  }
+  add_layout_factors(factors, &count, &c->layout);
+  factor_add(factors, &count, (double)c->train.microbatches, "the number of microbatches");
+  factor_add(factors, &count, (double)c->train.microbatches / (double)c->layout.dp, "the number of microbatches of a rank");
+  add_token_factors(factors, &count, p);
+  factor_add(factors, &count, sqrt((double)c->model.head_dim), "the root of the head size");
+  factor_add(factors, &count, (double)c->model.layers, "the number of layers");
+  factor_add(factors, &count, exp2((double)c->precision.loss_scale_log2), "the loss scale");
+  factor_add(factors, &count, 2, "2: doubled");
+  factor_add(factors, &count, 3, "3");
+  factor_add(factors, &count, 4, "4");
+  return count;
+}
+
+static bool is_near(double a, double b, double accuracy) { return fabs(a - b) <= accuracy * fabs(b); }
+
+bool sf_factor_text(char *out, size_t out_size, const struct sf_diagnosis_problem *p, double factor, double accuracy) {
+  struct factor factors[FACTORS_MAX];
+  const int count = factors_of(factors, p);
+  static const double SHARPEST = 1e-5; /* rounding of the factor itself */
+  const double within = sf_larger(accuracy, SHARPEST);
+  for (int i = 0; i < count; i++) {
+    if (is_near(factor, factors[i].value, within)) {
+      snprintf(out, out_size, "%.6g, %s", factors[i].value, factors[i].text);
+      return true;
+    }
+    if (is_near(factor, 1 / factors[i].value, within)) {
+      snprintf(out, out_size, "%.6g, one over %s", 1 / factors[i].value, factors[i].text);
+      return true;
+    }
+  }
+  snprintf(out, out_size, is_near(factor, -1, within) ? "-1: the sign is wrong" : "%.6g, which is no ratio of the case's sizes", factor);
+  return is_near(factor, -1, within);
+}
+
+/* --- scale ----------------------------------------------------------------------------------------------------- */
+
+static void predict_scaled(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const double factor = *(const double *)ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)(factor * (double)s->x[k]);
+}
+
+/* <error or value, direction> / <direction, direction> over all shards; direction(i) fills fit->predicted. */
+static double projection(struct sf_fit *fit, sf_fit_predict direction, const void *ctx, bool of_error) {
+  double dot = 0, squares = 0;
+  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    direction(fit, i, fit->predicted, ctx);
+    for (int64_t k = 0; k < s->rows * s->cols; k++) {
+      const double d = (double)fit->predicted[k], v = (double)s->shard->data[k] - (of_error ? (double)s->x[k] : 0.0);
+      dot += d * v;
+      squares += d * d;
+    }
+  }
+  return squares > 0 ? dot / squares : 0;
+}
+
+static void predict_x(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  (void)ctx;
+  memcpy(local, fit->shards[i].x, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
+}
+
+static void explain_scale(struct sf_fit *fit) {
+  char text[120];
+  const int64_t count = fit->p->spec.shape.rows * fit->p->spec.shape.cols;
+  const double factor = projection(fit, predict_x, NULL, false);
+  if (factor == 0 || factor == 1) return;
+  const bool named = sf_factor_text(text, sizeof text, fit->p, factor, 3 * fit->p->noise / fit->norm);
+  if (!named && count < 4) return; /* any factor fits a scalar */
+  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_scaled, &factor), "scaled by %s", text);
+}
+
+/* --- terms ----------------------------------------------------------------------------------------------------- */
+
+struct added_term {
+  const struct sf_diagnosis_related *term;
+  double times;
+};
+
+static void gather_term(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct added_term *added = ctx;
+  const struct sf_shape shape = fit->p->spec.shape;
+  const float *x = added->term->x;
+  if (added->term->shape.rows != shape.rows) {
+    for (int64_t r = 0; r < shape.rows; r++) memcpy(fit->logical + r * shape.cols, x, (size_t)shape.cols * sizeof *x);
+    x = fit->logical;
+  }
+  sf_shard_gather(local, x, shape, &fit->p->shards[i].map);
+}
+
+static void predict_term(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct added_term *added = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  gather_term(fit, i, local, ctx);
+  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)((double)s->x[k] + added->times * (double)local[k]);
+}
+
+static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *term) {
+  struct added_term added = {term, 0};
+  const double fitted = projection(fit, gather_term, &added, true);
+  added.times = round(fitted);
+  if (added.times == 0 || !(fabs(added.times) < 1 << 20)) return;
+  const double left = sf_fit_left(fit, predict_term, &added);
+  if (added.times == -1)
+    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is not added", term->name);
+  else if (added.times + 1 == (double)fit->p->c->layout.tp)
+    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times, once by each rank of tp", term->name, added.times + 1);
+  else
+    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times", term->name, added.times + 1);
+}
+
+/* --- other tensors' values ------------------------------------------------------------------------------------- */
+
+/* A rank has the right value or the stale one, whichever it is nearer to. stale NULL: zeros. */
+static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct sf_diagnosis_related *stale = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  const int64_t count = s->rows * s->cols;
+  if (stale != NULL)
+    sf_shard_gather(local, stale->x, fit->p->spec.shape, &s->shard->map);
+  else
+    memset(local, 0, (size_t)count * sizeof *local);
+  if (sf_diff_squares(local, s->shard->data, count) > sf_diff_squares(s->x, s->shard->data, count)) memcpy(local, s->x, (size_t)count * sizeof *local);
+}
+
+static void explain_stale(struct sf_fit *fit) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  sf_fit_offer(fit, SF_DIAGNOSIS_STALE, sf_fit_left(fit, predict_stale, NULL), "zeros stand in place of the value: never written, or cleared too early");
+  for (int32_t k = 0; k < p->related_count; k++) {
+    const struct sf_diagnosis_related *r = &p->related[k];
+    if (r->relation == SF_RELATED_STALE) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_stale, r), "the value is that of %s", r->name);
+  }
+}
+
+/* --- precision ------------------------------------------------------------------------------------------------- */
+
+/* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. */
+static void explain_precision(struct sf_fit *fit) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  if (p->spec.promised != SF_F32 || fit->norm == 0) return;
+  const double unit = sf_dtype_unit_roundoff(SF_BF16);
+  double error = 0; /* largest of a shard's, relative to the tensor */
+  int64_t count = 0, on_grid = 0, far = 0;
+  for (int32_t i = 0; i < p->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    error = sf_larger(error, sqrt(sf_diff_squares(s->shard->data, s->x, s->rows * s->cols)) / fit->norm);
+    for (int64_t k = 0; k < s->rows * s->cols; k++) {
+      const double value = (double)s->shard->data[k], x = (double)s->x[k];
+      if (x == 0) continue;
+      count++;
+      on_grid += sf_bf16_round((float)value) == (float)value;
+      far += !(fabs(value - x) <= unit * (fabs(x) + fit->norm / sqrt((double)(p->spec.shape.rows * p->spec.shape.cols))));
+    }
+  }
+  if (far > 0 || !(error < unit) || !(error > unit / 64)) return;
+  const bool grid = 10 * on_grid > 9 * count;
+  sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
+               grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"
+                    : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32", error);
+}
+
+void sf_explain_values(struct sf_fit *fit) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  explain_stale(fit);
+  for (int32_t k = 0; k < p->related_count; k++)
+    if (p->related[k].relation == SF_RELATED_TERM) explain_term(fit, &p->related[k]);
+  explain_scale(fit);
+  explain_precision(fit);
+}

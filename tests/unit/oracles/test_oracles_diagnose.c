@@ -1,0 +1,507 @@
+/* Diagnosis: each explanation is planted exactly, with a little noise on top, and must be the one that is given. */
+#include "harness/base/alloc.h"
+#include "harness/tensor/consistent.h"
+#include "oracles/diagnose.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MAX = 8, ELEMENTS_MAX = 1024, RELATED_MAX = 8 };
+
+/* A tensor on the ranks of a small layout, every shard as it should be. */
+struct bench {
+  struct sf_case c;
+  struct sf_mesh mesh;
+  float x[ELEMENTS_MAX], data[RANKS_MAX][ELEMENTS_MAX], extra[RELATED_MAX][ELEMENTS_MAX];
+  struct sf_diagnosis_shard shards[RANKS_MAX];
+  struct sf_diagnosis_related related[RELATED_MAX];
+  struct sf_diagnosis_problem p;
+};
+
+static const double NOISE_RELATIVE = 1e-6;
+
+static double draw(uint64_t key, int64_t i) { return (double)sf_draw_value(sf_fill_key(7, key, 1), SF_DIST_NORMAL, (uint64_t)i); }
+
+static int64_t elements(const struct bench *b) { return b->p.spec.shape.rows * b->p.spec.shape.cols; }
+
+static void shards_fill(struct bench *b) {
+  for (int32_t i = 0; i < b->p.shard_count; i++) sf_shard_gather(b->data[i], b->x, b->p.spec.shape, &b->shards[i].map);
+}
+
+static void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t rows, int64_t cols, enum sf_cut row_cut, enum sf_cut col_cut) {
+  memset(b, 0, sizeof *b);
+  sf_case_init(&b->c);
+  b->c.layout.tp = tp;
+  b->c.layout.dp = dp;
+  b->c.layout.sp = row_cut == SF_CUT_SEQUENCE;
+  b->c.train.microbatches = 2 * dp;
+  b->c.model.heads = 4;
+  b->c.model.kv_heads = 2;
+  b->c.model.head_dim = 2;
+  b->c.data.mask = SF_MASK_UNEVEN;
+  b->mesh = sf_mesh_from_layout(&b->c.layout);
+  b->p = (struct sf_diagnosis_problem){.c = &b->c, .x = b->x, .shards = b->shards, .shard_count = b->mesh.world, .related = b->related};
+  b->p.id = (struct sf_trace_id){.kind = SF_KIND_ACT};
+  b->p.spec = (struct sf_trace_spec){.shape = {rows, cols}, .row_cut = row_cut, .col_cut = col_cut, .promised = SF_F32};
+  double squares = 0;
+  for (int64_t i = 0; i < rows * cols; i++) {
+    b->x[i] = (float)draw(1, i);
+    squares += (double)b->x[i] * (double)b->x[i];
+  }
+  b->p.noise = NOISE_RELATIVE * sqrt(squares);
+  for (int32_t rank = 0; rank < b->mesh.world; rank++) {
+    const struct sf_coord at = sf_mesh_coord(&b->mesh, rank);
+    b->shards[rank] = (struct sf_diagnosis_shard){.rank = rank, .at = at, .data = b->data[rank]};
+    b->shards[rank].map = sf_canonical_map(&b->c, b->p.spec.shape, row_cut, col_cut, at.at[SF_AXIS_TP]);
+  }
+  shards_fill(b);
+}
+
+static int64_t local_count(const struct bench *b, int32_t i) {
+  return sf_dim_map_length(&b->shards[i].map.rows) * sf_dim_map_length(&b->shards[i].map.cols);
+}
+
+static struct sf_diagnosis_related *relate(struct bench *b, enum sf_relation relation, uint64_t key) {
+  const int32_t k = b->p.related_count++;
+  for (int64_t i = 0; i < elements(b); i++) b->extra[k][i] = (float)draw(key, i);
+  b->related[k] = (struct sf_diagnosis_related){.relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = b->p.spec.shape, .x = b->extra[k], .weight = 1};
+  snprintf(b->related[k].name, sizeof b->related[k].name, "the other");
+  return &b->related[k];
+}
+
+/* Every shard gets a noise level's worth of error, the same on replicas: rounding does not decide. */
+static struct sf_diagnosis diagnose(struct bench *b) {
+  struct sf_diagnosis d;
+  for (int32_t i = 0; i < b->p.shard_count; i++)
+    for (int64_t k = 0; k < local_count(b, i); k++) b->data[i][k] += (float)(0.3 * b->p.noise / sqrt((double)elements(b)) * draw(99, k));
+  assert_int_equal(sf_diagnose(&d, &b->p), SF_OK);
+  return d;
+}
+
+static void diagnose_says(struct bench *b, enum sf_diagnosis_class cls, const char *words) {
+  const struct sf_diagnosis d = diagnose(b);
+  if (d.cls != cls || strstr(d.text, words) == NULL)
+    fail_msg("wanted %s with '%s', got %s: %s", sf_diagnosis_class_name(cls), words, sf_diagnosis_class_name(d.cls), d.text);
+  if (cls != SF_DIAGNOSIS_UNKNOWN && !(d.left < 4)) fail_msg("%s: left %g", d.text, d.left);
+}
+
+/* --- sums ------------------------------------------------------------------------------------------------------ */
+
+/* Splits x into one summand for each rank of an axis. */
+static void split_over(struct bench *b, enum sf_axis axis, int32_t size) {
+  static float rest[ELEMENTS_MAX], part[ELEMENTS_MAX];
+  memcpy(rest, b->x, sizeof rest);
+  for (int32_t index = 0; index < size; index++) {
+    for (int64_t i = 0; i < elements(b); i++) {
+      part[i] = index + 1 < size ? (float)draw(20 + (uint64_t)index, i) : rest[i];
+      rest[i] -= part[i];
+    }
+    for (int32_t rank = 0; rank < b->mesh.world; rank++)
+      if (b->shards[rank].at.at[axis] == index) sf_shard_gather(b->data[rank], part, b->p.spec.shape, &b->shards[rank].map);
+  }
+}
+
+static void test_diagnose_partial_sums_over_tp_are_missing_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 2, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  split_over(&b, SF_AXIS_TP, 2);
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "partial sum over tp");
+}
+
+static void test_diagnose_partial_sums_over_dp_are_missing_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 4, 6, 8, SF_CUT_EVEN, SF_CUT_NONE);
+  split_over(&b, SF_AXIS_DP, 4);
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "partial sum over dp");
+}
+
+static void test_diagnose_partial_sums_over_two_axes_name_both(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 2, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  float rest[48];
+  memcpy(rest, b.x, sizeof rest);
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < 48; i++) {
+      b.data[rank][i] = rank < 3 ? (float)draw(30 + (uint64_t)rank, i) : rest[i];
+      rest[i] -= b.data[rank][i];
+    }
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "partial sum over tp x dp");
+}
+
+static void test_diagnose_own_slice_of_a_contraction_is_missing_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  for (int32_t tp = 0; tp < 2; tp++) {
+    const struct sf_diagnosis_related *own = relate(&b, SF_RELATED_RANK_SUMMAND, 40 + (uint64_t)tp);
+    b.related[tp].call = tp;
+    sf_shard_gather(b.data[tp], own->x, b.p.spec.shape, &b.shards[tp].map);
+  }
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "own slice of the contraction");
+}
+
+static void test_diagnose_replicas_summed_are_extra_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < elements(&b); i++) b.data[rank][i] *= 4;
+  diagnose_says(&b, SF_DIAGNOSIS_EXTRA_REDUCTION, "over tp once too often");
+}
+
+static void test_diagnose_pieces_summed_are_extra_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 6, 8, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int64_t i = 0; i < local_count(&b, 0); i++) b.data[0][i] = b.data[1][i] = b.data[0][i] + b.data[1][i];
+  diagnose_says(&b, SF_DIAGNOSIS_EXTRA_REDUCTION, "over tp once too often");
+}
+
+/* x becomes the sum of `microbatches` summands of the step. */
+static void sum_microbatches(struct bench *b) {
+  b->p.id.kind = SF_KIND_MAIN_GRAD;
+  memset(b->x, 0, sizeof b->x);
+  for (int32_t m = 0; m < (int32_t)b->c.train.microbatches; m++) {
+    struct sf_diagnosis_related *r = relate(b, SF_RELATED_SUMMAND, 50 + (uint64_t)m);
+    r->microbatch = m;
+    for (int64_t i = 0; i < elements(b); i++) b->x[i] += r->x[i];
+  }
+  shards_fill(b);
+}
+
+static void test_diagnose_own_data_alone_is_unsynchronised(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 2, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  sum_microbatches(&b);
+  for (int32_t dp = 0; dp < 2; dp++)
+    for (int64_t i = 0; i < elements(&b); i++) b.data[dp][i] = b.extra[dp][i] + b.extra[dp + 2][i];
+  diagnose_says(&b, SF_DIAGNOSIS_UNSYNCHRONISED, "own data");
+}
+
+static void test_diagnose_first_microbatches_alone_are_missing_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 2, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  sum_microbatches(&b);
+  for (int32_t dp = 0; dp < 2; dp++)
+    for (int64_t i = 0; i < elements(&b); i++) b.data[dp][i] = b.extra[0][i] + b.extra[1][i];
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "only the first of the 2");
+}
+
+static void test_diagnose_one_use_of_a_tied_weight_is_missing_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  b.c.train.microbatches = 1;
+  b.p.id.kind = SF_KIND_MAIN_GRAD;
+  relate(&b, SF_RELATED_SUMMAND, 60);
+  relate(&b, SF_RELATED_SUMMAND, 61)->call = 1;
+  for (int64_t i = 0; i < elements(&b); i++) {
+    b.x[i] = b.extra[0][i] + b.extra[1][i];
+    b.data[0][i] = b.extra[1][i];
+  }
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "output layer alone");
+}
+
+static void test_diagnose_one_replica_that_went_another_way_is_unsynchronised(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 2, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  for (int64_t i = 0; i < elements(&b); i++) b.data[3][i] += (float)draw(70, i);
+  diagnose_says(&b, SF_DIAGNOSIS_UNSYNCHRONISED, "rank 3");
+}
+
+/* --- values ---------------------------------------------------------------------------------------------------- */
+
+static void scale(struct bench *b, double factor) {
+  for (int32_t rank = 0; rank < b->p.shard_count; rank++)
+    for (int64_t i = 0; i < local_count(b, rank); i++) b->data[rank][i] = (float)(factor * (double)b->data[rank][i]);
+}
+
+static void test_diagnose_factors_are_named_by_the_cases_sizes(void **state) {
+  (void)state;
+  static struct bench b;
+  static const struct { double factor; const char *words; } rows[] = {
+      {3, "the size of dp"}, {1.0 / 3, "one over the size of dp"}, {6, "microbatches"}, {2, "microbatches of a rank"}, {-1, "the sign"}, {1.2345, "no ratio"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bench_open(&b, 1, 3, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+    b.p.id.kind = SF_KIND_MAIN_GRAD;
+    scale(&b, rows[i].factor);
+    diagnose_says(&b, SF_DIAGNOSIS_SCALE, rows[i].words);
+  }
+}
+
+static void test_diagnose_ratio_of_token_counts_is_named(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  b.c.model.seq = 37;
+  float mask[37];
+  double kept = 0;
+  sf_data_microbatch(NULL, NULL, mask, &b.c, 0, 0);
+  for (int t = 0; t < 37; t++) kept += (double)mask[t];
+  b.p.kept = kept;
+  scale(&b, (double)sf_data_step_tokens(&b.c, 0) / (kept * 2));
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "mean token count over the microbatch's own");
+}
+
+static void test_diagnose_bias_of_every_rank_is_repeated_term(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  relate(&b, SF_RELATED_TERM, 80)->shape.rows = 1;
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += 3 * b.extra[0][i % 6];
+  diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "added 4 times, once by each rank of tp");
+}
+
+static void test_diagnose_term_left_out_is_repeated_term(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_NONE, SF_CUT_EVEN);
+  relate(&b, SF_RELATED_TERM, 81);
+  for (int32_t rank = 0; rank < 2; rank++) {
+    float part[48];
+    sf_shard_gather(part, b.extra[0], b.p.spec.shape, &b.shards[rank].map);
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] -= part[i];
+  }
+  diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "is not added");
+}
+
+static void test_diagnose_another_tensors_value_is_stale(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  relate(&b, SF_RELATED_STALE, 82);
+  sf_shard_gather(b.data[1], b.extra[0], b.p.spec.shape, &b.shards[1].map); /* on one rank of two */
+  diagnose_says(&b, SF_DIAGNOSIS_STALE, "that of the other");
+}
+
+static void test_diagnose_another_layers_value_is_shifted(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 8, 6, SF_CUT_NONE, SF_CUT_NONE);
+  relate(&b, SF_RELATED_STALE, 83)->cls = SF_DIAGNOSIS_SHIFTED;
+  memcpy(b.data[0], b.extra[0], sizeof b.data[0]);
+  diagnose_says(&b, SF_DIAGNOSIS_SHIFTED, "that of the other");
+}
+
+static void test_diagnose_zeros_are_stale(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  memset(b.data, 0, sizeof b.data);
+  diagnose_says(&b, SF_DIAGNOSIS_STALE, "zeros");
+}
+
+static void test_diagnose_bf16_in_place_of_fp32_is_low_precision(void **state) {
+  (void)state;
+  static struct bench b;
+  struct sf_diagnosis d;
+  bench_open(&b, 2, 1, 8, 64, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int32_t rank = 0; rank < 2; rank++) sf_round_array(b.data[rank], local_count(&b, rank), SF_BF16);
+  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(d.cls, SF_DIAGNOSIS_LOW_PRECISION);
+  assert_non_null(strstr(d.text, "grid"));
+  for (int32_t rank = 0; rank < 2; rank++) /* two summands, each stored in bf16 */
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += (float)(0x1p-10 * draw(84, i));
+  diagnose_says(&b, SF_DIAGNOSIS_LOW_PRECISION, "sums stored in bf16");
+}
+
+/* --- places ---------------------------------------------------------------------------------------------------- */
+
+static void test_diagnose_exchanged_pieces_are_permuted(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  for (int64_t i = 0; i < local_count(&b, 0); i++) {
+    const float kept = b.data[1][i];
+    b.data[1][i] = b.data[2][i];
+    b.data[2][i] = kept;
+  }
+  diagnose_says(&b, SF_DIAGNOSIS_PERMUTED, "rank 1 holds the piece of rank 2");
+}
+
+static void test_diagnose_piece_held_twice_is_neighbour(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  memcpy(b.data[2], b.data[1], sizeof b.data[2]);
+  diagnose_says(&b, SF_DIAGNOSIS_NEIGHBOUR, "rank 2 holds the piece of rank 1");
+}
+
+static void test_diagnose_moved_rows_are_shifted(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 12, 6, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int32_t rank = 0; rank < 2; rank++) {
+    memmove(b.data[rank] + 2 * 3, b.data[rank], 10 * 3 * sizeof(float));
+    for (int64_t i = 0; i < 2 * 3; i++) b.data[rank][i] = (float)draw(90, i);
+  }
+  diagnose_says(&b, SF_DIAGNOSIS_SHIFTED, "rows are shifted by 2");
+}
+
+static void test_diagnose_moved_elements_of_a_vector_are_shifted(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 1, 32, SF_CUT_NONE, SF_CUT_NONE);
+  memmove(b.data[0], b.data[0] + 1, 31 * sizeof(float));
+  diagnose_says(&b, SF_DIAGNOSIS_SHIFTED, "elements are shifted by -1");
+}
+
+static void test_diagnose_contiguous_cut_of_gate_and_up_is_fused_order(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 16, 5, SF_CUT_GATE_UP, SF_CUT_NONE);
+  for (int32_t rank = 0; rank < 2; rank++) memcpy(b.data[rank], b.x + rank * 8 * 5, 8 * 5 * sizeof(float));
+  diagnose_says(&b, SF_DIAGNOSIS_FUSED_ORDER, "gate and up are cut into contiguous pieces");
+}
+
+static void test_diagnose_gate_and_up_exchanged_is_fused_order(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 16, 5, SF_CUT_GATE_UP, SF_CUT_NONE);
+  memcpy(b.data[0], b.x + 8 * 5, 8 * 5 * sizeof(float));
+  memcpy(b.data[0] + 8 * 5, b.x, 8 * 5 * sizeof(float));
+  diagnose_says(&b, SF_DIAGNOSIS_FUSED_ORDER, "exchanged");
+}
+
+/* Logical columns q0 q1 k v, q2 q3 k' v' (two each); the loader reads them as q0 q1 q2 q3, k k', v v'. */
+static void test_diagnose_qkv_part_by_part_is_fused_order(void **state) {
+  (void)state;
+  static struct bench b;
+  static const int64_t order[8] = {0, 1, 4, 5, 2, 6, 3, 7};
+  bench_open(&b, 1, 1, 7, 16, SF_CUT_NONE, SF_CUT_QKV);
+  for (int64_t r = 0; r < 7; r++)
+    for (int64_t k = 0; k < 16; k++) b.data[0][r * 16 + k] = b.x[r * 16 + order[k / 2] * 2 + k % 2];
+  diagnose_says(&b, SF_DIAGNOSIS_FUSED_ORDER, "part by part");
+}
+
+/* --- where ----------------------------------------------------------------------------------------------------- */
+
+static void test_diagnose_wrong_rows_are_part(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 12, 6, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t i = 0; i < 3; i++) b.data[rank][4 * 3 + i] += (float)draw(91, i), b.data[rank][9 * 3 + i] += (float)draw(92, i);
+  diagnose_says(&b, SF_DIAGNOSIS_PART, "only rows 4, 9 of 12");
+}
+
+static void test_diagnose_wrong_queries_are_part(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 7, 16, SF_CUT_NONE, SF_CUT_QKV);
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t r = 0; r < 7; r++)
+      for (int64_t k = 0; k < 4; k++) b.data[rank][r * 8 + k] += (float)draw(93, r * 4 + k);
+  diagnose_says(&b, SF_DIAGNOSIS_PART, "only the query part");
+}
+
+static void test_diagnose_wrong_rank_is_part(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  for (int64_t i = 0; i < local_count(&b, 2); i++) b.data[2][i] += (float)draw(94, i);
+  diagnose_says(&b, SF_DIAGNOSIS_PART, "only rank 2");
+}
+
+static void test_diagnose_scattered_zeros_are_part(void **state) {
+  (void)state;
+  static struct bench b;
+  struct sf_diagnosis d;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int64_t r = 0; r < 8; r++) memset(b.data[r % 2] + r * 3, 0, 3 * sizeof(float));
+  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
+  assert_non_null(strstr(d.text, "zeros stand in rows 0-7, in 24 of 48"));
+}
+
+/* Each row has a level of its own: an error far below the tensor's noise is still explained, and not by anything that leaves it there. */
+static void test_diagnose_error_of_a_small_row_keeps_to_row_levels(void **state) {
+  (void)state;
+  static struct bench b;
+  double levels[8];
+  bench_open(&b, 1, 1, 8, 6, SF_CUT_NONE, SF_CUT_NONE);
+  for (int64_t r = 0; r < 8; r++) levels[r] = r == 5 ? 1e-3 * b.p.noise : b.p.noise;
+  b.p.row_noise = levels;
+  for (int64_t i = 0; i < 6; i++) b.data[0][5 * 6 + i] += (float)(0.5 * b.p.noise * draw(95, i));
+  struct sf_diagnosis d;
+  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
+  assert_non_null(strstr(d.text, "rows 5 of 8"));
+}
+
+static void test_diagnose_unlike_anything_is_unknown(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 2, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] = (float)draw(200 + (uint64_t)rank % 2, i);
+  diagnose_says(&b, SF_DIAGNOSIS_UNKNOWN, "no simple explanation");
+}
+
+static void test_diagnose_without_memory_fails_cleanly(void **state) {
+  (void)state;
+  static struct bench b;
+  struct sf_diagnosis d;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  scale(&b, 3);
+  for (int64_t k = 1;; k++) {
+    sf_alloc_fail_at(k);
+    const enum sf_status status = sf_diagnose(&d, &b.p);
+    const bool failed = sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    if (!failed) break;
+    assert_int_equal(status, SF_ENOMEM);
+  }
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "3");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_diagnose_partial_sums_over_tp_are_missing_reduction),
+      cmocka_unit_test(test_diagnose_partial_sums_over_dp_are_missing_reduction),
+      cmocka_unit_test(test_diagnose_partial_sums_over_two_axes_name_both),
+      cmocka_unit_test(test_diagnose_own_slice_of_a_contraction_is_missing_reduction),
+      cmocka_unit_test(test_diagnose_replicas_summed_are_extra_reduction),
+      cmocka_unit_test(test_diagnose_pieces_summed_are_extra_reduction),
+      cmocka_unit_test(test_diagnose_own_data_alone_is_unsynchronised),
+      cmocka_unit_test(test_diagnose_first_microbatches_alone_are_missing_reduction),
+      cmocka_unit_test(test_diagnose_one_use_of_a_tied_weight_is_missing_reduction),
+      cmocka_unit_test(test_diagnose_one_replica_that_went_another_way_is_unsynchronised),
+      cmocka_unit_test(test_diagnose_factors_are_named_by_the_cases_sizes),
+      cmocka_unit_test(test_diagnose_ratio_of_token_counts_is_named),
+      cmocka_unit_test(test_diagnose_bias_of_every_rank_is_repeated_term),
+      cmocka_unit_test(test_diagnose_term_left_out_is_repeated_term),
+      cmocka_unit_test(test_diagnose_another_tensors_value_is_stale),
+      cmocka_unit_test(test_diagnose_another_layers_value_is_shifted),
+      cmocka_unit_test(test_diagnose_zeros_are_stale),
+      cmocka_unit_test(test_diagnose_bf16_in_place_of_fp32_is_low_precision),
+      cmocka_unit_test(test_diagnose_exchanged_pieces_are_permuted),
+      cmocka_unit_test(test_diagnose_piece_held_twice_is_neighbour),
+      cmocka_unit_test(test_diagnose_moved_rows_are_shifted),
+      cmocka_unit_test(test_diagnose_moved_elements_of_a_vector_are_shifted),
+      cmocka_unit_test(test_diagnose_contiguous_cut_of_gate_and_up_is_fused_order),
+      cmocka_unit_test(test_diagnose_gate_and_up_exchanged_is_fused_order),
+      cmocka_unit_test(test_diagnose_qkv_part_by_part_is_fused_order),
+      cmocka_unit_test(test_diagnose_wrong_rows_are_part),
+      cmocka_unit_test(test_diagnose_wrong_queries_are_part),
+      cmocka_unit_test(test_diagnose_wrong_rank_is_part),
+      cmocka_unit_test(test_diagnose_scattered_zeros_are_part),
+      cmocka_unit_test(test_diagnose_error_of_a_small_row_keeps_to_row_levels),
+      cmocka_unit_test(test_diagnose_unlike_anything_is_unknown),
+      cmocka_unit_test(test_diagnose_without_memory_fails_cleanly),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
