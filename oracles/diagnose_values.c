@@ -130,7 +130,13 @@ static void explain_scale(struct sf_fit *fit) {
   if (factor == 0 || factor == 1) return;
   const bool named = sf_factor_text(text, sizeof text, fit->p, factor, 3 * fit->p->noise / fit->norm);
   if (!named && count < 4) return; /* any factor fits a scalar */
-  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_scaled, &factor), "scaled by %s", text);
+  const double left = sf_fit_left(fit, predict_scaled, &factor);
+  const enum sf_kind kind = (enum sf_kind)fit->p->id.kind;
+  const bool inside = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD;
+  /* Nothing inside a pass has the size of tp for a factor: equal summands of all its ranks were added, whoever holds the sum. */
+  if (inside && fit->p->c->layout.tp > 1 && is_near(factor, (double)fit->p->c->layout.tp, 3 * fit->p->noise / fit->norm))
+    sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left, "the value is %s times what it should be: equal values of its ranks are summed once too often", text);
+  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
 }
 
 /* --- terms ----------------------------------------------------------------------------------------------------- */
@@ -200,7 +206,7 @@ static void explain_stale(struct sf_fit *fit) {
 /* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. */
 static void explain_precision(struct sf_fit *fit) {
   const struct sf_diagnosis_problem *p = fit->p;
-  if (p->spec.promised != SF_F32 || fit->norm == 0) return;
+  if (p->spec.promised != SF_F32 || fit->norm == 0 || fit->replicas_differ) return;
   const double unit = sf_dtype_unit_roundoff(SF_BF16);
   double error = 0; /* largest of a shard's, relative to the tensor */
   int64_t count = 0, on_grid = 0, far = 0;
@@ -215,7 +221,7 @@ static void explain_precision(struct sf_fit *fit) {
       far += !(fabs(value - x) <= unit * (fabs(x) + fit->norm / sqrt((double)(p->spec.shape.rows * p->spec.shape.cols))));
     }
   }
-  if (far > 0 || !(error < unit) || !(error > unit / 64)) return;
+  if (far > 0 || !(error < unit) || !(error > unit / 16)) return;
   const bool grid = 10 * on_grid > 9 * count;
   sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"

@@ -166,6 +166,15 @@ static void test_diagnose_pieces_summed_are_extra_reduction(void **state) {
   diagnose_says(&b, SF_DIAGNOSIS_EXTRA_REDUCTION, "over tp once too often");
 }
 
+static void test_diagnose_equal_summands_scattered_are_extra_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] *= 4;
+  diagnose_says(&b, SF_DIAGNOSIS_EXTRA_REDUCTION, "the size of tp times");
+}
+
 /* x becomes the sum of `microbatches` summands of the step. */
 static void sum_microbatches(struct bench *b) {
   b->p.id.kind = SF_KIND_MAIN_GRAD;
@@ -476,6 +485,7 @@ int main(void) {
       cmocka_unit_test(test_diagnose_own_slice_of_a_contraction_is_missing_reduction),
       cmocka_unit_test(test_diagnose_replicas_summed_are_extra_reduction),
       cmocka_unit_test(test_diagnose_pieces_summed_are_extra_reduction),
+      cmocka_unit_test(test_diagnose_equal_summands_scattered_are_extra_reduction),
       cmocka_unit_test(test_diagnose_own_data_alone_is_unsynchronised),
       cmocka_unit_test(test_diagnose_first_microbatches_alone_are_missing_reduction),
       cmocka_unit_test(test_diagnose_one_use_of_a_tied_weight_is_missing_reduction),
