@@ -46,7 +46,7 @@ struct sf_plant {
   const char *source;           /* where a real framework had it, "" for canaries */
   unsigned kinds;               /* bits of enum sf_kind: where the first divergence may show; 0 for canaries */
   uint64_t modules;             /* bits of enum sf_module_class: modules that may be blamed */
-  const char *diagnosis;        /* class of diagnosis that its shrunk case must get, as the oracle names it; "" for canaries. Two, with a space
+  const char *diagnosis;        /* class of diagnosis that its shrunk case must get, as the oracle names it. NULL: not declared; "" for canaries. Two, with a space
                                    between, where the smallest case does not tell them apart */
   const char *label;            /* canaries: the communication label at which it must be reported; else "" */
   struct { int64_t ranks, layers; const char *fields; } minimal; /* what shrinking must reach: world size, layers, and fields as

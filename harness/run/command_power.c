@@ -74,8 +74,8 @@ static void print_search(const struct sf_power_search *s) {
           s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL", sf_case_ranks(&s->min), s->min.model.layers, s->evaluations,
           s->min_outcome.signature);
   const struct sf_diagnosis *d = &s->min_outcome.diagnosis;
-  if (!*s->plant->diagnosis) return;
-  fprintf(stderr, "  %s %s%s%s\n", s->diagnosed ? "diagnosed" : "NOT DIAGNOSED", *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
+  if (s->plant->diagnosis && !*s->plant->diagnosis) return;
+  fprintf(stderr, "  %s %s%s%s\n", !s->plant->diagnosis ? "diagnosis" : s->diagnosed ? "diagnosed" : "NOT DIAGNOSED", *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
 }
 
 /* Returns whether something was missed or a clean case found fault with. */

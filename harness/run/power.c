@@ -32,7 +32,7 @@ bool sf_power_is_localised(const struct sf_plant *plant, const struct sf_outcome
 
 bool sf_power_is_diagnosed(const struct sf_plant *plant, const struct sf_diagnosis *diagnosis) {
   char wanted[64];
-  if (!*plant->diagnosis) return true;
+  if (!plant->diagnosis || !*plant->diagnosis) return true;
   if (!*diagnosis->text) return false;
   snprintf(wanted, sizeof wanted, "%s", plant->diagnosis);
   char *rest = NULL;
