@@ -19,6 +19,7 @@ CHOICES(positions, {SF_POS_NONE, 20}, {SF_POS_LEARNED, 40}, {SF_POS_ROTARY, 40})
 CHOICES(bias, {0, 50}, {1, 50});
 CHOICES(tied, {0, 55}, {1, 45});
 CHOICES(adapter, {0, 65}, {1, 35});
+CHOICES(qk_norm, {0, 76}, {1, 24});
 CHOICES(sinks, {0, 78}, {1, 22});
 CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
@@ -83,7 +84,7 @@ static const struct {
     TABLE(BETA1, beta1, false),
     TABLE(BETA2, beta2, false),
     TABLE(SP, sp, true),
-    TABLE(QK_NORM, zero, true),
+    TABLE(QK_NORM, qk_norm, true),
     TABLE(SINKS, sinks, true),
     TABLE(WINDOW, window, true),
     TABLE(PARALLEL_RESIDUAL, parallel_residual, true),

@@ -4,6 +4,8 @@
 
 #include "oracles/reference_products.h"
 
+#include <string.h>
+
 /* Columns of the interleaved QKV layout: per key/value head its query heads, the key head, the value head. */
 struct head_columns {
   int64_t query, key, value;

@@ -10,7 +10,7 @@
 
 /* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
 struct layer_acts {
-  real *norm1, *qkv, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
+  real *norm1, *qkv, *qk_norm, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
   real *probs;      /* [microbatch_size][heads][seq x seq] */
   real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
 };
@@ -48,6 +48,7 @@ struct run {
   real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
   real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
   real *row_means;                                      /* [seq] row sums of P dP of one head */
+  real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
   real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
   real *wgrad;                                          /* the largest parameter */
   real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */

@@ -8,6 +8,7 @@
 #include "oracles/reference_linear.h"
 #include "oracles/reference_norm.h"
 #include "oracles/reference_products.h"
+#include "oracles/reference_qk_norm.h"
 #include "oracles/reference_step.h"
 
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -26,7 +27,8 @@ static inline void take_layers(struct run *run) {
     struct layer_acts *acts = &run->layers[i];
     acts->norm1 = take(run, t * h);
     acts->qkv = take(run, t * run->qkv_width);
-    acts->rotary = model->positions == SF_POS_ROTARY ? take(run, t * run->qkv_width) : acts->qkv;
+    acts->qk_norm = model->qk_norm ? take(run, t * run->qkv_width) : acts->qkv;
+    acts->rotary = model->positions == SF_POS_ROTARY ? take(run, t * run->qkv_width) : acts->qk_norm;
     acts->probs = take(run, run->c->train.microbatch_size * model->heads * model->seq * model->seq);
     acts->sink_probs = model->sinks ? take(run, t * model->heads) : NULL;
     acts->context = take(run, t * run->context_width);
@@ -55,7 +57,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->part = take(run, factor);
   run->part_a = take(run, factor);
   run->part_b = take(run, factor);
-  const int64_t longest = larger(larger(t, widest), group_rows);
+  const int64_t longest = larger(larger(model->qk_norm ? t * model->heads : t, widest), group_rows);
   run->sizes = take(run, longest);
   run->order = sf_arena_alloc(run->arena, (size_t)longest * sizeof *run->order);
   run->out_of_memory = run->out_of_memory || run->order == NULL;
@@ -99,6 +101,7 @@ static inline void take_ends(struct run *run) {
   run->branch_a = take(run, t * h);
   run->branch_b = take(run, t * h);
   run->row_means = take(run, model->seq);
+  if (model->qk_norm) run->qk_rows = take(run, t * (model->heads + model->kv_heads) * model->head_dim);
   if (model->sinks) run->sink_terms = take(run, t * model->heads);
   if (model->parallel_residual) run->layer_grad = take(run, t * h);
   const int64_t group = model->heads / model->kv_heads;
@@ -120,7 +123,8 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   struct layer_acts *acts = &run->layers[layer];
   norm_forward(run, SF_MODULE_INPUT_LAYERNORM, layer, acts->norm1, x);
   linear_forward(run, SF_MODULE_LINEAR_QKV, layer, acts->qkv, acts->norm1, false);
-  if (acts->rotary != acts->qkv) rotary_forward(run, layer, acts->rotary, acts->qkv);
+  if (acts->qk_norm != acts->qkv) qk_norm_forward(run, layer, acts->qk_norm, acts->qkv);
+  if (acts->rotary != acts->qk_norm) rotary_forward(run, layer, acts->rotary, acts->qk_norm);
   attention_forward(run, layer, acts->context, acts, acts->rotary);
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
   residual_forward(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
@@ -130,6 +134,12 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
   residual_forward(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, acts->fc2);
   return acts->mlp_bda;
+}
+
+static inline void swap_buffers(real **a, real **b) {
+  real *held = *a;
+  *a = *b;
+  *b = held;
 }
 
 /* x: as in the forward pass. run->stream goes from the gradient after the layer to the gradient before it. */
@@ -145,10 +155,14 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
   linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
   attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts);
-  real *qkv_grad = run->wide_b;
-  if (acts->rotary != acts->qkv) {
-    qkv_grad = run->wide_a;
-    rotary_backward(run, layer, qkv_grad, run->wide_b);
+  real *qkv_grad = run->wide_b, *other = run->wide_a;
+  if (acts->rotary != acts->qk_norm) {
+    rotary_backward(run, layer, other, qkv_grad);
+    swap_buffers(&qkv_grad, &other);
+  }
+  if (acts->qk_norm != acts->qkv) {
+    qk_norm_backward(run, layer, other, qkv_grad, acts->qkv);
+    swap_buffers(&qkv_grad, &other);
   }
   linear_backward(run, SF_MODULE_LINEAR_QKV, layer, run->branch_a, qkv_grad, acts->norm1);
   norm_backward(run, SF_MODULE_INPUT_LAYERNORM, layer, run->branch_b, run->branch_a, x);

@@ -15,7 +15,7 @@ static bool summed_over_tp(const struct sf_rank_run *run, const struct sf_parame
 }
 
 /* All such gradients in one reduction; they are small. */
-static void sum_sequence_partials(struct sf_rank_run *run) {
+static void sum_tp_partials(struct sf_rank_run *run) {
   int64_t total = 0, at = 0;
   for (int32_t i = 0; i < run->params.count; i++)
     if (summed_over_tp(run, run->params.at[i])) total += run->params.at[i]->count;
@@ -27,7 +27,7 @@ static void sum_sequence_partials(struct sf_rank_run *run) {
     memcpy(flat + at, param->main_grad, (size_t)param->count * sizeof *flat);
     at += param->count;
   }
-  sf_all_reduce(run->env->comm, &run->parallel.tp, flat, total, SF_F32, SF_REDUCE_SUM, "finalize_grads.sequence_partials");
+  sf_all_reduce(run->env->comm, &run->parallel.tp, flat, total, SF_F32, SF_REDUCE_SUM, "finalize_grads.tp_partials");
   at = 0;
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];
@@ -62,7 +62,7 @@ void sf_finalize_grads(struct sf_rank_run *run, double tokens) {
   struct sf_device *dev = run->env->device;
   sf_fault_canary_finalize(run);
   sf_grad_buckets_finish(run);
-  if (run->parallel.sp) sum_sequence_partials(run);
+  if (run->parallel.tp.size > 1) sum_tp_partials(run);
   sum_replicated_kv(run);
   sum_tied_embedding(run);
   if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN)

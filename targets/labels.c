@@ -15,7 +15,7 @@ const struct sf_comm_label sf_comm_labels[] = {
     ALL_REDUCE("column_parallel_linear.bwd.input_grad", SUM),
     REDUCE_SCATTER("column_parallel_linear.bwd.input_grad_scatter"),
     ALL_REDUCE("finalize_grads.loss_and_tokens", SUM),
-    ALL_REDUCE("finalize_grads.sequence_partials", SUM),
+    ALL_REDUCE("finalize_grads.tp_partials", SUM),
     ALL_REDUCE("finalize_grads.replicated_kv", SUM),
     ALL_REDUCE("finalize_grads.tied_embedding", SUM),
     ALL_REDUCE("grad_buckets.all_reduce", SUM),

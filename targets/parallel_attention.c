@@ -64,6 +64,8 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   sf_column_parallel_linear_create(&attention->linear_qkv, run, SF_MODULE_LINEAR_QKV, layer, &dim, NULL, tp, sp);
   mark_kv(attention->linear_qkv.weight, &grad_dim, kv, true, run->hidden);
   if (attention->linear_qkv.bias != NULL) mark_kv(attention->linear_qkv.bias, &grad_dim, kv, false, run->hidden);
+  attention->has_qk_norm = m->qk_norm;
+  if (m->qk_norm) sf_qk_norm_create(&attention->qk_norm, run, layer, attention->groups, attention->queries_per_group, tp);
   create_sinks(attention, run, layer, tp);
   attention->qkv_grad_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), grad_dim};
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
@@ -154,6 +156,10 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
                                      float *input) {
   const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
   acts->qkv = sf_column_parallel_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
+  if (attention->has_qk_norm) {
+    acts->qkv_raw = acts->qkv;
+    acts->qkv = sf_qk_norm_forward(run, &attention->qk_norm, acts->qkv_raw, &attention->linear_qkv.out_map, &acts->qk_stats);
+  }
   if (attention->cos_sin != NULL) {
     acts->qkv = rotate(run, attention, acts->qkv, false);
     sf_trace_act(run, attention->module_rotary, &attention->linear_qkv.out_map, acts->qkv);
@@ -264,6 +270,10 @@ float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_p
     dqkv = rotate(run, attention, dqkv, true);
     sf_trace_act_grad(run, attention->module_rotary, &attention->qkv_grad_map, dqkv);
   }
+  if (attention->has_qk_norm) {
+    dqkv = sf_qk_norm_backward(run, &attention->qk_norm, dqkv, acts->qkv_raw, &attention->qkv_grad_map, acts->qk_stats);
+    acts->qk_stats = NULL;
+  }
   float *input_grad = sf_column_parallel_linear_backward(run, &attention->linear_qkv, dqkv, acts->qkv_input);
   acts->qkv_input = NULL;
   sf_buffers_give(&run->acts, dqkv);
@@ -273,6 +283,8 @@ float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_p
 
 void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts) {
   sf_buffers_give(&run->acts, acts->qkv_input);
+  sf_buffers_give(&run->acts, acts->qkv_raw);
+  sf_buffers_give(&run->acts, acts->qk_stats);
   sf_buffers_give(&run->acts, acts->qkv);
   sf_buffers_give(&run->acts, acts->probs);
   sf_buffers_give(&run->acts, acts->sink_probs);

@@ -8,11 +8,14 @@
 #define SF_TARGETS_PARALLEL_ATTENTION_H
 
 #include "targets/column_parallel_linear.h"
+#include "targets/qk_norm.h"
 #include "targets/row_parallel_linear.h"
 
 struct sf_parallel_attention {
   struct sf_column_parallel_linear linear_qkv;
   struct sf_row_parallel_linear linear_proj;
+  bool has_qk_norm;
+  struct sf_qk_norm qk_norm;
   struct sf_parameter *sinks;        /* a logit for each query head held; NULL without sinks */
   int64_t window;                    /* 0: none */
   int64_t groups, queries_per_group; /* held by this rank */
@@ -25,6 +28,8 @@ struct sf_parallel_attention {
 /* What one microbatch leaves for its backward. */
 struct sf_attention_acts {
   float *qkv_input; /* [T x h] */
+  float *qkv_raw;   /* [T x qkv], before QK norm; NULL without */
+  float *qk_stats;  /* of QK norm */
   float *qkv;       /* [T x qkv], rotated */
   float *probs;     /* [batch][head][seq x seq], round(softmax) */
   float *sink_probs; /* [batch][head][seq]; NULL without sinks */

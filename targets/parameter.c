@@ -40,7 +40,9 @@ static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param
 
 void sf_parameters_build(struct sf_rank_run *run) {
   struct sf_parameters *params = &run->params;
-  int64_t largest = 2 * run->hidden, total = 0; /* a norm's weight and bias gradients are made together */
+  /* A norm's weight and bias gradients are made together, those of queries and keys too. */
+  const int64_t norms = 2 * run->hidden, qk_norms = run->c->model.qk_norm ? 4 * run->c->model.head_dim : 0;
+  int64_t largest = norms > qk_norms ? norms : qk_norms, total = 0;
   for (int32_t i = 0; i < params->count; i++) {
     allocate_weights(run, params->at[i]);
     if (params->at[i]->count > largest) largest = params->at[i]->count;

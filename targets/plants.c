@@ -10,12 +10,12 @@
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
 #define LAYER_MODULES                                                                                                                      \
-  (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(SELF_ATTN_BDA) |  \
-   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(MLP_BDA))
+  (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
+   MODULE(SELF_ATTN_BDA) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(MLP_BDA))
 #define MODULES_WITH_PARAMS                                                                                                                \
-  (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(CORE_ATTENTION) |                   \
-   MODULE(LINEAR_PROJ) |                                                                                                                   \
-   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
+  (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
+   MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) |  \
+   MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 

@@ -83,6 +83,17 @@ CASES = {
         model=dict(layers=2, hidden=8, heads=4, kv_heads=2, ffn=8, seq=7, positions="rotary", sinks=True, window=3),
         train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000),
         data=dict(weights="uniform")),
+    "qk_norm_layer": dict(
+        seed=22,
+        model=dict(hidden=8, heads=4, kv_heads=2, ffn=8, seq=5, norm="layer", positions="rotary", bias=True, qk_norm=True),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000),
+        data=dict(mask="uneven")),
+    "qk_norm_rms_parallel_sinks": dict(
+        seed=23,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=1, head_dim=6, ffn=8, seq=6, activation="relu2", qk_norm=True, sinks=True,
+                   window=2, parallel_residual=True),
+        train=dict(microbatches=2, label_smoothing_milli=100, frozen=["fc1"]),
+        data=dict(weights="uniform")),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -196,6 +207,10 @@ class Params:
             layer = f"decoder.layers.{i}."
             self.add_norm(layer + "input_layernorm")
             self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
+            if m.get("qk_norm"):
+                parts = ["q.weight", "k.weight"] + (["q.bias", "k.bias"] if m["norm"] == "layer" else [])
+                for part in parts:
+                    self.add(layer + "self_attention.qk_layernorm", (1, m["head_dim"]), 0.125, 1 if "weight" in part else 0, "norms", part)
             if m.get("sinks"):
                 self.add(layer + "self_attention.core_attention", (1, m["heads"]), 1, 0, "qkv", "softmax_offset")
             self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
@@ -270,6 +285,20 @@ class Forward:
         m = self.model
         return qkv.view(m["seq"], self.batch, m["kv_heads"], m["heads"] // m["kv_heads"] + 2, m["head_dim"])
 
+    def qk_norm(self, module, qkv):
+        heads = self.split_heads(self.tap(module, qkv))
+        per_group, d = self.model["heads"] // self.model["kv_heads"], self.model["head_dim"]
+
+        def norm(x, part):
+            weight = self.w[f"{module}.{part}.weight"][0]
+            if self.model["norm"] == "layer":
+                return F.layer_norm(x, (d,), weight, self.w[f"{module}.{part}.bias"][0], 1e-5)
+            return F.rms_norm(x, (d,), weight, 1e-5)
+
+        out = torch.cat([norm(heads[..., :per_group, :], "q"), norm(heads[..., per_group:per_group + 1, :], "k"),
+                         heads[..., per_group + 1:, :]], -2)
+        return self.put(module, out.reshape(qkv.shape))
+
     def rotary(self, module, qkv):
         heads = self.split_heads(self.tap(module, qkv))
         half = self.model["head_dim"] // 2
@@ -316,6 +345,8 @@ class Forward:
     def attention_branch(self, layer, x):
         at = layer + "self_attention."
         qkv = self.linear(at + "linear_qkv", self.norm(layer + "input_layernorm", x))
+        if self.model.get("qk_norm"):
+            qkv = self.qk_norm(at + "qk_layernorm", qkv)
         if self.model["positions"] == "rotary":
             qkv = self.rotary(at + "rotary", qkv)
         return self.linear(at + "linear_proj", self.attention(at + "core_attention", qkv))

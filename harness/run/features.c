@@ -31,6 +31,7 @@
   X(label_smoothing, c->train.label_smoothing_milli > 0)                                                     \
   X(sinks, c->model.sinks)                                                                                   \
   X(window, c->model.window > 0)                                                                             \
+  X(qk_norm, c->model.qk_norm)                                                                               \
   X(learned_positions, c->model.positions == SF_POS_LEARNED)                                                 \
   X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \
   X(bias, c->model.bias)                                                                                     \

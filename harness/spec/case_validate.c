@@ -39,7 +39,6 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
 /* Fields of the format that nothing computes yet. */
 static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
-      {"model.qk_norm", c->model.qk_norm},
       {"precision.residual_fp32", c->precision.residual_fp32},
       {"precision.loss_scale_log2", c->precision.loss_scale_log2 != 0},
       {"precision.loss_scale_window", c->precision.loss_scale_window != 0},

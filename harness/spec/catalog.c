@@ -24,6 +24,7 @@ static bool in_layers(enum sf_module_class cls) { return cls >= SF_MODULE_INPUT_
 static bool class_exists(const struct sf_model *model, enum sf_module_class cls) {
   switch (cls) {
   case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
+  case SF_MODULE_QK_NORM: return model->qk_norm;
   case SF_MODULE_ROTARY: return model->positions == SF_POS_ROTARY;
   case SF_MODULE_ADAPTER:
   case SF_MODULE_ADAPTER_BDA: return model->adapter;
@@ -41,17 +42,18 @@ static float pow2_inverse_sqrt(int64_t n) {
 }
 
 static bool is_norm(enum sf_module_class cls) {
-  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_PRE_MLP_LAYERNORM ||
+         cls == SF_MODULE_FINAL_LAYERNORM;
 }
 
 static bool is_linear(enum sf_module_class cls) {
   return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2;
 }
 
-/* Parameters of a module of this class: 0, 1 (weight) or 2 (weight, bias). */
+/* Parameters of a module of this class: 0, 1 (weight) or 2 (weight, bias); of QK_NORM twice as many. */
 static int param_count(const struct sf_model *model, enum sf_module_class cls) {
   if (!class_exists(model, cls)) return 0;
-  if (is_norm(cls)) return model->norm == SF_NORM_LAYER ? 2 : 1;
+  if (is_norm(cls)) return (model->norm == SF_NORM_LAYER ? 2 : 1) * (cls == SF_MODULE_QK_NORM ? 2 : 1);
   if (is_linear(cls)) return model->bias ? 2 : 1;
   switch (cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
@@ -103,7 +105,10 @@ static void describe_weight(struct sf_param *param, const struct sf_model *m, en
     break;
   case SF_MODULE_ADAPTER: shape.rows = hidden; break;
   case SF_MODULE_OUTPUT_LAYER: shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN; break;
-  default: SF_ASSERT(is_norm(cls)); scale = 0.125f, param->offset = 1.0f;
+  default:
+    SF_ASSERT(is_norm(cls));
+    if (cls == SF_MODULE_QK_NORM) shape.cols = m->head_dim;
+    scale = 0.125f, param->offset = 1.0f;
   }
   param->shape = shape;
   param->row_cut = row_cut, param->col_cut = col_cut;
@@ -114,6 +119,7 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
   param->shape = (struct sf_shape){1, m->hidden};
   param->row_cut = param->col_cut = SF_CUT_NONE;
   param->scale = 0.125f;
+  if (cls == SF_MODULE_QK_NORM) param->shape.cols = m->head_dim;
   if (cls == SF_MODULE_LINEAR_QKV) param->shape.cols = qkv_width(m), param->col_cut = SF_CUT_QKV;
   if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m), param->col_cut = fc1_cut(m);
 }
@@ -122,6 +128,8 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
 static const char *param_part(enum sf_module_class cls, int which) {
   if (cls == SF_MODULE_EMBEDDING) return "position_embeddings.weight";
   if (cls == SF_MODULE_CORE_ATTENTION) return "softmax_offset";
+  static const char *const QK_PARTS[] = {"q.weight", "k.weight", "q.bias", "k.bias"};
+  if (cls == SF_MODULE_QK_NORM) return QK_PARTS[which];
   return which == 0 ? "weight" : "bias";
 }
 
@@ -134,7 +142,8 @@ static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
     const int length = snprintf(param->name, sizeof param->name, "%s.%s", owner->name, param_part(owner->cls, which));
     SF_ASSERT_LT(length, sizeof param->name);
     param->module = module;
-    if (which == 0) describe_weight(param, model, owner->cls);
+    const bool is_weight = which < (owner->cls == SF_MODULE_QK_NORM ? 2 : 1);
+    if (is_weight) describe_weight(param, model, owner->cls);
     else describe_bias(param, model, owner->cls);
     param->frozen = (catalog->logical.train.frozen & frozen_bit(owner->cls)) != 0;
     param->decayed = param->shape.rows > 1;

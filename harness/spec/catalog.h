@@ -12,6 +12,7 @@
   X(EMBEDDING, "embedding")                                \
   X(INPUT_LAYERNORM, "input_layernorm")                    \
   X(LINEAR_QKV, "self_attention.linear_qkv")               \
+  X(QK_NORM, "self_attention.qk_layernorm")                \
   X(ROTARY, "self_attention.rotary")                       \
   X(CORE_ATTENTION, "self_attention.core_attention")       \
   X(LINEAR_PROJ, "self_attention.linear_proj")             \
@@ -75,7 +76,8 @@ struct sf_catalog {
 enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) SF_MUST_USE;
 void sf_catalog_destroy(struct sf_catalog *catalog);
 
-/* Index of the module / of its first parameter (its weight); -1 when the model has none. which: 0 weight, 1 bias. */
+/* Index of the module / of its first parameter (its weight); -1 when the model has none. which: 0 weight, 1 bias; of
+ * QK_NORM 0 q.weight, 1 k.weight, 2 q.bias, 3 k.bias. */
 int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer);
 int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, int which);
 

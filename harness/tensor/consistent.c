@@ -131,7 +131,8 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
 /* Attention takes differences of its inputs' products: values eight spreads from zero leave scores and dP of nearly equal numbers, and a
  * gradient that is mostly rounding, of which nothing can be said. One spread is an offset that can be judged. */
 static void soften_offset(struct sf_fill *fill, enum sf_module_class cls) {
-  if (fill->dist != SF_DIST_OFFSET || (cls != SF_MODULE_LINEAR_QKV && cls != SF_MODULE_ROTARY)) return;
+  if (fill->dist != SF_DIST_OFFSET) return;
+  if (cls != SF_MODULE_LINEAR_QKV && cls != SF_MODULE_QK_NORM && cls != SF_MODULE_ROTARY) return;
   fill->dist = SF_DIST_NORMAL;
   fill->offset = fill->scale;
 }

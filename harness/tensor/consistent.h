@@ -33,7 +33,7 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step);
 /* What isolated mode writes into a trace point of kind ACT, ACT_GRAD or WGRAD: key from (step, microbatch, kind, subject, call of a
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
- * (ACT of LINEAR_QKV and ROTARY) has an offset of one spread where data.acts is OFFSET. */
+ * (ACT of LINEAR_QKV, QK_NORM and ROTARY) has an offset of one spread where data.acts is OFFSET. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
 
 /* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.

@@ -70,22 +70,24 @@ struct param_row {
   bool frozen, decayed;
 };
 
+static void check_param(const struct sf_catalog *catalog, int32_t index, const struct param_row *row) {
+  const struct sf_param *param = &catalog->params[index];
+  assert_string_equal(param->name, row->name);
+  const bool same = param->shape.rows == row->rows && param->shape.cols == row->cols && param->row_cut == row->row_cut &&
+                    param->col_cut == row->col_cut && param->scale == row->scale && param->offset == row->offset &&
+                    param->frozen == row->frozen && param->decayed == row->decayed;
+  if (!same)
+    fail_msg("%s: %d x %d, cuts %d %d, scale %g, offset %g", param->name, (int)param->shape.rows, (int)param->shape.cols, param->row_cut,
+             param->col_cut, (double)param->scale, (double)param->offset);
+  const size_t owner = strlen(catalog->modules[param->module].name);
+  assert_memory_equal(param->name, catalog->modules[param->module].name, owner);
+  assert_int_equal(param->name[owner], '.');
+}
+
 static void check_params(const struct sf_case *c, const struct param_row *rows, int count) {
   struct sf_catalog *catalog = create(c);
   assert_int_equal(catalog->param_count, count);
-  for (int i = 0; i < count; i++) {
-    const struct sf_param *param = &catalog->params[i];
-    assert_string_equal(param->name, rows[i].name);
-    const bool same = param->shape.rows == rows[i].rows && param->shape.cols == rows[i].cols && param->row_cut == rows[i].row_cut &&
-                      param->col_cut == rows[i].col_cut && param->scale == rows[i].scale && param->offset == rows[i].offset &&
-                      param->frozen == rows[i].frozen && param->decayed == rows[i].decayed;
-    if (!same)
-      fail_msg("%s: %d x %d, cuts %d %d, scale %g, offset %g", param->name, (int)param->shape.rows, (int)param->shape.cols, param->row_cut,
-               param->col_cut, (double)param->scale, (double)param->offset);
-    const size_t owner = strlen(catalog->modules[param->module].name);
-    assert_memory_equal(param->name, catalog->modules[param->module].name, owner);
-    assert_int_equal(param->name[owner], '.');
-  }
+  for (int i = 0; i < count; i++) check_param(catalog, i, &rows[i]);
   sf_catalog_destroy(catalog);
 }
 
@@ -131,6 +133,35 @@ static void test_catalog_create_lists_the_parameters_of_a_gpt(void **state) {
       {"decoder.final_layernorm.bias", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, true, false},
   };
   check_params(&c, ROWS, (int)(sizeof ROWS / sizeof ROWS[0]));
+}
+
+static void test_catalog_create_lists_the_parameters_of_attention_features(void **state) {
+  (void)state;
+  struct sf_case c = gpt_case();
+  c.model.qk_norm = c.model.sinks = true;
+  struct sf_catalog *catalog = create(&c);
+  static const struct param_row ROWS[] = {
+      {"decoder.layers.1.self_attention.qk_layernorm.q.weight", 1, 6, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 1, true, false},
+      {"decoder.layers.1.self_attention.qk_layernorm.k.weight", 1, 6, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 1, true, false},
+      {"decoder.layers.1.self_attention.qk_layernorm.q.bias", 1, 6, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, true, false},
+      {"decoder.layers.1.self_attention.qk_layernorm.k.bias", 1, 6, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, true, false},
+      {"decoder.layers.1.self_attention.core_attention.softmax_offset", 1, 4, SF_CUT_NONE, SF_CUT_EVEN, 1, 0, true, false},
+  };
+  const int32_t first = sf_catalog_param(catalog, SF_MODULE_QK_NORM, 1, 0);
+  for (int i = 0; i < 5; i++) check_param(catalog, first + i, &ROWS[i]);
+  for (int i = 0; i < 4; i++) assert_int_equal(sf_catalog_param(catalog, SF_MODULE_QK_NORM, 1, i), first + i);
+  assert_int_equal(sf_catalog_param(catalog, SF_MODULE_QK_NORM, 1, 4), -1);
+  assert_int_equal(sf_catalog_param(catalog, SF_MODULE_CORE_ATTENTION, 1, 0), first + 4);
+  assert_int_equal(sf_catalog_param(catalog, SF_MODULE_CORE_ATTENTION, 1, 1), -1);
+  sf_catalog_destroy(catalog);
+  c.model.norm = SF_NORM_RMS;
+  catalog = create(&c);
+  const int32_t weights = sf_catalog_param(catalog, SF_MODULE_QK_NORM, 0, 0);
+  assert_string_equal(catalog->params[weights + 1].name, "decoder.layers.0.self_attention.qk_layernorm.k.weight");
+  assert_int_equal(sf_catalog_param(catalog, SF_MODULE_QK_NORM, 0, 2), -1);
+  assert_int_equal(sf_catalog_param(catalog, SF_MODULE_CORE_ATTENTION, 0, 0), weights + 2);
+  assert_int_equal(sf_catalog_module(catalog, SF_MODULE_QK_NORM, 0), sf_catalog_module(catalog, SF_MODULE_LINEAR_QKV, 0) + 1);
+  sf_catalog_destroy(catalog);
 }
 
 static void test_catalog_weight_scale_is_the_nearest_power_of_two(void **state) {
@@ -435,6 +466,7 @@ int main(void) {
       cmocka_unit_test(test_catalog_create_lists_modules_in_execution_order),
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_a_llama),
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_a_gpt),
+      cmocka_unit_test(test_catalog_create_lists_the_parameters_of_attention_features),
       cmocka_unit_test(test_catalog_weight_scale_is_the_nearest_power_of_two),
       cmocka_unit_test(test_catalog_lookup_agrees_with_the_lists_for_all_features),
       cmocka_unit_test(test_catalog_create_without_memory_says_so),

@@ -12,6 +12,9 @@ static const char *const MODELS[] = {
     "model.layers=4 model.heads=4 model.kv_heads=4 model.seq=8 model.positions=rotary model.activation=swiglu train.microbatches=4 "
     "train.frozen=qkv+norms+embedding "
     "model.bias=true model.tied=true mode=e2e",
+    "model.layers=4 model.heads=8 model.kv_heads=2 model.seq=8 model.vocab=15 model.vocab_padded=16 model.positions=rotary model.norm=layer "
+    "model.activation=relu2 model.qk_norm=true model.sinks=true model.window=3 model.parallel_residual=true "
+    "train.label_smoothing_milli=100 train.microbatches=4 train.microbatch_size=2 mode=e2e",
 };
 
 static const char *const LAYOUTS[] = {
@@ -107,6 +110,11 @@ static void test_run_layouts_of_partly_frozen_model_equal_one_rank(void **state)
   check_model(MODELS[2]);
 }
 
+static void test_run_layouts_of_parallel_residual_model_equal_one_rank(void **state) {
+  (void)state;
+  check_model(MODELS[3]);
+}
+
 /* Inputs of every module are rewritten, so later steps are equal too; what is received stays what was sent. */
 static void test_run_isolated_mode_is_complete_and_equal(void **state) {
   (void)state;
@@ -187,6 +195,7 @@ int main(void) {
       cmocka_unit_test(test_run_layouts_of_biased_rotary_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_tied_mqa_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_partly_frozen_model_equal_one_rank),
+      cmocka_unit_test(test_run_layouts_of_parallel_residual_model_equal_one_rank),
       cmocka_unit_test(test_run_isolated_mode_is_complete_and_equal),
       cmocka_unit_test(test_run_interleaved_stages_of_all_sizes_equal_one_rank),
       cmocka_unit_test(test_run_twice_gives_same_bytes),
