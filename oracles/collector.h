@@ -169,8 +169,9 @@ void sf_finding_say(struct sf_finding *finding, const char *format, ...) SF_PRIN
 /* If the merged tensor has a NaN or infinity where the reference has none: adds the finding and returns true. */
 bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot);
 
-/* fp16, end to end: the candidate has an infinity or NaN where the reference has none, and the reference's draws (all are made) disagree about
- * what is finite in this step. */
+/* End to end: the reference's draws (all are made) disagree about what is finite in this step or have parted before it. */
+bool sf_references_disagree(struct sf_judging *judging, int32_t step);
+/* fp16: the candidate has an infinity or NaN where the reference has none, and the references disagree. */
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */

@@ -29,9 +29,10 @@ struct sf_expectations {
   struct place *table; /* open addressing; a power of two, at most half full */
   uint64_t table_mask;
   int level;
-  int32_t overflow_step, parted_step, parted_step_first, doubt_step;
+  int32_t overflow_step, parted_step, parted_step_first, doubt_step, doubt_step_first;
   /* of the run in progress */
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
+  double loss_scale;    /* of the plain run's step */
   enum sf_status status;
   int32_t next;        /* the entry that a draw is expected to emit next */
   double *row_scratch; /* as many as the longest tensor has rows */
@@ -63,7 +64,7 @@ static double logits_roundings(const struct sf_case *c) {
   return c->train.label_smoothing_milli == 0 ? 2 : 2 + fabs(1 - s) + s / columns;
 }
 
-static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
+static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena, double loss_scale) {
   const struct sf_case *c = &catalog->logical;
   const int64_t tokens = e->spec.shape.rows;
   float *floors = sf_arena_alloc(arena, (size_t)tokens * sizeof *floors);
@@ -72,7 +73,7 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
   double kept = 0;
   for (int64_t t = 0; t < tokens; t++) kept += (double)floors[t];
   const double share = c->train.loss_norm == SF_LOSS_PER_TOKEN ? 1.0 : 1.0 / (kept * (double)c->train.microbatches);
-  const double factor = logits_roundings(c) * sf_dtype_unit_roundoff(e->spec.promised) * share;
+  const double factor = logits_roundings(c) * sf_dtype_unit_roundoff(e->spec.promised) * share * loss_scale;
   for (int64_t t = 0; t < tokens; t++) floors[t] = (float)((double)floors[t] * factor);
   e->row_floor = floors;
   return true;
@@ -90,7 +91,7 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = rolled_norm(e->x, shape);
   const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && x->catalog->modules[e->id.subject].cls == SF_MODULE_LOSS;
-  return !is_logits_grad || logits_floor(e, x->catalog, x->arena);
+  return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
 }
 
 static bool entries_reserve(struct sf_expectations *x) {
@@ -101,6 +102,13 @@ static bool entries_reserve(struct sf_expectations *x) {
   x->entries = entries;
   x->capacity = capacity;
   return true;
+}
+
+/* A step that is skipped squares nothing. */
+static void watch_scaling(struct sf_expectations *x, const struct sf_expected *e) {
+  if (e->id.kind != SF_KIND_SCALAR) return;
+  if (e->id.subject == (int32_t)SF_SCALAR_LOSS_SCALE) x->loss_scale = (double)e->x[0];
+  if (e->id.subject == (int32_t)SF_SCALAR_OVERFLOW && e->x[0] > 0) x->grad_norm_max = 0;
 }
 
 /* Squares overflow beyond 1.8e19; a factor of 1 - beta2 >= 1e-3 in front of one of two equal factors leaves room. */
@@ -124,6 +132,7 @@ static void emit_plain(void *ctx, struct sf_trace_id id, const void *values, str
   SF_ASSERT_EQ(e.spec.shape.rows, shape.rows);
   SF_ASSERT_EQ(e.spec.shape.cols, shape.cols);
   if (!expected_fill(&e, x, values)) return;
+  watch_scaling(x, &e);
   watch_overflow(x, &e);
   x->entries[x->count++] = e;
   if (shape.rows > x->rows_max) x->rows_max = shape.rows;
@@ -161,7 +170,8 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   struct sf_expectations *x = sf_alloc(sizeof *x);
   if (x == NULL) return SF_ENOMEM;
   x->gemm = gemm;
-  x->overflow_step = x->parted_step = x->parted_step_first = x->doubt_step = INT32_MAX;
+  x->overflow_step = x->parted_step = x->parted_step_first = x->doubt_step = x->doubt_step_first = INT32_MAX;
+  x->loss_scale = 1;
   enum sf_status status = sf_catalog_create(&x->catalog, &catalog->logical);
   if (status != SF_OK) goto fail;
   x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
@@ -222,6 +232,7 @@ static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, stru
 
 static void keep_first_noise(struct sf_expectations *x) {
   x->parted_step_first = x->parted_step;
+  x->doubt_step_first = x->doubt_step;
   for (int32_t i = 0; i < x->count; i++) {
     struct sf_expected *e = &x->entries[i];
     e->noise_first = e->noise;
@@ -265,7 +276,10 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int l
 
 int sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations) { return expectations->doubt_step; }
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, bool full) {
+  return full ? expectations->doubt_step : expectations->doubt_step_first;
+}
+
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
 
 int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, bool full) {

@@ -46,8 +46,8 @@ int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, 
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
 /* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then a matter of
- * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. */
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations);
+ * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. full: as above. */
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, bool full);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);
 size_t sf_expectations_bytes(const struct sf_expectations *expectations);
 

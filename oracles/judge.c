@@ -302,12 +302,16 @@ static bool may_overflow(const struct sf_judging *judging, const struct sf_slot 
          sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols) >= 0;
 }
 
-bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
+bool sf_references_disagree(struct sf_judging *judging, int32_t step) {
   struct sf_expectations *expectations = judging->collector->expectations;
-  if (judging->collector->c.mode != SF_MODE_E2E || !may_overflow(judging, slot)) return false;
+  if (judging->collector->c.mode != SF_MODE_E2E) return false;
   const enum sf_status status = sf_expectations_raise(expectations, 2);
   if (status != SF_OK) judging->status = status;
-  return slot->expected->id.step >= sf_expectations_doubt_step(expectations);
+  return step >= sf_expectations_doubt_step(expectations, true) || step > sf_expectations_parted_step(expectations, true);
+}
+
+bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
+  return may_overflow(judging, slot) && sf_references_disagree(judging, slot->expected->id.step);
 }
 
 static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
@@ -394,11 +398,20 @@ static int compare_results(const void *a, const void *b) {
   return (x->expected->ordinal > y->expected->ordinal) - (x->expected->ordinal < y->expected->ordinal);
 }
 
+/* Its reference is not finite, as loss scaling expects, and no draw says otherwise. That the step is skipped was checked instead. */
+static bool overflows_for_certain(const struct sf_collector *collector, const struct sf_expected *e) {
+  const bool is_scaled = collector->c.precision.loss_scale_log2 > 0 && collector->c.mode == SF_MODE_E2E;
+  return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, false);
+}
+
 /* Every kind that the case has must have at least one tensor that could be judged. */
 static bool every_kind_judged(const struct sf_judging *judging) {
   bool has[SF_KIND_COUNT] = {false}, judged[SF_KIND_COUNT] = {false};
   const struct sf_collector *collector = judging->collector;
-  for (int32_t i = 0; i < collector->count; i++) has[sf_slot_at(collector, i, SF_SLOT_FIRST)->expected->id.kind] = true;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
+    if (!overflows_for_certain(collector, e)) has[e->id.kind] = true;
+  }
   for (int32_t i = 0; i < judging->result_count; i++)
     if (judging->results[i].judged) judged[judging->results[i].id.kind] = true;
   for (int kind = 0; kind < SF_KIND_COUNT; kind++)

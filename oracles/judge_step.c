@@ -174,7 +174,55 @@ static void judge_tokens(struct sf_judging *judging, const struct sf_slot *slot)
   if (finding != NULL) sf_finding_say(finding, "counts %.9g tokens; the masks keep %.9g", value, expected);
 }
 
+/* What the candidate says of a step. */
+static bool is_skipped(const struct step_index *index, int32_t step) {
+  const float *overflow = whole(index->scalars[step * SF_SCALAR_COUNT + SF_SCALAR_OVERFLOW]);
+  return overflow != NULL && overflow[0] != 0;
+}
+
+/* The scale of a step follows from the overflows of the steps before. */
+static void judge_loss_scale(struct sf_judging *judging, const struct step_index *index, int32_t step, const struct sf_slot *slot) {
+  const struct sf_precision *precision = &judging->collector->c.precision;
+  double expected = ldexp(1, (int)precision->loss_scale_log2);
+  for (int64_t s = 0, good = 0; s < step && precision->loss_scale_window > 0; s++) {
+    const bool skipped = is_skipped(index, (int32_t)s);
+    good = skipped ? 0 : good + 1;
+    if (skipped) expected /= 2;
+    if (good == precision->loss_scale_window) expected *= 2, good = 0;
+  }
+  const double value = (double)slot->merged[0];
+  struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, fabs(value - expected), 0);
+  if (finding != NULL) sf_finding_say(finding, "loss scale is %.9g; the overflows before make it %.9g", value, expected);
+}
+
+/* Against the candidate's own main gradients, and against the reference unless that is a matter of rounding. */
+static void judge_overflow(struct sf_judging *judging, const struct step_index *index, int32_t step, const struct sf_slot *slot) {
+  double expected = 0;
+  for (int32_t p = 0; p < index->param_count; p++) {
+    const struct sf_slot *grad = index->main_grads[step * index->param_count + p];
+    if (grad == NULL) continue; /* frozen */
+    if (whole(grad) == NULL) {
+      report_unchecked(judging, slot, INPUTS_MISSING);
+      return;
+    }
+    const struct sf_shape shape = grad->expected->spec.shape;
+    if (sf_first_nonfinite(grad->merged, NULL, shape.rows * shape.cols) >= 0) expected = 1;
+  }
+  const double value = (double)slot->merged[0], reference = (double)slot->expected->x[0];
+  if (value == expected && value != reference && sf_references_disagree(judging, step)) {
+    report_unchecked(judging, slot, "overflow");
+    return;
+  }
+  struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, value != expected || value != reference, 0);
+  if (finding != NULL)
+    sf_finding_say(finding, "overflow flag is %g; its main gradients make it %g, the reference has %g", value, expected, reference);
+}
+
 static void judge_grad_norm(struct sf_judging *judging, const struct step_index *index, int32_t step, const struct sf_slot *slot) {
+  if (is_skipped(index, step)) {
+    report_scalar(judging, slot, 0, 0, "a step that is skipped");
+    return;
+  }
   double squares = 0;
   for (int32_t p = 0; p < index->param_count; p++) {
     const struct sf_slot *grad = index->main_grads[step * index->param_count + p];
@@ -194,7 +242,7 @@ static void judge_clip(struct sf_judging *judging, const struct step_index *inde
   const struct sf_train *train = &judging->collector->c.train;
   const float *norm = whole(index->scalars[step * SF_SCALAR_COUNT + SF_SCALAR_GRAD_NORM]);
   double expected = 1;
-  if (train->clip_milli > 0) {
+  if (train->clip_milli > 0 && !is_skipped(index, step)) {
     if (norm == NULL) {
       report_unchecked(judging, slot, INPUTS_MISSING);
       return;
@@ -209,6 +257,8 @@ static void judge_scalars(struct sf_judging *judging, const struct step_index *i
   const struct sf_slot **scalars = &index->scalars[step * SF_SCALAR_COUNT];
   if (whole(scalars[SF_SCALAR_LOSS])) judge_loss(judging, index, step, scalars[SF_SCALAR_LOSS]);
   if (whole(scalars[SF_SCALAR_TOKENS])) judge_tokens(judging, scalars[SF_SCALAR_TOKENS]);
+  if (whole(scalars[SF_SCALAR_LOSS_SCALE])) judge_loss_scale(judging, index, step, scalars[SF_SCALAR_LOSS_SCALE]);
+  if (whole(scalars[SF_SCALAR_OVERFLOW])) judge_overflow(judging, index, step, scalars[SF_SCALAR_OVERFLOW]);
   if (whole(scalars[SF_SCALAR_GRAD_NORM])) judge_grad_norm(judging, index, step, scalars[SF_SCALAR_GRAD_NORM]);
   if (whole(scalars[SF_SCALAR_CLIP])) judge_clip(judging, index, step, scalars[SF_SCALAR_CLIP]);
 }
@@ -219,6 +269,7 @@ static void judge_scalars(struct sf_judging *judging, const struct step_index *i
 struct param_step {
   const float *grad, *delta, *param_after;
   bool is_master_known; /* the fp32 weight at the step's start */
+  bool is_skipped;      /* by loss scaling: nothing may change */
   bool is_judged;       /* the change can be recomputed: gradients of all steps so far, clip factor, change and master are there */
   double clip, bias1, bias2;
   double delta_squares, adam_squares, master_squares; /* sums over the parameter, of the change's error, of Adam's change, of the master */
@@ -324,7 +375,10 @@ static void chunk_run(struct param_chunk *chunk, struct param_job *job, int64_t 
     struct param_step *step = &job->step[s];
     if (!step->is_master_known) return; /* nor in any later step */
     if (s == 0 || job->is_reloaded) chunk_load_master(chunk, job, s, first, count);
-    if (step->is_judged) chunk_adam(chunk, job, step, first, count);
+    if (step->is_judged && step->is_skipped)
+      step->delta_squares += sf_sum_squares(step->delta + first, count);
+    else if (step->is_judged)
+      chunk_adam(chunk, job, step, first, count);
     if (step->param_after != NULL && (job->frozen || step->delta != NULL)) chunk_check_param(chunk, job, s, step, first, count);
     if (!job->is_reloaded) chunk_advance(chunk, job, step, first, count);
   }
@@ -343,6 +397,7 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
   job->beta2 = (double)train->beta2_milli / 1000.0;
   job->weight_decay = p->decayed ? (double)train->weight_decay_milli / 1000.0 : 0;
   bool are_moments_known = !p->frozen, is_master_known = true;
+  int32_t applied = 0;
   for (int32_t s = 0; s < index->steps; s++) {
     struct param_step *step = &job->step[s];
     const float *clip = whole(index->scalars[s * SF_SCALAR_COUNT + SF_SCALAR_CLIP]);
@@ -350,8 +405,10 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
     step->delta = whole(index->deltas[s * index->param_count + param]);
     step->param_after = whole(index->params[(s + 1) * index->param_count + param]);
     step->clip = clip != NULL ? (double)clip[0] : 1;
-    step->bias1 = 1 - pow(job->beta1, s + 1);
-    step->bias2 = 1 - pow(job->beta2, s + 1);
+    step->is_skipped = is_skipped(index, s);
+    applied += !step->is_skipped;
+    step->bias1 = 1 - pow(job->beta1, applied);
+    step->bias2 = 1 - pow(job->beta2, applied);
     are_moments_known = are_moments_known && step->grad != NULL && clip != NULL;
     step->is_master_known = is_master_known;
     step->is_judged = is_master_known && are_moments_known && step->delta != NULL;
@@ -380,6 +437,11 @@ static void judge_initial(struct sf_judging *judging, const struct sf_slot *slot
 }
 
 static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_step *step) {
+  if (step->is_skipped) {
+    struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, sqrt(step->delta_squares), 0);
+    if (finding != NULL) sf_finding_say(finding, "weight changes by %.3g in a step that is skipped", finding->error);
+    return;
+  }
   const double adam = sqrt(step->adam_squares), master = sqrt(step->master_squares);
   const double bound = sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master;
   struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), bound);

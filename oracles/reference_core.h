@@ -42,6 +42,8 @@ struct run {
   float *mask;
   real *loss_weight;
   double loss_sum; /* of the step, before normalisation by its tokens */
+  double loss_scale;                 /* 1 without scaling */
+  int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
 
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
   real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */

@@ -126,7 +126,8 @@ static inline void loss_backward(struct run *run, real *logits_grad) {
     inner_perturb(probs, t * width, row, width); /* rounded before 1 is taken away */
     row[run->label[t]] -= shares.label;
     for (int64_t j = 0; shares.smoothed && j < width; j++) row[j] -= shares.other;
-    for (int64_t j = 0; j < width; j++) row[j] *= run->loss_weight[t];
+    const real weight = run->loss_weight[t] * (real)run->loss_scale;
+    for (int64_t j = 0; j < width; j++) row[j] *= weight;
   }
   finish_act_grad(run, SF_MODULE_LOSS, -1, logits_grad, width);
 }

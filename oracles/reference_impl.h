@@ -203,6 +203,7 @@ static inline void steps_run(struct run *run) {
     run->step = (uint16_t)step;
     params_emit(run);
     if (run->c->mode == SF_MODE_ISOLATED && step > 0) params_load(run, step);
+    if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
     main_grads_zero(run);
     run->loss_sum = 0;
     for (int64_t m = 0; m < train->microbatches; m++) {
@@ -222,6 +223,7 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   struct run run = {.catalog = catalog, .c = c, .options = options, .sink = sink, .nudge = nudge};
   run.format = sizeof(real) == sizeof(double) ? SF_F64 : (enum sf_dtype)c->precision.compute;
   run.input_module = sf_catalog_module(catalog, model->positions == SF_POS_LEARNED ? SF_MODULE_EMBEDDING : SF_MODULE_WORD_EMBEDDINGS, -1);
+  run.loss_scale = ldexp(1, (int)c->precision.loss_scale_log2);
   run.tokens = model->seq * c->train.microbatch_size;
   run.hidden = model->hidden;
   run.qkv_width = (model->heads + 2 * model->kv_heads) * model->head_dim;

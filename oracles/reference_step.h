@@ -67,9 +67,15 @@ static inline double main_grads_finish(struct run *run, double divisor) {
 static inline real scalar_finish(struct run *run, enum sf_scalar scalar, double value) {
   real stored = (real)value;
   const struct sf_trace_id id = step_id(run, SF_KIND_SCALAR, (int32_t)scalar);
-  if (scalar != SF_SCALAR_TOKENS) store(run, id, 0, &stored, 1, SF_F32); /* a count of tokens has no rounding */
+  store(run, id, 0, &stored, 1, SF_F32);
   emit(run, id, &stored, 1, 1);
   return stored;
+}
+
+/* Not computed, so not rounded. */
+static inline void emit_scalar(struct run *run, enum sf_scalar scalar, double value) {
+  const real exact = (real)value;
+  emit(run, step_id(run, SF_KIND_SCALAR, (int32_t)scalar), &exact, 1, 1);
 }
 
 struct adam {
@@ -78,7 +84,7 @@ struct adam {
 
 static inline struct adam adam_create(const struct run *run, real clip) {
   const struct sf_train *train = &run->c->train;
-  const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000, t = (double)run->step + 1;
+  const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000, t = (double)run->steps_applied + 1;
   return (struct adam){.clip = clip,
                        .lr = (real)((double)train->lr_micro / 1e6),
                        .beta1 = (real)beta1,
@@ -125,20 +131,57 @@ static inline void param_step(struct run *run, const struct adam *adam, int32_t 
   emit(run, step_id(run, SF_KIND_PARAM_DELTA, param), delta, info->shape.rows, info->shape.cols);
 }
 
-/* Everything after the last microbatch of a step. */
-static inline void step_finish(struct run *run) {
+static inline bool overflows(const struct run *run) {
+  if (run->c->precision.loss_scale_log2 == 0) return false;
+  for (int32_t p = 0; p < run->catalog->param_count; p++) {
+    if (!is_trained(run, p)) continue;
+    const real *grad = run->params[p].main_grad;
+    for (int64_t i = 0; i < param_count(run, p); i++)
+      if (!isfinite(grad[i])) return true;
+  }
+  return false;
+}
+
+static inline void step_skip(struct run *run) {
+  emit_scalar(run, SF_SCALAR_OVERFLOW, 1);
+  emit_scalar(run, SF_SCALAR_GRAD_NORM, 0);
+  emit_scalar(run, SF_SCALAR_CLIP, 1);
+  for (int32_t p = 0; p < run->catalog->param_count; p++) {
+    if (!is_trained(run, p)) continue;
+    const struct sf_shape shape = run->catalog->params[p].shape;
+    memset(run->wgrad, 0, (size_t)param_count(run, p) * sizeof(real));
+    emit(run, step_id(run, SF_KIND_PARAM_DELTA, p), run->wgrad, shape.rows, shape.cols);
+  }
+  run->good_steps = 0;
+  if (run->c->precision.loss_scale_window > 0) run->loss_scale /= 2;
+}
+
+static inline void step_apply(struct run *run, double squares) {
   const struct sf_train *train = &run->c->train;
-  const double kept = (double)sf_data_step_tokens(run->c, run->step);
-  const double divisor = train->loss_norm == SF_LOSS_PER_TOKEN ? kept : 1;
-  scalar_finish(run, SF_SCALAR_TOKENS, kept);
-  scalar_finish(run, SF_SCALAR_LOSS, run->loss_sum / divisor);
-  const double squares = main_grads_finish(run, divisor);
+  const int64_t window = run->c->precision.loss_scale_window;
+  if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_OVERFLOW, 0);
   const real norm = scalar_finish(run, SF_SCALAR_GRAD_NORM, sqrt(squares));
   const double ratio = (double)train->clip_milli / 1000 / ((double)norm + 1e-6);
   const real clip = scalar_finish(run, SF_SCALAR_CLIP, train->clip_milli == 0 || ratio > 1 ? 1 : ratio);
   const struct adam adam = adam_create(run, clip);
   for (int32_t p = 0; p < run->catalog->param_count; p++)
     if (is_trained(run, p)) param_step(run, &adam, p);
+  run->steps_applied++;
+  if (++run->good_steps == window) run->loss_scale *= 2, run->good_steps = 0;
+}
+
+/* Everything after the last microbatch of a step. */
+static inline void step_finish(struct run *run) {
+  const struct sf_train *train = &run->c->train;
+  const double kept = (double)sf_data_step_tokens(run->c, run->step);
+  const double divisor = train->loss_norm == SF_LOSS_PER_TOKEN ? kept : 1;
+  emit_scalar(run, SF_SCALAR_TOKENS, kept);
+  scalar_finish(run, SF_SCALAR_LOSS, run->loss_sum / divisor);
+  const double squares = main_grads_finish(run, divisor * run->loss_scale);
+  if (overflows(run))
+    step_skip(run);
+  else
+    step_apply(run, squares);
 }
 
 #endif

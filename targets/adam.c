@@ -39,7 +39,7 @@ static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *p
 void sf_adam_step(struct sf_rank_run *run, double clip) {
   const struct sf_train *train = &run->c->train;
   struct sf_device *dev = run->env->device;
-  const int first = sf_fault(run->env, SF_FAULT_ADAM_SYNTHETIC_STEP) ? 2 : 1, t = run->step + first;
+  const int first = sf_fault(run->env, SF_FAULT_ADAM_SYNTHETIC_STEP) ? 2 : 1, t = (int)run->scaler.steps_applied + first;
   const double beta1 = (double)train->beta1_milli / 1000.0, beta2 = (double)train->beta2_milli / 1000.0;
   struct sf_adam options = {.lr = (float)((double)train->lr_micro * 1e-6),
                             .beta1 = beta1,
@@ -56,5 +56,14 @@ void sf_adam_step(struct sf_rank_run *run, double clip) {
     dev->ops->adam(dev, param->master, param->adam_m, param->adam_v, delta, param->main_grad, param->count, &options);
     sf_trace_param(run, SF_KIND_PARAM_DELTA, param, 0, delta);
     sf_parameter_publish(run, param);
+  }
+}
+
+void sf_adam_skip(struct sf_rank_run *run) {
+  for (int32_t i = 0; i < run->params.count; i++) {
+    const struct sf_parameter *param = run->params.at[i];
+    if (!param->trainable) continue;
+    memset(run->params.scratch, 0, (size_t)param->count * sizeof *run->params.scratch);
+    sf_trace_param(run, SF_KIND_PARAM_DELTA, param, 0, run->params.scratch);
   }
 }

@@ -15,5 +15,7 @@ double sf_clip_factor(const struct sf_case *c, double norm);
 
 /* Updates every trainable parameter's moments and master, hands the change (new - old master) to the sink, publishes the model's weight. */
 void sf_adam_step(struct sf_rank_run *run, double clip);
+/* A step that overflowed: changes of zero go to the sink, nothing else happens. */
+void sf_adam_skip(struct sf_rank_run *run);
 
 #endif

@@ -16,6 +16,7 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   *run = (struct sf_rank_run){
       .env = env, .c = c, .dtype = (enum sf_dtype)c->precision.compute, .acts = sf_buffers_create(env), .hidden = c->model.hidden};
   run->parallel = sf_parallel_state_create(env);
+  sf_loss_scaler_create(run);
   run->tokens = c->model.seq * c->train.microbatch_size;
   const int64_t parts = run->parallel.sp ? run->parallel.tp.size : 1, part = run->parallel.sp ? run->parallel.tp.index : 0;
   run->tokens_local = run->tokens / parts;
@@ -33,6 +34,7 @@ static void begin_step(struct sf_rank_run *run, struct sf_model_stage *last, int
   run->step = (uint16_t)step;
   trace_params(run);
   if (run->c->mode == SF_MODE_ISOLATED && step > 0) sf_parameters_load(run, step);
+  if (run->scaler.on) sf_trace_scalar(run, SF_SCALAR_LOSS_SCALE, run->scaler.scale);
   sf_grad_buckets_begin(run);
   last->loss_sum = last->token_sum = 0.0;
 }
@@ -45,10 +47,16 @@ static void end_step(struct sf_rank_run *run, const struct sf_model_stage *last)
   sf_trace_scalar(run, SF_SCALAR_TOKENS, (float)totals.tokens);
   for (int32_t i = 0; i < run->params.count; i++)
     if (run->params.at[i]->trainable) sf_trace_param(run, SF_KIND_MAIN_GRAD, run->params.at[i], 0, run->params.at[i]->main_grad);
-  const double norm = sf_grad_norm(run), clip = sf_clip_factor(run->c, norm);
+  const bool overflow = sf_loss_scaler_overflow(run);
+  if (run->scaler.on) sf_trace_scalar(run, SF_SCALAR_OVERFLOW, overflow ? 1.0f : 0.0f);
+  const double norm = overflow ? 0.0 : sf_grad_norm(run), clip = overflow ? 1.0 : sf_clip_factor(run->c, norm);
   sf_trace_scalar(run, SF_SCALAR_GRAD_NORM, (float)norm);
   sf_trace_scalar(run, SF_SCALAR_CLIP, (float)clip);
-  sf_adam_step(run, clip);
+  if (overflow)
+    sf_adam_skip(run);
+  else
+    sf_adam_step(run, clip);
+  sf_loss_scaler_update(run, overflow);
 }
 
 static void run_rank(struct sf_rank_env *env) {

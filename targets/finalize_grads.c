@@ -65,6 +65,8 @@ void sf_finalize_grads(struct sf_rank_run *run, double tokens) {
   if (run->parallel.tp.size > 1) sum_tp_partials(run);
   sum_replicated_kv(run);
   sum_tied_embedding(run);
-  if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN)
-    dev->ops->scale(dev, run->params.main_grads, (float)(1.0 / tokens), run->params.main_grad_count);
+  const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
+  if (!per_token && run->scaler.scale == 1.0f) return;
+  const float factor = per_token ? (float)(1.0 / tokens) : 1.0f;
+  dev->ops->scale(dev, run->params.main_grads, factor / run->scaler.scale, run->params.main_grad_count);
 }

@@ -30,6 +30,7 @@ static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, 
     slot->labels = sf_rank_alloc(env, tokens * sizeof(int32_t));
     slot->mask = sf_rank_alloc(env, tokens * sizeof(float));
     slot->weight = sf_rank_alloc(env, tokens * sizeof(float));
+    slot->grad_weight = run->scaler.on ? sf_rank_alloc(env, tokens * sizeof(float)) : slot->weight;
     slot->layers = sf_rank_alloc(env, (size_t)model->layer_count * sizeof *slot->layers);
     memset(slot->layers, 0, (size_t)model->layer_count * sizeof *slot->layers);
   }
@@ -77,6 +78,8 @@ static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slo
   float factor = per_token ? 1.0f : (float)(1.0 / (kept * (double)run->c->train.microbatches));
   if (sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM) && per_token) factor = sf_fault_mean_of_means_factor(run->c, run->step, kept);
   for (int64_t t = 0; t < run->tokens; t++) slot->weight[t] = slot->mask[t] * factor;
+  if (slot->grad_weight == slot->weight) return;
+  for (int64_t t = 0; t < run->tokens; t++) slot->grad_weight[t] = slot->weight[t] * run->scaler.scale;
 }
 
 static void load_data(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
@@ -153,7 +156,7 @@ static void head_forward(struct sf_rank_run *run, struct sf_model_stage *model, 
 }
 
 static float *head_backward(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
-  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &slot->loss, slot->labels, slot->weight);
+  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &slot->loss, slot->labels, slot->grad_weight);
   float *normed_grad = sf_column_parallel_linear_backward(run, &model->output_layer, logits_grad, slot->head_input);
   sf_buffers_give(&run->acts, logits_grad);
   float *grad = sf_norm_layer_backward(run, &model->final_norm, normed_grad, slot->final_input, slot->final_stats);

@@ -11,7 +11,8 @@
 /* All that a microbatch in flight needs. */
 struct sf_microbatch_slot {
   int32_t *tokens, *labels; /* [T] */
-  float *mask, *weight;     /* [T]; weight of a token's loss in the gradient */
+  float *mask, *weight;     /* [T]; weight of a token's loss */
+  float *grad_weight;       /* [T]; weight times the loss scale; the same memory without scaling */
   struct sf_layer_acts *layers;
   float *adapter_saved;
   float *final_input, *final_stats;

@@ -4,6 +4,7 @@
 
 #include "targets/buffers.h"
 #include "targets/grad_buckets.h"
+#include "targets/loss_scaler.h"
 #include "targets/parallel_state.h"
 #include "targets/parameter.h"
 
@@ -19,6 +20,7 @@ struct sf_rank_run {
   struct sf_shard_map map_gathered;  /* [T x h], all rows */
   struct sf_parameters params;
   struct sf_grad_buckets buckets;
+  struct sf_loss_scaler scaler;
   /* Where the rank stands; goes into trace ids. */
   uint16_t step, microbatch; /* microbatch: global number */
   enum sf_pass pass;

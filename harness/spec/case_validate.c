@@ -33,6 +33,8 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
   if (tokens > 1048576) REFUSE("train.microbatch_size: seq * microbatch_size is %" PRId64 ", more than 1048576", tokens);
   if (c->train.recompute_layers > m->layers)
     REFUSE("train.recompute_layers: %" PRId64 " is more than model.layers %" PRId64, c->train.recompute_layers, m->layers);
+  if (c->precision.loss_scale_window > 0 && c->precision.loss_scale_log2 == 0)
+    REFUSE("precision.loss_scale_window: needs precision.loss_scale_log2 above 0");
   return SF_OK;
 }
 
@@ -40,8 +42,6 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
 static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
       {"precision.residual_fp32", c->precision.residual_fp32},
-      {"precision.loss_scale_log2", c->precision.loss_scale_log2 != 0},
-      {"precision.loss_scale_window", c->precision.loss_scale_window != 0},
       {"data.exact", c->data.exact},
       {"layout.cp", c->layout.cp != 1},
       {"layout.cp_comm", c->layout.cp_comm != SF_CP_RING},

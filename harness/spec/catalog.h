@@ -100,8 +100,17 @@ enum sf_kind {
 };
 const char *sf_kind_name(enum sf_kind kind);
 
-enum sf_scalar { SF_SCALAR_LOSS, SF_SCALAR_TOKENS, SF_SCALAR_GRAD_NORM, SF_SCALAR_CLIP, SF_SCALAR_COUNT };
-const char *sf_scalar_name(enum sf_scalar scalar); /* "loss", "tokens", "grad_norm", "clip" */
+/* LOSS_SCALE: of the step; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both exist with loss scaling only. */
+enum sf_scalar {
+  SF_SCALAR_LOSS,
+  SF_SCALAR_TOKENS,
+  SF_SCALAR_GRAD_NORM,
+  SF_SCALAR_CLIP,
+  SF_SCALAR_LOSS_SCALE,
+  SF_SCALAR_OVERFLOW,
+  SF_SCALAR_COUNT
+};
+const char *sf_scalar_name(enum sf_scalar scalar); /* "loss", "tokens", "grad_norm", "clip", "loss_scale", "overflow" */
 
 enum sf_pass { SF_PASS_FWD, SF_PASS_RECOMPUTE, SF_PASS_BWD, SF_PASS_STEP };
 const char *sf_pass_name(enum sf_pass pass);

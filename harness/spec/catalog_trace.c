@@ -10,7 +10,7 @@ static const char *const KIND_NAMES[SF_KIND_COUNT] = {
     SF_KIND_MAP(X)
 #undef X
 };
-static const char *const SCALAR_NAMES[SF_SCALAR_COUNT] = {"loss", "tokens", "grad_norm", "clip"};
+static const char *const SCALAR_NAMES[SF_SCALAR_COUNT] = {"loss", "tokens", "grad_norm", "clip", "loss_scale", "overflow"};
 enum { PASS_COUNT = SF_PASS_STEP + 1 };
 static const char *const PASS_NAMES[PASS_COUNT] = {"fwd", "recompute", "bwd", "step"};
 
@@ -162,6 +162,8 @@ static bool spec_of_param(struct sf_trace_spec *spec, const struct sf_catalog *c
 
 static bool spec_of_scalar(struct sf_trace_spec *spec, const struct sf_catalog *catalog, struct sf_trace_id id) {
   if (id.subject < 0 || id.subject >= SF_SCALAR_COUNT || id.call != 0) return false;
+  const bool of_scaling = id.subject == SF_SCALAR_LOSS_SCALE || id.subject == SF_SCALAR_OVERFLOW;
+  if (of_scaling && catalog->logical.precision.loss_scale_log2 == 0) return false;
   const bool of_loss = id.subject == SF_SCALAR_LOSS || id.subject == SF_SCALAR_TOKENS;
   *spec = (struct sf_trace_spec){.shape = {1, 1}, .row_cut = SF_CUT_NONE, .col_cut = SF_CUT_NONE, .promised = SF_F32};
   spec->module = sf_catalog_module(catalog, of_loss ? SF_MODULE_LOSS : SF_MODULE_OPTIMIZER, -1);

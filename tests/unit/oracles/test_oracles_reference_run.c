@@ -106,26 +106,86 @@ static void test_reference_run_fp32_is_near_fp64(void **state) {
   }
 }
 
-static int64_t on_bf16_grid(const struct kept *kept) {
+static int64_t on_grid(const struct kept *kept, enum sf_dtype format) {
   int64_t count = 0;
-  for (int64_t i = 0; i < count_of(kept); i++) count += (double)sf_bf16_round((float)kept->values[i]) == kept->values[i];
+  for (int64_t i = 0; i < count_of(kept); i++) count += (double)sf_round((float)kept->values[i], format) == kept->values[i];
   return count;
 }
 
-static void test_reference_run_bf16_stores_on_the_grid(void **state) {
+static void test_reference_run_stores_on_the_grid(void **state) {
   (void)state;
-  static const char *const cases[] = {GPT "mode=e2e precision.compute=bf16", LLAMA "mode=isolated precision.compute=bf16"};
-  for (int n = 0; n < 2; n++) {
+  static const char *const cases[] = {GPT "mode=e2e precision.compute=bf16", LLAMA "mode=isolated precision.compute=bf16",
+                                      GPT "mode=isolated precision.compute=fp16", LLAMA "mode=e2e precision.compute=fp16 data.mask=uneven"};
+  for (int n = 0; n < 4; n++) {
+    const enum sf_dtype format = n < 2 ? SF_BF16 : SF_F16;
     struct sf_catalog *catalog = catalog_of(cases[n]);
     struct keeper keeper = keep_run(catalog, false, SF_PERTURB_NONE, 0);
     for (int32_t i = 0; i < keeper.count; i++) {
       const struct kept *kept = &keeper.items[i];
       struct sf_trace_spec spec;
       assert_true(sf_trace_spec(&spec, catalog, kept->id));
-      if (spec.promised == SF_BF16)
-        assert_int_equal(on_bf16_grid(kept), count_of(kept));
+      if (spec.promised == format)
+        assert_int_equal(on_grid(kept, format), count_of(kept));
       else if (kept->id.kind == SF_KIND_MAIN_GRAD && kept->shape.rows > 1)
-        assert_true(on_bf16_grid(kept) < count_of(kept) / 2);
+        assert_true(on_grid(kept, format) < count_of(kept) / 2);
+    }
+    keeper_destroy(&keeper);
+    sf_catalog_destroy(catalog);
+  }
+}
+
+static double scalar_of(const struct keeper *keeper, enum sf_scalar scalar, uint16_t step) {
+  const struct kept *kept = keeper_find(keeper, (struct sf_trace_id){.step = step, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = (int32_t)scalar});
+  return kept != NULL ? kept->values[0] : NAN;
+}
+
+/* A power of two rounds nowhere in fp32: gradients of microbatches are scaled exactly, all else has the same bits. */
+static void test_reference_run_scaled_loss_changes_only_gradients_before_the_step(void **state) {
+  (void)state;
+  static const char *const words[] = {GPT "mode=e2e train.steps=2 ", LLAMA "mode=e2e train.steps=2 train.loss_norm=per_microbatch "};
+  for (int n = 0; n < 2; n++) {
+    char scaled_words[512];
+    snprintf(scaled_words, sizeof scaled_words, "%sprecision.loss_scale_log2=12 precision.loss_scale_window=1", words[n]);
+    struct sf_catalog *catalog = catalog_of(words[n]), *scaled_catalog = catalog_of(scaled_words);
+    struct keeper plain = keep_run(catalog, false, SF_PERTURB_NONE, 0), scaled = keep_run(scaled_catalog, false, SF_PERTURB_NONE, 0);
+    assert_int_equal(scaled.count, plain.count + 4);
+    for (uint16_t step = 0; step < 2; step++) {
+      assert_true(scalar_of(&scaled, SF_SCALAR_LOSS_SCALE, step) == (step == 0 ? 4096 : 8192));
+      assert_true(scalar_of(&scaled, SF_SCALAR_OVERFLOW, step) == 0);
+    }
+    for (int32_t i = 0; i < plain.count; i++) {
+      const struct kept *was = &plain.items[i], *is = keeper_find(&scaled, was->id);
+      const bool of_backward = was->id.kind == SF_KIND_ACT_GRAD || was->id.kind == SF_KIND_WGRAD;
+      const double factor = !of_backward ? 1 : was->id.step == 0 ? 4096 : 8192;
+      for (int64_t k = 0; k < count_of(was); k++) assert_true(is->values[k] == factor * was->values[k]);
+    }
+    keeper_destroy(&plain);
+    keeper_destroy(&scaled);
+    sf_catalog_destroy(catalog);
+    sf_catalog_destroy(scaled_catalog);
+  }
+}
+
+/* 2^24 overflows in every step of fp16: nothing is learnt, and the scale is halved. */
+static void test_reference_run_step_that_overflows_is_skipped(void **state) {
+  (void)state;
+  for (int dynamic = 0; dynamic <= 1; dynamic++) {
+    struct sf_catalog *catalog = catalog_of(dynamic ? LLAMA "mode=e2e train.steps=2 precision.compute=fp16 precision.loss_scale_log2=24 precision.loss_scale_window=1"
+                                                    : LLAMA "mode=e2e train.steps=2 precision.compute=fp16 precision.loss_scale_log2=24");
+    struct keeper keeper = keep_run(catalog, false, SF_PERTURB_NONE, 0);
+    for (uint16_t step = 0; step < 2; step++) {
+      assert_true(scalar_of(&keeper, SF_SCALAR_OVERFLOW, step) == 1);
+      assert_true(scalar_of(&keeper, SF_SCALAR_GRAD_NORM, step) == 0 && scalar_of(&keeper, SF_SCALAR_CLIP, step) == 1);
+      assert_true(scalar_of(&keeper, SF_SCALAR_LOSS_SCALE, step) == ldexp(1, dynamic ? 24 - step : 24));
+    }
+    for (int32_t i = 0; i < keeper.count; i++) {
+      struct kept *kept = &keeper.items[i];
+      if (kept->id.kind == SF_KIND_PARAM_DELTA)
+        for (int64_t k = 0; k < count_of(kept); k++) assert_true(kept->values[k] == 0);
+      if (kept->id.kind != SF_KIND_PARAM || kept->id.step == 0) continue;
+      struct sf_trace_id before = kept->id;
+      before.step--;
+      assert_memory_equal(kept->values, keeper_find(&keeper, before)->values, (size_t)count_of(kept) * sizeof(double));
     }
     keeper_destroy(&keeper);
     sf_catalog_destroy(catalog);
@@ -448,7 +508,9 @@ int main(void) {
       cmocka_unit_test(test_reference_run_emits_each_promised_tensor_once),
       cmocka_unit_test(test_reference_run_order_is_program_order),
       cmocka_unit_test(test_reference_run_fp32_is_near_fp64),
-      cmocka_unit_test(test_reference_run_bf16_stores_on_the_grid),
+      cmocka_unit_test(test_reference_run_stores_on_the_grid),
+      cmocka_unit_test(test_reference_run_scaled_loss_changes_only_gradients_before_the_step),
+      cmocka_unit_test(test_reference_run_step_that_overflows_is_skipped),
       cmocka_unit_test(test_reference_run_twice_gives_equal_bytes),
       cmocka_unit_test(test_reference_run_isolated_uses_overwritten_tensors),
       cmocka_unit_test(test_reference_run_isolated_main_grad_sums_overwritten_wgrads),

@@ -16,7 +16,7 @@ static void test_judge_wrong_scalar_is_named(void **state) {
     struct trial t;
     trial_open(&t, MODES[i]);
     for (int step = 0; step < 2; step++) {
-      for (int s = 0; s < SF_SCALAR_COUNT; s++) {
+      for (int s = 0; s <= SF_SCALAR_CLIP; s++) {
         struct tensor *scalar = scalar_tensor(&t.candidate, (enum sf_scalar)s, step);
         const float held = scalar->values[0];
         scalar->values[0] = s == SF_SCALAR_TOKENS ? held + 1 : held * 1.0001f;
@@ -180,6 +180,65 @@ static void test_judge_step_without_its_gradient_is_unjudged(void **state) {
   trial_close(&t);
 }
 
+/* Scaling that is out of step with what overflowed, and a step that is skipped in part. */
+#define SCALED_CASE STEP_CASE E2E "train.steps=3 precision.compute=fp16 precision.loss_scale_window=1 precision.loss_scale_log2="
+
+static void test_judge_wrong_loss_scale_or_overflow_flag_is_exact(void **state) {
+  (void)state;
+  static const char *const cases[] = {SCALED_CASE "6", SCALED_CASE "24"};
+  for (int i = 0; i < 2; i++) {
+    struct trial t;
+    trial_open(&t, cases[i]);
+    trial_judge(&t);
+    assert_passes(&t);
+    for (int step = 0; step < 3; step++) {
+      struct tensor *scale = scalar_tensor(&t.candidate, SF_SCALAR_LOSS_SCALE, step),
+                    *overflow = scalar_tensor(&t.candidate, SF_SCALAR_OVERFLOW, step);
+      assert_true(overflow->values[0] == (float)i);
+      scale->values[0] *= 2;
+      trial_judge(&t);
+      assert_first_at(&t, SF_CLASS_EXACT, scale);
+      scale->values[0] /= 2;
+      overflow->values[0] = 1 - overflow->values[0];
+      trial_judge(&t);
+      assert_first_at(&t, SF_CLASS_EXACT, overflow);
+      overflow->values[0] = 1 - overflow->values[0];
+    }
+    trial_close(&t);
+  }
+}
+
+static void test_judge_change_in_a_skipped_step_is_exact(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, SCALED_CASE "24");
+  struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_FC2, 0, 1);
+  delta->values[3] = 1e-12f;
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_EXACT, delta);
+  delta->values[3] = 0;
+  struct tensor *norm = scalar_tensor(&t.candidate, SF_SCALAR_GRAD_NORM, 2);
+  norm->values[0] = INFINITY;
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_NONFINITE, norm);
+  trial_close(&t);
+}
+
+/* An infinity that no draw of the reference explains. */
+static void test_judge_infinity_in_fp16_is_nonfinite(void **state) {
+  (void)state;
+  static const char *const cases[] = {STEP_CASE E2E "precision.compute=fp16", STEP_CASE ISOLATED "precision.compute=fp16"};
+  for (int i = 0; i < 2; i++) {
+    struct trial t;
+    trial_open(&t, cases[i]);
+    struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC1, 1);
+    act->values[9] = INFINITY;
+    trial_judge(&t);
+    assert_first_at(&t, SF_CLASS_NONFINITE, act);
+    trial_close(&t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_judge_wrong_scalar_is_named),
@@ -191,6 +250,9 @@ int main(void) {
       cmocka_unit_test(test_judge_frozen_weight_that_moves_is_exact),
       cmocka_unit_test(test_judge_initial_weight_off_by_one_bit_is_exact),
       cmocka_unit_test(test_judge_step_without_its_gradient_is_unjudged),
+      cmocka_unit_test(test_judge_wrong_loss_scale_or_overflow_flag_is_exact),
+      cmocka_unit_test(test_judge_change_in_a_skipped_step_is_exact),
+      cmocka_unit_test(test_judge_infinity_in_fp16_is_nonfinite),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

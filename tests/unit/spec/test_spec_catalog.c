@@ -381,7 +381,8 @@ static void test_trace_spec_of_parameter_tensors(void **state) {
 
 static void test_trace_spec_of_scalars_blames_loss_or_optimizer(void **state) {
   (void)state;
-  const struct sf_case c = gpt_case();
+  struct sf_case c = gpt_case();
+  c.precision.loss_scale_log2 = 8;
   struct sf_catalog *catalog = create(&c);
   for (int scalar = 0; scalar < SF_SCALAR_COUNT; scalar++) {
     struct sf_trace_spec spec;
@@ -389,6 +390,18 @@ static void test_trace_spec_of_scalars_blames_loss_or_optimizer(void **state) {
     assert_true(spec.shape.rows == 1 && spec.shape.cols == 1 && spec.promised == SF_F32);
     const enum sf_module_class blamed = scalar <= SF_SCALAR_TOKENS ? SF_MODULE_LOSS : SF_MODULE_OPTIMIZER;
     assert_int_equal(catalog->modules[spec.module].cls, blamed);
+  }
+  sf_catalog_destroy(catalog);
+}
+
+static void test_trace_spec_without_loss_scaling_has_no_scale_and_no_overflow(void **state) {
+  (void)state;
+  const struct sf_case c = gpt_case();
+  struct sf_catalog *catalog = create(&c);
+  struct sf_trace_spec spec;
+  for (int scalar = 0; scalar < SF_SCALAR_COUNT; scalar++) {
+    const struct sf_trace_id id = {.pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = scalar};
+    assert_int_equal(sf_trace_spec(&spec, catalog, id), scalar != SF_SCALAR_LOSS_SCALE && scalar != SF_SCALAR_OVERFLOW);
   }
   sf_catalog_destroy(catalog);
 }
@@ -476,6 +489,7 @@ int main(void) {
       cmocka_unit_test(test_trace_spec_of_activations_and_their_gradients),
       cmocka_unit_test(test_trace_spec_of_parameter_tensors),
       cmocka_unit_test(test_trace_spec_of_scalars_blames_loss_or_optimizer),
+      cmocka_unit_test(test_trace_spec_without_loss_scaling_has_no_scale_and_no_overflow),
       cmocka_unit_test(test_trace_spec_of_second_calls_exists_where_a_stage_may_begin_or_a_head_is_tied),
       cmocka_unit_test(test_trace_spec_of_what_the_model_has_not_is_false_and_writes_nothing),
   };

@@ -81,6 +81,7 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
       {"model.heads=12 model.kv_heads=4 layout.tp=6", "layout.tp: 6 neither divides"},
       {"model.ffn=63 layout.tp=2", "layout.tp: 2 does not divide model.ffn"},
       {"model.vocab_padded=63 layout.tp=2", "layout.tp: 2 does not divide model.vocab_padded"},
+      {"precision.loss_scale_window=2", "precision.loss_scale_window: needs precision.loss_scale_log2 above 0"},
       {"layout.sp=on", "layout.sp: needs"},
       {"model.seq=15 layout.tp=2 layout.sp=on", "layout.sp: layout.tp 2 does not divide"},
       {"layout.dp=3", "layout.dp: 3 does not divide train.microbatches"},

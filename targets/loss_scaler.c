@@ -1,0 +1,32 @@
+#include "targets/loss_scaler.h"
+
+#include "targets/rank_run.h"
+
+#include <math.h>
+
+void sf_loss_scaler_create(struct sf_rank_run *run) {
+  const struct sf_precision *precision = &run->c->precision;
+  run->scaler = (struct sf_loss_scaler){.on = precision->loss_scale_log2 > 0,
+                                        .scale = ldexpf(1.0f, (int)precision->loss_scale_log2),
+                                        .window = precision->loss_scale_window};
+}
+
+bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
+  if (!run->scaler.on) return false;
+  float found = 0.0f;
+  for (int64_t i = 0; i < run->params.main_grad_count; i++)
+    if (!isfinite(run->params.main_grads[i])) found = 1.0f;
+  if (run->parallel.tp_pp.size > 1) sf_all_reduce(run->env->comm, &run->parallel.tp_pp, &found, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow");
+  return found > 0.0f;
+}
+
+void sf_loss_scaler_update(struct sf_rank_run *run, bool overflow) {
+  struct sf_loss_scaler *scaler = &run->scaler;
+  if (!overflow) scaler->steps_applied++;
+  if (scaler->window == 0) return;
+  scaler->good_steps = overflow ? 0 : scaler->good_steps + 1;
+  if (overflow) scaler->scale *= 0.5f;
+  if (scaler->good_steps < scaler->window) return;
+  scaler->scale *= 2.0f;
+  scaler->good_steps = 0;
+}
