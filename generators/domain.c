@@ -13,6 +13,7 @@ struct choice {
 CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
 CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
 CHOICES(compute, {SF_F32, 55}, {SF_BF16, 33}, {SF_F16, 12});
+CHOICES(residual_fp32, {0, 70}, {1, 30});
 /* Of fp16 with 24 every step overflows end to end, with 4 hardly any; 14 and 16 are in between. */
 CHOICES(loss_scale, {0, 30}, {8, 20}, {4, 15}, {12, 15}, {14, 10}, {16, 6}, {24, 4});
 CHOICES(loss_scale_window, {0, 50}, {1, 30}, {2, 20});
@@ -91,7 +92,7 @@ static const struct {
     TABLE(SINKS, sinks, true),
     TABLE(WINDOW, window, true),
     TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
-    TABLE(RESIDUAL_FP32, zero, true),
+    TABLE(RESIDUAL_FP32, residual_fp32, true),
     TABLE(LOSS_SCALE, loss_scale, false),
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
     TABLE(SMOOTHING, smoothing, true),
@@ -297,6 +298,7 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
   for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
   if (tables[place].count == 0) add_computed(out, place, c, bounds);
   if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_F16) out->weights[0] *= UNSCALED_SHARE;
+  if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_F32) out->weights[1] = 0; /* as it is anyway */
   const bool computed_feature =
       place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
   if (tables[place].feature || computed_feature) tilt_features(out, swarm);

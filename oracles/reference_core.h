@@ -28,7 +28,8 @@ struct run {
   const struct sf_reference_nudge *nudge;
   struct sf_arena *arena;
   bool out_of_memory;
-  enum sf_dtype format; /* of stored tensors */
+  enum sf_dtype format;        /* of stored tensors */
+  enum sf_dtype stream_format; /* of the residual stream and its gradients */
   int32_t input_module; /* whose output is the embedding's output */
   uint16_t step, microbatch;
   uint64_t sum_count; /* sums taken so far: tells the splits of E5 apart */
@@ -45,6 +46,7 @@ struct run {
   double loss_scale;                 /* 1 without scaling */
   int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
 
+  real *rounded, *adapter_in;                           /* of the stream in the compute format, where that is another one */
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
   real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */
   real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
@@ -178,12 +180,26 @@ static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_cl
                               .subject = sf_catalog_module(run->catalog, cls, layer)};
 }
 
+/* Outputs of these modules are the residual stream. */
+static inline bool puts_out_stream(enum sf_module_class cls) {
+  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA ||
+         cls == SF_MODULE_ADAPTER_BDA;
+}
+
+/* These modules read the stream as it is, so the gradient of their input has its format. */
+static inline bool reads_stream(enum sf_module_class cls) {
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
+         cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA;
+}
+
 static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
-  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, run->tokens, cols, run->format);
+  const enum sf_dtype format = puts_out_stream(cls) ? run->stream_format : run->format;
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, run->tokens, cols, format);
 }
 
 static inline void finish_act_grad(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
-  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, run->tokens, cols, run->format);
+  const enum sf_dtype format = reads_stream(cls) ? run->stream_format : run->format;
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, run->tokens, cols, format);
 }
 
 static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }

@@ -98,6 +98,10 @@ static inline void take_ends(struct run *run) {
   run->loss = take(run, t);
   run->loss_weight = take(run, t);
   run->stream = take(run, t * h);
+  if (run->stream_format != run->format) {
+    run->rounded = take(run, t * h);
+    run->adapter_in = take(run, t * h);
+  }
   run->branch_a = take(run, t * h);
   run->branch_b = take(run, t * h);
   run->row_means = take(run, model->seq);
@@ -148,12 +152,12 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   const bool parallel = run->c->model.parallel_residual;
   const real *proj_grad = parallel ? run->layer_grad : run->stream;
   if (parallel) memcpy(run->layer_grad, run->stream, (size_t)(run->tokens * run->hidden) * sizeof(real));
-  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, run->stream, acts->activation);
+  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, round_stream(run, run->rounded, run->stream), acts->activation);
   activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
   linear_backward(run, SF_MODULE_LINEAR_FC1, layer, run->branch_a, run->wide_b, acts->norm2);
   norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
-  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
+  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, round_stream(run, run->rounded, proj_grad), acts->context);
   attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts);
   real *qkv_grad = run->wide_b, *other = run->wide_a;
   if (acts->rotary != acts->qk_norm) {
@@ -174,9 +178,10 @@ static inline void microbatch_run(struct run *run) {
   data_load(run);
   const real *start = embedding_forward(run), *x = start;
   for (int32_t i = 0; i < layers; i++) x = layer_forward(run, i, x);
-  const real *decoded = x;
+  const real *decoded = x, *adapter_in = NULL;
   if (run->c->model.adapter) {
-    linear_forward(run, SF_MODULE_ADAPTER, -1, run->adapter, decoded, false);
+    adapter_in = round_stream(run, run->adapter_in, decoded);
+    linear_forward(run, SF_MODULE_ADAPTER, -1, run->adapter, adapter_in, false);
     residual_forward(run, SF_MODULE_ADAPTER_BDA, -1, run->adapter_bda, decoded, run->adapter);
     x = run->adapter_bda;
   }
@@ -188,7 +193,7 @@ static inline void microbatch_run(struct run *run) {
   linear_backward(run, SF_MODULE_OUTPUT_LAYER, -1, run->branch_a, run->wide_b, run->final_norm);
   norm_backward(run, SF_MODULE_FINAL_LAYERNORM, -1, run->stream, run->branch_a, x);
   if (run->c->model.adapter) {
-    linear_backward(run, SF_MODULE_ADAPTER, -1, run->branch_a, run->stream, decoded);
+    linear_backward(run, SF_MODULE_ADAPTER, -1, run->branch_a, round_stream(run, run->rounded, run->stream), adapter_in);
     residual_backward(run, SF_MODULE_ADAPTER_BDA, -1, run->branch_a);
   }
   for (int32_t i = layers - 1; i >= 0; i--) layer_backward(run, i, i > 0 ? run->layers[i - 1].mlp_bda : start);
@@ -222,6 +227,7 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   const struct sf_model *model = &c->model;
   struct run run = {.catalog = catalog, .c = c, .options = options, .sink = sink, .nudge = nudge};
   run.format = sizeof(real) == sizeof(double) ? SF_F64 : (enum sf_dtype)c->precision.compute;
+  run.stream_format = sizeof(real) == sizeof(float) && c->precision.residual_fp32 ? SF_F32 : run.format;
   run.input_module = sf_catalog_module(catalog, model->positions == SF_POS_LEARNED ? SF_MODULE_EMBEDDING : SF_MODULE_WORD_EMBEDDINGS, -1);
   run.loss_scale = ldexp(1, (int)c->precision.loss_scale_log2);
   run.tokens = model->seq * c->train.microbatch_size;

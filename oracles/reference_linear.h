@@ -60,6 +60,15 @@ static inline void residual_forward(struct run *run, enum sf_module_class cls, i
   finish_act(run, cls, layer, out, run->hidden);
 }
 
+/* What a branch is given of the stream, or of its gradient: in the compute format. out: room for it, where the formats differ. */
+static inline const real *round_stream(const struct run *run, real *out, const real *x) {
+  const int64_t count = run->tokens * run->hidden;
+  if (run->stream_format == run->format) return x;
+  for (int64_t i = 0; i < count; i++) out[i] = x[i];
+  round_to(out, count, run->format);
+  return out;
+}
+
 /* run->stream becomes the gradient before the branch. */
 static inline void residual_backward(struct run *run, enum sf_module_class cls, int32_t layer, const real *restrict branch_grad) {
   real *restrict stream = run->stream;

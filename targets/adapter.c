@@ -2,6 +2,7 @@
 
 #include "targets/fault.h"
 #include "targets/linear.h"
+#include "targets/residual.h"
 
 void sf_adapter_create(struct sf_adapter *adapter, struct sf_rank_run *run, const struct sf_group *tp, bool sp) {
   *adapter = (struct sf_adapter){.tp = *tp,
@@ -16,16 +17,17 @@ void sf_adapter_create(struct sf_adapter *adapter, struct sf_rank_run *run, cons
 float *sf_adapter_forward(struct sf_rank_run *run, const struct sf_adapter *adapter, float *x, float **saved) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, local = run->tokens_local * h;
-  float *full = x;
+  float *rounded = sf_residual_rounded(run, x), *full = rounded;
   if (adapter->sp) {
     full = sf_buffers_take(&run->acts, run->tokens * h);
-    sf_all_gather(run->env->comm, &adapter->tp, full, x, local, run->dtype, "adapter.fwd.all_gather");
+    sf_all_gather(run->env->comm, &adapter->tp, full, rounded, local, run->dtype, "adapter.fwd.all_gather");
+    sf_residual_rounded_give(run, x, rounded);
   }
   float *z = sf_buffers_take(&run->acts, run->tokens * h);
   sf_linear_forward(dev, z, full, adapter->weight->model, run->tokens, h, h, run->dtype);
   sf_trace_act(run, adapter->module, &run->map_gathered, z);
   float *out = sf_buffers_take(&run->acts, local);
-  dev->ops->add(dev, out, x, z + run->token_first * h, local, run->dtype);
+  dev->ops->add(dev, out, x, z + run->token_first * h, local, run->stream_dtype);
   sf_buffers_give(&run->acts, z);
   if (full != x) sf_buffers_give(&run->acts, x);
   *saved = full;
@@ -49,12 +51,12 @@ static float *split_input_grad(struct sf_rank_run *run, const struct sf_adapter 
 void sf_adapter_backward(struct sf_rank_run *run, const struct sf_adapter *adapter, float *grad, float *saved) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, local = run->tokens_local * h;
-  float *gathered = NULL;
+  float *given = sf_residual_rounded(run, grad), *gathered = NULL;
   if (adapter->sp) {
     gathered = sf_buffers_take(&run->acts, run->tokens * h);
-    sf_all_gather(run->env->comm, &adapter->tp, gathered, grad, local, run->dtype, "adapter.bwd.all_gather");
+    sf_all_gather(run->env->comm, &adapter->tp, gathered, given, local, run->dtype, "adapter.bwd.all_gather");
   }
-  const float *grad_full = gathered != NULL ? gathered : grad;
+  const float *grad_full = gathered != NULL ? gathered : given;
   float *full = sf_buffers_take(&run->acts, run->tokens * h);
   sf_linear_input_grad(dev, full, grad_full, adapter->weight->model, run->tokens, h, h, run->dtype);
   float *input_grad = split_input_grad(run, adapter, full);
@@ -63,9 +65,9 @@ void sf_adapter_backward(struct sf_rank_run *run, const struct sf_adapter *adapt
     sf_linear_weight_grad(dev, run->params.scratch, grad_full, saved, run->tokens, h, h);
     sf_parameter_accumulate(run, adapter->weight, run->params.scratch, 0);
   }
-  dev->ops->add(dev, grad, grad, input_grad, local, run->dtype);
+  sf_residual_rounded_give(run, grad, given);
+  sf_residual_add_grad(run, adapter->module_bda, grad, input_grad);
   sf_buffers_give(&run->acts, input_grad);
   sf_buffers_give(&run->acts, gathered);
   sf_buffers_give(&run->acts, saved);
-  sf_trace_act_grad(run, adapter->module_bda, &run->map_hidden, grad);
 }

@@ -15,6 +15,7 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   const struct sf_case *c = env->c;
   *run = (struct sf_rank_run){
       .env = env, .c = c, .dtype = (enum sf_dtype)c->precision.compute, .acts = sf_buffers_create(env), .hidden = c->model.hidden};
+  run->stream_dtype = c->precision.residual_fp32 ? SF_F32 : run->dtype;
   run->parallel = sf_parallel_state_create(env);
   sf_loss_scaler_create(run);
   run->tokens = c->model.seq * c->train.microbatch_size;

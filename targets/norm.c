@@ -33,7 +33,7 @@ float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_laye
   float *dw = layer->weight->trainable ? run->params.scratch : NULL;
   float *db = layer->bias != NULL && layer->bias->trainable ? run->params.scratch + h : NULL;
   memset(run->params.scratch, 0, (size_t)(2 * h) * sizeof(float));
-  dev->ops->norm_bwd(dev, dx, dw, db, grad, x, stats, layer->weight->model, run->tokens_local, h, layer->norm, run->dtype);
+  dev->ops->norm_bwd(dev, dx, dw, db, grad, x, stats, layer->weight->model, run->tokens_local, h, layer->norm, run->stream_dtype);
   sf_trace_act_grad(run, layer->module, &run->map_hidden, dx);
   if (dw != NULL) sf_parameter_accumulate(run, layer->weight, dw, 0);
   if (db != NULL) sf_parameter_accumulate(run, layer->bias, db, 0);

@@ -11,7 +11,8 @@
 struct sf_rank_run {
   const struct sf_rank_env *env;
   const struct sf_case *c;
-  enum sf_dtype dtype; /* compute format: what "round" means */
+  enum sf_dtype dtype;        /* compute format: what "round" means */
+  enum sf_dtype stream_dtype; /* of the residual stream and its gradients */
   struct sf_parallel_state parallel;
   struct sf_buffers acts;            /* activations and their gradients */
   int64_t hidden, tokens;            /* T = seq * microbatch_size */

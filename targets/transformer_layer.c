@@ -1,5 +1,7 @@
 #include "targets/transformer_layer.h"
 
+#include "targets/residual.h"
+
 void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_rank_run *run, int32_t index, const float *cos_sin) {
   const struct sf_parallel_state *p = &run->parallel;
   sf_norm_layer_create(&layer->input_layernorm, run, SF_MODULE_INPUT_LAYERNORM, index, p->sp);
@@ -9,13 +11,6 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
   sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
   layer->parallel_residual = run->c->model.parallel_residual;
   layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);
-}
-
-/* branch becomes round(x + branch). */
-static void residual_add(struct sf_rank_run *run, int32_t module, float *branch, const float *x) {
-  struct sf_device *dev = run->env->device;
-  dev->ops->add(dev, branch, x, branch, run->tokens_local * run->hidden, run->dtype);
-  sf_trace_act(run, module, &run->map_hidden, branch);
 }
 
 /* The residual stream that the MLP's norm reads. */
@@ -28,22 +23,20 @@ float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_tra
   *acts = (struct sf_layer_acts){.x = x};
   float *normed = sf_norm_layer_forward(run, &layer->input_layernorm, x, &acts->stats);
   acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
-  residual_add(run, layer->module_attn_bda, acts->x_mid, x);
+  sf_residual_add(run, layer->module_attn_bda, acts->x_mid, x);
   normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, mlp_stream(layer, acts), &acts->stats_mid);
   float *out = sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
-  residual_add(run, layer->module_mlp_bda, out, acts->x_mid);
+  sf_residual_add(run, layer->module_mlp_bda, out, acts->x_mid);
   return out;
 }
 
 /* grad becomes round(grad + gradient through the norm of `branch_grad`), which is taken. */
 static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, int32_t module_bda, float *grad, float *branch_grad,
                             const float *x, float *stats) {
-  struct sf_device *dev = run->env->device;
   float *dx = sf_norm_layer_backward(run, norm, branch_grad, x, stats);
   sf_buffers_give(&run->acts, branch_grad);
-  dev->ops->add(dev, grad, grad, dx, run->tokens_local * run->hidden, run->dtype);
+  sf_residual_add_grad(run, module_bda, grad, dx);
   sf_buffers_give(&run->acts, dx);
-  sf_trace_act_grad(run, module_bda, &run->map_hidden, grad);
 }
 
 void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
@@ -51,9 +44,14 @@ void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_tran
   const size_t size_bytes = (size_t)(run->tokens_local * run->hidden) * sizeof *grad;
   float *out_grad = layer->parallel_residual ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
   if (out_grad != NULL) memcpy(out_grad, grad, size_bytes);
-  float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, grad);
+  float *given = sf_residual_rounded(run, grad);
+  float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, given);
+  sf_residual_rounded_give(run, grad, given);
   branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, mlp_stream(layer, acts), acts->stats_mid);
-  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, out_grad != NULL ? out_grad : grad);
+  float *attention_grad = out_grad != NULL ? out_grad : grad;
+  given = sf_residual_rounded(run, attention_grad);
+  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, given);
+  sf_residual_rounded_give(run, attention_grad, given);
   sf_buffers_give(&run->acts, out_grad);
   branch_backward(run, &layer->input_layernorm, layer->module_attn_bda, grad, branch, acts->x, acts->stats);
   acts->stats = acts->stats_mid = NULL;

@@ -41,15 +41,15 @@ static float *sum_shards(struct sf_rank_run *run, const struct sf_vocab_parallel
   const int64_t count = run->tokens * run->hidden, local = run->tokens_local * run->hidden;
   if (embedding->tp.size == 1) return full;
   if (!embedding->sp) {
-    sf_all_reduce(env->comm, &embedding->tp, full, count, run->dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
+    sf_all_reduce(env->comm, &embedding->tp, full, count, run->stream_dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
     return full;
   }
   float *out = sf_buffers_take(&run->acts, local);
   if (sf_fault(env, SF_FAULT_EMBED_SCATTER_WRONG_TP_GROUP)) {
-    sf_all_reduce(env->comm, &embedding->tp, full, count, run->dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
+    sf_all_reduce(env->comm, &embedding->tp, full, count, run->stream_dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
     memcpy(out, full + sf_fault_default_tp_index(env) * local, (size_t)local * sizeof *out);
   } else {
-    sf_reduce_scatter(env->comm, &embedding->tp, out, full, local, run->dtype, SF_REDUCE_SUM,
+    sf_reduce_scatter(env->comm, &embedding->tp, out, full, local, run->stream_dtype, SF_REDUCE_SUM,
                       "vocab_parallel_embedding.fwd.reduce_scatter");
   }
   sf_buffers_give(&run->acts, full);
@@ -68,7 +68,7 @@ float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct
   const int64_t count = run->tokens_local * h;
   float *positions = sf_buffers_take(&run->acts, count);
   dev->ops->embedding_fwd(dev, positions, embedding->position->model, embedding->position_ids, run->tokens_local, h, 0, run->c->model.seq);
-  dev->ops->add(dev, x, x, positions, count, run->dtype);
+  dev->ops->add(dev, x, x, positions, count, run->stream_dtype);
   sf_buffers_give(&run->acts, positions);
   sf_trace_act(run, embedding->module_sum, &run->map_hidden, x);
   return x;
@@ -91,7 +91,7 @@ void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct 
   float *gathered = NULL;
   if (embedding->sp) {
     gathered = sf_buffers_take(&run->acts, run->tokens * h);
-    sf_all_gather(run->env->comm, &embedding->tp, gathered, grad, run->tokens_local * h, run->dtype,
+    sf_all_gather(run->env->comm, &embedding->tp, gathered, grad, run->tokens_local * h, run->stream_dtype,
                   "vocab_parallel_embedding.bwd.all_gather");
   }
   float *dw = run->params.scratch;

@@ -41,7 +41,6 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
 /* Fields of the format that nothing computes yet. */
 static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
-      {"precision.residual_fp32", c->precision.residual_fp32},
       {"data.exact", c->data.exact},
       {"layout.cp", c->layout.cp != 1},
       {"layout.cp_comm", c->layout.cp_comm != SF_CP_RING},

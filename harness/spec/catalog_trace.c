@@ -66,7 +66,8 @@ void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catal
 /* The forms that activations and their gradients take. */
 enum form {
   FORM_ABSENT,
-  FORM_STREAM,     /* residual stream and what joins it: T x hidden, rows by sequence */
+  FORM_RESIDUAL,   /* the residual stream: T x hidden, rows by sequence */
+  FORM_STREAM,     /* what joins it: the same shape */
   FORM_GATHERED,   /* T x hidden, whole on every tp rank */
   FORM_QKV,        /* T x (heads + 2 kv_heads) head_dim */
   FORM_HEADS,      /* T x heads head_dim */
@@ -77,23 +78,23 @@ enum form {
 };
 
 static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = {
-    [SF_MODULE_WORD_EMBEDDINGS] = {FORM_STREAM, FORM_ABSENT},
-    [SF_MODULE_EMBEDDING] = {FORM_STREAM, FORM_ABSENT},
-    [SF_MODULE_INPUT_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_WORD_EMBEDDINGS] = {FORM_RESIDUAL, FORM_ABSENT},
+    [SF_MODULE_EMBEDDING] = {FORM_RESIDUAL, FORM_ABSENT},
+    [SF_MODULE_INPUT_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
     [SF_MODULE_LINEAR_QKV] = {FORM_QKV, FORM_STREAM},
     [SF_MODULE_QK_NORM] = {FORM_QKV, FORM_QKV},
     [SF_MODULE_ROTARY] = {FORM_QKV, FORM_QKV},
     [SF_MODULE_CORE_ATTENTION] = {FORM_HEADS, FORM_QKV},
     [SF_MODULE_LINEAR_PROJ] = {FORM_STREAM, FORM_HEADS},
-    [SF_MODULE_SELF_ATTN_BDA] = {FORM_STREAM, FORM_STREAM},
-    [SF_MODULE_PRE_MLP_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_SELF_ATTN_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
+    [SF_MODULE_PRE_MLP_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
     [SF_MODULE_LINEAR_FC1] = {FORM_FC1, FORM_STREAM},
     [SF_MODULE_ACTIVATION] = {FORM_FFN, FORM_FC1},
     [SF_MODULE_LINEAR_FC2] = {FORM_STREAM, FORM_FFN},
-    [SF_MODULE_MLP_BDA] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_MLP_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
     [SF_MODULE_ADAPTER] = {FORM_GATHERED, FORM_STREAM},
-    [SF_MODULE_ADAPTER_BDA] = {FORM_STREAM, FORM_STREAM},
-    [SF_MODULE_FINAL_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
+    [SF_MODULE_ADAPTER_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
+    [SF_MODULE_FINAL_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
     [SF_MODULE_OUTPUT_LAYER] = {FORM_LOGITS, FORM_STREAM},
     [SF_MODULE_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
     [SF_MODULE_OPTIMIZER] = {FORM_ABSENT, FORM_ABSENT},
@@ -107,6 +108,10 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
   spec->row_cut = spec->col_cut = SF_CUT_NONE;
   spec->promised = (enum sf_dtype)c->precision.compute;
   switch (form) {
+  case FORM_RESIDUAL:
+    if (c->precision.residual_fp32) spec->promised = SF_F32;
+    spec->row_cut = SF_CUT_SEQUENCE;
+    break;
   case FORM_STREAM: spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_QKV: spec->shape.cols = (m->heads + 2 * m->kv_heads) * m->head_dim, spec->col_cut = SF_CUT_QKV; break;
   case FORM_HEADS: spec->shape.cols = m->heads * m->head_dim, spec->col_cut = SF_CUT_EVEN; break;
