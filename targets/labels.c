@@ -19,6 +19,7 @@ const struct sf_comm_label sf_comm_labels[] = {
     ALL_REDUCE("finalize_grads.replicated_kv", SUM),
     ALL_REDUCE("finalize_grads.tied_embedding", SUM),
     ALL_REDUCE("grad_buckets.all_reduce", SUM),
+    ALL_REDUCE("loss_scaler.overflow", MAX),
     MESSAGE("pipeline_schedule.send_forward", "pipeline_schedule.recv_forward"),
     MESSAGE("pipeline_schedule.send_backward", "pipeline_schedule.recv_backward"),
     ALL_REDUCE("row_parallel_linear.fwd.all_reduce", SUM),
