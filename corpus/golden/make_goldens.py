@@ -94,6 +94,12 @@ CASES = {
                    window=2, parallel_residual=True),
         train=dict(microbatches=2, label_smoothing_milli=100, frozen=["fc1"]),
         data=dict(weights="uniform")),
+    "loss_scale_fp16": dict(
+        seed=22,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=12, norm="layer", tied=True),
+        precision=dict(compute="fp16", loss_scale_log2=9, loss_scale_window=1),
+        train=dict(steps=3, microbatches=2, clip_milli=200, lr_micro=5000),
+        data=dict(mask="uneven")),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -396,6 +402,9 @@ class Run:
         groups = [dict(params=[self.master[n]], weight_decay=decay if self.master[n].shape[0] > 1 else 0.0) for n in self.trained]
         self.optimizer = torch.optim.AdamW(groups, lr=train["lr_micro"] / 1e6, eps=1e-8,
                                            betas=(train["beta1_milli"] / 1000, train["beta2_milli"] / 1000))
+        precision = case["precision"]
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** precision.get("loss_scale_log2", 0), growth_factor=2.0, backoff_factor=0.5,
+                                           growth_interval=precision.get("loss_scale_window") or 1 << 30)
         for step in range(train["steps"]):
             self.step(step)
         self.emit_params(train["steps"])
@@ -425,7 +434,7 @@ class Run:
         losses = self.losses(forward.tap("loss", forward.logits), labels)
         kept = float(mask.sum())
         scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])
-        (losses * (mask * scale)).sum().backward()
+        self.scaler.scale((losses * (mask * scale)).sum()).backward()
         for module, value in forward.acts.items():
             self.emit(step, number, "fwd", "act", module, value)
         self.emit(step, number, "fwd", "act", "loss", losses)
@@ -443,6 +452,8 @@ class Run:
     def step(self, step):
         train = self.case["train"]
         self.emit_params(step)
+        if self.case["precision"].get("loss_scale_log2"):
+            self.emit(step, 0, "step", "scalar", "loss_scale", self.scaler.get_scale())
         self.sums = {name: torch.zeros_like(self.master[name]) for name in self.trained}
         parts = [self.microbatch(step, number) for number in range(train["microbatches"])]
         per_token = train["loss_norm"] == "per_token"
@@ -451,14 +462,19 @@ class Run:
         self.emit(step, 0, "step", "scalar", "loss", sum(p[0] for p in parts) / kept if per_token else sum(p[1] for p in parts))
         for name in self.trained:
             self.master[name].grad = self.sums[name] / (kept if per_token else 1.0)
+        self.scaler.unscale_(self.optimizer)
+        for name in self.trained:
             self.emit(step, 0, "step", "main_grad", name, self.master[name].grad)
+        if self.case["precision"].get("loss_scale_log2"):
+            self.emit(step, 0, "step", "scalar", "overflow", float(self.scaler._found_inf_per_device(self.optimizer)[torch.device("cpu")]))
         tensors = [self.master[name] for name in self.trained]
         limit = train["clip_milli"] / 1000 if train["clip_milli"] else math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(tensors, limit))
         self.emit(step, 0, "step", "scalar", "grad_norm", norm)
         self.emit(step, 0, "step", "scalar", "clip", min(1.0, limit / (norm + 1e-6)))
         before = {name: self.master[name].detach().clone() for name in self.trained}
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         for name in self.trained:
             self.emit(step, 0, "step", "param_delta", name, self.master[name].detach() - before[name])
 

@@ -5,7 +5,8 @@
 
 static const char *const NAMES[] = {
     "gpt", "llama", "gqa_uneven_mask", "mqa_per_microbatch", "adapter_sparse_mask", "clip_decay_steps", "frozen_head_steps", "frozen_mlp",
-    "parallel_relu2", "label_smoothing", "sinks_window", "qk_norm_layer", "qk_norm_rms_parallel_sinks"};
+    "parallel_relu2", "label_smoothing", "sinks_window", "qk_norm_layer", "qk_norm_rms_parallel_sinks",
+    "loss_scale_fp16"};
 enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
 
 struct golden {

@@ -249,6 +249,33 @@ static void test_reference_run_isolated_uses_overwritten_tensors(void **state) {
   sf_catalog_destroy(catalog);
 }
 
+/* out must be a + b unrounded, and dbias of fc2 the sum of what round(g) is, g the fp32 gradient that the branch is given. */
+static void test_reference_run_fp32_residual_adds_unrounded_and_gives_branches_the_compute_format(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(GPT "mode=isolated precision.compute=bf16 precision.residual_fp32=on");
+  struct keeper keeper = keep_run(catalog, false, SF_PERTURB_NONE, 0);
+  const struct sf_trace_id bda = act_of(catalog, SF_MODULE_SELF_ATTN_BDA, 1, SF_KIND_ACT);
+  const struct kept *sum = keeper_find(&keeper, bda);
+  float *x = trace_fill(catalog, act_of(catalog, SF_MODULE_MLP_BDA, 0, SF_KIND_ACT), count_of(sum)),
+        *y = trace_fill(catalog, act_of(catalog, SF_MODULE_LINEAR_PROJ, 1, SF_KIND_ACT), count_of(sum));
+  for (int64_t i = 0; i < count_of(sum); i++) assert_true(sum->values[i] == (double)(x[i] + y[i]));
+  assert_true(on_grid(sum, SF_BF16) < count_of(sum) / 2);
+  free(x);
+  free(y);
+  const int32_t bias = sf_catalog_param(catalog, SF_MODULE_LINEAR_FC2, 1, 1);
+  const struct kept *wgrad = keeper_find(&keeper, (struct sf_trace_id){.pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .subject = bias});
+  float *g = trace_fill(catalog, act_of(catalog, SF_MODULE_ADAPTER_BDA, -1, SF_KIND_ACT_GRAD), count_of(sum));
+  const int64_t cols = sum->shape.cols;
+  for (int64_t j = 0; j < cols; j++) {
+    float column = 0;
+    for (int64_t i = 0; i < sum->shape.rows; i++) column += sf_bf16_round(g[i * cols + j]);
+    assert_true(wgrad->values[j] == (double)column);
+  }
+  free(g);
+  keeper_destroy(&keeper);
+  sf_catalog_destroy(catalog);
+}
+
 static void test_reference_run_isolated_main_grad_sums_overwritten_wgrads(void **state) {
   (void)state;
   struct sf_catalog *catalog = catalog_of(GPT "mode=isolated train.loss_norm=per_microbatch");
@@ -513,6 +540,7 @@ int main(void) {
       cmocka_unit_test(test_reference_run_step_that_overflows_is_skipped),
       cmocka_unit_test(test_reference_run_twice_gives_equal_bytes),
       cmocka_unit_test(test_reference_run_isolated_uses_overwritten_tensors),
+      cmocka_unit_test(test_reference_run_fp32_residual_adds_unrounded_and_gives_branches_the_compute_format),
       cmocka_unit_test(test_reference_run_isolated_main_grad_sums_overwritten_wgrads),
       cmocka_unit_test(test_reference_run_isolated_nudged_weight_moves_its_module_only),
       cmocka_unit_test(test_reference_run_isolated_second_step_loads_fresh_params),

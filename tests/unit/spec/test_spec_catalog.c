@@ -319,6 +319,29 @@ static void check_specs(const struct sf_catalog *catalog, const struct spec_row 
   }
 }
 
+/* The stream, and the gradients of what reads it; the adapter reads it in the compute format. */
+static void test_trace_spec_fp32_residual_is_promised_for_the_stream_only(void **state) {
+  (void)state;
+  static const struct { enum sf_module_class cls; bool act, act_grad; } wide[] = {
+      {SF_MODULE_WORD_EMBEDDINGS, true, false},  {SF_MODULE_EMBEDDING, true, false},        {SF_MODULE_INPUT_LAYERNORM, false, true},
+      {SF_MODULE_SELF_ATTN_BDA, true, true},     {SF_MODULE_PRE_MLP_LAYERNORM, false, true}, {SF_MODULE_MLP_BDA, true, true},
+      {SF_MODULE_ADAPTER_BDA, true, true},       {SF_MODULE_FINAL_LAYERNORM, false, true},  {SF_MODULE_LOSS, true, false}};
+  struct sf_case c = gpt_case();
+  c.precision.residual_fp32 = true;
+  struct sf_catalog *catalog = create(&c);
+  for (int32_t module = 0; module < catalog->module_count; module++) {
+    bool act = false, act_grad = false;
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++)
+      if (wide[i].cls == catalog->modules[module].cls) act = wide[i].act, act_grad = wide[i].act_grad;
+    struct sf_trace_spec spec;
+    if (sf_trace_spec(&spec, catalog, (struct sf_trace_id){.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = module}))
+      assert_int_equal(spec.promised, act ? SF_F32 : SF_BF16);
+    if (sf_trace_spec(&spec, catalog, (struct sf_trace_id){.pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = module}))
+      assert_int_equal(spec.promised, act_grad ? SF_F32 : SF_BF16);
+  }
+  sf_catalog_destroy(catalog);
+}
+
 static void test_trace_spec_of_activations_and_their_gradients(void **state) {
   (void)state;
   static const struct spec_row LLAMA[] = {
@@ -486,6 +509,7 @@ int main(void) {
       cmocka_unit_test(test_trace_key_packs_each_part_and_gives_it_back),
       cmocka_unit_test(test_trace_id_text_names_every_part),
       cmocka_unit_test(test_trace_names_are_those_of_the_tables),
+      cmocka_unit_test(test_trace_spec_fp32_residual_is_promised_for_the_stream_only),
       cmocka_unit_test(test_trace_spec_of_activations_and_their_gradients),
       cmocka_unit_test(test_trace_spec_of_parameter_tensors),
       cmocka_unit_test(test_trace_spec_of_scalars_blames_loss_or_optimizer),
