@@ -123,9 +123,20 @@ static enum sf_status explain(const struct sf_space *space, struct sf_error *err
 }
 
 enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) {
+  return sf_codec_decode_within(out, draw, space, NULL, error);
+}
+
+enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space,
+                                      const struct sf_range limits[SF_WALK_COUNT], struct sf_error *error) {
   struct codec codec = {.mode = CODEC_DECODE, .space = space, .draw = draw};
   struct sf_error reason = {0};
   sf_bounds_init(&codec.bounds, space);
+  for (int i = SF_WALK_SWARM + 1; limits != NULL && i < SF_WALK_COUNT; i++) {
+    struct sf_range *range = &codec.bounds.at[i];
+    if (limits[i].lo > range->lo) range->lo = limits[i].lo;
+    if (limits[i].hi < range->hi) range->hi = limits[i].hi;
+    if (range->lo > range->hi) return sf_error_set(error, SF_EINPUT, "%s: the limits leave no value", sf_walk_path((enum sf_walk)i));
+  }
   if (!sf_bounds_feasible(&codec.bounds)) return explain(space, error);
   if (!walk(&codec)) return sf_error_set(error, SF_EINPUT, "%s: no value fits the fields that are set", sf_walk_path(codec.stuck));
   memcpy(codec.to.target, space->target, sizeof codec.to.target);

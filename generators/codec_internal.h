@@ -111,6 +111,18 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
 int32_t sf_domain_rank(enum sf_walk place, int64_t value);
 int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
 
+/* Whether sf_bounds_feasible looks at the place. */
+bool sf_walk_is_coupled(enum sf_walk place);
+
+/* The classes of a place's values for covering, within range: each value of a place that has few, the small ones and the rest of a number.
+ * Ascending and disjoint; none for places whose values have no classes. */
+enum { SF_LEVELS_MAX = 16 };
+int32_t sf_domain_levels(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place, struct sf_range range, int64_t max_ranks);
+
+/* sf_codec_decode, with every place within limits[place] too. */
+enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space,
+                                      const struct sf_range limits[SF_WALK_COUNT], struct sf_error *error) SF_MUST_USE;
+
 /* SCHEDULE and SEED are numbers of 63 bits rather than an index into a domain. */
 static inline bool sf_walk_is_number(enum sf_walk place) { return place == SF_WALK_SCHEDULE || place == SF_WALK_SEED; }
 

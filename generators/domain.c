@@ -319,3 +319,69 @@ int32_t sf_domain_find(const struct sf_domain *domain, int64_t value) {
     if (domain->values[i] == value) return i;
   return -1;
 }
+
+bool sf_walk_is_coupled(enum sf_walk place) { return is_coupled(place); }
+
+/* --- classes for covering --------------------------------------------------------------------------------------------- */
+
+static void add_level(struct sf_range out[SF_LEVELS_MAX], int32_t *count, struct sf_range range, int64_t lo, int64_t hi) {
+  if (lo < range.lo) lo = range.lo;
+  if (hi > range.hi) hi = range.hi;
+  if (lo > hi) return;
+  SF_ASSERT_LT(*count, SF_LEVELS_MAX);
+  out[(*count)++] = (struct sf_range){lo, hi};
+}
+
+/* The first `alone` of the ascending values, each by itself, and the rest up to the last in one class. */
+static int32_t levels_of_values(struct sf_range out[SF_LEVELS_MAX], struct sf_range range, const int64_t *values, int32_t count,
+                                int32_t alone) {
+  int32_t levels = 0;
+  for (int32_t i = 0; i < count && i < alone; i++) add_level(out, &levels, range, values[i], values[i]);
+  if (alone < count) add_level(out, &levels, range, values[alone - 1] + 1, values[count - 1]);
+  return levels;
+}
+
+/* Texts and switches, and numbers of few values: each. Other numbers: zero and the rest, or the two smallest and the rest. */
+static int32_t levels_of_table(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place, struct sf_range range) {
+  enum { FEW = 3 };
+  int64_t values[SF_DOMAIN_MAX];
+  int32_t count = 0;
+  for (int32_t i = 0; i < tables[place].count; i++) {
+    int32_t at = count++;
+    for (; at > 0 && values[at - 1] > tables[place].choices[i].value; at--) values[at] = values[at - 1];
+    values[at] = tables[place].choices[i].value;
+  }
+  const bool is_number = sf_case_field_find(sf_walk_path(place))->type == SF_FIELD_INT;
+  return levels_of_values(out, range, values, count, !is_number || count <= FEW ? count : values[0] == 0 ? 1 : 2);
+}
+
+int32_t sf_domain_levels(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place, struct sf_range range, int64_t max_ranks) {
+  const int64_t axis[3] = {1, 2, max_ranks > 2 ? max_ranks : 3}, heads[3] = {1, 2, 8}, chunks[3] = {0, 1, 8};
+  const int64_t orders[2] = {0, SF_ORDER_COUNT - 1}, frozen[2] = {0, SF_FROZEN_ALL}, amounts[2] = {range.lo, INT64_MAX};
+  switch (place) {
+  case SF_WALK_SWARM:
+  case SF_WALK_HIDDEN:
+  case SF_WALK_FFN:
+  case SF_WALK_VOCAB:
+  case SF_WALK_VOCAB_PADDED:
+  case SF_WALK_SEQ:
+  case SF_WALK_HEAD_DIM:
+  case SF_WALK_SCHEDULE:
+  case SF_WALK_SEED:
+    return 0;
+  case SF_WALK_TP:
+  case SF_WALK_PP:
+  case SF_WALK_DP:
+    return levels_of_values(out, range, axis, 3, 2);
+  case SF_WALK_KV_HEADS:
+    return levels_of_values(out, range, heads, 3, 2);
+  case SF_WALK_RECOMPUTE:
+    return levels_of_values(out, range, chunks, 3, 2);
+  case SF_WALK_ORDER:
+    return levels_of_values(out, range, orders, 2, 1);
+  case SF_WALK_FROZEN:
+    return levels_of_values(out, range, frozen, 2, 1);
+  default: /* computed: the smallest, and more */
+    return tables[place].count > 0 ? levels_of_table(out, place, range) : levels_of_values(out, range, amounts, 2, 1);
+  }
+}

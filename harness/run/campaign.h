@@ -2,7 +2,7 @@
 #ifndef SF_RUN_CAMPAIGN_H
 #define SF_RUN_CAMPAIGN_H
 
-#include "generators/codec.h"
+#include "generators/cover.h"
 #include "harness/run/known.h"
 #include "harness/run/pool.h"
 #include "harness/run/store.h"
@@ -19,6 +19,7 @@ struct sf_campaign_options {
   int64_t layouts;          /* cases that share a logical function (and its reference), >= 1 */
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];
   int32_t plant_count;      /* plants are given to the logical functions in turn */
+  struct sf_cover *cover;   /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
@@ -36,8 +37,13 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
 /* Those options as lines "key=value\n". The caller frees *out with sf_free. */
 enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) SF_MUST_USE;
 
+/* Makes the first cases cover every pair of choices; after space, seed and layouts are set. */
+enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+
 struct sf_campaign_result {
   struct sf_store_summary summary;
+  struct sf_cover_shares cover; /* of all cases of the store that were not skipped; zeros without a covering table */
+  char not_covered[200];        /* a pair of choices that no case had; "" when there is none */
   int64_t crashed, hung;
   int64_t new_signatures;   /* not on the known list */
   double seconds;           /* of this run */

@@ -14,31 +14,20 @@ enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16 };
 /* Version of the generator: raised when the same choices begin to mean another case. */
 enum { GENERATOR_VERSION = 1 };
 
-static bool is_logical(const struct sf_field *field) {
-  return field->type != SF_FIELD_TEXT && strncmp(field->path, "layout.", 7) != 0 && strcmp(field->path, "schedule") != 0;
-}
-
-/* Case 0 of a block draws everything; the others draw a layout for the same logical function. */
-static enum sf_status draw(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, uint64_t attempt, struct sf_error *error) {
-  struct sf_draw source;
-  const int64_t block = index / options->layouts, place = index % options->layouts;
-  const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
-  sf_draw_from_pcg(&source, seed, (uint64_t)block);
-  enum sf_status status = sf_codec_decode(out, &source, &options->space, error);
-  if (status != SF_OK || place == 0) return status;
-  struct sf_space space = options->space;
-  for (int i = 0; i < sf_case_field_count; i++) {
-    if (is_logical(&sf_case_fields[i])) sf_space_fix(&space, sf_case_fields[i].path, out);
-  }
-  sf_draw_from_pcg(&source, sf_hash_u64(seed, (uint64_t)place), (uint64_t)block);
-  return sf_codec_decode(out, &source, &space, error);
+enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) {
+  sf_cover_destroy(options->cover);
+  options->cover = NULL;
+  return sf_cover_create(&options->cover, &options->space, options->seed, options->layouts, error);
 }
 
 enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
   const uint64_t block = (uint64_t)(index / options->layouts);
   const bool known_allowed = sf_hash_u64(options->seed, block) % 100 < KNOWN_PERCENT;
   for (uint64_t attempt = 0;; attempt++) {
-    const enum sf_status status = draw(out, options, index, attempt, error);
+    /* Another draw follows no row of the covering table: the row's limits may contradict it. */
+    const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
+    const struct sf_cover *cover = attempt ? NULL : options->cover;
+    const enum sf_status status = sf_cover_draw(out, cover, &options->space, seed, options->layouts, index, error);
     if (status != SF_OK) return status;
     if (options->plant_count) snprintf(out->plant, sizeof out->plant, "%s", options->plants[block % (uint64_t)options->plant_count]);
     if (known_allowed || attempt == REDRAWS_MAX || !sf_known_triggered(&options->known, out)) return SF_OK;
@@ -62,6 +51,7 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
                  space->max_ranks);
   sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
   sf_text_append(&text, "backend=%s\n", options->pool.launcher || options->inside_mpi ? "mpi" : "sim");
+  if (options->cover) sf_text_append(&text, "cover=pairs\n");
   for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
   for (int i = 0; i < SF_STREAM_MAX; i++) {
     if (!space->is_set[i] || space->field[i] < 0) continue;

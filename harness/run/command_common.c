@@ -137,7 +137,11 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   return status;
 }
 
-void sf_campaign_options_clear(struct sf_campaign_options *options) { sf_known_destroy(&options->known); }
+void sf_campaign_options_clear(struct sf_campaign_options *options) {
+  sf_known_destroy(&options->known);
+  sf_cover_destroy(options->cover);
+  options->cover = NULL;
+}
 
 enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,
                                  const struct sf_pool_options *pool, struct sf_error *error) {

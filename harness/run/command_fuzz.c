@@ -46,7 +46,8 @@ static void default_store(char *out, size_t size, const char *folder) {
 
 static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   if (flags->resume && !flags->store) return sf_error_set(error, SF_EUSAGE, "--resume needs --store");
-  const enum sf_status status = sf_common_campaign(out, &flags->common, error);
+  enum sf_status status = sf_common_campaign(out, &flags->common, error);
+  if (status == SF_OK) status = sf_campaign_cover(out, error);
   if (status != SF_OK) return status;
   if (flags->cases > 0) out->cases = flags->cases;
   out->seconds = (double)flags->time_ms / 1000;
@@ -82,6 +83,11 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
           s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
   if (s->checked + s->unchecked) {
     fprintf(stderr, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked, 100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
+  }
+  if (r->cover.pairs) {
+    fprintf(stderr, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n", 100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs,
+            r->cover.pairs, 100.0 * (double)r->cover.triples_run / (double)(r->cover.triples ? r->cover.triples : 1), r->cover.triples,
+            *r->not_covered ? "; not " : "", r->not_covered);
   }
   if (s->signatures) {
     fprintf(stderr, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);

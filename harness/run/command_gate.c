@@ -81,6 +81,7 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   if (status == SF_OK) status = sf_output_check(flags->junit, error);
   if (status == SF_OK) status = sf_output_check(flags->summary, error);
   if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
+  if (status == SF_OK) status = sf_campaign_cover(&out->campaign, error);
   if (status != SF_OK) return status;
   out->campaign.seconds = (double)flags->time_ms / 1000;
   if (flags->cases > 0) out->campaign.cases = flags->cases;

@@ -26,6 +26,7 @@ static void keep(struct sf_ledger *ledger, enum sf_status status) { sf_ledger_fa
 /* --- verdict rows ---------------------------------------------------------------------------------------------- */
 
 void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
+  if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
   const bool finding = outcome->verdict == SF_VERDICT_FINDING;
   const struct sf_store_verdict row = {
       .index = index,
@@ -181,6 +182,10 @@ void sf_ledger_commit(struct sf_ledger *ledger) {
 void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds) {
   sf_ledger_commit(ledger);
   if (ledger->status == SF_OK) keep(ledger, sf_store_summarise(ledger->store, &result->summary, &ledger->error));
+  if (ledger->cover) {
+    result->cover = sf_cover_count_shares(ledger->cover);
+    sf_cover_count_missing(ledger->cover, result->not_covered, sizeof result->not_covered);
+  }
   result->crashed = result->summary.by_class[SF_CLASS_CRASH];
   result->hung = result->summary.by_class[SF_CLASS_HANG];
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
@@ -212,10 +217,27 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
   return status != SF_OK ? status : sf_store_each_finding(ledger->store, remember_finding, ledger, &ledger->error);
 }
 
+/* A case is a function of its index: what a resumed or merged store has run need not be stored. */
+static enum sf_status count_cover(void *ctx, const struct sf_store_verdict *verdict) {
+  struct sf_ledger *ledger = ctx;
+  struct sf_case c;
+  if (verdict->verdict == SF_VERDICT_SKIP) return SF_OK;
+  const enum sf_status status = sf_campaign_case(&c, ledger->options, verdict->index, &ledger->error);
+  if (status == SF_OK) sf_cover_count_add(ledger->cover, &c);
+  return status;
+}
+
+static enum sf_status open_cover(struct sf_ledger *ledger) {
+  if (!ledger->options->cover) return SF_OK;
+  const enum sf_status status = sf_cover_count_create(&ledger->cover, &ledger->options->space);
+  return status != SF_OK ? status : sf_store_each_verdict(ledger->store, count_cover, ledger, &ledger->error);
+}
+
 enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) {
   memset(ledger, 0, sizeof *ledger);
   ledger->options = options;
-  const enum sf_status status = open_store(ledger);
+  enum sf_status status = open_store(ledger);
+  if (status == SF_OK) status = open_cover(ledger);
   if (status == SF_OK) return SF_OK;
   const struct sf_error detail = ledger->error;
   sf_ledger_close(ledger);
@@ -230,4 +252,6 @@ void sf_ledger_close(struct sf_ledger *ledger) {
     ledger->seen = next;
   }
   ledger->store = NULL;
+  sf_cover_count_destroy(ledger->cover);
+  ledger->cover = NULL;
 }

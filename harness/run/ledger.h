@@ -9,6 +9,7 @@ struct sf_ledger {
   const struct sf_campaign_options *options;
   struct sf_store *store;
   struct sf_ledger_seen *seen;
+  struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
   int64_t cases, findings;  /* rows added by this run */
   enum sf_status status;    /* first failure; later calls do nothing */
   struct sf_error error;

@@ -53,14 +53,19 @@ static json_t *space_of(const struct sf_store_summary *s) {
   return space;
 }
 
+static json_t *cover_of(const struct sf_cover_shares *cover) {
+  return json_pack("{s:I, s:I, s:I, s:o}", "pairs", (json_int_t)cover->pairs, "pairs_run", (json_int_t)cover->pairs_run, "triples", (json_int_t)cover->triples,
+                   "triples_share", real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
+}
+
 json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
   const struct sf_store_summary *s = &r->summary;
   const double tensors = (double)(s->checked + s->unchecked);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
                    "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
-                   (json_int_t)r->new_signatures, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "seconds",
+                   (json_int_t)r->new_signatures, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
                    real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
 }
 

@@ -69,7 +69,7 @@ run 0 replay "$work/clean.json" --table --json
 has_keys j verdict signature as_expected first diagnosis
 is_json 'j["verdict"], j["signature"], j["first"]' "('PASS', '', None)"
 run 0 fuzz --cases 3 --seed 3 --set model.layers=1 "${plain[@]}" --out "$work/out" --json
-has_keys j cases passed findings inconclusive skipped crashed hung flaky unchecked_share space seconds cases_per_s
+has_keys j cases passed findings inconclusive skipped crashed hung flaky unchecked_share space cover seconds cases_per_s
 is_json 'j["cases"] == j["passed"] + j["findings"] + j["inconclusive"] + j["skipped"] == 3' True
 "$SHARDFUZZ" list features | sort >"$work/features"
 json '"\n".join(sorted(j["space"]))' >"$work/space"

@@ -1,0 +1,411 @@
+#include "generators/cover.h"
+
+#include "generators/codec_internal.h"
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- levels --------------------------------------------------------------------------------------------------------- */
+
+enum { LEVELS_MAX = 512, FACTORS_MAX = SF_WALK_COUNT };
+
+struct level {
+  int32_t factor;
+  struct sf_range range;
+};
+struct factor {
+  enum sf_walk place;
+  bool layout; /* may differ within a block */
+  int32_t first, count;
+};
+struct levels {
+  struct sf_space space;
+  struct sf_bounds bounds;
+  int32_t factor_count, count;
+  struct factor factors[FACTORS_MAX];
+  struct level at[LEVELS_MAX];
+};
+
+static bool is_layout(enum sf_walk place) {
+  return strncmp(sf_walk_path(place), "layout.", 7) == 0 || place == SF_WALK_SCHEDULE;
+}
+
+static struct sf_bounds bounds_with(const struct levels *levels, int32_t a, int32_t b) {
+  struct sf_bounds bounds = levels->bounds;
+  bounds.at[levels->factors[levels->at[a].factor].place] = levels->at[a].range;
+  bounds.at[levels->factors[levels->at[b].factor].place] = levels->at[b].range;
+  return bounds;
+}
+
+static void levels_init(struct levels *levels, const struct sf_space *space) {
+  memset(levels, 0, sizeof *levels);
+  levels->space = *space;
+  sf_bounds_init(&levels->bounds, space);
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
+    struct sf_range ranges[SF_LEVELS_MAX];
+    const enum sf_walk place = (enum sf_walk)i;
+    const int32_t count = sf_domain_levels(ranges, place, levels->bounds.at[i], levels->bounds.max_ranks), first = levels->count;
+    const int32_t factor = levels->factor_count;
+    levels->factors[factor] = (struct factor){.place = place, .layout = is_layout(place), .first = first};
+    for (int32_t k = 0; k < count; k++) {
+      SF_ASSERT_LT(levels->count, LEVELS_MAX);
+      levels->at[levels->count] = (struct level){factor, ranges[k]};
+      const struct sf_bounds bounds = bounds_with(levels, levels->count, levels->count);
+      if (sf_bounds_feasible(&bounds)) levels->count++;
+    }
+    if (levels->count < first + 2) levels->count = first; /* nothing to choose */
+    levels->factors[factor].count = levels->count - first;
+    levels->factor_count += levels->count > first;
+  }
+}
+
+static bool is_coupled(const struct levels *levels, int32_t level) {
+  return sf_walk_is_coupled(levels->factors[levels->at[level].factor].place);
+}
+
+/* The level that the case has at a factor; -1 for a value that is in no class. */
+static int32_t level_of(const struct levels *levels, const struct factor *factor, const struct sf_case *c) {
+  const int64_t value = sf_walk_get(c, &levels->space, factor->place);
+  for (int32_t i = factor->first; i < factor->first + factor->count; i++)
+    if (value >= levels->at[i].range.lo && value <= levels->at[i].range.hi) return i;
+  return -1;
+}
+
+/* --- pairs ------------------------------------------------------------------------------------------------------------ */
+
+enum pair { IMPOSSIBLE, OPEN, RUN };
+struct pairs {
+  int64_t open, run;
+  int32_t open_of[LEVELS_MAX]; /* open pairs of a level */
+  unsigned char at[LEVELS_MAX][LEVELS_MAX];
+};
+
+static void pairs_init(struct pairs *pairs, const struct levels *levels) {
+  memset(pairs, 0, sizeof *pairs);
+  for (int32_t a = 0; a < levels->count; a++)
+    for (int32_t b = a + 1; b < levels->count; b++) {
+      if (levels->at[a].factor == levels->at[b].factor) continue;
+      if (is_coupled(levels, a) && is_coupled(levels, b)) {
+        const struct sf_bounds bounds = bounds_with(levels, a, b);
+        if (!sf_bounds_feasible(&bounds)) continue;
+      }
+      pairs->at[a][b] = pairs->at[b][a] = OPEN;
+      pairs->open++;
+      pairs->open_of[a]++;
+      pairs->open_of[b]++;
+    }
+}
+
+static void pairs_note(struct pairs *pairs, int32_t a, int32_t b) {
+  if (pairs->at[a][b] != OPEN) return;
+  pairs->at[a][b] = pairs->at[b][a] = RUN;
+  pairs->open--;
+  pairs->run++;
+  pairs->open_of[a]--;
+  pairs->open_of[b]--;
+}
+
+static int32_t levels_of_case(int32_t out[FACTORS_MAX], const struct levels *levels, const struct sf_case *c) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < levels->factor_count; i++) {
+    const int32_t level = level_of(levels, &levels->factors[i], c);
+    if (level >= 0) out[count++] = level;
+  }
+  return count;
+}
+
+static void pairs_add_case(struct pairs *pairs, const struct levels *levels, const struct sf_case *c) {
+  int32_t has[FACTORS_MAX];
+  const int32_t count = levels_of_case(has, levels, c);
+  for (int32_t i = 0; i < count; i++)
+    for (int32_t k = i + 1; k < count; k++) pairs_note(pairs, has[i], has[k]);
+}
+
+/* --- drawing ---------------------------------------------------------------------------------------------------------- */
+
+enum { ROWS_MAX = 2048 };
+struct row {
+  int16_t level[FACTORS_MAX]; /* of each factor; -1 = free */
+};
+struct sf_cover {
+  struct levels levels;
+  struct pairs pairs;
+  uint64_t seed;
+  int64_t layouts;
+  int32_t row_count;
+  struct row rows[ROWS_MAX];
+};
+
+static void limits_of_row(struct sf_range limits[SF_WALK_COUNT], const struct sf_cover *cover, const struct row *row, bool layout_only) {
+  for (int i = 0; i < SF_WALK_COUNT; i++) limits[i] = (struct sf_range){INT64_MIN, INT64_MAX};
+  for (int32_t i = 0; row != NULL && i < cover->levels.factor_count; i++) {
+    const struct factor *factor = &cover->levels.factors[i];
+    if (row->level[i] >= 0 && (factor->layout || !layout_only)) limits[factor->place] = cover->levels.at[row->level[i]].range;
+  }
+}
+
+/* The places of the logical function fixed to what the block's first case has. */
+static void fix_logical(struct sf_space *space, const struct sf_case *first) {
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
+    if (!is_layout((enum sf_walk)i)) sf_space_fix(space, sf_walk_path((enum sf_walk)i), first);
+}
+
+static const struct row *row_at(const struct sf_cover *cover, int64_t index) {
+  return cover != NULL && index < cover->row_count ? &cover->rows[index] : NULL;
+}
+
+static enum sf_status draw_first(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed,
+                                 int64_t layouts, int64_t block, struct sf_error *error) {
+  struct sf_draw source;
+  struct sf_range limits[SF_WALK_COUNT];
+  const struct row *row = row_at(cover, block * layouts);
+  limits_of_row(limits, cover, row, false);
+  sf_draw_from_pcg(&source, seed, (uint64_t)block);
+  return sf_codec_decode_within(out, &source, space, row != NULL ? limits : NULL, error);
+}
+
+static enum sf_status draw_layout(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *fixed, uint64_t seed,
+                                  int64_t layouts, int64_t index, struct sf_error *error) {
+  struct sf_draw source;
+  struct sf_range limits[SF_WALK_COUNT];
+  const struct row *row = row_at(cover, index);
+  limits_of_row(limits, cover, row, true);
+  sf_draw_from_pcg(&source, sf_hash_u64(seed, (uint64_t)(index % layouts)), (uint64_t)(index / layouts));
+  return sf_codec_decode_within(out, &source, fixed, row != NULL ? limits : NULL, error);
+}
+
+enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed, int64_t layouts,
+                             int64_t index, struct sf_error *error) {
+  const enum sf_status status = draw_first(out, cover, space, seed, layouts, index / layouts, error);
+  if (status != SF_OK || index % layouts == 0) return status;
+  struct sf_space fixed = *space;
+  fix_logical(&fixed, out);
+  return draw_layout(out, cover, &fixed, seed, layouts, index, error);
+}
+
+/* --- the table -------------------------------------------------------------------------------------------------------- */
+
+/* A row in the making. */
+struct making {
+  struct row *row;
+  struct sf_bounds bounds;
+  int32_t chosen_count;
+  int32_t chosen[FACTORS_MAX];
+};
+
+static bool choose_level(struct sf_cover *cover, struct making *m, int32_t level) {
+  const struct level *l = &cover->levels.at[level];
+  const enum sf_walk place = cover->levels.factors[l->factor].place;
+  const struct sf_range before = m->bounds.at[place];
+  const struct sf_range both = {before.lo > l->range.lo ? before.lo : l->range.lo, before.hi < l->range.hi ? before.hi : l->range.hi};
+  if (both.lo > both.hi) return false;
+  m->bounds.at[place] = both;
+  if (sf_walk_is_coupled(place) && !sf_bounds_feasible(&m->bounds)) {
+    m->bounds.at[place] = before;
+    return false;
+  }
+  m->row->level[l->factor] = (int16_t)level;
+  m->chosen[m->chosen_count++] = level;
+  return true;
+}
+
+/* How much a level adds: open pairs with what is chosen already, then open pairs at all. */
+static int64_t gain_of(const struct sf_cover *cover, const struct making *m, int32_t level) {
+  int64_t gain = 0;
+  for (int32_t i = 0; i < m->chosen_count; i++) gain += cover->pairs.at[level][m->chosen[i]] == OPEN;
+  return gain * LEVELS_MAX + cover->pairs.open_of[level];
+}
+
+/* The most useful level that still fits; none when nothing is open, so that what is covered stays a free draw. */
+static void choose_for_factor(struct sf_cover *cover, struct making *m, int32_t number) {
+  const struct factor *factor = &cover->levels.factors[number];
+  int64_t below = INT64_MAX; /* gains are tried from the largest down; of equal ones the first */
+  int32_t tried = -1;
+  for (int32_t k = 0; k < factor->count; k++) {
+    int64_t best = 0;
+    int32_t level = -1;
+    for (int32_t i = factor->first; i < factor->first + factor->count; i++) {
+      const int64_t gain = gain_of(cover, m, i);
+      const bool later = gain < below || (gain == below && i > tried);
+      if (later && gain > best) best = gain, level = i;
+    }
+    if (level < 0 || choose_level(cover, m, level)) return;
+    below = best;
+    tried = level;
+  }
+}
+
+/* An open pair to begin a row with: the one whose levels have the most open pairs. */
+static void choose_first_pair(struct sf_cover *cover, struct making *m) {
+  int32_t best_a = -1, best_b = -1, best = -1;
+  for (int32_t a = 0; a < cover->levels.count; a++) {
+    if (cover->pairs.open_of[a] == 0) continue;
+    for (int32_t b = a + 1; b < cover->levels.count; b++) {
+      const int32_t open = cover->pairs.open_of[a] + cover->pairs.open_of[b];
+      if (cover->pairs.at[a][b] == OPEN && open > best) best = open, best_a = a, best_b = b;
+    }
+  }
+  if (best_a < 0) return;
+  (void)choose_level(cover, m, best_a);
+  (void)choose_level(cover, m, best_b);
+}
+
+static void shuffle_factors(int32_t out[FACTORS_MAX], const struct sf_cover *cover, int64_t index) {
+  for (int32_t i = 0; i < cover->levels.factor_count; i++) {
+    const int32_t at = (int32_t)(sf_hash_u64(sf_hash_u64(cover->seed, (uint64_t)index), (uint64_t)i) % (uint64_t)(i + 1));
+    out[i] = out[at];
+    out[at] = i;
+  }
+}
+
+/* Fills row `index`. first: the block's first case, NULL for that case itself. */
+static void make_row(struct sf_cover *cover, int64_t index, const struct sf_space *space, const struct sf_case *first) {
+  struct making m = {.row = &cover->rows[index]};
+  int32_t order[FACTORS_MAX];
+  memset(m.row->level, -1, sizeof m.row->level);
+  sf_bounds_init(&m.bounds, space);
+  for (int32_t i = 0; first != NULL && i < cover->levels.factor_count; i++) {
+    const struct factor *factor = &cover->levels.factors[i];
+    const int32_t level = factor->layout ? -1 : level_of(&cover->levels, factor, first);
+    if (level >= 0) m.chosen[m.chosen_count++] = level;
+  }
+  if (first == NULL) choose_first_pair(cover, &m);
+  shuffle_factors(order, cover, index);
+  for (int32_t i = 0; i < cover->levels.factor_count; i++) {
+    const struct factor *factor = &cover->levels.factors[order[i]];
+    if ((first == NULL || factor->layout) && m.row->level[order[i]] < 0) choose_for_factor(cover, &m, order[i]);
+  }
+}
+
+/* A block: its first case, then layouts for what that case turned out to compute. */
+static enum sf_status make_block(struct sf_cover *cover, int64_t block, struct sf_error *error) {
+  const struct sf_space *space = &cover->levels.space;
+  struct sf_space fixed = *space;
+  struct sf_case first, c;
+  const int64_t index = block * cover->layouts;
+  make_row(cover, index, space, NULL);
+  cover->row_count++;
+  enum sf_status status = draw_first(&first, cover, space, cover->seed, cover->layouts, block, error);
+  if (status != SF_OK) return status;
+  pairs_add_case(&cover->pairs, &cover->levels, &first);
+  fix_logical(&fixed, &first);
+  for (int64_t place = 1; place < cover->layouts && cover->pairs.open > 0; place++) {
+    make_row(cover, index + place, &fixed, &first);
+    cover->row_count++;
+    status = draw_layout(&c, cover, &fixed, cover->seed, cover->layouts, index + place, error);
+    if (status != SF_OK) return status;
+    pairs_add_case(&cover->pairs, &cover->levels, &c);
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *space, uint64_t seed, int64_t layouts, struct sf_error *error) {
+  struct sf_cover *cover = sf_alloc(sizeof *cover);
+  if (cover == NULL) return SF_ENOMEM;
+  cover->seed = seed;
+  cover->layouts = layouts;
+  levels_init(&cover->levels, space);
+  pairs_init(&cover->pairs, &cover->levels);
+  enum sf_status status = SF_OK;
+  for (int64_t block = 0; status == SF_OK && cover->pairs.open > 0 && (block + 1) * layouts <= ROWS_MAX; block++)
+    status = make_block(cover, block, error);
+  if (status != SF_OK) {
+    sf_cover_destroy(cover);
+    return status;
+  }
+  *out = cover;
+  return SF_OK;
+}
+
+void sf_cover_destroy(struct sf_cover *cover) { sf_free(cover); }
+
+int64_t sf_cover_rows(const struct sf_cover *cover) { return cover->row_count; }
+
+/* --- counting --------------------------------------------------------------------------------------------------------- */
+
+struct sf_cover_count {
+  struct levels levels;
+  struct pairs pairs;
+  uint64_t *triples; /* bits, (a * n + b) * n + c of ascending levels */
+};
+
+enum sf_status sf_cover_count_create(struct sf_cover_count **out, const struct sf_space *space) {
+  struct sf_cover_count *count = sf_alloc(sizeof *count);
+  if (count == NULL) return SF_ENOMEM;
+  levels_init(&count->levels, space);
+  pairs_init(&count->pairs, &count->levels);
+  const size_t n = (size_t)count->levels.count;
+  count->triples = sf_alloc((n * n * n / 64 + 1) * sizeof *count->triples);
+  if (count->triples == NULL) {
+    sf_cover_count_destroy(count);
+    return SF_ENOMEM;
+  }
+  *out = count;
+  return SF_OK;
+}
+
+void sf_cover_count_destroy(struct sf_cover_count *count) {
+  if (count == NULL) return;
+  sf_free(count->triples);
+  sf_free(count);
+}
+
+void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c) {
+  int32_t has[FACTORS_MAX];
+  const int32_t n = levels_of_case(has, &count->levels, c);
+  const uint64_t size = (uint64_t)count->levels.count;
+  for (int32_t i = 0; i < n; i++)
+    for (int32_t j = i + 1; j < n; j++) {
+      pairs_note(&count->pairs, has[i], has[j]);
+      const uint64_t base = ((uint64_t)has[i] * size + (uint64_t)has[j]) * size;
+      for (int32_t k = j + 1; k < n; k++) count->triples[(base + (uint64_t)has[k]) / 64] |= UINT64_C(1) << (base + (uint64_t)has[k]) % 64;
+    }
+}
+
+static bool triple_is_feasible(const struct sf_cover_count *count, int32_t a, int32_t b, int32_t c) {
+  const struct pairs *pairs = &count->pairs;
+  if (pairs->at[a][b] == IMPOSSIBLE || pairs->at[a][c] == IMPOSSIBLE || pairs->at[b][c] == IMPOSSIBLE) return false;
+  if (!is_coupled(&count->levels, a) || !is_coupled(&count->levels, b) || !is_coupled(&count->levels, c)) return true;
+  struct sf_bounds bounds = bounds_with(&count->levels, a, b);
+  const struct level *third = &count->levels.at[c];
+  bounds.at[count->levels.factors[third->factor].place] = third->range;
+  return sf_bounds_feasible(&bounds);
+}
+
+struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count) {
+  struct sf_cover_shares shares = {.pairs = count->pairs.open + count->pairs.run, .pairs_run = count->pairs.run};
+  const int32_t n = count->levels.count;
+  for (int32_t a = 0; a < n; a++)
+    for (int32_t b = a + 1; b < n; b++)
+      for (int32_t c = b + 1; c < n; c++) {
+        const uint64_t bit = ((uint64_t)a * (uint64_t)n + (uint64_t)b) * (uint64_t)n + (uint64_t)c;
+        const bool run = count->triples[bit / 64] >> bit % 64 & 1;
+        shares.triples_run += run;
+        shares.triples += run || triple_is_feasible(count, a, b, c);
+      }
+  return shares;
+}
+
+static void level_text(char *out, size_t out_size, const struct levels *levels, int32_t level) {
+  const struct level *l = &levels->at[level];
+  const char *path = sf_walk_path(levels->factors[l->factor].place);
+  if (l->range.lo == l->range.hi) snprintf(out, out_size, "%s=%" PRId64, path, l->range.lo);
+  else snprintf(out, out_size, "%s=%" PRId64 "..%" PRId64, path, l->range.lo, l->range.hi);
+}
+
+void sf_cover_count_missing(const struct sf_cover_count *count, char *out, size_t out_size) {
+  char first[96], second[96];
+  *out = '\0';
+  for (int32_t a = 0; a < count->levels.count; a++)
+    for (int32_t b = a + 1; b < count->levels.count; b++) {
+      if (count->pairs.at[a][b] != OPEN) continue;
+      level_text(first, sizeof first, &count->levels, a);
+      level_text(second, sizeof second, &count->levels, b);
+      snprintf(out, out_size, "%s %s", first, second);
+      return;
+    }
+}

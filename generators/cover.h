@@ -1,0 +1,39 @@
+/* Covering campaigns: the first cases of a campaign run every feasible pair of choices (features, enums, layout axes in classes), before
+ * random draws take over; and counters that say which share of pairs and triples a set of cases has run.
+ *
+ * A level is a range of values of one place of the walk, as "tp is 2" or "recompute above 1". What levels there are follows from the choices
+ * of generators/domain.c, so that a new choice is covered without a word here. A pair of levels is feasible if a valid case of the space has
+ * both (sf_bounds_feasible). Places of one level
+ * are no choice; sizes without classes (hidden, ffn, vocabulary, sequence, head size), the schedule and the seed have none. */
+#ifndef SF_GENERATORS_COVER_H
+#define SF_GENERATORS_COVER_H
+
+#include "generators/codec.h"
+
+/* Case `index` of the campaign `seed`, in blocks of `layouts` cases: case 0 of a block draws everything, the others draw a layout for the
+ * same logical function. cover: NULL, or a table made for the same space, seed and layouts, whose rows the first cases follow. */
+struct sf_cover;
+enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed, int64_t layouts,
+                             int64_t index, struct sf_error *error) SF_MUST_USE;
+
+/* Builds the table: greedy, one row a case, each row made to meet as many open pairs as it can; what the drawn case then really has counts. A
+ * function of its arguments. SF_EINPUT when no case lies in the space. */
+enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *space, uint64_t seed, int64_t layouts,
+                               struct sf_error *error) SF_MUST_USE;
+void sf_cover_destroy(struct sf_cover *cover); /* takes NULL */
+int64_t sf_cover_rows(const struct sf_cover *cover); /* cases after which every feasible pair was drawn */
+
+/* What a set of cases has run. Copies what it needs of the space. */
+struct sf_cover_count;
+enum sf_status sf_cover_count_create(struct sf_cover_count **out, const struct sf_space *space) SF_MUST_USE;
+void sf_cover_count_destroy(struct sf_cover_count *count); /* takes NULL */
+void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c);
+struct sf_cover_shares {
+  int64_t pairs, pairs_run;     /* feasible pairs, and those that some case had */
+  int64_t triples, triples_run;
+};
+struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count);
+/* A feasible pair that was not run, as "model.bias=1 layout.tp=3..8"; "" when there is none. */
+void sf_cover_count_missing(const struct sf_cover_count *count, char *out, size_t out_size);
+
+#endif

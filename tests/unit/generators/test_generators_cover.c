@@ -1,0 +1,187 @@
+/* Covering campaigns: the first cases have every feasible pair, a block shares its logical function, and counting is exact. */
+#include "generators/cover.h"
+#include "generators/codec_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { LAYOUTS = 4, FIRST_CASES = 2000 };
+
+static struct sf_space space_of(const char *const *sets) {
+  struct sf_space space;
+  struct sf_error error = {SF_OK, ""};
+  sf_space_init(&space);
+  for (; sets && *sets; sets++)
+    if (sf_space_set(&space, *sets, &error) != SF_OK) fail_msg("%s", error.text);
+  return space;
+}
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void check_covers(const struct sf_space *space, uint64_t seed, int64_t layouts) {
+  struct sf_cover *cover;
+  struct sf_cover_count *count;
+  struct sf_error error = {SF_OK, ""};
+  char missing[256];
+  const double start = seconds();
+  if (sf_cover_create(&cover, space, seed, layouts, &error) != SF_OK) fail_msg("%s", error.text);
+  const double built = seconds() - start;
+  assert_int_equal(sf_cover_count_create(&count, space), SF_OK);
+  const int64_t rows = sf_cover_rows(cover);
+  for (int64_t i = 0; i < rows; i++) {
+    struct sf_case c;
+    if (sf_cover_draw(&c, cover, space, seed, layouts, i, &error) != SF_OK) fail_msg("%s", error.text);
+    assert_int_equal(sf_case_validate(&c, NULL), SF_OK);
+    sf_cover_count_add(count, &c);
+  }
+  const struct sf_cover_shares shares = sf_cover_count_shares(count);
+  sf_cover_count_missing(count, missing, sizeof missing);
+  print_message("%lld pairs after %lld cases, table made in %.0f ms; %.1f %% of %lld triples\n", (long long)shares.pairs_run, (long long)rows,
+                1e3 * built, 100.0 * (double)shares.triples_run / (double)shares.triples, (long long)shares.triples);
+  if (shares.pairs_run != shares.pairs) fail_msg("%lld of %lld pairs; not %s", (long long)shares.pairs_run, (long long)shares.pairs, missing);
+  assert_string_equal(missing, "");
+  assert_true(rows <= FIRST_CASES);
+  assert_true(shares.triples_run <= shares.triples);
+  sf_cover_count_destroy(count);
+  sf_cover_destroy(cover);
+}
+
+static void test_cover_default_space_first_cases_have_all_pairs(void **state) {
+  (void)state;
+  const struct sf_space space = space_of(NULL);
+  for (uint64_t seed = 1; seed <= 3; seed++) check_covers(&space, seed, LAYOUTS);
+}
+
+static void test_cover_narrow_spaces_first_cases_have_all_pairs(void **state) {
+  (void)state;
+  static const char *const one_rank[] = {"layout.tp=1", "layout.dp=1", "layout.pp=1", NULL};
+  static const char *const stages[] = {"layout.pp=3..4", "model.layers=4..6", "train.recompute_layers=1..2", NULL};
+  static const char *const wide[] = {"layout.tp=8", "model.heads=8", "model.tied=true", NULL};
+  static const char *const *const sets[] = {one_rank, stages, wide};
+  for (int i = 0; i < 3; i++) {
+    const struct sf_space space = space_of(sets[i]);
+    check_covers(&space, 5, LAYOUTS);
+    check_covers(&space, 6, 1);
+  }
+  struct sf_space large = space_of(NULL);
+  large.max_ranks = 16;
+  check_covers(&large, 7, LAYOUTS);
+}
+
+static bool same_logical(const struct sf_case *a, const struct sf_case *b) {
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT || strncmp(field->path, "layout.", 7) == 0 || strcmp(field->path, "schedule") == 0) continue;
+    if (sf_case_field_get(a, field) != sf_case_field_get(b, field)) return false;
+  }
+  return true;
+}
+
+/* In covering rows and behind them; and a table is a function of its arguments. */
+static void test_cover_draw_blocks_share_the_logical_function(void **state) {
+  (void)state;
+  const struct sf_space space = space_of(NULL);
+  struct sf_cover *cover, *again;
+  assert_int_equal(sf_cover_create(&cover, &space, 9, LAYOUTS, NULL), SF_OK);
+  assert_int_equal(sf_cover_create(&again, &space, 9, LAYOUTS, NULL), SF_OK);
+  struct sf_case first, c, other, plain;
+  memset(&first, 0, sizeof first);
+  int differs = 0;
+  for (int64_t i = 0; i < sf_cover_rows(cover) + 40; i++) {
+    assert_int_equal(sf_cover_draw(&c, cover, &space, 9, LAYOUTS, i, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&other, again, &space, 9, LAYOUTS, i, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&plain, NULL, &space, 9, LAYOUTS, i, NULL), SF_OK);
+    assert_memory_equal(&c, &other, sizeof c);
+    if (i % LAYOUTS == 0) first = c;
+    assert_true(same_logical(&first, &c));
+    const bool same = memcmp(&c, &plain, sizeof c) == 0;
+    if (i >= (sf_cover_rows(cover) / LAYOUTS + 1) * LAYOUTS) assert_true(same);
+    differs += !same;
+  }
+  assert_true(differs > sf_cover_rows(cover) / 2);
+  sf_cover_destroy(cover);
+  sf_cover_destroy(again);
+}
+
+static void test_cover_levels_are_ascending_disjoint_and_few(void **state) {
+  (void)state;
+  const struct sf_space space = space_of(NULL);
+  struct sf_bounds bounds;
+  sf_bounds_init(&bounds, &space);
+  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
+    struct sf_range ranges[SF_LEVELS_MAX];
+    const int32_t count = sf_domain_levels(ranges, (enum sf_walk)place, bounds.at[place], space.max_ranks);
+    for (int32_t i = 0; i < count; i++) {
+      assert_true(ranges[i].lo <= ranges[i].hi);
+      if (i > 0) assert_true(ranges[i - 1].hi < ranges[i].lo);
+    }
+  }
+  struct sf_range tp[SF_LEVELS_MAX];
+  assert_int_equal(sf_domain_levels(tp, SF_WALK_TP, bounds.at[SF_WALK_TP], 8), 3);
+  assert_int_equal(tp[2].lo, 3);
+  assert_int_equal(tp[2].hi, 8);
+}
+
+/* Counting against pairs written out by hand: a space of two switches and nothing else that is open. */
+static void test_cover_count_is_exact(void **state) {
+  (void)state;
+  static const char *const sets[] = {"layout.dp=1", "layout.pp=1", NULL};
+  const struct sf_space space = space_of(sets);
+  struct sf_cover_count *count;
+  assert_int_equal(sf_cover_count_create(&count, &space), SF_OK);
+  const struct sf_cover_shares none = sf_cover_count_shares(count);
+  assert_int_equal(none.pairs_run, 0);
+  assert_int_equal(none.triples_run, 0);
+  struct sf_case c;
+  sf_case_init(&c);
+  sf_cover_count_add(count, &c);
+  const struct sf_cover_shares one = sf_cover_count_shares(count);
+  /* n factors have n (n - 1) / 2 pairs and n (n - 1) (n - 2) / 6 triples in one case. */
+  int64_t n = 2;
+  while (n * (n - 1) / 2 < one.pairs_run) n++;
+  assert_int_equal(n * (n - 1) / 2, one.pairs_run);
+  assert_int_equal(n * (n - 1) * (n - 2) / 6, one.triples_run);
+  sf_cover_count_add(count, &c);
+  assert_int_equal(sf_cover_count_shares(count).pairs_run, one.pairs_run);
+  c.model.bias = !c.model.bias;
+  sf_cover_count_add(count, &c);
+  assert_int_equal(sf_cover_count_shares(count).pairs_run, one.pairs_run + n - 1);
+  assert_int_equal(sf_cover_count_shares(count).triples_run, one.triples_run + (n - 1) * (n - 2) / 2);
+  assert_int_equal(sf_cover_count_shares(count).pairs, one.pairs);
+  sf_cover_count_destroy(count);
+}
+
+static void test_cover_create_contradicting_space_refused(void **state) {
+  (void)state;
+  static const char *const sets[] = {"layout.tp=3", "model.heads=4", NULL};
+  const struct sf_space space = space_of(sets);
+  struct sf_cover *cover = NULL;
+  struct sf_case c;
+  struct sf_error error = {SF_OK, ""};
+  const enum sf_status status = sf_cover_create(&cover, &space, 1, LAYOUTS, &error);
+  if (status == SF_OK) assert_int_equal(sf_cover_draw(&c, cover, &space, 1, LAYOUTS, 0, &error), SF_EINPUT);
+  sf_cover_destroy(cover);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_cover_default_space_first_cases_have_all_pairs),
+      cmocka_unit_test(test_cover_narrow_spaces_first_cases_have_all_pairs),
+      cmocka_unit_test(test_cover_draw_blocks_share_the_logical_function),
+      cmocka_unit_test(test_cover_levels_are_ascending_disjoint_and_few),
+      cmocka_unit_test(test_cover_count_is_exact),
+      cmocka_unit_test(test_cover_create_contradicting_space_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
