@@ -1,11 +1,11 @@
 /* Feasibility: whether decided and fixed fields still leave a valid case. The rules that join fields (sf_case_validate) fall into
- * groups that meet only in the sizes of tp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages pp and
+ * groups that meet only in the sizes of tp and cp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages pp and
  * dp are looked at together. */
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
 
-/* All multiples of tp that matter lie below this; it also bounds the time that a contradiction takes to show. */
+/* All multiples of tp (and cp) that matter lie below this; it also bounds the time that a contradiction takes to show. */
 enum { MULTIPLES_MAX = 4096 };
 static const int64_t none = INT64_MAX;
 
@@ -22,20 +22,28 @@ void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
 
 static bool has_multiple(struct sf_range range, int64_t of) { return (range.lo + of - 1) / of * of <= range.hi; }
 
-static bool heads_fit(struct sf_range heads, struct sf_range kv_heads, int64_t tp) {
+/* kv_step: key/value heads come in multiples of it. */
+static bool heads_fit(struct sf_range heads, struct sf_range kv_heads, int64_t tp, int64_t kv_step) {
   int64_t h = (heads.lo + tp - 1) / tp * tp;
   for (int i = 0; i < MULTIPLES_MAX && h <= heads.hi; i++, h += tp) {
     for (int64_t kv = kv_heads.lo; kv <= kv_heads.hi && kv <= h; kv++)
-      if (h % kv == 0 && (kv % tp == 0 || tp % kv == 0)) return true;
+      if (h % kv == 0 && kv % kv_step == 0 && (kv % tp == 0 || tp % kv == 0)) return true;
   }
   return false;
 }
 
-static bool tp_fits(const struct sf_range *at, int64_t tp) {
+static bool tokens_fit(const struct sf_range *at, int64_t tp, int64_t cp) {
+  const int64_t pieces = (cp > 1 ? 2 * cp : 1) * (at[SF_WALK_SP].lo > 0 ? tp : 1);
+  return has_multiple(at[SF_WALK_SEQ], pieces);
+}
+
+static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
+  const bool trades = at[SF_WALK_CP_COMM].lo == SF_CP_A2A;
   const struct sf_range padded = at[SF_WALK_VOCAB_PADDED], vocab = at[SF_WALK_VOCAB];
   const struct sf_range rows = {padded.lo > vocab.lo ? padded.lo : vocab.lo, padded.hi};
-  if (at[SF_WALK_SP].lo > 0 && (tp == 1 || !has_multiple(at[SF_WALK_SEQ], tp))) return false;
-  return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) && heads_fit(at[SF_WALK_HEADS], at[SF_WALK_KV_HEADS], tp);
+  if ((at[SF_WALK_SP].lo > 0 && tp == 1) || !tokens_fit(at, tp, cp)) return false;
+  return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) &&
+         heads_fit(at[SF_WALK_HEADS], at[SF_WALK_KV_HEADS], tp, trades ? tp * cp : 1);
 }
 
 static bool stages_divide(int64_t layers, int64_t pp, int64_t first, int64_t last) {
@@ -109,11 +117,32 @@ static bool interleaved_stages_fit(const struct sf_range *at, int64_t limit) {
   return false;
 }
 
+/* What cp above 1 takes, whatever tp is. */
+static bool cp_fits(const struct sf_range *at, int64_t cp) {
+  if (cp == 1) return at[SF_WALK_CP_COMM].lo == SF_CP_RING;
+  return at[SF_WALK_SINKS].lo == 0 && at[SF_WALK_WINDOW].lo == 0;
+}
+
+/* The least tp * cp that fits; `none` above limit. */
+static int64_t smallest_tp_cp(const struct sf_range *at, int64_t limit) {
+  int64_t least = none;
+  for (int64_t cp = at[SF_WALK_CP].lo; cp <= at[SF_WALK_CP].hi && cp * at[SF_WALK_TP].lo <= limit; cp++) {
+    if (!cp_fits(at, cp)) continue;
+    for (int64_t tp = at[SF_WALK_TP].lo; tp <= at[SF_WALK_TP].hi && tp * cp <= limit; tp++) {
+      if (!tp_fits(at, tp, cp)) continue;
+      least = limit = tp * cp;
+      break;
+    }
+    if (least == cp * at[SF_WALK_TP].lo) break;
+  }
+  return least;
+}
+
 bool sf_bounds_feasible(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   if (!singles_fit(bounds)) return false;
-  const int64_t tp = smallest_axis(at, SF_WALK_TP, tp_fits, bounds->max_ranks);
-  if (tp == none) return false;
-  if (at[SF_WALK_VPP].lo == 1 && plain_stages_fit(at, bounds->max_ranks / tp)) return true;
-  return interleaved_stages_fit(at, bounds->max_ranks / tp);
+  const int64_t ranks = smallest_tp_cp(at, bounds->max_ranks);
+  if (ranks == none) return false;
+  if (at[SF_WALK_VPP].lo == 1 && plain_stages_fit(at, bounds->max_ranks / ranks)) return true;
+  return interleaved_stages_fit(at, bounds->max_ranks / ranks);
 }

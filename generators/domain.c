@@ -49,6 +49,7 @@ CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
 CHOICES(sp, {0, 35}, {1, 65});
 CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
 CHOICES(one, {1, 1});
+CHOICES(cp_comm, {SF_CP_RING, 25}, {SF_CP_ALLGATHER, 25}, {SF_CP_A2A, 50});
 CHOICES(zero, {0, 1}); /* fields that nothing computes yet */
 CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
 CHOICES(overlap, {0, 55}, {1, 45});
@@ -97,8 +98,7 @@ static const struct {
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
     TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, zero, false),
-    TABLE(CP, one, false),
-    TABLE(CP_COMM, zero, false),
+    TABLE(CP_COMM, cp_comm, false),
     TABLE(ZERO, zero, false),
     TABLE(EP, one, false),
     TABLE(ETP, one, false),
@@ -167,7 +167,7 @@ static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weig
 
 static void add_computed(struct sf_domain *domain, enum sf_walk place, const struct sf_case *c, const struct sf_bounds *bounds) {
   static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1},
-                        dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4};
+                        dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4}, cp[9] = {0, 50, 36, 3, 8, 1, 1, 1, 1};
   switch (place) {
   case SF_WALK_KV_HEADS:
     add_kv_heads(domain, c->model.heads);
@@ -186,6 +186,9 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
     break;
   case SF_WALK_DP:
     add_axis(domain, dp, bounds);
+    break;
+  case SF_WALK_CP:
+    add_axis(domain, cp, bounds);
     break;
   case SF_WALK_RECOMPUTE:
     add_up_to(domain, c->model.layers, 45, 20);
@@ -238,6 +241,10 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_RECOMPUTE:
   case SF_WALK_TP:
   case SF_WALK_SP:
+  case SF_WALK_CP:
+  case SF_WALK_CP_COMM:
+  case SF_WALK_SINKS:
+  case SF_WALK_WINDOW:
   case SF_WALK_PP:
   case SF_WALK_VPP:
   case SF_WALK_PP_FIRST:

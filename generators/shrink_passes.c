@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AXIS_COUNT = 3 };
-static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_TP};
+enum { AXIS_COUNT = 4 };
+static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_CP, SF_WALK_TP};
 
 /* Fields that a rule binds to a place: they may follow when it changes. */
 static const struct {
@@ -30,6 +30,11 @@ static const struct {
     {SF_WALK_VPP, SF_WALK_PP_FIRST},
     {SF_WALK_VPP, SF_WALK_PP_LAST},
     {SF_WALK_DP, SF_WALK_MICROBATCHES},
+    {SF_WALK_CP, SF_WALK_CP_COMM},
+    {SF_WALK_CP, SF_WALK_SEQ},
+    {SF_WALK_CP, SF_WALK_HEADS},
+    {SF_WALK_CP, SF_WALK_KV_HEADS},
+    {SF_WALK_CP_COMM, SF_WALK_KV_HEADS},
     {SF_WALK_LAYERS, SF_WALK_RECOMPUTE},
     {SF_WALK_LAYERS, SF_WALK_VPP},
     {SF_WALK_MICROBATCHES, SF_WALK_VPP},
@@ -51,7 +56,7 @@ static const enum sf_walk sizes[] = {SF_WALK_VOCAB,  SF_WALK_VOCAB_PADDED, SF_WA
                                      SF_WALK_HIDDEN, SF_WALK_HEADS,        SF_WALK_HEAD_DIM, SF_WALK_MICROBATCH_SIZE};
 static const enum sf_walk features[] = {
     SF_WALK_SP,         SF_WALK_ORDER,     SF_WALK_OVERLAP,   SF_WALK_BUCKET, SF_WALK_MASK,         SF_WALK_TOKENS,  SF_WALK_WEIGHTS,
-    SF_WALK_VPP,
+    SF_WALK_VPP,        SF_WALK_CP_COMM,
     SF_WALK_LOSS_SCALE, SF_WALK_LOSS_SCALE_WINDOW, SF_WALK_RESIDUAL_FP32,
     SF_WALK_ACTS,       SF_WALK_GRADS,     SF_WALK_CLIP,      SF_WALK_FROZEN, SF_WALK_WEIGHT_DECAY, SF_WALK_LR,      SF_WALK_BETA1,
     SF_WALK_BETA2,      SF_WALK_LOSS_NORM, SF_WALK_POSITIONS, SF_WALK_BIAS,   SF_WALK_TIED,         SF_WALK_ADAPTER, SF_WALK_KV_HEADS,
@@ -186,6 +191,11 @@ static bool pass_axes(struct sf_edit *edit, bool *usable, const struct sf_case *
 static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   static const enum sf_walk pairs[][2] = {
       {SF_WALK_TP, SF_WALK_KV_HEADS}, {SF_WALK_TP, SF_WALK_HEADS},         {SF_WALK_DP, SF_WALK_MICROBATCHES},
+    {SF_WALK_CP, SF_WALK_CP_COMM},
+    {SF_WALK_CP, SF_WALK_SEQ},
+    {SF_WALK_CP, SF_WALK_HEADS},
+    {SF_WALK_CP, SF_WALK_KV_HEADS},
+    {SF_WALK_CP_COMM, SF_WALK_KV_HEADS},
       {SF_WALK_PP, SF_WALK_LAYERS},   {SF_WALK_LAYERS, SF_WALK_RECOMPUTE}, {SF_WALK_PP, SF_WALK_MICROBATCHES},
   };
   if (step >= 2 * COUNT(pairs)) return false;

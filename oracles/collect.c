@@ -88,7 +88,8 @@ static enum sf_status places_create(struct sf_collector *collector) {
   memset(collector->rank_sets, 0, set_words * sizeof *collector->rank_sets);
   for (int32_t rank = 0; rank < mesh.world; rank++) {
     const struct sf_coord coord = sf_mesh_coord(&mesh, rank);
-    collector->places[rank] = (struct sf_place_of_rank){.tp = coord.at[SF_AXIS_TP], .dp = coord.at[SF_AXIS_DP], .pp = coord.at[SF_AXIS_PP]};
+    collector->places[rank] = (struct sf_place_of_rank){
+        .tp = coord.at[SF_AXIS_TP], .cp = coord.at[SF_AXIS_CP], .dp = coord.at[SF_AXIS_DP], .pp = coord.at[SF_AXIS_PP]};
   }
   return SF_OK;
 }
@@ -209,12 +210,14 @@ static int32_t holder_of_block(const struct sf_collector *collector, const struc
   if (slot->arrived == 0) return -1;
   const int32_t first = rows->tp_first > cols->tp_first ? rows->tp_first : cols->tp_first;
   const int32_t last = rows->tp_last < cols->tp_last ? rows->tp_last : cols->tp_last;
+  const int32_t cp_first = rows->cp_first > cols->cp_first ? rows->cp_first : cols->cp_first;
+  const int32_t cp_last = rows->cp_last < cols->cp_last ? rows->cp_last : cols->cp_last;
   const uint64_t *set = collector->rank_sets + (slot - collector->slots) * collector->rank_words;
   for (int32_t word = 0; word < collector->rank_words; word++) {
     for (uint64_t left = set[word]; left != 0; left &= left - 1) {
       const int32_t rank = word * 64 + __builtin_ctzll(left);
-      const int32_t tp = collector->places[rank].tp;
-      if (tp >= first && tp <= last) return rank;
+      const struct sf_place_of_rank *place = &collector->places[rank];
+      if (place->tp >= first && place->tp <= last && place->cp >= cp_first && place->cp <= cp_last) return rank;
     }
   }
   return -1;
@@ -234,8 +237,9 @@ static void note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, i
 }
 
 static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
-  const struct sf_cut_rank *rows = &collector->plans[slot->row_plan].ranks[collector->places[rank].tp];
-  const struct sf_cut_rank *cols = &collector->plans[slot->col_plan].ranks[collector->places[rank].tp];
+  const struct sf_place_of_rank *place = &collector->places[rank];
+  const struct sf_cut_rank *rows = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
+  const struct sf_cut_rank *cols = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
   const bool is_bit_equal = slot->expected->id.kind != SF_KIND_WGRAD;
   double distance_squares = 0;
   int32_t farthest = -1;
@@ -259,8 +263,9 @@ static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int
 static void slot_compare_recomputed(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
   const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
   if (first->merged == NULL || first->unusable || !sf_slot_has_rank(collector, first, rank)) return;
-  const struct sf_cut_rank *rows = &collector->plans[slot->row_plan].ranks[collector->places[rank].tp];
-  const struct sf_cut_rank *cols = &collector->plans[slot->col_plan].ranks[collector->places[rank].tp];
+  const struct sf_place_of_rank *place = &collector->places[rank];
+  const struct sf_cut_rank *rows = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
+  const struct sf_cut_rank *cols = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
   int64_t differing = 0;
   for (int32_t i = 0; i < rows->count; i++) {
     for (int32_t j = 0; j < cols->count; j++) {
@@ -298,34 +303,95 @@ static enum sf_status part_keep(struct sf_collector *collector, struct sf_slot *
   return SF_OK;
 }
 
-/* Marks a dimension's indices: 1 partial, 0 not, as every rank that holds them must say. False when two ranks disagree. */
+/* Marks a dimension's indices with the axes over which they are partial, as every rank that holds them must say. False when two ranks
+ * disagree. */
 static bool marks_set(signed char *marks, const struct sf_dim_map *dim) {
   for (int32_t i = 0; i < dim->count; i++) {
     const struct sf_run run = dim->runs[i];
     for (int64_t k = run.start; k < run.start + run.len; k++) {
-      if (marks[k] >= 0 && marks[k] != run.partial) return false;
-      marks[k] = run.partial;
+      if (marks[k] >= 0 && (uint32_t)marks[k] != run.partial) return false;
+      marks[k] = (signed char)run.partial;
     }
   }
   return true;
 }
 
-/* Adds a part's partial elements to the sum; the others are copied, unless a lower rank did. */
-static void part_add(double *sum, signed char *seen, const struct sf_part *part, int64_t logical_cols) {
+/* A range of one row of a part: `len` elements from logical element `at` on, partial over these axes. */
+struct stretch {
+  int64_t at, len;
+  const float *local;
+  uint32_t partial;
+};
+
+static void part_visit(const struct sf_part *part, int64_t logical_cols, void (*visit)(void *ctx, const struct stretch *), void *ctx) {
   const float *local = part->data;
   for (int32_t i = 0; i < part->map.rows.count; i++) {
     const struct sf_run rows = part->map.rows.runs[i];
     for (int64_t r = rows.start; r < rows.start + rows.len; r++) {
       for (int32_t j = 0; j < part->map.cols.count; j++) {
         const struct sf_run cols = part->map.cols.runs[j];
-        for (int64_t k = 0; k < cols.len; k++) {
-          const int64_t at = r * logical_cols + cols.start + k;
-          if (rows.partial || cols.partial || !seen[at]) sum[at] += (double)local[k];
-          seen[at] = 1;
-        }
+        const struct stretch s = {
+            .at = r * logical_cols + cols.start, .len = cols.len, .local = local, .partial = rows.partial | cols.partial};
+        visit(ctx, &s);
         local += cols.len;
       }
     }
+  }
+}
+
+/* The logical tensor from its parts. owner: 1 + tp index of the lowest rank that holds an element; 0 = none yet. */
+struct combining {
+  double *sum;
+  int32_t *owner;
+  int32_t tp; /* of the part that is added */
+  /* of replicas over tp: what the ranks at another tp index add up to */
+  double *other;
+  signed char *held;
+};
+
+/* What is partial over tp is added up; else the owner's tp index counts, whose cp ranks' summands are added up. */
+static void sum_stretch(void *ctx, const struct stretch *s) {
+  struct combining *combining = ctx;
+  const bool over_tp = (s->partial & SF_AXES(SF_AXIS_TP)) != 0;
+  for (int64_t k = 0; k < s->len; k++) {
+    int32_t *owner = &combining->owner[s->at + k];
+    if (over_tp || *owner == 0 || (s->partial != 0 && *owner == combining->tp + 1)) combining->sum[s->at + k] += (double)s->local[k];
+    if (*owner == 0) *owner = combining->tp + 1;
+  }
+}
+
+static void sum_replica(void *ctx, const struct stretch *s) {
+  struct combining *combining = ctx;
+  if ((s->partial & SF_AXES(SF_AXIS_TP)) != 0) return;
+  for (int64_t k = 0; k < s->len; k++) {
+    if (combining->owner[s->at + k] == combining->tp + 1) continue;
+    combining->other[s->at + k] += (double)s->local[k];
+    combining->held[s->at + k] = 1;
+  }
+}
+
+/* Sums over cp that several tp ranks hold must agree, as replicas of a weight gradient that is no sum. */
+static void sums_compare_replicas(struct sf_collector *collector, struct sf_slot *slot, struct combining *combining) {
+  const struct sf_shape shape = slot->expected->spec.shape;
+  const int64_t count = shape.rows * shape.cols;
+  for (combining->tp = 0; combining->tp < (int32_t)collector->c.layout.tp; combining->tp++) {
+    double squares = 0;
+    int32_t rank = -1;
+    memset(combining->other, 0, (size_t)count * sizeof *combining->other);
+    memset(combining->held, 0, (size_t)count);
+    for (const struct sf_part *part = slot->parts; part != NULL; part = part->next) {
+      if (collector->places[part->rank].tp != combining->tp) continue;
+      part_visit(part, shape.cols, sum_replica, combining);
+      if (rank < 0) rank = part->rank;
+    }
+    for (int64_t i = 0; i < count; i++) {
+      const double d = combining->held[i] ? combining->sum[i] - combining->other[i] : 0;
+      squares += d * d;
+    }
+    const double distance = sqrt(squares);
+    if (!(distance > slot->replica_error) && distance == distance) continue;
+    slot->replica_error = distance;
+    slot->replica_rank = rank;
   }
 }
 
@@ -334,23 +400,31 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t count = shape.rows * shape.cols;
   const struct sf_arena_mark mark = sf_arena_mark(collector->of_layout);
-  double *sum = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *sum);
-  signed char *seen = sf_arena_alloc(collector->of_layout, (size_t)count);
+  const bool has_replicas = collector->c.layout.cp > 1 && collector->c.layout.tp > 1;
+  struct combining combining = {.sum = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.sum),
+                                .owner = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.owner)};
+  if (has_replicas) {
+    combining.other = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.other);
+    combining.held = sf_arena_alloc(collector->of_layout, (size_t)count);
+    if (combining.other == NULL || combining.held == NULL) return SF_ENOMEM;
+  }
   signed char *row_marks = sf_arena_alloc(collector->of_layout, (size_t)shape.rows);
   signed char *col_marks = sf_arena_alloc(collector->of_layout, (size_t)shape.cols);
-  if (sum == NULL || seen == NULL || row_marks == NULL || col_marks == NULL) return SF_ENOMEM;
-  memset(sum, 0, (size_t)count * sizeof *sum);
-  memset(seen, 0, (size_t)count);
+  if (combining.sum == NULL || combining.owner == NULL || row_marks == NULL || col_marks == NULL) return SF_ENOMEM;
+  memset(combining.sum, 0, (size_t)count * sizeof *combining.sum);
+  memset(combining.owner, 0, (size_t)count * sizeof *combining.owner);
   memset(row_marks, -1, (size_t)shape.rows);
   memset(col_marks, -1, (size_t)shape.cols);
   int32_t part_count = 0;
   for (const struct sf_part *part = slot->parts; part != NULL; part = part->next, part_count++) {
     if (!marks_set(row_marks, &part->map.rows) || !marks_set(col_marks, &part->map.cols)) note_lowest(&slot->map_rank, part->rank);
-    part_add(sum, seen, part, shape.cols);
+    combining.tp = collector->places[part->rank].tp;
+    part_visit(part, shape.cols, sum_stretch, &combining);
   }
   if (part_count != slot->holders) note_lowest(&slot->map_rank, slot->parts->rank); /* others say that the same tensor is complete */
   if (slot->map_rank >= 0) slot->unusable = true;
-  for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)sum[i];
+  for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)combining.sum[i];
+  if (has_replicas && !slot->unusable) sums_compare_replicas(collector, slot, &combining);
   sf_arena_rewind(collector->of_layout, mark);
   return SF_OK;
 }
@@ -410,6 +484,6 @@ void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_tr
   }
   collector->rank_sets[(slot - collector->slots) * collector->rank_words + rank / 64] |= UINT64_C(1) << (rank % 64);
   slot->arrived++;
-  if (slot->arrived == slot->holders && slot->parts != NULL && collector->status == SF_OK)
+  if (slot->arrived == slot->holders && slot->parts != NULL && !slot->unusable && collector->status == SF_OK)
     collector->status = parts_combine(collector, slot);
 }

@@ -6,12 +6,12 @@
 #include "harness/spec/mesh.h"
 #include "oracles/judge.h"
 
-/* --- cuts.c: the pieces in which the tp ranks hold one dimension ------------------------------------------------ */
+/* --- cuts.c: the pieces in which the ranks hold one dimension --------------------------------------------------- */
 
-/* `len` logical indices from start on, at `local` on the rank; tp ranks first..last, and no others, hold all of them. */
+/* `len` logical indices from start on, at `local` on the rank; tp and cp ranks first..last, and no others, hold all of them. */
 struct sf_cut_piece {
   int64_t start, local, len;
-  int32_t tp_first, tp_last;
+  int32_t tp_first, tp_last, cp_first, cp_last;
 };
 struct sf_cut_rank {
   struct sf_dim_map canonical;
@@ -22,12 +22,16 @@ struct sf_cut_rank {
 struct sf_cut_plan {
   enum sf_cut cut;
   int64_t size;
-  struct sf_cut_rank *ranks; /* one per tp index */
+  int32_t tp, cp;            /* cp: 1 for a cut that is the same on all cp ranks */
+  struct sf_cut_rank *ranks; /* tp * cp, by sf_cut_rank_at */
 };
-/* The canonical table of a dimension, cut further until every piece is held whole or not at all by each tp rank. Memory is the arena's;
+/* The canonical table of a dimension, cut further until every piece is held whole or not at all by each rank. Memory is the arena's;
  * SF_ENOMEM is the only failure. */
 enum sf_status sf_cut_plan_create(struct sf_cut_plan *out, const struct sf_case *c, enum sf_cut cut, int64_t size,
                                   struct sf_arena *arena) SF_MUST_USE;
+static inline const struct sf_cut_rank *sf_cut_rank_at(const struct sf_cut_plan *plan, int32_t tp, int32_t cp) {
+  return &plan->ranks[plan->cp > 1 ? cp * plan->tp + tp : tp];
+}
 /* Whether a declared dimension is the canonical one when partial flags are left aside. */
 bool sf_cut_rank_matches(const struct sf_cut_rank *cut, const struct sf_dim_map *declared);
 
@@ -70,7 +74,7 @@ struct sf_slot {
 };
 
 struct sf_place_of_rank {
-  int32_t tp, dp, pp;
+  int32_t tp, cp, dp, pp;
 };
 struct sf_unknown {
   struct sf_trace_id id;

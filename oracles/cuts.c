@@ -1,4 +1,4 @@
-/* Cut plans: which tp ranks hold which piece of a dimension, so that replicas can be compared where they overlap. */
+/* Cut plans: which ranks hold which piece of a dimension, so that replicas can be compared where they overlap. */
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
@@ -11,9 +11,9 @@ static int compare_i64(const void *a, const void *b) {
 }
 
 /* Where any rank's run begins or ends, sorted. */
-static int32_t boundaries_collect(int64_t *out, const struct sf_cut_rank *ranks, int64_t tp) {
+static int32_t boundaries_collect(int64_t *out, const struct sf_cut_rank *ranks, int64_t rank_count) {
   int32_t count = 0;
-  for (int64_t t = 0; t < tp; t++) {
+  for (int64_t t = 0; t < rank_count; t++) {
     for (int32_t i = 0; i < ranks[t].canonical.count; i++) {
       out[count++] = ranks[t].canonical.runs[i].start;
       out[count++] = ranks[t].canonical.runs[i].start + ranks[t].canonical.runs[i].len;
@@ -32,15 +32,18 @@ static bool dim_holds(const struct sf_dim_map *dim, int64_t index) {
   return false;
 }
 
-/* The ranks that hold a piece are neighbours in every cut of the table. */
-static void piece_holders(struct sf_cut_piece *piece, const struct sf_cut_rank *ranks, int64_t tp) {
-  int32_t holders = 0;
-  for (int32_t t = 0; t < tp; t++) {
-    if (!dim_holds(&ranks[t].canonical, piece->start)) continue;
-    if (holders++ == 0) piece->tp_first = t;
-    piece->tp_last = t;
+/* The ranks that hold a piece are neighbours in tp and, unless they are all of it, one in cp, in every cut of the table. */
+static void piece_holders(struct sf_cut_piece *piece, const struct sf_cut_plan *plan) {
+  int32_t holders = 0, last = 0;
+  for (int32_t at = 0; at < plan->tp * plan->cp; at++) {
+    if (!dim_holds(&plan->ranks[at].canonical, piece->start)) continue;
+    if (holders++ == 0) piece->tp_first = at % plan->tp, piece->cp_first = at / plan->tp;
+    last = at;
   }
-  SF_ASSERT_EQ(piece->tp_last - piece->tp_first + 1, holders);
+  piece->tp_last = last % plan->tp;
+  piece->cp_last = last / plan->tp;
+  SF_ASSERT_EQ((piece->tp_last - piece->tp_first + 1) * (piece->cp_last - piece->cp_first + 1), holders);
+  if (plan->cp == 1) piece->cp_last = INT32_MAX; /* cut alike on all cp ranks, however many */
 }
 
 /* Splits a rank's runs at the boundaries; pieces NULL only counts. */
@@ -63,24 +66,26 @@ static int32_t pieces_split(struct sf_cut_piece *pieces, const struct sf_dim_map
 }
 
 enum sf_status sf_cut_plan_create(struct sf_cut_plan *out, const struct sf_case *c, enum sf_cut cut, int64_t size, struct sf_arena *arena) {
-  const int64_t tp = c->layout.tp;
-  struct sf_cut_rank *ranks = sf_arena_alloc(arena, (size_t)tp * sizeof *ranks);
-  int64_t *boundaries = sf_arena_alloc(arena, (size_t)tp * 2 * SF_RUNS_MAX * sizeof *boundaries);
+  const bool by_cp = cut == SF_CUT_TOKENS || cut == SF_CUT_SEQUENCE;
+  const int64_t tp = c->layout.tp, count = by_cp ? tp * c->layout.cp : tp;
+  struct sf_cut_rank *ranks = sf_arena_alloc(arena, (size_t)count * sizeof *ranks);
+  int64_t *boundaries = sf_arena_alloc(arena, (size_t)count * 2 * SF_RUNS_MAX * sizeof *boundaries);
   if (ranks == NULL || boundaries == NULL) return SF_ENOMEM;
-  for (int64_t t = 0; t < tp; t++) {
-    ranks[t].canonical = sf_canonical_dim(c, cut, size, t);
-    sf_dim_map_set_partial(&ranks[t].canonical, false);
+  const struct sf_cut_plan plan = {.cut = cut, .size = size, .tp = (int32_t)tp, .cp = (int32_t)(count / tp), .ranks = ranks};
+  for (int64_t t = 0; t < count; t++) {
+    ranks[t].canonical = sf_canonical_dim(c, cut, size, t % tp, t / tp);
+    sf_dim_map_set_partial(&ranks[t].canonical, 0);
     ranks[t].length = sf_dim_map_length(&ranks[t].canonical);
   }
-  const int32_t boundary_count = boundaries_collect(boundaries, ranks, tp);
-  for (int64_t t = 0; t < tp; t++) {
+  const int32_t boundary_count = boundaries_collect(boundaries, ranks, count);
+  for (int64_t t = 0; t < count; t++) {
     ranks[t].count = pieces_split(NULL, &ranks[t].canonical, boundaries, boundary_count);
     ranks[t].pieces = sf_arena_alloc(arena, (size_t)ranks[t].count * sizeof *ranks[t].pieces);
     if (ranks[t].pieces == NULL) return SF_ENOMEM;
     pieces_split(ranks[t].pieces, &ranks[t].canonical, boundaries, boundary_count);
-    for (int32_t i = 0; i < ranks[t].count; i++) piece_holders(&ranks[t].pieces[i], ranks, tp);
+    for (int32_t i = 0; i < ranks[t].count; i++) piece_holders(&ranks[t].pieces[i], &plan);
   }
-  *out = (struct sf_cut_plan){.cut = cut, .size = size, .ranks = ranks};
+  *out = plan;
   return SF_OK;
 }
 

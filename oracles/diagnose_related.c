@@ -177,7 +177,7 @@ struct slice_product {
 
 static const float *slice_sum(struct sf_related_list *list, const struct slice_product *p, const struct sf_expected *own, int64_t tp_index) {
   const struct sf_shape shape = own->spec.shape;
-  const struct sf_dim_map slice = sf_canonical_dim(&list->collector->c, p->cut, p->contraction, tp_index);
+  const struct sf_dim_map slice = sf_canonical_dim(&list->collector->c, p->cut, p->contraction, tp_index, 0);
   float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
   if (out == NULL) return NULL;
   for (int64_t r = 0; r < shape.rows; r++)

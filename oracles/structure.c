@@ -33,12 +33,12 @@ static void assign_param(struct sf_slot *slot, const struct sf_collector *collec
   if (id.kind == SF_KIND_WGRAD) {
     if (id.call == 1) slot->stage = last; /* the tied embedding's use as output_layer */
     slot->dp = (int32_t)(id.microbatch % c->layout.dp);
-    slot->holders = (int32_t)c->layout.tp;
+    slot->holders = (int32_t)(c->layout.tp * c->layout.cp);
     return;
   }
   const bool is_shared = module->cls == SF_MODULE_WORD_EMBEDDINGS && c->model.tied && last > 0;
   if (is_shared) slot->second_stage = last;
-  slot->holders = (int32_t)(c->layout.tp * c->layout.dp) * (is_shared ? 2 : 1);
+  slot->holders = (int32_t)(c->layout.tp * c->layout.cp * c->layout.dp) * (is_shared ? 2 : 1);
 }
 
 /* The first pass of an activation or its gradient; what recomputation and the neighbour stage trace again follows from it. */
@@ -48,13 +48,13 @@ static void assign_module(struct sf_slot *slots, const struct sf_collector *coll
   const struct sf_trace_id id = first->expected->id;
   const struct sf_module *module = &collector->catalog->modules[id.subject];
   const bool is_act = id.kind == SF_KIND_ACT;
-  const int32_t stage = stage_of_module(c, module), tp = (int32_t)c->layout.tp;
+  const int32_t stage = stage_of_module(c, module), holders = (int32_t)(c->layout.tp * c->layout.cp);
   for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
     slots[phase].stage = rank_of_stage(c, stage);
     slots[phase].dp = (int32_t)(id.microbatch % c->layout.dp);
   }
-  first->holders = tp;
-  if (is_act && module->layer >= 0 && c->train.recompute_layers > 0) recomputed->holders = tp;
+  first->holders = holders;
+  if (is_act && module->layer >= 0 && c->train.recompute_layers > 0) recomputed->holders = holders;
   if (module->layer < 0 || module->cls != (is_act ? SF_MODULE_MLP_BDA : SF_MODULE_SELF_ATTN_BDA)) return;
   int64_t layer, count;
   sf_case_stage_layers(c, stage, &layer, &count);
@@ -62,7 +62,7 @@ static void assign_module(struct sf_slot *slots, const struct sf_collector *coll
       is_act ? module->layer == layer + count - 1 && stage < (int32_t)sf_case_stage_count(c) - 1 : module->layer == layer && stage > 0;
   if (!is_sent) return;
   received->stage = rank_of_stage(c, is_act ? stage + 1 : stage - 1);
-  received->holders = tp;
+  received->holders = holders;
 }
 
 void sf_structure_assign(struct sf_collector *collector) {
@@ -115,8 +115,8 @@ int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_sl
   for (int32_t rank = 0; rank < collector->world; rank++) {
     const struct sf_place_of_rank *place = &collector->places[rank];
     if (!sf_slot_expects(slot, place)) continue;
-    const bool holds = cut_holds(&collector->plans[slot->row_plan].ranks[place->tp], row) &&
-                       cut_holds(&collector->plans[slot->col_plan].ranks[place->tp], col);
+    const bool holds = cut_holds(sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp), row) &&
+                       cut_holds(sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp), col);
     if (holds) return rank;
   }
   return -1;
@@ -124,26 +124,37 @@ int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_sl
 
 /* --- declared maps -------------------------------------------------------------------------------------------- */
 
-static bool dim_is_partial(const struct sf_dim_map *dim) {
-  for (int32_t i = 0; i < dim->count; i++)
-    if (dim->runs[i].partial) return true;
-  return false;
+/* The axes over which some of it is partial, and (all) those over which all of it is. */
+static uint32_t partial_axes(const struct sf_dim_map *dim, uint32_t *all) {
+  uint32_t some = 0;
+  for (int32_t i = 0; i < dim->count; i++) {
+    some |= dim->runs[i].partial;
+    *all &= dim->runs[i].partial;
+  }
+  return some;
 }
 
-/* Only weight gradients of a microbatch, and key and value gradients that several tp ranks share, are ever traced as partial sums. */
-static bool may_be_partial(const struct sf_collector *collector, const struct sf_expected *e) {
-  if (e->id.kind == SF_KIND_WGRAD) return true;
-  return e->id.kind == SF_KIND_ACT_GRAD && e->spec.col_cut == SF_CUT_QKV && collector->c.layout.tp > collector->c.model.kv_heads;
+/* Only weight gradients of a microbatch, and key and value gradients that several tp ranks share, are ever traced as partial sums. A
+ * weight gradient always is one over cp: each rank has seen its own tokens. */
+static bool partial_fits(const struct sf_collector *collector, const struct sf_expected *e, const struct sf_shard_map *map) {
+  const struct sf_layout *l = &collector->c.layout;
+  const bool is_wgrad = e->id.kind == SF_KIND_WGRAD;
+  const bool shares_heads = e->id.kind == SF_KIND_ACT_GRAD && e->spec.col_cut == SF_CUT_QKV && l->tp > collector->c.model.kv_heads;
+  const uint32_t must = is_wgrad && l->cp > 1 ? SF_AXES(SF_AXIS_CP) : 0;
+  const uint32_t may = must | (is_wgrad || shares_heads ? SF_AXES(SF_AXIS_TP) : 0);
+  uint32_t all_rows = UINT32_MAX, all_cols = UINT32_MAX;
+  const uint32_t some = partial_axes(&map->rows, &all_rows) | partial_axes(&map->cols, &all_cols);
+  return (some & ~may) == 0 && ((all_rows | all_cols) & must) == must;
 }
 
 bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                            int64_t rows, int64_t cols) {
   const struct sf_expected *e = slot->expected;
-  const int32_t tp = collector->places[rank].tp;
-  const struct sf_cut_rank *row_cut = &collector->plans[slot->row_plan].ranks[tp], *col_cut = &collector->plans[slot->col_plan].ranks[tp];
+  const struct sf_place_of_rank *place = &collector->places[rank];
+  const struct sf_cut_rank *row_cut = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
+  const struct sf_cut_rank *col_cut = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
   if (rows != row_cut->length || cols != col_cut->length) return false;
   if (!sf_shard_map_valid(map, e->spec.shape)) return false;
   if (!sf_cut_rank_matches(row_cut, &map->rows) || !sf_cut_rank_matches(col_cut, &map->cols)) return false;
-  const bool is_partial = dim_is_partial(&map->rows) || dim_is_partial(&map->cols);
-  return !is_partial || may_be_partial(collector, e);
+  return partial_fits(collector, e, map);
 }

@@ -1,12 +1,13 @@
 /* The built-in target: one rank's whole program of a case. */
 #include "targets/adam.h"
+#include "targets/context_parallel.h"
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
 
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
-  static const char *const axes[] = {"layout.cp", "layout.ep", "layout.etp"};
-  const int64_t sizes[] = {c->layout.cp, c->layout.ep, c->layout.etp};
-  for (int i = 0; i < 3; i++)
+  static const char *const axes[] = {"layout.ep", "layout.etp"};
+  const int64_t sizes[] = {c->layout.ep, c->layout.etp};
+  for (int i = 0; i < 2; i++)
     if (sizes[i] != 1) return sf_error_set(error, SF_ENOTSUP, "%s above 1: the built-in layers do not have it", axes[i]);
   return SF_OK;
 }
@@ -18,13 +19,17 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   run->stream_dtype = c->precision.residual_fp32 ? SF_F32 : run->dtype;
   run->parallel = sf_parallel_state_create(env);
   sf_loss_scaler_create(run);
-  run->tokens = c->model.seq * c->train.microbatch_size;
+  run->positions = sf_context_parallel_positions(c->model.seq, run->parallel.cp.size, run->parallel.cp.index);
+  struct sf_dim_map rows = {0};
+  for (int32_t i = 0; i < run->positions.count; i++)
+    sf_dim_map_append(&rows, run->positions.runs[i].start * c->train.microbatch_size, run->positions.runs[i].len * c->train.microbatch_size, 0);
+  run->tokens = sf_dim_map_length(&rows);
   const int64_t parts = run->parallel.sp ? run->parallel.tp.size : 1, part = run->parallel.sp ? run->parallel.tp.index : 0;
   run->tokens_local = run->tokens / parts;
   run->token_first = run->tokens_local * part;
-  const struct sf_dim_map features = sf_dim_map_whole(run->hidden);
-  run->map_hidden = (struct sf_shard_map){sf_dim_map_part(run->tokens, parts, part), features};
-  run->map_gathered = (struct sf_shard_map){sf_dim_map_whole(run->tokens), features};
+  const struct sf_dim_map features = sf_dim_map_whole(run->hidden), own = sf_dim_map_part(run->tokens, parts, part);
+  run->map_hidden = (struct sf_shard_map){sf_dim_map_compose(&rows, &own), features};
+  run->map_gathered = (struct sf_shard_map){rows, features};
 }
 
 static void trace_params(struct sf_rank_run *run) {

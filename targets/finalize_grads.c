@@ -4,8 +4,8 @@
 
 struct sf_step_totals sf_finalize_totals(struct sf_rank_run *run, double loss_sum, double token_sum) {
   double sums[2] = {loss_sum, token_sum};
-  if (run->parallel.dp_pp.size > 1)
-    sf_all_reduce(run->env->comm, &run->parallel.dp_pp, sums, 2, SF_F64, SF_REDUCE_SUM, "finalize_grads.loss_and_tokens");
+  if (run->parallel.dp_cp_pp.size > 1)
+    sf_all_reduce(run->env->comm, &run->parallel.dp_cp_pp, sums, 2, SF_F64, SF_REDUCE_SUM, "finalize_grads.loss_and_tokens");
   return (struct sf_step_totals){sums[0], sums[1]};
 }
 

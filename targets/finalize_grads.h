@@ -8,7 +8,7 @@ struct sf_step_totals {
   double loss_sum, tokens;
 }; /* over the step's microbatches */
 
-/* Sums this rank's loss and token counts over dp and pp (only the last stage has any), in fp64. */
+/* Sums this rank's loss and token counts over dp, cp and pp (only the last stage has any), in fp64. */
 struct sf_step_totals sf_finalize_totals(struct sf_rank_run *run, double loss_sum, double token_sum);
 
 /* Data-parallel reduction; sum over tp of what a sequence shard saw of its tokens only; replicated key and value rows over kv_rep; tied

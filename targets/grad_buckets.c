@@ -10,7 +10,7 @@ static bool closes(const struct sf_rank_run *run, const struct sf_grad_bucket *b
 
 void sf_grad_buckets_build(struct sf_rank_run *run) {
   struct sf_grad_buckets *buckets = &run->buckets;
-  buckets->dp = run->parallel.dp;
+  buckets->dp = run->parallel.dp_cp;
   buckets->overlap = run->c->layout.overlap;
   buckets->at = sf_rank_alloc(run->env, (size_t)(run->params.count + 1) * sizeof *buckets->at);
   for (int32_t i = run->params.count; i-- > 0;) {

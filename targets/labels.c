@@ -5,6 +5,7 @@
 #define ALL_REDUCE(label, reduction) {.name = label, .op = SF_COMM_ALL_REDUCE, .reduce = SF_REDUCE_##reduction}
 #define REDUCE_SCATTER(label) {.name = label, .op = SF_COMM_REDUCE_SCATTER, .reduce = SF_REDUCE_SUM}
 #define ALL_GATHER(label) {.name = label, .op = SF_COMM_ALL_GATHER}
+#define ALL_TO_ALL(label) {.name = label, .op = SF_COMM_ALL_TO_ALL}
 #define MESSAGE(send, receive) {.name = send, .op = SF_COMM_SEND, .receive_name = receive}, {.name = receive, .op = SF_COMM_RECV}
 
 const struct sf_comm_label sf_comm_labels[] = {
@@ -14,12 +15,23 @@ const struct sf_comm_label sf_comm_labels[] = {
     ALL_GATHER("column_parallel_linear.fwd.all_gather"),
     ALL_REDUCE("column_parallel_linear.bwd.input_grad", SUM),
     REDUCE_SCATTER("column_parallel_linear.bwd.input_grad_scatter"),
+    MESSAGE("context_parallel.ring.send_keys", "context_parallel.ring.recv_keys"),
+    MESSAGE("context_parallel.ring.send_values", "context_parallel.ring.recv_values"),
+    MESSAGE("context_parallel.ring.send_dk", "context_parallel.ring.recv_dk"),
+    MESSAGE("context_parallel.ring.send_dv", "context_parallel.ring.recv_dv"),
+    ALL_GATHER("context_parallel.all_gather"),
+    REDUCE_SCATTER("context_parallel.bwd.scatter"),
+    ALL_TO_ALL("context_parallel.fwd.trade_qkv"),
+    ALL_TO_ALL("context_parallel.fwd.trade_back"),
+    ALL_TO_ALL("context_parallel.bwd.trade_grad"),
+    ALL_TO_ALL("context_parallel.bwd.trade_back"),
     ALL_REDUCE("finalize_grads.loss_and_tokens", SUM),
     ALL_REDUCE("finalize_grads.tp_partials", SUM),
     ALL_REDUCE("finalize_grads.replicated_kv", SUM),
     ALL_REDUCE("finalize_grads.tied_embedding", SUM),
     ALL_REDUCE("grad_buckets.all_reduce", SUM),
     ALL_REDUCE("loss_scaler.overflow", MAX),
+    ALL_REDUCE("model.fwd.kept_tokens", SUM),
     MESSAGE("pipeline_schedule.send_forward", "pipeline_schedule.recv_forward"),
     MESSAGE("pipeline_schedule.send_backward", "pipeline_schedule.recv_backward"),
     ALL_REDUCE("row_parallel_linear.fwd.all_reduce", SUM),

@@ -21,7 +21,7 @@ void sf_parameters_load(struct sf_rank_run *run, int64_t step) {
     const struct sf_shape shape = catalog->params[param->index].shape;
     const struct sf_fill fill = sf_fill_for_param(catalog, param->index, step);
     const struct sf_shard_map map = load_map(run, param, shape);
-    sf_fill_shard(param->master, &fill, shape, &map, false);
+    sf_fill_shard(param->master, &fill, shape, &map, 0);
     sf_parameter_publish(run, param);
   }
 }

@@ -18,9 +18,17 @@ static void create_head(struct sf_model_stage *model, struct sf_rank_run *run) {
   sf_vocab_parallel_cross_entropy_create(&model->cross_entropy, run, &p->tp);
 }
 
+/* Where a microbatch's data stand before this cp rank's tokens are taken out. */
+static void create_whole_data(struct sf_model_stage *model, struct sf_rank_run *run) {
+  const size_t tokens = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
+  model->whole_ids = sf_rank_alloc(run->env, tokens * sizeof(int32_t));
+  model->whole_mask = sf_rank_alloc(run->env, tokens * sizeof(float));
+}
+
 static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
   const struct sf_rank_env *env = run->env;
   const size_t tokens = (size_t)run->tokens;
+  if (run->parallel.cp.size > 1) create_whole_data(model, run);
   model->slot_count = slot_count;
   model->slots = sf_rank_alloc(env, (size_t)slot_count * sizeof *model->slots);
   for (int32_t i = 0; i < slot_count; i++) {
@@ -75,6 +83,8 @@ static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slo
   double kept = 0.0;
   for (int64_t t = 0; t < run->tokens; t++) kept += slot->mask[t];
   const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
+  if (run->parallel.cp.size > 1 && (!per_token || sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM)))
+    sf_all_reduce(run->env->comm, &run->parallel.cp, &kept, 1, SF_F64, SF_REDUCE_SUM, "model.fwd.kept_tokens");
   float factor = per_token ? 1.0f : (float)(1.0 / (kept * (double)run->c->train.microbatches));
   if (sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM) && per_token) factor = sf_fault_mean_of_means_factor(run->c, run->step, kept);
   for (int64_t t = 0; t < run->tokens; t++) slot->weight[t] = slot->mask[t] * factor;
@@ -82,11 +92,34 @@ static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slo
   for (int64_t t = 0; t < run->tokens; t++) slot->grad_weight[t] = slot->weight[t] * run->scaler.scale;
 }
 
+/* The ids of this cp rank's tokens. */
+static void take_ids(int32_t *out, const struct sf_rank_run *run, const int32_t *whole) {
+  const struct sf_dim_map *rows = &run->map_gathered.rows;
+  for (int32_t i = 0; i < rows->count; out += rows->runs[i++].len)
+    memcpy(out, whole + rows->runs[i].start, (size_t)rows->runs[i].len * sizeof *out);
+}
+
+static void load_cp_part(struct sf_rank_run *run, const struct sf_model_stage *model, int32_t *tokens, int32_t *labels, float *mask) {
+  const struct sf_shard_map map = {.rows = sf_dim_map_whole(1), .cols = run->map_gathered.rows};
+  const struct sf_shape shape = {1, run->c->model.seq * run->c->train.microbatch_size};
+  if (tokens != NULL) {
+    sf_data_microbatch(model->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
+    take_ids(tokens, run, model->whole_ids);
+  }
+  if (labels == NULL) return;
+  sf_data_microbatch(NULL, model->whole_ids, model->whole_mask, run->c, run->step, run->microbatch);
+  take_ids(labels, run, model->whole_ids);
+  sf_shard_gather(mask, model->whole_mask, shape, &map);
+}
+
 static void load_data(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
   int32_t *tokens = model->has_embedding ? slot->tokens : NULL, *labels = model->has_head ? slot->labels : NULL;
   float *mask = model->has_head ? slot->mask : NULL;
   if (tokens == NULL && labels == NULL) return;
-  sf_data_microbatch(tokens, labels, mask, run->c, run->step, run->microbatch);
+  if (run->parallel.cp.size > 1)
+    load_cp_part(run, model, tokens, labels, mask);
+  else
+    sf_data_microbatch(tokens, labels, mask, run->c, run->step, run->microbatch);
   if (model->has_head) weigh_tokens(run, slot);
 }
 

@@ -1,5 +1,6 @@
 #include "targets/parallel_attention.h"
 
+#include "targets/context_parallel.h"
 #include "targets/fault.h"
 
 #include <math.h>
@@ -67,20 +68,32 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   attention->has_qk_norm = m->qk_norm;
   if (m->qk_norm) sf_qk_norm_create(&attention->qk_norm, run, layer, attention->groups, attention->queries_per_group, tp);
   create_sinks(attention, run, layer, tp);
-  attention->qkv_grad_map = (struct sf_shard_map){sf_dim_map_whole(run->tokens), grad_dim};
+  attention->trade_counts = NULL;
+  if (run->c->layout.cp_comm == SF_CP_A2A)
+    attention->trade_counts = sf_rank_alloc(run->env, (size_t)run->parallel.cp.size * sizeof *attention->trade_counts);
+  attention->qkv_grad_map = (struct sf_shard_map){run->map_gathered.rows, grad_dim};
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
+}
+
+static void rotate_head(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *y, const float *x, bool inverse) {
+  struct sf_device *dev = run->env->device;
+  const int64_t width = attention->linear_qkv.out, batch = run->c->train.microbatch_size;
+  int64_t row = 0;
+  for (int32_t i = 0; i < run->positions.count; i++) {
+    const struct sf_run positions = run->positions.runs[i];
+    dev->ops->rotate(dev, y + row * width, width, x + row * width, width, attention->cos_sin, positions.len * batch, batch, positions.start,
+                     attention->head_dim, inverse, run->dtype);
+    row += positions.len * batch;
+  }
 }
 
 /* Rotates queries and keys, copies values; takes x. */
 static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *x, bool inverse) {
-  struct sf_device *dev = run->env->device;
   const int64_t d = attention->head_dim, width = attention->linear_qkv.out, rotated = attention->queries_per_group + 1;
   float *y = sf_buffers_take(&run->acts, run->tokens * width);
   for (int64_t group = 0; group < attention->groups; group++) {
     const int64_t first = group * (rotated + 1) * d;
-    for (int64_t head = 0; head < rotated; head++)
-      dev->ops->rotate(dev, y + first + head * d, width, x + first + head * d, width, attention->cos_sin, run->tokens,
-                       run->c->train.microbatch_size, 0, d, inverse, run->dtype);
+    for (int64_t head = 0; head < rotated; head++) rotate_head(run, attention, y + first + head * d, x + first + head * d, inverse);
     const int64_t value = first + rotated * d;
     for (int64_t row = 0; row < run->tokens; row++) memcpy(y + row * width + value, x + row * width + value, (size_t)d * sizeof *y);
   }
@@ -164,6 +177,11 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
     acts->qkv = rotate(run, attention, acts->qkv, false);
     sf_trace_act(run, attention->module_rotary, &attention->linear_qkv.out_map, acts->qkv);
   }
+  if (run->parallel.cp.size > 1) {
+    sf_context_parallel_forward(run, attention, acts);
+    sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
+    return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
+  }
   acts->probs = sf_buffers_take(&run->acts, batch * heads * n * n);
   if (attention->sinks != NULL) acts->sink_probs = sf_buffers_take(&run->acts, batch * heads * n);
   acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
@@ -241,7 +259,7 @@ static void head_backward(struct sf_rank_run *run, const struct sf_parallel_atte
   sf_buffers_give(&run->acts, ds_of_q);
 }
 
-/* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection. */
+/* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection; the sinks' stands in the scratch afterwards. */
 static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
                             float *g) {
   const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
@@ -256,8 +274,6 @@ static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_at
       }
   sf_buffers_give(&run->acts, ds);
   sf_buffers_give(&run->acts, g);
-  sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
-  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
   return dqkv;
 }
 
@@ -265,7 +281,9 @@ float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_p
                                       struct sf_attention_acts *acts, const float *grad) {
   float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
   acts->context = NULL;
-  float *dqkv = core_backward(run, attention, acts, g);
+  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
+  sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
+  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
   if (attention->cos_sin != NULL) {
     dqkv = rotate(run, attention, dqkv, true);
     sf_trace_act_grad(run, attention->module_rotary, &attention->qkv_grad_map, dqkv);

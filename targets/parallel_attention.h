@@ -22,6 +22,7 @@ struct sf_parallel_attention {
   int64_t head_dim;
   int32_t module_rotary, module_core; /* module_rotary: -1 without rotary positions */
   const float *cos_sin;               /* [seq x head_dim], borrowed; NULL without rotary positions */
+  int64_t *trade_counts;              /* [cp], layout.cp_comm a2a: written by each exchange; else NULL */
   struct sf_shard_map qkv_grad_map;   /* as linear_qkv.out_map, replicated key and value columns marked partial */
 };
 
@@ -31,7 +32,7 @@ struct sf_attention_acts {
   float *qkv_raw;   /* [T x qkv], before QK norm; NULL without */
   float *qk_stats;  /* of QK norm */
   float *qkv;       /* [T x qkv], rotated */
-  float *probs;     /* [batch][head][seq x seq], round(softmax) */
+  float *probs;     /* [batch][head][seq x seq], round(softmax); with context parallelism the rows of this rank's queries */
   float *sink_probs; /* [batch][head][seq]; NULL without sinks */
   float *context;   /* [T x heads d], input of linear_proj */
 };

@@ -27,9 +27,11 @@ static struct sf_group embedding_of(const struct sf_rank_env *env, const struct 
 struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env) {
   struct sf_parallel_state s = {
       .tp = group_over(env, SF_AXES(SF_AXIS_TP)),
+      .cp = group_over(env, SF_AXES(SF_AXIS_CP)),
       .dp = group_over(env, SF_AXES(SF_AXIS_DP)),
       .pp = group_over(env, SF_AXES(SF_AXIS_PP)),
-      .dp_pp = group_over(env, SF_AXES(SF_AXIS_DP) | SF_AXES(SF_AXIS_PP)),
+      .dp_cp = group_over(env, SF_AXES(SF_AXIS_DP) | SF_AXES(SF_AXIS_CP)),
+      .dp_cp_pp = group_over(env, SF_AXES(SF_AXIS_DP) | SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_PP)),
       .tp_pp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_PP)),
       .world = group_over(env, SF_AXES_ALL),
       .sp = env->c->layout.sp && env->c->layout.tp > 1,

@@ -6,8 +6,9 @@
 #include "targets/target.h"
 
 struct sf_parallel_state {
-  struct sf_group tp, dp, pp;
-  struct sf_group dp_pp;     /* dp x pp: sums of loss and tokens, which only the last stage has */
+  struct sf_group tp, cp, dp, pp;
+  struct sf_group dp_cp;     /* dp x cp: every rank that has seen other tokens with the same weights; gradients */
+  struct sf_group dp_cp_pp;  /* sums of loss and tokens, which only the last stage has */
   struct sf_group tp_pp;     /* tp x pp, "model parallel": one copy of the whole model; gradient norm */
   struct sf_group kv_rep;    /* part of tp whose ranks replicate one key/value head; size 1 unless tp > kv_heads */
   struct sf_group embedding; /* first and last stage of this rank's pipeline; size 0 on stages between and when pp is 1 */

@@ -45,6 +45,7 @@ void sf_parameters_build(struct sf_rank_run *run) {
   int64_t largest = norms > qk_norms ? norms : qk_norms, total = 0;
   for (int32_t i = 0; i < params->count; i++) {
     allocate_weights(run, params->at[i]);
+    if (run->parallel.cp.size > 1) sf_dim_map_add_partial(&params->at[i]->wgrad_map.rows, SF_AXES(SF_AXIS_CP));
     if (params->at[i]->count > largest) largest = params->at[i]->count;
     if (params->at[i]->trainable) total += params->at[i]->count;
   }

@@ -11,7 +11,7 @@ struct sf_parameter {
   int32_t index; /* in the catalogue */
   enum sf_module_class cls;
   struct sf_shard_map map;       /* what this rank holds, declared by the layer */
-  struct sf_shard_map wgrad_map; /* the same, with what is a partial sum over tp marked */
+  struct sf_shard_map wgrad_map; /* the same, with what is a partial sum over tp or cp marked; over cp by sf_parameters_build */
   int64_t count;                 /* elements held */
   int32_t chunk;                 /* model chunk of the rank */
   bool trainable;

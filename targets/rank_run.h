@@ -15,10 +15,12 @@ struct sf_rank_run {
   enum sf_dtype stream_dtype; /* of the residual stream and its gradients */
   struct sf_parallel_state parallel;
   struct sf_buffers acts;            /* activations and their gradients */
-  int64_t hidden, tokens;            /* T = seq * microbatch_size */
-  int64_t tokens_local, token_first; /* this rank's part of the sequence; all of it without sequence parallelism */
+  int64_t hidden;
+  int64_t tokens;                    /* T = seq * microbatch_size, over cp: what this rank's tp group works on */
+  int64_t tokens_local, token_first; /* this rank's part of them; all of them without sequence parallelism */
+  struct sf_dim_map positions;       /* of a sequence, this cp rank's: all of them without context parallelism */
   struct sf_shard_map map_hidden;    /* [T x h], this rank's rows */
-  struct sf_shard_map map_gathered;  /* [T x h], all rows */
+  struct sf_shard_map map_gathered;  /* [T x h], the cp rank's rows */
   struct sf_parameters params;
   struct sf_grad_buckets buckets;
   struct sf_loss_scaler scaler;

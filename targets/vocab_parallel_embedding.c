@@ -25,8 +25,10 @@ void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embe
   sf_dim_map_set_partial(&embedding->position->wgrad_map.rows, sp);
   embedding->module_sum = sf_rank_module(run, SF_MODULE_EMBEDDING, -1);
   embedding->position_ids = sf_rank_alloc(run->env, (size_t)run->tokens_local * sizeof(int32_t));
-  for (int64_t i = 0; i < run->tokens_local; i++)
-    embedding->position_ids[i] = (int32_t)((run->token_first + i) / run->c->train.microbatch_size);
+  const struct sf_dim_map *rows = &run->map_hidden.rows;
+  int32_t *next = embedding->position_ids;
+  for (int32_t i = 0; i < rows->count; i++)
+    for (int64_t k = 0; k < rows->runs[i].len; k++) *next++ = (int32_t)((rows->runs[i].start + k) / run->c->train.microbatch_size);
 }
 
 /* Rows of the shard that the mask lets through; without tensor parallelism there is no mask. */

@@ -1,4 +1,5 @@
-/* Causal softmax of one head, over all keys before a query or a window of them, with or without a sink. Exponentials stand in p, unrounded, between the two passes; sums run in 16 lanes.
+/* Causal softmax of one head, over all keys before a query or a window of them, with or without a sink, of whole rows and of blocks of
+ * columns. Exponentials stand in p, unrounded, between the two passes; sums run in 16 lanes.
  * Error: worst seen in the contract suite, of the bounds written there (relative, n / 16 + 10 roundoffs plus the distance from the row
  * maximum times u): forward 0.82, backward 0.86. */
 #include "harness/device/cpu.h"
@@ -47,6 +48,63 @@ static void cpu_causal_softmax_fwd(struct sf_device *dev, float *p, const float 
   }
 }
 
+static int64_t seen(int64_t visible, int64_t row, int64_t cols) {
+  const int64_t count = visible + row;
+  return count < 0 ? 0 : count < cols ? count : cols;
+}
+
+static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds, int64_t rows, int64_t cols,
+                                    int64_t visible) {
+  (void)dev;
+  for (int64_t i = 0; i < rows; i++, s += lds) {
+    const int64_t count = seen(visible, i, cols);
+    if (count == 0) continue;
+    const float block_top = row_max(s, count), top = max[i] > block_top ? max[i] : block_top;
+    if (top == -INFINITY) continue;
+    sf_vec lanes = {0};
+    for (int64_t j = 0; j < count; j += SF_LANES)
+      lanes += sf_vec_keep_first(sf_vec_exp(sf_vec_load(s + j, count - j) - top), count - j, 0.0f);
+    const float before = max[i] == -INFINITY ? 0.0f : sum[i] * sf_vec_exp(sf_vec_all(max[i] - top))[0];
+    sum[i] = before + sf_vec_sum(lanes);
+    max[i] = top;
+  }
+}
+
+static void cpu_block_softmax_probs(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum, int64_t rows,
+                                    int64_t cols, int64_t visible, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < rows; i++, p += ldp) {
+    const int64_t count = seen(visible, i, cols);
+    for (int64_t j = 0; j < count; j += SF_LANES) {
+      const sf_vec e = sf_vec_exp(sf_vec_load(p + j, count - j) - max[i]);
+      sf_vec_store(p + j, count - j, sf_vec_round(e / sum[i], store));
+    }
+    clear_columns(p, count, cols);
+  }
+}
+
+/* ds = round(p (dp - sum_j p dp)) of `count` columns of a row; returns the sum. */
+static float row_bwd(float *ds, const float *dp, const float *p, int64_t count, enum sf_dtype store) {
+  sf_vec lanes = {0};
+  for (int64_t j = 0; j < count; j += SF_LANES) lanes += sf_vec_load(p + j, count - j) * sf_vec_load(dp + j, count - j);
+  const float dot = sf_vec_sum(lanes);
+  for (int64_t j = 0; j < count; j += SF_LANES) {
+    const sf_vec grad = sf_vec_load(p + j, count - j) * (sf_vec_load(dp + j, count - j) - dot);
+    sf_vec_store(ds + j, count - j, sf_vec_round(grad, store));
+  }
+  return dot;
+}
+
+static void cpu_block_softmax_bwd(struct sf_device *dev, float *ds, const float *p, int64_t rows, int64_t cols, int64_t visible,
+                                  enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < rows; i++, ds += cols, p += cols) {
+    const int64_t count = seen(visible, i, cols);
+    row_bwd(ds, ds, p, count, store);
+    clear_columns(ds, count, cols);
+  }
+}
+
 static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds_rows, const float *dp_rows, const float *p_rows, int64_t n,
                                    int64_t window, const struct sf_sink *sink, enum sf_dtype store) {
   (void)dev;
@@ -54,13 +112,7 @@ static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds_rows, const 
     const int64_t first = first_seen(i, window), count = i + 1 - first;
     float *ds = ds_rows + i * n + first;
     const float *dp = dp_rows + i * n + first, *p = p_rows + i * n + first;
-    sf_vec lanes = {0};
-    for (int64_t j = 0; j < count; j += SF_LANES) lanes += sf_vec_load(p + j, count - j) * sf_vec_load(dp + j, count - j);
-    const float dot = sf_vec_sum(lanes);
-    for (int64_t j = 0; j < count; j += SF_LANES) {
-      const sf_vec grad = sf_vec_load(p + j, count - j) * (sf_vec_load(dp + j, count - j) - dot);
-      sf_vec_store(ds + j, count - j, sf_vec_round(grad, store));
-    }
+    const float dot = row_bwd(ds, dp, p, count, store);
     if (sink) *sink->grad -= sink->probs[i] * dot;
     clear_columns(ds_rows + i * n, 0, first);
     clear_columns(ds_rows + i * n, i + 1, n);
@@ -70,4 +122,7 @@ static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds_rows, const 
 void sf_cpu_fill_softmax(struct sf_device_ops *ops) {
   ops->causal_softmax_fwd = cpu_causal_softmax_fwd;
   ops->causal_softmax_bwd = cpu_causal_softmax_bwd;
+  ops->block_softmax_stats = cpu_block_softmax_stats;
+  ops->block_softmax_probs = cpu_block_softmax_probs;
+  ops->block_softmax_bwd = cpu_block_softmax_bwd;
 }

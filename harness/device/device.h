@@ -66,6 +66,14 @@ struct sf_device_ops {
   /* ds = round(p * (dp - sum_j p dp)); in place on dp allowed. *sink->grad += -sum_i sink->probs[i] sum_j p dp. */
   void (*causal_softmax_bwd)(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store);
 
+  /* The same softmax for keys that come in blocks. s: rows x cols of a block, fp32, row i may see columns 0..visible + i - 1 (none when that is
+   * below 0, all when it is past cols). stats: max and sum of exp(s - max) over all blocks so far, -inf and 0 before the first; fp32, merged as
+   * sum exp(max - new max) + the block's sum. probs: p = round(exp(s - max) / sum) in place, masked entries become 0. */
+  void (*block_softmax_stats)(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds, int64_t rows, int64_t cols, int64_t visible);
+  void (*block_softmax_probs)(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum, int64_t rows, int64_t cols, int64_t visible, enum sf_dtype store);
+  /* Backward of whole rows, cols wide: ds = round(p * (ds - sum_j p ds)) over what row i may see (visible + i columns), 0 elsewhere. */
+  void (*block_softmax_bwd)(struct sf_device *dev, float *ds, const float *p, int64_t rows, int64_t cols, int64_t visible, enum sf_dtype store);
+
   /* Rotates one head's columns (width head_dim, rotate-half pairing i with i + head_dim/2, angle position * 10000^(-2i/head_dim)) of `rows` rows;
    * position of row r = position_first + r / rows_per_position. inverse: the transposed rotation (backward). cos_sin: table [positions][head_dim] = cos half, sin half. */
   void (*rotate)(struct sf_device *dev, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows, int64_t rows_per_position, int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store);

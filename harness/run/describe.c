@@ -68,13 +68,15 @@ static void describe_layers(struct sf_text *out, const struct sf_case *c, int64_
 static void describe_rank(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_mesh *mesh, int32_t rank) {
   const struct sf_coord coord = sf_mesh_coord(mesh, rank);
   int64_t elements = 0;
+  char cp[24] = "";
+  if (c->layout.cp > 1) snprintf(cp, sizeof cp, " cp %d", coord.at[SF_AXIS_CP]);
   for (int32_t i = 0; i < catalog->param_count; i++) {
     const struct sf_param *p = &catalog->params[i];
     if (!rank_holds(c, &catalog->modules[p->module], coord.at[SF_AXIS_PP])) continue;
-    const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, coord.at[SF_AXIS_TP]);
+    const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, coord.at[SF_AXIS_TP], 0);
     elements += sf_dim_map_length(&map.rows) * sf_dim_map_length(&map.cols);
   }
-  sf_text_append(out, "rank %-5d tp %d dp %d pp %d  layers ", rank, coord.at[SF_AXIS_TP], coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP]);
+  sf_text_append(out, "rank %-5d tp %d%s dp %d pp %d  layers ", rank, coord.at[SF_AXIS_TP], cp, coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP]);
   describe_layers(out, c, coord.at[SF_AXIS_PP]);
   sf_text_append(out, "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", elements, (double)elements * 20 / (1 << 20));
 }
@@ -85,7 +87,7 @@ static void describe_params(struct sf_text *out, const struct sf_case *c, const 
   for (int32_t i = 0; i < catalog->param_count; i++) {
     const struct sf_param *p = &catalog->params[i];
     if (catalog->modules[p->module].layer > 0) continue;
-    const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, 0);
+    const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, 0, 0);
     sf_text_append(out, "  %-56s %6" PRId64 " x %-6" PRId64 " %6" PRId64 " x %-6" PRId64 "%s\n", p->name, p->shape.rows, p->shape.cols,
                    sf_dim_map_length(&map.rows), sf_dim_map_length(&map.cols), p->frozen ? " frozen" : "");
   }
@@ -101,10 +103,14 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   status = sf_catalog_create(&catalog, c);
   if (!ranks || !seen) status = SF_ENOMEM;
   if (status == SF_OK) {
+    static const char *const ways[] = {"ring", "all-gather", "all-to-all"};
+    char cp[40] = "";
+    if (c->layout.cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], ways[c->layout.cp_comm]);
     describe_model(out, c);
-    sf_text_append(out, "layout     %d ranks: tp %d, dp %d, pp %d, order %s%s\n", mesh.world, mesh.size[SF_AXIS_TP], mesh.size[SF_AXIS_DP], mesh.size[SF_AXIS_PP],
+    sf_text_append(out, "layout     %d ranks: tp %d%s, dp %d, pp %d, order %s%s\n", mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP], mesh.size[SF_AXIS_PP],
                    c->layout.order, c->layout.sp ? ", sequence parallel" : "");
     describe_groups(out, &mesh, SF_AXIS_TP, ranks, seen);
+    describe_groups(out, &mesh, SF_AXIS_CP, ranks, seen);
     describe_groups(out, &mesh, SF_AXIS_DP, ranks, seen);
     describe_groups(out, &mesh, SF_AXIS_PP, ranks, seen);
     for (int32_t rank = 0; rank < mesh.world && rank < RANKS_SHOWN; rank++) describe_rank(out, c, catalog, &mesh, rank);

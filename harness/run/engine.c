@@ -28,21 +28,22 @@ static bool is_rewritten(const struct sf_engine *engine, struct sf_trace_id id) 
   return ((id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD) && id.call == 0) || id.kind == SF_KIND_WGRAD;
 }
 
-/* Of the ranks that hold a partial tensor the one with the lowest tp index carries the value. Query-key-value columns are shared by
- * tp / kv_heads ranks, everything else that can be partial by all of tp. */
-static bool carries_partial(const struct sf_engine *engine, int32_t rank, const struct sf_trace_spec *spec) {
+/* The axes over which another rank carries the value of a partial tensor: of the ranks that share it, the one with the lowest tp and cp
+ * index does. Query-key-value columns are shared by tp / kv_heads ranks, everything else that can be partial over tp by all of it. */
+static uint32_t carried_elsewhere(const struct sf_engine *engine, int32_t rank, const struct sf_trace_spec *spec) {
   const struct sf_case *c = engine->c;
-  const int32_t tp_index = sf_mesh_coord(&engine->mesh, rank).at[SF_AXIS_TP];
+  const struct sf_coord coord = sf_mesh_coord(&engine->mesh, rank);
   const bool qkv = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
   const int64_t holders = !qkv ? c->layout.tp : c->layout.tp > c->model.kv_heads ? c->layout.tp / c->model.kv_heads : 1;
-  return tp_index % holders == 0;
+  const uint32_t tp = coord.at[SF_AXIS_TP] % holders != 0 ? SF_AXES(SF_AXIS_TP) : 0;
+  return tp | (coord.at[SF_AXIS_CP] != 0 ? SF_AXES(SF_AXIS_CP) : 0);
 }
 
 static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data) {
   struct sf_trace_spec spec;
   if (!sf_trace_spec(&spec, engine->catalog, id) || !sf_shard_map_valid(map, spec.shape)) return;
   const struct sf_fill fill = sf_fill_for_trace(engine->catalog, id);
-  sf_fill_shard(data, &fill, spec.shape, map, !carries_partial(engine, rank, &spec));
+  sf_fill_shard(data, &fill, spec.shape, map, carried_elsewhere(engine, rank, &spec));
 }
 
 /* A second run of a case that was judged already: it goes the same way, and one tensor is kept. */

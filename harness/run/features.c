@@ -8,9 +8,13 @@
 #define FEATURES(X)                                                                                          \
   X(tp, c->layout.tp > 1)                                                                                    \
   X(sp, c->layout.sp)                                                                                        \
+  X(cp, c->layout.cp > 1)                                                                                    \
+  X(cp_ring, c->layout.cp > 1 && c->layout.cp_comm == SF_CP_RING)                                            \
+  X(cp_allgather, c->layout.cp_comm == SF_CP_ALLGATHER)                                                      \
+  X(cp_a2a, c->layout.cp_comm == SF_CP_A2A)                                                                  \
   X(dp, c->layout.dp > 1)                                                                                    \
   X(pp, c->layout.pp > 1)                                                                                    \
-  X(two_axes, (c->layout.tp > 1) + (c->layout.dp > 1) + (c->layout.pp > 1) >= 2)                             \
+  X(two_axes, (c->layout.tp > 1) + (c->layout.cp > 1) + (c->layout.dp > 1) + (c->layout.pp > 1) >= 2)                             \
   X(other_order, strcmp(c->layout.order, "tp-cp-ep-dp-pp") != 0)                                             \
   X(uneven_stages, c->layout.pp_first_layers > 0 || c->layout.pp_last_layers > 0)                            \
   X(interleaved, c->layout.vpp > 1)                                                                          \

@@ -42,8 +42,6 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
 static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
       {"data.exact", c->data.exact},
-      {"layout.cp", c->layout.cp != 1},
-      {"layout.cp_comm", c->layout.cp_comm != SF_CP_RING},
       {"layout.ep", c->layout.ep != 1},
       {"layout.etp", c->layout.etp != 1},
       {"layout.zero", c->layout.zero != 0},
@@ -63,6 +61,21 @@ static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_e
   if (m->vocab_padded % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.vocab_padded %" PRId64, tp, m->vocab_padded);
   if (c->layout.sp && tp == 1) REFUSE("layout.sp: needs layout.tp above 1");
   if (c->layout.sp && m->seq % tp != 0) REFUSE("layout.sp: layout.tp %" PRId64 " does not divide model.seq %" PRId64, tp, m->seq);
+  return SF_OK;
+}
+
+static enum sf_status check_context_parallel(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_model *m = &c->model;
+  const int64_t cp = c->layout.cp, tp = c->layout.tp, parts = 2 * cp * (c->layout.sp ? tp : 1);
+  if (cp == 1) {
+    if (c->layout.cp_comm != SF_CP_RING) REFUSE("layout.cp_comm: needs layout.cp above 1");
+    return SF_OK;
+  }
+  if (m->seq % parts != 0) REFUSE("layout.cp: %" PRId64 " parts do not divide model.seq %" PRId64, parts, m->seq);
+  if (c->layout.cp_comm == SF_CP_A2A && m->kv_heads % (tp * cp) != 0)
+    REFUSE("layout.cp_comm: a2a, and tp * cp %" PRId64 " does not divide model.kv_heads %" PRId64, tp * cp, m->kv_heads);
+  if (m->sinks) REFUSE("model.sinks: not supported yet with layout.cp above 1");
+  if (m->window != 0) REFUSE("model.window: not supported yet with layout.cp above 1");
   return SF_OK;
 }
 
@@ -101,7 +114,8 @@ static enum sf_status check_layout(const struct sf_case *c, struct sf_error *err
   struct sf_error reason = {0};
   if (sf_mesh_parse_order(order, l->order, &reason) != SF_OK) REFUSE("layout.order: %s", reason.text);
   /* In steps, because the whole product may not fit. */
-  if (l->tp * l->dp > 65536 || l->tp * l->dp * l->pp > 65536) REFUSE("layout.dp: more than 65536 ranks");
+  const int64_t wide = l->tp * l->cp;
+  if (wide > 65536 || wide * l->dp > 65536 || wide * l->dp * l->pp > 65536) REFUSE("layout.dp: more than 65536 ranks");
   if (c->train.microbatches % l->dp != 0)
     REFUSE("layout.dp: %" PRId64 " does not divide train.microbatches %" PRId64, l->dp, c->train.microbatches);
   return SF_OK;
@@ -112,6 +126,7 @@ enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error)
   if (status == SF_OK) status = check_model(c, error);
   if (status == SF_OK) status = check_supported(c, error);
   if (status == SF_OK) status = check_tensor_parallel(c, error);
+  if (status == SF_OK) status = check_context_parallel(c, error);
   if (status == SF_OK) status = check_stages(c, error);
   if (status == SF_OK) status = check_layout(c, error);
   if (status == SF_OK) status = check_chunks(c, error);

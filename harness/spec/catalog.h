@@ -37,13 +37,15 @@ enum sf_module_class {
 };
 const char *sf_module_class_name(enum sf_module_class cls); /* the text above */
 
-/* How a layout cuts one dimension of a logical tensor over tp. */
+/* How a layout cuts one dimension of a logical tensor over tp and cp. Context parallelism cuts tokens alone, into the zig-zag pieces of
+ * DESIGN.md; every other cut is the same on all cp ranks. */
 enum sf_cut {
-  SF_CUT_NONE,     /* every tp rank holds all of it */
+  SF_CUT_NONE,     /* every rank holds all of it */
   SF_CUT_EVEN,     /* tp equal contiguous parts */
   SF_CUT_QKV,      /* interleaved QKV: [query heads of the group, key, value] x kv_heads, see DESIGN.md */
   SF_CUT_GATE_UP,  /* [gate; up]: each half in tp equal parts */
-  SF_CUT_SEQUENCE, /* tp equal contiguous parts with sp, all of it without */
+  SF_CUT_SEQUENCE, /* tokens: the cp rank's, in tp equal contiguous parts with sp */
+  SF_CUT_TOKENS,   /* tokens: the cp rank's, all of them on every tp rank */
 };
 
 struct sf_module {

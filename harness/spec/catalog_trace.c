@@ -68,7 +68,7 @@ enum form {
   FORM_ABSENT,
   FORM_RESIDUAL,   /* the residual stream: T x hidden, rows by sequence */
   FORM_STREAM,     /* what joins it: the same shape */
-  FORM_GATHERED,   /* T x hidden, whole on every tp rank */
+  FORM_GATHERED,   /* T x hidden, rows whole on every tp rank */
   FORM_QKV,        /* T x (heads + 2 kv_heads) head_dim */
   FORM_HEADS,      /* T x heads head_dim */
   FORM_FC1,        /* T x ffn, or 2 ffn with SwiGLU */
@@ -105,7 +105,7 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
   const bool swiglu = m->activation == SF_ACT_SWIGLU;
   const int64_t tokens = m->seq * c->train.microbatch_size;
   spec->shape = (struct sf_shape){tokens, m->hidden};
-  spec->row_cut = spec->col_cut = SF_CUT_NONE;
+  spec->row_cut = SF_CUT_TOKENS, spec->col_cut = SF_CUT_NONE;
   spec->promised = (enum sf_dtype)c->precision.compute;
   switch (form) {
   case FORM_RESIDUAL:
@@ -121,7 +121,10 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
     break;
   case FORM_FFN: spec->shape.cols = m->ffn, spec->col_cut = SF_CUT_EVEN; break;
   case FORM_LOGITS: spec->shape.cols = m->vocab_padded, spec->col_cut = SF_CUT_EVEN; break;
-  case FORM_TOKEN_LOSS: spec->shape = (struct sf_shape){1, tokens}, spec->promised = SF_F32; break;
+  case FORM_TOKEN_LOSS:
+    spec->shape = (struct sf_shape){1, tokens}, spec->promised = SF_F32;
+    spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_TOKENS;
+    break;
   case FORM_GATHERED:
   case FORM_ABSENT: break;
   }

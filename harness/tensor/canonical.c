@@ -1,4 +1,4 @@
-/* The canonical table of shard_map.h: which part of a dimension a tp rank holds, from the catalogue's cut alone. */
+/* The canonical table of shard_map.h: which part of a dimension a rank holds, from the catalogue's cut alone. */
 #include "harness/base/assert.h"
 #include "harness/tensor/shard_map.h"
 
@@ -28,9 +28,31 @@ static struct sf_dim_map gate_up_dim(int64_t size, int64_t tp, int64_t tp_index)
   return dim;
 }
 
-struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index) {
+/* Zig-zag: of 2 cp equal chunks the one at cp_index and its mirror image. Tokens of one position adjoin, so positions and token rows cut
+ * alike. */
+static struct sf_dim_map tokens_dim(const struct sf_case *c, int64_t size, int64_t cp_index) {
+  const int64_t cp = c->layout.cp, chunk = size / (2 * cp);
+  if (cp == 1) return sf_dim_map_whole(size);
+  SF_ASSERT_EQ(size % (2 * cp), 0);
+  struct sf_dim_map dim = {0};
+  sf_dim_map_append(&dim, cp_index * chunk, chunk, 0);
+  sf_dim_map_append(&dim, (2 * cp - 1 - cp_index) * chunk, chunk, 0);
+  return dim;
+}
+
+/* With sequence parallelism the cp rank's tokens, in their order, in tp equal parts. */
+static struct sf_dim_map sequence_dim(const struct sf_case *c, int64_t size, int64_t tp_index, int64_t cp_index) {
+  const struct sf_dim_map tokens = tokens_dim(c, size, cp_index);
+  if (!c->layout.sp) return tokens;
+  const struct sf_dim_map part = sf_dim_map_part(sf_dim_map_length(&tokens), c->layout.tp, tp_index);
+  return sf_dim_map_compose(&tokens, &part);
+}
+
+struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index, int64_t cp_index) {
   SF_ASSERT_LE(0, tp_index);
   SF_ASSERT_LT(tp_index, c->layout.tp);
+  SF_ASSERT_LE(0, cp_index);
+  SF_ASSERT_LT(cp_index, c->layout.cp);
   switch (cut) {
   case SF_CUT_NONE:
     return sf_dim_map_whole(size);
@@ -41,14 +63,16 @@ struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int
   case SF_CUT_GATE_UP:
     return gate_up_dim(size, c->layout.tp, tp_index);
   case SF_CUT_SEQUENCE:
-    return c->layout.sp ? sf_dim_map_part(size, c->layout.tp, tp_index) : sf_dim_map_whole(size);
+    return sequence_dim(c, size, tp_index, cp_index);
+  case SF_CUT_TOKENS:
+    return tokens_dim(c, size, cp_index);
   }
   SF_ASSERT(!"a cut that the table does not know");
   return sf_dim_map_whole(size);
 }
 
 struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
-                                     int64_t tp_index) {
-  return (struct sf_shard_map){.rows = sf_canonical_dim(c, row_cut, shape.rows, tp_index),
-                               .cols = sf_canonical_dim(c, col_cut, shape.cols, tp_index)};
+                                     int64_t tp_index, int64_t cp_index) {
+  return (struct sf_shard_map){.rows = sf_canonical_dim(c, row_cut, shape.rows, tp_index, cp_index),
+                               .cols = sf_canonical_dim(c, col_cut, shape.cols, tp_index, cp_index)};
 }

@@ -94,7 +94,7 @@ static void fill_or_zero(float *out, const struct sf_fill *fill, int64_t first, 
     sf_fill_range(out, fill, first, count);
 }
 
-void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, bool zero_partial) {
+void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, uint32_t zero_axes) {
   SF_ASSERT(sf_shard_map_valid(map, shape));
   const struct sf_dim_map *rows = &map->rows, *cols = &map->cols;
   const bool whole_rows = cols->count == 1 && cols->runs[0].len == shape.cols; /* neighbouring rows are one range */
@@ -104,7 +104,7 @@ void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape sha
     for (int64_t row = run.start; row < run.start + run.len; row += row_step) {
       for (int32_t k = 0; k < cols->count; k++) {
         const struct sf_run col = cols->runs[k];
-        const bool zero = zero_partial && (run.partial || col.partial);
+        const bool zero = ((run.partial | col.partial) & zero_axes) != 0;
         fill_or_zero(local, fill, row * shape.cols + col.start, col.len * row_step, zero);
         local += col.len * row_step;
       }

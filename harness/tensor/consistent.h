@@ -23,9 +23,9 @@ uint64_t sf_fill_key(int64_t seed, uint64_t tensor, uint64_t salt);
  * rounds once. */
 float sf_draw_value(uint64_t key, enum sf_value_dist dist, uint64_t index);
 
-/* local: rows x cols as the map says; element = f(row * shape.cols + col) of the logical indices. Partial runs get zeros when
- * zero_partial is set (another rank carries the value), the value otherwise. */
-void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, bool zero_partial);
+/* local: rows x cols as the map says; element = f(row * shape.cols + col) of the logical indices. What is partial over one of
+ * zero_axes gets zeros (another rank carries the value), all else the value. */
+void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, uint32_t zero_axes);
 void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count); /* row-major range of the logical tensor */
 
 /* How the tensors of a case are filled. Parameters: the catalogue's scale and offset, data.weights, always fp32 (the master weight;

@@ -10,7 +10,7 @@ int64_t sf_dim_map_length(const struct sf_dim_map *dim) {
   return length;
 }
 
-void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len, bool partial) {
+void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len, uint32_t partial) {
   SF_ASSERT_LE(0, len);
   if (len == 0) return;
   if (dim->count > 0) {
@@ -38,20 +38,24 @@ struct sf_dim_map sf_dim_map_part(int64_t size, int64_t parts, int64_t index) {
   return dim;
 }
 
-void sf_dim_map_set_partial(struct sf_dim_map *dim, bool partial) {
+static void mark_partial(struct sf_dim_map *dim, uint32_t kept, uint32_t axes) {
   struct sf_dim_map merged = {0};
-  for (int32_t i = 0; i < dim->count; i++) sf_dim_map_append(&merged, dim->runs[i].start, dim->runs[i].len, partial);
+  for (int32_t i = 0; i < dim->count; i++)
+    sf_dim_map_append(&merged, dim->runs[i].start, dim->runs[i].len, (dim->runs[i].partial & kept) | axes);
   *dim = merged;
 }
 
+void sf_dim_map_set_partial(struct sf_dim_map *dim, uint32_t partial) { mark_partial(dim, 0, partial); }
+void sf_dim_map_add_partial(struct sf_dim_map *dim, uint32_t axes) { mark_partial(dim, UINT32_MAX, axes); }
+
 /* Appends to out the logical indices that local indices [at, at + len) of outer mean. */
-static void append_slice(struct sf_dim_map *out, const struct sf_dim_map *outer, int64_t at, int64_t len, bool partial) {
+static void append_slice(struct sf_dim_map *out, const struct sf_dim_map *outer, int64_t at, int64_t len, uint32_t partial) {
   int64_t begin = 0;
   for (int32_t i = 0; i < outer->count && len > 0; i++) {
     const struct sf_run run = outer->runs[i];
     if (at < begin + run.len) {
       const int64_t skip = at - begin, take = len < run.len - skip ? len : run.len - skip;
-      sf_dim_map_append(out, run.start + skip, take, partial || run.partial);
+      sf_dim_map_append(out, run.start + skip, take, partial | run.partial);
       at += take;
       len -= take;
     }

@@ -3,14 +3,16 @@
 #define SF_TENSOR_SHARD_MAP_H
 
 #include "harness/spec/catalog.h"
+#include "harness/spec/mesh.h"
 
 enum { SF_RUNS_MAX = 16 };
 
-/* `len` logical indices from `start` on. partial: what is held there is a summand; the sum over all ranks that hold
- * these elements is the logical value. */
+/* `len` logical indices from `start` on. partial: SF_AXES bits of the axes over which what is held there is a summand: the sum over the
+ * ranks that hold these elements and differ on those axes only is the logical value, and the other axes hold replicas of the summands. 0:
+ * the value itself. */
 struct sf_run {
   int64_t start, len;
-  bool partial;
+  uint32_t partial;
 };
 
 /* Local index i of a dimension is the i-th logical index of the runs, in their order. */
@@ -19,7 +21,7 @@ struct sf_dim_map {
   struct sf_run runs[SF_RUNS_MAX];
 };
 
-/* A box: local element (i, j) is logical element (rows[i], cols[j]); it is partial when its row's or its column's run is. */
+/* A box: local element (i, j) is logical element (rows[i], cols[j]); it is partial over the axes of its row's and its column's run. */
 struct sf_shard_map {
   struct sf_dim_map rows, cols;
 };
@@ -29,8 +31,9 @@ struct sf_dim_map sf_dim_map_whole(int64_t size);
 /* Part `index` of `parts` equal contiguous parts; parts must divide size. */
 struct sf_dim_map sf_dim_map_part(int64_t size, int64_t parts, int64_t index);
 void sf_dim_map_append(struct sf_dim_map *dim, int64_t start, int64_t len,
-                       bool partial); /* merges with an adjoining run of the same kind */
-void sf_dim_map_set_partial(struct sf_dim_map *dim, bool partial);
+                       uint32_t partial); /* merges with an adjoining run of the same kind */
+void sf_dim_map_set_partial(struct sf_dim_map *dim, uint32_t partial);
+void sf_dim_map_add_partial(struct sf_dim_map *dim, uint32_t axes); /* partial over these axes too */
 /* Inner map applied to the local indices of outer: which logical indices the inner's selection means. */
 struct sf_dim_map sf_dim_map_compose(const struct sf_dim_map *outer, const struct sf_dim_map *inner);
 struct sf_shard_map sf_shard_map_whole(struct sf_shape shape);
@@ -42,10 +45,10 @@ bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape);
 void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map);
 void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map);
 
-/* The canonical table: what a tp rank holds of one dimension, from the catalogue's cut. Written apart from the layers,
- * which declare their own maps. Nothing is partial in it. For SF_CUT_QKV with fewer key/value heads than tp, see DESIGN.md. */
-struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index);
+/* The canonical table: what the ranks at one place of tp and cp hold of one dimension, from the catalogue's cut. Written apart from the
+ * layers, which declare their own maps. Nothing is partial in it. For SF_CUT_QKV with fewer key/value heads than tp, see DESIGN.md. */
+struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index, int64_t cp_index);
 struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
-                                     int64_t tp_index);
+                                     int64_t tp_index, int64_t cp_index);
 
 #endif

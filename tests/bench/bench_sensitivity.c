@@ -54,18 +54,19 @@ static bool is_same_tensor(struct sf_trace_id a, struct sf_trace_id b) {
   return passes && a.step == b.step && a.microbatch == b.microbatch && a.kind == b.kind && a.call == b.call && a.subject == b.subject;
 }
 
-/* Where the map is partial one rank carries the value, as when isolated mode overwrites: the lowest tp index of those that share it. */
-static bool carries_partial(const struct tamper *tamper, int32_t rank) {
+/* Axes over which another rank carries the value of what is partial, as when isolated mode overwrites: the lowest tp and cp index does. */
+static uint32_t carried_elsewhere(const struct tamper *tamper, int32_t rank) {
   const struct sf_case *c = tamper->engine->c;
   const bool qkv = tamper->spec.row_cut == SF_CUT_QKV || tamper->spec.col_cut == SF_CUT_QKV;
   const int64_t holders = !qkv ? c->layout.tp : c->layout.tp > c->model.kv_heads ? c->layout.tp / c->model.kv_heads : 1;
-  return sf_mesh_coord(&tamper->engine->mesh, rank).at[SF_AXIS_TP] % holders == 0;
+  const struct sf_coord at = sf_mesh_coord(&tamper->engine->mesh, rank);
+  return (at.at[SF_AXIS_TP] % holders != 0 ? SF_AXES(SF_AXIS_TP) : 0) | (at.at[SF_AXIS_CP] != 0 ? SF_AXES(SF_AXIS_CP) : 0);
 }
 
-static bool is_partial_at(const struct sf_dim_map *dim, int64_t local) {
+static uint32_t partial_at(const struct sf_dim_map *dim, int64_t local) {
   for (int32_t i = 0; i < dim->count; local -= dim->runs[i++].len)
     if (local < dim->runs[i].len) return dim->runs[i].partial;
-  return false;
+  return 0;
 }
 
 static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
@@ -73,11 +74,12 @@ static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const
   const struct tamper *tamper = ctx;
   if (!is_same_tensor(tamper->id, id) || !sf_shard_map_valid(map, tamper->spec.shape)) return;
   sf_shard_gather(data, tamper->values, tamper->spec.shape, map);
-  if (carries_partial(tamper, rank)) return;
+  const uint32_t elsewhere = carried_elsewhere(tamper, rank);
+  if (elsewhere == 0) return;
   for (int64_t r = 0; r < rows; r++) {
-    const bool whole_row = is_partial_at(&map->rows, r);
+    const uint32_t row = partial_at(&map->rows, r);
     for (int64_t j = 0; j < cols; j++)
-      if (whole_row || is_partial_at(&map->cols, j)) data[r * cols + j] = 0;
+      if ((row | partial_at(&map->cols, j)) & elsewhere) data[r * cols + j] = 0;
   }
 }
 
@@ -99,9 +101,9 @@ static void parts_of(struct sf_shape shape, int64_t *count, int64_t *width) {
 
 static bool replace_by_neighbour(float *values, const float *clean, const struct sf_case *c, const struct sf_trace_spec *spec,
                                  struct draw *draw) {
-  const int64_t tp = c->layout.tp, at = draw_below(draw, tp);
-  const struct sf_shard_map to = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, at);
-  const struct sf_shard_map from = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, (at + 1) % tp);
+  const int64_t tp = c->layout.tp, ranks = tp * c->layout.cp, at = draw_below(draw, ranks), next = (at + 1) % ranks;
+  const struct sf_shard_map to = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, at % tp, at / tp);
+  const struct sf_shard_map from = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, next % tp, next / tp);
   const int64_t rows = sf_dim_map_length(&from.rows), cols = sf_dim_map_length(&from.cols);
   if (sf_shard_map_equal(&to, &from) || rows != sf_dim_map_length(&to.rows) || cols != sf_dim_map_length(&to.cols)) return false;
   float *local = malloc((size_t)(rows * cols) * sizeof *local);

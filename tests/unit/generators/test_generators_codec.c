@@ -276,7 +276,12 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
       {{"layout.vpp=2", "layout.pp=2", "model.layers=3"}, {"layout.vpp", "model.layers"}},
       {{"layout.vpp=2", "layout.dp=2", "train.microbatches=2"}, {"layout.dp", "train.microbatches"}},
       {{"layout.vpp=2", "layout.pp_last_layers=1"}, {"layout.vpp", "layout.pp_last_layers"}},
-      {{"layout.cp=2"}, {"layout.cp", "not supported"}},
+      {{"layout.cp=2", "model.seq=6"}, {"layout.cp", "model.seq"}},
+      {{"layout.cp=2", "layout.tp=2", "layout.sp=on", "model.seq=12"}, {"layout.cp", "layout.sp"}},
+      {{"layout.cp_comm=a2a", "layout.cp=1"}, {"layout.cp_comm", "layout.cp"}},
+      {{"layout.cp_comm=a2a", "layout.cp=2", "model.kv_heads=3"}, {"layout.cp_comm", "model.kv_heads"}},
+      {{"layout.cp=2", "layout.tp=2", "layout.cp_comm=a2a", "model.kv_heads=2"}, {"layout.tp", "model.kv_heads"}},
+      {{"layout.cp=8", "layout.dp=2"}, {"layout.cp", "the limit on ranks"}},
   };
   for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {
     struct sf_space space = default_space();

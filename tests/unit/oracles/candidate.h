@@ -124,47 +124,50 @@ static inline bool rank_receives(const struct sf_case *c, const struct sf_catalo
 }
 
 static inline void part_add_cut(struct parts *parts, const struct sf_case *c, const struct tensor *t, const float *values,
-                                struct sf_trace_id id, int32_t rank, int32_t tp) {
+                                struct sf_trace_id id, int32_t rank, const struct sf_coord *at) {
   if (parts->count == parts->capacity) {
     parts->capacity = parts->capacity > 0 ? 2 * parts->capacity : 256;
     parts->items = realloc(parts->items, (size_t)parts->capacity * sizeof *parts->items);
     assert_non_null(parts->items);
   }
   struct part *part = &parts->items[parts->count++];
-  *part =
-      (struct part){.rank = rank, .id = id, .times = 1, .map = sf_canonical_map(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, tp)};
+  *part = (struct part){.rank = rank, .id = id, .times = 1};
+  part->map = sf_canonical_map(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, at->at[SF_AXIS_TP], at->at[SF_AXIS_CP]);
   part->rows = sf_dim_map_length(&part->map.rows);
   part->cols = sf_dim_map_length(&part->map.cols);
   part->data = malloc((size_t)(part->rows * part->cols) * sizeof *part->data);
   assert_non_null(part->data);
   sf_shard_gather(part->data, values, t->spec.shape, &part->map);
+  if (id.kind != SF_KIND_WGRAD || c->layout.cp == 1) return;
+  /* A sum over cp: the first of its ranks holds the value, the others zeros. */
+  sf_dim_map_add_partial(&part->map.rows, SF_AXES(SF_AXIS_CP));
+  for (int64_t i = 0; i < part->rows * part->cols && at->at[SF_AXIS_CP] > 0; i++) part->data[i] = 0;
 }
 
 static inline void parts_of_rank(struct parts *parts, const struct sf_case *c, const struct sf_catalog *catalog, const struct tensor *t,
                                  int32_t rank) {
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
   const struct sf_coord at = sf_mesh_coord(&mesh, rank);
-  const int32_t tp = at.at[SF_AXIS_TP];
   struct sf_trace_id id = t->id;
   if (rank_traces(c, catalog, t, &at)) {
-    part_add_cut(parts, c, t, t->values, id, rank, tp);
+    part_add_cut(parts, c, t, t->values, id, rank, &at);
     if (id.kind == SF_KIND_ACT && catalog->modules[id.subject].layer >= 0 && c->train.recompute_layers > 0) {
       id.pass = SF_PASS_RECOMPUTE;
-      part_add_cut(parts, c, t, t->values, id, rank, tp);
+      part_add_cut(parts, c, t, t->values, id, rank, &at);
       id.pass = t->id.pass;
     }
   }
   if (!rank_receives(c, catalog, t, &at)) return;
   id.call = 1;
   if (c->mode == SF_MODE_E2E) {
-    part_add_cut(parts, c, t, t->values, id, rank, tp);
+    part_add_cut(parts, c, t, t->values, id, rank, &at);
     return;
   }
   float *sent = malloc((size_t)t->count * sizeof *sent);
   assert_non_null(sent);
   const struct sf_fill fill = sf_fill_for_trace(catalog, t->id);
   sf_fill_range(sent, &fill, 0, t->count);
-  part_add_cut(parts, c, t, sent, id, rank, tp);
+  part_add_cut(parts, c, t, sent, id, rank, &at);
   free(sent);
 }
 

@@ -281,6 +281,45 @@ static void test_bf16_bits_needs_a_reference_without_them(void **state) {
 
 /* --- cut plans -------------------------------------------------------------------------------------------------- */
 
+/* How many of a piece's indices a rank holds. */
+static int64_t held_of(const struct sf_case *c, enum sf_cut cut, const struct sf_cut_piece *piece, int32_t tp, int32_t cp) {
+  const struct sf_dim_map dim = sf_canonical_dim(c, cut, 48, tp, cp);
+  int64_t held = 0;
+  for (int32_t run = 0; run < dim.count; run++)
+    for (int64_t at = dim.runs[run].start; at < dim.runs[run].start + dim.runs[run].len; at++)
+      held += at >= piece->start && at < piece->start + piece->len;
+  return held;
+}
+
+static void test_cut_plan_with_context_parallelism_names_exactly_the_holders(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(SMALL_MODEL "layout.tp=2 layout.sp=on layout.cp=3 model.seq=12");
+  const struct sf_case *c = &catalog->logical;
+  struct sf_arena *arena = sf_arena_create(4096, true);
+  static const enum sf_cut cuts[] = {SF_CUT_NONE, SF_CUT_EVEN, SF_CUT_SEQUENCE, SF_CUT_TOKENS};
+  for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++) {
+    struct sf_cut_plan plan;
+    assert_int_equal(sf_cut_plan_create(&plan, c, cuts[k], 48, arena), SF_OK);
+    for (int32_t place = 0; place < 6; place++) {
+      const struct sf_cut_rank *rank = sf_cut_rank_at(&plan, place % 2, place / 2);
+      int64_t local = 0;
+      for (int32_t i = 0; i < rank->count; i++) {
+        const struct sf_cut_piece *piece = &rank->pieces[i];
+        assert_int_equal(piece->local, local);
+        local += piece->len;
+        for (int32_t other = 0; other < 6; other++) {
+          const bool named = other % 2 >= piece->tp_first && other % 2 <= piece->tp_last && other / 2 >= piece->cp_first &&
+                             other / 2 <= piece->cp_last;
+          assert_int_equal(held_of(c, cuts[k], piece, other % 2, other / 2), named ? piece->len : 0);
+        }
+      }
+      assert_int_equal(local, rank->length);
+    }
+  }
+  sf_arena_destroy(arena);
+  sf_catalog_destroy(catalog);
+}
+
 static void test_cut_plan_names_exactly_the_holders(void **state) {
   (void)state;
   struct sf_catalog *catalog = catalog_of(SMALL_MODEL "layout.tp=4 layout.sp=on model.kv_heads=2 model.head_dim=4");
@@ -298,7 +337,7 @@ static void test_cut_plan_names_exactly_the_holders(void **state) {
         local += piece->len;
         assert_true(piece->tp_first <= tp && tp <= piece->tp_last);
         for (int32_t other = 0; other < 4; other++) {
-          const struct sf_dim_map dim = sf_canonical_dim(c, cuts[k], 32, other);
+          const struct sf_dim_map dim = sf_canonical_dim(c, cuts[k], 32, other, 0);
           int64_t held = 0;
           for (int32_t run = 0; run < dim.count; run++)
             for (int64_t at = dim.runs[run].start; at < dim.runs[run].start + dim.runs[run].len; at++)
@@ -337,6 +376,7 @@ int main(void) {
       cmocka_unit_test(test_compare_cancelled_logits_gradient_uses_the_floor),
       cmocka_unit_test(test_bf16_bits_needs_a_reference_without_them),
       cmocka_unit_test(test_cut_plan_names_exactly_the_holders),
+      cmocka_unit_test(test_cut_plan_with_context_parallelism_names_exactly_the_holders),
       cmocka_unit_test(test_names_of_verdicts_and_classes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

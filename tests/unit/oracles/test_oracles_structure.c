@@ -332,6 +332,65 @@ static void test_judge_partial_key_gradients_are_added(void **state) {
   trial_close(&t);
 }
 
+static const char *const CONTEXT_LAYOUTS[] = {
+    "layout.cp=2 model.seq=8",
+    "layout.cp=2 layout.tp=2 layout.sp=on model.seq=8 layout.order=cp-tp-ep-dp-pp",
+    "layout.cp=2 layout.tp=2 layout.dp=2 layout.pp=2 model.seq=8 train.recompute_layers=1",
+    "layout.cp=4 layout.cp_comm=allgather model.seq=8",
+};
+
+static void test_judge_context_parallel_parts_pass_in_any_order(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof CONTEXT_LAYOUTS / sizeof CONTEXT_LAYOUTS[0]; i++)
+    for (int order = BY_TENSOR; order <= BY_RANK_DOWN; order++) {
+      char sets[512];
+      struct trial t;
+      snprintf(sets, sizeof sets, SMALL_MODEL ISOLATED "%s", CONTEXT_LAYOUTS[i]);
+      trial_open(&t, sets);
+      trial_cut(&t, &t.catalog->logical);
+      trial_judge_parts(&t, &t.catalog->logical, (enum order)order, true);
+      assert_passes(&t);
+      trial_close(&t);
+    }
+}
+
+/* tp 2, cp 2: a norm's weight gradient is a sum over cp that both tp ranks hold. */
+static void test_judge_sums_over_cp_count_once_and_must_agree(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, SMALL_MODEL ISOLATED "layout.cp=2 layout.tp=2 model.seq=8");
+  const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_WGRAD, SF_MODULE_FINAL_LAYERNORM, -1, 0);
+  trial_cut(&t, &t.catalog->logical);
+  judge_passes(&t);
+  assert_memory_equal(sf_collector_tensor(t.collector, grad->id), grad->values, (size_t)grad->count * sizeof(float));
+  part_of(&t, grad->id, 3)->data[0] += 1.0f; /* the second tp rank's second summand */
+  judge_parts(&t);
+  assert_int_equal(assert_first_at(&t, SF_CLASS_CONFLICT, grad)->rank, 1);
+  part_of(&t, grad->id, 3)->times = 0;
+  judge_parts(&t);
+  assert_first_at(&t, SF_CLASS_GAP, grad);
+  trial_close(&t);
+}
+
+static void test_judge_gradient_that_is_no_sum_over_cp_is_map(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, SMALL_MODEL ISOLATED "layout.cp=2 layout.tp=2 model.seq=8");
+  const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_WGRAD, SF_MODULE_LINEAR_FC1, 0, 0);
+  trial_cut(&t, &t.catalog->logical);
+  sf_dim_map_set_partial(&part_of(&t, grad->id, 2)->map.rows, 0);
+  judge_parts(&t);
+  assert_int_equal(assert_first_at(&t, SF_CLASS_MAP, grad)->rank, 2);
+  trial_close(&t);
+  trial_open(&t, SMALL_MODEL ISOLATED "layout.cp=2 model.seq=8");
+  const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC1, 0);
+  trial_cut(&t, &t.catalog->logical);
+  sf_dim_map_set_partial(&part_of(&t, act->id, 1)->map.rows, SF_AXES(SF_AXIS_CP));
+  judge_parts(&t);
+  assert_int_equal(assert_first_at(&t, SF_CLASS_MAP, act)->rank, 1);
+  trial_close(&t);
+}
+
 static void test_judge_ranks_that_disagree_about_partial_sums_are_map(void **state) {
   (void)state;
   struct trial t;
@@ -365,6 +424,9 @@ int main(void) {
       cmocka_unit_test(test_judge_received_tensor_that_differs_is_exact),
       cmocka_unit_test(test_judge_partial_sums_are_added),
       cmocka_unit_test(test_judge_partial_key_gradients_are_added),
+      cmocka_unit_test(test_judge_context_parallel_parts_pass_in_any_order),
+      cmocka_unit_test(test_judge_sums_over_cp_count_once_and_must_agree),
+      cmocka_unit_test(test_judge_gradient_that_is_no_sum_over_cp_is_map),
       cmocka_unit_test(test_judge_ranks_that_disagree_about_partial_sums_are_map),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,7 @@ struct world_tensor {
   struct sf_shape shape;
   float *values;       /* merged: partial sums added up */
   unsigned char *seen; /* per element: 1 a rank gave the value, 2 a rank gave a summand */
+  int32_t *owner;      /* per element: tp index of the rank that gave a summand first */
 };
 
 struct world {
@@ -62,15 +63,18 @@ static inline struct sf_dim_map world_without_partial(const struct sf_dim_map *d
 
 static inline bool world_map_is_canonical(const struct world *w, int32_t rank, const struct sf_trace_spec *spec,
                                           const struct sf_shard_map *map) {
-  const int32_t tp = sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_TP];
-  const struct sf_shard_map canonical = sf_canonical_map(&w->c, spec->shape, spec->row_cut, spec->col_cut, tp);
+  const struct sf_coord at = sf_mesh_coord(&w->mesh, rank);
+  const struct sf_shard_map canonical =
+      sf_canonical_map(&w->c, spec->shape, spec->row_cut, spec->col_cut, at.at[SF_AXIS_TP], at.at[SF_AXIS_CP]);
   const struct sf_shard_map plain = {world_without_partial(&map->rows), world_without_partial(&map->cols)};
   return sf_shard_map_equal(&plain, &canonical);
 }
 
-static inline void world_merge_element(struct world *w, struct world_tensor *tensor, int64_t at, float value, bool partial) {
+/* A sum over cp alone has replicas on the other tp ranks, which count once. */
+static inline void world_merge_element(struct world *w, struct world_tensor *tensor, int64_t at, float value, uint32_t partial, int32_t tp) {
   if (partial) {
-    tensor->values[at] += value;
+    if (tensor->seen[at] == 0) tensor->owner[at] = tp;
+    if ((partial & SF_AXES(SF_AXIS_TP)) || tensor->owner[at] == tp) tensor->values[at] += value;
     tensor->seen[at] |= 2;
   } else if (tensor->seen[at] & 1) {
     const bool differs = memcmp(&tensor->values[at], &value, sizeof value) != 0;
@@ -81,29 +85,31 @@ static inline void world_merge_element(struct world *w, struct world_tensor *ten
   }
 }
 
-static inline void world_merge(struct world *w, struct world_tensor *tensor, const struct sf_shard_map *map, const float *data) {
+static inline void world_merge(struct world *w, struct world_tensor *tensor, const struct sf_shard_map *map, const float *data,
+                               int32_t tp) {
   int64_t local = 0;
   for (int32_t r = 0; r < map->rows.count; r++)
     for (int64_t i = 0; i < map->rows.runs[r].len; i++)
       for (int32_t k = 0; k < map->cols.count; k++)
         for (int64_t j = 0; j < map->cols.runs[k].len; j++) {
           const int64_t at = (map->rows.runs[r].start + i) * tensor->shape.cols + map->cols.runs[k].start + j;
-          world_merge_element(w, tensor, at, data[local++], map->rows.runs[r].partial || map->cols.runs[k].partial);
+          world_merge_element(w, tensor, at, data[local++], map->rows.runs[r].partial | map->cols.runs[k].partial, tp);
         }
 }
 
-/* Isolated mode: the value goes to the lowest tp index that holds the elements, the other summands are zero. */
+/* Isolated mode: the value goes to the lowest tp and cp index that holds the elements, the other summands are zero. */
 static inline void world_overwrite(struct world *w, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
                                    const struct sf_trace_spec *spec, float *data) {
   const bool tied_head = id.kind == SF_KIND_WGRAD && id.call == 1;
   if (id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD && id.kind != SF_KIND_WGRAD) return;
   if (id.call != 0 && !tied_head) return;
-  const int32_t tp = sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_TP];
+  const struct sf_coord place = sf_mesh_coord(&w->mesh, rank);
   const bool heads = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
   const int64_t sharers = heads ? w->c.layout.tp / w->c.model.kv_heads : w->c.layout.tp;
-  const bool lowest = sharers <= 1 || tp % sharers == 0;
+  const bool lowest = sharers <= 1 || place.at[SF_AXIS_TP] % sharers == 0;
+  const uint32_t zero = (lowest ? 0 : SF_AXES(SF_AXIS_TP)) | (place.at[SF_AXIS_CP] > 0 ? SF_AXES(SF_AXIS_CP) : 0);
   const struct sf_fill fill = sf_fill_for_trace(w->catalog, id);
-  sf_fill_shard(data, &fill, spec->shape, map, !lowest);
+  sf_fill_shard(data, &fill, spec->shape, map, zero);
 }
 
 static inline void world_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
@@ -123,11 +129,11 @@ static inline void world_point(void *ctx, int32_t rank, struct sf_trace_id id, c
     *tensor = (struct world_tensor){.key = sf_trace_key(id), .used = true, .shape = spec.shape};
     tensor->values = sf_alloc(count * sizeof(float));
     tensor->seen = sf_alloc(count);
-    assert_non_null(tensor->values);
-    assert_non_null(tensor->seen);
+    tensor->owner = sf_alloc(count * sizeof *tensor->owner);
+    assert_true(tensor->values != NULL && tensor->seen != NULL && tensor->owner != NULL);
     assert_true(++w->tensor_count < WORLD_SLOTS / 2);
   }
-  world_merge(w, tensor, map, data);
+  world_merge(w, tensor, map, data, sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_TP]);
   if (w->c.mode == SF_MODE_ISOLATED) world_overwrite(w, rank, id, map, &spec, data);
 }
 
@@ -206,6 +212,7 @@ static inline void world_destroy(struct world *w) {
   for (int i = 0; i < WORLD_SLOTS; i++) {
     sf_free(w->tensors[i].values);
     sf_free(w->tensors[i].seen);
+    sf_free(w->tensors[i].owner);
   }
   sf_free(w->tensors);
   sf_free(w->arenas);

@@ -15,10 +15,6 @@ static void test_supports_axes_it_lacks_names_them(void **state) {
   struct sf_case c = world_case(MODEL);
   assert_int_equal(sf_target_builtin.supports(&c, NULL), SF_OK);
   struct sf_error error = {0};
-  c.layout.cp = 2;
-  assert_int_equal(sf_target_builtin.supports(&c, &error), SF_ENOTSUP);
-  assert_non_null(strstr(error.text, "layout.cp"));
-  c.layout.cp = 1;
   c.layout.etp = 2;
   assert_int_equal(sf_target_builtin.supports(&c, &error), SF_ENOTSUP);
   assert_non_null(strstr(error.text, "layout.etp"));

@@ -37,6 +37,13 @@ static const char *const LAYOUTS[] = {
     "layout.pp=2 layout.vpp=2",
     "layout.pp=2 layout.vpp=2 layout.dp=2 layout.overlap=true layout.bucket_elements=100",
     "layout.pp=2 layout.vpp=2 layout.tp=2 layout.sp=true train.recompute_layers=1 layout.overlap=true",
+    "layout.cp=2",
+    "layout.cp=4",
+    "layout.cp=2 layout.cp_comm=allgather layout.dp=2",
+    "layout.cp=4 layout.cp_comm=allgather layout.pp=2 train.recompute_layers=1",
+    "layout.cp=2 layout.tp=4 layout.pp=2 layout.overlap=true layout.bucket_elements=64",
+    "layout.cp=2 layout.tp=2 layout.sp=true layout.dp=2 layout.order=cp-dp-tp-pp-ep",
+    "layout.cp=2 layout.cp_comm=allgather layout.tp=2 layout.sp=true layout.order=pp-ep-cp-tp-dp",
 };
 enum { MODEL_COUNT = sizeof MODELS / sizeof MODELS[0], LAYOUT_COUNT = sizeof LAYOUTS / sizeof LAYOUTS[0] };
 
@@ -78,7 +85,7 @@ static void check_like_plain(const struct sf_case *c, const struct world *plain)
   if (!(comparison.worst <= LIMIT)) {
     char name[160];
     sf_trace_id_text(name, sizeof name, w->catalog, comparison.worst_id);
-    fail_msg("%s differs by %g (tp %d sp %d dp %d pp %d schedule %d)", name, comparison.worst, (int)c->layout.tp, c->layout.sp,
+    fail_msg("%s differs by %g (tp %d sp %d cp %d dp %d pp %d schedule %d)", name, comparison.worst, (int)c->layout.tp, c->layout.sp, (int)c->layout.cp,
              (int)c->layout.dp, (int)c->layout.pp, (int)c->schedule);
   }
   world_destroy(w);
@@ -104,6 +111,30 @@ static void test_run_layouts_of_biased_rotary_model_equal_one_rank(void **state)
 static void test_run_layouts_of_tied_mqa_model_equal_one_rank(void **state) {
   (void)state;
   check_model(MODELS[1]);
+}
+/* Heads are traded only where there are key/value heads enough. */
+static void test_run_layouts_that_trade_heads_equal_one_rank(void **state) {
+  (void)state;
+  static const struct {
+    int model;
+    const char *layout;
+  } table[] = {
+      {0, "layout.cp=2"},
+      {0, "layout.cp=2 layout.dp=2 layout.pp=2 train.recompute_layers=2"},
+      {2, "layout.cp=4 layout.order=cp-dp-tp-pp-ep"},
+      {2, "layout.cp=2 layout.tp=2 layout.sp=true layout.dp=2 layout.order=pp-cp-ep-dp-tp"},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    const struct sf_case alone = world_case(MODELS[table[i].model]);
+    struct world *plain = world_run(&alone, SF_FAULT_NONE);
+    for (int64_t schedule = 0; schedule < 3; schedule++) {
+      char layout[160];
+      snprintf(layout, sizeof layout, "%s layout.cp_comm=a2a", table[i].layout);
+      const struct sf_case c = joined(MODELS[table[i].model], layout, schedule);
+      check_like_plain(&c, plain);
+    }
+    world_destroy(plain);
+  }
 }
 static void test_run_layouts_of_partly_frozen_model_equal_one_rank(void **state) {
   (void)state;
@@ -194,6 +225,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_run_layouts_of_biased_rotary_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_tied_mqa_model_equal_one_rank),
+      cmocka_unit_test(test_run_layouts_that_trade_heads_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_partly_frozen_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_parallel_residual_model_equal_one_rank),
       cmocka_unit_test(test_run_isolated_mode_is_complete_and_equal),

@@ -56,17 +56,17 @@ static void test_canonical_dim_qkv_matches_hand_written_tables(void **state) {
     struct sf_dim_map expected = {0};
     for (int k = 0; k < 3; k++) sf_dim_map_append(&expected, row->runs[k].start, row->runs[k].len, false);
     const struct sf_shard_map want = {.rows = expected};
-    const struct sf_shard_map got = {.rows = sf_canonical_dim(&c, SF_CUT_QKV, (row->heads + 2 * row->kv_heads) * 2, row->tp_index)};
+    const struct sf_shard_map got = {.rows = sf_canonical_dim(&c, SF_CUT_QKV, (row->heads + 2 * row->kv_heads) * 2, row->tp_index, 0)};
     if (!sf_shard_map_equal(&want, &got))
       fail_msg("row %zu: %d runs, first %d+%d", i, (int)got.rows.count, (int)got.rows.runs[0].start, (int)got.rows.runs[0].len);
   }
 }
 
-/* How many tp ranks hold each index. */
+/* How many ranks of tp and cp hold each index. */
 static void count_holders(int *holders, const struct sf_case *c, enum sf_cut cut, int64_t size) {
   memset(holders, 0, (size_t)size * sizeof *holders);
-  for (int64_t rank = 0; rank < c->layout.tp; rank++) {
-    const struct sf_dim_map dim = sf_canonical_dim(c, cut, size, rank);
+  for (int64_t rank = 0; rank < c->layout.tp * c->layout.cp; rank++) {
+    const struct sf_dim_map dim = sf_canonical_dim(c, cut, size, rank % c->layout.tp, rank / c->layout.tp);
     const struct sf_shard_map map = {.rows = dim, .cols = sf_dim_map_whole(1)};
     assert_true(sf_shard_map_valid(&map, (struct sf_shape){size, 1}));
     for (int32_t i = 0; i < dim.count; i++) {
@@ -94,6 +94,55 @@ static void test_canonical_dim_plain_cuts_cover_with_right_multiplicity(void **s
   }
 }
 
+static void test_canonical_dim_token_cuts_are_zig_zag(void **state) {
+  (void)state;
+  const struct {
+    int64_t cp, tp;
+    bool sp;
+    enum sf_cut cut;
+    int64_t cp_index, tp_index;
+    struct sf_run runs[2]; /* of 24 tokens */
+  } table[] = {
+      {1, 2, true, SF_CUT_TOKENS, 0, 1, {{0, 24, 0}}},
+      {2, 2, true, SF_CUT_TOKENS, 0, 1, {{0, 6, 0}, {18, 6, 0}}},
+      {2, 2, false, SF_CUT_SEQUENCE, 1, 1, {{6, 12, 0}}}, /* the two chunks adjoin */
+      {2, 2, true, SF_CUT_SEQUENCE, 0, 0, {{0, 6, 0}}},
+      {2, 2, true, SF_CUT_SEQUENCE, 0, 1, {{18, 6, 0}}},
+      {2, 3, true, SF_CUT_SEQUENCE, 0, 1, {{4, 2, 0}, {18, 2, 0}}},
+      {3, 1, false, SF_CUT_SEQUENCE, 1, 0, {{4, 4, 0}, {16, 4, 0}}},
+      {3, 1, false, SF_CUT_TOKENS, 2, 0, {{8, 8, 0}}},
+      {3, 2, false, SF_CUT_EVEN, 2, 1, {{12, 12, 0}}},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    struct sf_case c = make_case(12, 12, 2, table[i].tp, table[i].sp);
+    c.layout.cp = table[i].cp;
+    const struct sf_dim_map dim = sf_canonical_dim(&c, table[i].cut, 24, table[i].tp_index, table[i].cp_index);
+    assert_int_equal(dim.count, table[i].runs[1].len > 0 ? 2 : 1);
+    for (int32_t k = 0; k < dim.count; k++) {
+      assert_int_equal(dim.runs[k].start, table[i].runs[k].start);
+      assert_int_equal(dim.runs[k].len, table[i].runs[k].len);
+    }
+  }
+}
+
+static void test_canonical_dim_with_context_parallelism_covers_with_right_multiplicity(void **state) {
+  (void)state;
+  int holders[96];
+  for (int64_t cp = 2; cp <= 4; cp++)
+    for (int64_t tp = 1; tp <= 2; tp++) {
+      struct sf_case c = make_case(8, 8, 2, tp, tp > 1);
+      c.layout.cp = cp;
+      const struct {
+        enum sf_cut cut;
+        int64_t multiplicity;
+      } table[] = {{SF_CUT_TOKENS, tp}, {SF_CUT_SEQUENCE, 1}, {SF_CUT_EVEN, cp}, {SF_CUT_NONE, tp * cp}};
+      for (size_t i = 0; i < 4; i++) {
+        count_holders(holders, &c, table[i].cut, 96);
+        for (int k = 0; k < 96; k++) assert_int_equal(holders[k], table[i].multiplicity);
+      }
+    }
+}
+
 static void test_canonical_dim_qkv_covers_with_right_multiplicity(void **state) {
   (void)state;
   int holders[128];
@@ -113,7 +162,7 @@ static void test_canonical_dim_qkv_covers_with_right_multiplicity(void **state) 
 static void test_canonical_dim_gate_up_holds_the_same_columns_of_both_halves(void **state) {
   (void)state;
   const struct sf_case c = make_case(4, 4, 2, 4, false);
-  const struct sf_dim_map dim = sf_canonical_dim(&c, SF_CUT_GATE_UP, 32, 2);
+  const struct sf_dim_map dim = sf_canonical_dim(&c, SF_CUT_GATE_UP, 32, 2, 0);
   assert_int_equal(dim.count, 2);
   assert_int_equal(dim.runs[0].start, 8);
   assert_int_equal(dim.runs[0].len, 4);
@@ -124,7 +173,7 @@ static void test_canonical_dim_gate_up_holds_the_same_columns_of_both_halves(voi
 static void test_canonical_map_cuts_rows_and_columns_apart(void **state) {
   (void)state;
   const struct sf_case c = make_case(4, 4, 2, 2, true);
-  const struct sf_shard_map map = sf_canonical_map(&c, (struct sf_shape){8, 12}, SF_CUT_SEQUENCE, SF_CUT_NONE, 1);
+  const struct sf_shard_map map = sf_canonical_map(&c, (struct sf_shape){8, 12}, SF_CUT_SEQUENCE, SF_CUT_NONE, 1, 0);
   assert_int_equal(map.rows.runs[0].start, 4);
   assert_int_equal(sf_dim_map_length(&map.rows), 4);
   assert_int_equal(sf_dim_map_length(&map.cols), 12);
@@ -134,6 +183,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_canonical_dim_qkv_matches_hand_written_tables),
       cmocka_unit_test(test_canonical_dim_plain_cuts_cover_with_right_multiplicity),
+      cmocka_unit_test(test_canonical_dim_token_cuts_are_zig_zag),
+      cmocka_unit_test(test_canonical_dim_with_context_parallelism_covers_with_right_multiplicity),
       cmocka_unit_test(test_canonical_dim_qkv_covers_with_right_multiplicity),
       cmocka_unit_test(test_canonical_dim_gate_up_holds_the_same_columns_of_both_halves),
       cmocka_unit_test(test_canonical_map_cuts_rows_and_columns_apart),

@@ -179,9 +179,9 @@ static void test_fill_shard_random_maps_see_the_same_tensor(void **state) {
     const int64_t width = sf_dim_map_length(&map.cols), count = sf_dim_map_length(&map.rows) * width;
     sf_fill_range(whole, &fill, 0, shape.rows * shape.cols);
     sf_shard_gather(from_whole, whole, shape, &map);
-    sf_fill_shard(local, &fill, shape, &map, false);
+    sf_fill_shard(local, &fill, shape, &map, 0);
     assert_memory_equal(local, from_whole, (size_t)count * sizeof(float));
-    sf_fill_shard(local, &fill, shape, &map, true);
+    sf_fill_shard(local, &fill, shape, &map, SF_AXES(SF_AXIS_TP));
     for (int64_t i = 0; i < count; i++) {
       const bool zero = is_partial(&map.rows, i / width) || is_partial(&map.cols, i % width);
       assert_int_equal(bits_of(local[i]), zero ? 0 : bits_of(from_whole[i]));
