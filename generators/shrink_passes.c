@@ -191,11 +191,11 @@ static bool pass_axes(struct sf_edit *edit, bool *usable, const struct sf_case *
 static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   static const enum sf_walk pairs[][2] = {
       {SF_WALK_TP, SF_WALK_KV_HEADS}, {SF_WALK_TP, SF_WALK_HEADS},         {SF_WALK_DP, SF_WALK_MICROBATCHES},
-    {SF_WALK_CP, SF_WALK_CP_COMM},
-    {SF_WALK_CP, SF_WALK_SEQ},
-    {SF_WALK_CP, SF_WALK_HEADS},
-    {SF_WALK_CP, SF_WALK_KV_HEADS},
-    {SF_WALK_CP_COMM, SF_WALK_KV_HEADS},
+      {SF_WALK_CP, SF_WALK_CP_COMM},
+      {SF_WALK_CP, SF_WALK_SEQ},
+      {SF_WALK_CP, SF_WALK_HEADS},
+      {SF_WALK_CP, SF_WALK_KV_HEADS},
+      {SF_WALK_CP_COMM, SF_WALK_KV_HEADS},
       {SF_WALK_PP, SF_WALK_LAYERS},   {SF_WALK_LAYERS, SF_WALK_RECOMPUTE}, {SF_WALK_PP, SF_WALK_MICROBATCHES},
   };
   if (step >= 2 * COUNT(pairs)) return false;
