@@ -240,6 +240,11 @@ static void keep_first_noise(struct sf_expectations *x) {
   }
 }
 
+static const float *plain_values(void *ctx, struct sf_trace_id id) {
+  const struct sf_expected *e = sf_expectations_find(ctx, id);
+  return e != NULL ? e->x : NULL;
+}
+
 /* One draw of each kind; after the first round two orders of sums, since it is chance which orders show much. In isolated mode module
  * inputs are equal by construction, so the input is not perturbed. */
 static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
@@ -248,7 +253,9 @@ static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
   const size_t first = c->mode == SF_MODE_ISOLATED ? 1 : 0, last = round == 0 ? 2 : 3;
   for (size_t k = first; k <= last; k++) {
     const uint64_t draw = sf_hash_u64(sf_hash_u64((uint64_t)c->seed, k + 1), round);
-    const enum sf_status status = run_reference(x, (struct sf_reference_options){.perturb = kinds[k], .draw = draw}, emit_draw);
+    struct sf_reference_options options = {.perturb = kinds[k], .draw = draw};
+    if (c->mode == SF_MODE_E2E) options.plain = plain_values, options.plain_ctx = x;
+    const enum sf_status status = run_reference(x, options, emit_draw);
     if (status != SF_OK) return status;
   }
   return SF_OK;

@@ -24,6 +24,9 @@ struct sf_reference_options {
   enum sf_perturb perturb;
   uint64_t draw; /* seed of the perturbation */
   const struct sf_gemm_table *gemm;
+  /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. */
+  const float *(*plain)(void *ctx, struct sf_trace_id id);
+  void *plain_ctx;
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.

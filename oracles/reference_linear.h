@@ -106,8 +106,29 @@ static inline void relu2_row(real *restrict out, const real *restrict x, int64_t
   for (int64_t j = 0; j < width; j++) out[j] = x[j] < 0 ? 0 : x[j] * x[j];
 }
 
-static inline void relu2_backward_row(real *restrict x_grad, const real *restrict g, const real *restrict x, int64_t width) {
-  for (int64_t j = 0; j < width; j++) x_grad[j] = g[j] * (x[j] < 0 ? 0 : 2 * x[j]);
+/* The slope's kink hides noise: draws of x that fall below zero look all alike, and what depends on this number alone (a weight's gradient
+ * when the neuron answers to one token) seems exact. Noise is as likely upwards, so a rerun's x that is as far from the plain run's as zero
+ * is, or half as far, is put above it, at twice its distance: the tail beyond the draws would be all that is seen there. plain: NULL in the
+ * plain run and in isolated mode, where x is given. */
+static inline real relu2_argument(real x, const float *plain, int64_t j) {
+  if (plain == NULL) return x;
+  const real from = (real)plain[j], apart = x - from, reach = 2 * (apart < 0 ? -apart : apart);
+  return reach > from && reach > -from ? from + reach : x;
+}
+
+static inline void relu2_backward_row(real *restrict x_grad, const real *restrict g, const real *restrict x, const float *plain,
+                                      int64_t width) {
+  for (int64_t j = 0; j < width; j++) {
+    const real argument = relu2_argument(x[j], plain, j);
+    x_grad[j] = g[j] * (argument < 0 ? 0 : 2 * argument);
+  }
+}
+
+/* What the plain run of a rerun put out as the activation's input; NULL when there is none. */
+static inline const float *plain_fc1(const struct run *run, int32_t layer) {
+  const struct sf_reference_options *options = run->options;
+  if (options->plain == NULL) return NULL;
+  return options->plain(options->plain_ctx, act_id(run, SF_MODULE_LINEAR_FC1, layer, SF_KIND_ACT));
 }
 
 static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
@@ -148,12 +169,13 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
 static inline void activation_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
   const int64_t width = run->c->model.ffn;
   const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT_GRAD), 0);
+  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, layer) : NULL;
   for (int64_t i = 0; i < run->tokens; i++) {
     const real *x_row = x + i * run->fc1_width, *g_row = g + i * width;
     real *row = x_grad + i * run->fc1_width;
     if (run->c->model.activation == SF_ACT_GELU) gelu_backward_row(inner, i, row, g_row, x_row, width);
     if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(inner, i, row, g_row, x_row, width);
-    if (run->c->model.activation == SF_ACT_RELU2) relu2_backward_row(row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_RELU2) relu2_backward_row(row, g_row, x_row, plain == NULL ? NULL : plain + i * width, width);
   }
   finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
 }
