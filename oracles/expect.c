@@ -58,10 +58,11 @@ static double rolled_norm(const float *x, struct sf_shape shape) {
 }
 
 /* p - onehot cancels where p is near 1: its error is that of p, whatever is left. Two roundings of the token's weight. With label smoothing
- * what is taken away (1 - s at the label, s / V everywhere) has been rounded itself. */
-static double logits_roundings(const struct sf_case *c) {
+ * what is taken away (1 - s at the label, s / V everywhere) has been rounded itself, in fp32. */
+static double logits_roundings(const struct sf_case *c, enum sf_dtype promised) {
   const double columns = (double)c->model.vocab_padded, s = (double)c->train.label_smoothing_milli / 1000 * columns / (columns - 1);
-  return c->train.label_smoothing_milli == 0 ? 2 : 2 + fabs(1 - s) + s / columns;
+  const double shares = c->train.label_smoothing_milli == 0 ? 0 : fabs(1 - s) + s / columns;
+  return 2 * sf_dtype_unit_roundoff(promised) + shares * sf_dtype_unit_roundoff(SF_F32);
 }
 
 static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena, double loss_scale) {
@@ -73,7 +74,7 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
   double kept = 0;
   for (int64_t t = 0; t < tokens; t++) kept += (double)floors[t];
   const double share = c->train.loss_norm == SF_LOSS_PER_TOKEN ? 1.0 : 1.0 / (kept * (double)c->train.microbatches);
-  const double factor = logits_roundings(c) * sf_dtype_unit_roundoff(e->spec.promised) * share * loss_scale;
+  const double factor = logits_roundings(c, e->spec.promised) * share * loss_scale;
   for (int64_t t = 0; t < tokens; t++) floors[t] = (float)((double)floors[t] * factor);
   e->row_floor = floors;
   return true;
