@@ -48,6 +48,7 @@ CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
 CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
 CHOICES(sp, {0, 35}, {1, 65});
 CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
+CHOICES(exact, {0, 80}, {1, 20});
 CHOICES(one, {1, 1});
 CHOICES(cp_comm, {SF_CP_RING, 25}, {SF_CP_ALLGATHER, 25}, {SF_CP_A2A, 50});
 CHOICES(zero, {0, 1}); /* fields that nothing computes yet */
@@ -97,7 +98,7 @@ static const struct {
     TABLE(LOSS_SCALE, loss_scale, false),
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
     TABLE(SMOOTHING, smoothing, true),
-    TABLE(EXACT, zero, false),
+    TABLE(EXACT, exact, false),
     TABLE(CP_COMM, cp_comm, false),
     TABLE(ZERO, zero, false),
     TABLE(EP, one, false),
@@ -224,6 +225,8 @@ static bool is_coupled(enum sf_walk place) {
   switch (place) {
   case SF_WALK_LOSS_SCALE:
   case SF_WALK_LOSS_SCALE_WINDOW:
+  case SF_WALK_MODE:
+  case SF_WALK_EXACT:
   case SF_WALK_POSITIONS:
   case SF_WALK_TIED:
   case SF_WALK_ADAPTER:

@@ -47,7 +47,7 @@ static double noise_of(const struct sf_slot *slot, const struct sf_finding *find
   const struct sf_expected *e = slot->expected;
   const double unit = sf_dtype_unit_roundoff(e->spec.promised);
   double noise = unit * e->norm;
-  if (slot->phase == SF_SLOT_FIRST && sf_kind_has_noise((enum sf_kind)e->id.kind)) noise = sf_tensor_noise(e, full);
+  if (slot->phase == SF_SLOT_FIRST && sf_kind_has_noise((enum sf_kind)e->id.kind) && !e->exact) noise = sf_tensor_noise(e, full);
   /* What replicas differ by may be far below what a change of Adam's may be off. */
   if (e->id.kind == SF_KIND_PARAM_DELTA) noise = finding->cls == SF_CLASS_CONFLICT ? 4 * unit * e->norm : sf_factors.adam_rel * e->norm;
   if (e->id.kind == SF_KIND_SCALAR) noise = sf_larger(finding->noise, sf_factors.norm_rel * e->norm);

@@ -127,7 +127,7 @@ static void emit_plain(void *ctx, struct sf_trace_id id, const void *values, str
   if (x->status != SF_OK) return;
   x->status = SF_ENOMEM;
   if (!entries_reserve(x)) return;
-  struct sf_expected e = {.id = id, .ordinal = x->count};
+  struct sf_expected e = {.id = id, .ordinal = x->count, .exact = sf_trace_is_exact(x->catalog, id)};
   const bool known = sf_trace_spec(&e.spec, x->catalog, id);
   SF_ASSERT(known);
   SF_ASSERT_EQ(e.spec.shape.rows, shape.rows);

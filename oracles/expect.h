@@ -7,6 +7,7 @@
 struct sf_expected {
   struct sf_trace_id id;
   struct sf_trace_spec spec;
+  bool exact;        /* must be equal: nothing in it is ever rounded (data.exact) */
   int32_t ordinal;   /* place in the reference's execution order */
   float *x;          /* shape.rows x shape.cols */
   double norm;       /* ||x||_F */

@@ -321,6 +321,28 @@ static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *s
   return true;
 }
 
+/* A tensor in which nothing was ever rounded: equal, or wrong. */
+static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_expected *e = slot->expected;
+  const int64_t count = e->spec.shape.rows * e->spec.shape.cols, cols = e->spec.shape.cols;
+  struct sf_tensor_result *result = sf_judging_result(judging, slot);
+  int64_t differing = 0, first = 0;
+  for (int64_t i = count - 1; i >= 0; i--)
+    if (!(slot->merged[i] == e->x[i])) differing++, first = i;
+  result->why_not = differing > 0 ? NULL : e->norm == 0 ? "zero" : e->rolled == 0 ? "rolled copy passes" : NULL;
+  result->judged = result->why_not == NULL;
+  result->flagged = differing > 0;
+  if (differing == 0) return;
+  result->fro_ratio = INFINITY;
+  if (sf_judging_nonfinite(judging, slot)) return;
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);
+  finding->row = first / cols;
+  finding->error = sqrt(sf_diff_squares(slot->merged, e->x, count));
+  finding->ratio = INFINITY;
+  sf_finding_say(finding, "%" PRId64 " of %" PRId64 " elements are not the exact value; (%" PRId64 ", %" PRId64 ") is %.9g and must be %.9g", differing, count,
+                 first / cols, first % cols, (double)slot->merged[first], (double)e->x[first]);
+}
+
 /* First look, with one draw of each kind. Returns whether the tensor needs a second one. */
 static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
@@ -366,7 +388,10 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
     if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot)) continue;
-    if (tensor_is_suspicious(judging, slot)) again[again_count++] = judging->result_count - 1;
+    if (slot->expected->exact)
+      judge_exact(judging, slot);
+    else if (tensor_is_suspicious(judging, slot))
+      again[again_count++] = judging->result_count - 1;
   }
   if (again_count == 0) return SF_OK;
   const enum sf_status status = sf_expectations_raise(collector->expectations, 2);

@@ -22,6 +22,7 @@
   X(overlap, c->layout.overlap)                                                                              \
   X(schedule, c->schedule > 0)                                                                               \
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
+  X(exact, c->data.exact)                                                                                    \
   X(fp32, c->precision.compute == SF_F32)                                                                    \
   X(bf16, c->precision.compute == SF_BF16)                                                                   \
   X(fp16, c->precision.compute == SF_F16)                                                                    \

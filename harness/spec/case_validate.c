@@ -29,6 +29,7 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
   if (m->heads * m->head_dim > 65536) REFUSE("model.head_dim: heads * head_dim is %" PRId64 ", more than 65536", m->heads * m->head_dim);
   if (m->positions == SF_POS_ROTARY && m->head_dim % 2 != 0) REFUSE("model.head_dim: %" PRId64 " is odd, rotary needs pairs", m->head_dim);
   if (m->vocab_padded < m->vocab) REFUSE("model.vocab_padded: %" PRId64 " is below model.vocab %" PRId64, m->vocab_padded, m->vocab);
+  if (c->data.exact && c->mode != SF_MODE_ISOLATED) REFUSE("data.exact: needs mode isolated");
   const int64_t tokens = m->seq * c->train.microbatch_size;
   if (tokens > 1048576) REFUSE("train.microbatch_size: seq * microbatch_size is %" PRId64 ", more than 1048576", tokens);
   if (c->train.recompute_layers > m->layers)
@@ -41,7 +42,6 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
 /* Fields of the format that nothing computes yet. */
 static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
-      {"data.exact", c->data.exact},
       {"layout.ep", c->layout.ep != 1},
       {"layout.etp", c->layout.etp != 1},
       {"layout.zero", c->layout.zero != 0},

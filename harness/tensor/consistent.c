@@ -2,6 +2,7 @@
 
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
+#include "harness/tensor/exact.h"
 
 #include <string.h>
 
@@ -77,7 +78,21 @@ uint64_t sf_fill_key(int64_t seed, uint64_t tensor, uint64_t salt) {
   return sf_hash_u64(sf_hash_u64(sf_hash_u64(0, (uint64_t)seed), tensor), salt);
 }
 
+/* One in four is zero, the others are 1 and -1 alike. */
+static void fill_integers(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
+  static const float values[8] = {0, 1, -1, 1, 0, -1, 1, -1};
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t at = first + i;
+    const bool off = fill->lattice > 1 && (at / fill->cols + at % fill->cols) % fill->lattice != 0;
+    out[i] = off ? 0 : fill->scale * values[element_bits(fill->key, (uint64_t)at) >> 61];
+  }
+}
+
 void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
+  if (fill->exact) {
+    fill_integers(out, fill, first, count);
+    return;
+  }
   SF_ASSERT_LT((int)fill->dist, SF_DIST_COUNT);
   const int64_t block = 4096; /* values are rounded while they are in the first-level cache */
   for (int64_t at = 0; at < count; at += block) {
@@ -119,13 +134,15 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
   SF_ASSERT_LT(param, catalog->param_count);
   const struct sf_param *p = &catalog->params[param];
   const struct sf_case *c = &catalog->logical;
-  return (struct sf_fill){
+  struct sf_fill fill = {
       .key = sf_fill_key(c->seed, sf_hash_string((uint64_t)step, p->name), SALT_PARAM),
       .dist = (enum sf_value_dist)c->data.weights,
       .scale = p->scale,
       .offset = p->offset,
       .dtype = SF_F32,
   };
+  sf_fill_make_exact_param(&fill, catalog, param);
+  return fill;
 }
 
 /* Attention takes differences of its inputs' products: values eight spreads from zero leave scores and dP of nearly equal numbers, and a
@@ -156,6 +173,7 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
       .dtype = spec.promised,
   };
   if (is_act) soften_offset(&fill, catalog->modules[id.subject].cls);
+  sf_fill_make_exact_trace(&fill, catalog, id);
   return fill;
 }
 

@@ -11,6 +11,10 @@ struct sf_fill {
   enum sf_value_dist dist;
   float scale, offset; /* value = round(offset + round(scale * draw)); draws have mean 0 and variance about 1 */
   enum sf_dtype dtype; /* the result is rounded to this grid */
+  /* Exact mode: value = scale * t, t in {-1, 0, 1} (one in four is 0) in place of the above. Where lattice > 1 all elements are zero but those
+   * of a matrix of `cols` columns with (row + col) % lattice == 0: so few in each row and column that their sums are exact. */
+  bool exact;
+  int64_t cols, lattice;
 };
 
 /* Key of a stream: seed of the case, what the tensor is, and a salt that tells uses apart. */
@@ -35,6 +39,10 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
  * (ACT of LINEAR_QKV, QK_NORM and ROTARY) has an offset of one spread where data.acts is OFFSET. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
+
+/* Whether every rounding behind a tensor of an exact case (data.exact) is exact, in any order of sums and in the wire's format, so that it must
+ * equal the reference. What is written into the trace and what parameters hold is chosen for it: see harness/DESIGN.md, Exact mode. */
+bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id);
 
 /* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.
  * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token;

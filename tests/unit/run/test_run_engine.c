@@ -187,6 +187,37 @@ static void test_engine_run_tampered_tensor_is_a_finding(void **state) {
   sf_engine_destroy(engine);
 }
 
+/* The last bit of one value of each row-parallel linear, which bf16's tolerance does not see. */
+static void tamper_last_bit(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+  (void)rank;
+  (void)map;
+  if (id.kind != SF_KIND_ACT || id.subject != *(const int32_t *)ctx || rows * cols == 0) return;
+  data[0] = data[0] == 0 ? 0x1p-8f : data[0] * (1 + 0x1p-7f);
+}
+
+static void test_engine_run_exact_case_sees_what_tolerance_does_not(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  struct sf_case c = case_make("mode=isolated precision.compute=bf16 model.heads=2 model.kv_heads=2 model.hidden=32 model.bias=true layout.tp=2");
+  assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+  int32_t proj = sf_catalog_module(sf_engine_catalog(engine), SF_MODULE_LINEAR_PROJ, 0);
+  sf_engine_set_tamper(engine, tamper_last_bit, &proj);
+  assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+  c.data.exact = true;
+  const struct sf_outcome outcome = run(engine, &c);
+  assert_int_equal(outcome.verdict, SF_VERDICT_FINDING);
+  assert_int_equal(outcome.cls, SF_CLASS_EXACT);
+  assert_int_equal(outcome.module_class, SF_MODULE_LINEAR_PROJ);
+  sf_engine_set_tamper(engine, NULL, NULL);
+  assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+  plant(&c, "rowparallel-bias-xtp");
+  struct sf_outcome planted = run(engine, &c);
+  assert_int_equal(planted.cls, SF_CLASS_EXACT);
+  sf_engine_diagnose(engine, &c, NULL, &planted);
+  assert_int_equal(planted.diagnosis.cls, SF_DIAGNOSIS_REPEATED_TERM);
+  sf_engine_destroy(engine);
+}
+
 /* Fails each allocation of a whole trial in turn, engine and all: either memory was out, and that is said, or the verdict is right. */
 static void sweep(const struct sf_case *c, enum sf_verdict expected) {
   const struct sf_engine_options options = {.gemm = SF_CPU_GEMM_LOOPS};
@@ -268,6 +299,7 @@ int main(void) {
       cmocka_unit_test(test_engine_run_wrong_case_is_a_status_with_a_reason),
       cmocka_unit_test(test_engine_run_record_holds_what_was_traced),
       cmocka_unit_test(test_engine_run_tampered_tensor_is_a_finding),
+      cmocka_unit_test(test_engine_run_exact_case_sees_what_tolerance_does_not),
       cmocka_unit_test(test_engine_diagnose_says_what_was_planted),
       cmocka_unit_test(test_engine_run_each_allocation_fails_once_verdict_is_right_or_enomem),
   };

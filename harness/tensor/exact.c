@@ -1,0 +1,74 @@
+/* Exact mode: linear and communication modules read integers -1, 0 and 1 (gradients: times a power of two), few enough that every sum of
+ * products stays below the integers that the format holds one by one. */
+#include "harness/tensor/exact.h"
+
+#define CLASS(name) (UINT64_C(1) << SF_MODULE_##name)
+#define BDAS (CLASS(SELF_ATTN_BDA) | CLASS(MLP_BDA) | CLASS(ADAPTER_BDA))
+#define LINEARS (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER))
+#define NORMS (CLASS(INPUT_LAYERNORM) | CLASS(PRE_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
+#define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING))
+
+/* Outputs that a linear or a residual add reads; attention, activation and loss keep their own distributions. */
+static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(ADAPTER);
+/* Input gradients that come into a linear or a residual add; those that come into attention, activation or norm are not among them. */
+static const uint64_t INTEGER_ACT_GRADS =
+    NORMS | BDAS | CLASS(LOSS) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
+/* Where queries and keys have norms, these stand before linear_qkv. */
+static const uint64_t BEFORE_QK_NORM = CLASS(ROTARY) | CLASS(CORE_ATTENTION);
+
+static bool has(uint64_t classes, enum sf_module_class cls) { return classes >> cls & 1; }
+
+static enum sf_module_class class_of_param(const struct sf_catalog *catalog, int32_t param) {
+  return catalog->modules[catalog->params[param].module].cls;
+}
+
+/* Integers up to this one are all of the format; one of them is left for a bias. */
+static int64_t largest_integer(enum sf_dtype dtype) { return (int64_t)(1 / sf_dtype_unit_roundoff(dtype)) - 1; }
+
+static int64_t lattice_of(struct sf_shape shape, enum sf_dtype dtype) {
+  const int64_t longest = shape.rows > shape.cols ? shape.rows : shape.cols, most = largest_integer(dtype);
+  return (longest + most - 1) / most;
+}
+
+void sf_fill_make_exact_param(struct sf_fill *fill, const struct sf_catalog *catalog, int32_t param) {
+  const struct sf_case *c = &catalog->logical;
+  const struct sf_param *p = &catalog->params[param];
+  if (!c->data.exact || !has(LINEARS | EMBEDDINGS, class_of_param(catalog, param))) return;
+  const int64_t lattice = p->shape.rows > 1 ? lattice_of(p->shape, (enum sf_dtype)c->precision.compute) : 1;
+  *fill = (struct sf_fill){.key = fill->key, .scale = 1, .dtype = SF_F32, .exact = true, .cols = p->shape.cols, .lattice = lattice};
+}
+
+void sf_fill_make_exact_trace(struct sf_fill *fill, const struct sf_catalog *catalog, struct sf_trace_id id) {
+  if (!catalog->logical.data.exact) return;
+  const uint64_t act_grads = catalog->logical.model.qk_norm ? INTEGER_ACT_GRADS & ~BEFORE_QK_NORM : INTEGER_ACT_GRADS;
+  const uint64_t classes = id.kind == SF_KIND_ACT ? INTEGER_ACTS : act_grads;
+  if (id.kind != SF_KIND_WGRAD && !has(classes, catalog->modules[id.subject].cls)) return;
+  *fill = (struct sf_fill){.key = fill->key, .scale = fill->scale, .dtype = fill->dtype, .exact = true, .cols = 1, .lattice = 1};
+}
+
+static bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+/* A product over tokens is summed in fp32. */
+static bool tokens_fit(const struct sf_case *c) { return c->model.seq * c->train.microbatch_size <= largest_integer(SF_F32); }
+
+static bool main_grad_is_exact(const struct sf_case *c, int32_t step) {
+  if (2 * c->train.microbatches > largest_integer(SF_F32)) return false;
+  return c->train.loss_norm == SF_LOSS_PER_MICROBATCH || is_power_of_two(sf_data_step_tokens(c, step));
+}
+
+bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id) {
+  const struct sf_case *c = &catalog->logical;
+  if (!c->data.exact || c->mode != SF_MODE_ISOLATED) return false;
+  switch ((enum sf_kind)id.kind) {
+  case SF_KIND_ACT:
+    return has(LINEARS | BDAS | EMBEDDINGS, catalog->modules[id.subject].cls);
+  case SF_KIND_ACT_GRAD:
+    return has(LINEARS | BDAS, catalog->modules[id.subject].cls);
+  case SF_KIND_WGRAD:
+    return tokens_fit(c) && has(LINEARS | EMBEDDINGS, class_of_param(catalog, id.subject));
+  case SF_KIND_MAIN_GRAD:
+    return main_grad_is_exact(c, id.step);
+  default:
+    return false;
+  }
+}
