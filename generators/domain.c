@@ -41,7 +41,7 @@ CHOICES(heads, {1, 5}, {2, 15}, {3, 4}, {4, 42}, {5, 1}, {6, 8}, {7, 1}, {8, 24}
 CHOICES(head_dim, {4, 42}, {6, 2}, {8, 38}, {12, 2}, {16, 13}, {32, 3});
 CHOICES(steps, {1, 57}, {2, 35}, {3, 8});
 CHOICES(microbatches, {1, 14}, {2, 36}, {3, 4}, {4, 34}, {5, 1}, {6, 4}, {7, 1}, {8, 6});
-CHOICES(microbatch_size, {1, 60}, {2, 30}, {3, 10});
+CHOICES(microbatch_size, {1, 56}, {2, 28}, {3, 8}, {4, 8});
 CHOICES(lr, {1000, 80}, {100, 10}, {10000, 10});
 CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
 /* Not 0: with a beta1 above it an update m / |g| has no bound, and no rerun says how far it may move. */

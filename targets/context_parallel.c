@@ -1,6 +1,7 @@
 #include "targets/context_parallel.h"
 
 #include "targets/block_attention.h"
+#include "targets/fault.h"
 
 /* What passes round the ring. */
 struct message {
@@ -313,6 +314,8 @@ float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_par
   const int64_t count = a.rows * a.batch * a.width;
   if (trades) g = trade(run, attention, g, a.groups * a.queries * a.head_dim, true, "context_parallel.bwd.trade_grad");
   float *dqkv = take_zeros(run, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
+  if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->c->layout.cp_comm == SF_CP_RING)
+    sf_fault_normalise_blocks(acts->probs, sf_block_attention_heads(&a) * a.rows, a.seq, run->parallel.cp.size);
   struct passes passes = passes_begin(run, &a, acts->qkv, dqkv);
   for (int32_t step = 0; step < passes.values.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.values, step);

@@ -22,8 +22,18 @@ void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p,
 /* nonautograd-allreduce: clears the rows of a vocabulary shard's gradient whose label lies on another shard. */
 void sf_fault_drop_foreign_rows(float *dlogits, const int32_t *labels, int64_t rows, int64_t cols, int64_t first);
 
-/* mean-of-means-accum: factor on a microbatch's loss weights that turns the mean over tokens into the mean of the microbatches' means. */
-float sf_fault_mean_of_means_factor(const struct sf_case *c, int64_t step, double kept);
+/* mean-of-means-accum: factor on the loss weights of the microbatch with this mask (all of it) that turns the mean over tokens into the mean of
+ * the microbatches' means. */
+float sf_fault_mean_of_means_factor(const struct sf_case *c, int64_t step, const float *mask);
+
+/* cp-local-loss-mean: a microbatch's token count that makes its mean the mean of the cp ranks' own means. own: this rank's count. */
+double sf_fault_cp_local_count(const struct sf_case *c, double own);
+
+/* cp-attn-bwd-wrong: P of each of `cp` zig-zag blocks of keys divided by its sum over the visible keys of that block alone. rows x seq. */
+void sf_fault_normalise_blocks(float *p, int64_t rows, int64_t seq, int64_t cp);
+
+/* rope-cp-wrong-dim: whether a table cut along the batch in place of the sequence has a fitting shape. */
+bool sf_fault_rope_cut_fits(const struct sf_case *c);
 
 /* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their
  * fault. */

@@ -10,7 +10,7 @@ static bool closes(const struct sf_rank_run *run, const struct sf_grad_bucket *b
 
 void sf_grad_buckets_build(struct sf_rank_run *run) {
   struct sf_grad_buckets *buckets = &run->buckets;
-  buckets->dp = run->parallel.dp_cp;
+  buckets->dp = sf_fault(run->env, SF_FAULT_DDP_GROUP_EXCLUDES_CP) ? run->parallel.dp : run->parallel.dp_cp;
   buckets->overlap = run->c->layout.overlap;
   buckets->at = sf_rank_alloc(run->env, (size_t)(run->params.count + 1) * sizeof *buckets->at);
   for (int32_t i = run->params.count; i-- > 0;) {
@@ -36,7 +36,10 @@ void sf_grad_buckets_begin(struct sf_rank_run *run) {
 }
 
 static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
+  struct sf_device *dev = run->env->device;
   bucket->launched = true;
+  if (sf_fault(run->env, SF_FAULT_DP_SCALE_EXCL_CP) && run->c->train.loss_norm == SF_LOSS_PER_MICROBATCH)
+    dev->ops->scale(dev, bucket->grads, (float)run->parallel.cp.size, bucket->count);
   bucket->request =
       sf_iall_reduce(run->env->comm, &run->buckets.dp, bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
 }

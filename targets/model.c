@@ -38,7 +38,7 @@ static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, 
     slot->labels = sf_rank_alloc(env, tokens * sizeof(int32_t));
     slot->mask = sf_rank_alloc(env, tokens * sizeof(float));
     slot->weight = sf_rank_alloc(env, tokens * sizeof(float));
-    slot->grad_weight = run->scaler.on ? sf_rank_alloc(env, tokens * sizeof(float)) : slot->weight;
+    slot->grad_weight = run->scaler.on || sf_fault(env, SF_FAULT_CP_LOSS_SCALE) ? sf_rank_alloc(env, tokens * sizeof(float)) : slot->weight;
     slot->layers = sf_rank_alloc(env, (size_t)model->layer_count * sizeof *slot->layers);
     memset(slot->layers, 0, (size_t)model->layer_count * sizeof *slot->layers);
   }
@@ -78,18 +78,34 @@ static void enter_microbatch(struct sf_rank_run *run, int64_t local, enum sf_pas
   run->pass = pass;
 }
 
-/* Weight of each token's loss in the gradient; in the per-token mode the division by the step's token count comes at its end. */
-static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slot) {
+static double count_kept(const float *mask, int64_t tokens) {
   double kept = 0.0;
-  for (int64_t t = 0; t < run->tokens; t++) kept += slot->mask[t];
-  const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
-  if (run->parallel.cp.size > 1 && (!per_token || sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM)))
-    sf_all_reduce(run->env->comm, &run->parallel.cp, &kept, 1, SF_F64, SF_REDUCE_SUM, "model.fwd.kept_tokens");
-  float factor = per_token ? 1.0f : (float)(1.0 / (kept * (double)run->c->train.microbatches));
-  if (sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM) && per_token) factor = sf_fault_mean_of_means_factor(run->c, run->step, kept);
+  for (int64_t t = 0; t < tokens; t++) kept += mask[t];
+  return kept;
+}
+
+/* What a token's mask is multiplied by; in the per-token mode the division by the step's token count comes at its end. */
+static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage *model, const struct sf_microbatch_slot *slot) {
+  const struct sf_group *cp = &run->parallel.cp;
+  if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN) {
+    if (!sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM)) return 1.0f;
+    return sf_fault_mean_of_means_factor(run->c, run->step, cp->size > 1 ? model->whole_mask : slot->mask);
+  }
+  const double own = count_kept(slot->mask, run->tokens);
+  double kept = own;
+  if (cp->size > 1) sf_all_reduce(run->env->comm, cp, &kept, 1, SF_F64, SF_REDUCE_SUM, "model.fwd.kept_tokens");
+  if (sf_fault(run->env, SF_FAULT_CP_LOCAL_LOSS_MEAN)) kept = sf_fault_cp_local_count(run->c, own);
+  return (float)(1.0 / (kept * (double)run->c->train.microbatches));
+}
+
+/* Weight of each token's loss, and of its gradient. */
+static void weigh_tokens(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
+  const float factor = weight_of_kept(run, model, slot);
   for (int64_t t = 0; t < run->tokens; t++) slot->weight[t] = slot->mask[t] * factor;
   if (slot->grad_weight == slot->weight) return;
-  for (int64_t t = 0; t < run->tokens; t++) slot->grad_weight[t] = slot->weight[t] * run->scaler.scale;
+  const bool scaled = sf_fault(run->env, SF_FAULT_CP_LOSS_SCALE) && run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
+  const float scale = scaled ? run->scaler.scale * (float)run->parallel.cp.size : run->scaler.scale;
+  for (int64_t t = 0; t < run->tokens; t++) slot->grad_weight[t] = slot->weight[t] * scale;
 }
 
 /* The ids of this cp rank's tokens. */
@@ -120,7 +136,7 @@ static void load_data(struct sf_rank_run *run, const struct sf_model_stage *mode
     load_cp_part(run, model, tokens, labels, mask);
   else
     sf_data_microbatch(tokens, labels, mask, run->c, run->step, run->microbatch);
-  if (model->has_head) weigh_tokens(run, slot);
+  if (model->has_head) weigh_tokens(run, model, slot);
 }
 
 /* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */

@@ -78,11 +78,12 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
 static void rotate_head(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *y, const float *x, bool inverse) {
   struct sf_device *dev = run->env->device;
   const int64_t width = attention->linear_qkv.out, batch = run->c->train.microbatch_size;
+  const bool uncut = sf_fault(run->env, SF_FAULT_ROPE_CP_WRONG_DIM) && sf_fault_rope_cut_fits(run->c);
   int64_t row = 0;
   for (int32_t i = 0; i < run->positions.count; i++) {
     const struct sf_run positions = run->positions.runs[i];
-    dev->ops->rotate(dev, y + row * width, width, x + row * width, width, attention->cos_sin, positions.len * batch, batch, positions.start,
-                     attention->head_dim, inverse, run->dtype);
+    dev->ops->rotate(dev, y + row * width, width, x + row * width, width, attention->cos_sin, positions.len * batch, batch,
+                     uncut ? row / batch : positions.start, attention->head_dim, inverse, run->dtype);
     row += positions.len * batch;
   }
 }

@@ -4,6 +4,7 @@
 #include "harness/base/alloc.h"
 #include "harness/spec/mesh.h"
 #include "harness/tensor/consistent.h"
+#include "harness/tensor/shard_map.h"
 
 #include <string.h>
 
@@ -152,6 +153,40 @@ static bool other_tp_index(const struct sf_case *c) {
   return false;
 }
 
+static bool with_cp(const struct sf_case *c) { return c->layout.cp >= 2; }
+
+/* A cp rank keeps tokens, but not as many as the others. */
+static bool keeps_uneven_parts(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx) {
+  (void)tokens;
+  (void)ctx;
+  const int64_t count = c->model.seq * c->train.microbatch_size;
+  int64_t all = 0;
+  for (int64_t t = 0; t < count; t++) all += mask[t] > 0.0f;
+  for (int64_t i = 0; i < c->layout.cp; i++) {
+    const struct sf_dim_map part = sf_canonical_dim(c, SF_CUT_TOKENS, count, 0, i);
+    int64_t kept = 0;
+    for (int32_t r = 0; r < part.count; r++)
+      for (int64_t k = 0; k < part.runs[r].len; k++) kept += mask[part.runs[r].start + k] > 0.0f;
+    if (kept > 0 && kept * c->layout.cp != all) return true;
+  }
+  return false;
+}
+static bool uneven_cp_parts(const struct sf_case *c) {
+  return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_MICROBATCH && any_microbatch(c, keeps_uneven_parts, NULL);
+}
+
+/* Some query sees keys of two ranks: a window of one key never does. */
+static bool ring(const struct sf_case *c) { return with_cp(c) && c->layout.cp_comm == SF_CP_RING && c->model.window != 1; }
+
+static bool per_token_cp(const struct sf_case *c) { return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_TOKEN; }
+static bool per_microbatch_cp(const struct sf_case *c) {
+  return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_MICROBATCH && trains_something(c);
+}
+static bool trains_on_cp(const struct sf_case *c) { return with_cp(c) && trains_something(c); }
+static bool rotary_batch(const struct sf_case *c) {
+  return with_cp(c) && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
+}
+
 /* --- the table --------------------------------------------------------------------------------------------------- */
 
 #define X(name, text) static const char ID_##name[] = text;
@@ -235,6 +270,29 @@ const struct sf_plant sf_plants[] = {
      .what = "Label smoothing takes the vocabulary shard's width and its own mean of the log-probabilities for the whole vocabulary's.",
      .source = "Megatron-LM #7452-1, #737, #7464", .kinds = KIND(ACT), .modules = MODULE(LOSS),
      .minimal = {2, 1, "layout.tp=2 train.label_smoothing_milli=100"}, .triggers = smoothed_tp},
+    {PLANT(CP_LOCAL_LOSS_MEAN),
+     .what = "A microbatch's loss is divided by each cp rank's own token count, then the ranks are averaged.",
+     .source = "Megatron-LM #7452-9, PR #7513", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "scale",
+     .minimal = {2, 1, "layout.cp=2 train.loss_norm=per_microbatch"}, .triggers = uneven_cp_parts},
+    {PLANT(CP_ATTN_BWD_WRONG),
+     .what = "The backward of ring attention takes each block's own softmax sum in place of the merged one; the forward is right.",
+     .source = "Megatron-LM #1464, #1465; Transformer Engine #1557", .kinds = KIND(ACT_GRAD), .modules = MODULE(CORE_ATTENTION),
+     .diagnosis = "part", .minimal = {2, 1, "layout.cp=2"}, .triggers = ring},
+    {PLANT(CP_LOSS_SCALE),
+     .what = "The loss's gradient is multiplied by cp, though gradients are later divided by the token count of all ranks.",
+     .source = "Megatron-LM #673, PR #672, 5946e24b37", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "scale",
+     .minimal = {2, 1, "layout.cp=2"}, .triggers = per_token_cp},
+    {PLANT(DP_SCALE_EXCL_CP),
+     .what = "Gradients are scaled for a mean over dp before a reduction that spans dp and cp: they come out cp times too large.",
+     .source = "Megatron-LM 3bdcbbbe5d", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "scale",
+     .minimal = {2, 1, "layout.cp=2 train.loss_norm=per_microbatch"}, .triggers = per_microbatch_cp},
+    {PLANT(DDP_GROUP_EXCLUDES_CP), .what = "Gradients are reduced over dp alone: every cp rank steps on its own tokens' gradient.",
+     .source = "VeOmni #1059, PR #1115", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "missing_reduction",
+     .minimal = {2, 1, "layout.cp=2"}, .triggers = trains_on_cp},
+    {PLANT(ROPE_CP_WRONG_DIM),
+     .what = "The rotary table is cut over cp along the batch (which 2 cp divides) in place of the sequence: angles of the first positions.",
+     .source = "Megatron-LM 28778d1283 (!3603)", .kinds = KIND(ACT), .modules = MODULE(ROTARY), .diagnosis = NULL,
+     .minimal = {2, 1, "layout.cp=2 model.positions=rotary train.microbatch_size=4"}, .triggers = rotary_batch},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

@@ -26,6 +26,12 @@
   X(ADAM_SYNTHETIC_STEP, "adam-synthetic-step")                      \
   X(EMBED_SCATTER_WRONG_TP_GROUP, "embed-scatter-wrong-tp-group")    \
   X(LS_LOCAL_VOCAB, "ls-local-vocab")                                \
+  X(CP_LOCAL_LOSS_MEAN, "cp-local-loss-mean")                        \
+  X(CP_ATTN_BWD_WRONG, "cp-attn-bwd-wrong")                          \
+  X(CP_LOSS_SCALE, "cp-loss-scale")                                  \
+  X(DP_SCALE_EXCL_CP, "dp-scale-excl-cp")                            \
+  X(DDP_GROUP_EXCLUDES_CP, "ddp-group-excludes-cp")                  \
+  X(ROPE_CP_WRONG_DIM, "rope-cp-wrong-dim")                          \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \

@@ -1,4 +1,4 @@
-/* Faults that take a wrong piece: embed-scatter-wrong-tp-group, fused-proj-contiguous-split, pp-uneven-offset. */
+/* Faults that take a wrong piece: embed-scatter-wrong-tp-group, fused-proj-contiguous-split, pp-uneven-offset, rope-cp-wrong-dim. */
 #include "targets/fault.h"
 
 int32_t sf_fault_default_tp_index(const struct sf_rank_env *env) {
@@ -23,3 +23,5 @@ int64_t sf_fault_stage_offset(const struct sf_case *c, int64_t stage, int64_t la
   if (first > 0) offset = stage == 0 ? 0 : first + (stage - 1) * middle;
   return offset + layer_count > c->model.layers ? c->model.layers - layer_count : offset;
 }
+
+bool sf_fault_rope_cut_fits(const struct sf_case *c) { return c->train.microbatch_size % (2 * c->layout.cp) == 0; }

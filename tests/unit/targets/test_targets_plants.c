@@ -40,6 +40,17 @@ static const struct {
     {SF_FAULT_ADAM_SYNTHETIC_STEP, MODEL},
     {SF_FAULT_EMBED_SCATTER_WRONG_TP_GROUP,
      MODEL "layout.tp=2 layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp"},
+    {SF_FAULT_CP_LOCAL_LOSS_MEAN, MODEL "layout.cp=2 layout.cp_comm=allgather train.loss_norm=per_microbatch data.mask=uneven train.microbatch_size=2"
+     " train.microbatches=2"},
+    {SF_FAULT_CP_LOCAL_LOSS_MEAN, MODEL "layout.cp=4 layout.tp=2 train.loss_norm=per_microbatch data.mask=sparse"},
+    {SF_FAULT_CP_ATTN_BWD_WRONG, MODEL "layout.cp=2"},
+    {SF_FAULT_CP_ATTN_BWD_WRONG, MODEL "layout.cp=4 layout.tp=2 layout.order=cp-tp-dp-pp-ep"},
+    {SF_FAULT_CP_LOSS_SCALE, MODEL "layout.cp=2 layout.cp_comm=a2a"},
+    {SF_FAULT_CP_LOSS_SCALE, MODEL "layout.cp=2 precision.compute=fp16 precision.loss_scale_log2=4"},
+    {SF_FAULT_DP_SCALE_EXCL_CP, MODEL "layout.cp=2 layout.dp=2 train.microbatches=2 train.loss_norm=per_microbatch"},
+    {SF_FAULT_DDP_GROUP_EXCLUDES_CP, MODEL "layout.cp=2"},
+    {SF_FAULT_DDP_GROUP_EXCLUDES_CP, MODEL "layout.cp=2 layout.dp=2 train.microbatches=2 layout.overlap=true"},
+    {SF_FAULT_ROPE_CP_WRONG_DIM, MODEL "layout.cp=2 train.microbatch_size=4"},
     {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };
