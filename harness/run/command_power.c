@@ -65,14 +65,22 @@ static enum sf_status fill_searches(struct searches *out, const struct sf_campai
   return SF_OK;
 }
 
+static void print_flat(const struct sf_power_search *s) {
+  if (!s->flat_asked) return;
+  if (s->flat_at >= 0) fprintf(stderr, "  flat bound: case %" PRId64 "\n", s->flat_at + 1);
+  else fputs("  flat bound: not found\n", stderr);
+}
+
 static void print_search(const struct sf_power_search *s) {
   if (s->found_at < 0) {
     fprintf(stderr, "%-30s seed %-6" PRIu64 " NOT FOUND; %" PRId64 " cases contained its trigger\n", s->plant->id, s->seed, s->triggered);
+    print_flat(s);
     return;
   }
   fprintf(stderr, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n", s->plant->id, s->seed, s->found_at + 1,
           s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL", sf_case_ranks(&s->min), s->min.model.layers, s->evaluations,
           s->min_outcome.signature);
+  print_flat(s);
   const struct sf_diagnosis *d = &s->min_outcome.diagnosis;
   if (s->plant->diagnosis && !*s->plant->diagnosis) return;
   fprintf(stderr, "  %s %s%s%s\n", !s->plant->diagnosis ? "diagnosis" : s->diagnosed ? "diagnosed" : "NOT DIAGNOSED", *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
@@ -88,7 +96,8 @@ static bool report_plants(const struct sf_power_result *r) {
   }
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *clean = &r->clean[i];
-    fprintf(stderr, "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive\n", sf_dtype_name((enum sf_dtype)i), clean->cases, clean->false_alarms, clean->inconclusive);
+    fprintf(stderr, "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64 " beyond\n",
+            sf_dtype_name((enum sf_dtype)i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
     alarms += clean->false_alarms;
   }
   if (alarms) fprintf(stderr, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);

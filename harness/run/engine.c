@@ -294,6 +294,10 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
   engine->record = NULL;
 }
 
+void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome) {
+  if (engine->judgement.result_count > 0) sf_flat_bound_judge(&outcome->flat, engine->collector);
+}
+
 void sf_engine_set_ranks(struct sf_engine *engine, int32_t first) { engine->options.mpi_first = first; }
 
 const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine) { return &engine->judgement; }

@@ -4,6 +4,7 @@
 
 #include "harness/comm/comm.h"
 #include "oracles/diagnose.h"
+#include "oracles/flat_bound.h"
 
 enum { SF_SHRINK_KEY_TEXT = 128 };
 
@@ -28,6 +29,8 @@ struct sf_outcome {
   int64_t mutant_fired;        /* calls that a mutant changed, over all ranks */
   uint64_t mutant_outputs;     /* hash of what those calls gave, rank by rank */
   uint64_t trace_hash;         /* over every traced byte in order; 0 unless asked for */
+  struct sf_flat_result flat;  /* zero unless asked for, and where nothing was compared */
+  bool flat_finds_plant;       /* flat.beyond > 0, and without the plant it would be 0 */
   double seconds;              /* wall time of the trial, its share of the reference included */
 };
 

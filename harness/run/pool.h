@@ -28,6 +28,7 @@ struct sf_job {
   struct sf_case c;
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again */
   bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
+  bool flat_bound;        /* RUN, simulated ranks: what the flat bound says of it too */
   bool was_hang;          /* SHRINK: confirm with ten times the deadline */
 };
 

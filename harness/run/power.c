@@ -78,10 +78,11 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
     memset(job, 0, sizeof *job);
     job->tag = tag_of(number, progress->handed_out);
     job->deadline = campaign.deadline;
+    job->flat_bound = true;
     p->status = sf_campaign_case(&job->c, &campaign, progress->handed_out++, p->error);
     if (p->status != SF_OK) return 0;
     snprintf(job->c.plant, sizeof job->c.plant, "%s", search->plant->id);
-    search->triggered += search->plant->triggers(&job->c);
+    if (search->found_at < 0) search->triggered += search->plant->triggers(&job->c);
   }
   return count;
 }
@@ -108,10 +109,16 @@ static int32_t next_clean(struct power *p, struct sf_job *jobs, int32_t max) {
     memset(job, 0, sizeof *job);
     job->tag = CLEAN_TAG;
     job->deadline = campaign.deadline;
+    job->flat_bound = true;
     p->status = sf_campaign_case(&job->c, &campaign, p->clean_handed_out++, p->error);
     if (p->status != SF_OK) return 0;
   }
   return count;
+}
+
+/* Whether further cases can tell something. */
+static bool is_open(const struct sf_power_search *search) {
+  return search->found_at < 0 || (search->flat_asked && search->flat_at < 0);
 }
 
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
@@ -120,8 +127,8 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   for (int32_t i = 0; i < p->result->search_count; i++) {
     const struct search_progress *progress = &p->progress[i];
     if (progress->state == TO_SHRINK) return next_shrink(p, i, &jobs[0]);
-    /* Once something was found no further case is needed; those under way are awaited, since one may have a lower index. */
-    if (progress->state == SEARCHING && p->result->searches[i].found_at < 0 && progress->handed_out < p->options->cases) {
+    /* Once both have found something no further case is needed; those under way are awaited, since one may have a lower index. */
+    if (progress->state == SEARCHING && is_open(&p->result->searches[i]) && progress->handed_out < p->options->cases) {
       return next_of_search(p, i, jobs, max);
     }
   }
@@ -133,6 +140,8 @@ static void on_clean(struct power *p, const struct sf_job *job, const struct sf_
   clean->cases++;
   clean->inconclusive += outcome->verdict == SF_VERDICT_INCONCLUSIVE;
   clean->skipped += outcome->verdict == SF_VERDICT_SKIP;
+  clean->flat_cases += outcome->flat.tensors > 0;
+  clean->flat_alarms += outcome->flat.beyond > 0;
   if (outcome->verdict != SF_VERDICT_FINDING) return;
   int64_t alarms = 0;
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) alarms += p->result->clean[i].false_alarms;
@@ -153,9 +162,10 @@ static void on_answer(struct power *p, int32_t number, const struct sf_job *job,
     search->outcome = *outcome;
     search->c = job->c;
   }
+  if (outcome->flat_finds_plant && (search->flat_at < 0 || index < search->flat_at)) search->flat_at = index;
   if (progress->answered < progress->handed_out) return;
-  if (search->found_at >= 0) progress->state = TO_SHRINK;
-  else if (progress->handed_out >= p->options->cases) progress->state = DONE;
+  if (is_open(search) && progress->handed_out < p->options->cases) return;
+  progress->state = search->found_at >= 0 ? TO_SHRINK : DONE;
 }
 
 static void on_shrunk(struct power *p, int32_t number, const struct sf_job_result *result) {
@@ -194,7 +204,8 @@ static enum sf_status make_searches(struct power *p) {
   for (int32_t i = 0; i < count; i++) {
     p->result->searches[i].plant = o->plants[i / o->seeds];
     p->result->searches[i].seed = o->campaign.seed + (uint64_t)(i % o->seeds);
-    p->result->searches[i].found_at = -1;
+    p->result->searches[i].flat_asked = !*p->result->searches[i].plant->label && !o->campaign.pool.launcher;
+    p->result->searches[i].found_at = p->result->searches[i].flat_at = -1;
   }
   return SF_OK;
 }

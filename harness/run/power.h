@@ -14,19 +14,24 @@ struct sf_power_options {
   int64_t clean_cases;
 };
 
-/* One search for one plant. */
+/* One search for one plant, by the oracle and by the flat bound (oracles/flat_bound.h) on the same cases. It ends when both have found it. The
+ * flat bound finds a plant in a case that passes it without the plant; it is not asked for canaries (which need no comparison) nor with a
+ * launcher. */
 struct sf_power_search {
   const struct sf_plant *plant;
   uint64_t seed;
   int64_t triggered;     /* cases handed out that contain the plant's trigger */
   int64_t found_at;      /* index of the first case with a finding; -1 = none */
+  bool flat_asked;       /* whether the flat bound is asked */
+  int64_t flat_at;       /* index of the first case that the flat bound finds; -1 = none */
   struct sf_outcome outcome, min_outcome;
   struct sf_case c, min;
   int32_t evaluations;
   bool localised, minimal, diagnosed;
 };
 
-struct sf_power_clean { int64_t cases, false_alarms, inconclusive, skipped; };
+/* flat_cases, flat_alarms: cases that the flat bound judged, and found fault with. */
+struct sf_power_clean { int64_t cases, false_alarms, inconclusive, skipped, flat_cases, flat_alarms; };
 enum { SF_POWER_PRECISIONS = SF_F16 + 1 };
 struct sf_power_result {
   int32_t search_count;  /* plant_count * seeds, plant by plant */

@@ -69,32 +69,38 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
                    real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
 }
 
+/* The number of cases up to an index; null for -1. */
+static json_t *place_of(int64_t index) { return index >= 0 ? json_integer((json_int_t)index + 1) : json_null(); }
+
 static json_t *search_of(const struct sf_power_search *s) {
   const bool found = s->found_at >= 0;
-  return json_pack("{s:I, s:o, s:I, s:b, s:b, s:b, s:o, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
-                   found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "triggered", (json_int_t)s->triggered, "localised", s->localised,
+  return json_pack("{s:I, s:o, s:b, s:o, s:I, s:b, s:b, s:b, s:o, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
+                   place_of(s->found_at), "flat_asked", s->flat_asked, "flat_cases_to_detect", place_of(s->flat_at), "triggered", (json_int_t)s->triggered, "localised", s->localised,
                    "minimal", s->minimal, "diagnosed", s->diagnosed, "diagnosis", diagnosis_of(&s->min_outcome.diagnosis), "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "shrunk",
                    "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
 }
 
 /* One plant over its seeds: the worst of them, and each. */
 static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
-  int detected = 0, localised = 0, minimal = 0;
-  int64_t found_at = 0, ranks = 0, layers = 0;
+  int detected = 0, flat_detected = 0, localised = 0, minimal = 0;
+  int64_t found_at = 0, flat_at = 0, ranks = 0, layers = 0;
   json_t *runs = json_array();
   for (int32_t i = 0; i < seeds; i++) {
     const struct sf_power_search *s = &searches[i];
     json_array_append_new(runs, search_of(s));
     localised += s->localised;
     minimal += s->minimal;
+    flat_detected += s->flat_at >= 0;
+    if (s->flat_at > flat_at) flat_at = s->flat_at;
     if (s->found_at < 0) continue;
     detected++;
     if (s->found_at > found_at) found_at = s->found_at;
     if (sf_case_ranks(&s->min) > ranks) ranks = sf_case_ranks(&s->min);
     if (s->min.model.layers > layers) layers = s->min.model.layers;
   }
-  return json_pack("{s:s, s:b, s:o, s:b, s:b, s:i, s:{s:I, s:I}, s:o}", "id", searches->plant->id, "detected", detected == seeds, "cases_to_detect",
-                   detected == seeds ? json_integer((json_int_t)found_at + 1) : json_null(), "localised", localised == seeds, "minimal",
+  return json_pack("{s:s, s:b, s:o, s:b, s:o, s:b, s:b, s:i, s:{s:I, s:I}, s:o}", "id", searches->plant->id, "detected", detected == seeds, "cases_to_detect",
+                   place_of(detected == seeds ? found_at : -1), "flat_detected", flat_detected == seeds, "flat_cases_to_detect",
+                   place_of(flat_detected == seeds ? flat_at : -1), "localised", localised == seeds, "minimal",
                    minimal == seeds, "seeds", seeds, "shrunk", "ranks", (json_int_t)ranks, "layers", (json_int_t)layers, "searches", runs);
 }
 
@@ -110,18 +116,22 @@ json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
   json_t *plants = json_array(), *clean = json_object();
   for (int32_t i = 0; i < r->search_count; i += options->seeds) json_array_append_new(plants, plant_of(&r->searches[i], options->seeds));
-  int64_t cases = 0, alarms = 0, inconclusive = 0;
+  int64_t cases = 0, alarms = 0, inconclusive = 0, flat_cases = 0, flat_alarms = 0;
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *of = &r->clean[i];
-    json_object_set_new(clean, sf_dtype_name((enum sf_dtype)i), json_pack("{s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
-                                                        "inconclusive", (json_int_t)of->inconclusive));
+    json_object_set_new(clean, sf_dtype_name((enum sf_dtype)i), json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
+                                                        "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms", (json_int_t)of->flat_alarms));
     cases += of->cases;
     alarms += of->false_alarms;
     inconclusive += of->inconclusive;
+    flat_cases += of->flat_cases;
+    flat_alarms += of->flat_alarms;
   }
   json_object_set_new(clean, "cases", json_integer((json_int_t)cases));
   json_object_set_new(clean, "false_alarms", json_integer((json_int_t)alarms));
   json_object_set_new(clean, "inconclusive", json_integer((json_int_t)inconclusive));
+  json_object_set_new(clean, "flat_cases", json_integer((json_int_t)flat_cases));
+  json_object_set_new(clean, "flat_alarms", json_integer((json_int_t)flat_alarms));
   return json_pack("{s:o, s:o}", "plants", plants, "clean", clean);
 }
 

@@ -185,14 +185,28 @@ void sf_worker_watch_signals(struct sf_worker_page *page) {
   sf_worker_catch_fatal(on_fatal_signal);
 }
 
+/* Beyond the flat bound without the plant as well, it is no sign of the plant. */
+static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
+  static struct sf_outcome unplanted;
+  sf_engine_flat_bound(engine, outcome);
+  if (!*c->plant || outcome->flat.beyond == 0) return;
+  struct sf_case clean = *c;
+  memset(clean.plant, 0, sizeof clean.plant);
+  sf_engine_run(engine, &clean, NULL, &unplanted);
+  sf_engine_flat_bound(engine, &unplanted);
+  outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
+}
+
 static void run_job(struct sf_engine *engine, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   sf_engine_run(engine, &job->c, options->record, &result->outcome);
   if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
-  if (!options->table) return;
-  sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
-  fflush(options->table); /* the process leaves by _exit */
+  if (options->table) {
+    sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
+    fflush(options->table); /* the process leaves by _exit */
+  }
+  if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
 }
 
 /* Not a verdict on the code under test, which has not run. */

@@ -31,6 +31,7 @@ found = sum(bool(search["cases_to_detect"]) and search["cases_to_detect"] > 0 fo
 commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
 print(json.dumps({"bench": "bench_plants", "commit": commit, "command": "bench_plants.sh " + " ".join(sys.argv[2:]), "plants": len(plants),
                   "searches": len(searches), "found": found, "localised_at_first_divergence": sum(bool(s.get("localised")) for s in searches),
+                  "found_by_flat_bound": sum(bool(s.get("flat_cases_to_detect")) for s in searches),
                   "shrunk_to_minimal": sum(bool(s.get("minimal")) for s in searches),
                   "missed": sorted({p["id"] for p in plants if not p["detected"]}),
                   "not_localised": sorted({p["id"] for p in plants if p["detected"] and not p.get("localised")}), "power": power}))

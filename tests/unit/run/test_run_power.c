@@ -157,12 +157,34 @@ static void test_power_run_same_with_one_and_three_workers(void **state) {
     assert_true(a->minimal);
     assert_int_equal(a->seed, 3 + i % 2);
     assert_int_equal(a->found_at, b->found_at);
+    assert_int_equal(a->flat_at, b->flat_at);
+    assert_int_equal(a->flat_asked, a->plant->fault == SF_FAULT_ROWPARALLEL_BIAS_XTP);
+    if (a->flat_asked) assert_true(a->flat_at >= 0);
     assert_string_equal(a->outcome.signature, b->outcome.signature);
     assert_string_equal(a->min_outcome.signature, b->min_outcome.signature);
     assert_int_equal(a->evaluations, b->evaluations);
   }
   sf_power_destroy(&results[0]);
   sf_power_destroy(&results[1]);
+}
+
+/* Gradients are right, and what the step makes of them is not: what the flat bound finds fault with then is there without the plant too. */
+static void test_power_run_flat_bound_misses_what_is_not_in_its_tensors(void **state) {
+  (void)state;
+  struct sf_power_options *o = options_make("norm-replica-overcount", "attn-dq-wrong", 2);
+  struct sf_power_result result;
+  struct sf_error error = {SF_OK, ""};
+  assert_int_equal(sf_space_set(&o->campaign.space, "mode=isolated", NULL), SF_OK);
+  if (sf_power_run(o, &result, &error) != SF_OK) fail_msg("%s", error.text);
+  for (int32_t i = 0; i < 4; i++) {
+    const struct sf_power_search *s = &result.searches[i];
+    assert_true(s->flat_asked);
+    assert_true(s->found_at >= 0);
+    assert_int_equal(s->flat_at >= 0, s->plant->fault == SF_FAULT_ATTN_DQ_WRONG);
+  }
+  assert_true(result.clean[SF_F32].flat_cases + result.clean[SF_BF16].flat_cases + result.clean[SF_F16].flat_cases > 0);
+  sf_power_destroy(&result);
+  test_free(o);
 }
 
 int main(void) {
@@ -173,6 +195,7 @@ int main(void) {
       cmocka_unit_test(test_power_every_declared_diagnosis_is_a_class),
       cmocka_unit_test(test_power_is_localised_asks_for_kind_and_module),
       cmocka_unit_test(test_power_run_same_with_one_and_three_workers),
+      cmocka_unit_test(test_power_run_flat_bound_misses_what_is_not_in_its_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
