@@ -22,6 +22,7 @@
   X(RESIDUAL_FP32, "precision.residual_fp32")                                                                                              \
   X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \
   X(LOSS_SCALE_WINDOW, "precision.loss_scale_window")                                                                                      \
+  X(DROPOUT, "train.dropout_milli")                                                                                                        \
   X(SMOOTHING, "train.label_smoothing_milli")                                                                                              \
   X(EXACT, "data.exact")                                                                                                                   \
   X(LOSS_NORM, "train.loss_norm")                                                                                                          \

@@ -27,6 +27,7 @@ CHOICES(qk_norm, {0, 76}, {1, 24});
 CHOICES(sinks, {0, 78}, {1, 22});
 CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
+CHOICES(dropout, {0, 80}, {100, 12}, {500, 8});
 CHOICES(smoothing, {0, 76}, {100, 12}, {1, 4}, {500, 4}, {999, 4});
 CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
 CHOICES(clip, {0, 50}, {1000, 10}, {100, 15}, {10, 15}, {1, 10});
@@ -97,6 +98,7 @@ static const struct {
     TABLE(RESIDUAL_FP32, residual_fp32, true),
     TABLE(LOSS_SCALE, loss_scale, false),
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
+    TABLE(DROPOUT, dropout, true),
     TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, exact, false),
     TABLE(CP_COMM, cp_comm, false),

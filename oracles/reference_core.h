@@ -48,6 +48,7 @@ struct run {
 
   real *rounded, *adapter_in;                           /* of the stream in the compute format, where that is another one */
   real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
+  real *kept, *dropped;                                 /* dropout only: 1 or 0, a branch's gradient through it; [tokens x hidden] */
   real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */
   real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
   real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */

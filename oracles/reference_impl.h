@@ -107,6 +107,10 @@ static inline void take_ends(struct run *run) {
   run->row_means = take(run, model->seq);
   if (model->qk_norm) run->qk_rows = take(run, t * (model->heads + model->kv_heads) * model->head_dim);
   if (model->sinks) run->sink_terms = take(run, t * model->heads);
+  if (run->c->train.dropout_milli > 0) {
+    run->kept = take(run, t * h);
+    run->dropped = take(run, t * h);
+  }
   if (model->parallel_residual) run->layer_grad = take(run, t * h);
   const int64_t group = model->heads / model->kv_heads;
   run->scores = take(run, group * model->seq * model->seq);
@@ -122,6 +126,13 @@ static inline void take_ends(struct run *run) {
 
 /* --- the model --------------------------------------------------------------------------------------------------- */
 
+static inline void branch_add(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, const real *branch) {
+  if (run->c->train.dropout_milli > 0)
+    residual_drop_forward(run, cls, layer, out, x, branch);
+  else
+    residual_forward(run, cls, layer, out, x, branch);
+}
+
 /* x: the residual stream before the layer; returns it after the layer. */
 static inline const real *layer_forward(struct run *run, int32_t layer, const real *x) {
   struct layer_acts *acts = &run->layers[layer];
@@ -131,12 +142,12 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   if (acts->rotary != acts->qk_norm) rotary_forward(run, layer, acts->rotary, acts->qk_norm);
   attention_forward(run, layer, acts->context, acts, acts->rotary);
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
-  residual_forward(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
+  branch_add(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
   norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : acts->attn_bda);
   linear_forward(run, SF_MODULE_LINEAR_FC1, layer, acts->fc1, acts->norm2, false);
   activation_forward(run, layer, acts->activation, acts->fc1);
   linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
-  residual_forward(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, acts->fc2);
+  branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, acts->fc2);
   return acts->mlp_bda;
 }
 
@@ -152,12 +163,14 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   const bool parallel = run->c->model.parallel_residual;
   const real *proj_grad = parallel ? run->layer_grad : run->stream;
   if (parallel) memcpy(run->layer_grad, run->stream, (size_t)(run->tokens * run->hidden) * sizeof(real));
-  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, round_stream(run, run->rounded, run->stream), acts->activation);
+  const real *fc2_grad = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_LINEAR_FC2, layer, run->stream);
+  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, fc2_grad, acts->activation);
   activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
   linear_backward(run, SF_MODULE_LINEAR_FC1, layer, run->branch_a, run->wide_b, acts->norm2);
   norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
-  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, round_stream(run, run->rounded, proj_grad), acts->context);
+  proj_grad = branch_grad(run, SF_MODULE_SELF_ATTN_BDA, SF_MODULE_LINEAR_PROJ, layer, proj_grad);
+  linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
   attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts);
   real *qkv_grad = run->wide_b, *other = run->wide_a;
   if (acts->rotary != acts->qk_norm) {

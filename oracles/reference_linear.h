@@ -54,6 +54,30 @@ static inline void linear_backward(struct run *run, enum sf_module_class cls, in
   }
 }
 
+/* run->kept: 1 where the module's branch keeps its element, 0 where it drops it. Returns the factor of what is kept. */
+static inline real dropout_load(struct run *run, enum sf_module_class cls, int32_t layer) {
+  const struct sf_dropout dropout =
+      sf_dropout_for_module(run->catalog, sf_catalog_module(run->catalog, cls, layer), run->step, run->microbatch);
+  enum { CHUNK = 512 };
+  float chunk[CHUNK];
+  for (int64_t first = 0, size; first < run->tokens * run->hidden; first += size) {
+    size = run->tokens * run->hidden - first < CHUNK ? run->tokens * run->hidden - first : CHUNK;
+    sf_dropout_mask(chunk, &dropout, first, size);
+    for (int64_t i = 0; i < size; i++) run->kept[first + i] = (real)chunk[i];
+  }
+  return (real)(1000.0 / (1000.0 - (double)run->c->train.dropout_milli));
+}
+
+/* out = round(x + drop(branch)). The product is in fp32 and may cancel in the sum. */
+static inline void residual_drop_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out,
+                                         const real *restrict x, const real *restrict branch) {
+  const real factor = dropout_load(run, cls, layer);
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] = run->kept[i] > 0 ? branch[i] * factor : 0;
+  inner_perturb(inner_of(run, act_id(run, cls, layer, SF_KIND_ACT), 0), 0, out, run->tokens * run->hidden);
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] += x[i];
+  finish_act(run, cls, layer, out, run->hidden);
+}
+
 static inline void residual_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out, const real *restrict x,
                                     const real *restrict branch) {
   for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] = x[i] + branch[i];
@@ -67,6 +91,16 @@ static inline const real *round_stream(const struct run *run, real *out, const r
   for (int64_t i = 0; i < count; i++) out[i] = x[i];
   round_to(out, count, run->format);
   return out;
+}
+
+/* The gradient of a branch (linear: its last module) from that of the module's output: round(g), or round(drop(g)). */
+static inline const real *branch_grad(struct run *run, enum sf_module_class cls, enum sf_module_class linear, int32_t layer,
+                                      const real *g) {
+  if (run->c->train.dropout_milli == 0) return round_stream(run, run->rounded, g);
+  const real factor = dropout_load(run, cls, layer);
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) run->dropped[i] = run->kept[i] > 0 ? g[i] * factor : 0;
+  store(run, act_id(run, linear, layer, SF_KIND_ACT_GRAD), 1, run->dropped, run->tokens * run->hidden, run->format);
+  return run->dropped;
 }
 
 /* run->stream becomes the gradient before the branch. */

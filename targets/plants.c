@@ -145,6 +145,9 @@ static bool bias_correction(const struct sf_case *c) {
 
 static bool smoothed_tp(const struct sf_case *c) { return with_tp(c) && c->train.label_smoothing_milli > 0; }
 
+static bool dropout_sp(const struct sf_case *c) { return with_tp(c) && c->layout.sp && c->train.dropout_milli > 0; }
+static bool dropout_replicas(const struct sf_case *c) { return with_tp(c) && !c->layout.sp && c->train.dropout_milli > 0; }
+
 static bool other_tp_index(const struct sf_case *c) {
   if (!with_tp(c) || !c->layout.sp) return false;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout), plain = sf_mesh_default_order(&c->layout);
@@ -293,6 +296,14 @@ const struct sf_plant sf_plants[] = {
      .what = "The rotary table is cut over cp along the batch (which 2 cp divides) in place of the sequence: angles of the first positions.",
      .source = "Megatron-LM 28778d1283 (!3603)", .kinds = KIND(ACT), .modules = MODULE(ROTARY), .diagnosis = "part",
      .minimal = {2, 1, "layout.cp=2 model.positions=rotary train.microbatch_size=4"}, .triggers = rotary_batch},
+    {PLANT(RNG_SP_SAME_SEED),
+     .what = "With sequence parallelism each rank draws its dropout mask by its local rows: every shard has the same mask.",
+     .source = "PaddleFleetX PR #1005", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(MLP_BDA),
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true train.dropout_milli=100"}, .triggers = dropout_sp},
+    {PLANT(RNG_REPLICA_DESYNC),
+     .what = "One tp rank has a random stream of its own: replicas of one activation are dropped by different masks.",
+     .source = "Megatron-LM PR #206; tt-metal #55947", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(MLP_BDA),
+     .minimal = {2, 1, "layout.tp=2 train.dropout_milli=100"}, .triggers = dropout_replicas},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

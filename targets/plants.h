@@ -32,6 +32,8 @@
   X(DP_SCALE_EXCL_CP, "dp-scale-excl-cp")                            \
   X(DDP_GROUP_EXCLUDES_CP, "ddp-group-excludes-cp")                  \
   X(ROPE_CP_WRONG_DIM, "rope-cp-wrong-dim")                          \
+  X(RNG_SP_SAME_SEED, "rng-sp-same-seed")                            \
+  X(RNG_REPLICA_DESYNC, "rng-replica-desync")                        \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \

@@ -23,10 +23,10 @@ float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_tra
   *acts = (struct sf_layer_acts){.x = x};
   float *normed = sf_norm_layer_forward(run, &layer->input_layernorm, x, &acts->stats);
   acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
-  sf_residual_add(run, layer->module_attn_bda, acts->x_mid, x);
+  sf_residual_drop_add(run, layer->module_attn_bda, acts->x_mid, x);
   normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, mlp_stream(layer, acts), &acts->stats_mid);
   float *out = sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
-  sf_residual_add(run, layer->module_mlp_bda, out, acts->x_mid);
+  sf_residual_drop_add(run, layer->module_mlp_bda, out, acts->x_mid);
   return out;
 }
 
@@ -44,12 +44,12 @@ void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_tran
   const size_t size_bytes = (size_t)(run->tokens_local * run->hidden) * sizeof *grad;
   float *out_grad = layer->parallel_residual ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
   if (out_grad != NULL) memcpy(out_grad, grad, size_bytes);
-  float *given = sf_residual_rounded(run, grad);
+  float *given = sf_residual_branch_grad(run, layer->module_mlp_bda, grad);
   float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, given);
   sf_residual_rounded_give(run, grad, given);
   branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, mlp_stream(layer, acts), acts->stats_mid);
   float *attention_grad = out_grad != NULL ? out_grad : grad;
-  given = sf_residual_rounded(run, attention_grad);
+  given = sf_residual_branch_grad(run, layer->module_attn_bda, attention_grad);
   branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, given);
   sf_residual_rounded_give(run, attention_grad, given);
   sf_buffers_give(&run->acts, out_grad);

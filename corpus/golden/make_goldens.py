@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 MASK = (1 << 64) - 1
 STRIDE = 0x9E3779B97F4A7C15
 EXTRA = 0xD1B54A32D192ED03
-SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK = 1, 3, 4, 5, 6
+SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT = 1, 3, 4, 5, 6, 7
 
 SMALLEST = {
     "seed": 0, "mode": "e2e",
@@ -100,6 +100,14 @@ CASES = {
         precision=dict(compute="fp16", loss_scale_log2=9, loss_scale_window=1),
         train=dict(steps=3, microbatches=2, clip_milli=200, lr_micro=5000),
         data=dict(mask="uneven")),
+    "dropout": dict(
+        seed=24,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, seq=6, norm="layer", bias=True),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000, dropout_milli=300)),
+    "dropout_parallel": dict(
+        seed=25,
+        model=dict(hidden=8, heads=2, kv_heads=1, ffn=8, activation="swiglu", parallel_residual=True),
+        train=dict(microbatches=2, dropout_milli=500)),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -254,10 +262,10 @@ class Params:
 class Forward:
     """One microbatch. Keeps each module's output (acts) and the input whose gradient is the module's act_grad (inputs)."""
 
-    def __init__(self, case, weights, tokens):
+    def __init__(self, case, weights, tokens, place):
         self.case, self.model, self.w = case, case["model"], weights
         self.batch = case["train"]["microbatch_size"]
-        self.acts, self.inputs = {}, {}
+        self.acts, self.inputs, self.place = {}, {}, place
         self.logits = self.run(tokens)
 
     def tap(self, module, x):
@@ -285,6 +293,12 @@ class Forward:
     def residual(self, module, x, branch):
         x = self.tap(module, x)
         return self.put(module, x + branch(x))
+
+    def dropout(self, module, branch):
+        milli = self.case["train"].get("dropout_milli", 0)
+        key = fill_key(self.case["seed"], hash_string(self.place, module), SALT_DROPOUT)
+        kept = [below(element_bits(key, i), 1000) >= milli for i in range(branch.numel())]
+        return branch * torch.tensor(kept).reshape(branch.shape) / (1 - milli / 1000) if milli else branch
 
     def split_heads(self, qkv):
         """[T, (heads + 2 kv) d] -> [s, b, kv, heads per group + 2, d]."""
@@ -362,15 +376,15 @@ class Forward:
         return self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden))
 
     def layer(self, layer, x):
-        x = self.residual(layer + "self_attn_bda", x, lambda y: self.attention_branch(layer, y))
-        return self.residual(layer + "mlp_bda", x, lambda y: self.mlp_branch(layer, y))
+        x = self.residual(layer + "self_attn_bda", x, lambda y: self.dropout(layer + "self_attn_bda", self.attention_branch(layer, y)))
+        return self.residual(layer + "mlp_bda", x, lambda y: self.dropout(layer + "mlp_bda", self.mlp_branch(layer, y)))
 
     def parallel_layer(self, layer, x):
         """Both branches read x. The stream's gradient is whole at self_attn_bda; at mlp_bda it lacks what comes through attention."""
         x = self.tap(layer + "self_attn_bda", x)
         own = self.tap(layer + "mlp_bda", x)
-        middle = self.put(layer + "self_attn_bda", own + self.attention_branch(layer, x))
-        return self.put(layer + "mlp_bda", middle + self.mlp_branch(layer, own))
+        middle = self.put(layer + "self_attn_bda", own + self.dropout(layer + "self_attn_bda", self.attention_branch(layer, x)))
+        return self.put(layer + "mlp_bda", middle + self.dropout(layer + "mlp_bda", self.mlp_branch(layer, own)))
 
     def run(self, tokens):
         x = self.put("embedding.word_embeddings", F.embedding(tokens, self.w["embedding.word_embeddings.weight"]))
@@ -430,7 +444,7 @@ class Run:
         leaves = {name: value.detach().clone().requires_grad_(name in self.trained) for name, value in self.master.items()}
         word = "embedding.word_embeddings.weight"
         leaves["head"] = leaves[word].detach().clone().requires_grad_(word in self.trained)
-        forward = Forward(self.case, leaves, tokens)
+        forward = Forward(self.case, leaves, tokens, hash_u64(step, number))
         losses = self.losses(forward.tap("loss", forward.logits), labels)
         kept = float(mask.sum())
         scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])

@@ -37,6 +37,26 @@ static void cpu_add(struct sf_device *dev, float *out, const float *a, const flo
     sf_vec_store(out + i, count - i, sf_vec_round(sf_vec_load(a + i, count - i) + sf_vec_load(b + i, count - i), store));
 }
 
+/* factor x where kept, else 0, whatever x is. */
+SF_VEC_INLINE sf_vec dropped(const float *x, const float *kept, float factor, int64_t left) {
+  return sf_vec_select(sf_vec_load(kept, left) > 0.0f, factor * sf_vec_load(x, left), sf_vec_all(0.0f));
+}
+
+static void cpu_drop(struct sf_device *dev, float *y, const float *x, const float *kept, float factor, int64_t count, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES)
+    sf_vec_store(y + i, count - i, sf_vec_round(dropped(x + i, kept + i, factor, count - i), store));
+}
+
+static void cpu_drop_add(struct sf_device *dev, float *out, const float *x, const float *branch, const float *kept, float factor,
+                         int64_t count, enum sf_dtype store) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) {
+    const sf_vec sum = sf_vec_load(x + i, count - i) + dropped(branch + i, kept + i, factor, count - i);
+    sf_vec_store(out + i, count - i, sf_vec_round(sum, store));
+  }
+}
+
 static void cpu_axpy(struct sf_device *dev, float *out, const float *x, float factor, int64_t count) {
   (void)dev;
   for (int64_t i = 0; i < count; i += SF_LANES)
@@ -83,6 +103,8 @@ void sf_cpu_fill_elementwise(struct sf_device_ops *ops) {
   ops->bias_add = cpu_bias_add;
   ops->col_sum = cpu_col_sum;
   ops->add = cpu_add;
+  ops->drop = cpu_drop;
+  ops->drop_add = cpu_drop_add;
   ops->axpy = cpu_axpy;
   ops->scale = cpu_scale;
   ops->round = cpu_round;

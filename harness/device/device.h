@@ -49,6 +49,9 @@ struct sf_device_ops {
   void (*col_sum)(struct sf_device *dev, float *out, const float *x, int64_t rows, int64_t cols);
   /* out = round(a + b); in place allowed */
   void (*add)(struct sf_device *dev, float *out, const float *a, const float *b, int64_t count, enum sf_dtype store);
+  /* Dropout: kept[i] is 1 or 0. drop: y = round(factor x) where kept, else 0. drop_add: out = round(x + factor branch) where kept, else round(x); the product is fp32. In place allowed. */
+  void (*drop)(struct sf_device *dev, float *y, const float *x, const float *kept, float factor, int64_t count, enum sf_dtype store);
+  void (*drop_add)(struct sf_device *dev, float *out, const float *x, const float *branch, const float *kept, float factor, int64_t count, enum sf_dtype store);
   /* out += factor * x (fp32) */
   void (*axpy)(struct sf_device *dev, float *out, const float *x, float factor, int64_t count);
   void (*scale)(struct sf_device *dev, float *x, float factor, int64_t count);

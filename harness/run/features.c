@@ -36,6 +36,7 @@
   X(swiglu, c->model.activation == SF_ACT_SWIGLU)                                                            \
   X(relu2, c->model.activation == SF_ACT_RELU2)                                                              \
   X(parallel_residual, c->model.parallel_residual)                                                           \
+  X(dropout, c->train.dropout_milli > 0)                                                                     \
   X(label_smoothing, c->train.label_smoothing_milli > 0)                                                     \
   X(sinks, c->model.sinks)                                                                                   \
   X(window, c->model.window > 0)                                                                             \

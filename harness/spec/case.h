@@ -77,6 +77,7 @@ struct sf_train {
   int64_t weight_decay_milli; /* decoupled; matrices only, not vectors */
   int64_t beta1_milli, beta2_milli; /* Adam; epsilon is 1e-8 */
   int64_t frozen;           /* bits of enum sf_frozen */
+  int64_t dropout_milli;    /* hidden dropout: probability, in thousandths, that an element of a branch is left out of the residual add */
   int64_t label_smoothing_milli; /* share of the label's weight spread over model.vocab_padded columns, in thousandths */
 };
 

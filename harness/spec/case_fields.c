@@ -68,6 +68,7 @@ const struct sf_field sf_case_fields[] = {
     INT("train.beta1_milli", train.beta1_milli, 0, 999, 900),
     INT("train.beta2_milli", train.beta2_milli, 0, 999, 999),
     FLAGS("train.frozen", train.frozen, FROZEN_NAMES),
+    INT("train.dropout_milli", train.dropout_milli, 0, 999, 0),
     INT("train.label_smoothing_milli", train.label_smoothing_milli, 0, 999, 0),
     ENUM("data.tokens", data.tokens, TOKEN_NAMES),
     ENUM("data.mask", data.mask, MASK_NAMES),

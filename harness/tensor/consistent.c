@@ -127,7 +127,7 @@ void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape sha
   }
 }
 
-enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK };
+enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT };
 
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step) {
   SF_ASSERT_LE(0, param);
@@ -177,10 +177,26 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
   return fill;
 }
 
-/* --- tokens and masks ------------------------------------------------------------------------------------------- */
-
 /* Uniform in 0..bound-1 up to a bias of bound / 2^32; bound < 2^31. */
-static int64_t below(uint64_t bits, int64_t bound) { return (int64_t)(((bits >> 32) * (uint64_t)bound) >> 32); }
+static inline int64_t below(uint64_t bits, int64_t bound) { return (int64_t)(((bits >> 32) * (uint64_t)bound) >> 32); }
+
+/* --- dropout ------------------------------------------------------------------------------------------------------ */
+
+struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_t module, int64_t step, int64_t microbatch) {
+  SF_ASSERT_LE(0, module);
+  SF_ASSERT_LT(module, catalog->module_count);
+  const struct sf_case *c = &catalog->logical;
+  const uint64_t place = sf_hash_string(sf_hash_u64((uint64_t)step, (uint64_t)microbatch), catalog->modules[module].name);
+  return (struct sf_dropout){.key = sf_fill_key(c->seed, place, SALT_DROPOUT),
+                             .milli = c->train.dropout_milli,
+                             .factor = 1000.0f / (float)(1000 - c->train.dropout_milli)};
+}
+
+void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count) {
+  for (int64_t i = 0; i < count; i++) kept[i] = below(element_bits(dropout->key, (uint64_t)(first + i)), 1000) < dropout->milli ? 0.0f : 1.0f;
+}
+
+/* --- tokens and masks ------------------------------------------------------------------------------------------- */
 
 static uint64_t microbatch_key(const struct sf_case *c, int64_t step, int64_t microbatch, enum salt salt) {
   return sf_fill_key(c->seed, sf_hash_u64((uint64_t)step, (uint64_t)microbatch), salt);

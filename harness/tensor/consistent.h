@@ -44,6 +44,16 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
  * equal the reference. What is written into the trace and what parameters hold is chosen for it: see harness/DESIGN.md, Exact mode. */
 bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id);
 
+/* Dropout of one module's branch in one microbatch. An element's fate is a function of (seed, step, microbatch, module, logical index). */
+struct sf_dropout {
+  uint64_t key;
+  int64_t milli; /* an element is dropped with probability milli / 1000 */
+  float factor;  /* of what is kept: 1000 / (1000 - milli), rounded to fp32 once */
+};
+struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_t module, int64_t step, int64_t microbatch);
+/* kept[i] = 1 where element first + i (row * hidden + column of the logical tensor) is kept, 0 where it is dropped. */
+void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count);
+
 /* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.
  * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token;
  * UNEVEN: shares of 1/8 to 1 that differ by 1/4 at least between neighbouring microbatches; SPARSE: one to three tokens. */

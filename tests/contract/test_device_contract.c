@@ -376,6 +376,31 @@ static void test_relu2_random_within_bound(void **state) {
   end(state);
 }
 
+/* Where an element is dropped, not even an infinity or a NaN goes through. */
+static void test_drop_random_within_bound(void **state) {
+  struct fixture *f = *state;
+  begin(state, "drop");
+  for (int i = 0; i < 200; i++) {
+    const int64_t count = any_size(f) * 3;
+    const enum sf_dtype store = any_store(f);
+    const float factor = 1000.0f / (float)(1000 - below(f, 999));
+    float *x = filled(f, count, any_values(f)), *branch = filled(f, count, any_values(f)), *kept = buffer(count);
+    for (int64_t j = 0; j < count; j++) kept[j] = (float)below(f, 2);
+    for (int64_t j = 0; j < count; j++)
+      if (kept[j] == 0.0f && below(f, 4) == 0) branch[j] = j % 2 ? NAN : INFINITY;
+    float *y = buffer(count), *sum = copy(branch, count);
+    f->dev->ops->drop(f->dev, y, branch, kept, factor, count, store);
+    f->dev->ops->drop_add(f->dev, sum, x, sum, kept, factor, count, store);
+    for (int64_t j = 0; j < count; j++) {
+      const double product = kept[j] > 0.0f ? (double)factor * (double)branch[j] : 0.0, exact = (double)x[j] + product;
+      expect(f, y[j], product, u * fabs(product), store);
+      expect(f, sum[j], exact, u * (fabs(product) + fabs(exact)), store);
+    }
+    release(x, count), release(branch, count), release(kept, count), release(y, count), release(sum, count);
+  }
+  end(state);
+}
+
 /* --- embedding, cross-entropy, Adam ------------------------------------------------------------------------------ */
 
 static void test_embedding_random_exact_and_within_bound(void **state) {
@@ -538,6 +563,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
                                      T(test_gelu_random_within_bound),
                                      T(test_swiglu_random_within_bound),
                                      T(test_relu2_random_within_bound),
+                                     T(test_drop_random_within_bound),
                                      T(test_embedding_random_exact_and_within_bound),
                                      T(test_cross_entropy_random_within_bound),
                                      T(test_adam_random_within_bound),

@@ -21,6 +21,8 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
       pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
       vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 3)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
       flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], pick(pcg, 5), flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)], 250 * pick(pcg, 4));
+  const size_t length = strlen(words);
+  snprintf(words + length, sizeof words - length, " train.dropout_milli=%d", 200 * pick(pcg, 3));
   return catalog_of(words);
 }
 

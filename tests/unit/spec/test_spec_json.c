@@ -108,7 +108,7 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";
   assert_memory_equal(json, HEAD, strlen(HEAD));
   assert_string_equal(json + strlen(json) - strlen(TAIL), TAIL);
-  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
+  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"dropout_milli\": 0,\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
   sf_free(json);
 }
 

@@ -214,8 +214,53 @@ static void test_data_microbatch_layout_and_null_outputs_change_nothing(void **s
   assert_memory_not_equal(tokens, other, 64 * sizeof tokens[0]);
 }
 
+/* Another seed, step, microbatch or module: another mask. A part of it is the same whoever draws it, and shares are those asked for. */
+static void test_dropout_mask_elements_have_random_access_and_the_share(void **state) {
+  (void)state;
+  enum { COUNT = 20000 };
+  static float whole[COUNT], part[COUNT];
+  struct sf_case c = make_case();
+  for (int64_t milli = 0; milli <= 999; milli += 111) {
+    c.train.dropout_milli = milli;
+    struct sf_catalog *catalog = make_catalog(&c);
+    const struct sf_dropout dropout = sf_dropout_for_module(catalog, sf_catalog_module(catalog, SF_MODULE_MLP_BDA, 1), 1, 2);
+    assert_true(dropout.factor == 1000.0f / (float)(1000 - milli));
+    sf_dropout_mask(whole, &dropout, 0, COUNT);
+    sf_dropout_mask(part, &dropout, 777, COUNT - 777);
+    assert_memory_equal(part, whole + 777, (COUNT - 777) * sizeof *part);
+    double kept = 0;
+    for (int64_t i = 0; i < COUNT; i++) kept += (double)whole[i];
+    const double share = 1 - (double)milli / 1000, spread = sqrt(COUNT * share * (1 - share));
+    if (!(fabs(kept - COUNT * share) <= 4 * spread)) fail_msg("milli %lld: %.0f kept", (long long)milli, kept);
+    sf_catalog_destroy(catalog);
+  }
+}
+
+static void test_dropout_for_module_each_use_has_its_own_key(void **state) {
+  (void)state;
+  struct sf_case c = make_case();
+  struct sf_catalog *catalog = make_catalog(&c);
+  uint64_t keys[16];
+  int count = 0;
+  for (int32_t layer = 0; layer < 2; layer++)
+    for (int mlp = 0; mlp < 2; mlp++)
+      for (int64_t place = 0; place < 4; place++) {
+        const int32_t module = sf_catalog_module(catalog, mlp ? SF_MODULE_MLP_BDA : SF_MODULE_SELF_ATTN_BDA, layer);
+        keys[count] = sf_dropout_for_module(catalog, module, place / 2, place % 2).key;
+        for (int i = 0; i < count; i++) assert_true(keys[i] != keys[count]);
+        count++;
+      }
+  c.seed++;
+  struct sf_catalog *other = make_catalog(&c);
+  assert_true(sf_dropout_for_module(other, sf_catalog_module(other, SF_MODULE_SELF_ATTN_BDA, 0), 0, 0).key != keys[0]);
+  sf_catalog_destroy(other);
+  sf_catalog_destroy(catalog);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_dropout_mask_elements_have_random_access_and_the_share),
+      cmocka_unit_test(test_dropout_for_module_each_use_has_its_own_key),
       cmocka_unit_test(test_fill_for_param_distinct_params_and_steps_differ_in_key),
       cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
