@@ -4,10 +4,16 @@
 
 /* The mask of this rank's elements; a buffer, the caller's. */
 static float *draw_mask(struct sf_rank_run *run, const struct sf_dropout *dropout) {
-  const int64_t count = run->tokens_local * run->hidden;
-  float *kept = sf_buffers_take(&run->acts, count);
-  const bool by_local_row = sf_fault(run->env, SF_FAULT_RNG_SP_SAME_SEED);
-  sf_dropout_mask(kept, dropout, by_local_row ? 0 : run->token_first * run->hidden, count);
+  const int64_t h = run->hidden;
+  float *kept = sf_buffers_take(&run->acts, run->tokens_local * h);
+  const bool as_first = sf_fault(run->env, SF_FAULT_RNG_SP_SAME_SEED) && run->parallel.sp;
+  const struct sf_dim_map first = sf_dim_map_part(run->tokens, run->tokens / run->tokens_local, 0);
+  const struct sf_dim_map rows = as_first ? sf_dim_map_compose(&run->map_gathered.rows, &first) : run->map_hidden.rows;
+  int64_t row = 0;
+  for (int32_t i = 0; i < rows.count; i++) {
+    sf_dropout_mask(kept + row * h, dropout, rows.runs[i].start * h, rows.runs[i].len * h);
+    row += rows.runs[i].len;
+  }
   return kept;
 }
 
