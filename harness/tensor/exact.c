@@ -56,16 +56,25 @@ static bool main_grad_is_exact(const struct sf_case *c, int32_t step) {
   return c->train.loss_norm == SF_LOSS_PER_MICROBATCH || is_power_of_two(sf_data_step_tokens(c, step));
 }
 
+/* Modules of which dropout makes a tensor inexact: what joins the stream, and what the branches' last linears make of their gradient. Their
+ * wgrad is inexact too; main gradients are not, since they read what was written over it. */
+static uint64_t inexact_by_dropout(const struct sf_case *c, enum sf_kind kind) {
+  const int64_t kept = 1000 - c->train.dropout_milli;
+  if (1000 % kept == 0 && is_power_of_two(1000 / kept)) return 0;
+  return kind == SF_KIND_ACT ? CLASS(SELF_ATTN_BDA) | CLASS(MLP_BDA) : CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2);
+}
+
 bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id) {
   const struct sf_case *c = &catalog->logical;
   if (!c->data.exact || c->mode != SF_MODE_ISOLATED) return false;
+  const uint64_t inexact = inexact_by_dropout(c, (enum sf_kind)id.kind);
   switch ((enum sf_kind)id.kind) {
   case SF_KIND_ACT:
-    return has(LINEARS | BDAS | EMBEDDINGS, catalog->modules[id.subject].cls);
+    return has((LINEARS | BDAS | EMBEDDINGS) & ~inexact, catalog->modules[id.subject].cls);
   case SF_KIND_ACT_GRAD:
-    return has(LINEARS | BDAS, catalog->modules[id.subject].cls);
+    return has((LINEARS | BDAS) & ~inexact, catalog->modules[id.subject].cls);
   case SF_KIND_WGRAD:
-    return tokens_fit(c) && has(LINEARS | EMBEDDINGS, class_of_param(catalog, id.subject));
+    return tokens_fit(c) && has((LINEARS | EMBEDDINGS) & ~inexact, class_of_param(catalog, id.subject));
   case SF_KIND_MAIN_GRAD:
     return main_grad_is_exact(c, id.step);
   default:

@@ -103,12 +103,38 @@ static void test_exact_promises_linear_and_residual_modules_alone(void **state) 
   sf_catalog_destroy(sparse);
 }
 
+/* Twice an integer is one, ten ninths of it is not. */
+static void test_exact_with_dropout_promises_what_its_factor_allows(void **state) {
+  (void)state;
+  struct sf_catalog *half = catalog_of(EXACT " train.dropout_milli=500"), *tenth = catalog_of(EXACT " train.dropout_milli=100");
+  static const struct {
+    enum sf_kind kind;
+    enum sf_module_class cls;
+    bool scaled;
+  } tensors[] = {{SF_KIND_ACT, SF_MODULE_SELF_ATTN_BDA, true},      {SF_KIND_ACT, SF_MODULE_MLP_BDA, true},
+                 {SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_PROJ, true},   {SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC2, true},
+                 {SF_KIND_ACT_GRAD, SF_MODULE_SELF_ATTN_BDA, false}, {SF_KIND_ACT, SF_MODULE_LINEAR_FC2, false},
+                 {SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC1, false}};
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+    assert_true(sf_trace_is_exact(half, id_of(half, tensors[i].kind, tensors[i].cls)));
+    assert_int_equal(sf_trace_is_exact(tenth, id_of(tenth, tensors[i].kind, tensors[i].cls)), !tensors[i].scaled);
+  }
+  struct sf_trace_id wgrad = {.kind = SF_KIND_WGRAD, .subject = sf_catalog_param(tenth, SF_MODULE_LINEAR_FC2, 0, 0)};
+  assert_true(sf_trace_is_exact(half, wgrad));
+  assert_false(sf_trace_is_exact(tenth, wgrad));
+  wgrad.kind = SF_KIND_MAIN_GRAD;
+  assert_true(sf_trace_is_exact(tenth, wgrad));
+  sf_catalog_destroy(half);
+  sf_catalog_destroy(tenth);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exact_tensors_of_the_reference_are_those_of_fp64_in_any_order),
       cmocka_unit_test(test_exact_tensors_of_long_contractions_are_exact),
       cmocka_unit_test(test_exact_lattice_leaves_few_terms_in_each_row_and_column),
       cmocka_unit_test(test_exact_promises_linear_and_residual_modules_alone),
+      cmocka_unit_test(test_exact_with_dropout_promises_what_its_factor_allows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
