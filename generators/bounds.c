@@ -118,17 +118,11 @@ static bool interleaved_stages_fit(const struct sf_range *at, int64_t limit) {
   return false;
 }
 
-/* What cp above 1 takes, whatever tp is. */
-static bool cp_fits(const struct sf_range *at, int64_t cp) {
-  if (cp == 1) return at[SF_WALK_CP_COMM].lo == SF_CP_RING;
-  return at[SF_WALK_SINKS].lo == 0 && at[SF_WALK_WINDOW].lo == 0;
-}
-
 /* The least tp * cp that fits; `none` above limit. */
 static int64_t smallest_tp_cp(const struct sf_range *at, int64_t limit) {
   int64_t least = none;
   for (int64_t cp = at[SF_WALK_CP].lo; cp <= at[SF_WALK_CP].hi && cp * at[SF_WALK_TP].lo <= limit; cp++) {
-    if (!cp_fits(at, cp)) continue;
+    if (cp == 1 && at[SF_WALK_CP_COMM].lo != SF_CP_RING) continue;
     for (int64_t tp = at[SF_WALK_TP].lo; tp <= at[SF_WALK_TP].hi && tp * cp <= limit; tp++) {
       if (!tp_fits(at, tp, cp)) continue;
       least = limit = tp * cp;

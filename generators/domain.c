@@ -248,8 +248,6 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_SP:
   case SF_WALK_CP:
   case SF_WALK_CP_COMM:
-  case SF_WALK_SINKS:
-  case SF_WALK_WINDOW:
   case SF_WALK_PP:
   case SF_WALK_VPP:
   case SF_WALK_PP_FIRST:

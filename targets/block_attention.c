@@ -51,21 +51,24 @@ static struct key_run key_run_at(const struct sf_block_attention *a, const struc
 }
 
 void sf_block_attention_begin(const struct sf_block_attention *a, float *max, float *sum) {
-  const int64_t count = sf_block_attention_heads(a) * a->rows;
-  for (int64_t i = 0; i < count; i++) max[i] = -INFINITY, sum[i] = 0.0f;
+  for (int64_t number = 0; number < sf_block_attention_heads(a); number++) {
+    const float logit = a->sinks != NULL ? a->sinks[number % (a->groups * a->queries)] : -INFINITY;
+    for (int64_t i = 0; i < a->rows; i++) *max++ = logit, *sum++ = a->sinks != NULL ? 1.0f : 0.0f;
+  }
 }
 
-/* Query i of a run of positions sees the keys of the run up to its own position: visible + i of them. */
-static int64_t visible_of(const struct sf_run *queries, const struct key_run *keys) { return queries->start + 1 - keys->column; }
+/* Query i of a run of positions sees keys up to its own position. */
+static struct sf_block block_of(const struct sf_block_attention *a, const struct sf_run *queries, const struct key_run *keys) {
+  return (struct sf_block){.rows = queries->len, .cols = keys->len, .visible = queries->start + 1 - keys->column, .window = a->window};
+}
 
 static void stats_of_run(struct sf_device *dev, const struct sf_block_attention *a, const float *scores, float *max, float *sum,
                          const struct key_run *keys) {
   int64_t row = 0;
   for (int32_t i = 0; i < a->positions.count; i++) {
-    const struct sf_run *queries = &a->positions.runs[i];
-    dev->ops->block_softmax_stats(dev, max + row, sum + row, scores + row * a->seq + keys->column, a->seq, queries->len, keys->len,
-                                  visible_of(queries, keys));
-    row += queries->len;
+    const struct sf_block block = block_of(a, &a->positions.runs[i], keys);
+    dev->ops->block_softmax_stats(dev, max + row, sum + row, scores + row * a->seq + keys->column, a->seq, &block);
+    row += block.rows;
   }
 }
 
@@ -93,15 +96,24 @@ void sf_block_attention_scores(struct sf_rank_run *run, const struct sf_block_at
   }
 }
 
+void sf_block_attention_sink_probs(struct sf_rank_run *run, const struct sf_block_attention *a, float *sink_probs, const float *max,
+                                   const float *sum) {
+  struct sf_device *dev = run->env->device;
+  for (int64_t number = 0; number < sf_block_attention_heads(a); number++) {
+    const int64_t at = number * a->rows;
+    const struct sf_sink sink = {.logit = a->sinks[number % (a->groups * a->queries)], .probs = sink_probs + at};
+    dev->ops->block_softmax_sink(dev, &sink, max + at, sum + at, a->rows);
+  }
+}
+
 static void probs_of_run(struct sf_rank_run *run, const struct sf_block_attention *a, float *probs, const float *max, const float *sum,
                          const struct key_run *keys) {
   struct sf_device *dev = run->env->device;
   int64_t row = 0;
   for (int32_t i = 0; i < a->positions.count; i++) {
-    const struct sf_run *queries = &a->positions.runs[i];
-    dev->ops->block_softmax_probs(dev, probs + row * a->seq + keys->column, a->seq, max + row, sum + row, queries->len, keys->len,
-                                  visible_of(queries, keys), run->dtype);
-    row += queries->len;
+    const struct sf_block block = block_of(a, &a->positions.runs[i], keys);
+    dev->ops->block_softmax_probs(dev, probs + row * a->seq + keys->column, a->seq, max + row, sum + row, &block, run->dtype);
+    row += block.rows;
   }
 }
 
@@ -165,14 +177,21 @@ void sf_block_attention_score_grads(struct sf_rank_run *run, const struct sf_blo
   }
 }
 
-void sf_block_attention_softmax_grads(struct sf_rank_run *run, const struct sf_block_attention *a, float *ds, const float *probs) {
+void sf_block_attention_softmax_grads(struct sf_rank_run *run, const struct sf_block_attention *a, float *ds, const float *probs,
+                                      float *sink_grads, float *sink_probs) {
   struct sf_device *dev = run->env->device;
   for (int64_t number = 0; number < sf_block_attention_heads(a); number++) {
-    int64_t at = head_at(a, number).scores;
+    const struct head head = head_at(a, number);
+    int64_t row = 0;
     for (int32_t i = 0; i < a->positions.count; i++) {
       const struct sf_run *queries = &a->positions.runs[i];
-      dev->ops->block_softmax_bwd(dev, ds + at, probs + at, queries->len, a->seq, queries->start + 1, run->dtype);
-      at += queries->len * a->seq;
+      const struct sf_block block = {.rows = queries->len, .cols = a->seq, .visible = queries->start + 1, .window = a->window};
+      struct sf_sink sink = {0};
+      if (a->sinks != NULL)
+        sink = (struct sf_sink){.probs = sink_probs + head.stats + row, .grad = sink_grads + number % (a->groups * a->queries)};
+      const int64_t at = head.scores + row * a->seq;
+      dev->ops->block_softmax_bwd(dev, ds + at, probs + at, &block, a->sinks != NULL ? &sink : NULL, run->dtype);
+      row += queries->len;
     }
   }
 }

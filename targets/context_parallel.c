@@ -24,6 +24,11 @@ struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t
   return positions;
 }
 
+/* The first head that this rank computes, of those that its tp rank holds. */
+static int64_t first_head(const struct sf_rank_run *run, const struct sf_block_attention *a) {
+  return run->c->layout.cp_comm == SF_CP_A2A ? run->parallel.cp.index * a->groups * a->queries : 0;
+}
+
 /* What this rank computes: its own queries of all its heads, or with a2a all queries of 1/cp of them. */
 static struct sf_block_attention shape_of(const struct sf_rank_run *run, const struct sf_parallel_attention *attention) {
   const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
@@ -32,9 +37,11 @@ static struct sf_block_attention shape_of(const struct sf_rank_run *run, const s
                                  .head_dim = attention->head_dim,
                                  .batch = run->c->train.microbatch_size,
                                  .seq = run->c->model.seq,
+                                 .window = attention->window,
                                  .positions = trades ? sf_dim_map_whole(run->c->model.seq) : run->positions};
   a.rows = sf_dim_map_length(&a.positions);
   a.width = a.groups * (a.queries + 2) * a.head_dim;
+  if (attention->sinks != NULL) a.sinks = attention->sinks->model + first_head(run, &a);
   return a;
 }
 
@@ -97,7 +104,8 @@ static void copy_columns(const struct sf_rank_run *run, float *rows, float *piec
 }
 
 /* Own rows of all columns [T/cp x cp cols] <-> all rows of own columns [T x cols]. Takes x. */
-static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *x, int64_t cols, bool for_heads, const char *label) {
+static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *x, int64_t cols, bool for_heads,
+                    const char *label) {
   const struct sf_group *cp = &run->parallel.cp;
   const int64_t piece = run->tokens * cols;
   float *send = sf_buffers_take(&run->acts, piece * cp->size), *recv = sf_buffers_take(&run->acts, piece * cp->size);
@@ -182,8 +190,8 @@ static float *take_zeros(struct sf_rank_run *run, int64_t count) {
   return zeros;
 }
 
-static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv, struct group_columns columns,
-                                 bool keys, bool with_grads) {
+static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv,
+                                 struct group_columns columns, bool keys, bool with_grads) {
   struct blocks blocks = {.count = run->parallel.cp.size,
                           .elements = packed_count(a, columns),
                           .row_stride = a->groups * a->head_dim,
@@ -293,6 +301,10 @@ void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parall
     sf_block_attention_scores(run, &a, acts->probs, max, sum, acts->qkv, &block);
     block_close(run, &passes.keys, step);
   }
+  if (a.sinks != NULL) {
+    acts->sink_probs = sf_buffers_take(&run->acts, heads * a.rows);
+    sf_block_attention_sink_probs(run, &a, acts->sink_probs, max, sum);
+  }
   for (int32_t step = 0; step < passes.values.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.values, step);
     sf_block_attention_context(run, &a, acts->context, acts->probs, max, sum, &block, step == 0);
@@ -322,7 +334,8 @@ float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_par
     sf_block_attention_score_grads(run, &a, ds, acts->probs, g, &block);
     block_close(run, &passes.values, step);
   }
-  sf_block_attention_softmax_grads(run, &a, ds, acts->probs);
+  if (a.sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
+  sf_block_attention_softmax_grads(run, &a, ds, acts->probs, run->params.scratch + first_head(run, &a), acts->sink_probs);
   for (int32_t step = 0; step < passes.keys.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.keys, step);
     sf_block_attention_query_grads(run, &a, dqkv, ds, acts->qkv, &block, step == 0);

@@ -20,7 +20,8 @@ struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t
 /* Shape: acts->qkv [T/cp x qkv] (with a2a it becomes [T x qkv/cp], as the backward needs it) -> acts->probs, acts->context [T/cp x heads d]. */
 void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts);
 
-/* g: gradient of the context, taken. Returns the gradient of acts->qkv as the forward was given it, [T/cp x qkv], the caller's. */
+/* g: gradient of the context, taken. Returns the gradient of acts->qkv as the forward was given it, [T/cp x qkv], the caller's; the sinks'
+ * stands in the scratch afterwards: of this rank's queries, with a2a of its 1/cp of the heads and zero elsewhere. */
 float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                     const struct sf_attention_acts *acts, float *g);
 

@@ -48,39 +48,53 @@ static void cpu_causal_softmax_fwd(struct sf_device *dev, float *p, const float 
   }
 }
 
-static int64_t seen(int64_t visible, int64_t row, int64_t cols) {
-  const int64_t count = visible + row;
-  return count < 0 ? 0 : count < cols ? count : cols;
+struct columns {
+  int64_t first, end;
+};
+
+static int64_t within(int64_t column, int64_t cols) { return column < 0 ? 0 : column < cols ? column : cols; }
+
+static struct columns seen(const struct sf_block *block, int64_t row) {
+  const int64_t end = block->visible + row;
+  return (struct columns){block->window > 0 ? within(end - block->window, block->cols) : 0, within(end, block->cols)};
 }
 
-static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds, int64_t rows, int64_t cols,
-                                    int64_t visible) {
+static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds,
+                                    const struct sf_block *block) {
   (void)dev;
-  for (int64_t i = 0; i < rows; i++, s += lds) {
-    const int64_t count = seen(visible, i, cols);
+  for (int64_t i = 0; i < block->rows; i++, s += lds) {
+    const struct columns columns = seen(block, i);
+    const int64_t count = columns.end - columns.first;
+    const float *row = s + columns.first;
     if (count == 0) continue;
-    const float block_top = row_max(s, count), top = max[i] > block_top ? max[i] : block_top;
+    const float block_top = row_max(row, count), top = max[i] > block_top ? max[i] : block_top;
     if (top == -INFINITY) continue;
     sf_vec lanes = {0};
     for (int64_t j = 0; j < count; j += SF_LANES)
-      lanes += sf_vec_keep_first(sf_vec_exp(sf_vec_load(s + j, count - j) - top), count - j, 0.0f);
+      lanes += sf_vec_keep_first(sf_vec_exp(sf_vec_load(row + j, count - j) - top), count - j, 0.0f);
     const float before = max[i] == -INFINITY ? 0.0f : sum[i] * sf_vec_exp(sf_vec_all(max[i] - top))[0];
     sum[i] = before + sf_vec_sum(lanes);
     max[i] = top;
   }
 }
 
-static void cpu_block_softmax_probs(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum, int64_t rows,
-                                    int64_t cols, int64_t visible, enum sf_dtype store) {
+static void cpu_block_softmax_probs(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum,
+                                    const struct sf_block *block, enum sf_dtype store) {
   (void)dev;
-  for (int64_t i = 0; i < rows; i++, p += ldp) {
-    const int64_t count = seen(visible, i, cols);
-    for (int64_t j = 0; j < count; j += SF_LANES) {
-      const sf_vec e = sf_vec_exp(sf_vec_load(p + j, count - j) - max[i]);
-      sf_vec_store(p + j, count - j, sf_vec_round(e / sum[i], store));
+  for (int64_t i = 0; i < block->rows; i++, p += ldp) {
+    const struct columns columns = seen(block, i);
+    for (int64_t j = columns.first; j < columns.end; j += SF_LANES) {
+      const sf_vec e = sf_vec_exp(sf_vec_load(p + j, columns.end - j) - max[i]);
+      sf_vec_store(p + j, columns.end - j, sf_vec_round(e / sum[i], store));
     }
-    clear_columns(p, count, cols);
+    clear_columns(p, 0, columns.first);
+    clear_columns(p, columns.end, block->cols);
   }
+}
+
+static void cpu_block_softmax_sink(struct sf_device *dev, const struct sf_sink *sink, const float *max, const float *sum, int64_t rows) {
+  (void)dev;
+  for (int64_t i = 0; i < rows; i++) sink->probs[i] = sf_vec_exp(sf_vec_all(sink->logit - max[i]))[0] / sum[i];
 }
 
 /* ds = round(p (dp - sum_j p dp)) of `count` columns of a row; returns the sum. */
@@ -95,13 +109,16 @@ static float row_bwd(float *ds, const float *dp, const float *p, int64_t count, 
   return dot;
 }
 
-static void cpu_block_softmax_bwd(struct sf_device *dev, float *ds, const float *p, int64_t rows, int64_t cols, int64_t visible,
-                                  enum sf_dtype store) {
+static void cpu_block_softmax_bwd(struct sf_device *dev, float *ds, const float *p, const struct sf_block *block,
+                                  const struct sf_sink *sink, enum sf_dtype store) {
   (void)dev;
-  for (int64_t i = 0; i < rows; i++, ds += cols, p += cols) {
-    const int64_t count = seen(visible, i, cols);
-    row_bwd(ds, ds, p, count, store);
-    clear_columns(ds, count, cols);
+  for (int64_t i = 0; i < block->rows; i++, ds += block->cols, p += block->cols) {
+    const struct columns columns = seen(block, i);
+    float *row = ds + columns.first;
+    const float dot = row_bwd(row, row, p + columns.first, columns.end - columns.first, store);
+    if (sink) *sink->grad -= sink->probs[i] * dot;
+    clear_columns(ds, 0, columns.first);
+    clear_columns(ds, columns.end, block->cols);
   }
 }
 
@@ -124,5 +141,6 @@ void sf_cpu_fill_softmax(struct sf_device_ops *ops) {
   ops->causal_softmax_bwd = cpu_causal_softmax_bwd;
   ops->block_softmax_stats = cpu_block_softmax_stats;
   ops->block_softmax_probs = cpu_block_softmax_probs;
+  ops->block_softmax_sink = cpu_block_softmax_sink;
   ops->block_softmax_bwd = cpu_block_softmax_bwd;
 }

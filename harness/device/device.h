@@ -29,6 +29,11 @@ struct sf_sink {
   float *grad;  /* backward only; fp32 */
 };
 
+/* A block of scores: row i sees columns visible + i - window (with window 0: 0) to visible + i - 1, as far as the block has them. */
+struct sf_block {
+  int64_t rows, cols, visible, window;
+};
+
 struct sf_adam {
   float lr;
   double beta1, beta2;         /* doubles, so that 1 - beta is right to fp32: 1.0f - 0.999f is off by 1.3e-5 */
@@ -69,13 +74,14 @@ struct sf_device_ops {
   /* ds = round(p * (dp - sum_j p dp)); in place on dp allowed. *sink->grad += -sum_i sink->probs[i] sum_j p dp. */
   void (*causal_softmax_bwd)(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store);
 
-  /* The same softmax for keys that come in blocks. s: rows x cols of a block, fp32, row i may see columns 0..visible + i - 1 (none when that is
-   * below 0, all when it is past cols). stats: max and sum of exp(s - max) over all blocks so far, -inf and 0 before the first; fp32, merged as
-   * sum exp(max - new max) + the block's sum. probs: p = round(exp(s - max) / sum) in place, masked entries become 0. */
-  void (*block_softmax_stats)(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds, int64_t rows, int64_t cols, int64_t visible);
-  void (*block_softmax_probs)(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum, int64_t rows, int64_t cols, int64_t visible, enum sf_dtype store);
-  /* Backward of whole rows, cols wide: ds = round(p * (ds - sum_j p ds)) over what row i may see (visible + i columns), 0 elsewhere. */
-  void (*block_softmax_bwd)(struct sf_device *dev, float *ds, const float *p, int64_t rows, int64_t cols, int64_t visible, enum sf_dtype store);
+  /* The same softmax for keys that come in blocks. stats: max and sum of exp(s - max) over all blocks so far, -inf and 0 before the first, or
+   * with a sink its logit and 1; fp32, merged as sum exp(max - new max) + the block's sum. probs: p = round(exp(s - max) / sum) in place, masked
+   * entries become 0. sink: sink->probs[i] = exp(logit - max) / sum, fp32. */
+  void (*block_softmax_stats)(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds, const struct sf_block *block);
+  void (*block_softmax_probs)(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum, const struct sf_block *block, enum sf_dtype store);
+  void (*block_softmax_sink)(struct sf_device *dev, const struct sf_sink *sink, const float *max, const float *sum, int64_t rows);
+  /* Backward of whole rows (block->cols wide, dense): ds = round(p * (ds - sum_j p ds)) over what row i sees, 0 elsewhere; sink as in causal_softmax_bwd. */
+  void (*block_softmax_bwd)(struct sf_device *dev, float *ds, const float *p, const struct sf_block *block, const struct sf_sink *sink, enum sf_dtype store);
 
   /* Rotates one head's columns (width head_dim, rotate-half pairing i with i + head_dim/2, angle position * 10000^(-2i/head_dim)) of `rows` rows;
    * position of row r = position_first + r / rows_per_position. inverse: the transposed rotation (backward). cos_sin: table [positions][head_dim] = cos half, sin half. */

@@ -74,8 +74,6 @@ static enum sf_status check_context_parallel(const struct sf_case *c, struct sf_
   if (m->seq % parts != 0) REFUSE("layout.cp: %" PRId64 " parts do not divide model.seq %" PRId64, parts, m->seq);
   if (c->layout.cp_comm == SF_CP_A2A && m->kv_heads % (tp * cp) != 0)
     REFUSE("layout.cp_comm: a2a, and tp * cp %" PRId64 " does not divide model.kv_heads %" PRId64, tp * cp, m->kv_heads);
-  if (m->sinks) REFUSE("model.sinks: not supported yet with layout.cp above 1");
-  if (m->window != 0) REFUSE("model.window: not supported yet with layout.cp above 1");
   return SF_OK;
 }
 

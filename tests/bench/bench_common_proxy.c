@@ -44,14 +44,14 @@ FORWARD(causal_softmax_fwd,
 FORWARD(causal_softmax_bwd,
         (DEV, float *ds, const float *dp, const float *p, int64_t n, int64_t window, const struct sf_sink *sink, enum sf_dtype store),
         (IN, ds, dp, p, n, window, sink, store))
-FORWARD(block_softmax_stats,
-        (DEV, float *max, float *sum, const float *s, int64_t lds, int64_t rows, int64_t cols, int64_t visible),
-        (IN, max, sum, s, lds, rows, cols, visible))
+FORWARD(block_softmax_stats, (DEV, float *max, float *sum, const float *s, int64_t lds, const struct sf_block *block),
+        (IN, max, sum, s, lds, block))
 FORWARD(block_softmax_probs,
-        (DEV, float *p, int64_t ldp, const float *max, const float *sum, int64_t rows, int64_t cols, int64_t visible, enum sf_dtype store),
-        (IN, p, ldp, max, sum, rows, cols, visible, store))
-FORWARD(block_softmax_bwd, (DEV, float *ds, const float *p, int64_t rows, int64_t cols, int64_t visible, enum sf_dtype store),
-        (IN, ds, p, rows, cols, visible, store))
+        (DEV, float *p, int64_t ldp, const float *max, const float *sum, const struct sf_block *block, enum sf_dtype store),
+        (IN, p, ldp, max, sum, block, store))
+FORWARD(block_softmax_sink, (DEV, const struct sf_sink *sink, const float *max, const float *sum, int64_t rows), (IN, sink, max, sum, rows))
+FORWARD(block_softmax_bwd, (DEV, float *ds, const float *p, const struct sf_block *block, const struct sf_sink *sink, enum sf_dtype store),
+        (IN, ds, p, block, sink, store))
 FORWARD(rotate,
         (DEV, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows, int64_t rows_per_position,
          int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store),
@@ -115,6 +115,7 @@ static const struct sf_device_ops ops = {
     ENTRY(causal_softmax_bwd),
     ENTRY(block_softmax_stats),
     ENTRY(block_softmax_probs),
+    ENTRY(block_softmax_sink),
     ENTRY(block_softmax_bwd),
     ENTRY(rotate),
     ENTRY(gelu_fwd),

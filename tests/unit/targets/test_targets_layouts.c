@@ -91,18 +91,13 @@ static void check_like_plain(const struct sf_case *c, const struct world *plain)
   world_destroy(w);
 }
 
-/* Sinks and windows do not meet context parallelism yet; validate refuses them (test_spec_validate). */
-static bool fits(const char *model, const char *layout) {
-  return strstr(model, "model.sinks") == NULL || strstr(layout, "layout.cp=") == NULL;
-}
-
 static void check_model(const char *model) {
   static const int64_t schedules[] = {0, 1, 7};
   const struct sf_case alone = world_case(model);
   struct world *plain = world_run(&alone, SF_FAULT_NONE);
   assert_int_equal(plain->report.status, SF_OK);
   for (int i = 0; i < LAYOUT_COUNT; i++)
-    for (int k = 0; k < 3 && fits(model, LAYOUTS[i]); k++) {
+    for (int k = 0; k < 3; k++) {
       const struct sf_case c = joined(model, LAYOUTS[i], schedules[k]);
       check_like_plain(&c, plain);
     }
@@ -126,6 +121,8 @@ static void test_run_layouts_that_trade_heads_equal_one_rank(void **state) {
   } table[] = {
       {0, "layout.cp=2"},
       {0, "layout.cp=2 layout.dp=2 layout.pp=2 train.recompute_layers=2"},
+      {3, "layout.cp=2"},
+      {3, "layout.cp=2 layout.dp=2 layout.overlap=true"},
       {2, "layout.cp=4 layout.order=cp-dp-tp-pp-ep"},
       {2, "layout.cp=2 layout.tp=2 layout.sp=true layout.dp=2 layout.order=pp-cp-ep-dp-tp"},
   };
@@ -160,7 +157,6 @@ static void test_run_isolated_mode_is_complete_and_equal(void **state) {
     const struct sf_case alone = world_case(model);
     struct world *plain = world_run(&alone, SF_FAULT_NONE);
     for (int i = 0; i < LAYOUT_COUNT; i++) {
-      if (!fits(model, LAYOUTS[i])) continue;
       const struct sf_case c = joined(model, LAYOUTS[i], i % 2);
       check_like_plain(&c, plain);
     }
