@@ -137,12 +137,12 @@ struct sf_comparison {
   const char *why_not;                    /* why nothing is proven by passing; NULL: judged */
 };
 /* full: noise of all draws, else of the first of each kind. scratch: rows doubles. */
-void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, bool full,
+void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, enum sf_level level,
                 double *scratch);
 /* e of the recipe: the absolute noise level of the whole tensor. */
-double sf_tensor_noise(const struct sf_expected *e, bool full);
+double sf_tensor_noise(const struct sf_expected *e, enum sf_level level);
 /* e_r: the noise level of each row. */
-void sf_row_noise(double *out, const struct sf_expected *e, bool full);
+void sf_row_noise(double *out, const struct sf_expected *e, enum sf_level level);
 /* First element that is NaN or infinite where the reference is finite; -1 when there is none. x NULL: the reference is finite. */
 int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count);
 /* Promised in fp32, yet nearly all values lie on the grid of bf16 or fp16, and the reference's do not. */

@@ -35,9 +35,9 @@ static double cancelled_floor(const struct sf_expected *e, double unit) {
   return sqrt(squares);
 }
 
-double sf_tensor_noise(const struct sf_expected *e, bool full) {
+double sf_tensor_noise(const struct sf_expected *e, enum sf_level level) {
   const double unit = sf_dtype_unit_roundoff(e->spec.promised);
-  return sf_larger(sf_larger(full ? e->noise : e->noise_first, unit * e->norm), cancelled_floor(e, unit));
+  return sf_larger(sf_larger(e->noise[level], unit * e->norm), cancelled_floor(e, unit));
 }
 
 /* What the noise levels e_r of a tensor's rows are made of. A row's own draws may be too small by chance, so what the other rows show is
@@ -55,9 +55,9 @@ static double row_width(const struct row_levels *levels, int64_t r) {
   return sf_larger(levels->noise[r], levels->unit * levels->e->row_norm[r]);
 }
 
-static struct row_levels row_levels_of(const struct sf_expected *e, bool full) {
+static struct row_levels row_levels_of(const struct sf_expected *e, enum sf_level level) {
   const int64_t rows = e->spec.shape.rows;
-  struct row_levels levels = {.e = e, .noise = full ? e->row_noise : e->row_noise_first, .unit = sf_dtype_unit_roundoff(e->spec.promised)};
+  struct row_levels levels = {.e = e, .noise = e->row_noise[level], .unit = sf_dtype_unit_roundoff(e->spec.promised)};
   double squares = 0, relative_squares = 0;
   int64_t nonzero = 0;
   for (int64_t r = 0; r < rows; r++) {
@@ -78,13 +78,13 @@ static double row_level(const struct row_levels *levels, int64_t r) {
   return levels->e->row_floor != NULL ? sf_larger(level, (double)levels->e->row_floor[r]) : level;
 }
 
-void sf_row_noise(double *out, const struct sf_expected *e, bool full) {
-  const struct row_levels levels = row_levels_of(e, full);
+void sf_row_noise(double *out, const struct sf_expected *e, enum sf_level level) {
+  const struct row_levels levels = row_levels_of(e, level);
   for (int64_t r = 0; r < e->spec.shape.rows; r++) out[r] = row_level(&levels, r);
 }
 
-static void find_worst_row(struct sf_comparison *out, const struct sf_expected *e, bool full, const double *row_errors) {
-  const struct row_levels levels = row_levels_of(e, full);
+static void find_worst_row(struct sf_comparison *out, const struct sf_expected *e, enum sf_level level, const double *row_errors) {
+  const struct row_levels levels = row_levels_of(e, level);
   out->row = 0;
   for (int64_t r = 0; r < e->spec.shape.rows; r++) {
     const double noise = row_level(&levels, r), ratio = ratio_of(row_errors[r], noise);
@@ -95,11 +95,11 @@ static void find_worst_row(struct sf_comparison *out, const struct sf_expected *
 }
 
 /* Whether x with its rows (elements of a vector) rolled by one would pass too. Then passing says nothing about where values are. */
-static bool rolled_passes(const struct sf_expected *e, double noise, bool full, double row_factor) {
+static bool rolled_passes(const struct sf_expected *e, double noise, enum sf_level level, double row_factor) {
   if (e->rolled > sf_factors.fro * noise) return false;
   const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
   if (rows == 1) return true;
-  const struct row_levels levels = row_levels_of(e, full);
+  const struct row_levels levels = row_levels_of(e, level);
   for (int64_t r = 0; r < rows; r++) {
     const int64_t other = r > 0 ? r - 1 : rows - 1;
     const double distance = sqrt(sf_diff_squares(e->x + other * cols, e->x + r * cols, cols));
@@ -108,14 +108,14 @@ static bool rolled_passes(const struct sf_expected *e, double noise, bool full, 
   return true;
 }
 
-void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, bool full,
+void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, enum sf_level level,
                 double *scratch) {
   const double row_factor = mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
   *out = (struct sf_comparison){.row = -1};
   out->error = sf_row_diff_norms(scratch, candidate, e->x, e->spec.shape.rows, e->spec.shape.cols);
-  out->noise = sf_tensor_noise(e, full);
+  out->noise = sf_tensor_noise(e, level);
   out->fro_ratio = ratio_of(out->error, out->noise);
-  if (e->spec.shape.rows > 1) find_worst_row(out, e, full, scratch);
+  if (e->spec.shape.rows > 1) find_worst_row(out, e, level, scratch);
   const bool passes = out->fro_ratio <= sf_factors.fro && out->row_ratio <= row_factor;
   if (!(out->noise <= sf_factors.ill_conditioned * e->norm))
     out->why_not = "ill-conditioned";
@@ -123,7 +123,7 @@ void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const fl
     out->flagged = true;
   else if (e->norm == 0)
     out->why_not = "zero";
-  else if (rolled_passes(e, out->noise, full, row_factor))
+  else if (rolled_passes(e, out->noise, level, row_factor))
     out->why_not = "rolled copy passes";
 }
 

@@ -43,23 +43,23 @@ static const float *wanted(struct sf_related_list *list, const struct sf_slot *s
   return sf_slot_is_whole(first) ? first->merged : NULL;
 }
 
-static double noise_of(const struct sf_slot *slot, const struct sf_finding *finding, bool full) {
+static double noise_of(const struct sf_slot *slot, const struct sf_finding *finding, enum sf_level level) {
   const struct sf_expected *e = slot->expected;
   const double unit = sf_dtype_unit_roundoff(e->spec.promised);
   double noise = unit * e->norm;
-  if (slot->phase == SF_SLOT_FIRST && sf_kind_has_noise((enum sf_kind)e->id.kind) && !e->exact) noise = sf_tensor_noise(e, full);
+  if (slot->phase == SF_SLOT_FIRST && sf_kind_has_noise((enum sf_kind)e->id.kind) && !e->exact) noise = sf_tensor_noise(e, level);
   /* What replicas differ by may be far below what a change of Adam's may be off. */
   if (e->id.kind == SF_KIND_PARAM_DELTA) noise = finding->cls == SF_CLASS_CONFLICT ? 4 * unit * e->norm : sf_factors.adam_rel * e->norm;
   if (e->id.kind == SF_KIND_SCALAR) noise = sf_larger(finding->noise, sf_factors.norm_rel * e->norm);
   return sf_larger(noise, (double)FLT_MIN);
 }
 
-static const double *row_noise_of(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_finding *finding, bool full) {
+static const double *row_noise_of(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_finding *finding, enum sf_level level) {
   const struct sf_expected *e = slot->expected;
   if (finding->row < 0 || finding->cls != SF_CLASS_TOLERANCE || e->spec.shape.rows < 2 || !sf_kind_has_noise((enum sf_kind)e->id.kind)) return NULL;
   double *rows = sf_related_alloc(list, (size_t)e->spec.shape.rows * sizeof *rows);
   if (rows == NULL) return NULL;
-  sf_row_noise(rows, e, full);
+  sf_row_noise(rows, e, level);
   for (int64_t r = 0; r < e->spec.shape.rows; r++) rows[r] = sf_larger(rows[r], (double)FLT_MIN);
   return rows;
 }
@@ -132,7 +132,7 @@ static void square_scalar(struct sf_diagnosis_problem *p, struct sf_related_list
 
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
-  const bool full = sf_expectations_level(list->collector->expectations) >= 2;
+  const enum sf_level reached = sf_expectations_level(list->collector->expectations), level = reached == SF_LEVEL_FULL ? reached : SF_LEVEL_FIRST;
   const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
   struct sf_diagnosis_problem p = {.c = &list->collector->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
   if (any_partial(shards, shard_count)) {
@@ -141,8 +141,8 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
     p.shard_count = 1;
   }
   p.x = wanted(list, slot);
-  p.noise = noise_of(slot, finding, full);
-  p.row_noise = row_noise_of(list, slot, finding, full);
+  p.noise = noise_of(slot, finding, level);
+  p.row_noise = row_noise_of(list, slot, finding, level);
   if (p.x == NULL) return list->status;
   p.kept = kept_of(list, finding->id);
   sf_related_collect(list, slot);

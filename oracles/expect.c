@@ -9,11 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { ARENA_BLOCK_BYTES = 1 << 18, ENTRIES_FIRST = 256, LEVEL_FULL = 2 };
+enum { ARENA_BLOCK_BYTES = 1 << 18, ENTRIES_FIRST = 256 };
 
 /* The recipe has three draws of each kind. A row whose error hangs on one or two roundings (a nearly one-hot softmax, a sum with one large
- * term) then gets three small draws by chance about once in a thousand; there are millions of rows, so the full level has eight. */
-enum { ROUNDS_FULL = 8 };
+ * term) then gets three small draws by chance about once in a thousand; there are millions of rows, so the full level has eight. Most of
+ * what one draw made suspicious is cleared by three. */
+static const uint64_t rounds_of[SF_LEVEL_COUNT] = {0, 1, 3, 8};
 
 struct place {
   uint64_t key;
@@ -28,8 +29,9 @@ struct sf_expectations {
   int32_t count, capacity;
   struct place *table; /* open addressing; a power of two, at most half full */
   uint64_t table_mask;
-  int level;
-  int32_t overflow_step, parted_step, parted_step_first, doubt_step, doubt_step_first;
+  enum sf_level level;
+  int64_t runs;
+  int32_t overflow_step, parted_step[SF_LEVEL_COUNT], doubt_step[SF_LEVEL_COUNT];
   /* of the run in progress */
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
   double loss_scale;    /* of the plain run's step */
@@ -85,9 +87,9 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
   e->x = sf_arena_alloc(x->arena, size_bytes);
   e->row_norm = zeros(x->arena, shape.rows);
-  e->row_noise = zeros(x->arena, shape.rows);
-  e->row_noise_first = zeros(x->arena, shape.rows);
-  if (e->x == NULL || e->row_norm == NULL || e->row_noise == NULL || e->row_noise_first == NULL) return false;
+  double *row_noise = zeros(x->arena, SF_LEVEL_FULL * shape.rows);
+  if (e->x == NULL || e->row_norm == NULL || row_noise == NULL) return false;
+  for (int level = SF_LEVEL_FIRST; level <= SF_LEVEL_FULL; level++) e->row_noise[level] = row_noise + (level - SF_LEVEL_FIRST) * shape.rows;
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = rolled_norm(e->x, shape);
@@ -118,7 +120,7 @@ static void watch_overflow(struct sf_expectations *x, const struct sf_expected *
   if (e->id.kind == SF_KIND_MAIN_GRAD) x->grad_norm_max = sf_larger(x->grad_norm_max, e->norm);
   if (e->id.kind != SF_KIND_SCALAR || e->id.subject != (int32_t)SF_SCALAR_CLIP) return;
   const bool overflows = !((double)e->x[0] * x->grad_norm_max <= GRAD_MAX);
-  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = x->parted_step = e->id.step;
+  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = x->parted_step[SF_LEVEL_FULL] = e->id.step;
   x->grad_norm_max = 0;
 }
 
@@ -163,6 +165,7 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
   x->status = SF_OK;
   x->next = 0;
+  x->runs++;
   const enum sf_status status = sf_reference_run(x->catalog, &options, &sink);
   return status != SF_OK ? status : x->status;
 }
@@ -171,7 +174,8 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   struct sf_expectations *x = sf_alloc(sizeof *x);
   if (x == NULL) return SF_ENOMEM;
   x->gemm = gemm;
-  x->overflow_step = x->parted_step = x->parted_step_first = x->doubt_step = x->doubt_step_first = INT32_MAX;
+  x->overflow_step = INT32_MAX;
+  for (int level = 0; level < SF_LEVEL_COUNT; level++) x->parted_step[level] = x->doubt_step[level] = INT32_MAX;
   x->loss_scale = 1;
   enum sf_status status = sf_catalog_create(&x->catalog, &catalog->logical);
   if (status != SF_OK) goto fail;
@@ -212,32 +216,37 @@ static bool updates_agree(const struct sf_expectations *x, const float *draw, co
 static void watch_finiteness(struct sf_expectations *x, const struct sf_expected *e, const float *draw) {
   const bool is_draw_finite = isfinite(sf_sum_squares(draw, e->spec.shape.rows * e->spec.shape.cols));
   if (x->catalog->logical.mode != SF_MODE_E2E || is_draw_finite == (bool)isfinite(e->norm)) return;
-  if (e->id.step < x->doubt_step) x->doubt_step = e->id.step;
-  if (e->id.step < x->parted_step) x->parted_step = e->id.step;
+  int32_t *doubt_step = &x->doubt_step[SF_LEVEL_FULL], *parted_step = &x->parted_step[SF_LEVEL_FULL];
+  if (e->id.step < *doubt_step) *doubt_step = e->id.step;
+  if (e->id.step < *parted_step) *parted_step = e->id.step;
 }
 
-/* Nothing of the draw is kept but the largest distances from the plain run. */
+/* Nothing of the draw is kept but the largest distances from the plain run, with the highest level until a lower one is complete. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
   SF_ASSERT_LT(x->next, x->count);
   struct sf_expected *e = &x->entries[x->next++];
   SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* draws follow the plain run's order */
-  if (id.kind == SF_KIND_PARAM_DELTA && id.step < x->parted_step && !updates_agree(x, values, e->x, shape.rows * shape.cols))
-    x->parted_step = id.step;
+  int32_t *parted_step = &x->parted_step[SF_LEVEL_FULL];
+  if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, values, e->x, shape.rows * shape.cols))
+    *parted_step = id.step;
   if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
   const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);
   if (!isfinite(distance)) watch_finiteness(x, e, values);
-  e->noise = sf_larger(e->noise, distance);
-  for (int64_t r = 0; r < shape.rows; r++) e->row_noise[r] = sf_larger(e->row_noise[r], x->row_scratch[r]);
+  e->noise[SF_LEVEL_FULL] = sf_larger(e->noise[SF_LEVEL_FULL], distance);
+  double *row_noise = e->row_noise[SF_LEVEL_FULL];
+  for (int64_t r = 0; r < shape.rows; r++) row_noise[r] = sf_larger(row_noise[r], x->row_scratch[r]);
 }
 
-static void keep_first_noise(struct sf_expectations *x) {
-  x->parted_step_first = x->parted_step;
-  x->doubt_step_first = x->doubt_step;
+static void keep_level(struct sf_expectations *x, enum sf_level level) {
+  x->level = level;
+  if (level == SF_LEVEL_FULL) return;
+  x->parted_step[level] = x->parted_step[SF_LEVEL_FULL];
+  x->doubt_step[level] = x->doubt_step[SF_LEVEL_FULL];
   for (int32_t i = 0; i < x->count; i++) {
     struct sf_expected *e = &x->entries[i];
-    e->noise_first = e->noise;
-    memcpy(e->row_noise_first, e->row_noise, (size_t)e->spec.shape.rows * sizeof *e->row_noise);
+    e->noise[level] = e->noise[SF_LEVEL_FULL];
+    memcpy(e->row_noise[level], e->row_noise[SF_LEVEL_FULL], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
   }
 }
 
@@ -262,36 +271,32 @@ static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
   return SF_OK;
 }
 
-enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int level) {
-  SF_ASSERT(level >= 0 && level <= LEVEL_FULL);
-  if (level >= 1 && expectations->level < 1) {
-    const enum sf_status status = run_draws(expectations, 0);
-    if (status != SF_OK) return status;
-    keep_first_noise(expectations);
-    expectations->level = 1;
-  }
-  if (level >= LEVEL_FULL && expectations->level < LEVEL_FULL) {
-    for (uint64_t round = 1; round < ROUNDS_FULL; round++) {
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
+  SF_ASSERT(level < SF_LEVEL_COUNT);
+  while (expectations->level < level) {
+    const enum sf_level next = (enum sf_level)(expectations->level + 1);
+    for (uint64_t round = rounds_of[expectations->level]; round < rounds_of[next]; round++) {
       const enum sf_status status = run_draws(expectations, round);
       if (status != SF_OK) return status;
     }
-    expectations->level = LEVEL_FULL;
+    keep_level(expectations, next);
   }
   return SF_OK;
 }
 
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
-int sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
+enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
+int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, bool full) {
-  return full ? expectations->doubt_step : expectations->doubt_step_first;
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level) {
+  return expectations->doubt_step[level];
 }
 
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
 
-int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, bool full) {
-  return full ? expectations->parted_step : expectations->parted_step_first;
+int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level) {
+  return expectations->parted_step[level];
 }
 
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations) { return expectations->catalog; }

@@ -4,6 +4,9 @@
 
 #include "oracles/reference.h"
 
+/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight; from the second round on E5 is drawn twice. */
+enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, SF_LEVEL_COUNT };
+
 struct sf_expected {
   struct sf_trace_id id;
   struct sf_trace_spec spec;
@@ -12,13 +15,12 @@ struct sf_expected {
   float *x;          /* shape.rows x shape.cols */
   double norm;       /* ||x||_F */
   double *row_norm;  /* ||x_r||, rows entries */
-  double *row_noise; /* max over draws of ||x_d,r - x_r||; draws are followed for ACT, ACT_GRAD, WGRAD, MAIN_GRAD: the kinds judged by
-                        tolerance */
-  double noise;      /* max over draws of ||x_d - x||_F */
-  double noise_first,
-      *row_noise_first; /* both noises as level 1 left them: a judgement begins with these, whatever other layouts have raised since */
-  double rolled;        /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
-  float *row_floor;     /* NULL, or an additional absolute floor per row (logits' gradient) */
+  /* Max over the draws of ||x_d - x||_F and of ||x_d,r - x_r||, by level; kept apart, because a judgement goes through the levels from the
+   * first, whatever other layouts have raised since. A level that was not reached holds nothing of use. Draws are followed for the kinds
+   * judged by tolerance. */
+  double noise[SF_LEVEL_COUNT], *row_noise[SF_LEVEL_COUNT];
+  double rolled;    /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
+  float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient) */
 };
 
 struct sf_expectations;
@@ -30,25 +32,26 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
 void sf_expectations_destroy(struct sf_expectations *expectations);
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
-/* Runs draws until `level` is reached: 0 none, 1 one of each kind (isolated: E3, E5), 2 eight of each kind, and of E5 fifteen. Never lowers
- * it. SF_ENOMEM: the level stays, and noise levels stay valid. */
-enum sf_status sf_expectations_raise(struct sf_expectations *expectations, int level) SF_MUST_USE;
-int sf_expectations_level(const struct sf_expectations *expectations);
+/* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
+enum sf_level sf_expectations_level(const struct sf_expectations *expectations);
+/* Runs of the reference so far, the plain one included. */
+int64_t sf_expectations_runs(const struct sf_expectations *expectations);
 /* NULL when the reference has no such tensor. For RECOMPUTE and call 1 of ACT, ACT_GRAD ask with the id of the first pass. */
 const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id);
 int32_t sf_expectations_count(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
 /* End to end, steps after this one are not comparable: runs of the reference that differ by rounding alone have gone apart. Found from the
  * reference alone: a draw updates some weight differently by more than a change of sign of the update explains (Adam's second moment
- * follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while they agree. full: by
- * all draws, else by the first of each kind. */
-int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, bool full);
+ * follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while they agree. By the
+ * draws of `level`, which must have been reached. */
+int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level);
 /* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
 /* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then a matter of
- * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. full: as above. */
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, bool full);
+ * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);
 size_t sf_expectations_bytes(const struct sf_expectations *expectations);
 

@@ -242,23 +242,24 @@ static void judge_promises(struct sf_judging *judging) {
 
 /* Two weight gradients that must be the same, each within the tensor's noise. Nothing promises them bit for bit. Where the reference
  * overflows there is nothing to say. */
-static bool replicas_agree(const struct sf_slot *slot, bool full) {
+static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) {
   if (slot->replica_rank < 0) return true;
-  const double noise = sf_tensor_noise(slot->expected, full);
+  const double noise = sf_tensor_noise(slot->expected, level);
   return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
 }
 
-static void compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, bool full) {
+static void compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level) {
   const struct sf_collector *collector = judging->collector;
-  sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, full, judging->row_scratch);
+  sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, level, judging->row_scratch);
   if (!isfinite(out->noise)) out->why_not = "overflow";
   const bool is_free_running = collector->c.mode == SF_MODE_E2E;
-  if (!is_free_running || slot->expected->id.step <= sf_expectations_parted_step(collector->expectations, full)) return;
+  if (!is_free_running || slot->expected->id.step <= sf_expectations_parted_step(collector->expectations, level)) return;
   out->flagged = false;
   out->why_not = "references part";
 }
 
-static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, bool flagged) {
+static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged) {
+  result->level = level;
   result->fro_ratio = comparison->fro_ratio;
   result->row_ratio = comparison->row_ratio;
   result->why_not = comparison->why_not;
@@ -285,7 +286,7 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_CONFLICT);
   finding->rank = slot->replica_rank;
   finding->error = slot->replica_error;
-  finding->noise = sf_tensor_noise(slot->expected, true);
+  finding->noise = sf_tensor_noise(slot->expected, SF_LEVEL_FULL);
   finding->ratio = finding->error / finding->noise;
   sf_finding_say(finding, "rank %d holds a replica that is %.3g times the noise level away", slot->replica_rank, finding->ratio);
 }
@@ -305,9 +306,9 @@ static bool may_overflow(const struct sf_judging *judging, const struct sf_slot 
 bool sf_references_disagree(struct sf_judging *judging, int32_t step) {
   struct sf_expectations *expectations = judging->collector->expectations;
   if (judging->collector->c.mode != SF_MODE_E2E) return false;
-  const enum sf_status status = sf_expectations_raise(expectations, 2);
+  const enum sf_status status = sf_expectations_raise(expectations, SF_LEVEL_FULL);
   if (status != SF_OK) judging->status = status;
-  return step >= sf_expectations_doubt_step(expectations, true) || step > sf_expectations_parted_step(expectations, true);
+  return step >= sf_expectations_doubt_step(expectations, SF_LEVEL_FULL) || step > sf_expectations_parted_step(expectations, SF_LEVEL_FULL);
 }
 
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
@@ -347,9 +348,9 @@ static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) 
 static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   struct sf_comparison comparison;
-  compare(&comparison, judging, slot, false);
+  compare(&comparison, judging, slot, SF_LEVEL_FIRST);
   const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, comparison.flagged || has_bits);
+  result_fill(result, &comparison, SF_LEVEL_FIRST, comparison.flagged || has_bits);
   if (!(comparison.error < INFINITY)) {
     if (may_overflow(judging, slot)) return true;
     if (report_nonfinite(judging, slot, result)) return false;
@@ -359,13 +360,22 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
     sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid",
                    sf_dtype_name(suspected_format(judging)));
   }
-  return comparison.flagged || !replicas_agree(slot, false);
+  return comparison.flagged || !replicas_agree(slot, SF_LEVEL_FIRST);
 }
 
-/* Second look, with all draws. */
+/* Another look, with more draws. Returns whether the tensor is still suspicious. */
+static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
+  struct sf_comparison comparison;
+  compare(&comparison, judging, slot, SF_LEVEL_SECOND);
+  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, SF_LEVEL_SECOND)) return true;
+  result_fill(result, &comparison, SF_LEVEL_SECOND, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
+  return false;
+}
+
+/* The last look, with all draws. */
 static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
   struct sf_comparison comparison;
-  compare(&comparison, judging, slot, true);
+  compare(&comparison, judging, slot, SF_LEVEL_FULL);
   if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
     const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
     if (!in_doubt && report_nonfinite(judging, slot, result)) return;
@@ -373,13 +383,13 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
     comparison.why_not = "overflow";
   }
   const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, comparison.flagged || has_bits || !replicas_agree(slot, true));
+  result_fill(result, &comparison, SF_LEVEL_FULL, comparison.flagged || has_bits || !replicas_agree(slot, SF_LEVEL_FULL));
   if (comparison.flagged) report_tolerance(judging, slot, &comparison);
-  if (!replicas_agree(slot, true)) report_replicas(judging, slot);
+  if (!replicas_agree(slot, SF_LEVEL_FULL)) report_replicas(judging, slot);
 }
 
-/* Draws enter by their maximum, so what passes with some of them passes with all: only what does not is looked at again. Noise levels of
- * the first look are kept apart, so that the outcome does not depend on what other layouts made of the same expectations. */
+/* Draws enter by their maximum, so what passes with some of them passes with all: only what does not is looked at again. Noise is
+ * kept by level, so that the outcome does not depend on what other layouts made of the same expectations. */
 static enum sf_status judge_tolerances(struct sf_judging *judging) {
   const struct sf_collector *collector = judging->collector;
   int32_t *again = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *again); /* results to look at twice */
@@ -393,12 +403,19 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
     else if (tensor_is_suspicious(judging, slot))
       again[again_count++] = judging->result_count - 1;
   }
-  if (again_count == 0) return SF_OK;
-  const enum sf_status status = sf_expectations_raise(collector->expectations, 2);
-  if (status != SF_OK) return status;
-  for (int32_t i = 0; i < again_count; i++) {
-    struct sf_tensor_result *result = &judging->results[again[i]];
-    tensor_judge_fully(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), result);
+  for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_FULL && again_count > 0; level++) {
+    const enum sf_status status = sf_expectations_raise(collector->expectations, level);
+    if (status != SF_OK) return status;
+    int32_t left = 0;
+    for (int32_t i = 0; i < again_count; i++) {
+      struct sf_tensor_result *result = &judging->results[again[i]];
+      const struct sf_slot *slot = sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST);
+      if (level == SF_LEVEL_FULL)
+        tensor_judge_fully(judging, slot, result);
+      else if (tensor_stays_suspicious(judging, slot, result))
+        again[left++] = again[i];
+    }
+    again_count = left;
   }
   return SF_OK;
 }
@@ -426,7 +443,7 @@ static int compare_results(const void *a, const void *b) {
 /* Its reference is not finite, as loss scaling expects, and no draw says otherwise. That the step is skipped was checked instead. */
 static bool overflows_for_certain(const struct sf_collector *collector, const struct sf_expected *e) {
   const bool is_scaled = collector->c.precision.loss_scale_log2 > 0 && collector->c.mode == SF_MODE_E2E;
-  return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, false);
+  return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, SF_LEVEL_FIRST);
 }
 
 /* Every kind that the case has must have at least one tensor that could be judged. */
@@ -481,7 +498,7 @@ enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf
   sf_arena_reset(collector->of_judgement);
   struct sf_judging judging;
   enum sf_status status = judging_create(&judging, collector);
-  if (status == SF_OK) status = sf_expectations_raise(collector->expectations, 1);
+  if (status == SF_OK) status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
   if (status != SF_OK) return status;
   judge_structure(&judging, complete);
   judge_promises(&judging);

@@ -36,6 +36,7 @@ struct sf_finding {
 struct sf_tensor_result {
   struct sf_trace_id id;
   const struct sf_expected *expected;
+  enum sf_level level;         /* of the noise that it was compared with: the first, unless it looked suspicious */
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;

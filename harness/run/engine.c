@@ -172,7 +172,7 @@ static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf
   enum sf_status status = sf_catalog_create(&engine->catalog, c);
   if (status == SF_OK && is_judge(engine)) {
     status = sf_expectations_create(&engine->expectations, engine->catalog, &sf_run_gemm_table);
-    if (status == SF_OK) status = sf_expectations_raise(engine->expectations, 1);
+    if (status == SF_OK) status = sf_expectations_raise(engine->expectations, SF_LEVEL_FIRST);
     if (status == SF_OK) status = sf_collector_create(&engine->collector, c, engine->expectations);
     engine->costs.references++;
   }
@@ -198,11 +198,13 @@ static void describe_inconclusive(struct sf_outcome *outcome) {
 }
 
 static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome) {
-  const int level = sf_expectations_level(engine->expectations);
+  const int64_t runs = sf_expectations_runs(engine->expectations);
   const enum sf_status status = sf_judge(engine->collector, true, &engine->judgement);
   if (status != SF_OK) return status;
   const struct sf_judgement *j = &engine->judgement;
-  engine->costs.raised += sf_expectations_level(engine->expectations) > level;
+  const int64_t more = sf_expectations_runs(engine->expectations) - runs;
+  engine->costs.raised += more > 0;
+  engine->costs.raised_runs += more;
   outcome->verdict = j->verdict;
   outcome->checked = j->checked;
   outcome->unchecked = j->unchecked;

@@ -21,7 +21,8 @@ struct sf_engine_options {
 
 /* Costs of the engine's life so far, in seconds of wall time. */
 struct sf_engine_costs {
-  int64_t trials, references, raised;  /* raised: candidates that needed the full set of draws */
+  int64_t trials, references, raised;  /* raised: candidates that needed more draws than the first */
+  int64_t raised_runs;                  /* runs of the reference for them; their time is part of judge */
   double reference, candidate, collect, judge; /* collect (and the filling of isolated mode) is part of candidate under sim */
   double comm_reduce, comm_schedule;   /* of sim, with `measure` */
 };

@@ -84,14 +84,14 @@ static void count_measure(struct place *place, const struct sf_expected *e, enum
 
 static void count_tensor(struct place *place, const struct sf_slot *slot, double *scratch) {
   for (int level = 0; level < LEVELS; level++) {
-    const bool full = level == 1;
+    const enum sf_level draws = level == 1 ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
     struct sf_comparison comparison;
-    sf_compare(&comparison, slot->expected, slot->merged, (enum sf_mode)place->c->mode, full, scratch);
+    sf_compare(&comparison, slot->expected, slot->merged, (enum sf_mode)place->c->mode, draws, scratch);
     if (comparison.why_not && strcmp(comparison.why_not, "ill-conditioned") == 0) continue; /* cannot alarm */
     count_measure(place, slot->expected, FRO, level, comparison.fro_ratio);
     if (comparison.row >= 0) count_measure(place, slot->expected, ROW, level, comparison.row_ratio);
     if (slot->replica_rank >= 0)
-      count_measure(place, slot->expected, REPLICA, level, slot->replica_error / sf_tensor_noise(slot->expected, full));
+      count_measure(place, slot->expected, REPLICA, level, slot->replica_error / sf_tensor_noise(slot->expected, draws));
   }
 }
 
@@ -122,7 +122,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   result->findings[half] += outcome.verdict == SF_VERDICT_FINDING;
   result->inconclusive[half] += outcome.verdict == SF_VERDICT_INCONCLUSIVE;
   result->raised[half] += sf_engine_costs(engine)->raised - raised;
-  if (sf_expectations_raise(engine->expectations, LEVELS) != SF_OK) sf_bench_die("out of memory");
+  if (sf_expectations_raise(engine->expectations, SF_LEVEL_FULL) != SF_OK) sf_bench_die("out of memory");
   const int condition = (int)sf_bench_condition_of(&c);
   struct place place = {result, engine, &c, index, half, condition, false};
   count_case(&place, scratch);

@@ -147,7 +147,7 @@ static bool moves_enough(const struct sf_expected *e, const float *values, const
   if (!scratch || !moved) sf_bench_die("out of memory");
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) moved[i] = e->x[i] + (values[i] - clean[i]);
   struct sf_comparison comparison;
-  sf_compare(&comparison, e, moved, mode, true, scratch);
+  sf_compare(&comparison, e, moved, mode, SF_LEVEL_FULL, scratch);
   free(scratch);
   free(moved);
   return !(comparison.row_ratio <= 1) || !(comparison.fro_ratio <= 1);
@@ -190,7 +190,7 @@ static void try_corruption(struct result *result, struct sf_engine *engine, cons
   char id[160];
   sf_trace_id_text(id, sizeof id, sf_engine_catalog(engine), subject->id);
   fprintf(stderr, "missed: %s %s seed %" PRId64 " %s (norm %.3g, noise %.3g; acts %s, grads %s)\n", sf_bench_condition_names[condition],
-          corruption_names[corruption], c->seed, id, subject->expected->norm, sf_tensor_noise(subject->expected, true),
+          corruption_names[corruption], c->seed, id, subject->expected->norm, sf_tensor_noise(subject->expected, SF_LEVEL_FULL),
           sf_case_field_find("data.acts")->names[c->data.acts], sf_case_field_find("data.grads")->names[c->data.grads]);
 }
 

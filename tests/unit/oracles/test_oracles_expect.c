@@ -41,7 +41,7 @@ static void test_expectations_hold_the_reference_run(void **state) {
   struct trial t;
   trial_open(&t, SMALL_MODEL E2E "train.steps=2");
   assert_int_equal(sf_expectations_count(t.expectations), t.candidate.count);
-  assert_int_equal(sf_expectations_level(t.expectations), 0);
+  assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_NONE);
   size_t floats = 0;
   for (int32_t i = 0; i < t.candidate.count; i++) {
     const struct tensor *tensor = &t.candidate.tensors[i];
@@ -52,7 +52,7 @@ static void test_expectations_hold_the_reference_run(void **state) {
     double squares = 0;
     for (int64_t r = 0; r < e->spec.shape.rows; r++) squares += e->row_norm[r] * e->row_norm[r];
     assert_true(fabs(sqrt(squares) - e->norm) <= 1e-12 * e->norm);
-    assert_true(e->noise == 0 && e->noise_first == 0);
+    assert_true(e->noise[SF_LEVEL_FIRST] == 0 && e->noise[SF_LEVEL_FULL] == 0);
     floats += (size_t)tensor->count;
   }
   assert_null(sf_expectations_find(t.expectations, (struct sf_trace_id){.step = 7, .kind = SF_KIND_ACT}));
@@ -60,29 +60,50 @@ static void test_expectations_hold_the_reference_run(void **state) {
   trial_close(&t);
 }
 
-static void test_raise_keeps_the_first_levels_noise_and_never_lowers(void **state) {
+/* What a tensor's noise and its third row's are at each level that was reached, NaN else. */
+struct levels {
+  double noise[SF_LEVEL_COUNT], row[SF_LEVEL_COUNT];
+};
+
+static struct levels levels_of(const struct sf_expectations *expectations, const struct sf_expected *e) {
+  struct levels levels;
+  for (int level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++) {
+    const bool reached = level <= (int)sf_expectations_level(expectations);
+    levels.noise[level] = reached ? e->noise[level] : NAN;
+    levels.row[level] = reached ? e->row_noise[level][2] : NAN;
+  }
+  return levels;
+}
+
+static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
   (void)state;
+  static const int64_t runs[SF_LEVEL_COUNT] = {1, 4, 12, 32}; /* 3 draws, 4 from the second round on */
   struct trial t;
   trial_open(&t, SMALL_MODEL E2E "");
-  assert_int_equal(sf_expectations_raise(t.expectations, 1), SF_OK);
   const struct sf_expected *e =
       sf_expectations_find(t.expectations, module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_OUTPUT_LAYER, -1)->id);
-  const double first = e->noise, row_first = e->row_noise[2];
-  assert_true(first > 0 && first < 1e-4 * e->norm && row_first > 0 && row_first <= first);
-  assert_true(e->noise_first == first && e->row_noise_first[2] == row_first);
-  assert_int_equal(sf_expectations_raise(t.expectations, 2), SF_OK);
-  assert_true(e->noise >= first && e->noise_first == first && e->row_noise_first[2] == row_first);
-  const double full = e->noise;
-  assert_int_equal(sf_expectations_raise(t.expectations, 1), SF_OK);
-  assert_int_equal(sf_expectations_level(t.expectations), 2);
-  assert_true(e->noise == full);
+  struct levels last = {0};
+  for (enum sf_level level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++) {
+    assert_int_equal(sf_expectations_raise(t.expectations, level), SF_OK);
+    assert_int_equal(sf_expectations_level(t.expectations), level);
+    assert_int_equal(sf_expectations_runs(t.expectations), runs[level]);
+    const struct levels now = levels_of(t.expectations, e);
+    assert_true(now.noise[level] > 0 && now.noise[level] < 1e-4 * e->norm && now.row[level] > 0 && now.row[level] <= now.noise[level]);
+    for (enum sf_level below = SF_LEVEL_FIRST; below < level; below++) {
+      assert_true(now.noise[below] == last.noise[below] && now.row[below] == last.row[below]);
+      assert_true(now.noise[below] <= now.noise[level] && now.row[below] <= now.row[level]);
+    }
+    last = now;
+  }
+  assert_true(last.row[SF_LEVEL_FULL] > last.row[SF_LEVEL_FIRST]);
+  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FIRST), SF_OK);
+  assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_FULL);
   struct sf_expectations *other = NULL; /* straight to the full level: the same numbers */
   assert_int_equal(sf_expectations_create(&other, t.catalog, &loops_table), SF_OK);
-  assert_int_equal(sf_expectations_raise(other, 2), SF_OK);
-  for (int32_t i = 0; i < t.candidate.count; i++) {
-    assert_true(sf_expectations_at(other, i)->noise == sf_expectations_at(t.expectations, i)->noise);
-    assert_true(sf_expectations_at(other, i)->noise_first == sf_expectations_at(t.expectations, i)->noise_first);
-  }
+  assert_int_equal(sf_expectations_raise(other, SF_LEVEL_FULL), SF_OK);
+  for (int32_t i = 0; i < t.candidate.count; i++)
+    for (int level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++)
+      assert_true(sf_expectations_at(other, i)->noise[level] == sf_expectations_at(t.expectations, i)->noise[level]);
   sf_expectations_destroy(other);
   trial_close(&t);
 }
@@ -92,10 +113,10 @@ static void test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone(
   (void)state;
   struct trial t;
   trial_open(&t, SMALL_MODEL ISOLATED "precision.compute=bf16");
-  assert_int_equal(sf_expectations_raise(t.expectations, 2), SF_OK);
+  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
   const struct sf_expected *grad =
       sf_expectations_find(t.expectations, param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_LINEAR_FC1, 0, 0)->id);
-  assert_true(grad->noise <= 1e-5 * grad->norm); /* an fp32 sum of equal summands, in a bf16 run */
+  assert_true(grad->noise[SF_LEVEL_FULL] <= 1e-5 * grad->norm); /* an fp32 sum of equal summands, in a bf16 run */
   trial_close(&t);
 }
 
@@ -136,16 +157,16 @@ static void hand_make(struct hand *h, double row_noise) {
   sf_fill_range(h->x, &fill, 0, ROWS * COLS);
   memcpy(h->c, h->x, sizeof h->c);
   h->e = (struct sf_expected){.spec = {.shape = {ROWS, COLS}, .promised = SF_F32}, .x = h->x, .row_norm = h->norm};
-  h->e.row_noise = h->e.row_noise_first = h->noise;
+  h->e.row_noise[SF_LEVEL_FULL] = h->noise;
   h->e.norm = sf_row_norms(h->norm, h->x, ROWS, COLS);
   h->e.rolled = h->e.norm;
   for (int r = 0; r < ROWS; r++) h->noise[r] = row_noise;
-  h->e.noise = h->e.noise_first = row_noise * sqrt(ROWS);
+  h->e.noise[SF_LEVEL_FULL] = row_noise * sqrt(ROWS);
 }
 
 static struct sf_comparison compare(struct hand *h, enum sf_mode mode) {
   struct sf_comparison comparison;
-  sf_compare(&comparison, &h->e, h->c, mode, true, h->scratch);
+  sf_compare(&comparison, &h->e, h->c, mode, SF_LEVEL_FULL, h->scratch);
   return comparison;
 }
 
@@ -167,7 +188,7 @@ static void test_compare_row_factor_depends_on_the_mode(void **state) {
   (void)state;
   struct hand h;
   hand_make(&h, 0.01);
-  h.e.noise = h.e.noise_first = 0.1; /* lets the tensor as a whole pass */
+  h.e.noise[SF_LEVEL_FULL] = 0.1; /* lets the tensor as a whole pass */
   for (int r = 0; r < ROWS; r++) h.norm[r] = 3;
   h.c[2 * COLS] += 0.0605f;          /* 4.03 times the row's level */
   struct sf_comparison c = compare(&h, SF_MODE_E2E);
@@ -190,7 +211,7 @@ static void test_compare_outlier_row_does_not_hide_the_others(void **state) {
   for (int k = 0; k < COLS; k++) h.x[COLS + k] *= 1000, h.c[COLS + k] *= 1000;
   h.e.norm = sf_row_norms(h.norm, h.x, ROWS, COLS);
   h.noise[1] = 10;
-  h.e.noise = h.e.noise_first = 10;
+  h.e.noise[SF_LEVEL_FULL] = 10;
   assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
   for (int k = 0; k < COLS; k++) h.c[2 * COLS + k] *= 1.1f;
   struct sf_comparison c = compare(&h, SF_MODE_ISOLATED);
@@ -365,7 +386,7 @@ int main(void) {
       cmocka_unit_test(test_sums_of_squares_equal_plain_loops),
       cmocka_unit_test(test_larger_of_nan_is_nan),
       cmocka_unit_test(test_expectations_hold_the_reference_run),
-      cmocka_unit_test(test_raise_keeps_the_first_levels_noise_and_never_lowers),
+      cmocka_unit_test(test_raise_keeps_each_levels_noise_and_never_lowers),
       cmocka_unit_test(test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone),
       cmocka_unit_test(test_logits_gradient_has_a_floor_by_token_weight),
       cmocka_unit_test(test_compare_tensor_factor_is_three),

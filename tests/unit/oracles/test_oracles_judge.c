@@ -24,7 +24,7 @@ static void test_judge_clean_run_on_any_layout_passes(void **state) {
     assert_passes(&t);
     assert_int_equal(t.judgement.result_count, t.candidate.count);
     assert_true(t.judgement.checked > t.judgement.unchecked);
-    assert_int_equal(sf_expectations_level(t.expectations), 1); /* nothing was suspicious */
+    assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_FIRST); /* nothing was suspicious */
     trial_close(&t);
   }
 }
@@ -73,7 +73,7 @@ static void test_judge_tensor_scaled_by_a_thousandth_is_tolerance(void **state) 
       trial_judge(&t);
       const struct sf_finding *first = assert_first_at(&t, SF_CLASS_TOLERANCE, spoilt[k]);
       assert_true(first->ratio > sf_factors.fro);
-      assert_int_equal(sf_expectations_level(t.expectations), 2);
+      assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_FULL);
       scale(spoilt[k], 1 / 1.001f);
     }
     trial_close(&t);
@@ -292,7 +292,7 @@ static void test_judge_level_raised_before_changes_nothing(void **state) {
   const char *words = SMALL_MODEL E2E "layout.tp=2 precision.compute=bf16 train.steps=2";
   trial_open(&fresh, words);
   trial_open(&raised, words);
-  assert_int_equal(sf_expectations_raise(raised.expectations, 2), SF_OK);
+  assert_int_equal(sf_expectations_raise(raised.expectations, SF_LEVEL_FULL), SF_OK);
   trial_judge(&fresh);
   trial_judge(&raised);
   assert_same_findings(&fresh.judgement, &raised.judgement);

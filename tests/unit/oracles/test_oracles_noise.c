@@ -74,7 +74,7 @@ static int count_flagged(const struct sf_expectations *expectations, const struc
     assert_true(values != NULL && scratch != NULL);
     for (int64_t k = 0; k < count; k++) values[k] = (float)kept->values[k];
     struct sf_comparison comparison;
-    sf_compare(&comparison, sf_expectations_find(expectations, kept->id), values, (enum sf_mode)catalog->logical.mode, true, scratch);
+    sf_compare(&comparison, sf_expectations_find(expectations, kept->id), values, (enum sf_mode)catalog->logical.mode, SF_LEVEL_FULL, scratch);
     flagged += comparison.flagged;
     if (comparison.flagged) {
       char name[160];
@@ -91,7 +91,7 @@ static void check_case(const char *words, struct keeper (*right)(const struct sf
   struct sf_catalog *catalog = catalog_of(words);
   struct sf_expectations *expectations = NULL;
   assert_int_equal(sf_expectations_create(&expectations, catalog, &loops_table), SF_OK);
-  assert_int_equal(sf_expectations_raise(expectations, 2), SF_OK);
+  assert_int_equal(sf_expectations_raise(expectations, SF_LEVEL_FULL), SF_OK);
   struct keeper run = right(catalog);
   const int flagged = count_flagged(expectations, catalog, &run);
   if (flagged > 0) print_message("%s\n", words);
@@ -188,10 +188,10 @@ static void test_parted_step_adam_without_memory_is_the_second(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trial t;
     trial_open(&t, cases[i].words);
-    assert_int_equal(sf_expectations_parted_step(t.expectations, false), INT32_MAX);
-    assert_int_equal(sf_expectations_raise(t.expectations, 2), SF_OK);
-    assert_int_equal(sf_expectations_parted_step(t.expectations, true), cases[i].step);
-    assert_true(sf_expectations_parted_step(t.expectations, false) >= cases[i].step);
+    assert_int_equal(sf_expectations_parted_step(t.expectations, SF_LEVEL_FIRST), INT32_MAX);
+    assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
+    assert_int_equal(sf_expectations_parted_step(t.expectations, SF_LEVEL_FULL), cases[i].step);
+    assert_true(sf_expectations_parted_step(t.expectations, SF_LEVEL_FIRST) >= cases[i].step);
     trial_close(&t);
   }
 }
