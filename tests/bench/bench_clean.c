@@ -178,7 +178,7 @@ static void totals_out(struct sf_json_out *json, const struct tally *tally) {
   for (int v = 0; v < 4; v++) sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), verdicts[v]);
   sf_json_out_int(json, "failed", tally->failed);
   sf_json_out_real(json, "inconclusive_share", share(verdicts[SF_VERDICT_INCONCLUSIVE], cases));
-  sf_json_out_int(json, "cases_that_needed_all_draws", tally->raised);
+  sf_json_out_int(json, "cases_that_needed_more_draws", tally->raised);
   sf_json_out_real(json, "cpu_seconds", tally->cpu_seconds);
   sf_json_out_real(json, "cases_per_cpu_s", (double)cases / tally->cpu_seconds);
 }
