@@ -82,6 +82,7 @@ static bool singles_fit(const struct sf_bounds *bounds) {
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
   if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
+  if (at[SF_WALK_STOCHASTIC].lo > 0 && (at[SF_WALK_COMPUTE].lo > SF_BF16 || at[SF_WALK_COMPUTE].hi < SF_BF16)) return false;
   if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536) return false;
   if (at[SF_WALK_EXACT].lo > 0 && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;

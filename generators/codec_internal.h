@@ -20,6 +20,7 @@
   X(SINKS, "model.sinks")                                                                                                                  \
   X(PARALLEL_RESIDUAL, "model.parallel_residual")                                                                                          \
   X(RESIDUAL_FP32, "precision.residual_fp32")                                                                                              \
+  X(STOCHASTIC, "precision.stochastic")                                                                                                    \
   X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \
   X(LOSS_SCALE_WINDOW, "precision.loss_scale_window")                                                                                      \
   X(DROPOUT, "train.dropout_milli")                                                                                                        \

@@ -14,6 +14,7 @@ CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
 CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
 CHOICES(compute, {SF_F32, 55}, {SF_BF16, 33}, {SF_F16, 12});
 CHOICES(residual_fp32, {0, 70}, {1, 30});
+CHOICES(stochastic, {0, 90}, {1, 10});
 /* Of fp16 with 24 every step overflows end to end, with 4 hardly any; 14 and 16 are in between. */
 CHOICES(loss_scale, {0, 30}, {8, 20}, {4, 15}, {12, 15}, {14, 10}, {16, 6}, {24, 4});
 CHOICES(loss_scale_window, {0, 50}, {1, 30}, {2, 20});
@@ -96,6 +97,7 @@ static const struct {
     TABLE(WINDOW, window, true),
     TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
     TABLE(RESIDUAL_FP32, residual_fp32, true),
+    TABLE(STOCHASTIC, stochastic, false),
     TABLE(LOSS_SCALE, loss_scale, false),
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
     TABLE(DROPOUT, dropout, true),
@@ -225,6 +227,8 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
 /* Places that sf_bounds_feasible looks at; the values of the others need no test. */
 static bool is_coupled(enum sf_walk place) {
   switch (place) {
+  case SF_WALK_COMPUTE:
+  case SF_WALK_STOCHASTIC:
   case SF_WALK_LOSS_SCALE:
   case SF_WALK_LOSS_SCALE_WINDOW:
   case SF_WALK_MODE:

@@ -204,11 +204,18 @@ void sf_expectations_destroy(struct sf_expectations *expectations) {
 
 /* --- draws ---------------------------------------------------------------------------------------------------- */
 
-/* While |m| / sqrt(v) is at most 1, two runs' updates of a weight differ by 2 lr at most. */
-static bool updates_agree(const struct sf_expectations *x, const float *draw, const float *plain, int64_t count) {
-  const float bound = (float)(2.5e-6 * (double)x->catalog->logical.train.lr_micro);
+/* While |m| / sqrt(v) is at most 1, two runs' updates of a weight differ by 2 lr at most. Stochastic rounding moves each by less than a step
+ * of the weight's format, 2^-7 of it at most. */
+static bool updates_agree(const struct sf_expectations *x, const struct sf_expected *plain, const float *draw, int64_t count) {
+  const struct sf_case *c = &x->catalog->logical;
+  const struct sf_trace_id id = {.step = plain->id.step, .pass = SF_PASS_STEP, .kind = SF_KIND_PARAM, .subject = plain->id.subject};
+  const struct sf_expected *weight = c->precision.stochastic ? sf_expectations_find(x, id) : NULL;
+  const float bound = (float)(2.5e-6 * (double)c->train.lr_micro);
   int64_t apart = 0;
-  for (int64_t i = 0; i < count; i++) apart += !(fabsf(draw[i] - plain[i]) <= bound);
+  for (int64_t i = 0; i < count; i++) {
+    const float rounding = weight == NULL ? 0 : 0x1p-6f * (fabsf(weight->x[i]) + fabsf(plain->x[i]) + fabsf(draw[i]));
+    apart += !(fabsf(draw[i] - plain->x[i]) <= bound + rounding);
+  }
   return apart == 0;
 }
 
@@ -228,7 +235,7 @@ static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, stru
   struct sf_expected *e = &x->entries[x->next++];
   SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* draws follow the plain run's order */
   int32_t *parted_step = &x->parted_step[SF_LEVEL_FULL];
-  if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, values, e->x, shape.rows * shape.cols))
+  if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, e, values, shape.rows * shape.cols))
     *parted_step = id.step;
   if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
   const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);

@@ -4,6 +4,7 @@
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
+#include "harness/tensor/rounding_bits.h"
 #include "oracles/norms.h"
 
 #include <float.h>
@@ -275,12 +276,15 @@ struct param_step {
   double delta_squares, adam_squares, master_squares; /* sums over the parameter, of the change's error, of Adam's change, of the master */
   double param_excess, param_error, param_bound;      /* param_after: largest error over what one rounding allows, and both */
   int64_t param_at;
+  int64_t wrong_count; /* stochastic rounding: elements of the change that are none of those that may be */
 };
 
-/* What does not change over the steps of a parameter. */
+/* What does not change over the steps of a parameter. is_stochastic: the weight in bf16 is the master, and each sum is rounded with the
+ * element's random bits. */
 struct param_job {
   const struct sf_collector *collector;
   int32_t param, steps;
+  bool is_stochastic;
   bool frozen, is_reloaded; /* is_reloaded: fresh masters are loaded at each step's start (isolated mode) */
   enum sf_dtype dtype;
   double lr, beta1, beta2, weight_decay;
@@ -289,13 +293,15 @@ struct param_job {
 
 /* Values of a piece of the parameter as the steps go on. */
 struct param_chunk {
-  double master[CHUNK], m[CHUNK], v[CHUNK];
+  double master[CHUNK], m[CHUNK], v[CHUNK], m_size[CHUNK]; /* m_size: of the terms of m, which may cancel; with is_stochastic only */
   float filled[CHUNK];
+  uint16_t random[CHUNK];
 };
 
 static void chunk_load_master(struct param_chunk *chunk, const struct param_job *job, int32_t step, int64_t first, int64_t count) {
   const struct sf_fill fill = sf_fill_for_param(job->collector->catalog, job->param, step);
   sf_fill_range(chunk->filled, &fill, first, count);
+  if (job->is_stochastic) sf_round_array(chunk->filled, count, job->dtype);
   for (int64_t i = 0; i < count; i++) chunk->master[i] = (double)chunk->filled[i];
 }
 
@@ -324,12 +330,44 @@ static void chunk_adam(struct param_chunk *chunk, const struct param_job *job, s
   step->master_squares += master_squares;
 }
 
-/* The model's weight after the step is its master rounded once. The change was itself rounded to fp32, and the master is followed by adding
+/* How far x lies outside of [low, high]; NaN when any of them is, or when x differs from an infinity it must be. */
+static double outside(float x, float low, float high) {
+  if (x >= low && x <= high) return 0;
+  return x > high ? (double)x - (double)high : (double)low - (double)x;
+}
+
+/* The same with stochastic rounding. The candidate's sum lies within a small distance of the one in fp64; rounded with the element's bits, both
+ * ends of that range are one number, or two neighbours where a threshold lies between. delta_squares: of what lies outside. */
+static void chunk_adam_stochastic(struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step, int64_t first,
+                                  int64_t count) {
+  const double beta1 = job->beta1, beta2 = job->beta2, lr = job->lr, decay = job->weight_decay;
+  sf_rounding_bits_range(chunk->random, sf_rounding_key(job->collector->catalog, job->param, s), first, count);
+  for (int64_t i = 0; i < count; i++) {
+    const double g = step->clip * (double)step->grad[first + i], master = chunk->master[i];
+    chunk->m[i] = beta1 * chunk->m[i] + (1 - beta1) * g;
+    chunk->m_size[i] = beta1 * chunk->m_size[i] + (1 - beta1) * fabs(g);
+    chunk->v[i] = beta2 * chunk->v[i] + (1 - beta2) * g * g;
+    const double root = sqrt(chunk->v[i] / step->bias2) + ADAM_EPSILON;
+    const double adam = -lr * (chunk->m[i] / step->bias1 / root + decay * master), sum = master + adam;
+    const double size = lr * (chunk->m_size[i] / step->bias1 / root + decay * fabs(master));
+    const double near = sf_factors.adam_rel * size + 2 * sf_dtype_unit_roundoff(SF_F32) * fabs(sum) + (double)FLT_MIN;
+    const float low = sf_bf16_round_stochastic((float)(sum - near), chunk->random[i]);
+    const float high = sf_bf16_round_stochastic((float)(sum + near), chunk->random[i]);
+    const float delta = step->delta[first + i];
+    const double error = outside(delta, (float)((double)low - master), (float)((double)high - master));
+    step->wrong_count += !(error == 0);
+    step->delta_squares += error * error;
+    step->adam_squares += adam * adam;
+    step->master_squares += master * master;
+  }
+}
+
+/* The model's weight after the step is its master rounded once, or the master itself (stochastic rounding). The change was itself rounded to fp32, and the master is followed by adding
  * changes up, so each change adds a rounding of fp32. */
 static void chunk_check_param(const struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step,
                               int64_t first, int64_t count) {
-  const double unit = sf_dtype_unit_roundoff(job->dtype);
-  const double slack = job->frozen ? 0 : sf_dtype_unit_roundoff(SF_F32) * (2 + s);
+  const double unit = job->is_stochastic ? 0 : sf_dtype_unit_roundoff(job->dtype);
+  const double slack = job->frozen ? 0 : sf_dtype_unit_roundoff(SF_F32) * (job->is_stochastic ? 1 : 2 + s);
   const double least = sf_larger(sf_dtype_least_error(job->dtype), (double)FLT_MIN);
   const float *after = step->param_after + first, *delta = step->delta != NULL ? step->delta + first : NULL;
   const double *restrict master = chunk->master;
@@ -359,7 +397,7 @@ static void chunk_check_param(const struct param_chunk *chunk, const struct para
 /* End to end the next step's master is this one and the change; in fp32 the weight is the master, which forgets the rounding of changes. */
 static void chunk_advance(struct param_chunk *chunk, const struct param_job *job, const struct param_step *step, int64_t first,
                           int64_t count) {
-  const bool is_exact = job->dtype == SF_F32 && step->param_after != NULL;
+  const bool is_exact = (job->dtype == SF_F32 || job->is_stochastic) && step->param_after != NULL;
   for (int64_t i = 0; i < count; i++) {
     if (is_exact)
       chunk->master[i] = (double)step->param_after[first + i];
@@ -371,12 +409,15 @@ static void chunk_advance(struct param_chunk *chunk, const struct param_job *job
 static void chunk_run(struct param_chunk *chunk, struct param_job *job, int64_t first, int64_t count) {
   memset(chunk->m, 0, (size_t)count * sizeof *chunk->m);
   memset(chunk->v, 0, (size_t)count * sizeof *chunk->v);
+  memset(chunk->m_size, 0, (size_t)count * sizeof *chunk->m_size);
   for (int32_t s = 0; s < job->steps; s++) {
     struct param_step *step = &job->step[s];
     if (!step->is_master_known) return; /* nor in any later step */
     if (s == 0 || job->is_reloaded) chunk_load_master(chunk, job, s, first, count);
     if (step->is_judged && step->is_skipped)
       step->delta_squares += sf_sum_squares(step->delta + first, count);
+    else if (step->is_judged && job->is_stochastic)
+      chunk_adam_stochastic(chunk, job, s, step, first, count);
     else if (step->is_judged)
       chunk_adam(chunk, job, step, first, count);
     if (step->param_after != NULL && (job->frozen || step->delta != NULL)) chunk_check_param(chunk, job, s, step, first, count);
@@ -392,6 +433,7 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
   *job = (struct param_job){.collector = collector, .param = param, .steps = index->steps, .frozen = p->frozen};
   job->is_reloaded = collector->c.mode == SF_MODE_ISOLATED;
   job->dtype = (enum sf_dtype)collector->c.precision.compute;
+  job->is_stochastic = collector->c.precision.stochastic;
   job->lr = (double)train->lr_micro * 1e-6;
   job->beta1 = (double)train->beta1_milli / 1000.0;
   job->beta2 = (double)train->beta2_milli / 1000.0;
@@ -412,7 +454,7 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
     are_moments_known = are_moments_known && step->grad != NULL && clip != NULL;
     step->is_master_known = is_master_known;
     step->is_judged = is_master_known && are_moments_known && step->delta != NULL;
-    const bool is_followed = p->frozen || step->delta != NULL || (step->param_after != NULL && job->dtype == SF_F32);
+    const bool is_followed = p->frozen || step->delta != NULL || (step->param_after != NULL && (job->dtype == SF_F32 || job->is_stochastic));
     is_master_known = job->is_reloaded || (is_master_known && is_followed);
   }
 }
@@ -436,13 +478,20 @@ static void judge_initial(struct sf_judging *judging, const struct sf_slot *slot
   sf_finding_say(finding, "%" PRId64 " of %" PRId64 " elements are not those that were to be loaded", differing, count);
 }
 
-static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_step *step) {
+static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_step *step, bool is_stochastic) {
   if (step->is_skipped) {
     struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, sqrt(step->delta_squares), 0);
     if (finding != NULL) sf_finding_say(finding, "weight changes by %.3g in a step that is skipped", finding->error);
     return;
   }
   const double adam = sqrt(step->adam_squares), master = sqrt(step->master_squares);
+  if (is_stochastic) {
+    struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), 0);
+    if (finding != NULL)
+      sf_finding_say(finding, "%" PRId64 " elements changed to another number than weight + Adam's change (of %.3g) rounded with their random bits",
+                     step->wrong_count, adam);
+    return;
+  }
   const double bound = sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master;
   struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), bound);
   if (finding != NULL)
@@ -472,7 +521,7 @@ static void judge_param(struct sf_judging *judging, const struct step_index *ind
     if (step->is_judged && s >= sf_expectations_overflow_step(judging->collector->expectations))
       report_unchecked(judging, delta, "overflow");
     else if (step->is_judged)
-      report_delta(judging, delta, step);
+      report_delta(judging, delta, step, job.is_stochastic);
     else if (step->delta != NULL)
       report_unchecked(judging, delta, INPUTS_MISSING);
     if (step->param_after == NULL) continue;

@@ -76,7 +76,7 @@ static inline void take_params(struct run *run) {
     const int64_t size = param_count(run, p);
     const bool trained = is_trained(run, p), many_steps = run->c->train.steps > 1;
     state->master = take(run, size);
-    state->weight = sf_dtype_is_packed(run->format) ? take(run, size) : state->master;
+    state->weight = sf_dtype_is_packed(run->format) && !keeps_no_master(run) ? take(run, size) : state->master;
     state->main_grad = trained ? take(run, size) : NULL;
     state->moment1 = trained && many_steps ? take(run, size) : NULL;
     state->moment2 = trained && many_steps ? take(run, size) : NULL;

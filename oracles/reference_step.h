@@ -2,6 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_STEP_H
 #define SF_ORACLES_REFERENCE_STEP_H
 
+#include "harness/tensor/rounding_bits.h"
 #include "oracles/reference_products.h"
 
 #include <string.h>
@@ -23,6 +24,24 @@ static inline void weight_from_master(struct run *run, int32_t param) {
   round_to(state->weight, param_count(run, param), run->format);
 }
 
+/* With stochastic rounding the weight in the compute format is the only one there is. */
+static inline bool keeps_no_master(const struct run *run) { return run->c->precision.stochastic && run->format == SF_BF16; }
+
+static inline void round_stochastic(const struct run *run, int32_t param, real *values, int64_t count) {
+#ifdef SF_REFERENCE_DOUBLE
+  (void)run, (void)param, (void)values, (void)count;
+#else
+  enum { CHUNK = 512 };
+  uint16_t random[CHUNK];
+  const uint64_t key = sf_rounding_key(run->catalog, param, run->step);
+  for (int64_t first = 0; first < count; first += CHUNK) {
+    const int64_t size = count - first < CHUNK ? count - first : CHUNK;
+    sf_rounding_bits_range(random, key, first, size);
+    for (int64_t i = 0; i < size; i++) values[first + i] = sf_bf16_round_stochastic(values[first + i], random[i]);
+  }
+#endif
+}
+
 static inline void params_load(struct run *run, int64_t step) {
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
     const struct sf_fill how = sf_fill_for_param(run->catalog, p, step);
@@ -30,6 +49,7 @@ static inline void params_load(struct run *run, int64_t step) {
     const struct sf_reference_nudge *nudge = run->nudge;
     if (nudge != NULL && nudge->param == p && step == 0)
       for (int64_t i = 0; i < param_count(run, p); i++) run->params[p].master[i] += (real)(nudge->amount * nudge->direction[i]);
+    if (keeps_no_master(run)) round_to(run->params[p].master, param_count(run, p), run->format);
     weight_from_master(run, p);
   }
 }
@@ -125,6 +145,7 @@ static inline void param_step(struct run *run, const struct adam *adam, int32_t 
     next[i] = master[i] - adam->lr * (direction + decay * master[i]);
   }
   store(run, step_id(run, SF_KIND_PARAM_DELTA, param), 3, next, count, SF_F32);
+  if (keeps_no_master(run)) round_stochastic(run, param, next, count);
   for (int64_t i = 0; i < count; i++) delta[i] = next[i] - master[i];
   memcpy(master, next, (size_t)count * sizeof(real));
   weight_from_master(run, param);

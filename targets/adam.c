@@ -1,5 +1,6 @@
 #include "targets/adam.h"
 
+#include "harness/tensor/rounding_bits.h"
 #include "targets/fault.h"
 
 #include <math.h>
@@ -36,6 +37,17 @@ static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *p
   return left_out ? 1.0f : (float)clip;
 }
 
+/* No fp32 weight outlives the step: bf16 weight, fp32 sum, bf16 weight. */
+static void update_stochastic(struct sf_rank_run *run, struct sf_parameter *param, float *delta, const struct sf_adam *options) {
+  struct sf_device *dev = run->env->device;
+  struct sf_parameters *params = &run->params;
+  memcpy(params->updated, param->master, (size_t)param->count * sizeof(float));
+  dev->ops->adam(dev, params->updated, param->adam_m, param->adam_v, delta, param->main_grad, param->count, options);
+  const uint64_t key = sf_rounding_key(run->env->catalog, param->index, run->step);
+  sf_rounding_bits_shard(params->random, key, run->env->catalog->params[param->index].shape, &param->map);
+  dev->ops->round_stochastic(dev, param->master, delta, params->updated, params->random, param->count);
+}
+
 void sf_adam_step(struct sf_rank_run *run, double clip) {
   const struct sf_train *train = &run->c->train;
   struct sf_device *dev = run->env->device;
@@ -53,7 +65,10 @@ void sf_adam_step(struct sf_rank_run *run, double clip) {
     options.weight_decay = run->env->catalog->params[param->index].decayed ? (float)((double)train->weight_decay_milli / 1000.0) : 0.0f;
     options.grad_scale = clip_of(run, param, clip);
     float *delta = run->params.scratch;
-    dev->ops->adam(dev, param->master, param->adam_m, param->adam_v, delta, param->main_grad, param->count, &options);
+    if (run->c->precision.stochastic)
+      update_stochastic(run, param, delta, &options);
+    else
+      dev->ops->adam(dev, param->master, param->adam_m, param->adam_v, delta, param->main_grad, param->count, &options);
     sf_trace_param(run, SF_KIND_PARAM_DELTA, param, 0, delta);
     sf_parameter_publish(run, param);
   }

@@ -13,7 +13,8 @@ double sf_grad_norm(struct sf_rank_run *run);
 /* min(1, limit / (norm + 1e-6)), 1 when clipping is off. */
 double sf_clip_factor(const struct sf_case *c, double norm);
 
-/* Updates every trainable parameter's moments and master, hands the change (new - old master) to the sink, publishes the model's weight. */
+/* Updates every trainable parameter's moments and master (with precision.stochastic: the bf16 weight, rounded with the bits of
+ * harness/tensor/rounding_bits.h), hands the change (new - old master) to the sink, publishes the model's weight. */
 void sf_adam_step(struct sf_rank_run *run, double clip);
 /* A step that overflowed: changes of zero go to the sink, nothing else happens. */
 void sf_adam_skip(struct sf_rank_run *run);

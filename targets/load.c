@@ -22,6 +22,7 @@ void sf_parameters_load(struct sf_rank_run *run, int64_t step) {
     const struct sf_fill fill = sf_fill_for_param(catalog, param->index, step);
     const struct sf_shard_map map = load_map(run, param, shape);
     sf_fill_shard(param->master, &fill, shape, &map, 0);
+    if (run->c->precision.stochastic) run->env->device->ops->round(run->env->device, param->master, param->master, param->count, SF_BF16);
     sf_parameter_publish(run, param);
   }
 }

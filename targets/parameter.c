@@ -30,7 +30,7 @@ struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module
 static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param) {
   const size_t bytes = (size_t)param->count * sizeof(float);
   param->master = sf_rank_alloc(run->env, bytes);
-  param->model = run->dtype == SF_F32 ? param->master : sf_rank_alloc(run->env, bytes);
+  param->model = run->dtype == SF_F32 || run->c->precision.stochastic ? param->master : sf_rank_alloc(run->env, bytes);
   if (!param->trainable) return;
   param->adam_m = sf_rank_alloc(run->env, bytes);
   param->adam_v = sf_rank_alloc(run->env, bytes);
@@ -50,6 +50,10 @@ void sf_parameters_build(struct sf_rank_run *run) {
     if (params->at[i]->trainable) total += params->at[i]->count;
   }
   params->scratch = sf_rank_alloc(run->env, (size_t)largest * sizeof(float));
+  if (run->c->precision.stochastic) {
+    params->updated = sf_rank_alloc(run->env, (size_t)largest * sizeof(float));
+    params->random = sf_rank_alloc(run->env, (size_t)largest * sizeof *params->random);
+  }
   params->main_grads = sf_rank_alloc(run->env, (size_t)total * sizeof(float));
   params->main_grad_count = total;
   float *next = params->main_grads;

@@ -23,7 +23,7 @@ struct sf_parameter {
   bool shared_embedding;      /* tied, and held by the first and the last stage */
   int32_t uses;               /* gradients that one microbatch brings */
   /* filled by sf_parameters_build. */
-  float *master, *model;              /* the same memory in fp32 */
+  float *master, *model;              /* the same memory in fp32, and with stochastic rounding, where both are bf16 */
   float *adam_m, *adam_v, *main_grad; /* NULL when frozen */
   struct sf_grad_bucket *bucket;
   int32_t uses_left; /* of the last microbatch */
@@ -36,6 +36,8 @@ struct sf_parameters {
   float *main_grads;        /* all main gradients, contiguous, last parameter first (the order in which backward makes them) */
   int64_t main_grad_count;
   float *scratch; /* the largest parameter: weight gradient of a microbatch, change made by the step */
+  float *updated; /* stochastic rounding: the largest parameter's sum before it is rounded; */
+  uint16_t *random; /* its random bits */
 };
 
 /* How a layer cuts a parameter: maps of its two dimensions. */

@@ -27,4 +27,21 @@ static void cpu_adam(struct sf_device *dev, float *master, float *m, float *v, f
   }
 }
 
-void sf_cpu_fill_adam(struct sf_device_ops *ops) { ops->adam = cpu_adam; }
+static void cpu_round_stochastic(struct sf_device *dev, float *w, float *delta, const float *next, const uint16_t *random, int64_t count) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) {
+    const int64_t left = count - i;
+    sf_uvec draws = {0};
+    for (int64_t k = 0; k < SF_LANES && k < left; k++) draws[k] = random[i + k];
+    const sf_vec x = sf_vec_load(next + i, left), old = sf_vec_load(w + i, left);
+    const sf_uvec carried = ((sf_uvec)x + draws) & 0xffff0000u, quiet = ((sf_uvec)x | 0x00400000u) & 0xffff0000u;
+    const sf_vec rounded = sf_vec_select(x != x, (sf_vec)quiet, (sf_vec)carried);
+    sf_vec_store(w + i, left, rounded);
+    sf_vec_store(delta + i, left, rounded - old);
+  }
+}
+
+void sf_cpu_fill_adam(struct sf_device_ops *ops) {
+  ops->adam = cpu_adam;
+  ops->round_stochastic = cpu_round_stochastic;
+}

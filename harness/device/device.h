@@ -113,6 +113,8 @@ struct sf_device_ops {
   /* One Adam step (fp32): g = grad_scale * grad; m, v updated; update = lr * (m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * master);
    * new master = old - update; delta = new - old. */
   void (*adam)(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count, const struct sf_adam *options);
+  /* new w = next rounded stochastically to bf16 (sf_bf16_round_stochastic, one draw of 16 bits per element); delta = new - old w (fp32). w and next are apart. */
+  void (*round_stochastic)(struct sf_device *dev, float *w, float *delta, const float *next, const uint16_t *random, int64_t count);
 };
 
 enum sf_cpu_gemm { SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS };

@@ -27,6 +27,7 @@
   X(bf16, c->precision.compute == SF_BF16)                                                                   \
   X(fp16, c->precision.compute == SF_F16)                                                                    \
   X(residual_fp32, c->precision.residual_fp32)                                                               \
+  X(stochastic, c->precision.stochastic)                                                                     \
   X(loss_scale, c->precision.loss_scale_log2 > 0)                                                            \
   X(dynamic_loss_scale, c->precision.loss_scale_window > 0)                                                  \
   X(layers_2, c->model.layers >= 2)                                                                          \

@@ -53,6 +53,7 @@ struct sf_precision {
   int64_t loss_scale_log2;   /* the loss's gradient is multiplied by 2^n before the backward pass; 0 = off */
   int64_t loss_scale_window; /* dynamic scaling: doubled after this many steps without overflow, halved by one; 0 = static */
   bool residual_fp32;        /* the residual stream and its gradients are fp32 tensors */
+  bool stochastic;           /* bf16 only: no fp32 master weights; each update is rounded stochastically to bf16 */
 };
 
 /* Bits of train.frozen: parameters of these modules get no gradient and no update. */

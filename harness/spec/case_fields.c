@@ -55,6 +55,7 @@ const struct sf_field sf_case_fields[] = {
     BOOL("model.parallel_residual", model.parallel_residual),
     ENUM("precision.compute", precision.compute, COMPUTE_NAMES),
     BOOL("precision.residual_fp32", precision.residual_fp32),
+    BOOL("precision.stochastic", precision.stochastic),
     INT("precision.loss_scale_log2", precision.loss_scale_log2, 0, 24, 0),
     INT("precision.loss_scale_window", precision.loss_scale_window, 0, 1000, 0),
     INT("train.steps", train.steps, 1, 3, 1),

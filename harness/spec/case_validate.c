@@ -36,6 +36,7 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
     REFUSE("train.recompute_layers: %" PRId64 " is more than model.layers %" PRId64, c->train.recompute_layers, m->layers);
   if (c->precision.loss_scale_window > 0 && c->precision.loss_scale_log2 == 0)
     REFUSE("precision.loss_scale_window: needs precision.loss_scale_log2 above 0");
+  if (c->precision.stochastic && c->precision.compute != SF_BF16) REFUSE("precision.stochastic: needs precision.compute bf16");
   return SF_OK;
 }
 

@@ -33,6 +33,18 @@ static inline float sf_bf16_round(float x) {
   return x;
 }
 
+/* One of the two neighbours of x in bf16 (x itself, if it is one): the one away from zero where the lower 16 bits of x and `random` carry, so
+ * with probability lower bits / 2^16 if random is uniform; x is then right on average. Beyond the largest bf16 number that neighbour is
+ * infinity. Infinities stay, NaN stays a (quiet) NaN. */
+static inline float sf_bf16_round_stochastic(float x, uint16_t random) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const uint32_t nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  bits = (nan ? bits | 0x00400000u : bits + random) & 0xffff0000u; /* an infinity has no lower bits to carry */
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 /* Nearest fp16 value, ties to even: 11 bits from 2^-14, multiples of 2^-24 below; from 65520 on infinity. NaN stays a (quiet) NaN. */
 static inline float sf_f16_round(float x) {
   uint32_t bits, small_bits;

@@ -80,6 +80,8 @@ FORWARD(ce_grad,
         (IN, dlogits, logits, max, sum, labels, weight, rows, cols, first, label_share, other_share, store))
 FORWARD(adam, (DEV, float *master, float *m, float *v, float *delta, const float *grad, int64_t count, const struct sf_adam *o),
         (IN, master, m, v, delta, grad, count, o))
+FORWARD(round_stochastic, (DEV, float *w, float *delta, const float *next, const uint16_t *random, int64_t count),
+        (IN, w, delta, next, random, count))
 
 static double proxy_sum_squares(struct sf_device *dev, const float *x, int64_t count) {
   struct sf_bench_proxy *proxy = dev->impl;
@@ -131,6 +133,7 @@ static const struct sf_device_ops ops = {
     ENTRY(ce_sum_shifted),
     ENTRY(ce_grad),
     ENTRY(adam),
+    ENTRY(round_stochastic),
 };
 
 struct sf_bench_proxy *sf_bench_proxy_create(struct sf_engine *engine) {

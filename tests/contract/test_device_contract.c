@@ -517,6 +517,30 @@ static void test_adam_random_within_bound(void **state) {
   end(state);
 }
 
+/* Bit for bit sf_bf16_round_stochastic; infinities, NaN and incomplete blocks too. */
+static void test_round_stochastic_random_is_the_specified_number(void **state) {
+  struct fixture *f = *state;
+  begin(state, "round_stochastic");
+  for (int i = 0; i < 200; i++) {
+    const int64_t count = any_size(f);
+    float *old = filled(f, count, any_values(f)), *next = filled(f, count, any_values(f)), *delta = buffer(count);
+    uint16_t *random = malloc((size_t)count * sizeof *random + 1);
+    assert_non_null(random);
+    for (int64_t j = 0; j < count; j++) random[j] = (uint16_t)below(f, 65536);
+    if (count > 3) next[0] = NAN, next[1] = INFINITY, next[2] = -INFINITY;
+    float *w = copy(old, count);
+    f->dev->ops->round_stochastic(f->dev, w, delta, next, random, count);
+    for (int64_t j = 0; j < count; j++) {
+      const float want = sf_bf16_round_stochastic(next[j], random[j]), change = want - old[j];
+      assert_memory_equal(&w[j], &want, sizeof want);
+      assert_true(isnan(change) ? isnan(delta[j]) : delta[j] == change);
+    }
+    free(random);
+    release(old, count), release(next, count), release(delta, count), release(w, count);
+  }
+  end(state);
+}
+
 /* --- the variants --------------------------------------------------------------------------------------------------- */
 
 /* Creation and destruction hold when any one allocation fails. */
@@ -567,6 +591,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
                                      T(test_embedding_random_exact_and_within_bound),
                                      T(test_cross_entropy_random_within_bound),
                                      T(test_adam_random_within_bound),
+                                     T(test_round_stochastic_random_is_the_specified_number),
                                      T(test_create_allocation_fails_reported)};
 #undef T
   const int failed = cmocka_run_group_tests_name(f->name, tests, NULL, NULL);

@@ -110,6 +110,39 @@ static void test_bf16_round_of_a_grid_value_is_that_value(void **state) {
   }
 }
 
+/* Of the 2^16 draws exactly as many go up as the lower bits say, so that the mean over them is the value: each sign, exponent and upper
+ * fraction, with lower bits at both ends, in the middle and between. */
+static void test_bf16_round_stochastic_over_all_draws_is_the_value_on_average(void **state) {
+  (void)state;
+  static const uint32_t lows[] = {0x0000, 0x0001, 0x00ff, 0x0100, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff};
+  for (uint32_t high = 0; high < 65536; high += high % 128 < 3 ? 1 : 41)
+    for (int i = 0; i < 9; i++) {
+      const uint32_t bits = high << 16 | lows[i];
+      if ((bits & 0x7f800000u) == 0x7f800000u) continue;
+      uint32_t up = 0;
+      for (uint32_t random = 0; random < 65536; random++) {
+        const uint32_t rounded = bits_of(sf_bf16_round_stochastic(float_of(bits), (uint16_t)random));
+        assert_true(rounded == high << 16 || rounded == (high + 1) << 16);
+        up += rounded != high << 16;
+      }
+      assert_int_equal(up, lows[i]);
+    }
+}
+
+static void test_bf16_round_stochastic_of_special_values_keeps_them(void **state) {
+  (void)state;
+  for (uint32_t random = 0; random < 65536; random += 255) {
+    for (uint32_t high = 0; high < 65536; high++) {
+      const float value = float_of(high << 16);
+      if (!isnan(value)) assert_int_equal(bits_of(sf_bf16_round_stochastic(value, (uint16_t)random)), high << 16);
+    }
+    for (uint32_t payload = 1; payload < 0x800000u; payload += 65521) {
+      const float rounded = sf_bf16_round_stochastic(float_of(0xff800000u | payload), (uint16_t)random);
+      assert_true(isnan(rounded) && bits_of(rounded) >> 31 == 1 && (bits_of(rounded) & 0x0040ffffu) == 0x00400000u);
+    }
+  }
+}
+
 static void test_round_in_fp32_changes_nothing(void **state) {
   (void)state;
   const float value = float_of(0x3f800001u);
@@ -175,6 +208,8 @@ int main(void) {
 #endif
       cmocka_unit_test(test_bf16_round_of_nan_stays_nan_for_all_payloads),
       cmocka_unit_test(test_bf16_round_of_a_grid_value_is_that_value),
+      cmocka_unit_test(test_bf16_round_stochastic_over_all_draws_is_the_value_on_average),
+      cmocka_unit_test(test_bf16_round_stochastic_of_special_values_keeps_them),
       cmocka_unit_test(test_round_in_fp32_changes_nothing),
       cmocka_unit_test(test_round_array_rounds_each_value_and_no_more),
       cmocka_unit_test(test_pack_of_what_was_unpacked_gives_the_same_bits),

@@ -84,6 +84,8 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
       {"layout.cp=2 layout.cp_comm=a2a layout.tp=4", "layout.cp_comm: a2a, and tp * cp 8 does not divide model.kv_heads 4"},
       {"model.seq=65536 layout.cp=32768 layout.tp=4", "layout.dp: more than 65536 ranks"},
       {"mode=e2e data.exact=true", "data.exact: needs mode isolated"},
+      {"precision.stochastic=true", "precision.stochastic: needs precision.compute bf16"},
+      {"precision.stochastic=true precision.compute=fp16", "precision.stochastic: needs precision.compute bf16"},
       {"layout.ep=2", "layout.ep: not supported"},
       {"layout.etp=2", "layout.etp: not supported"},
       {"layout.tp=3", "layout.tp: 3 does not divide model.heads"},
