@@ -142,5 +142,8 @@ void test_gemm_large_within_bound(void **state);
 /* device_cases_block_softmax.c */
 void test_block_softmax_fwd_random_within_bound(void **state);
 void test_block_softmax_bwd_random_within_bound(void **state);
+/* device_cases_adam.c */
+void test_adam_random_within_bound(void **state);
+void test_round_stochastic_random_is_the_specified_number(void **state);
 
 #endif
