@@ -32,8 +32,11 @@ static bool heads_fit(struct sf_range heads, struct sf_range kv_heads, int64_t t
   return false;
 }
 
+/* Sequence parallelism must be on. */
+static bool has_sp(const struct sf_range *at) { return at[SF_WALK_SP].lo > 0 || at[SF_WALK_TP_OVERLAP].lo > 0; }
+
 static bool tokens_fit(const struct sf_range *at, int64_t tp, int64_t cp) {
-  const int64_t pieces = (cp > 1 ? 2 * cp : 1) * (at[SF_WALK_SP].lo > 0 ? tp : 1);
+  const int64_t pieces = (cp > 1 ? 2 * cp : 1) * (has_sp(at) ? tp : 1);
   return has_multiple(at[SF_WALK_SEQ], pieces);
 }
 
@@ -41,7 +44,8 @@ static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
   const bool trades = at[SF_WALK_CP_COMM].lo == SF_CP_A2A;
   const struct sf_range padded = at[SF_WALK_VOCAB_PADDED], vocab = at[SF_WALK_VOCAB];
   const struct sf_range rows = {padded.lo > vocab.lo ? padded.lo : vocab.lo, padded.hi};
-  if ((at[SF_WALK_SP].lo > 0 && tp == 1) || !tokens_fit(at, tp, cp)) return false;
+  const bool needs_tp = has_sp(at) || at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
+  if ((needs_tp && tp == 1) || !tokens_fit(at, tp, cp)) return false;
   return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) &&
          heads_fit(at[SF_WALK_HEADS], at[SF_WALK_KV_HEADS], tp, trades ? tp * cp : 1);
 }
@@ -77,13 +81,20 @@ static int64_t smallest_axis(const struct sf_range *at, enum sf_walk axis, bool 
   return none;
 }
 
+/* Overlap needs sp, sharded recomputation excludes it. */
+static bool tp_options_fit(const struct sf_range *at) {
+  const bool is_sharded = at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
+  if (at[SF_WALK_TP_OVERLAP].lo > 0 && at[SF_WALK_SP].hi == 0) return false;
+  return !is_sharded || (!has_sp(at) && at[SF_WALK_RECOMPUTE].hi > 0);
+}
+
 static bool singles_fit(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
   if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
   if (at[SF_WALK_STOCHASTIC].lo > 0 && (at[SF_WALK_COMPUTE].lo > SF_BF16 || at[SF_WALK_COMPUTE].hi < SF_BF16)) return false;
-  if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536) return false;
+  if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536 || !tp_options_fit(at)) return false;
   if (at[SF_WALK_EXACT].lo > 0 && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
   /* Something must be left to train, unless a case was given that says otherwise: the adapter and an output layer of its own

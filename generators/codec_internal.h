@@ -54,6 +54,8 @@
   X(BETA2, "train.beta2_milli")                                                                                                            \
   X(TP, "layout.tp")                                                                                                                       \
   X(SP, "layout.sp")                                                                                                                       \
+  X(TP_OVERLAP, "layout.tp_overlap")                                                                                                       \
+  X(RECOMPUTE_SHARDED, "layout.recompute_sharded")                                                                                         \
   X(PP, "layout.pp")                                                                                                                       \
   X(VPP, "layout.vpp")                                                                                                                     \
   X(PP_FIRST, "layout.pp_first_layers")                                                                                                    \

@@ -49,6 +49,8 @@ CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
 /* Not 0: with a beta1 above it an update m / |g| has no bound, and no rerun says how far it may move. */
 CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
 CHOICES(sp, {0, 35}, {1, 65});
+CHOICES(tp_overlap, {0, 50}, {1, 50});
+CHOICES(recompute_sharded, {0, 40}, {1, 60});
 CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
 CHOICES(exact, {0, 80}, {1, 20});
 CHOICES(one, {1, 1});
@@ -107,6 +109,8 @@ static const struct {
     TABLE(ZERO, zero, false),
     TABLE(EP, one, false),
     TABLE(ETP, one, false),
+    TABLE(TP_OVERLAP, tp_overlap, true),
+    TABLE(RECOMPUTE_SHARDED, recompute_sharded, true),
     TABLE(VPP, vpp, false),
     TABLE(BUCKET, bucket, true),
     TABLE(OVERLAP, overlap, true),
@@ -250,6 +254,8 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_RECOMPUTE:
   case SF_WALK_TP:
   case SF_WALK_SP:
+  case SF_WALK_TP_OVERLAP:
+  case SF_WALK_RECOMPUTE_SHARDED:
   case SF_WALK_CP:
   case SF_WALK_CP_COMM:
   case SF_WALK_PP:
@@ -384,6 +390,7 @@ int32_t sf_domain_levels(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place,
   case SF_WALK_SEED:
     return 0;
   case SF_WALK_TP:
+  case SF_WALK_CP:
   case SF_WALK_PP:
   case SF_WALK_DP:
     return levels_of_values(out, range, axis, 3, 2);

@@ -2,6 +2,7 @@
 
 #include "targets/fault.h"
 #include "targets/linear.h"
+#include "targets/overlapped_gather.h"
 
 static void create_params(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
                           const struct sf_dim_map *out_dim) {
@@ -23,6 +24,7 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
     linear->weight = weight;
     linear->call = 1;
   }
+  linear->overlap = run->c->layout.tp_overlap && linear->weight->trainable;
 }
 
 float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
@@ -32,14 +34,17 @@ float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct s
   if (linear->sp) {
     float *gathered = sf_buffers_take(&run->acts, tokens * h);
     sf_all_gather(run->env->comm, &linear->tp, gathered, input, run->tokens_local * h, run->dtype, "column_parallel_linear.fwd.all_gather");
-    sf_buffers_give(&run->acts, input);
+    if (!linear->overlap) sf_buffers_give(&run->acts, input);
+    *saved = linear->overlap ? input : gathered;
     input = gathered;
+  } else {
+    *saved = input;
   }
   float *out = sf_buffers_take(&run->acts, tokens * linear->out);
   const bool biased = linear->bias != NULL;
   sf_linear_forward(dev, out, input, linear->weight->model, tokens, h, linear->out, biased ? SF_F32 : run->dtype);
   if (biased) dev->ops->bias_add(dev, out, out, linear->bias->model, tokens, linear->out, run->dtype);
-  *saved = input;
+  if (linear->overlap) sf_buffers_give(&run->acts, input);
   sf_trace_act(run, linear->module, &linear->out_map, out);
   return out;
 }
@@ -68,19 +73,24 @@ float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct 
                                           float *saved) {
   struct sf_device *dev = run->env->device;
   const int64_t tokens = run->tokens, h = run->hidden;
+  struct sf_overlapped_gather gather = {0};
+  if (linear->overlap) sf_overlapped_gather_begin(&gather, run, &linear->tp, saved);
   float *full = sf_buffers_take(&run->acts, tokens * h);
   sf_linear_input_grad(dev, full, grad, linear->weight->model, tokens, h, linear->out, run->dtype);
   float *input_grad = reduce_input_grad(run, linear, full);
   sf_trace_act_grad(run, linear->module, &run->map_hidden, input_grad);
   float *scratch = run->params.scratch;
   if (linear->weight->trainable) {
-    sf_linear_weight_grad(dev, scratch, grad, saved, tokens, h, linear->out);
+    if (linear->overlap)
+      sf_overlapped_weight_grad(&gather, run, scratch, grad, linear->out);
+    else
+      sf_linear_weight_grad(dev, scratch, grad, saved, tokens, h, linear->out);
     sf_parameter_accumulate(run, linear->weight, scratch, linear->call);
   }
   if (linear->bias != NULL && linear->bias->trainable) {
     sf_linear_bias_grad(dev, scratch, grad, tokens, linear->out);
     sf_parameter_accumulate(run, linear->bias, scratch, 0);
   }
-  sf_buffers_give(&run->acts, saved);
+  if (!linear->overlap) sf_buffers_give(&run->acts, saved);
   return input_grad;
 }

@@ -11,6 +11,7 @@ struct sf_column_parallel_linear {
   struct sf_parameter *bias;   /* [out] or NULL */
   struct sf_group tp;
   bool sp;
+  bool overlap; /* the backward gathers the input again, while it computes; only for a weight that trains */
   int64_t out; /* output features held */
   int32_t module;
   int call;                    /* of the weight's gradient: 1 when it is the tied word embedding */
@@ -24,13 +25,14 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
                                       const struct sf_group *tp, bool sp);
 
 /* Shape: input [tokens_local x h] (taken) -> [T x out] (the caller's). With sp the input is all-gathered along the sequence first.
- * Computes round(a W^T + bias), one rounding. *saved: the whole input [T x h], for the backward. */
+ * Computes round(a W^T + bias), one rounding. *saved: for the backward, the whole input [T x h]; with overlap
+ * this rank's rows of it. */
 float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
                                          float **saved);
 
 /* Shape: grad [T x out] (borrowed) -> [tokens_local x h] (the caller's). saved is given back.
  * Computes round(g W) per rank, then the sum over tp in the compute format: all-reduce, with sp reduce-scatter along the sequence; then the
- * weight's and bias's gradients, from all tokens. */
+ * weight's and bias's gradients, from all tokens; with overlap the weight's as overlapped_gather.h says. */
 float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad,
                                           float *saved);
 

@@ -14,10 +14,25 @@ void sf_linear_input_grad(struct sf_device *dev, float *da, const float *g, cons
   dev->ops->gemm(dev, &gemm, store);
 }
 
-void sf_linear_weight_grad(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out) {
-  const struct sf_gemm gemm = {
-      .trans_a = true, .m = out, .n = in, .k = tokens, .a = g, .lda = out, .b = a, .ldb = in, .c = dw, .ldc = in, .alpha = 1.0f};
+void sf_linear_weight_grad_part(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out,
+                                bool accumulate) {
+  const struct sf_gemm gemm = {.trans_a = true,
+                               .m = out,
+                               .n = in,
+                               .k = tokens,
+                               .a = g,
+                               .lda = out,
+                               .b = a,
+                               .ldb = in,
+                               .c = dw,
+                               .ldc = in,
+                               .alpha = 1.0f,
+                               .accumulate = accumulate};
   dev->ops->gemm(dev, &gemm, SF_F32);
+}
+
+void sf_linear_weight_grad(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out) {
+  sf_linear_weight_grad_part(dev, dw, g, a, tokens, in, out, false);
 }
 
 void sf_linear_bias_grad(struct sf_device *dev, float *db, const float *g, int64_t tokens, int64_t out) {

@@ -13,6 +13,9 @@ void sf_linear_input_grad(struct sf_device *dev, float *da, const float *g, cons
                           enum sf_dtype store);
 /* dW [out x in] = g^T a, fp32 */
 void sf_linear_weight_grad(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out);
+/* The same over some of the tokens; accumulate: added to what dw holds. */
+void sf_linear_weight_grad_part(struct sf_device *dev, float *dw, const float *g, const float *a, int64_t tokens, int64_t in, int64_t out,
+                                bool accumulate);
 /* db [out] = column sums of g, fp32 */
 void sf_linear_bias_grad(struct sf_device *dev, float *db, const float *g, int64_t tokens, int64_t out);
 

@@ -1,6 +1,7 @@
 #include "targets/model.h"
 
 #include "targets/fault.h"
+#include "targets/saved_input.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
 
@@ -163,14 +164,17 @@ static float *decoder_forward(struct sf_rank_run *run, const struct sf_model_sta
   for (int32_t first = 0; first < model->layer_count; first += chunk) {
     const int32_t end = first + chunk < model->layer_count ? first + chunk : model->layer_count;
     x = run_layers(run, model, slot, first, end, x, save);
+    if (run->c->layout.recompute_sharded) slot->layers[first].x = sf_saved_input_cut(run, slot->layers[first].x);
   }
   return x;
 }
 
 static void recompute_chunk(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first,
                             int32_t end) {
+  float *x = slot->layers[first].x;
   run->pass = SF_PASS_RECOMPUTE;
-  float *out = run_layers(run, model, slot, first, end, slot->layers[first].x, true);
+  if (run->c->layout.recompute_sharded) x = sf_saved_input_gather(run, x);
+  float *out = run_layers(run, model, slot, first, end, x, true);
   sf_buffers_give(&run->acts, out);
   run->pass = SF_PASS_BWD;
 }

@@ -5,6 +5,7 @@
 #include "harness/spec/mesh.h"
 #include "harness/tensor/consistent.h"
 #include "harness/tensor/shard_map.h"
+#include "targets/fault.h"
 
 #include <string.h>
 
@@ -190,6 +191,26 @@ static bool rotary_batch(const struct sf_case *c) {
   return with_cp(c) && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
 }
 
+/* A rank's tp group in the default order is not its own, and the ranks of such a group recompute alike. */
+static bool other_tp_group(const struct sf_case *c) {
+  if (!c->layout.recompute_sharded || !sf_fault_default_tp_in_stages(c)) return false;
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  for (int32_t rank = 0; rank < mesh.world; rank++) {
+    const int32_t tp = mesh.size[SF_AXIS_TP];
+    struct sf_coord member = sf_mesh_coord(&mesh, rank);
+    for (int32_t i = 0; i < tp; i++) {
+      member.at[SF_AXIS_TP] = i;
+      if (sf_mesh_rank(&mesh, &member) != rank - rank % tp + i) return true;
+    }
+  }
+  return false;
+}
+
+static bool overlapped_wgrad(const struct sf_case *c) {
+  const bool head = c->model.tied ? !is_frozen(c, SF_FROZEN_EMBEDDING) : true;
+  return c->layout.tp_overlap && (head || !is_frozen(c, SF_FROZEN_QKV) || !is_frozen(c, SF_FROZEN_FC1));
+}
+
 /* --- the table --------------------------------------------------------------------------------------------------- */
 
 #define X(name, text) static const char ID_##name[] = text;
@@ -304,6 +325,15 @@ const struct sf_plant sf_plants[] = {
      .what = "One tp rank has a random stream of its own: replicas of one activation are dropped by different masks.",
      .source = "Megatron-LM PR #206; tt-metal #55947", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(MLP_BDA),
      .minimal = {2, 1, "layout.tp=2 train.dropout_milli=100"}, .triggers = dropout_replicas},
+    {PLANT(RECOMPUTE_WRONG_TP_GROUP),
+     .what = "A chunk's saved input, cut over tp, is gathered again over the tp group of the default rank order.",
+     .source = "Megatron-LM #7452-4, PR #6760", .kinds = KIND(ACT), .modules = MODULE(INPUT_LAYERNORM) | MODULE(SELF_ATTN_BDA),
+     .minimal = {4, 1, "layout.tp=2 train.recompute_layers=1 layout.recompute_sharded=true"}, .triggers = other_tp_group},
+    {PLANT(TP_OVERLAP_WGRAD_WRONG),
+     .what = "A weight gradient that overlaps the gathering of its input multiplies a chunk before it has arrived.",
+     .source = "TTrace's study, row of tensor parallelism with communication overlap", .kinds = KIND(WGRAD),
+     .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

@@ -34,6 +34,8 @@
   X(ROPE_CP_WRONG_DIM, "rope-cp-wrong-dim")                          \
   X(RNG_SP_SAME_SEED, "rng-sp-same-seed")                            \
   X(RNG_REPLICA_DESYNC, "rng-replica-desync")                        \
+  X(RECOMPUTE_WRONG_TP_GROUP, "recompute-wrong-tp-group")            \
+  X(TP_OVERLAP_WGRAD_WRONG, "tp-overlap-wgrad-wrong")                \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \

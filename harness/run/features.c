@@ -8,6 +8,7 @@
 #define FEATURES(X)                                                                                          \
   X(tp, c->layout.tp > 1)                                                                                    \
   X(sp, c->layout.sp)                                                                                        \
+  X(tp_overlap, c->layout.tp_overlap)                                                                        \
   X(cp, c->layout.cp > 1)                                                                                    \
   X(cp_ring, c->layout.cp > 1 && c->layout.cp_comm == SF_CP_RING)                                            \
   X(cp_allgather, c->layout.cp_comm == SF_CP_ALLGATHER)                                                      \
@@ -53,6 +54,7 @@
   X(padded_vocab, c->model.vocab_padded > c->model.vocab)                                                    \
   X(recompute, c->train.recompute_layers > 0)                                                                \
   X(recompute_chunks, c->train.recompute_layers > 1)                                                         \
+  X(recompute_sharded, c->layout.recompute_sharded)                                                          \
   X(clipping, c->train.clip_milli > 0)                                                                       \
   X(weight_decay, c->train.weight_decay_milli > 0)                                                           \
   X(frozen, c->train.frozen != 0)                                                                            \

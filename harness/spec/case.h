@@ -98,6 +98,8 @@ struct sf_layout {
   int64_t pp_first_layers, pp_last_layers; /* layers of the first and last stage; 0 = an even share of what is left */
   int64_t bucket_elements;   /* gradient buckets close at this many elements; 0 = one bucket */
   bool overlap;              /* a bucket's reduction is launched when its last gradient is ready */
+  bool recompute_sharded;    /* the saved input of a recomputed chunk is cut over tp and gathered again */
+  bool tp_overlap;           /* sp: linears keep their own rows of the input; the weight's gradient gathers the others while it computes */
 };
 
 struct sf_expect {

@@ -92,6 +92,8 @@ const struct sf_field sf_case_fields[] = {
     INT("layout.pp_last_layers", layout.pp_last_layers, 0, 128, 0),
     INT("layout.bucket_elements", layout.bucket_elements, 0, INT64_MAX, 0),
     BOOL("layout.overlap", layout.overlap),
+    BOOL("layout.recompute_sharded", layout.recompute_sharded),
+    BOOL("layout.tp_overlap", layout.tp_overlap),
     INT("schedule", schedule, 0, INT64_MAX, 0),
     TEXT("target.name", target),
     TEXT("plant.id", plant),

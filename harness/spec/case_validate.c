@@ -65,6 +65,16 @@ static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_e
   return SF_OK;
 }
 
+/* What tp may do besides cutting layers. */
+static enum sf_status check_tensor_parallel_options(const struct sf_case *c, struct sf_error *error) {
+  if (c->layout.tp_overlap && !c->layout.sp) REFUSE("layout.tp_overlap: needs layout.sp");
+  if (!c->layout.recompute_sharded) return SF_OK;
+  if (c->layout.tp == 1) REFUSE("layout.recompute_sharded: needs layout.tp above 1");
+  if (c->layout.sp) REFUSE("layout.recompute_sharded: needs layout.sp off, which cuts what is saved already");
+  if (c->train.recompute_layers == 0) REFUSE("layout.recompute_sharded: needs train.recompute_layers above 0");
+  return SF_OK;
+}
+
 static enum sf_status check_context_parallel(const struct sf_case *c, struct sf_error *error) {
   const struct sf_model *m = &c->model;
   const int64_t cp = c->layout.cp, tp = c->layout.tp, parts = 2 * cp * (c->layout.sp ? tp : 1);
@@ -125,6 +135,7 @@ enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error)
   if (status == SF_OK) status = check_model(c, error);
   if (status == SF_OK) status = check_supported(c, error);
   if (status == SF_OK) status = check_tensor_parallel(c, error);
+  if (status == SF_OK) status = check_tensor_parallel_options(c, error);
   if (status == SF_OK) status = check_context_parallel(c, error);
   if (status == SF_OK) status = check_stages(c, error);
   if (status == SF_OK) status = check_layout(c, error);

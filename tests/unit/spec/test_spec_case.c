@@ -23,8 +23,8 @@ static void test_case_fields_cover_the_struct_without_overlap(void **state) {
     if (at < offsetof(struct sf_case, expect)) covered += owners[at];
     else assert_int_equal(owners[at], 0);
   }
-  /* behind the flags of model, precision, data, layout.sp, layout.overlap */
-  const size_t padding = 2 + 6 + 7 + 7 + 7;
+  /* behind the flags of model, precision, data, layout.sp, layout.tp_overlap */
+  const size_t padding = 2 + 6 + 7 + 7 + 5;
   assert_int_equal(covered + padding, offsetof(struct sf_case, expect));
 }
 

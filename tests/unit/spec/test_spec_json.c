@@ -53,7 +53,7 @@ static struct sf_case full_case(void) {
                               .beta2_milli = 2, .frozen = 63};
   c.data = (struct sf_data){SF_TOKENS_FEW, SF_MASK_SPARSE, SF_DIST_SPARSE, SF_DIST_HEAVY, SF_DIST_OFFSET, false};
   c.layout = (struct sf_layout){.tp = 2, .cp = 1, .ep = 1, .etp = 1, .dp = 3, .pp = 3, .vpp = 1, .order = "dp-tp-cp-ep-pp", .sp = true,
-                                .pp_first_layers = 2, .bucket_elements = 999, .overlap = true};
+                                .pp_first_layers = 2, .bucket_elements = 999, .overlap = true, .tp_overlap = true};
   c.schedule = 12345;
   strcpy(c.target, "plugin:./lib_x.so");
   strcpy(c.plant, "tp-embed-mask");

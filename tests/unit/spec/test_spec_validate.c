@@ -41,6 +41,8 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
   (void)state;
   static const char *const GOOD[] = {
       "layout.tp=2 layout.sp=on",
+      "layout.tp=2 layout.sp=on layout.tp_overlap=on",
+      "layout.tp=2 train.recompute_layers=1 layout.recompute_sharded=on",
       "layout.tp=4 layout.dp=4 layout.pp=8",
       "layout.tp=8", /* twice the key/value heads */
       "model.kv_heads=1 layout.tp=8",
@@ -94,6 +96,10 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
       {"model.vocab_padded=63 layout.tp=2", "layout.tp: 2 does not divide model.vocab_padded"},
       {"precision.loss_scale_window=2", "precision.loss_scale_window: needs precision.loss_scale_log2 above 0"},
       {"layout.sp=on", "layout.sp: needs"},
+      {"layout.tp=2 layout.tp_overlap=on", "layout.tp_overlap: needs layout.sp"},
+      {"train.recompute_layers=1 layout.recompute_sharded=on", "layout.recompute_sharded: needs layout.tp"},
+      {"train.recompute_layers=1 layout.tp=2 layout.sp=on layout.recompute_sharded=on", "layout.recompute_sharded: needs layout.sp off"},
+      {"layout.tp=2 layout.recompute_sharded=on", "layout.recompute_sharded: needs train.recompute_layers"},
       {"model.seq=15 layout.tp=2 layout.sp=on", "layout.sp: layout.tp 2 does not divide"},
       {"layout.dp=3", "layout.dp: 3 does not divide train.microbatches"},
       {"layout.pp=9", "layout.pp: 9 stages for 8 layers"},

@@ -37,6 +37,11 @@ static const char *const LAYOUTS[] = {
     "layout.pp=2 layout.vpp=2",
     "layout.pp=2 layout.vpp=2 layout.dp=2 layout.overlap=true layout.bucket_elements=100",
     "layout.pp=2 layout.vpp=2 layout.tp=2 layout.sp=true train.recompute_layers=1 layout.overlap=true",
+    "layout.tp=4 layout.sp=true layout.tp_overlap=true",
+    "layout.tp=2 layout.sp=true layout.tp_overlap=true layout.pp=2 train.recompute_layers=1 layout.order=pp-tp-dp-cp-ep",
+    "layout.tp=2 layout.sp=true layout.tp_overlap=true layout.cp=2 layout.dp=2 layout.overlap=true",
+    "layout.tp=4 train.recompute_layers=2 layout.recompute_sharded=true layout.cp=2",
+    "layout.tp=2 train.recompute_layers=1 layout.recompute_sharded=true layout.pp=2 layout.vpp=2 layout.order=pp-dp-tp-cp-ep",
     "layout.cp=2",
     "layout.cp=4",
     "layout.cp=2 layout.cp_comm=allgather layout.dp=2",
@@ -138,6 +143,21 @@ static void test_run_layouts_that_trade_heads_equal_one_rank(void **state) {
     world_destroy(plain);
   }
 }
+/* The last tp ranks keep fewer rows of a chunk's input than the others, or none. */
+static void test_run_sharded_recomputation_of_uneven_rows_equals_one_rank(void **state) {
+  (void)state;
+  static const char *const table[] = {"model.seq=7 train.microbatch_size=1", "model.seq=4 train.microbatch_size=1",
+                                      "model.seq=5 train.microbatch_size=3"};
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    char model[256];
+    snprintf(model, sizeof model, "model.layers=3 model.heads=6 model.kv_heads=3 model.ffn=12 model.vocab_padded=12 mode=e2e %s", table[i]);
+    const struct sf_case alone = world_case(model);
+    const struct sf_case c = joined(model, "layout.tp=3 train.recompute_layers=2 layout.recompute_sharded=true", (int64_t)i);
+    struct world *plain = world_run(&alone, SF_FAULT_NONE);
+    check_like_plain(&c, plain);
+    world_destroy(plain);
+  }
+}
 static void test_run_layouts_of_partly_frozen_model_equal_one_rank(void **state) {
   (void)state;
   check_model(MODELS[2]);
@@ -228,6 +248,7 @@ int main(void) {
       cmocka_unit_test(test_run_layouts_of_biased_rotary_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_tied_mqa_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_that_trade_heads_equal_one_rank),
+      cmocka_unit_test(test_run_sharded_recomputation_of_uneven_rows_equals_one_rank),
       cmocka_unit_test(test_run_layouts_of_partly_frozen_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_parallel_residual_model_equal_one_rank),
       cmocka_unit_test(test_run_isolated_mode_is_complete_and_equal),

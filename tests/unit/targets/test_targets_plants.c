@@ -53,6 +53,12 @@ static const struct {
     {SF_FAULT_ROPE_CP_WRONG_DIM, MODEL "layout.cp=2 train.microbatch_size=4"},
     {SF_FAULT_RNG_SP_SAME_SEED, MODEL "layout.tp=2 layout.sp=true train.dropout_milli=100"},
     {SF_FAULT_RNG_REPLICA_DESYNC, MODEL "layout.tp=2 train.dropout_milli=100"},
+    {SF_FAULT_RECOMPUTE_WRONG_TP_GROUP,
+     MODEL "layout.tp=2 layout.dp=2 train.microbatches=2 train.recompute_layers=1 layout.recompute_sharded=true layout.order=dp-tp-cp-ep-pp"},
+    {SF_FAULT_RECOMPUTE_WRONG_TP_GROUP,
+     MODEL "layout.tp=2 layout.cp=2 layout.pp=2 train.recompute_layers=2 layout.recompute_sharded=true layout.order=cp-tp-dp-ep-pp"},
+    {SF_FAULT_TP_OVERLAP_WGRAD_WRONG, MODEL "layout.tp=2 layout.sp=true layout.tp_overlap=true"},
+    {SF_FAULT_TP_OVERLAP_WGRAD_WRONG, MODEL "layout.tp=4 layout.sp=true layout.tp_overlap=true model.tied=true train.frozen=qkv"},
     {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };
