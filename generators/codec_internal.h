@@ -26,6 +26,8 @@
   X(DROPOUT, "train.dropout_milli")                                                                                                        \
   X(SMOOTHING, "train.label_smoothing_milli")                                                                                              \
   X(EXACT, "data.exact")                                                                                                                   \
+  X(DOCUMENTS, "data.documents")                                                                                                           \
+  X(PADDING, "data.padding")                                                                                                               \
   X(LOSS_NORM, "train.loss_norm")                                                                                                          \
   X(CLIP, "train.clip_milli")                                                                                                              \
   X(WEIGHT_DECAY, "train.weight_decay_milli")                                                                                              \

@@ -29,6 +29,8 @@ CHOICES(sinks, {0, 78}, {1, 22});
 CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
 CHOICES(dropout, {0, 80}, {100, 12}, {500, 8});
+CHOICES(documents, {1, 78}, {2, 8}, {3, 8}, {8, 6});
+CHOICES(padding, {0, 80}, {1, 6}, {3, 8}, {16, 6});
 CHOICES(smoothing, {0, 76}, {100, 12}, {1, 4}, {500, 4}, {999, 4});
 CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
 CHOICES(clip, {0, 50}, {1000, 10}, {100, 15}, {10, 15}, {1, 10});
@@ -103,6 +105,8 @@ static const struct {
     TABLE(LOSS_SCALE, loss_scale, false),
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
     TABLE(DROPOUT, dropout, true),
+    TABLE(DOCUMENTS, documents, true),
+    TABLE(PADDING, padding, true),
     TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, exact, false),
     TABLE(CP_COMM, cp_comm, false),

@@ -51,13 +51,13 @@ static inline void rotate_row(const struct run *run, real *restrict out, const r
 
 static inline void rotary_forward(struct run *run, int32_t layer, real *out, const real *x) {
   for (int64_t t = 0; t < run->tokens; t++)
-    rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, t / run->c->train.microbatch_size, 1);
+    rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, position_of(run, t), 1);
   finish_act(run, SF_MODULE_ROTARY, layer, out, run->qkv_width);
 }
 
 static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad, const real *g) {
   for (int64_t t = 0; t < run->tokens; t++)
-    rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, t / run->c->train.microbatch_size, -1);
+    rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, position_of(run, t), -1);
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
@@ -66,11 +66,13 @@ struct softmax {
   int64_t seq, window; /* window 0: all keys up to the query's own */
   real scale;
   const real *sink; /* logit of the head; NULL without sinks */
+  const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
 };
 
 static inline int64_t first_key(const struct softmax *softmax, int64_t query) {
-  const int64_t first = query - softmax->window + 1;
-  return softmax->window == 0 || first < 0 ? 0 : first;
+  const int64_t first = softmax->window == 0 ? 0 : query - softmax->window + 1;
+  const int64_t begin = softmax->documents == NULL ? 0 : softmax->documents[query];
+  return first < begin ? begin : first;
 }
 
 /* In place: scores [seq x seq] -> softmax of scale * score over the columns that the row sees, zeros elsewhere. sink_probs [seq]: what the
@@ -95,11 +97,12 @@ static inline void softmax_causal(struct inner inner, const struct softmax *soft
 }
 
 /* sinks: the layer's parameter, or -1. */
-static inline struct softmax softmax_of(const struct run *run, int32_t sinks, int64_t head) {
+static inline struct softmax softmax_of(const struct run *run, int32_t sinks, int64_t head, int64_t sequence) {
   const struct sf_model *model = &run->c->model;
   return (struct softmax){.seq = model->seq,
                           .window = model->window,
                           .scale = 1 / real_sqrt((real)model->head_dim),
+                          .documents = run->documents == NULL ? NULL : run->documents + sequence * model->seq,
                           .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
 }
 
@@ -114,7 +117,7 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
       const struct head_columns at = head_columns(model, head);
       const int64_t number = n * model->heads + head;
       const real *row = qkv + n * run->qkv_width;
-      const struct softmax softmax = softmax_of(run, sinks, head);
+      const struct softmax softmax = softmax_of(run, sinks, head, n);
       real *p = acts->probs + number * s * s;
       multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
       softmax_causal(inner_of(run, id, (uint64_t)number), &softmax, p, sinks < 0 ? NULL : acts->sink_probs + number * s);
@@ -178,7 +181,7 @@ static inline void query_grads(struct run *run, struct sf_trace_id id, const str
     real *ds = run->scores + (head - first) * s * s;
     multiply(run, SF_F32, false, true, s, s, d, at->out_grad + head * d, at->ld_out, at->qkv + columns.value, at->ld, ds, s);
     const struct inner inner = inner_of(run, id, number);
-    const struct softmax softmax = softmax_of(run, -1, head);
+    const struct softmax softmax = softmax_of(run, -1, head, at->sequence);
     softmax_backward(inner, &softmax, ds, run->row_means, at->probs + head * s * s);
     if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->row_means, at->sequence, head);
     store(run, id, number + 1, ds, s * s, run->format);

@@ -40,6 +40,7 @@ struct run {
   real *words, *embedded, *adapter, *adapter_bda, *final_norm, *logits, *loss;
   real *cosines, *sines; /* [seq x head_dim / 2] */
   int32_t *token, *label;
+  int32_t *documents; /* [microbatch_size][seq], first position of each position's document; NULL without documents and padding */
   float *mask;
   real *loss_weight;
   double loss_sum; /* of the step, before normalisation by its tokens */

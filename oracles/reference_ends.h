@@ -8,6 +8,7 @@
 static inline void data_load(struct run *run) {
   const struct sf_train *train = &run->c->train;
   sf_data_microbatch(run->token, run->label, run->mask, run->c, run->step, run->microbatch);
+  if (run->documents != NULL) sf_data_documents(run->documents, run->c, run->step, run->microbatch);
   double kept = 0;
   for (int64_t t = 0; t < run->tokens; t++) kept += (double)run->mask[t];
   const double divisor = train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept * (double)train->microbatches : 1;
@@ -24,7 +25,7 @@ static inline const real *embedding_forward(struct run *run) {
   if (run->c->model.positions != SF_POS_LEARNED) return run->words;
   const real *positions = run->params[sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0)].weight;
   for (int64_t t = 0; t < run->tokens; t++) {
-    const real *restrict position = positions + t / run->c->train.microbatch_size * h, *restrict word = run->words + t * h;
+    const real *restrict position = positions + position_of(run, t) * h, *restrict word = run->words + t * h;
     real *restrict out = run->embedded + t * h;
     for (int64_t j = 0; j < h; j++) out[j] = word[j] + position[j];
   }
@@ -39,11 +40,11 @@ static inline void zero_wgrad(struct run *run, int32_t param) {
 
 /* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
 static inline void scatter_stream(struct run *run, const int32_t *row_of_token) {
-  const int64_t h = run->hidden, b = run->c->train.microbatch_size;
+  const int64_t h = run->hidden;
   const struct sf_split split = next_split(run, run->tokens, SF_F32);
   for (int64_t i = 0; i < run->tokens; i++) {
     const int64_t t = split.order != NULL ? split.order[i] : i;
-    real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : t / b) * h;
+    real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : position_of(run, t)) * h;
     const real *restrict g = run->stream + t * h;
     for (int64_t j = 0; j < h; j++) row[j] += g[j];
   }

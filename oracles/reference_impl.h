@@ -119,6 +119,10 @@ static inline void take_ends(struct run *run) {
   run->cosines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->sines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->token = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->token);
+  if (sf_data_has_documents(run->c)) {
+    run->documents = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->documents);
+    run->out_of_memory = run->out_of_memory || run->documents == NULL;
+  }
   run->label = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->label);
   run->mask = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->mask);
   if (run->token == NULL || run->label == NULL || run->mask == NULL) run->out_of_memory = true;

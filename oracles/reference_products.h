@@ -158,4 +158,10 @@ static inline real row_max(const real *x, int64_t count) {
   return best;
 }
 
+/* Position of a token row in its document. */
+static inline int64_t position_of(const struct run *run, int64_t t) {
+  const int64_t b = run->c->train.microbatch_size, position = t / b;
+  return run->documents == NULL ? position : position - run->documents[t % b * run->c->model.seq + position];
+}
+
 #endif

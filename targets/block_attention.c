@@ -57,16 +57,19 @@ void sf_block_attention_begin(const struct sf_block_attention *a, float *max, fl
   }
 }
 
-/* Query i of a run of positions sees keys up to its own position. */
-static struct sf_block block_of(const struct sf_block_attention *a, const struct sf_run *queries, const struct key_run *keys) {
-  return (struct sf_block){.rows = queries->len, .cols = keys->len, .visible = queries->start + 1 - keys->column, .window = a->window};
+/* Query i of a run of positions sees keys of its document up to its own position. */
+static struct sf_block block_of(const struct sf_block_attention *a, int64_t sequence, const struct sf_run *queries, int64_t column, int64_t cols) {
+  struct sf_block block = {
+      .rows = queries->len, .cols = cols, .visible = queries->start + 1 - column, .window = a->window, .column = column};
+  if (a->documents != NULL) block.begins = a->documents + sequence * a->seq + queries->start;
+  return block;
 }
 
-static void stats_of_run(struct sf_device *dev, const struct sf_block_attention *a, const float *scores, float *max, float *sum,
-                         const struct key_run *keys) {
+static void stats_of_run(struct sf_device *dev, const struct sf_block_attention *a, int64_t sequence, const float *scores, float *max,
+                         float *sum, const struct key_run *keys) {
   int64_t row = 0;
   for (int32_t i = 0; i < a->positions.count; i++) {
-    const struct sf_block block = block_of(a, &a->positions.runs[i], keys);
+    const struct sf_block block = block_of(a, sequence, &a->positions.runs[i], keys->column, keys->len);
     dev->ops->block_softmax_stats(dev, max + row, sum + row, scores + row * a->seq + keys->column, a->seq, &block);
     row += block.rows;
   }
@@ -91,7 +94,7 @@ void sf_block_attention_scores(struct sf_rank_run *run, const struct sf_block_at
                                       .ldc = a->seq,
                                       .alpha = 1.0f / sqrtf((float)a->head_dim)};
       dev->ops->gemm(dev, &product, SF_F32);
-      stats_of_run(dev, a, scores + head.scores, max + head.stats, sum + head.stats, &k);
+      stats_of_run(dev, a, head.sequence, scores + head.scores, max + head.stats, sum + head.stats, &k);
     }
   }
 }
@@ -106,12 +109,12 @@ void sf_block_attention_sink_probs(struct sf_rank_run *run, const struct sf_bloc
   }
 }
 
-static void probs_of_run(struct sf_rank_run *run, const struct sf_block_attention *a, float *probs, const float *max, const float *sum,
-                         const struct key_run *keys) {
+static void probs_of_run(struct sf_rank_run *run, const struct sf_block_attention *a, int64_t sequence, float *probs, const float *max,
+                         const float *sum, const struct key_run *keys) {
   struct sf_device *dev = run->env->device;
   int64_t row = 0;
   for (int32_t i = 0; i < a->positions.count; i++) {
-    const struct sf_block block = block_of(a, &a->positions.runs[i], keys);
+    const struct sf_block block = block_of(a, sequence, &a->positions.runs[i], keys->column, keys->len);
     dev->ops->block_softmax_probs(dev, probs + row * a->seq + keys->column, a->seq, max + row, sum + row, &block, run->dtype);
     row += block.rows;
   }
@@ -124,7 +127,7 @@ void sf_block_attention_context(struct sf_rank_run *run, const struct sf_block_a
     const struct head head = head_at(a, number);
     for (int32_t i = 0; i < values->positions.count; i++) {
       const struct key_run v = key_run_at(a, values, &head, i);
-      probs_of_run(run, a, probs + head.scores, max + head.stats, sum + head.stats, &v);
+      probs_of_run(run, a, head.sequence, probs + head.scores, max + head.stats, sum + head.stats, &v);
       const struct sf_gemm product = {.m = a->rows,
                                       .n = a->head_dim,
                                       .k = v.len,
@@ -185,7 +188,7 @@ void sf_block_attention_softmax_grads(struct sf_rank_run *run, const struct sf_b
     int64_t row = 0;
     for (int32_t i = 0; i < a->positions.count; i++) {
       const struct sf_run *queries = &a->positions.runs[i];
-      const struct sf_block block = {.rows = queries->len, .cols = a->seq, .visible = queries->start + 1, .window = a->window};
+      const struct sf_block block = block_of(a, head.sequence, queries, 0, a->seq);
       struct sf_sink sink = {0};
       if (a->sinks != NULL)
         sink = (struct sf_sink){.probs = sink_probs + head.stats + row, .grad = sink_grads + number % (a->groups * a->queries)};

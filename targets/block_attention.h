@@ -16,6 +16,7 @@ struct sf_block_attention {
   int64_t width;               /* of the fused projection: groups (queries + 2) head_dim */
   int64_t window;              /* model.window */
   const float *sinks;          /* [groups * queries] logits; NULL without */
+  const int32_t *documents;    /* sf_documents */
 };
 
 /* Keys (or values) of some positions: those of token row t (position in the block * batch + sequence) and group g begin at data + t *

@@ -1,6 +1,7 @@
 /* The built-in target: one rank's whole program of a case. */
 #include "targets/adam.h"
 #include "targets/context_parallel.h"
+#include "targets/documents.h"
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
 
@@ -19,6 +20,7 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   run->stream_dtype = c->precision.residual_fp32 ? SF_F32 : run->dtype;
   run->parallel = sf_parallel_state_create(env);
   sf_loss_scaler_create(run);
+  sf_documents_create(run);
   run->positions = sf_context_parallel_positions(c->model.seq, run->parallel.cp.size, run->parallel.cp.index);
   struct sf_dim_map rows = {0};
   for (int32_t i = 0; i < run->positions.count; i++)

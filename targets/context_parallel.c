@@ -1,6 +1,7 @@
 #include "targets/context_parallel.h"
 
 #include "targets/block_attention.h"
+#include "targets/documents.h"
 #include "targets/fault.h"
 
 /* What passes round the ring. */
@@ -30,7 +31,7 @@ static int64_t first_head(const struct sf_rank_run *run, const struct sf_block_a
 }
 
 /* What this rank computes: its own queries of all its heads, or with a2a all queries of 1/cp of them. */
-static struct sf_block_attention shape_of(const struct sf_rank_run *run, const struct sf_parallel_attention *attention) {
+static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct sf_parallel_attention *attention) {
   const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
   struct sf_block_attention a = {.groups = trades ? attention->groups / run->parallel.cp.size : attention->groups,
                                  .queries = attention->queries_per_group,
@@ -38,6 +39,7 @@ static struct sf_block_attention shape_of(const struct sf_rank_run *run, const s
                                  .batch = run->c->train.microbatch_size,
                                  .seq = run->c->model.seq,
                                  .window = attention->window,
+                                 .documents = sf_documents(run),
                                  .positions = trades ? sf_dim_map_whole(run->c->model.seq) : run->positions};
   a.rows = sf_dim_map_length(&a.positions);
   a.width = a.groups * (a.queries + 2) * a.head_dim;

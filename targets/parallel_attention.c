@@ -1,6 +1,7 @@
 #include "targets/parallel_attention.h"
 
 #include "targets/context_parallel.h"
+#include "targets/documents.h"
 #include "targets/fault.h"
 
 #include <math.h>
@@ -75,15 +76,33 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
 }
 
+/* As rotate_head, of a run of positions whose first row is `row`. Each document of each sequence is counted by itself. */
+static void rotate_documents(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *y, const float *x, int64_t row,
+                             const struct sf_run *positions, const int32_t *documents, bool inverse) {
+  struct sf_device *dev = run->env->device;
+  const int64_t width = attention->linear_qkv.out, batch = run->c->train.microbatch_size, end = positions->start + positions->len;
+  for (int64_t sequence = 0; sequence < batch; sequence++, documents += run->c->model.seq)
+    for (int64_t from = positions->start, len; from < end; from += len) {
+      len = sf_documents_span(documents, from, end - from);
+      const int64_t at = (row + (from - positions->start) * batch + sequence) * width;
+      dev->ops->rotate(dev, y + at, batch * width, x + at, batch * width, attention->cos_sin, len, 1, from - documents[from],
+                       attention->head_dim, inverse, run->dtype);
+    }
+}
+
 static void rotate_head(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *y, const float *x, bool inverse) {
   struct sf_device *dev = run->env->device;
+  const int32_t *documents = sf_documents(run);
   const int64_t width = attention->linear_qkv.out, batch = run->c->train.microbatch_size;
   const bool uncut = sf_fault(run->env, SF_FAULT_ROPE_CP_WRONG_DIM) && sf_fault_rope_cut_fits(run->c);
   int64_t row = 0;
   for (int32_t i = 0; i < run->positions.count; i++) {
     const struct sf_run positions = run->positions.runs[i];
-    dev->ops->rotate(dev, y + row * width, width, x + row * width, width, attention->cos_sin, positions.len * batch, batch,
-                     uncut ? row / batch : positions.start, attention->head_dim, inverse, run->dtype);
+    if (documents != NULL)
+      rotate_documents(run, attention, y, x, row, &positions, documents, inverse);
+    else
+      dev->ops->rotate(dev, y + row * width, width, x + row * width, width, attention->cos_sin, positions.len * batch, batch,
+                       uncut ? row / batch : positions.start, attention->head_dim, inverse, run->dtype);
     row += positions.len * batch;
   }
 }
@@ -102,8 +121,9 @@ static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention
   return y;
 }
 
-/* One head of one sequence. Rows of a sequence are microbatch_size apart, so every operand has a stride. */
+/* One head of one document of a sequence. Rows of a sequence are microbatch_size apart, so every operand has a stride. */
 struct head_view {
+  int64_t tokens;
   const float *q, *k, *v;
   float *probs;
   bool has_sink;
@@ -112,25 +132,43 @@ struct head_view {
   int64_t qkv_stride, context_stride;
 };
 
+/* A document of the microbatch: `tokens` positions of a sequence. */
+struct document {
+  int64_t sequence, start, tokens;
+};
+
+/* Goes on to the next document; begins with {0}. Returns false after the last. */
+static bool next_document(struct sf_rank_run *run, struct document *document) {
+  const int64_t n = run->c->model.seq;
+  const int32_t *documents = sf_documents(run);
+  document->start += document->tokens;
+  if (document->start == n) document->sequence++, document->start = 0;
+  if (documents != NULL) documents += document->sequence * n;
+  if (document->sequence == run->c->train.microbatch_size) return false;
+  document->tokens = sf_documents_span(documents, document->start, n - document->start);
+  return true;
+}
+
 static struct head_view head_view(const struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                  const struct sf_attention_acts *acts, int64_t sequence, int64_t group, int64_t query) {
+                                  const struct sf_attention_acts *acts, const struct document *document, int64_t group, int64_t query) {
   const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size,
                 queries = attention->queries_per_group;
   const int64_t width = attention->linear_qkv.out, heads = attention->groups * queries,
-                first = sequence * width + group * (queries + 2) * d;
-  struct head_view view = {.qkv_stride = batch * width, .context_stride = batch * heads * d};
+                sequence = document->sequence, row = document->start * batch + sequence,
+                first = row * width + group * (queries + 2) * d;
+  struct head_view view = {.tokens = document->tokens, .qkv_stride = batch * width, .context_stride = batch * heads * d};
   view.qkv_offset = first + query * d;
   view.kv_offset = first + queries * d;
-  view.context_offset = (sequence * heads + group * queries + query) * d;
+  view.context_offset = (row * heads + group * queries + query) * d;
   view.q = acts->qkv + view.qkv_offset;
   view.k = acts->qkv + view.kv_offset;
   view.v = view.k + d;
-  view.probs = acts->probs + (sequence * heads + group * queries + query) * n * n;
+  view.probs = acts->probs + ((sequence * heads + group * queries + query) * n + document->start) * n;
   view.has_sink = attention->sinks != NULL;
   if (view.has_sink) {
     const int64_t head = group * queries + query;
     view.sink = (struct sf_sink){.logit = attention->sinks->model[head],
-                                 .probs = acts->sink_probs + (sequence * heads + head) * n,
+                                 .probs = acts->sink_probs + (sequence * heads + head) * n + document->start,
                                  .grad = run->params.scratch + head};
   }
   return view;
@@ -139,7 +177,7 @@ static struct head_view head_view(const struct sf_rank_run *run, const struct sf
 static void head_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
                          const struct head_view *view) {
   struct sf_device *dev = run->env->device;
-  const int64_t d = attention->head_dim, n = run->c->model.seq;
+  const int64_t d = attention->head_dim, n = view->tokens;
   const struct sf_gemm scores = {.trans_b = true,
                                  .m = n,
                                  .n = n,
@@ -186,10 +224,10 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
   acts->probs = sf_buffers_take(&run->acts, batch * heads * n * n);
   if (attention->sinks != NULL) acts->sink_probs = sf_buffers_take(&run->acts, batch * heads * n);
   acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
-  for (int64_t sequence = 0; sequence < batch; sequence++)
+  for (struct document document = {0}; next_document(run, &document);)
     for (int64_t group = 0; group < attention->groups; group++)
       for (int64_t query = 0; query < attention->queries_per_group; query++) {
-        const struct head_view view = head_view(run, attention, acts, sequence, group, query);
+        const struct head_view view = head_view(run, attention, acts, &document, group, query);
         head_forward(run, attention, acts, &view);
       }
   sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
@@ -201,7 +239,7 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
 static void head_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *dqkv, float *ds, const float *g,
                           const struct head_view *view, bool first, bool last) {
   struct sf_device *dev = run->env->device;
-  const int64_t d = attention->head_dim, n = run->c->model.seq, stride = view->qkv_stride;
+  const int64_t d = attention->head_dim, n = view->tokens, stride = view->qkv_stride;
   const float scale = 1.0f / sqrtf((float)d);
   const enum sf_dtype store_kv = last ? run->dtype : SF_F32;
   const float *context_grad = g + view->context_offset;
@@ -267,10 +305,10 @@ static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_at
   float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->linear_qkv.out);
   float *ds = sf_buffers_take(&run->acts, n * n);
   if (attention->sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
-  for (int64_t sequence = 0; sequence < run->c->train.microbatch_size; sequence++)
+  for (struct document document = {0}; next_document(run, &document);)
     for (int64_t group = 0; group < attention->groups; group++)
       for (int64_t query = 0; query < queries; query++) {
-        const struct head_view view = head_view(run, attention, acts, sequence, group, query);
+        const struct head_view view = head_view(run, attention, acts, &document, group, query);
         head_backward(run, attention, dqkv, ds, g, &view, query == 0, query == queries - 1);
       }
   sf_buffers_give(&run->acts, ds);

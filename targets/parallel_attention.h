@@ -32,7 +32,7 @@ struct sf_attention_acts {
   float *qkv_raw;   /* [T x qkv], before QK norm; NULL without */
   float *qk_stats;  /* of QK norm */
   float *qkv;       /* [T x qkv], rotated */
-  float *probs;     /* [batch][head][seq x seq], round(softmax); with context parallelism the rows of this rank's queries */
+  float *probs;     /* [batch][head][seq x seq], round(softmax), of each document packed from its first row's place on; with context parallelism the rows of this rank's queries */
   float *sink_probs; /* [batch][head][seq]; NULL without sinks */
   float *context;   /* [T x heads d], input of linear_proj */
 };

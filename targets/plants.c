@@ -188,7 +188,8 @@ static bool per_microbatch_cp(const struct sf_case *c) {
 }
 static bool trains_on_cp(const struct sf_case *c) { return with_cp(c) && trains_something(c); }
 static bool rotary_batch(const struct sf_case *c) {
-  return with_cp(c) && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
+  const bool is_cut = c->data.documents > 1 || c->data.padding > 0; /* positions are those of documents then */
+  return with_cp(c) && !is_cut && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
 }
 
 /* A rank's tp group in the default order is not its own, and the ranks of such a group recompute alike. */

@@ -8,6 +8,13 @@
 #include "targets/parallel_state.h"
 #include "targets/parameter.h"
 
+/* first: NULL without documents and padding; else those of microbatch (step, microbatch), if drawn. */
+struct sf_rank_documents {
+  int32_t *first;
+  bool drawn;
+  uint16_t step, microbatch;
+};
+
 struct sf_rank_run {
   const struct sf_rank_env *env;
   const struct sf_case *c;
@@ -24,6 +31,7 @@ struct sf_rank_run {
   struct sf_parameters params;
   struct sf_grad_buckets buckets;
   struct sf_loss_scaler scaler;
+  struct sf_rank_documents documents; /* targets/documents.h */
   /* Where the rank stands; goes into trace ids. */
   uint16_t step, microbatch; /* microbatch: global number */
   enum sf_pass pass;

@@ -1,5 +1,6 @@
 #include "targets/vocab_parallel_embedding.h"
 
+#include "targets/documents.h"
 #include "targets/fault.h"
 
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp) {
@@ -8,6 +9,17 @@ struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const str
   struct sf_parameter *param = sf_parameter_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, 0, &cut);
   param->shared_embedding = m->tied && run->parallel.pp.size > 1;
   return param;
+}
+
+/* Counted within the document. documents: NULL, or as sf_documents. */
+static void fill_position_ids(const struct sf_rank_run *run, int32_t *next, const int32_t *documents) {
+  const struct sf_dim_map *rows = &run->map_hidden.rows;
+  const int64_t batch = run->c->train.microbatch_size;
+  for (int32_t i = 0; i < rows->count; i++)
+    for (int64_t row = rows->runs[i].start; row < rows->runs[i].start + rows->runs[i].len; row++) {
+      const int64_t position = row / batch;
+      *next++ = (int32_t)position - (documents != NULL ? documents[row % batch * run->c->model.seq + position] : 0);
+    }
 }
 
 void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
@@ -25,10 +37,14 @@ void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embe
   sf_dim_map_set_partial(&embedding->position->wgrad_map.rows, sp);
   embedding->module_sum = sf_rank_module(run, SF_MODULE_EMBEDDING, -1);
   embedding->position_ids = sf_rank_alloc(run->env, (size_t)run->tokens_local * sizeof(int32_t));
-  const struct sf_dim_map *rows = &run->map_hidden.rows;
-  int32_t *next = embedding->position_ids;
-  for (int32_t i = 0; i < rows->count; i++)
-    for (int64_t k = 0; k < rows->runs[i].len; k++) *next++ = (int32_t)((rows->runs[i].start + k) / run->c->train.microbatch_size);
+  fill_position_ids(run, embedding->position_ids, NULL);
+}
+
+/* Positions of this rank's rows in the microbatch at hand. */
+static const int32_t *position_ids(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding) {
+  const int32_t *documents = sf_documents(run);
+  if (documents != NULL) fill_position_ids(run, embedding->position_ids, documents);
+  return embedding->position_ids;
 }
 
 /* Rows of the shard that the mask lets through; without tensor parallelism there is no mask. */
@@ -69,7 +85,7 @@ float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct
   if (embedding->position == NULL) return x;
   const int64_t count = run->tokens_local * h;
   float *positions = sf_buffers_take(&run->acts, count);
-  dev->ops->embedding_fwd(dev, positions, embedding->position->model, embedding->position_ids, run->tokens_local, h, 0, run->c->model.seq);
+  dev->ops->embedding_fwd(dev, positions, embedding->position->model, position_ids(run, embedding), run->tokens_local, h, 0, run->c->model.seq);
   dev->ops->add(dev, x, x, positions, count, run->stream_dtype);
   sf_buffers_give(&run->acts, positions);
   sf_trace_act(run, embedding->module_sum, &run->map_hidden, x);
@@ -80,7 +96,7 @@ static void position_backward(struct sf_rank_run *run, const struct sf_vocab_par
   struct sf_device *dev = run->env->device;
   float *dw = run->params.scratch;
   memset(dw, 0, (size_t)embedding->position->count * sizeof *dw);
-  dev->ops->embedding_bwd(dev, dw, grad, embedding->position_ids, run->tokens_local, run->hidden, 0, run->c->model.seq);
+  dev->ops->embedding_bwd(dev, dw, grad, position_ids(run, embedding), run->tokens_local, run->hidden, 0, run->c->model.seq);
   sf_parameter_accumulate(run, embedding->position, dw, 0);
 }
 

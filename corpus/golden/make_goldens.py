@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 MASK = (1 << 64) - 1
 STRIDE = 0x9E3779B97F4A7C15
 EXTRA = 0xD1B54A32D192ED03
-SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT = 1, 3, 4, 5, 6, 7
+SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS = 1, 3, 4, 5, 6, 7, 8
 
 SMALLEST = {
     "seed": 0, "mode": "e2e",
@@ -108,6 +108,16 @@ CASES = {
         seed=25,
         model=dict(hidden=8, heads=2, kv_heads=1, ffn=8, activation="swiglu", parallel_residual=True),
         train=dict(microbatches=2, dropout_milli=500)),
+    "documents_learned": dict(
+        seed=26,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, seq=9, norm="layer", positions="learned", bias=True),
+        train=dict(microbatches=2, microbatch_size=3),
+        data=dict(documents=4)),
+    "documents_padding_rotary": dict(
+        seed=27,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=1, ffn=8, seq=8, activation="swiglu", positions="rotary", sinks=True, window=3),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, loss_norm="per_microbatch", lr_micro=5000),
+        data=dict(mask="sparse", documents=3, padding=5)),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -185,19 +195,36 @@ def draw_token(case, bits):
     return min(token, model["vocab"] - 1)
 
 
+def documents(case, step, microbatch):
+    """[sequence][position] -> number of its document and place in it; tokens before each sequence's padding."""
+    seq, key = case["model"]["seq"], fill_key(case["seed"], hash_u64(step, microbatch), SALT_DOCUMENTS)
+    numbers, places, lengths = [], [], []
+    for sequence in range(case["train"]["microbatch_size"]):
+        cuts = {below(element_bits(key, sequence * 64 + k), seq) for k in range(1, case["data"].get("documents", 1))}
+        length = max(1, seq - below(element_bits(key, sequence * 64), case["data"].get("padding", 0) + 1))
+        begins = sorted({0} | cuts | set(range(length, seq)))
+        number = [sum(begin <= i for begin in begins) for i in range(seq)]
+        numbers.append(number)
+        places.append([i - begins[number[i] - 1] for i in range(seq)])
+        lengths.append(length)
+    return torch.tensor(numbers), torch.tensor(places), lengths
+
+
 def data_microbatch(case, step, microbatch):
     tokens = case["model"]["seq"] * case["train"]["microbatch_size"]
     place = hash_u64(step, microbatch)
     streams = [[draw_token(case, element_bits(fill_key(case["seed"], place, salt), i)) for i in range(tokens)]
                for salt in (SALT_TOKENS, SALT_LABELS)]
     key, kind = fill_key(case["seed"], place, SALT_MASK), case["data"]["mask"]
+    batch, lengths = case["train"]["microbatch_size"], documents(case, step, microbatch)[2]
     always = [below(element_bits(key ^ MASK, i), tokens) for i in range(3)]
+    always = [i if i // batch < lengths[i % batch] else (lengths[i % batch] - 1) * batch + i % batch for i in always]
     share, kept = 65536, 1
     if kind == "sparse":
         share, kept = 0, 1 + below(element_bits(key ^ MASK, 3), 3)
     if kind == "uneven":
         share = (8192, 65536, 16384, 49152, 32768)[(fill_key(case["seed"], step, SALT_MASK) % 5 + microbatch) % 5]
-    mask = [float(i in always[:kept] or element_bits(key, i) >> 48 < share) for i in range(tokens)]
+    mask = [float(i // batch < lengths[i % batch] and (i in always[:kept] or element_bits(key, i) >> 48 < share)) for i in range(tokens)]
     return torch.tensor(streams[0]), torch.tensor(streams[1]), torch.tensor(mask, dtype=torch.float64)
 
 
@@ -262,10 +289,11 @@ class Params:
 class Forward:
     """One microbatch. Keeps each module's output (acts) and the input whose gradient is the module's act_grad (inputs)."""
 
-    def __init__(self, case, weights, tokens, place):
+    def __init__(self, case, weights, tokens, place, documents):
         self.case, self.model, self.w = case, case["model"], weights
         self.batch = case["train"]["microbatch_size"]
         self.acts, self.inputs, self.place = {}, {}, place
+        self.documents, self.places = documents
         self.logits = self.run(tokens)
 
     def tap(self, module, x):
@@ -322,9 +350,8 @@ class Forward:
     def rotary(self, module, qkv):
         heads = self.split_heads(self.tap(module, qkv))
         half = self.model["head_dim"] // 2
-        angles = torch.outer(torch.arange(self.model["seq"], dtype=torch.float64),
-                             10000.0 ** (-torch.arange(half, dtype=torch.float64) / half))
-        turn = torch.polar(torch.ones_like(angles), angles)[:, None, None, None, :]
+        angles = self.places.T[:, :, None].double() * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+        turn = torch.polar(torch.ones_like(angles), angles)[:, :, None, None, :]
         turned = torch.complex(heads[..., :-1, :half], heads[..., :-1, half:]) * turn
         out = torch.cat([torch.cat([turned.real, turned.imag], -1), heads[..., -1:, :]], -2)
         return self.put(module, out.reshape(qkv.shape))
@@ -335,6 +362,7 @@ class Forward:
         scores = query @ key.transpose(-1, -2) / math.sqrt(self.model["head_dim"])
         behind = torch.arange(count)[:, None] - torch.arange(count)[None, :]
         scores = scores.masked_fill((behind < 0) | (behind >= (self.model.get("window") or count)), -math.inf)
+        scores = scores.masked_fill((self.documents[:, :, None] != self.documents[:, None, :])[:, None], -math.inf)
         if self.model.get("sinks"):
             offset = self.w[module + ".softmax_offset"][0][None, :, None, None].expand(scores.shape[0], -1, count, 1)
             scores = torch.cat([scores, offset], -1)
@@ -347,7 +375,7 @@ class Forward:
         key = heads[..., per_group, :].repeat_interleave(per_group, 2)
         value = heads[..., per_group + 1, :].repeat_interleave(per_group, 2)
         query, key, value = (t.permute(1, 2, 0, 3) for t in (query, key, value))
-        if m.get("sinks") or m.get("window"):
+        if m.get("sinks") or m.get("window") or (self.documents > 1).any():
             out = self.attend(module, query, key, value)
         else:
             out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -390,7 +418,7 @@ class Forward:
         x = self.put("embedding.word_embeddings", F.embedding(tokens, self.w["embedding.word_embeddings.weight"]))
         if self.model["positions"] == "learned":
             table = self.w["embedding.position_embeddings.weight"]
-            x = self.put("embedding", x + table.repeat_interleave(self.batch, 0))
+            x = self.put("embedding", x + table[self.places.T.flatten()])
         if not x.requires_grad:
             x = x.detach().requires_grad_()  # act_grads exist below frozen parameters too
         for i in range(self.model["layers"]):
@@ -444,7 +472,7 @@ class Run:
         leaves = {name: value.detach().clone().requires_grad_(name in self.trained) for name, value in self.master.items()}
         word = "embedding.word_embeddings.weight"
         leaves["head"] = leaves[word].detach().clone().requires_grad_(word in self.trained)
-        forward = Forward(self.case, leaves, tokens, hash_u64(step, number))
+        forward = Forward(self.case, leaves, tokens, hash_u64(step, number), documents(self.case, step, number)[:2])
         losses = self.losses(forward.tap("loss", forward.logits), labels)
         kept = float(mask.sum())
         scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])

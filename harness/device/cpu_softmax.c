@@ -56,7 +56,10 @@ static int64_t within(int64_t column, int64_t cols) { return column < 0 ? 0 : co
 
 static struct columns seen(const struct sf_block *block, int64_t row) {
   const int64_t end = block->visible + row;
-  return (struct columns){block->window > 0 ? within(end - block->window, block->cols) : 0, within(end, block->cols)};
+  int64_t first = block->window > 0 && end > block->window ? end - block->window : 0;
+  if (block->begins != NULL && block->begins[row] - block->column > first) first = block->begins[row] - block->column;
+  const int64_t last = within(end, block->cols);
+  return (struct columns){first < last ? first : last, last};
 }
 
 static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds,

@@ -29,9 +29,12 @@ struct sf_sink {
   float *grad;  /* backward only; fp32 */
 };
 
-/* A block of scores: row i sees columns visible + i - window (with window 0: 0) to visible + i - 1, as far as the block has them. */
+/* A block of scores: row i sees columns visible + i - window (with window 0: 0) to visible + i - 1, as far as the block has them, and with
+ * `begins` none before begins[i] - column. */
 struct sf_block {
   int64_t rows, cols, visible, window;
+  const int32_t *begins; /* [rows], or NULL */
+  int64_t column;
 };
 
 struct sf_adam {

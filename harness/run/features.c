@@ -62,6 +62,8 @@
   X(steps, c->train.steps > 1)                                                                               \
   X(per_microbatch_loss, c->train.loss_norm == SF_LOSS_PER_MICROBATCH)                                       \
   X(uneven_mask, c->data.mask == SF_MASK_UNEVEN)                                                             \
+  X(documents, c->data.documents > 1)                                                                        \
+  X(padding, c->data.padding > 0)                                                                            \
   X(sparse_mask, c->data.mask == SF_MASK_SPARSE)                                                             \
   X(edge_tokens, c->data.tokens == SF_TOKENS_EDGE)                                                           \
   X(other_weights, c->data.weights != SF_DIST_NORMAL)                                                        \

@@ -84,6 +84,9 @@ struct sf_train {
 
 struct sf_data {
   int64_t tokens, mask;          /* enum sf_token_dist, sf_mask_dist */
+  int64_t documents;             /* a sequence is cut at documents - 1 drawn places (the same place twice is one cut); attention and positions
+                                    know their document alone */
+  int64_t padding;               /* a sequence ends with 0 to this many padding tokens (drawn), its first token is none */
   int64_t weights, acts, grads;  /* enum sf_value_dist */
   bool exact;                    /* isolated mode only: what linear and communication modules read are small integers, so that their
                                     results do not depend on the order of sums */

@@ -77,6 +77,8 @@ const struct sf_field sf_case_fields[] = {
     ENUM("data.acts", data.acts, DIST_NAMES),
     ENUM("data.grads", data.grads, DIST_NAMES),
     BOOL("data.exact", data.exact),
+    INT("data.documents", data.documents, 1, 64, 1),
+    INT("data.padding", data.padding, 0, 65536, 0),
     INT("layout.tp", layout.tp, 1, 65536, 1),
     INT("layout.cp", layout.cp, 1, 65536, 1),
     ENUM("layout.cp_comm", layout.cp_comm, CP_COMM_NAMES),

@@ -127,7 +127,7 @@ void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape sha
   }
 }
 
-enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT };
+enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS };
 
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step) {
   SF_ASSERT_LE(0, param);
@@ -196,7 +196,7 @@ void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t firs
   for (int64_t i = 0; i < count; i++) kept[i] = below(element_bits(dropout->key, (uint64_t)(first + i)), 1000) < dropout->milli ? 0.0f : 1.0f;
 }
 
-/* --- tokens and masks ------------------------------------------------------------------------------------------- */
+/* --- tokens ------------------------------------------------------------------------------------------- */
 
 static uint64_t microbatch_key(const struct sf_case *c, int64_t step, int64_t microbatch, enum salt salt) {
   return sf_fill_key(c->seed, sf_hash_u64((uint64_t)step, (uint64_t)microbatch), salt);
@@ -227,20 +227,66 @@ static void draw_tokens(int32_t *out, const struct sf_case *c, uint64_t key, int
   for (int64_t i = 0; i < count; i++) out[i] = (int32_t)draw_token(c, element_bits(key, (uint64_t)i));
 }
 
-/* What a microbatch's mask keeps: the tokens `always`, and every other with probability share / 65536. */
+/* --- documents and padding -------------------------------------------------------------------------------------- */
+
+/* Numbers drawn for a sequence: 0 is its padding, the others are cuts. */
+enum { DRAWS_OF_SEQUENCE = 64 };
+
+static uint64_t sequence_bits(const struct sf_case *c, int64_t step, int64_t microbatch, int64_t sequence, int64_t draw) {
+  return element_bits(microbatch_key(c, step, microbatch, SALT_DOCUMENTS), (uint64_t)(sequence * DRAWS_OF_SEQUENCE + draw));
+}
+
+bool sf_data_has_documents(const struct sf_case *c) { return c->data.documents > 1 || c->data.padding > 0; }
+
+int64_t sf_data_sequence_length(const struct sf_case *c, int64_t step, int64_t microbatch, int64_t sequence) {
+  if (c->data.padding == 0) return c->model.seq;
+  const int64_t padding = below(sequence_bits(c, step, microbatch, sequence, 0), c->data.padding + 1);
+  return padding < c->model.seq ? c->model.seq - padding : 1;
+}
+
+void sf_data_documents(int32_t *first, const struct sf_case *c, int64_t step, int64_t microbatch) {
+  SF_ASSERT_LE(c->data.documents, DRAWS_OF_SEQUENCE);
+  const int64_t seq = c->model.seq;
+  memset(first, 0, (size_t)(seq * c->train.microbatch_size) * sizeof *first);
+  for (int64_t sequence = 0; sequence < c->train.microbatch_size; sequence++, first += seq) {
+    for (int64_t draw = 1; draw < c->data.documents; draw++) {
+      const int64_t cut = below(sequence_bits(c, step, microbatch, sequence, draw), seq);
+      first[cut] = (int32_t)cut;
+    }
+    const int64_t length = sf_data_sequence_length(c, step, microbatch, sequence);
+    for (int64_t i = 1; i < seq; i++) {
+      if (i >= length) first[i] = (int32_t)i;
+      if (first[i] == 0) first[i] = first[i - 1];
+    }
+  }
+}
+
+/* --- masks ------------------------------------------------------------------------------------------------------- */
+
+/* What a microbatch's mask keeps: the tokens `always`, and every other with probability share / 65536, but no padding. */
 struct mask_rule {
+  const struct sf_case *c;
+  int64_t step, microbatch;
   uint64_t key;
   int64_t share;
   int64_t always[3];
 };
+
+/* The token itself, or in place of padding its sequence's last token before it. */
+static int64_t last_before_padding(const struct mask_rule *rule, int64_t index) {
+  const int64_t batch = rule->c->train.microbatch_size, sequence = index % batch;
+  if (rule->c->data.padding == 0) return index;
+  const int64_t length = sf_data_sequence_length(rule->c, rule->step, rule->microbatch, sequence);
+  return index / batch < length ? index : (length - 1) * batch + sequence;
+}
 
 static struct mask_rule mask_rule_create(const struct sf_case *c, int64_t step, int64_t microbatch) {
   /* Neighbours in this ring differ by a quarter at least, so neighbouring microbatches keep very different shares. */
   static const int64_t shares[5] = {8192, 65536, 16384, 49152, 32768};
   const uint64_t key = microbatch_key(c, step, microbatch, SALT_MASK);
   const int64_t tokens = c->model.seq * c->train.microbatch_size;
-  struct mask_rule rule = {.key = key, .share = 65536};
-  for (uint64_t i = 0; i < 3; i++) rule.always[i] = below(element_bits(~key, i), tokens);
+  struct mask_rule rule = {.c = c, .step = step, .microbatch = microbatch, .key = key, .share = 65536};
+  for (uint64_t i = 0; i < 3; i++) rule.always[i] = last_before_padding(&rule, below(element_bits(~key, i), tokens));
   if (c->data.mask == SF_MASK_FULL) return rule;
   const int64_t kept = c->data.mask == SF_MASK_SPARSE ? 1 + below(element_bits(~key, 3), 3) : 1;
   for (int64_t i = kept; i < 3; i++) rule.always[i] = rule.always[0];
@@ -251,7 +297,8 @@ static struct mask_rule mask_rule_create(const struct sf_case *c, int64_t step, 
 
 static bool mask_keeps(const struct mask_rule *rule, int64_t index) {
   if (index == rule->always[0] || index == rule->always[1] || index == rule->always[2]) return true;
-  return (int64_t)(element_bits(rule->key, (uint64_t)index) >> 48) < rule->share;
+  if ((int64_t)(element_bits(rule->key, (uint64_t)index) >> 48) >= rule->share) return false;
+  return last_before_padding(rule, index) == index;
 }
 
 void sf_data_microbatch(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch) {

@@ -55,9 +55,15 @@ struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_
 void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count);
 
 /* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.
- * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token;
+ * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token and no padding;
  * UNEVEN: shares of 1/8 to 1 that differ by 1/4 at least between neighbouring microbatches; SPARSE: one to three tokens. */
 void sf_data_microbatch(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch);
+/* Packed documents and padding. Tokens of a sequence before its padding: 1..seq. A token is padding iff its position is not below this. */
+int64_t sf_data_sequence_length(const struct sf_case *c, int64_t step, int64_t microbatch, int64_t sequence);
+/* first[sequence * seq + position]: position of the first token of the token's document. A padding token is a document of its own. */
+void sf_data_documents(int32_t *first, const struct sf_case *c, int64_t step, int64_t microbatch);
+bool sf_data_has_documents(const struct sf_case *c); /* false: every sequence is one document */
+
 /* Number of tokens that the masks of all microbatches of a step keep. */
 int64_t sf_data_step_tokens(const struct sf_case *c, int64_t step);
 

@@ -3,20 +3,26 @@
 
 #include <math.h>
 
-enum { BLOCKS_MAX = 4 };
+enum { BLOCKS_MAX = 4, ROWS_MAX = 40 };
 
 /* Scores of a whole matrix, cut into blocks of columns that are computed in random order. */
 struct layout {
   int64_t rows, cols, visible, window; /* row i sees columns up to visible + i - 1, with a window only the last `window` of them */
+  bool has_begins;                     /* and none before begins[i] - shift */
+  int32_t begins[ROWS_MAX];
+  int64_t shift;
   int count;
   int64_t begin[BLOCKS_MAX + 1];
   int order[BLOCKS_MAX];
 };
 
 static struct layout any_layout(struct fixture *f) {
-  struct layout l = {.rows = 1 + below(f, 40), .cols = 1 + below(f, 70), .count = 1 + (int)below(f, BLOCKS_MAX)};
+  struct layout l = {.rows = 1 + below(f, ROWS_MAX), .cols = 1 + below(f, 70), .count = 1 + (int)below(f, BLOCKS_MAX)};
   l.visible = 1 + below(f, l.cols + 5);
   l.window = below(f, 2) ? 0 : 1 + below(f, l.cols + 3);
+  l.has_begins = below(f, 2);
+  l.shift = below(f, 50);
+  for (int64_t r = 0; r < l.rows; r++) l.begins[r] = (int32_t)below(f, l.shift + l.visible + r);
   for (int i = 1; i < l.count; i++) {
     l.begin[i] = below(f, l.cols + 1);
     for (int k = i; k > 1 && l.begin[k] < l.begin[k - 1]; k--) {
@@ -34,11 +40,13 @@ static struct layout any_layout(struct fixture *f) {
 
 static int64_t end_of(const struct layout *l, int64_t row) { return l->visible + row < l->cols ? l->visible + row : l->cols; }
 static int64_t first_of(const struct layout *l, int64_t row) {
-  const int64_t first = l->window > 0 && l->visible + row > l->window ? l->visible + row - l->window : 0;
+  int64_t first = l->window > 0 && l->visible + row > l->window ? l->visible + row - l->window : 0;
+  if (l->has_begins && l->begins[row] - l->shift > first) first = l->begins[row] - l->shift;
   return first < l->cols ? first : l->cols;
 }
 static struct sf_block block_at(const struct layout *l, int64_t from, int64_t cols) {
-  return (struct sf_block){.rows = l->rows, .cols = cols, .visible = l->visible - from, .window = l->window};
+  return (struct sf_block){.rows = l->rows, .cols = cols, .visible = l->visible - from, .window = l->window,
+                           .begins = l->has_begins ? l->begins : NULL, .column = l->shift + from};
 }
 
 /* As for a whole row, and per merge an exponential, a product and a sum. */

@@ -51,7 +51,8 @@ static struct sf_case full_case(void) {
   c.train = (struct sf_train){.steps = 3, .microbatches = 6, .microbatch_size = 2, .loss_norm = SF_LOSS_PER_MICROBATCH,
                               .recompute_layers = 2, .clip_milli = 1, .lr_micro = 5, .weight_decay_milli = 10, .beta1_milli = 1,
                               .beta2_milli = 2, .frozen = 63};
-  c.data = (struct sf_data){SF_TOKENS_FEW, SF_MASK_SPARSE, SF_DIST_SPARSE, SF_DIST_HEAVY, SF_DIST_OFFSET, false};
+  c.data = (struct sf_data){.tokens = SF_TOKENS_FEW, .mask = SF_MASK_SPARSE, .documents = 7, .padding = 3, .weights = SF_DIST_SPARSE,
+                            .acts = SF_DIST_HEAVY, .grads = SF_DIST_OFFSET};
   c.layout = (struct sf_layout){.tp = 2, .cp = 1, .ep = 1, .etp = 1, .dp = 3, .pp = 3, .vpp = 1, .order = "dp-tp-cp-ep-pp", .sp = true,
                                 .pp_first_layers = 2, .bucket_elements = 999, .overlap = true, .tp_overlap = true};
   c.schedule = 12345;

@@ -257,10 +257,90 @@ static void test_dropout_for_module_each_use_has_its_own_key(void **state) {
   sf_catalog_destroy(catalog);
 }
 
+/* Documents begin where they say, one after the other; padding tokens are alone; lengths and cuts take every value. */
+static void test_data_documents_partition_each_sequence(void **state) {
+  (void)state;
+  enum { SEQ = 12, BATCH = 3, PADDING = 5 };
+  int32_t first[SEQ * BATCH], again[SEQ * BATCH];
+  struct sf_case c = make_case();
+  c.model.seq = SEQ, c.train.microbatch_size = BATCH, c.data.documents = 3, c.data.padding = PADDING;
+  bool cut_seen[SEQ] = {false}, length_seen[SEQ + 1] = {false};
+  for (int64_t step = 0; step < 3; step++)
+    for (int64_t microbatch = 0; microbatch < 40; microbatch++) {
+      sf_data_documents(first, &c, step, microbatch);
+      sf_data_documents(again, &c, step, microbatch);
+      assert_memory_equal(first, again, sizeof first);
+      for (int64_t sequence = 0; sequence < BATCH; sequence++) {
+        const int64_t length = sf_data_sequence_length(&c, step, microbatch, sequence);
+        const int32_t *of = first + sequence * SEQ;
+        int documents = 1;
+        assert_in_range(length, SEQ - PADDING, SEQ);
+        length_seen[length] = true;
+        assert_int_equal(of[0], 0);
+        for (int32_t i = 1; i < SEQ; i++) {
+          assert_true(of[i] == i || (i < length && of[i] == of[i - 1]));
+          if (of[i] != i || i >= length) continue;
+          cut_seen[i] = true;
+          documents++;
+        }
+        assert_in_range(documents, 1, 3);
+      }
+    }
+  for (int i = 1; i < SEQ; i++) assert_true(cut_seen[i]);
+  for (int i = SEQ - PADDING; i <= SEQ; i++) assert_true(length_seen[i]);
+}
+
+static void test_data_documents_absent_or_longer_than_the_sequence(void **state) {
+  (void)state;
+  int32_t first[6];
+  struct sf_case c = make_case();
+  c.model.seq = 3, c.train.microbatch_size = 2, c.data.documents = 1, c.data.padding = 0;
+  assert_false(sf_data_has_documents(&c));
+  sf_data_documents(first, &c, 0, 0);
+  for (int i = 0; i < 6; i++) assert_int_equal(first[i], 0);
+  c.data.padding = 1000;
+  assert_true(sf_data_has_documents(&c));
+  for (int64_t m = 0; m < 50; m++) assert_in_range(sf_data_sequence_length(&c, 0, m, 1), 1, 3);
+  c.model.seq = 1, c.data.documents = 64;
+  sf_data_documents(first, &c, 0, 0);
+  assert_int_equal(first[0], 0);
+  assert_int_equal(first[1], 0);
+}
+
+/* Whatever the mask, padding is never kept and something always is; the step's count is that of the masks. */
+static void test_data_microbatch_mask_keeps_no_padding(void **state) {
+  (void)state;
+  enum { SEQ = 7, BATCH = 4 };
+  float mask[SEQ * BATCH];
+  struct sf_case c = make_case();
+  c.model.seq = SEQ, c.train.microbatch_size = BATCH, c.data.padding = 9, c.train.microbatches = 5;
+  for (c.data.mask = SF_MASK_FULL; c.data.mask <= SF_MASK_SPARSE; c.data.mask++) {
+    int64_t of_step = 0, dropped = 0;
+    for (int64_t microbatch = 0; microbatch < 5; microbatch++) {
+      int64_t kept = 0;
+      sf_data_microbatch(NULL, NULL, mask, &c, 1, microbatch);
+      for (int64_t i = 0; i < SEQ * BATCH; i++) {
+        const bool padding = i / BATCH >= sf_data_sequence_length(&c, 1, microbatch, i % BATCH);
+        if (padding) assert_true(mask[i] == 0.0f);
+        dropped += padding;
+        if (c.data.mask == SF_MASK_FULL && !padding) assert_true(mask[i] == 1.0f);
+        kept += mask[i] > 0.0f;
+      }
+      assert_in_range(kept, 1, SEQ * BATCH);
+      of_step += kept;
+    }
+    assert_true(dropped > 0);
+    assert_int_equal(sf_data_step_tokens(&c, 1), of_step);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_dropout_mask_elements_have_random_access_and_the_share),
       cmocka_unit_test(test_dropout_for_module_each_use_has_its_own_key),
+      cmocka_unit_test(test_data_documents_partition_each_sequence),
+      cmocka_unit_test(test_data_documents_absent_or_longer_than_the_sequence),
+      cmocka_unit_test(test_data_microbatch_mask_keeps_no_padding),
       cmocka_unit_test(test_fill_for_param_distinct_params_and_steps_differ_in_key),
       cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
