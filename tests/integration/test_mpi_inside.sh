@@ -30,6 +30,17 @@ is_json 'j["cases"] == j["passed"] == 90' True
 job fuzz --backend mpi --cases 90 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/sim.sqlite" --resume
 check "a store of simulated ranks is refused once" [ "$(grep -c '^shardfuzz: .*backend' "$work/stderr")" -eq 1 ]
 
+# Every way of context parallelism, and what tp does beside it.
+for set in layout.cp_comm=ring layout.cp_comm=allgather layout.cp_comm=a2a layout.tp_overlap=on layout.recompute_sharded=on; do
+  options=(--cases 24 --seed 6 --max-ranks 4 --set layout.cp=2..4 --set "$set" --out "$work/cp")
+  if [[ $set != layout.cp_comm=* ]]; then options+=(--set layout.tp=2 --set layout.cp=2); fi
+  job fuzz --backend mpi "${options[@]}" --store "$work/mpi-$set.sqlite" --json
+  is_json 'j["cases"] == j["passed"] == 24' True
+  run 0 fuzz "${options[@]}" --store "$work/sim-$set.sqlite"
+  for store in mpi sim; do query "$work/$store-$set.sqlite" "SELECT $columns FROM verdict ORDER BY idx" >"$work/$store.txt"; done
+  check "simulated and real ranks give the same verdicts with $set" cmp "$work/mpi.txt" "$work/sim.txt"
+done
+
 # A silent bug is shrunk in place and replays inside mpirun.
 job fuzz --backend mpi --cases 8 --seed 5 --max-ranks 4 --plant rowparallel-bias-xtp --set layout.tp=2..4 --set model.bias=true --out "$work/plant" --json
 check "findings exit with 1" [ $seen -eq 1 ]

@@ -79,7 +79,7 @@ malformed 'layout.sp: needs layout.tp' '{"schema": 1, "layout": {"sp": true}}'
 malformed 'layout.pp: 2 stages for 1 layers' '{"schema": 1, "layout": {"pp": 2}}'
 malformed 'layout.dp: 2 does not divide train.microbatches 1' '{"schema": 1, "layout": {"dp": 2}}'
 malformed 'layout.dp: more than 65536 ranks' '{"schema": 1, "train": {"microbatches": 65535}, "layout": {"dp": 65535, "tp": 8}, "model": {"heads": 8, "kv_heads": 8}}'
-malformed 'layout.cp' '{"schema": 1, "layout": {"cp": 2}}'
+malformed 'layout.cp: 4 parts do not divide model.seq 6' '{"schema": 1, "model": {"seq": 6}, "layout": {"cp": 2}}'
 malformed 'layout.order' '{"schema": 1, "layout": {"order": "tp-tp-ep-dp-pp"}}'
 malformed 'layout.order' '{"schema": 1, "layout": {"order": "tp-cp-ep-dp-pp-and-some-more"}}'
 malformed "there is no target 'nobody'" '{"schema": 1, "target": {"name": "nobody"}}'
@@ -155,7 +155,8 @@ bad_fuzz "precision.compute" --set precision.compute=fp8
 bad_fuzz "layout.tp" --set layout.tp=3 --set model.heads=4
 bad_fuzz "layout.sp" --set layout.tp=1 --set layout.sp=on
 bad_fuzz "layout.pp" --set layout.pp=4 --set model.layers=2
-bad_fuzz "layout.cp" --set layout.cp=2
+bad_fuzz "layout.cp" --set layout.cp=2 --set model.seq=6
+bad_fuzz "layout.tp_overlap" --set layout.tp_overlap=on --set layout.sp=off
 bad_fuzz "--resume needs --store" --resume
 bad_fuzz "mpirun" --backend mpi
 refused "--launcher" gate --backend mpi --cases 1 --out "$out"
