@@ -19,6 +19,7 @@
   X(QK_NORM, "model.qk_norm")                                                                                                              \
   X(SINKS, "model.sinks")                                                                                                                  \
   X(PARALLEL_RESIDUAL, "model.parallel_residual")                                                                                          \
+  X(POST_NORM, "model.post_norm")                                                                                                          \
   X(RESIDUAL_FP32, "precision.residual_fp32")                                                                                              \
   X(STOCHASTIC, "precision.stochastic")                                                                                                    \
   X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \

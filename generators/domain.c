@@ -15,6 +15,7 @@ CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
 CHOICES(compute, {SF_F32, 55}, {SF_BF16, 33}, {SF_F16, 12});
 CHOICES(residual_fp32, {0, 70}, {1, 30});
 CHOICES(stochastic, {0, 90}, {1, 10});
+CHOICES(post_norm, {0, 75}, {1, 25});
 /* Of fp16 with 24 every step overflows end to end, with 4 hardly any; 14 and 16 are in between. */
 CHOICES(loss_scale, {0, 30}, {8, 20}, {4, 15}, {12, 15}, {14, 10}, {16, 6}, {24, 4});
 CHOICES(loss_scale_window, {0, 50}, {1, 30}, {2, 20});
@@ -100,6 +101,7 @@ static const struct {
     TABLE(SINKS, sinks, true),
     TABLE(WINDOW, window, true),
     TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
+    TABLE(POST_NORM, post_norm, true),
     TABLE(RESIDUAL_FP32, residual_fp32, true),
     TABLE(STOCHASTIC, stochastic, false),
     TABLE(LOSS_SCALE, loss_scale, false),

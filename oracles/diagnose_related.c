@@ -240,13 +240,14 @@ static void collect_bias(struct sf_related_list *list, const struct sf_expected 
 /* What a residual add has beside its branch. */
 static void collect_residual(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   const struct sf_shape shape = own->spec.shape;
+  const bool post_norm = list->collector->c.model.post_norm;
   const float *stream = NULL, *branch = NULL;
   if (module->cls == SF_MODULE_SELF_ATTN_BDA) {
     stream = stream_into(list, own->id, module->layer);
-    branch = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_LINEAR_PROJ, module->layer);
+    branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
   } else if (module->cls == SF_MODULE_MLP_BDA) {
     stream = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_LINEAR_FC2, module->layer);
+    branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : SF_MODULE_LINEAR_FC2, module->layer);
   }
   if (stream != NULL) add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
   if (branch != NULL) add(list, SF_RELATED_TERM, shape, branch, "the branch");

@@ -11,6 +11,7 @@
 /* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
 struct layer_acts {
   real *norm1, *qkv, *qk_norm, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
+  real *post_attn, *post_mlp; /* post_norm only */
   real *probs;      /* [microbatch_size][heads][seq x seq] */
   real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
 };

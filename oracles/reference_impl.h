@@ -34,10 +34,12 @@ static inline void take_layers(struct run *run) {
     acts->context = take(run, t * run->context_width);
     acts->proj = take(run, t * h);
     acts->attn_bda = take(run, t * h);
+    acts->post_attn = model->post_norm ? take(run, t * h) : NULL;
     acts->norm2 = take(run, t * h);
     acts->fc1 = take(run, t * run->fc1_width);
     acts->activation = take(run, t * model->ffn);
     acts->fc2 = take(run, t * h);
+    acts->post_mlp = model->post_norm ? take(run, t * h) : NULL;
     acts->mlp_bda = take(run, t * h);
   }
 }
@@ -137,6 +139,20 @@ static inline void branch_add(struct run *run, enum sf_module_class cls, int32_t
     residual_forward(run, cls, layer, out, x, branch);
 }
 
+/* What joins the residual stream: the branch's output x, or with post_norm its norm, in `out`. */
+static inline const real *post_norm_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x) {
+  if (!run->c->model.post_norm) return x;
+  norm_forward(run, cls, layer, out, x);
+  return out;
+}
+
+/* Gradient of the branch's output x from that of what joins the stream; with post_norm in run->branch_b. */
+static inline const real *post_norm_backward(struct run *run, enum sf_module_class cls, int32_t layer, const real *g, const real *x) {
+  if (!run->c->model.post_norm) return g;
+  norm_backward(run, cls, layer, run->branch_b, g, x);
+  return run->branch_b;
+}
+
 /* x: the residual stream before the layer; returns it after the layer. */
 static inline const real *layer_forward(struct run *run, int32_t layer, const real *x) {
   struct layer_acts *acts = &run->layers[layer];
@@ -146,12 +162,14 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   if (acts->rotary != acts->qk_norm) rotary_forward(run, layer, acts->rotary, acts->qk_norm);
   attention_forward(run, layer, acts->context, acts, acts->rotary);
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
-  branch_add(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, acts->proj);
+  const real *branch = post_norm_forward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, acts->post_attn, acts->proj);
+  branch_add(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, branch);
   norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : acts->attn_bda);
   linear_forward(run, SF_MODULE_LINEAR_FC1, layer, acts->fc1, acts->norm2, false);
   activation_forward(run, layer, acts->activation, acts->fc1);
   linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
-  branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, acts->fc2);
+  branch = post_norm_forward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, acts->post_mlp, acts->fc2);
+  branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, branch);
   return acts->mlp_bda;
 }
 
@@ -168,12 +186,14 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   const real *proj_grad = parallel ? run->layer_grad : run->stream;
   if (parallel) memcpy(run->layer_grad, run->stream, (size_t)(run->tokens * run->hidden) * sizeof(real));
   const real *fc2_grad = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_LINEAR_FC2, layer, run->stream);
+  fc2_grad = post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, fc2_grad, acts->fc2);
   linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, fc2_grad, acts->activation);
   activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
   linear_backward(run, SF_MODULE_LINEAR_FC1, layer, run->branch_a, run->wide_b, acts->norm2);
   norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
   proj_grad = branch_grad(run, SF_MODULE_SELF_ATTN_BDA, SF_MODULE_LINEAR_PROJ, layer, proj_grad);
+  proj_grad = post_norm_backward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, proj_grad, acts->proj);
   linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
   attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts);
   real *qkv_grad = run->wide_b, *other = run->wide_a;

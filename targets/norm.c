@@ -11,7 +11,9 @@ static struct sf_parameter *create_vector(struct sf_rank_run *run, enum sf_modul
 }
 
 void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
+  const bool ends_branch = cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM;
   *layer = (struct sf_norm_layer){.norm = (enum sf_norm)run->c->model.norm, .module = sf_rank_module(run, cls, index)};
+  layer->grad_dtype = ends_branch ? run->dtype : run->stream_dtype;
   layer->weight = create_vector(run, cls, index, 0, sp);
   layer->bias = create_vector(run, cls, index, 1, sp);
 }
@@ -33,7 +35,7 @@ float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_laye
   float *dw = layer->weight->trainable ? run->params.scratch : NULL;
   float *db = layer->bias != NULL && layer->bias->trainable ? run->params.scratch + h : NULL;
   memset(run->params.scratch, 0, (size_t)(2 * h) * sizeof(float));
-  dev->ops->norm_bwd(dev, dx, dw, db, grad, x, stats, layer->weight->model, run->tokens_local, h, layer->norm, run->stream_dtype);
+  dev->ops->norm_bwd(dev, dx, dw, db, grad, x, stats, layer->weight->model, run->tokens_local, h, layer->norm, layer->grad_dtype);
   sf_trace_act_grad(run, layer->module, &run->map_hidden, dx);
   if (dw != NULL) sf_parameter_accumulate(run, layer->weight, dw, 0);
   if (db != NULL) sf_parameter_accumulate(run, layer->bias, db, 0);

@@ -8,6 +8,7 @@ struct sf_norm_layer {
   struct sf_parameter *weight; /* [h] */
   struct sf_parameter *bias;   /* [h], LayerNorm only, else NULL */
   enum sf_norm norm;
+  enum sf_dtype grad_dtype;    /* of the gradient of what it reads: the stream's format, or the branch's for a norm at its end */
   int32_t module;
 };
 

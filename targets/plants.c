@@ -13,11 +13,12 @@
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
 #define LAYER_MODULES                                                                                                                      \
   (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
-   MODULE(SELF_ATTN_BDA) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(MLP_BDA))
+   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) |         \
+   MODULE(LINEAR_FC2) | MODULE(POST_MLP_LAYERNORM) | MODULE(MLP_BDA))
 #define MODULES_WITH_PARAMS                                                                                                                \
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
    MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) |  \
-   MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
+   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 

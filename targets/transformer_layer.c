@@ -6,9 +6,12 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
   const struct sf_parallel_state *p = &run->parallel;
   sf_norm_layer_create(&layer->input_layernorm, run, SF_MODULE_INPUT_LAYERNORM, index, p->sp);
   sf_parallel_attention_create(&layer->attention, run, index, cos_sin, &p->tp, &p->kv_rep, p->sp);
+  layer->post_norm = run->c->model.post_norm;
+  if (layer->post_norm) sf_norm_layer_create(&layer->post_self_attn_layernorm, run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, index, p->sp);
   layer->module_attn_bda = sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, index);
   sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
   sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
+  if (layer->post_norm) sf_norm_layer_create(&layer->post_mlp_layernorm, run, SF_MODULE_POST_MLP_LAYERNORM, index, p->sp);
   layer->parallel_residual = run->c->model.parallel_residual;
   layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);
 }
@@ -18,14 +21,30 @@ static const float *mlp_stream(const struct sf_transformer_layer *layer, const s
   return layer->parallel_residual ? acts->x : acts->x_mid;
 }
 
+/* branch is taken. */
+static float *post_norm_forward(struct sf_rank_run *run, const struct sf_norm_layer *norm, struct sf_post_norm_acts *acts, float *branch) {
+  acts->x = branch;
+  return sf_norm_layer_forward(run, norm, branch, &acts->stats);
+}
+
+/* Returns the gradient of the branch's output, the caller's. */
+static float *post_norm_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, struct sf_post_norm_acts *acts, const float *grad) {
+  float *dx = sf_norm_layer_backward(run, norm, grad, acts->x, acts->stats);
+  sf_buffers_give(&run->acts, acts->x);
+  *acts = (struct sf_post_norm_acts){0};
+  return dx;
+}
+
 float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
                                     float *x) {
   *acts = (struct sf_layer_acts){.x = x};
   float *normed = sf_norm_layer_forward(run, &layer->input_layernorm, x, &acts->stats);
   acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
+  if (layer->post_norm) acts->x_mid = post_norm_forward(run, &layer->post_self_attn_layernorm, &acts->post_attention, acts->x_mid);
   sf_residual_drop_add(run, layer->module_attn_bda, acts->x_mid, x);
   normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, mlp_stream(layer, acts), &acts->stats_mid);
   float *out = sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
+  if (layer->post_norm) out = post_norm_forward(run, &layer->post_mlp_layernorm, &acts->post_mlp, out);
   sf_residual_drop_add(run, layer->module_mlp_bda, out, acts->x_mid);
   return out;
 }
@@ -45,12 +64,16 @@ void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_tran
   float *out_grad = layer->parallel_residual ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
   if (out_grad != NULL) memcpy(out_grad, grad, size_bytes);
   float *given = sf_residual_branch_grad(run, layer->module_mlp_bda, grad);
-  float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, given);
+  float *post = layer->post_norm ? post_norm_backward(run, &layer->post_mlp_layernorm, &acts->post_mlp, given) : NULL;
+  float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, post != NULL ? post : given);
+  sf_buffers_give(&run->acts, post);
   sf_residual_rounded_give(run, grad, given);
   branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, mlp_stream(layer, acts), acts->stats_mid);
   float *attention_grad = out_grad != NULL ? out_grad : grad;
   given = sf_residual_branch_grad(run, layer->module_attn_bda, attention_grad);
-  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, given);
+  post = layer->post_norm ? post_norm_backward(run, &layer->post_self_attn_layernorm, &acts->post_attention, given) : NULL;
+  branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, post != NULL ? post : given);
+  sf_buffers_give(&run->acts, post);
   sf_residual_rounded_give(run, attention_grad, given);
   sf_buffers_give(&run->acts, out_grad);
   branch_backward(run, &layer->input_layernorm, layer->module_attn_bda, grad, branch, acts->x, acts->stats);
@@ -64,6 +87,10 @@ void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, 
   sf_buffers_give(&run->acts, acts->x_mid);
   sf_buffers_give(&run->acts, acts->stats);
   sf_buffers_give(&run->acts, acts->stats_mid);
+  sf_buffers_give(&run->acts, acts->post_attention.x);
+  sf_buffers_give(&run->acts, acts->post_attention.stats);
+  sf_buffers_give(&run->acts, acts->post_mlp.x);
+  sf_buffers_give(&run->acts, acts->post_mlp.stats);
   sf_attention_acts_release(run, &acts->attention);
   sf_mlp_acts_release(run, &acts->mlp);
   *acts = (struct sf_layer_acts){.x = kept};

@@ -1,5 +1,5 @@
-/* One decoder layer: norm, attention, residual add, norm, MLP, residual add; with a parallel residual both norms read the layer's input (Megatron-LM: core/transformer/transformer_layer.py; the adds
- * are its "bda"). */
+/* One decoder layer: norm, attention, residual add, norm, MLP, residual add; with a parallel residual both norms read the layer's input;
+ * with model.post_norm each branch ends in a norm (Megatron-LM: core/transformer/transformer_layer.py; the adds are its "bda"). */
 #ifndef SF_TARGETS_TRANSFORMER_LAYER_H
 #define SF_TARGETS_TRANSFORMER_LAYER_H
 
@@ -9,6 +9,8 @@
 
 struct sf_transformer_layer {
   struct sf_norm_layer input_layernorm, pre_mlp_layernorm;
+  bool post_norm;
+  struct sf_norm_layer post_self_attn_layernorm, post_mlp_layernorm; /* with post_norm */
   struct sf_parallel_attention attention;
   struct sf_parallel_mlp mlp;
   int32_t module_attn_bda, module_mlp_bda;
@@ -19,6 +21,9 @@ struct sf_transformer_layer {
 struct sf_layer_acts {
   float *x, *x_mid;         /* residual stream before each branch, [tokens_local x h] */
   float *stats, *stats_mid; /* of the norms */
+  struct sf_post_norm_acts {
+    float *x, *stats; /* the branch's output [tokens_local x h]; NULL without post_norm */
+  } post_attention, post_mlp;
   struct sf_attention_acts attention;
   struct sf_mlp_acts mlp;
 };

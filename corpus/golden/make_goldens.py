@@ -118,6 +118,16 @@ CASES = {
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, ffn=8, seq=8, activation="swiglu", positions="rotary", sinks=True, window=3),
         train=dict(steps=2, microbatches=2, microbatch_size=2, loss_norm="per_microbatch", lr_micro=5000),
         data=dict(mask="sparse", documents=3, padding=5)),
+    "post_norm_layer": dict(
+        seed=28,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=1, ffn=8, norm="layer", positions="rotary", bias=True, post_norm=True),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000),
+        data=dict(mask="uneven")),
+    "post_norm_rms_parallel_dropout": dict(
+        seed=29,
+        model=dict(layers=2, hidden=12, heads=2, kv_heads=2, ffn=8, activation="swiglu", qk_norm=True, parallel_residual=True,
+                   post_norm=True),
+        train=dict(microbatches=2, dropout_milli=250, frozen=["norms"])),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -255,9 +265,13 @@ class Params:
             if m.get("sinks"):
                 self.add(layer + "self_attention.core_attention", (1, m["heads"]), 1, 0, "qkv", "softmax_offset")
             self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
+            if m.get("post_norm"):
+                self.add_norm(layer + "post_self_attn_layernorm")
             self.add_norm(layer + "pre_mlp_layernorm")
             self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
             self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
+            if m.get("post_norm"):
+                self.add_norm(layer + "post_mlp_layernorm")
         if m["adapter"]:
             self.add("adapter", (h, h), pow2(h), 0, None)
         self.add_norm("decoder.final_layernorm")
@@ -390,6 +404,9 @@ class Forward:
         gate, up = x.chunk(2, -1)
         return self.put(module, F.silu(gate) * up)
 
+    def end_branch(self, module, x):
+        return self.norm(module, x) if self.model.get("post_norm") else x
+
     def attention_branch(self, layer, x):
         at = layer + "self_attention."
         qkv = self.linear(at + "linear_qkv", self.norm(layer + "input_layernorm", x))
@@ -397,11 +414,12 @@ class Forward:
             qkv = self.qk_norm(at + "qk_layernorm", qkv)
         if self.model["positions"] == "rotary":
             qkv = self.rotary(at + "rotary", qkv)
-        return self.linear(at + "linear_proj", self.attention(at + "core_attention", qkv))
+        return self.end_branch(layer + "post_self_attn_layernorm", self.linear(at + "linear_proj", self.attention(at + "core_attention", qkv)))
 
     def mlp_branch(self, layer, x):
         hidden = self.linear(layer + "mlp.linear_fc1", self.norm(layer + "pre_mlp_layernorm", x))
-        return self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden))
+        return self.end_branch(layer + "post_mlp_layernorm",
+                               self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden)))
 
     def layer(self, layer, x):
         x = self.residual(layer + "self_attn_bda", x, lambda y: self.dropout(layer + "self_attn_bda", self.attention_branch(layer, y)))

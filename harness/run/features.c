@@ -27,6 +27,7 @@
   X(fp32, c->precision.compute == SF_F32)                                                                    \
   X(bf16, c->precision.compute == SF_BF16)                                                                   \
   X(fp16, c->precision.compute == SF_F16)                                                                    \
+  X(post_norm, c->model.post_norm)                                                                           \
   X(residual_fp32, c->precision.residual_fp32)                                                               \
   X(stochastic, c->precision.stochastic)                                                                     \
   X(loss_scale, c->precision.loss_scale_log2 > 0)                                                            \

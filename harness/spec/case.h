@@ -46,6 +46,7 @@ struct sf_model {
   bool qk_norm;         /* queries and keys of each head are normalised (model.norm) before the rotation */
   bool sinks;           /* attention: a learned logit per query head joins the softmax and takes no value */
   bool parallel_residual; /* the MLP reads the residual stream from before attention */
+  bool post_norm;       /* a norm (model.norm) of each branch's output too, before it joins the residual stream */
 };
 
 struct sf_precision {

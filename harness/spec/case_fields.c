@@ -53,6 +53,7 @@ const struct sf_field sf_case_fields[] = {
     BOOL("model.sinks", model.sinks),
     INT("model.window", model.window, 0, 65536, 0),
     BOOL("model.parallel_residual", model.parallel_residual),
+    BOOL("model.post_norm", model.post_norm),
     ENUM("precision.compute", precision.compute, COMPUTE_NAMES),
     BOOL("precision.residual_fp32", precision.residual_fp32),
     BOOL("precision.stochastic", precision.stochastic),

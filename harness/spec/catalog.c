@@ -25,6 +25,8 @@ static bool class_exists(const struct sf_model *model, enum sf_module_class cls)
   switch (cls) {
   case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
   case SF_MODULE_QK_NORM: return model->qk_norm;
+  case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
+  case SF_MODULE_POST_MLP_LAYERNORM: return model->post_norm;
   case SF_MODULE_ROTARY: return model->positions == SF_POS_ROTARY;
   case SF_MODULE_ADAPTER:
   case SF_MODULE_ADAPTER_BDA: return model->adapter;
@@ -42,8 +44,8 @@ static float pow2_inverse_sqrt(int64_t n) {
 }
 
 static bool is_norm(enum sf_module_class cls) {
-  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_PRE_MLP_LAYERNORM ||
-         cls == SF_MODULE_FINAL_LAYERNORM;
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM ||
+         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
 }
 
 static bool is_linear(enum sf_module_class cls) {

@@ -16,11 +16,13 @@
   X(ROTARY, "self_attention.rotary")                       \
   X(CORE_ATTENTION, "self_attention.core_attention")       \
   X(LINEAR_PROJ, "self_attention.linear_proj")             \
+  X(POST_SELF_ATTN_LAYERNORM, "post_self_attn_layernorm")  \
   X(SELF_ATTN_BDA, "self_attn_bda")                        \
   X(PRE_MLP_LAYERNORM, "pre_mlp_layernorm")                \
   X(LINEAR_FC1, "mlp.linear_fc1")                          \
   X(ACTIVATION, "mlp.activation")                          \
   X(LINEAR_FC2, "mlp.linear_fc2")                          \
+  X(POST_MLP_LAYERNORM, "post_mlp_layernorm")              \
   X(MLP_BDA, "mlp_bda")                                    \
   X(ADAPTER, "adapter")                                    \
   X(ADAPTER_BDA, "adapter_bda")                            \

@@ -5,7 +5,8 @@
 #define CLASS(name) (UINT64_C(1) << SF_MODULE_##name)
 #define BDAS (CLASS(SELF_ATTN_BDA) | CLASS(MLP_BDA) | CLASS(ADAPTER_BDA))
 #define LINEARS (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER))
-#define NORMS (CLASS(INPUT_LAYERNORM) | CLASS(PRE_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
+#define NORMS \
+  (CLASS(INPUT_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
 #define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING))
 
 /* Outputs that a linear or a residual add reads; attention, activation and loss keep their own distributions. */
@@ -13,6 +14,8 @@ static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTE
 /* Input gradients that come into a linear or a residual add; those that come into attention, activation or norm are not among them. */
 static const uint64_t INTEGER_ACT_GRADS =
     NORMS | BDAS | CLASS(LOSS) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
+/* Where branches end in a norm, it reads these. */
+static const uint64_t BEFORE_POST_NORM = CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2);
 /* Where queries and keys have norms, these stand before linear_qkv. */
 static const uint64_t BEFORE_QK_NORM = CLASS(ROTARY) | CLASS(CORE_ATTENTION);
 
@@ -41,7 +44,8 @@ void sf_fill_make_exact_param(struct sf_fill *fill, const struct sf_catalog *cat
 void sf_fill_make_exact_trace(struct sf_fill *fill, const struct sf_catalog *catalog, struct sf_trace_id id) {
   if (!catalog->logical.data.exact) return;
   const uint64_t act_grads = catalog->logical.model.qk_norm ? INTEGER_ACT_GRADS & ~BEFORE_QK_NORM : INTEGER_ACT_GRADS;
-  const uint64_t classes = id.kind == SF_KIND_ACT ? INTEGER_ACTS : act_grads;
+  const uint64_t acts = catalog->logical.model.post_norm ? INTEGER_ACTS & ~BEFORE_POST_NORM : INTEGER_ACTS;
+  const uint64_t classes = id.kind == SF_KIND_ACT ? acts : act_grads;
   if (id.kind != SF_KIND_WGRAD && !has(classes, catalog->modules[id.subject].cls)) return;
   *fill = (struct sf_fill){.key = fill->key, .scale = fill->scale, .dtype = fill->dtype, .exact = true, .cols = 1, .lattice = 1};
 }

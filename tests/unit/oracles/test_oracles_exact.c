@@ -40,7 +40,7 @@ static void test_exact_tensors_of_the_reference_are_those_of_fp64_in_any_order(v
   (void)state;
   exact_tensors_agree(EXACT, 100);
   exact_tensors_agree(EXACT "precision.compute=bf16 model.activation=swiglu model.positions=rotary", 100);
-  exact_tensors_agree(EXACT "precision.compute=bf16 model.qk_norm=true precision.residual_fp32=true model.parallel_residual=true precision.loss_scale_log2=8", 100);
+  exact_tensors_agree(EXACT "precision.compute=bf16 model.qk_norm=true precision.residual_fp32=true model.parallel_residual=true model.post_norm=true precision.loss_scale_log2=8", 100);
   exact_tensors_agree(EXACT "precision.compute=fp16 model.tied=true model.positions=learned train.loss_norm=per_microbatch train.steps=2", 200);
 }
 

@@ -22,8 +22,8 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
       vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 3)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
       flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], pick(pcg, 5), flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)], 250 * pick(pcg, 4));
   const size_t length = strlen(words);
-  snprintf(words + length, sizeof words - length, " train.dropout_milli=%d data.documents=%d data.padding=%d", 200 * pick(pcg, 3),
-           1 + pick(pcg, 4), pick(pcg, 4));
+  snprintf(words + length, sizeof words - length, " train.dropout_milli=%d data.documents=%d data.padding=%d model.post_norm=%s", 200 * pick(pcg, 3),
+           1 + pick(pcg, 4), pick(pcg, 4), flags[pick(pcg, 2)]);
   return catalog_of(words);
 }
 

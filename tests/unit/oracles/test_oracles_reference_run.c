@@ -388,7 +388,8 @@ static void test_reference_run_input_perturbed_moves_from_the_embedding_on(void 
 
 static bool is_norm(const struct sf_catalog *catalog, int32_t module) {
   const enum sf_module_class cls = catalog->modules[module].cls;
-  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM ||
+         cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
 }
 
 /* Numbers inside a module that cancel: values 8 standard deviations from zero lose 8 times as much in x - mean as in the norm's output. */

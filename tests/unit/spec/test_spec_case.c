@@ -24,7 +24,7 @@ static void test_case_fields_cover_the_struct_without_overlap(void **state) {
     else assert_int_equal(owners[at], 0);
   }
   /* behind the flags of model, precision, data, layout.sp, layout.tp_overlap */
-  const size_t padding = 2 + 6 + 7 + 7 + 5;
+  const size_t padding = 1 + 6 + 7 + 7 + 5;
   assert_int_equal(covered + padding, offsetof(struct sf_case, expect));
 }
 

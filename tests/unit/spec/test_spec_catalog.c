@@ -379,6 +379,34 @@ static void test_trace_spec_of_activations_and_their_gradients(void **state) {
   sf_catalog_destroy(catalog);
 }
 
+/* Norms at the ends of branches: what they read and put out is the branch's, not the stream. */
+static void test_catalog_create_post_norm_adds_norms_behind_both_branches(void **state) {
+  (void)state;
+  static const struct spec_row ROWS[] = {
+      {SF_MODULE_POST_SELF_ATTN_LAYERNORM, 20, 16, SEQUENCE, NONE, 16, SEQUENCE, NONE},
+      {SF_MODULE_POST_MLP_LAYERNORM, 20, 16, SEQUENCE, NONE, 16, SEQUENCE, NONE},
+  };
+  struct sf_case c = gpt_case();
+  c.precision.residual_fp32 = true;
+  struct sf_catalog *catalog = create(&c);
+  assert_int_equal(sf_catalog_module(catalog, SF_MODULE_POST_MLP_LAYERNORM, 0), -1);
+  sf_catalog_destroy(catalog);
+  c.model.post_norm = true;
+  catalog = create(&c);
+  check_specs(catalog, ROWS, 2);
+  const int32_t attention = sf_catalog_module(catalog, SF_MODULE_POST_SELF_ATTN_LAYERNORM, 1), mlp = sf_catalog_module(catalog, SF_MODULE_POST_MLP_LAYERNORM, 1);
+  assert_string_equal(catalog->modules[attention].name, "decoder.layers.1.post_self_attn_layernorm");
+  assert_int_equal(attention, sf_catalog_module(catalog, SF_MODULE_LINEAR_PROJ, 1) + 1);
+  assert_int_equal(mlp, sf_catalog_module(catalog, SF_MODULE_MLP_BDA, 1) - 1);
+  const int32_t weight = sf_catalog_param(catalog, SF_MODULE_POST_MLP_LAYERNORM, 1, 0);
+  static const struct param_row PARAMS[] = {
+      {"decoder.layers.1.post_mlp_layernorm.weight", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 1, true, false},
+      {"decoder.layers.1.post_mlp_layernorm.bias", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, true, false},
+  };
+  for (int i = 0; i < 2; i++) check_param(catalog, weight + i, &PARAMS[i]);
+  sf_catalog_destroy(catalog);
+}
+
 static void test_trace_spec_of_parameter_tensors(void **state) {
   (void)state;
   const struct sf_case c = gpt_case();
@@ -512,6 +540,7 @@ int main(void) {
       cmocka_unit_test(test_trace_names_are_those_of_the_tables),
       cmocka_unit_test(test_trace_spec_fp32_residual_is_promised_for_the_stream_only),
       cmocka_unit_test(test_trace_spec_of_activations_and_their_gradients),
+      cmocka_unit_test(test_catalog_create_post_norm_adds_norms_behind_both_branches),
       cmocka_unit_test(test_trace_spec_of_parameter_tensors),
       cmocka_unit_test(test_trace_spec_of_scalars_blames_loss_or_optimizer),
       cmocka_unit_test(test_trace_spec_without_loss_scaling_has_no_scale_and_no_overflow),
