@@ -113,17 +113,28 @@ sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, vo
   return start_call(comm, &call, false);
 }
 
+static struct sf_comm_call reduce_scatter_call(const struct sf_group *group, void *recv, const void *send, int64_t count,
+                                               enum sf_dtype wire, enum sf_reduce reduce, const char *label) {
+  return (struct sf_comm_call){.op = SF_COMM_REDUCE_SCATTER,
+                               .group = group,
+                               .send = send,
+                               .recv = recv,
+                               .count = count,
+                               .wire = wire,
+                               .reduce = reduce,
+                               .label = label};
+}
+
 void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
                        enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = {.op = SF_COMM_REDUCE_SCATTER,
-                              .group = group,
-                              .send = send,
-                              .recv = recv,
-                              .count = count,
-                              .wire = wire,
-                              .reduce = reduce,
-                              .label = label};
+  struct sf_comm_call call = reduce_scatter_call(group, recv, send, count, wire, reduce, label);
   start_call(comm, &call, true);
+}
+
+sf_request sf_ireduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
+                              enum sf_dtype wire, enum sf_reduce reduce, const char *label) {
+  struct sf_comm_call call = reduce_scatter_call(group, recv, send, count, wire, reduce, label);
+  return start_call(comm, &call, false);
 }
 
 void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,

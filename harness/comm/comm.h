@@ -135,6 +135,9 @@ sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data,
                     const char *label) SF_MUST_USE;
 sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
                           enum sf_reduce reduce, const char *label) SF_MUST_USE;
+/* send and recv do not overlap. */
+sf_request sf_ireduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
+                              enum sf_dtype wire, enum sf_reduce reduce, const char *label) SF_MUST_USE;
 void sf_wait(struct sf_comm *comm, sf_request request);
 
 /* For backends: writes progress and last_label, when a rank starts a call, waits, or goes on after others ran. */

@@ -51,10 +51,16 @@ MPI_Datatype mpi_type_of(enum sf_dtype wire) { return wire == SF_F64 ? MPI_DOUBL
 
 /* --- messages and requests -------------------------------------------------------------------------------------- */
 
+/* Elements that a member sends: all pieces of a reduce-scatter. */
+static int64_t outgoing_count(const struct sf_comm_call *call) {
+  return call->op == SF_COMM_REDUCE_SCATTER ? call->count * call->group->size : call->count;
+}
+
 static uint16_t *wire_create(struct sf_mpi *mpi, const struct sf_comm_call *call) {
-  uint16_t *wire = sf_alloc((size_t)call->count * sizeof *wire + 1);
-  if (wire == NULL) mpi_leave(mpi, SF_ENOMEM, call->label, "no memory for %lld elements on their way", (long long)call->count);
-  if (call->send != NULL && call->op != SF_COMM_RECV) mpi_pack(wire, call->send, call->count, call->wire);
+  const int64_t out = outgoing_count(call), total = call->op == SF_COMM_REDUCE_SCATTER ? out + call->count : out;
+  uint16_t *wire = sf_alloc((size_t)total * sizeof *wire + 1);
+  if (wire == NULL) mpi_leave(mpi, SF_ENOMEM, call->label, "no memory for %lld elements on their way", (long long)total);
+  if (call->send != NULL && call->op != SF_COMM_RECV) mpi_pack(wire, call->send, out, call->wire);
   return wire;
 }
 
@@ -106,10 +112,17 @@ static void start_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
     mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, request->fingerprint, 2, MPI_INT64_T, MPI_MIN, request->comm, &request->check), call);
   }
   if (call->count == 0) return;
-  mpi_must(mpi,
-           MPI_Iallreduce(MPI_IN_PLACE, request->wire != NULL ? request->wire : call->recv, mpi_count(mpi, call->count, call),
-                          mpi_type_of(call->wire), mpi_op_of(mpi, call), request->comm, &request->data),
-           call);
+  const int count = mpi_count(mpi, outgoing_count(call), call);
+  const MPI_Datatype type = mpi_type_of(call->wire);
+  uint16_t *wire = request->wire;
+  if (call->op == SF_COMM_ALL_REDUCE) {
+    void *data = wire != NULL ? wire : call->recv;
+    mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, data, count, type, mpi_op_of(mpi, call), request->comm, &request->data), call);
+    return;
+  }
+  const void *out = wire != NULL ? wire : call->send;
+  void *in = wire != NULL ? wire + count : call->recv;
+  mpi_must(mpi, MPI_Ireduce_scatter_block(out, in, (int)call->count, type, mpi_op_of(mpi, call), request->comm, &request->data), call);
 }
 
 static void finish_message(struct sf_mpi *mpi, struct mpi_request *request) {
@@ -134,11 +147,13 @@ static void finish_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
     if (request->fingerprint[0] != -request->fingerprint[1]) mpi_report_disagreement(mpi, request->comm, call);
   }
   mpi_must(mpi, MPI_Wait(&request->data, MPI_STATUS_IGNORE), call);
-  mpi_finish_reduction(call, request->wire, call->count, size);
+  const uint16_t *in = request->wire;
+  if (in != NULL && call->op == SF_COMM_REDUCE_SCATTER) in += call->count * size;
+  mpi_finish_reduction(call, in, call->count, size);
 }
 
 static void request_finish(struct sf_mpi *mpi, struct mpi_request *request) {
-  if (request->call.op == SF_COMM_ALL_REDUCE)
+  if (request->call.op == SF_COMM_ALL_REDUCE || request->call.op == SF_COMM_REDUCE_SCATTER)
     finish_reduction(mpi, request);
   else
     finish_message(mpi, request);

@@ -22,7 +22,7 @@ struct mpi_request {
   MPI_Request check, data;
   MPI_Comm comm;
   int64_t fingerprint[2];
-  uint16_t *wire; /* bf16 or fp16 on its way */
+  uint16_t *wire; /* bf16 or fp16 on its way; of a reduce-scatter what goes out, then what comes in */
 };
 
 struct mpi_scratch {

@@ -212,7 +212,9 @@ static void reduce_scatter(struct sf_sim *sim, struct sim_op *op) {
     for (int64_t at = 0; at < count; at += SIM_BLOCK) {
       const int64_t block = count - at < SIM_BLOCK ? count - at : SIM_BLOCK;
       const void *data = reduce_block(&r, c * count + at, block);
-      memcpy((char *)op->parts[c].call.recv + (size_t)at * r.held_bytes, data, (size_t)block * r.held_bytes);
+      const size_t offset = (size_t)at * r.held_bytes, bytes = (size_t)block * r.held_bytes;
+      if (op->parts[c].written) memcpy((char *)op->parts[c].call.recv + offset, data, bytes);
+      if (op->result != NULL) memcpy((char *)op->result + (size_t)(c * count) * r.held_bytes + offset, data, bytes);
     }
   }
 }
@@ -272,7 +274,7 @@ static void message(struct sf_sim *sim, struct sim_op *op) {
   }
 }
 
-/* Destinations that may be written now are marked; if some may not, an all-reduce keeps its result for them. */
+/* Destinations that may be written now are marked; if some may not, a reduction keeps its result for them. */
 static void mark_written(struct sf_sim *sim, struct sim_op *op) {
   bool all = true;
   for (int32_t i = 0; i < op->size; i++) {
@@ -281,7 +283,8 @@ static void mark_written(struct sf_sim *sim, struct sim_op *op) {
     all = all && part->written;
   }
   const struct sf_comm_call *call = &op->parts[0].call;
-  if (!all && call->op == SF_COMM_ALL_REDUCE) op->result = sim_buffer_take(sim, (size_t)call->count * sf_dtype_held_bytes(call->wire));
+  if (!all && (call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_REDUCE_SCATTER))
+    op->result = sim_buffer_take(sim, (size_t)sim_call_send_elements(call) * sf_dtype_held_bytes(call->wire));
 }
 
 void sim_op_execute(struct sf_sim *sim, struct sim_op *op) {
@@ -320,7 +323,8 @@ void sim_op_execute(struct sf_sim *sim, struct sim_op *op) {
 void sim_part_write_late(struct sf_sim *sim, struct sim_part *part) {
   const double start = sim->options.measure ? sim_clock() : 0;
   const size_t bytes = (size_t)part->call.count * sf_dtype_held_bytes(part->call.wire);
-  if (bytes > 0) memcpy(part->call.recv, part->op->result, bytes);
+  const size_t piece = part->call.op == SF_COMM_REDUCE_SCATTER ? (size_t)(part - part->op->parts) : 0;
+  if (bytes > 0) memcpy(part->call.recv, (const char *)part->op->result + piece * bytes, bytes);
   part->written = true;
   if (!sim->options.measure) return;
   const double spent = sim_clock() - start;

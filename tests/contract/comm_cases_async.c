@@ -95,6 +95,37 @@ static void all_reduces_in_flight(struct sf_comm *comm, struct case_rank *rank) 
   sf_free(data);
 }
 
+/* Several reduce-scatters in flight; an average of integers has the same bits as from the blocking call. variant: format. */
+static void reduce_scatters_in_flight(struct sf_comm *comm, struct case_rank *rank) {
+  enum { FLIGHTS = 6, COUNT = 70 };
+  const enum sf_dtype wire = (enum sf_dtype)rank->variant; /* fp32, bf16, fp16 */
+  struct case_members members[FLIGHTS];
+  struct sf_group groups[FLIGHTS];
+  sf_request requests[FLIGHTS];
+  float *send[FLIGHTS], recv[FLIGHTS][COUNT], again[COUNT];
+  for (int f = 0; f < FLIGHTS; f++) {
+    groups[f] = case_group_create(&members[f], comm, (enum case_group)(f % 3));
+    send[f] = sf_alloc((size_t)(groups[f].size * COUNT) * sizeof *send[f]);
+    for (int64_t i = 0; i < groups[f].size * COUNT; i++) send[f][i] = case_integer(rank->seed + (uint64_t)f, comm->rank, i);
+    requests[f] = sf_ireduce_scatter(comm, &groups[f], recv[f], send[f], COUNT, wire, SF_REDUCE_SUM, "contract.scatter_flight");
+  }
+  const uint64_t turn = sf_hash_u64(rank->seed, (uint64_t)comm->rank);
+  for (int k = 0; k < FLIGHTS; k++) sf_wait(comm, requests[(turn + (uint64_t)k * (turn % 2 ? 1 : 5)) % FLIGHTS]);
+  for (int f = 0; f < FLIGHTS; f++) {
+    for (int64_t i = 0; i < COUNT; i++) {
+      float sum = 0;
+      for (int32_t m = 0; m < groups[f].size; m++)
+        sum += case_integer(rank->seed + (uint64_t)f, members[f].ranks[m], groups[f].index * COUNT + i);
+      case_check(rank, recv[f][i] == sum, "flight %d element %lld: %g, expected %g", f, (long long)i, (double)recv[f][i], (double)sum);
+    }
+    const sf_request request = sf_ireduce_scatter(comm, &groups[f], recv[f], send[f], COUNT, wire, SF_REDUCE_AVG, "contract.scatter_again");
+    sf_wait(comm, request);
+    sf_reduce_scatter(comm, &groups[f], again, send[f], COUNT, wire, SF_REDUCE_AVG, "contract.scatter_again");
+    case_check(rank, memcmp(recv[f], again, sizeof again) == 0, "flight %d has other bits than the blocking call", f);
+    sf_free(send[f]);
+  }
+}
+
 static void async_members_bit_equal(struct sf_comm *comm, struct case_rank *rank) {
   enum { COUNT = 300 };
   struct case_members members;
@@ -188,6 +219,7 @@ const struct comm_case comm_async_cases[] = {
     {.name = "messages_keep_order_per_tag", .body = messages_keep_order_per_tag, .variants = 1, .world_min = 1},
     {.name = "batch_all_pairs", .body = batch_all_pairs, .variants = 3, .world_min = 1},
     {.name = "all_reduces_in_flight", .body = all_reduces_in_flight, .variants = 3, .world_min = 1},
+    {.name = "reduce_scatters_in_flight", .body = reduce_scatters_in_flight, .variants = 3, .world_min = 1},
     {.name = "async_members_bit_equal", .body = async_members_bit_equal, .variants = 3, .world_min = 1},
     {.name = "post_does_not_wait", .body = post_does_not_wait, .variants = 1, .world_min = 1},
     {.name = "waits_cross", .body = waits_cross, .variants = 1, .world_min = 1},
