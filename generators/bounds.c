@@ -1,6 +1,6 @@
 /* Feasibility: whether decided and fixed fields still leave a valid case. The rules that join fields (sf_case_validate) fall into
  * groups that meet only in the sizes of tp and cp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages pp and
- * dp are looked at together. */
+ * dp are looked at together, and with ZeRO once dp and once cp is taken above 1. */
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
@@ -145,11 +145,26 @@ static int64_t smallest_tp_cp(const struct sf_range *at, int64_t limit) {
   return least;
 }
 
-bool sf_bounds_feasible(const struct sf_bounds *bounds) {
+static bool axes_fit(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
-  if (!singles_fit(bounds)) return false;
   const int64_t ranks = smallest_tp_cp(at, bounds->max_ranks);
   if (ranks == none) return false;
   if (at[SF_WALK_VPP].lo == 1 && plain_stages_fit(at, bounds->max_ranks / ranks)) return true;
   return interleaved_stages_fit(at, bounds->max_ranks / ranks);
+}
+
+/* ZeRO: dp or cp is above 1. */
+static bool sharded_axes_fit(const struct sf_bounds *bounds) {
+  static const enum sf_walk axes[] = {SF_WALK_DP, SF_WALK_CP};
+  for (int i = 0; i < 2; i++) {
+    struct sf_bounds above = *bounds;
+    if (above.at[axes[i]].lo < 2) above.at[axes[i]].lo = 2;
+    if (axes_fit(&above)) return true;
+  }
+  return false;
+}
+
+bool sf_bounds_feasible(const struct sf_bounds *bounds) {
+  if (!singles_fit(bounds)) return false;
+  return bounds->at[SF_WALK_ZERO].lo > 0 ? sharded_axes_fit(bounds) : axes_fit(bounds);
 }

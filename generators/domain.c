@@ -52,6 +52,7 @@ CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
 /* Not 0: with a beta1 above it an update m / |g| has no bound, and no rerun says how far it may move. */
 CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
 CHOICES(sp, {0, 35}, {1, 65});
+CHOICES(zero_stage, {0, 60}, {1, 20}, {2, 20});
 CHOICES(tp_overlap, {0, 50}, {1, 50});
 CHOICES(recompute_sharded, {0, 40}, {1, 60});
 CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
@@ -112,7 +113,7 @@ static const struct {
     TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, exact, false),
     TABLE(CP_COMM, cp_comm, false),
-    TABLE(ZERO, zero, false),
+    TABLE(ZERO, zero_stage, false),
     TABLE(EP, one, false),
     TABLE(ETP, one, false),
     TABLE(TP_OVERLAP, tp_overlap, true),
@@ -269,6 +270,7 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_PP_FIRST:
   case SF_WALK_PP_LAST:
   case SF_WALK_DP:
+  case SF_WALK_ZERO:
     return true;
   default:
     return false;

@@ -140,6 +140,9 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
     slot->arrived = 0;
     slot->parts = NULL;
     slot->unusable = false;
+    slot->flat_parts = NULL;
+    slot->element_holders = NULL;
+    slot->gap_rank = slot->overlap_rank = -1;
     slot->map_rank = slot->repeated_rank = slot->stranger_rank = slot->differing_rank = slot->replica_rank = -1;
     slot->differing = 0;
     slot->replica_error = 0;
@@ -229,7 +232,7 @@ static void note_lowest(int32_t *lowest, int32_t rank) {
 
 /* Replicas that differ: the higher rank of the two is the one that is named. Together with keeping the lowest rank's values, whatever came
  * first, the rank named in the end is the lowest that differs from the lowest holder, in any order of arrival. */
-static void note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing) {
+void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing) {
   const int32_t named = rank > holder ? rank : holder;
   if (differing == 0 || (slot->differing_rank >= 0 && slot->differing_rank < named)) return;
   slot->differing = slot->differing_rank == named ? slot->differing + differing : differing;
@@ -248,7 +251,7 @@ static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int
       const int32_t holder = holder_of_block(collector, slot, &rows->pieces[i], &cols->pieces[j]);
       const struct block b =
           block_make(slot->merged, slot->expected->spec.shape.cols, data, cols->length, &rows->pieces[i], &cols->pieces[j]);
-      if (holder >= 0 && is_bit_equal) note_differing(slot, rank, holder, block_differing(&b));
+      if (holder >= 0 && is_bit_equal) sf_slot_note_differing(slot, rank, holder, block_differing(&b));
       if (holder >= 0 && !is_bit_equal) distance_squares += block_distance_squares(&b), farthest = holder > rank ? holder : rank;
       if (holder < 0 || rank < holder) block_copy(&b);
     }
@@ -454,6 +457,7 @@ static enum sf_status slot_take(struct sf_collector *collector, struct sf_slot *
   if (slot->unusable) return SF_OK;
   if (slot->merged == NULL) slot->merged = sf_arena_alloc(collector->kept, (size_t)(shape.rows * shape.cols) * sizeof *slot->merged);
   if (slot->merged == NULL) return SF_ENOMEM;
+  if (slot->is_flat) return sf_flat_take(collector, slot, rank, map, data);
   if (map_is_partial(map)) return part_keep(collector, slot, rank, map, data, count);
   slot_merge(collector, slot, rank, data);
   return SF_OK;
@@ -484,6 +488,7 @@ void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_tr
   }
   collector->rank_sets[(slot - collector->slots) * collector->rank_words + rank / 64] |= UINT64_C(1) << (rank % 64);
   slot->arrived++;
-  if (slot->arrived == slot->holders && slot->parts != NULL && !slot->unusable && collector->status == SF_OK)
-    collector->status = parts_combine(collector, slot);
+  if (slot->arrived < slot->holders || slot->unusable || collector->status != SF_OK) return;
+  if (slot->parts != NULL) collector->status = parts_combine(collector, slot);
+  if (slot->is_flat) sf_flat_check(collector, slot);
 }

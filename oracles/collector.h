@@ -53,6 +53,13 @@ struct sf_part {
   float *data;
 };
 
+/* The range that one rank gave of a flat tensor. */
+struct sf_flat_part {
+  struct sf_flat_part *next;
+  int32_t rank;
+  int64_t first, count;
+};
+
 struct sf_slot {
   const struct sf_expected *expected;
   enum sf_slot_phase phase;
@@ -61,13 +68,17 @@ struct sf_slot {
   int32_t stage, second_stage; /* pipeline ranks; second -1 = none; stage -1 = every rank */
   int32_t dp;                  /* data-parallel rank, -1 = all */
   int32_t row_plan, col_plan;  /* into the collector's plans */
+  bool is_flat;                /* every rank holds a range of its place's elements */
   /* what came */
   int32_t arrived;       /* of the holders */
   float *merged;         /* lives as long as the collector: shapes do not depend on the layout */
   struct sf_part *parts; /* in rank order */
   bool unusable;         /* a part of it could not be placed */
+  struct sf_flat_part *flat_parts; /* by place, first element, rank */
+  int32_t *element_holders;        /* flat: lowest rank that gave each logical element, -1 = none */
   /* lowest rank that offends, -1 = none */
   int32_t map_rank, repeated_rank, stranger_rank, differing_rank;
+  int32_t gap_rank, overlap_rank; /* flat: its range leaves elements out before it (or is the last and ends early); begins too early */
   int64_t differing;    /* elements in which differing_rank differs */
   double replica_error; /* WGRAD, whose replicas need not be bit-equal: largest distance of two, and the rank */
   int32_t replica_rank;
@@ -113,6 +124,16 @@ static inline bool sf_slot_is_whole(const struct sf_slot *slot) {
 /* The id under which the slot's tensor was traced. */
 struct sf_trace_id sf_slot_id(const struct sf_slot *slot);
 bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank);
+
+/* Replicas that differ in this many elements on rank and on holder. */
+void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing);
+
+/* --- collect_flat.c: tensors of which each rank holds a range ----------------------------------------------------- */
+
+enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
+                            const float *data) SF_MUST_USE;
+/* All parts are there: notes gaps and overlaps. */
+void sf_flat_check(const struct sf_collector *collector, struct sf_slot *slot);
 
 /* --- structure.c: who must hold what ---------------------------------------------------------------------------- */
 

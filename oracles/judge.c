@@ -120,6 +120,16 @@ static void judge_slot_structure(struct sf_judging *judging, const struct sf_slo
     finding->rank = missing;
     sf_finding_say(finding, "rank %d did not trace its part: %d of %d came", missing, slot->arrived, slot->holders);
   }
+  if (slot->gap_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_GAP);
+    finding->rank = slot->gap_rank;
+    sf_finding_say(finding, "the ranges that the ranks hold leave elements out, next to that of rank %d", slot->gap_rank);
+  }
+  if (slot->overlap_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_OVERLAP);
+    finding->rank = slot->overlap_rank;
+    sf_finding_say(finding, "rank %d holds a range that begins inside another rank's", slot->overlap_rank);
+  }
   if (slot->stranger_rank >= 0) {
     struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_OVERLAP);
     finding->rank = slot->stranger_rank;

@@ -38,6 +38,7 @@ static void assign_param(struct sf_slot *slot, const struct sf_collector *collec
   }
   const bool is_shared = module->cls == SF_MODULE_WORD_EMBEDDINGS && c->model.tied && last > 0;
   if (is_shared) slot->second_stage = last;
+  slot->is_flat = c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA);
   slot->holders = (int32_t)(c->layout.tp * c->layout.cp * c->layout.dp) * (is_shared ? 2 : 1);
 }
 
@@ -71,6 +72,7 @@ void sf_structure_assign(struct sf_collector *collector) {
     for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
       slots[phase].stage = slots[phase].second_stage = slots[phase].dp = -1;
       slots[phase].holders = 0;
+      slots[phase].is_flat = false;
     }
     switch ((enum sf_kind)slots->expected->id.kind) {
     case SF_KIND_ACT:
@@ -112,6 +114,7 @@ static bool cut_holds(const struct sf_cut_rank *cut, int64_t index) {
 }
 
 int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_slot *slot, int64_t row, int64_t col) {
+  if (slot->element_holders != NULL) return slot->element_holders[row * slot->expected->spec.shape.cols + col];
   for (int32_t rank = 0; rank < collector->world; rank++) {
     const struct sf_place_of_rank *place = &collector->places[rank];
     if (!sf_slot_expects(slot, place)) continue;
@@ -153,8 +156,9 @@ bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf
   const struct sf_place_of_rank *place = &collector->places[rank];
   const struct sf_cut_rank *row_cut = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
   const struct sf_cut_rank *col_cut = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
-  if (rows != row_cut->length || cols != col_cut->length) return false;
-  if (!sf_shard_map_valid(map, e->spec.shape)) return false;
+  if (map->flat != slot->is_flat || !sf_shard_map_valid(map, e->spec.shape)) return false;
+  const struct sf_shape local = map->flat ? sf_shard_map_local_shape(map) : (struct sf_shape){row_cut->length, col_cut->length};
+  if (rows != local.rows || cols != local.cols) return false;
   if (!sf_cut_rank_matches(row_cut, &map->rows) || !sf_cut_rank_matches(col_cut, &map->cols)) return false;
   return partial_fits(collector, e, map);
 }

@@ -1,6 +1,7 @@
 #include "targets/adam.h"
 
 #include "harness/tensor/rounding_bits.h"
+#include "targets/distributed_optimizer.h"
 #include "targets/fault.h"
 
 #include <math.h>
@@ -11,13 +12,16 @@ static double sum_squares_of(const struct sf_rank_run *run, const struct sf_para
   const bool every_replica = sf_fault(run->env, SF_FAULT_NORM_REPLICA_OVERCOUNT);
   if (param->replicated && run->parallel.tp.index > 0 && !every_replica) return 0.0;
   const int64_t counted = param->kv_count > 0 && run->parallel.kv_rep.index > 0 ? param->kv_first : param->count;
-  return dev->ops->sum_squares(dev, param->main_grad, counted);
+  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
+  const int64_t end = piece.first + piece.count < counted ? piece.first + piece.count : counted;
+  return end > piece.first ? dev->ops->sum_squares(dev, param->main_grad + piece.first, end - piece.first) : 0.0;
 }
 
 double sf_grad_norm(struct sf_rank_run *run) {
   double sum = 0.0;
   for (int32_t i = 0; i < run->params.count; i++) sum += sum_squares_of(run, run->params.at[i]);
-  if (run->parallel.tp_pp.size > 1) sf_all_reduce(run->env->comm, &run->parallel.tp_pp, &sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm");
+  const struct sf_group *group = sf_grad_buckets_model_group(run);
+  if (group->size > 1) sf_all_reduce(run->env->comm, group, &sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm");
   return sqrt(sum);
 }
 
@@ -37,15 +41,38 @@ static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *p
   return left_out ? 1.0f : (float)clip;
 }
 
+/* What a rank updates of a parameter: all of it, or with ZeRO its shard's piece. */
+struct state {
+  float *master, *adam_m, *adam_v;
+  const float *grad;
+  int64_t first, count; /* elements of the parameter */
+};
+
+static struct state state_of(const struct sf_rank_run *run, const struct sf_parameter *param) {
+  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
+  struct state state = {.grad = param->main_grad + piece.first, .first = piece.first, .count = piece.count};
+  if (run->buckets.zero > 0) {
+    state.master = param->bucket->master + piece.at;
+    state.adam_m = param->bucket->adam_m + piece.at;
+    state.adam_v = param->bucket->adam_v + piece.at;
+  } else {
+    state.master = param->master;
+    state.adam_m = param->adam_m;
+    state.adam_v = param->adam_v;
+  }
+  return state;
+}
+
 /* No fp32 weight outlives the step: bf16 weight, fp32 sum, bf16 weight. */
-static void update_stochastic(struct sf_rank_run *run, struct sf_parameter *param, float *delta, const struct sf_adam *options) {
+static void update_stochastic(struct sf_rank_run *run, const struct sf_parameter *param, const struct state *state, float *delta,
+                              const struct sf_adam *options) {
   struct sf_device *dev = run->env->device;
   struct sf_parameters *params = &run->params;
-  memcpy(params->updated, param->master, (size_t)param->count * sizeof(float));
-  dev->ops->adam(dev, params->updated, param->adam_m, param->adam_v, delta, param->main_grad, param->count, options);
+  memcpy(params->updated, state->master, (size_t)state->count * sizeof(float));
+  dev->ops->adam(dev, params->updated, state->adam_m, state->adam_v, delta, state->grad, state->count, options);
   const uint64_t key = sf_rounding_key(run->env->catalog, param->index, run->step);
   sf_rounding_bits_shard(params->random, key, run->env->catalog->params[param->index].shape, &param->map);
-  dev->ops->round_stochastic(dev, param->master, delta, params->updated, params->random, param->count);
+  dev->ops->round_stochastic(dev, state->master, delta, params->updated, params->random + state->first, state->count);
 }
 
 void sf_adam_step(struct sf_rank_run *run, double clip) {
@@ -65,13 +92,15 @@ void sf_adam_step(struct sf_rank_run *run, double clip) {
     options.weight_decay = run->env->catalog->params[param->index].decayed ? (float)((double)train->weight_decay_milli / 1000.0) : 0.0f;
     options.grad_scale = clip_of(run, param, clip);
     float *delta = run->params.scratch;
-    if (run->c->precision.stochastic)
-      update_stochastic(run, param, delta, &options);
-    else
-      dev->ops->adam(dev, param->master, param->adam_m, param->adam_v, delta, param->main_grad, param->count, &options);
+    const struct state state = state_of(run, param);
+    if (state.count > 0 && run->c->precision.stochastic)
+      update_stochastic(run, param, &state, delta, &options);
+    else if (state.count > 0)
+      dev->ops->adam(dev, state.master, state.adam_m, state.adam_v, delta, state.grad, state.count, &options);
     sf_trace_param(run, SF_KIND_PARAM_DELTA, param, 0, delta);
-    sf_parameter_publish(run, param);
+    if (run->buckets.zero == 0) sf_parameter_publish(run, param);
   }
+  if (run->buckets.zero > 0) sf_distributed_optimizer_publish(run);
 }
 
 void sf_adam_skip(struct sf_rank_run *run) {

@@ -1,6 +1,7 @@
 /* The built-in target: one rank's whole program of a case. */
 #include "targets/adam.h"
 #include "targets/context_parallel.h"
+#include "targets/distributed_optimizer.h"
 #include "targets/documents.h"
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
@@ -30,8 +31,8 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   run->tokens_local = run->tokens / parts;
   run->token_first = run->tokens_local * part;
   const struct sf_dim_map features = sf_dim_map_whole(run->hidden), own = sf_dim_map_part(run->tokens, parts, part);
-  run->map_hidden = (struct sf_shard_map){sf_dim_map_compose(&rows, &own), features};
-  run->map_gathered = (struct sf_shard_map){rows, features};
+  run->map_hidden = (struct sf_shard_map){.rows = sf_dim_map_compose(&rows, &own), .cols = features};
+  run->map_gathered = (struct sf_shard_map){.rows = rows, .cols = features};
 }
 
 static void trace_params(struct sf_rank_run *run) {
@@ -54,7 +55,10 @@ static void end_step(struct sf_rank_run *run, const struct sf_model_stage *last)
   sf_trace_scalar(run, SF_SCALAR_LOSS, (float)(per_token ? totals.loss_sum / totals.tokens : totals.loss_sum));
   sf_trace_scalar(run, SF_SCALAR_TOKENS, (float)totals.tokens);
   for (int32_t i = 0; i < run->params.count; i++)
-    if (run->params.at[i]->trainable) sf_trace_param(run, SF_KIND_MAIN_GRAD, run->params.at[i], 0, run->params.at[i]->main_grad);
+    if (run->params.at[i]->trainable) {
+      const struct sf_parameter *param = run->params.at[i];
+      sf_trace_param(run, SF_KIND_MAIN_GRAD, param, 0, param->main_grad + sf_grad_buckets_piece(run, param).first);
+    }
   const bool overflow = sf_loss_scaler_overflow(run);
   if (run->scaler.on) sf_trace_scalar(run, SF_SCALAR_OVERFLOW, overflow ? 1.0f : 0.0f);
   const double norm = overflow ? 0.0 : sf_grad_norm(run), clip = overflow ? 1.0 : sf_clip_factor(run->c, norm);
@@ -75,6 +79,8 @@ static void run_rank(struct sf_rank_env *env) {
   struct sf_model_stage *last = sf_pipeline_last_chunk(pipeline);
   sf_parameters_build(run);
   sf_grad_buckets_build(run);
+  if (env->c->layout.zero > 0) sf_distributed_optimizer_build(run);
+  sf_parameters_load(run, 0);
   for (int64_t step = 0; step < env->c->train.steps; step++) {
     begin_step(run, last, step);
     sf_pipeline_run(run, pipeline);

@@ -17,7 +17,7 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
                                       const struct sf_group *tp, bool sp) {
   *linear =
       (struct sf_column_parallel_linear){.tp = *tp, .sp = sp, .out = sf_dim_map_length(out_dim), .module = sf_rank_module(run, cls, layer)};
-  linear->out_map = (struct sf_shard_map){run->map_gathered.rows, *out_dim};
+  linear->out_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = *out_dim};
   if (weight == NULL) {
     create_params(linear, run, cls, layer, out_dim);
   } else {

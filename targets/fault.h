@@ -40,6 +40,10 @@ bool sf_fault_default_tp_in_stages(const struct sf_case *c);
 /* rope-cp-wrong-dim: whether a table cut along the batch in place of the sequence has a fitting shape. */
 bool sf_fault_rope_cut_fits(const struct sf_case *c);
 
+/* vpp-gradsync-wrong-mb: whether gradients are reduced from this microbatch of a chunk on, when its step backward is compared with the number
+ * of microbatches, `count`, in place of that of steps. */
+bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t chunk, int64_t local);
+
 /* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their
  * fault. */
 void sf_fault_canary_backward(const struct sf_rank_run *run, int32_t layer);

@@ -53,8 +53,12 @@ static void sum_tied_embedding(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];
     if (!param->trainable || !param->shared_embedding) continue;
+    /* zero-tied-untie: the head's copy goes into the sum and does not take it. */
+    const bool untied = sf_fault(run->env, SF_FAULT_ZERO_TIED_UNTIE) && run->buckets.zero > 0 && run->parallel.last_stage;
+    if (untied) memcpy(run->params.scratch, param->main_grad, (size_t)param->count * sizeof *param->main_grad);
     sf_all_reduce(run->env->comm, &run->parallel.embedding, param->main_grad, param->count, SF_F32, SF_REDUCE_SUM,
                   "finalize_grads.tied_embedding");
+    if (untied) memcpy(param->main_grad, run->params.scratch, (size_t)param->count * sizeof *param->main_grad);
   }
 }
 
@@ -68,5 +72,5 @@ void sf_finalize_grads(struct sf_rank_run *run, double tokens) {
   const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
   if (!per_token && run->scaler.scale == 1.0f) return;
   const float factor = per_token ? (float)(1.0 / tokens) : 1.0f;
-  dev->ops->scale(dev, run->params.main_grads, factor / run->scaler.scale, run->params.main_grad_count);
+  dev->ops->scale(dev, run->params.main_grads, factor / run->scaler.scale, run->buckets.elements);
 }

@@ -1,3 +1,4 @@
+#include "targets/distributed_optimizer.h"
 #include "targets/fault.h"
 #include "targets/parameter.h"
 #include "targets/rank_run.h"
@@ -21,8 +22,10 @@ void sf_parameters_load(struct sf_rank_run *run, int64_t step) {
     const struct sf_shape shape = catalog->params[param->index].shape;
     const struct sf_fill fill = sf_fill_for_param(catalog, param->index, step);
     const struct sf_shard_map map = load_map(run, param, shape);
-    sf_fill_shard(param->master, &fill, shape, &map, 0);
-    if (run->c->precision.stochastic) run->env->device->ops->round(run->env->device, param->master, param->master, param->count, SF_BF16);
-    sf_parameter_publish(run, param);
+    float *values = param->master != NULL ? param->master : run->params.scratch;
+    sf_fill_shard(values, &fill, shape, &map, 0);
+    if (run->c->precision.stochastic) run->env->device->ops->round(run->env->device, values, values, param->count, SF_BF16);
+    if (param->master == NULL) sf_distributed_optimizer_load(run, param, values);
+    if (param->model != param->master) run->env->device->ops->round(run->env->device, param->model, values, param->count, run->dtype);
   }
 }

@@ -11,12 +11,21 @@ void sf_loss_scaler_create(struct sf_rank_run *run) {
                                         .window = precision->loss_scale_window};
 }
 
+/* Of what this rank has of a main gradient: with ZeRO its shard's piece, since the rest means nothing. */
+static bool has_overflowed(const struct sf_rank_run *run, const struct sf_parameter *param) {
+  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
+  for (int64_t i = piece.first; i < piece.first + piece.count; i++)
+    if (!isfinite(param->main_grad[i])) return true;
+  return false;
+}
+
 bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
   if (!run->scaler.on) return false;
   float found = 0.0f;
-  for (int64_t i = 0; i < run->params.main_grad_count; i++)
-    if (!isfinite(run->params.main_grads[i])) found = 1.0f;
-  if (run->parallel.tp_pp.size > 1) sf_all_reduce(run->env->comm, &run->parallel.tp_pp, &found, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow");
+  for (int32_t i = 0; i < run->params.count; i++)
+    if (run->params.at[i]->trainable && has_overflowed(run, run->params.at[i])) found = 1.0f;
+  const struct sf_group *group = sf_grad_buckets_model_group(run);
+  if (group->size > 1) sf_all_reduce(run->env->comm, group, &found, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow");
   return found > 0.0f;
 }
 

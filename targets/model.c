@@ -54,7 +54,7 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
   if (sf_fault(run->env, SF_FAULT_PP_UNEVEN_OFFSET)) first = sf_fault_stage_offset(run->c, stage, count);
   run->params.chunk = chunk;
   *model = (struct sf_model_stage){
-      .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = stage == 0, .has_head = stage == stage_count - 1};
+      .chunk = chunk, .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = stage == 0, .has_head = stage == stage_count - 1};
   float *cos_sin = NULL;
   if (m->positions == SF_POS_ROTARY) {
     cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * m->head_dim) * sizeof *cos_sin);
@@ -71,11 +71,14 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
 
 /* --- data of a microbatch --------------------------------------------------------------------------------------- */
 
-static void enter_microbatch(struct sf_rank_run *run, int64_t local, enum sf_pass pass) {
+static void enter_microbatch(struct sf_rank_run *run, const struct sf_model_stage *model, int64_t local, enum sf_pass pass) {
   const struct sf_group *dp = &run->parallel.dp;
   run->local_microbatch = local;
   run->microbatch = (uint16_t)(local * dp->size + dp->index);
-  run->last_microbatch = pass == SF_PASS_BWD && local == run->c->train.microbatches / dp->size - 1;
+  const int64_t count = run->c->train.microbatches / dp->size;
+  const bool is_last = sf_fault(run->env, SF_FAULT_VPP_GRADSYNC_WRONG_MB) ? sf_fault_is_last_of_chunk(run->c, count, model->chunk, local)
+                                                                          : local == count - 1;
+  run->last_microbatch = pass == SF_PASS_BWD && is_last;
   run->pass = pass;
 }
 
@@ -223,7 +226,7 @@ static float *head_backward(struct sf_rank_run *run, const struct sf_model_stage
 
 float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *x) {
   struct sf_microbatch_slot *slot = &model->slots[local % model->slot_count];
-  enter_microbatch(run, local, SF_PASS_FWD);
+  enter_microbatch(run, model, local, SF_PASS_FWD);
   load_data(run, model, slot);
   if (model->has_embedding)
     x = sf_vocab_parallel_embedding_forward(run, &model->embedding, slot->tokens);
@@ -237,7 +240,7 @@ float *sf_model_stage_forward(struct sf_rank_run *run, struct sf_model_stage *mo
 
 float *sf_model_stage_backward(struct sf_rank_run *run, struct sf_model_stage *model, int64_t local, float *grad) {
   struct sf_microbatch_slot *slot = &model->slots[local % model->slot_count];
-  enter_microbatch(run, local, SF_PASS_BWD);
+  enter_microbatch(run, model, local, SF_PASS_BWD);
   if (model->has_head)
     grad = head_backward(run, model, slot);
   else

@@ -21,6 +21,7 @@ struct sf_microbatch_slot {
 };
 
 struct sf_model_stage {
+  int32_t chunk;                    /* of the rank's model chunks */
   int32_t first_layer, layer_count; /* global numbers */
   bool has_embedding, has_head;     /* first, last stage */
   struct sf_transformer_layer *layers;

@@ -72,7 +72,7 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   attention->trade_counts = NULL;
   if (run->c->layout.cp_comm == SF_CP_A2A)
     attention->trade_counts = sf_rank_alloc(run->env, (size_t)run->parallel.cp.size * sizeof *attention->trade_counts);
-  attention->qkv_grad_map = (struct sf_shard_map){run->map_gathered.rows, grad_dim};
+  attention->qkv_grad_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = grad_dim};
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
 }
 

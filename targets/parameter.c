@@ -18,8 +18,8 @@ struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module
   *param = (struct sf_parameter){.index = index,
                                  .cls = cls,
                                  .chunk = params->chunk,
-                                 .map = {cut->rows, cut->cols},
-                                 .wgrad_map = {cut->rows, cut->cols},
+                                 .map = {.rows = cut->rows, .cols = cut->cols},
+                                 .wgrad_map = {.rows = cut->rows, .cols = cut->cols},
                                  .count = sf_dim_map_length(&cut->rows) * sf_dim_map_length(&cut->cols),
                                  .trainable = !run->env->catalog->params[index].frozen,
                                  .uses = 1};
@@ -29,9 +29,11 @@ struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module
 
 static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param) {
   const size_t bytes = (size_t)param->count * sizeof(float);
-  param->master = sf_rank_alloc(run->env, bytes);
-  param->model = run->dtype == SF_F32 || run->c->precision.stochastic ? param->master : sf_rank_alloc(run->env, bytes);
-  if (!param->trainable) return;
+  const bool sharded = param->trainable && run->c->layout.zero > 0;
+  if (!sharded) param->master = sf_rank_alloc(run->env, bytes);
+  const bool is_same = run->dtype == SF_F32 || run->c->precision.stochastic;
+  param->model = is_same && !sharded ? param->master : sf_rank_alloc(run->env, bytes);
+  if (!param->trainable || sharded) return;
   param->adam_m = sf_rank_alloc(run->env, bytes);
   param->adam_v = sf_rank_alloc(run->env, bytes);
   memset(param->adam_m, 0, bytes);
@@ -42,28 +44,17 @@ void sf_parameters_build(struct sf_rank_run *run) {
   struct sf_parameters *params = &run->params;
   /* A norm's weight and bias gradients are made together, those of queries and keys too. */
   const int64_t norms = 2 * run->hidden, qk_norms = run->c->model.qk_norm ? 4 * run->c->model.head_dim : 0;
-  int64_t largest = norms > qk_norms ? norms : qk_norms, total = 0;
+  int64_t largest = norms > qk_norms ? norms : qk_norms;
   for (int32_t i = 0; i < params->count; i++) {
     allocate_weights(run, params->at[i]);
     if (run->parallel.cp.size > 1) sf_dim_map_add_partial(&params->at[i]->wgrad_map.rows, SF_AXES(SF_AXIS_CP));
     if (params->at[i]->count > largest) largest = params->at[i]->count;
-    if (params->at[i]->trainable) total += params->at[i]->count;
   }
   params->scratch = sf_rank_alloc(run->env, (size_t)largest * sizeof(float));
   if (run->c->precision.stochastic) {
     params->updated = sf_rank_alloc(run->env, (size_t)largest * sizeof(float));
     params->random = sf_rank_alloc(run->env, (size_t)largest * sizeof *params->random);
   }
-  params->main_grads = sf_rank_alloc(run->env, (size_t)total * sizeof(float));
-  params->main_grad_count = total;
-  float *next = params->main_grads;
-  for (int32_t i = params->count; i-- > 0;) {
-    struct sf_parameter *param = params->at[i];
-    if (!param->trainable) continue;
-    param->main_grad = next;
-    next += param->count;
-  }
-  sf_parameters_load(run, 0);
 }
 
 void sf_parameter_publish(struct sf_rank_run *run, struct sf_parameter *param) {
@@ -74,7 +65,8 @@ void sf_parameter_publish(struct sf_rank_run *run, struct sf_parameter *param) {
 void sf_parameter_accumulate(struct sf_rank_run *run, struct sf_parameter *param, float *grad, int call) {
   struct sf_device *dev = run->env->device;
   sf_trace_param(run, SF_KIND_WGRAD, param, call, grad);
-  const bool early = sf_fault(run->env, SF_FAULT_REDUCE_BEFORE_WGRAD);
+  const bool early = sf_fault(run->env, SF_FAULT_REDUCE_BEFORE_WGRAD) && run->buckets.overlap;
+  sf_grad_buckets_enter(run, param);
   if (early) sf_grad_buckets_ready(run, param);
   const bool added = sf_fault(run->env, SF_FAULT_ACCUM_FIRST_MB_ONLY) && run->local_microbatch > 0;
   if (!added) dev->ops->axpy(dev, param->main_grad, grad, 1.0f, param->count);

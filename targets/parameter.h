@@ -23,9 +23,11 @@ struct sf_parameter {
   bool shared_embedding;      /* tied, and held by the first and the last stage */
   int32_t uses;               /* gradients that one microbatch brings */
   /* filled by sf_parameters_build. */
-  float *master, *model;              /* the same memory in fp32, and with stochastic rounding, where both are bf16 */
+  /* The same memory in fp32, and with stochastic rounding, where both are bf16; but not with ZeRO, where the bucket has masters and moments. */
+  float *master, *model;
   float *adam_m, *adam_v, *main_grad; /* NULL when frozen */
   struct sf_grad_bucket *bucket;
+  int64_t bucket_first; /* its place there */
   int32_t uses_left; /* of the last microbatch */
 };
 
@@ -33,8 +35,8 @@ struct sf_parameters {
   int32_t count, capacity;
   int32_t chunk;            /* whose parameters are being made */
   struct sf_parameter **at; /* in the catalogue's order of this stage's modules */
-  float *main_grads;        /* all main gradients, contiguous, last parameter first (the order in which backward makes them) */
-  int64_t main_grad_count;
+  float *main_grads;        /* all main gradients, bucket by bucket */
+  float *gathered;          /* ZeRO: updated weights on their way from all shards, laid out as main_grads */
   float *scratch; /* the largest parameter: weight gradient of a microbatch, change made by the step */
   float *updated; /* stochastic rounding: the largest parameter's sum before it is rounded; */
   uint16_t *random; /* its random bits */
@@ -50,7 +52,7 @@ struct sf_parameter_cut {
 struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
                                          const struct sf_parameter_cut *cut);
 
-/* Allocates every parameter that was made and loads step 0's values. After this, none can be made. */
+/* Allocates every parameter that was made; after this, none can be made. */
 void sf_parameters_build(struct sf_rank_run *run);
 
 /* Fills master and model of all parameters with the values of `step`, by each parameter's declared map (load.c). */

@@ -127,7 +127,29 @@ static bool tied_2x2(const struct sf_case *c) {
   return c->layout.pp == 2 && c->layout.dp == 2 && c->model.tied && !is_frozen(c, SF_FROZEN_EMBEDDING);
 }
 
-static bool overlapped(const struct sf_case *c) { return c->layout.dp >= 2 && c->layout.overlap && trains_something(c); }
+/* The first chunk's steps backward come after those of the others; the last chunk is too early when it has a second group to come. */
+static bool chunks_synced_early(const struct sf_case *c) {
+  const bool reduced_early = c->layout.dp * c->layout.cp >= 2 && c->layout.overlap && c->layout.zero < 2 && c->layout.vpp > 1;
+  const bool more_groups = trains_something(c) && c->train.microbatches / c->layout.dp > c->layout.pp;
+  return reduced_early && (!is_frozen(c, SF_FROZEN_ALL) || more_groups);
+}
+
+static bool zero_tied(const struct sf_case *c) {
+  return c->layout.zero > 0 && c->layout.pp > 1 && c->model.tied && !is_frozen(c, SF_FROZEN_EMBEDDING);
+}
+static bool zero_trains(const struct sf_case *c) { return c->layout.zero > 0 && trains_something(c); }
+static bool zero_updates(const struct sf_case *c) { return zero_trains(c) && c->train.lr_micro > 0; }
+static bool zero2_trains(const struct sf_case *c) { return c->layout.zero == 2 && trains_something(c); }
+static bool zero2_accumulates(const struct sf_case *c) { return zero2_trains(c) && c->train.microbatches / c->layout.dp >= 2; }
+static bool zero_low_precision(const struct sf_case *c) { return zero_trains(c) && c->precision.compute != SF_F32; }
+
+/* More than one bucket on some rank, if that has parameters enough. */
+static bool zero_buckets(const struct sf_case *c) {
+  const bool several = c->layout.bucket_elements > 0 || c->layout.vpp > 1 || zero_tied(c);
+  return zero_trains(c) && several;
+}
+
+static bool overlapped(const struct sf_case *c) { return c->layout.dp * c->layout.cp >= 2 && c->layout.overlap && trains_something(c); }
 static bool replicated_tp(const struct sf_case *c) { return with_tp(c) && trains_replicated(c); }
 
 /* Adam's first step hides most of a factor on the gradient, but not the last bit, and replicas must be equal to that. */
@@ -187,7 +209,7 @@ static bool per_token_cp(const struct sf_case *c) { return with_cp(c) && c->trai
 static bool per_microbatch_cp(const struct sf_case *c) {
   return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_MICROBATCH && trains_something(c);
 }
-static bool trains_on_cp(const struct sf_case *c) { return with_cp(c) && trains_something(c); }
+static bool trains_on_cp(const struct sf_case *c) { return with_cp(c) && c->layout.zero == 0 && trains_something(c); }
 static bool rotary_batch(const struct sf_case *c) {
   const bool is_cut = c->data.documents > 1 || c->data.padding > 0; /* positions are those of documents then */
   return with_cp(c) && !is_cut && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
@@ -296,6 +318,33 @@ const struct sf_plant sf_plants[] = {
      .what = "Label smoothing takes the vocabulary shard's width and its own mean of the log-probabilities for the whole vocabulary's.",
      .source = "Megatron-LM #7452-1, #737, #7464", .kinds = KIND(ACT), .modules = MODULE(LOSS),
      .minimal = {2, 1, "layout.tp=2 train.label_smoothing_milli=100"}, .triggers = smoothed_tp},
+    {PLANT(VPP_GRADSYNC_WRONG_MB),
+     .what = "With interleaved stages the test for a chunk's last microbatch counts microbatches in place of all steps, so gradients are "
+             "reduced before the last ones are there.",
+     .source = "Megatron-LM ea76ecde2e, 32bbb76d57", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .minimal = {4, 4, "layout.pp=2 layout.vpp=2 layout.dp=2 layout.overlap=true train.microbatches=4"}, .triggers = chunks_synced_early},
+    {PLANT(ZERO_TIED_UNTIE), .what = "With ZeRO the head's copy of the tied embedding does not take the sum over first and last stage.",
+     .source = "Megatron-LM #656", .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS),
+     .minimal = {4, 2, "layout.pp=2 layout.dp=2 layout.zero=1 model.tied=true"}, .triggers = zero_tied},
+    {PLANT(ZERO_PARAM_GATHER_SKIPPED), .what = "The loop that collects updated parameters from the shards runs over an empty list.",
+     .source = "Megatron-LM PR #6920", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.zero=1"}, .triggers = zero_updates},
+    {PLANT(ZERO_PARAM_UPDATE_LOST), .what = "The last updated piece of each shard is not written back to the model's weights.",
+     .source = "TTrace's study, row of ZeRO", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.zero=1"}, .triggers = zero_updates},
+    {PLANT(FSDP_SCALE_WRONG_BUFFER), .what = "The factor before the reduction scales the accumulated shard in place of the bucket.",
+     .source = "Megatron-LM ba456fdad9 (#3023)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.zero=2"}, .triggers = zero2_trains},
+    {PLANT(ZERO_BOUNDARY_DROPS_ACCUM),
+     .what = "Every backward is taken for the step's last, so the accumulated shard starts anew with each microbatch.",
+     .source = "open-instruct PR #1498; DeepSpeed #545", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.zero=2 train.microbatches=4"}, .triggers = zero2_accumulates},
+    {PLANT(SHARED_BUF_OVERZERO), .what = "After one bucket's weights are copied out, the buffer that all buckets share is cleared.",
+     .source = "Megatron-LM c2c36f77cf (!3999)", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.zero=1"}, .triggers = zero_buckets},
+    {PLANT(WGRAD_RS_LOW_PRECISION), .what = "Main gradients are rounded to the compute format before they are reduce-scattered.",
+     .source = "Megatron-LM e5542e85f2 (#6624)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .minimal = {2, 1, "layout.dp=2 layout.zero=1 precision.compute=bf16"}, .triggers = zero_low_precision},
     {PLANT(CP_LOCAL_LOSS_MEAN),
      .what = "A microbatch's loss is divided by each cp rank's own token count, then the ranks are averaged.",
      .source = "Megatron-LM #7452-9, PR #7513", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "scale part",

@@ -26,6 +26,14 @@
   X(ADAM_SYNTHETIC_STEP, "adam-synthetic-step")                      \
   X(EMBED_SCATTER_WRONG_TP_GROUP, "embed-scatter-wrong-tp-group")    \
   X(LS_LOCAL_VOCAB, "ls-local-vocab")                                \
+  X(VPP_GRADSYNC_WRONG_MB, "vpp-gradsync-wrong-mb")                  \
+  X(ZERO_TIED_UNTIE, "zero-tied-untie")                              \
+  X(ZERO_PARAM_GATHER_SKIPPED, "zero-param-gather-skipped")          \
+  X(ZERO_PARAM_UPDATE_LOST, "zero-param-update-lost")                \
+  X(FSDP_SCALE_WRONG_BUFFER, "fsdp-scale-wrong-buffer")              \
+  X(ZERO_BOUNDARY_DROPS_ACCUM, "zero-boundary-drops-accum")          \
+  X(SHARED_BUF_OVERZERO, "shared-buf-overzero")                      \
+  X(WGRAD_RS_LOW_PRECISION, "wgrad-rs-low-precision")                \
   X(CP_LOCAL_LOSS_MEAN, "cp-local-loss-mean")                        \
   X(CP_ATTN_BWD_WRONG, "cp-attn-bwd-wrong")                          \
   X(CP_LOSS_SCALE, "cp-loss-scale")                                  \

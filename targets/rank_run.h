@@ -44,7 +44,8 @@ void sf_trace_act(const struct sf_rank_run *run, int32_t module, const struct sf
 void sf_trace_act_grad(const struct sf_rank_run *run, int32_t module, const struct sf_shard_map *map, float *data);
 /* The same tensor as it was received from the neighbouring pipeline stage: call 1. */
 void sf_trace_received(const struct sf_rank_run *run, enum sf_kind kind, int32_t module, float *data);
-/* WGRAD (pass BWD), PARAM, MAIN_GRAD, PARAM_DELTA (pass STEP). map: the parameter's declared one. */
+/* WGRAD (pass BWD), PARAM, MAIN_GRAD, PARAM_DELTA (pass STEP). map: the parameter's declared one. With ZeRO the last two are the shard's
+ * piece of the parameter, which may be empty. */
 void sf_trace_param(const struct sf_rank_run *run, enum sf_kind kind, const struct sf_parameter *param, int call, float *data);
 void sf_trace_scalar(const struct sf_rank_run *run, enum sf_scalar scalar, float value);
 

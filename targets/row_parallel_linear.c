@@ -7,7 +7,7 @@ void sf_row_parallel_linear_create(struct sf_row_parallel_linear *linear, struct
                                    int64_t in_total, const struct sf_group *tp, bool sp) {
   const struct sf_dim_map in_dim = sf_dim_map_part(in_total, tp->size, tp->index), h_dim = sf_dim_map_whole(run->hidden);
   *linear = (struct sf_row_parallel_linear){.tp = *tp, .sp = sp, .in = in_total / tp->size, .module = sf_rank_module(run, cls, layer)};
-  linear->in_map = (struct sf_shard_map){run->map_gathered.rows, in_dim};
+  linear->in_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = in_dim};
   const struct sf_parameter_cut weight_cut = {h_dim, in_dim}, bias_cut = {sf_dim_map_whole(1), h_dim};
   linear->weight = sf_parameter_create(run, cls, layer, 0, &weight_cut);
   linear->bias = sf_parameter_create(run, cls, layer, 1, &bias_cut);

@@ -5,7 +5,8 @@
 static void point(const struct sf_rank_run *run, struct sf_trace_id id, const struct sf_shard_map *map, float *data) {
   const struct sf_trace_sink *sink = run->env->sink;
   if (sink == NULL || sink->point == NULL) return;
-  sink->point(sink->ctx, run->env->comm->rank, id, map, data, sf_dim_map_length(&map->rows), sf_dim_map_length(&map->cols));
+  const struct sf_shape local = sf_shard_map_local_shape(map);
+  sink->point(sink->ctx, run->env->comm->rank, id, map, data, local.rows, local.cols);
 }
 
 static struct sf_trace_id microbatch_id(const struct sf_rank_run *run, enum sf_kind kind, int32_t subject, int call) {
@@ -35,7 +36,13 @@ void sf_trace_param(const struct sf_rank_run *run, enum sf_kind kind, const stru
     return;
   }
   const struct sf_trace_id id = {.step = run->step, .pass = SF_PASS_STEP, .kind = (uint8_t)kind, .subject = param->index};
-  point(run, id, &param->map, data);
+  if (run->buckets.zero == 0 || kind == SF_KIND_PARAM) {
+    point(run, id, &param->map, data);
+    return;
+  }
+  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
+  const struct sf_shard_map map = sf_shard_map_flat(&param->map, piece.first, piece.count);
+  point(run, id, &map, data);
 }
 
 void sf_trace_scalar(const struct sf_rank_run *run, enum sf_scalar scalar, float value) {

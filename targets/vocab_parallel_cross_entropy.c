@@ -34,8 +34,8 @@ void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entro
   ce->module = sf_rank_module(run, SF_MODULE_LOSS, -1);
   ce->smoothed = run->c->train.label_smoothing_milli > 0;
   set_shares(ce, run, vocab);
-  ce->logits_map = (struct sf_shard_map){run->map_gathered.rows, sf_dim_map_part(vocab, tp->size, tp->index)};
-  ce->loss_map = (struct sf_shard_map){sf_dim_map_whole(1), run->map_gathered.rows};
+  ce->logits_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = sf_dim_map_part(vocab, tp->size, tp->index)};
+  ce->loss_map = (struct sf_shard_map){.rows = sf_dim_map_whole(1), .cols = run->map_gathered.rows};
 }
 
 float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,

@@ -18,6 +18,8 @@
   X(two_axes, (c->layout.tp > 1) + (c->layout.cp > 1) + (c->layout.dp > 1) + (c->layout.pp > 1) >= 2)                             \
   X(other_order, strcmp(c->layout.order, "tp-cp-ep-dp-pp") != 0)                                             \
   X(uneven_stages, c->layout.pp_first_layers > 0 || c->layout.pp_last_layers > 0)                            \
+  X(zero1, c->layout.zero == 1)                                                                              \
+  X(zero2, c->layout.zero == 2)                                                                              \
   X(interleaved, c->layout.vpp > 1)                                                                          \
   X(buckets, c->layout.bucket_elements > 0)                                                                  \
   X(overlap, c->layout.overlap)                                                                              \

@@ -48,12 +48,13 @@ static void append_runs(struct sf_text *text, const struct sf_dim_map *dim) {
   sf_text_append(text, "]");
 }
 
-/* {"name":{"shape":[rows,cols],"rows":[[start,len,partial],..],"cols":[..]},..} */
+/* {"name":{"shape":[rows,cols],"rows":[[start,len,partial],..],"cols":[..]},..}; flat parts also have "flat":[first,count], elements of that box. */
 static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map) {
   sf_text_append(text, "%s\"%s\":{\"shape\":[%" PRId64 ",%" PRId64 "],\"rows\":", text->length ? "," : "{", name, shape.rows, shape.cols);
   append_runs(text, &map->rows);
   sf_text_append(text, ",\"cols\":");
   append_runs(text, &map->cols);
+  if (map->flat) sf_text_append(text, ",\"flat\":[%" PRId64 ",%" PRId64 "]", map->first, map->count);
   sf_text_append(text, "}");
 }
 

@@ -97,7 +97,7 @@ struct sf_layout {
   int64_t tp, cp, ep, etp, dp, pp, vpp; /* ep, etp are 1 in this version of the targets; vpp: model chunks of a pipeline rank */
   char order[SF_ORDER_TEXT]; /* fastest axis first: "tp-cp-ep-dp-pp" */
   int64_t cp_comm;           /* enum sf_cp_comm; SF_CP_RING when cp is 1 */
-  int64_t zero;              /* ZeRO stage over dp: 0 none, 1 optimizer states, 2 gradients too */
+  int64_t zero;              /* ZeRO stage over dp x cp: 0 none, 1 optimizer states, 2 gradients too */
   bool sp;                   /* sequence parallelism over tp; false when tp is 1 */
   int64_t pp_first_layers, pp_last_layers; /* layers of the first and last stage; 0 = an even share of what is left */
   int64_t bucket_elements;   /* gradient buckets close at this many elements; 0 = one bucket */

@@ -45,7 +45,6 @@ static enum sf_status check_supported(const struct sf_case *c, struct sf_error *
   const struct { const char *path; bool used; } fields[] = {
       {"layout.ep", c->layout.ep != 1},
       {"layout.etp", c->layout.etp != 1},
-      {"layout.zero", c->layout.zero != 0},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].used) REFUSE("%s: not supported yet", fields[i].path);
@@ -127,6 +126,7 @@ static enum sf_status check_layout(const struct sf_case *c, struct sf_error *err
   if (wide > 65536 || wide * l->dp > 65536 || wide * l->dp * l->pp > 65536) REFUSE("layout.dp: more than 65536 ranks");
   if (c->train.microbatches % l->dp != 0)
     REFUSE("layout.dp: %" PRId64 " does not divide train.microbatches %" PRId64, l->dp, c->train.microbatches);
+  if (l->zero > 0 && l->dp == 1 && l->cp == 1) REFUSE("layout.zero: needs layout.dp or layout.cp above 1");
   return SF_OK;
 }
 

@@ -110,7 +110,7 @@ static void fill_or_zero(float *out, const struct sf_fill *fill, int64_t first, 
 }
 
 void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape shape, const struct sf_shard_map *map, uint32_t zero_axes) {
-  SF_ASSERT(sf_shard_map_valid(map, shape));
+  SF_ASSERT(!map->flat && sf_shard_map_valid(map, shape));
   const struct sf_dim_map *rows = &map->rows, *cols = &map->cols;
   const bool whole_rows = cols->count == 1 && cols->runs[0].len == shape.cols; /* neighbouring rows are one range */
   for (int32_t r = 0; r < rows->count; r++) {

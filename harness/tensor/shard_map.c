@@ -74,6 +74,24 @@ struct sf_shard_map sf_shard_map_whole(struct sf_shape shape) {
   return (struct sf_shard_map){.rows = sf_dim_map_whole(shape.rows), .cols = sf_dim_map_whole(shape.cols)};
 }
 
+int64_t sf_shard_map_box_count(const struct sf_shard_map *map) { return sf_dim_map_length(&map->rows) * sf_dim_map_length(&map->cols); }
+
+struct sf_shard_map sf_shard_map_flat(const struct sf_shard_map *box, int64_t first, int64_t count) {
+  SF_ASSERT(!box->flat);
+  SF_ASSERT(first >= 0 && count >= 0);
+  SF_ASSERT_LE(first + count, sf_shard_map_box_count(box));
+  struct sf_shard_map map = *box;
+  map.flat = true;
+  map.first = first;
+  map.count = count;
+  return map;
+}
+
+struct sf_shape sf_shard_map_local_shape(const struct sf_shard_map *map) {
+  if (map->flat) return (struct sf_shape){1, map->count};
+  return (struct sf_shape){sf_dim_map_length(&map->rows), sf_dim_map_length(&map->cols)};
+}
+
 static bool dim_equal(const struct sf_dim_map *a, const struct sf_dim_map *b) {
   if (a->count != b->count) return false;
   for (int32_t i = 0; i < a->count; i++) {
@@ -84,6 +102,7 @@ static bool dim_equal(const struct sf_dim_map *a, const struct sf_dim_map *b) {
 }
 
 bool sf_shard_map_equal(const struct sf_shard_map *a, const struct sf_shard_map *b) {
+  if (a->flat != b->flat || (a->flat && (a->first != b->first || a->count != b->count))) return false;
   return dim_equal(&a->rows, &b->rows) && dim_equal(&a->cols, &b->cols);
 }
 
@@ -101,7 +120,10 @@ static bool dim_valid(const struct sf_dim_map *dim, int64_t size) {
 }
 
 bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape) {
-  return dim_valid(&map->rows, shape.rows) && dim_valid(&map->cols, shape.cols);
+  if (!dim_valid(&map->rows, shape.rows) || !dim_valid(&map->cols, shape.cols)) return false;
+  if (!map->flat) return true;
+  const int64_t box = sf_shard_map_box_count(map);
+  return map->first >= 0 && map->count >= 0 && map->first <= box && map->count <= box - map->first;
 }
 
 enum direction { GATHER, SCATTER };
@@ -138,10 +160,40 @@ static void copy_box(float *local, float *logical, struct sf_shape shape, const 
   }
 }
 
+/* The part of one row of the box that lies in local columns [from, from + count). */
+static void copy_row_part(float *local, float *logical, const struct sf_dim_map *cols, int64_t from, int64_t count,
+                          enum direction direction) {
+  const struct sf_dim_map wanted = {.count = 1, .runs = {{.start = from, .len = count}}};
+  const struct sf_dim_map part = sf_dim_map_compose(cols, &wanted);
+  copy_row(local, logical, &part, direction);
+}
+
+static void copy_flat(float *local, float *logical, struct sf_shape shape, const struct sf_shard_map *map, enum direction direction) {
+  const int64_t width = sf_dim_map_length(&map->cols), end = map->first + map->count;
+  int64_t begin = 0; /* first element of the row in the box */
+  for (int32_t i = 0; i < map->rows.count && begin < end; i++) {
+    const struct sf_run run = map->rows.runs[i];
+    SF_ASSERT_LE(run.start + run.len, shape.rows);
+    for (int64_t row = run.start; row < run.start + run.len && begin < end; row++, begin += width) {
+      const int64_t from = map->first > begin ? map->first - begin : 0, to = end - begin < width ? end - begin : width;
+      if (from >= to) continue;
+      copy_row_part(local, logical + row * shape.cols, &map->cols, from, to - from, direction);
+      local += to - from;
+    }
+  }
+}
+
+static void copy(float *local, float *logical, struct sf_shape shape, const struct sf_shard_map *map, enum direction direction) {
+  if (map->flat)
+    copy_flat(local, logical, shape, map, direction);
+  else
+    copy_box(local, logical, shape, map, direction);
+}
+
 void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map) {
-  copy_box(local, (float *)(uintptr_t)logical, shape, map, GATHER);
+  copy(local, (float *)(uintptr_t)logical, shape, map, GATHER);
 }
 
 void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map) {
-  copy_box((float *)(uintptr_t)local, logical, shape, map, SCATTER);
+  copy((float *)(uintptr_t)local, logical, shape, map, SCATTER);
 }

@@ -21,9 +21,12 @@ struct sf_dim_map {
   struct sf_run runs[SF_RUNS_MAX];
 };
 
-/* A box: local element (i, j) is logical element (rows[i], cols[j]); it is partial over the axes of its row's and its column's run. */
+/* A box: local element (i, j) is logical element (rows[i], cols[j]); it is partial over the axes of its row's and its column's run.
+ * Flat: of the box's elements, counted row by row, only [first, first + count) are held, as one row; count may be 0. */
 struct sf_shard_map {
   struct sf_dim_map rows, cols;
+  bool flat;
+  int64_t first, count; /* flat only */
 };
 
 int64_t sf_dim_map_length(const struct sf_dim_map *dim);
@@ -37,11 +40,15 @@ void sf_dim_map_add_partial(struct sf_dim_map *dim, uint32_t axes); /* partial o
 /* Inner map applied to the local indices of outer: which logical indices the inner's selection means. */
 struct sf_dim_map sf_dim_map_compose(const struct sf_dim_map *outer, const struct sf_dim_map *inner);
 struct sf_shard_map sf_shard_map_whole(struct sf_shape shape);
+/* Elements [first, first + count) of what the box holds. */
+struct sf_shard_map sf_shard_map_flat(const struct sf_shard_map *box, int64_t first, int64_t count);
+int64_t sf_shard_map_box_count(const struct sf_shard_map *map); /* elements of the box, flat or not */
+struct sf_shape sf_shard_map_local_shape(const struct sf_shard_map *map);
 bool sf_shard_map_equal(const struct sf_shard_map *a, const struct sf_shard_map *b);
-/* True when every run lies inside the shape and no logical index of a dimension occurs twice. */
+/* True when every run lies inside the shape, no logical index of a dimension occurs twice, and a flat range lies inside the box. */
 bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape);
 
-/* Local matrix (contiguous, as the map says) <-> whole logical matrix (row-major, shape.cols wide). */
+/* Local values (contiguous, as the map says) <-> whole logical matrix (row-major, shape.cols wide). */
 void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map);
 void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map);
 

@@ -25,6 +25,12 @@ int64_t sf_fault_stage_offset(const struct sf_case *c, int64_t stage, int64_t la
   return offset + layer_count > c->model.layers ? c->model.layers - layer_count : offset;
 }
 
+bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t chunk, int64_t local) {
+  const int64_t pp = c->layout.pp, vpp = c->layout.vpp;
+  const int64_t step = local / pp * pp * vpp + (vpp - 1 - chunk) * pp + local % pp;
+  return vpp > 1 ? step + 1 >= count : local == count - 1;
+}
+
 bool sf_fault_rope_cut_fits(const struct sf_case *c) { return c->train.microbatch_size % (2 * c->layout.cp) == 0; }
 
 /* The default order has tp innermost: a group is tp ranks in a row. */

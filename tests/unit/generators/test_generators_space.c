@@ -51,6 +51,9 @@ static bool is_scheduled(const struct sf_case *c) { return c->schedule > 0; }
 
 static bool is_interleaved(const struct sf_case *c) { return c->layout.vpp > 1; }
 
+static bool is_zero1(const struct sf_case *c) { return c->layout.zero == 1; }
+static bool is_zero2(const struct sf_case *c) { return c->layout.zero == 2; }
+
 static bool has_uneven_stages(const struct sf_case *c) {
   for (int64_t stage = 1; stage < c->layout.pp; stage++) {
     int64_t first, a, b;
@@ -107,6 +110,8 @@ static const struct {
     {"overlap, dp", has_overlap, 10},
     {"uneven stages", has_uneven_stages, 10},
     {"interleaved stages", is_interleaved, 3},
+    {"zero 1", is_zero1, 8},
+    {"zero 2", is_zero2, 8},
     {"uneven mask", is_uneven_mask, 10},
     {"sparse mask", is_sparse_mask, 10},
     {"edge tokens", is_edge, 10},

@@ -133,9 +133,15 @@ static inline void part_add_cut(struct parts *parts, const struct sf_case *c, co
   struct part *part = &parts->items[parts->count++];
   *part = (struct part){.rank = rank, .id = id, .times = 1};
   part->map = sf_canonical_map(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, at->at[SF_AXIS_TP], at->at[SF_AXIS_CP]);
-  part->rows = sf_dim_map_length(&part->map.rows);
-  part->cols = sf_dim_map_length(&part->map.cols);
-  part->data = malloc((size_t)(part->rows * part->cols) * sizeof *part->data);
+  if (c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA)) {
+    const int64_t parts_count = c->layout.dp * c->layout.cp, index = at->at[SF_AXIS_DP] * c->layout.cp + at->at[SF_AXIS_CP];
+    const int64_t box = sf_shard_map_box_count(&part->map), shard = (box + parts_count - 1) / parts_count;
+    const int64_t first = index * shard < box ? index * shard : box;
+    part->map = sf_shard_map_flat(&part->map, first, box - first < shard ? box - first : shard);
+  }
+  part->rows = sf_shard_map_local_shape(&part->map).rows;
+  part->cols = sf_shard_map_local_shape(&part->map).cols;
+  part->data = malloc((size_t)(part->rows * part->cols + 1) * sizeof *part->data);
   assert_non_null(part->data);
   sf_shard_gather(part->data, values, t->spec.shape, &part->map);
   if (id.kind != SF_KIND_WGRAD || c->layout.cp == 1) return;

@@ -66,7 +66,7 @@ static inline bool world_map_is_canonical(const struct world *w, int32_t rank, c
   const struct sf_coord at = sf_mesh_coord(&w->mesh, rank);
   const struct sf_shard_map canonical =
       sf_canonical_map(&w->c, spec->shape, spec->row_cut, spec->col_cut, at.at[SF_AXIS_TP], at.at[SF_AXIS_CP]);
-  const struct sf_shard_map plain = {world_without_partial(&map->rows), world_without_partial(&map->cols)};
+  const struct sf_shard_map plain = {.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)};
   return sf_shard_map_equal(&plain, &canonical);
 }
 
@@ -85,15 +85,16 @@ static inline void world_merge_element(struct world *w, struct world_tensor *ten
   }
 }
 
-static inline void world_merge(struct world *w, struct world_tensor *tensor, const struct sf_shard_map *map, const float *data,
-                               int32_t tp) {
+static inline void world_merge(struct world *w, struct world_tensor *tensor, const struct sf_shard_map *map, const float *data, int32_t tp) {
   int64_t local = 0;
   for (int32_t r = 0; r < map->rows.count; r++)
     for (int64_t i = 0; i < map->rows.runs[r].len; i++)
       for (int32_t k = 0; k < map->cols.count; k++)
         for (int64_t j = 0; j < map->cols.runs[k].len; j++) {
           const int64_t at = (map->rows.runs[r].start + i) * tensor->shape.cols + map->cols.runs[k].start + j;
-          world_merge_element(w, tensor, at, data[local++], map->rows.runs[r].partial | map->cols.runs[k].partial, tp);
+          const int64_t mine = local++ - (map->flat ? map->first : 0);
+          if (map->flat && (mine < 0 || mine >= map->count)) continue;
+          world_merge_element(w, tensor, at, data[mine], map->rows.runs[r].partial | map->cols.runs[k].partial, tp);
         }
 }
 
@@ -121,8 +122,8 @@ static inline void world_point(void *ctx, int32_t rank, struct sf_trace_id id, c
     return;
   }
   w->bad_maps += !world_map_is_canonical(w, rank, &spec, map);
-  assert_int_equal(rows, sf_dim_map_length(&map->rows));
-  assert_int_equal(cols, sf_dim_map_length(&map->cols));
+  assert_int_equal(rows, sf_shard_map_local_shape(map).rows);
+  assert_int_equal(cols, sf_shard_map_local_shape(map).cols);
   struct world_tensor *tensor = world_slot(w, sf_trace_key(id));
   const size_t count = (size_t)(spec.shape.rows * spec.shape.cols);
   if (!tensor->used) {

@@ -170,7 +170,7 @@ static void test_fill_shard_random_maps_see_the_same_tensor(void **state) {
   static float whole[64 * 64], from_whole[64 * 64], local[64 * 64];
   for (int round = 0; round < 1500; round++) {
     const struct sf_shape shape = {1 + (int64_t)sf_pcg_below(&pcg, 64), 1 + (int64_t)sf_pcg_below(&pcg, 64)};
-    const struct sf_shard_map map = {random_dim(&pcg, shape.rows), random_dim(&pcg, shape.cols)};
+    const struct sf_shard_map map = {.rows = random_dim(&pcg, shape.rows), .cols = random_dim(&pcg, shape.cols)};
     const struct sf_fill fill = {.key = sf_pcg_next(&pcg),
                                  .dist = (enum sf_value_dist)sf_pcg_below(&pcg, SF_DIST_COUNT),
                                  .scale = 0.5f,
