@@ -22,12 +22,20 @@ void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
 
 static bool has_multiple(struct sf_range range, int64_t of) { return (range.lo + of - 1) / of * of <= range.hi; }
 
-/* kv_step: key/value heads come in multiples of it. */
-static bool heads_fit(struct sf_range heads, struct sf_range kv_heads, int64_t tp, int64_t kv_step) {
+/* Whether the fields drawn so far ask for fp8. */
+static bool needs_fp8(const struct sf_range *at) {
+  return at[SF_WALK_COMPUTE].lo == SF_COMPUTE_FP8 || at[SF_WALK_FP8_RECIPE].lo == SF_FP8_DELAYED || at[SF_WALK_FP8_HISTORY].lo > 1 ||
+         at[SF_WALK_FP8_FIRST].lo > 0 || at[SF_WALK_FP8_LAST].lo > 0;
+}
+
+/* kv_step: key/value heads come in multiples of it. fp8: tp may not be above kv_heads. */
+static bool heads_fit(const struct sf_range *at, int64_t tp, int64_t kv_step) {
+  const struct sf_range heads = at[SF_WALK_HEADS], kv_heads = at[SF_WALK_KV_HEADS];
+  const bool may_exceed = !needs_fp8(at);
   int64_t h = (heads.lo + tp - 1) / tp * tp;
   for (int i = 0; i < MULTIPLES_MAX && h <= heads.hi; i++, h += tp) {
     for (int64_t kv = kv_heads.lo; kv <= kv_heads.hi && kv <= h; kv++)
-      if (h % kv == 0 && kv % kv_step == 0 && (kv % tp == 0 || tp % kv == 0)) return true;
+      if (h % kv == 0 && kv % kv_step == 0 && (kv % tp == 0 || (may_exceed && tp % kv == 0))) return true;
   }
   return false;
 }
@@ -47,13 +55,22 @@ static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
   const bool needs_tp = has_sp(at) || at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
   if ((needs_tp && tp == 1) || !tokens_fit(at, tp, cp)) return false;
   return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) &&
-         heads_fit(at[SF_WALK_HEADS], at[SF_WALK_KV_HEADS], tp, trades ? tp * cp : 1);
+         heads_fit(at, tp, trades ? tp * cp : 1);
 }
 
 static bool stages_divide(int64_t layers, int64_t pp, int64_t first, int64_t last) {
   if (pp > layers || (pp == 1 && (first > 0 || last > 0))) return false;
   const int64_t sharing = pp - (first > 0) - (last > 0), left = layers - first - last;
   return sharing == 0 ? left == 0 : left >= sharing && left % sharing == 0;
+}
+
+/* Layers that recomputation and fp8 leave possible. */
+static struct sf_range layers_of(const struct sf_range *at) {
+  struct sf_range layers = at[SF_WALK_LAYERS];
+  const int64_t exempt = at[SF_WALK_FP8_FIRST].lo + at[SF_WALK_FP8_LAST].lo;
+  if (at[SF_WALK_RECOMPUTE].lo > layers.lo) layers.lo = at[SF_WALK_RECOMPUTE].lo;
+  if (exempt >= layers.lo) layers.lo = exempt + 1;
+  return layers;
 }
 
 static bool layers_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
@@ -65,9 +82,8 @@ static bool layers_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
 }
 
 static bool pp_fits(const struct sf_range *at, int64_t pp) {
-  const struct sf_range layers = at[SF_WALK_LAYERS];
-  const int64_t least = at[SF_WALK_RECOMPUTE].lo > layers.lo ? at[SF_WALK_RECOMPUTE].lo : layers.lo;
-  for (int64_t n = least > pp ? least : pp; n <= layers.hi; n++)
+  const struct sf_range layers = layers_of(at);
+  for (int64_t n = layers.lo > pp ? layers.lo : pp; n <= layers.hi; n++)
     if (layers_fit(at, n, pp)) return true;
   return false;
 }
@@ -92,9 +108,12 @@ static bool singles_fit(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
   if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
+  if (needs_fp8(at) && at[SF_WALK_COMPUTE].hi < SF_COMPUTE_FP8) return false;
+  if (at[SF_WALK_FP8_HISTORY].lo > 1 && at[SF_WALK_FP8_RECIPE].hi == SF_FP8_CURRENT) return false;
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
   if (at[SF_WALK_STOCHASTIC].lo > 0 && (at[SF_WALK_COMPUTE].lo > SF_BF16 || at[SF_WALK_COMPUTE].hi < SF_BF16)) return false;
   if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536 || !tp_options_fit(at)) return false;
+  if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && needs_fp8(at)) return false;
   if (at[SF_WALK_EXACT].lo > 0 && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
   /* Something must be left to train, unless a case was given that says otherwise: the adapter and an output layer of its own
@@ -110,9 +129,7 @@ static bool plain_stages_fit(const struct sf_range *at, int64_t limit) {
 
 /* Whether some number of layers divides over pp ranks of two chunks or more. */
 static bool chunks_divide(const struct sf_range *at, int64_t pp) {
-  const struct sf_range chunks = at[SF_WALK_VPP];
-  struct sf_range layers = at[SF_WALK_LAYERS];
-  if (at[SF_WALK_RECOMPUTE].lo > layers.lo) layers.lo = at[SF_WALK_RECOMPUTE].lo;
+  const struct sf_range chunks = at[SF_WALK_VPP], layers = layers_of(at);
   for (int64_t vpp = chunks.lo > 2 ? chunks.lo : 2; vpp <= chunks.hi && pp * vpp <= layers.hi; vpp++)
     if (has_multiple(layers, pp * vpp)) return true;
   return false;

@@ -25,6 +25,8 @@
   X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \
   X(LOSS_SCALE_WINDOW, "precision.loss_scale_window")                                                                                      \
   X(DROPOUT, "train.dropout_milli")                                                                                                        \
+  X(FP8_RECIPE, "precision.fp8_recipe")                                                                                                    \
+  X(FP8_HISTORY, "precision.fp8_history")                                                                                                  \
   X(SMOOTHING, "train.label_smoothing_milli")                                                                                              \
   X(EXACT, "data.exact")                                                                                                                   \
   X(DOCUMENTS, "data.documents")                                                                                                           \
@@ -39,6 +41,8 @@
   X(ACTS, "data.acts")                                                                                                                     \
   X(GRADS, "data.grads")                                                                                                                   \
   X(LAYERS, "model.layers")                                                                                                                \
+  X(FP8_FIRST, "precision.fp8_bf16_first")                                                                                                 \
+  X(FP8_LAST, "precision.fp8_bf16_last")                                                                                                   \
   X(HEADS, "model.heads")                                                                                                                  \
   X(KV_HEADS, "model.kv_heads")                                                                                                            \
   X(HEAD_DIM, "model.head_dim")                                                                                                            \

@@ -12,7 +12,9 @@ struct choice {
 #define CHOICES(name, ...) static const struct choice name##_choices[] = {__VA_ARGS__}
 CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
 CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
-CHOICES(compute, {SF_F32, 55}, {SF_BF16, 33}, {SF_F16, 12});
+CHOICES(compute, {SF_COMPUTE_FP32, 52}, {SF_COMPUTE_BF16, 26}, {SF_COMPUTE_FP16, 10}, {SF_COMPUTE_FP8, 12});
+CHOICES(fp8_recipe, {SF_FP8_CURRENT, 50}, {SF_FP8_DELAYED, 50});
+CHOICES(fp8_history, {1, 40}, {2, 40}, {3, 10}, {4, 10});
 CHOICES(residual_fp32, {0, 70}, {1, 30});
 CHOICES(stochastic, {0, 90}, {1, 10});
 CHOICES(post_norm, {0, 75}, {1, 25});
@@ -110,6 +112,8 @@ static const struct {
     TABLE(DROPOUT, dropout, true),
     TABLE(DOCUMENTS, documents, true),
     TABLE(PADDING, padding, true),
+    TABLE(FP8_RECIPE, fp8_recipe, false),
+    TABLE(FP8_HISTORY, fp8_history, false),
     TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, exact, false),
     TABLE(CP_COMM, cp_comm, false),
@@ -209,6 +213,10 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
   case SF_WALK_RECOMPUTE:
     add_up_to(domain, c->model.layers, 45, 20);
     break;
+  case SF_WALK_FP8_FIRST:
+  case SF_WALK_FP8_LAST:
+    add_up_to(domain, c->model.layers - 1, 60, 20);
+    break;
   case SF_WALK_PP_FIRST:
   case SF_WALK_PP_LAST:
     add_up_to(domain, c->model.layers - 1, 20, 20);
@@ -240,6 +248,10 @@ static bool is_coupled(enum sf_walk place) {
   switch (place) {
   case SF_WALK_COMPUTE:
   case SF_WALK_STOCHASTIC:
+  case SF_WALK_FP8_RECIPE:
+  case SF_WALK_FP8_HISTORY:
+  case SF_WALK_FP8_FIRST:
+  case SF_WALK_FP8_LAST:
   case SF_WALK_LOSS_SCALE:
   case SF_WALK_LOSS_SCALE_WINDOW:
   case SF_WALK_MODE:
@@ -325,8 +337,8 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
   }
   for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
   if (tables[place].count == 0) add_computed(out, place, c, bounds);
-  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_F16) out->weights[0] *= UNSCALED_SHARE;
-  if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_F32) out->weights[1] = 0; /* as it is anyway */
+  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16) out->weights[0] *= UNSCALED_SHARE;
+  if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */
   const bool computed_feature =
       place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
   if (tables[place].feature || computed_feature) tilt_features(out, swarm);

@@ -24,7 +24,7 @@ enum { BITS_ELEMENTS_MIN = 512 };
 static double ratio_of(double error, double noise) { return error == 0 ? 0 : error / noise; }
 
 /* Rows whose p - onehot has cancelled to less than an eighth of the token's weight (floor = 2 u weight) have an error that their own norm
- * does not explain. A tensor made of little else gets those rows' floors as its own. */
+ * does not explain. A tensor made of little else gets those rows' floors as its own. So do embeddings of weights kept in fewer bits. */
 static double cancelled_floor(const struct sf_expected *e, double unit) {
   if (e->row_floor == NULL) return 0;
   double squares = 0;

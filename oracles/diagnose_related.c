@@ -68,7 +68,7 @@ static const float *weight_of(struct sf_related_list *list, int32_t param, int32
   if (x == NULL) return NULL;
   const struct sf_fill fill = sf_fill_for_param(collector->catalog, param, step);
   sf_fill_range(x, &fill, 0, shape.rows * shape.cols);
-  sf_round_array(x, shape.rows * shape.cols, (enum sf_dtype)collector->c.precision.compute);
+  sf_round_array(x, shape.rows * shape.cols, sf_case_storage(&collector->c));
   return x;
 }
 

@@ -82,6 +82,25 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
   return true;
 }
 
+/* With an fp32 residual stream the embeddings are fp32 tensors, but all that is in them from the second step on is weights kept in fewer bits,
+ * which every run has updated for itself: an update of other sign, which may be in no draw, moves one of them by 2 lr. They are judged as
+ * without such a stream. */
+static bool copies_updated_weights(const struct sf_expected *e, const struct sf_catalog *catalog) {
+  const struct sf_case *c = &catalog->logical;
+  if (e->id.kind != SF_KIND_ACT || e->id.step == 0 || c->mode != SF_MODE_E2E || !c->precision.residual_fp32) return false;
+  const enum sf_module_class cls = catalog->modules[e->id.subject].cls;
+  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING;
+}
+
+static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
+  const double unit = sf_dtype_unit_roundoff(sf_case_storage(&catalog->logical));
+  float *floors = sf_arena_alloc(arena, (size_t)e->spec.shape.rows * sizeof *floors);
+  if (floors == NULL) return false;
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) floors[r] = (float)(unit * e->row_norm[r]);
+  e->row_floor = floors;
+  return true;
+}
+
 static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x, const float *values) {
   const struct sf_shape shape = e->spec.shape;
   const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
@@ -93,6 +112,7 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = rolled_norm(e->x, shape);
+  if (copies_updated_weights(e, x->catalog)) return weights_floor(e, x->catalog, x->arena);
   const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && x->catalog->modules[e->id.subject].cls == SF_MODULE_LOSS;
   return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
 }

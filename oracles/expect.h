@@ -20,7 +20,7 @@ struct sf_expected {
    * judged by tolerance. */
   double noise[SF_LEVEL_COUNT], *row_noise[SF_LEVEL_COUNT];
   double rolled;    /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
-  float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient) */
+  float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient, embeddings of weights kept in fewer bits) */
 };
 
 struct sf_expectations;

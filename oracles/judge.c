@@ -303,13 +303,13 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
 
 /* What an fp32 tensor may have been kept in by mistake. */
 static enum sf_dtype suspected_format(const struct sf_judging *judging) {
-  return judging->collector->c.precision.compute == SF_F16 ? SF_F16 : SF_BF16;
+  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? SF_F16 : SF_BF16;
 }
 
 /* fp16 reaches 65504: whether a number near that becomes infinite is a matter of rounding, which the draws show. */
 static bool may_overflow(const struct sf_judging *judging, const struct sf_slot *slot) {
   const struct sf_shape shape = slot->expected->spec.shape;
-  return judging->collector->c.precision.compute == SF_F16 &&
+  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 &&
          sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols) >= 0;
 }
 

@@ -432,7 +432,7 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
   const struct sf_param *p = &collector->catalog->params[param];
   *job = (struct param_job){.collector = collector, .param = param, .steps = index->steps, .frozen = p->frozen};
   job->is_reloaded = collector->c.mode == SF_MODE_ISOLATED;
-  job->dtype = (enum sf_dtype)collector->c.precision.compute;
+  job->dtype = sf_case_storage(&collector->c);
   job->is_stochastic = collector->c.precision.stochastic;
   job->lr = (double)train->lr_micro * 1e-6;
   job->beta1 = (double)train->beta1_milli / 1000.0;

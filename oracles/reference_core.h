@@ -8,6 +8,8 @@
 #include "oracles/reference_internal.h"
 #include "oracles/reference_real.h"
 
+#include <string.h>
+
 /* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
 struct layer_acts {
   real *norm1, *qkv, *qk_norm, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
@@ -19,6 +21,14 @@ struct layer_acts {
 struct param_state {
   real *master, *weight;               /* weight = round(master); the same array when nothing is rounded */
   real *main_grad, *moment1, *moment2; /* NULL when frozen; moments NULL in a run of one step, where they start from zero */
+};
+
+/* One operand of one linear layer: the largest sizes that it has had. */
+enum { FP8_LINEARS = 4, FP8_HISTORY_MAX = 4 };
+struct fp8_cast {
+  float amax;                             /* of the step so far */
+  float history[FP8_HISTORY_MAX];         /* of earlier steps, the last one first */
+  int32_t count;                          /* of those that count */
 };
 
 struct run {
@@ -58,6 +68,8 @@ struct run {
   real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
   real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
   real *wgrad;                                          /* the largest parameter */
+  struct fp8_cast *fp8_casts;                           /* fp8 only: [layers][linears][operands] */
+  real *fp8_input, *fp8_grad, *fp8_weight;              /* fp8 only: operands as they are multiplied */
   real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
   int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */
   real *sizes;                                          /* E5 only: of the terms of a product */

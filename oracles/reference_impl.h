@@ -53,6 +53,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->wgrad = take(run, largest);
   run->wide_a = take(run, t * widest);
   run->wide_b = take(run, t * widest);
+  fp8_take(run, largest, widest);
   if (run->options->perturb != SF_PERTURB_SPLIT) return;
   const int64_t group_rows = model->heads / model->kv_heads * model->seq;
   const int64_t factor = larger(larger(largest, t * widest), group_rows * larger(model->seq, model->head_dim));
@@ -253,6 +254,7 @@ static inline void steps_run(struct run *run) {
       microbatch_run(run);
     }
     step_finish(run);
+    fp8_step_finish(run);
   }
   run->step = (uint16_t)train->steps;
   params_emit(run);
@@ -263,7 +265,7 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   const struct sf_case *c = &catalog->logical;
   const struct sf_model *model = &c->model;
   struct run run = {.catalog = catalog, .c = c, .options = options, .sink = sink, .nudge = nudge};
-  run.format = sizeof(real) == sizeof(double) ? SF_F64 : (enum sf_dtype)c->precision.compute;
+  run.format = sizeof(real) == sizeof(double) ? SF_F64 : sf_case_storage(c);
   run.stream_format = sizeof(real) == sizeof(float) && c->precision.residual_fp32 ? SF_F32 : run.format;
   run.input_module = sf_catalog_module(catalog, model->positions == SF_POS_LEARNED ? SF_MODULE_EMBEDDING : SF_MODULE_WORD_EMBEDDINGS, -1);
   run.loss_scale = ldexp(1, (int)c->precision.loss_scale_log2);

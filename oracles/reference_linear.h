@@ -2,6 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_LINEAR_H
 #define SF_ORACLES_REFERENCE_LINEAR_H
 
+#include "oracles/reference_fp8.h"
 #include "oracles/reference_products.h"
 
 struct linear {
@@ -22,11 +23,17 @@ static inline struct linear linear_find(const struct run *run, enum sf_module_cl
   return linear;
 }
 
+static inline struct factor weight_factor(const struct run *run, enum sf_module_class cls, int32_t layer, const struct linear *linear) {
+  return factor_of(run, cls, layer, OPERAND_WEIGHT, run->params[linear->weight].weight, linear->out * linear->in, run->fp8_weight);
+}
+
 /* out = round(x W^T + bias); bias_apart: round(round(x W^T) + bias), as a row-parallel layer adds it after its reduction. */
 static inline void linear_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, bool bias_apart) {
   const struct linear linear = linear_find(run, cls, layer);
   const int64_t rows = run->tokens, cols = linear.out;
-  multiply(run, run->format, false, true, rows, cols, linear.in, x, linear.in, run->params[linear.weight].weight, linear.in, out, cols);
+  const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * linear.in, run->fp8_input);
+  const struct factor w = weight_factor(run, cls, layer, &linear);
+  multiply_units(run, run->format, a.unit * w.unit, false, true, rows, cols, linear.in, a.values, linear.in, w.values, linear.in, out, cols);
   if (linear.bias >= 0) {
     if (bias_apart) store(run, act_id(run, cls, layer, SF_KIND_ACT), 1, out, rows * cols, run->format);
     const real *restrict bias = run->params[linear.bias].weight;
@@ -42,10 +49,13 @@ static inline void linear_forward(struct run *run, enum sf_module_class cls, int
 static inline void linear_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
   const struct linear linear = linear_find(run, cls, layer);
   const int64_t rows = run->tokens, in = linear.in, out = linear.out;
-  multiply(run, run->format, false, false, rows, in, out, g, out, run->params[linear.weight].weight, in, x_grad, in);
+  const struct factor d = factor_of(run, cls, layer, OPERAND_GRAD, g, rows * out, run->fp8_grad);
+  const struct factor w = weight_factor(run, cls, layer, &linear);
+  multiply_units(run, run->format, d.unit * w.unit, false, false, rows, in, out, d.values, out, w.values, in, x_grad, in);
   finish_act_grad(run, cls, layer, x_grad, in);
   if (is_trained(run, linear.weight)) {
-    multiply(run, SF_F32, true, false, out, in, rows, g, out, x, in, run->wgrad, in);
+    const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * in, run->fp8_input);
+    multiply_units(run, SF_F32, d.unit * a.unit, true, false, out, in, rows, d.values, out, a.values, in, run->wgrad, in);
     finish_wgrad(run, linear.weight, linear.call);
   }
   if (is_trained(run, linear.bias)) {

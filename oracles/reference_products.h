@@ -88,12 +88,19 @@ static inline void term_sizes(real *sizes, const int32_t *order, bool trans_a, b
   }
 }
 
-/* c [m x n] = op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
-static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                            const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+static inline void scale_rows(real *c, int64_t ldc, int64_t m, int64_t n, real unit) {
+  if (unit == 1) return;
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) c[i * ldc + j] *= unit;
+}
+
+/* c [m x n] = unit op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
+static inline void multiply_units(struct run *run, enum sf_dtype format, real unit, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                                  int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   const struct sf_split split = next_split(run, k, format);
   if (split.order == NULL) {
     run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+    scale_rows(c, ldc, m, n, unit);
     return;
   }
   if (split.count == 1) {
@@ -104,8 +111,14 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
     const int32_t *chosen = split.order + split.cut[p];
     const int64_t count = split.cut[p + 1] - split.cut[p];
     multiply_part(run, trans_a, trans_b, m, n, chosen, count, a, lda, b, ldb, p == 0 ? c : run->part, p == 0 ? ldc : n);
+    scale_rows(p == 0 ? c : run->part, p == 0 ? ldc : n, m, n, unit);
     if (p > 0) add_part(c, ldc, run->part, m, n, format);
   }
+}
+
+static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                            const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  multiply_units(run, format, 1, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
 }
 
 /* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient. */

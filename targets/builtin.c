@@ -17,11 +17,12 @@ static enum sf_status supports(const struct sf_case *c, struct sf_error *error) 
 static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   const struct sf_case *c = env->c;
   *run = (struct sf_rank_run){
-      .env = env, .c = c, .dtype = (enum sf_dtype)c->precision.compute, .acts = sf_buffers_create(env), .hidden = c->model.hidden};
+      .env = env, .c = c, .dtype = sf_case_storage(c), .acts = sf_buffers_create(env), .hidden = c->model.hidden};
   run->stream_dtype = c->precision.residual_fp32 ? SF_F32 : run->dtype;
   run->parallel = sf_parallel_state_create(env);
   sf_loss_scaler_create(run);
   sf_documents_create(run);
+  sf_fp8_create(run);
   run->positions = sf_context_parallel_positions(c->model.seq, run->parallel.cp.size, run->parallel.cp.index);
   struct sf_dim_map rows = {0};
   for (int32_t i = 0; i < run->positions.count; i++)
@@ -69,6 +70,7 @@ static void end_step(struct sf_rank_run *run, const struct sf_model_stage *last)
   else
     sf_adam_step(run, clip);
   sf_loss_scaler_update(run, overflow);
+  sf_fp8_end_step(run);
 }
 
 static void run_rank(struct sf_rank_env *env) {

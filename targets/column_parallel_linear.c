@@ -18,6 +18,7 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   *linear =
       (struct sf_column_parallel_linear){.tp = *tp, .sp = sp, .out = sf_dim_map_length(out_dim), .module = sf_rank_module(run, cls, layer)};
   linear->out_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = *out_dim};
+  linear->fp8 = sf_fp8_linear_create(run, cls, layer);
   if (weight == NULL) {
     create_params(linear, run, cls, layer, out_dim);
   } else {
@@ -27,10 +28,26 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   linear->overlap = run->c->layout.tp_overlap && linear->weight->trainable;
 }
 
-float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
-                                         float **saved) {
+/* out = round(a W^T + bias). fp8: `full` becomes its cast with the given scale. */
+static void multiply_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *out, float *full, float scale) {
   struct sf_device *dev = run->env->device;
   const int64_t tokens = run->tokens, h = run->hidden;
+  const bool biased = linear->bias != NULL;
+  const float *weight = linear->weight->model;
+  float unit = 1.0f;
+  if (linear->fp8 != NULL) {
+    weight = sf_fp8_weight(run, linear->fp8, linear->weight, &unit);
+    unit = sf_fp8_cast_input(run, linear->fp8, full, tokens * h, scale) * unit;
+  }
+  sf_linear_forward_units(dev, out, full, weight, unit, tokens, h, linear->out, biased ? SF_F32 : run->dtype);
+  if (biased) dev->ops->bias_add(dev, out, out, linear->bias->model, tokens, linear->out, run->dtype);
+}
+
+float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
+                                         float **saved) {
+  const int64_t tokens = run->tokens, h = run->hidden;
+  float scale = 1.0f;
+  if (linear->fp8 != NULL) scale = sf_fp8_scale(run, linear->fp8, SF_FP8_INPUT, input, run->tokens_local * h, linear->sp);
   if (linear->sp) {
     float *gathered = sf_buffers_take(&run->acts, tokens * h);
     sf_all_gather(run->env->comm, &linear->tp, gathered, input, run->tokens_local * h, run->dtype, "column_parallel_linear.fwd.all_gather");
@@ -41,10 +58,11 @@ float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct s
     *saved = input;
   }
   float *out = sf_buffers_take(&run->acts, tokens * linear->out);
-  const bool biased = linear->bias != NULL;
-  sf_linear_forward(dev, out, input, linear->weight->model, tokens, h, linear->out, biased ? SF_F32 : run->dtype);
-  if (biased) dev->ops->bias_add(dev, out, out, linear->bias->model, tokens, linear->out, run->dtype);
-  if (linear->overlap) sf_buffers_give(&run->acts, input);
+  multiply_forward(run, linear, out, input, scale);
+  if (linear->overlap) {
+    if (linear->fp8 != NULL) sf_fp8_cast_input(run, linear->fp8, *saved, run->tokens_local * h, scale);
+    sf_buffers_give(&run->acts, input);
+  }
   sf_trace_act(run, linear->module, &linear->out_map, out);
   return out;
 }
@@ -75,22 +93,33 @@ float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct 
   const int64_t tokens = run->tokens, h = run->hidden;
   struct sf_overlapped_gather gather = {0};
   if (linear->overlap) sf_overlapped_gather_begin(&gather, run, &linear->tp, saved);
-  float *full = sf_buffers_take(&run->acts, tokens * h);
-  sf_linear_input_grad(dev, full, grad, linear->weight->model, tokens, h, linear->out, run->dtype);
+  float *full = sf_buffers_take(&run->acts, tokens * h), *cast = NULL;
+  const float *weight = linear->weight->model;
+  float unit = 1.0f, weight_unit = 1.0f, saved_unit = 1.0f;
+  if (linear->fp8 != NULL) {
+    const float scale = sf_fp8_scale(run, linear->fp8, SF_FP8_GRAD, grad, tokens * linear->out, true);
+    cast = sf_buffers_take(&run->acts, tokens * linear->out);
+    unit = sf_fp8_cast_grad(run, cast, grad, tokens * linear->out, scale);
+    weight = sf_fp8_weight(run, linear->fp8, linear->weight, &weight_unit);
+    saved_unit = linear->fp8->input_units[run->local_microbatch];
+  }
+  const float *factor = cast != NULL ? cast : grad;
+  sf_linear_input_grad_units(dev, full, factor, weight, unit * weight_unit, tokens, h, linear->out, run->dtype);
   float *input_grad = reduce_input_grad(run, linear, full);
   sf_trace_act_grad(run, linear->module, &run->map_hidden, input_grad);
   float *scratch = run->params.scratch;
   if (linear->weight->trainable) {
     if (linear->overlap)
-      sf_overlapped_weight_grad(&gather, run, scratch, grad, linear->out);
+      sf_overlapped_weight_grad(&gather, run, scratch, factor, unit * saved_unit, linear->out);
     else
-      sf_linear_weight_grad(dev, scratch, grad, saved, tokens, h, linear->out);
+      sf_linear_weight_grad_units(dev, scratch, factor, saved, unit * saved_unit, tokens, h, linear->out);
     sf_parameter_accumulate(run, linear->weight, scratch, linear->call);
   }
   if (linear->bias != NULL && linear->bias->trainable) {
     sf_linear_bias_grad(dev, scratch, grad, tokens, linear->out);
     sf_parameter_accumulate(run, linear->bias, scratch, 0);
   }
+  sf_buffers_give(&run->acts, cast);
   if (!linear->overlap) sf_buffers_give(&run->acts, saved);
   return input_grad;
 }

@@ -9,6 +9,7 @@
 struct sf_column_parallel_linear {
   struct sf_parameter *weight; /* [out x h], this rank's rows */
   struct sf_parameter *bias;   /* [out] or NULL */
+  struct sf_fp8_linear *fp8;   /* NULL: multiplies in the compute format */
   struct sf_group tp;
   bool sp;
   bool overlap; /* the backward gathers the input again, while it computes; only for a weight that trains */
@@ -25,7 +26,7 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
                                       const struct sf_group *tp, bool sp);
 
 /* Shape: input [tokens_local x h] (taken) -> [T x out] (the caller's). With sp the input is all-gathered along the sequence first.
- * Computes round(a W^T + bias), one rounding. *saved: for the backward, the whole input [T x h]; with overlap
+ * Computes round(a W^T + bias), one rounding. *saved: for the backward, the whole input [T x h] (fp8: its cast); with overlap
  * this rank's rows of it. */
 float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
                                          float **saved);

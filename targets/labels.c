@@ -35,6 +35,8 @@ const struct sf_comm_label sf_comm_labels[] = {
     REDUCE_SCATTER("grad_buckets.reduce_scatter"),
     ALL_REDUCE("loss_scaler.overflow", MAX),
     ALL_REDUCE("model.fwd.kept_tokens", SUM),
+    ALL_REDUCE("fp8.amax", MAX),
+    ALL_REDUCE("fp8.amax_history", MAX),
     MESSAGE("pipeline_schedule.send_forward", "pipeline_schedule.recv_forward"),
     MESSAGE("pipeline_schedule.send_backward", "pipeline_schedule.recv_backward"),
     ALL_REDUCE("row_parallel_linear.fwd.all_reduce", SUM),

@@ -28,7 +28,8 @@ void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_r
   send_on(gather, run);
 }
 
-void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_rank_run *run, float *dw, const float *grad, int64_t out) {
+void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_rank_run *run, float *dw, const float *grad, float unit,
+                               int64_t out) {
   struct sf_device *dev = run->env->device;
   const int32_t size = gather->tp->size;
   for (int32_t step = 0; step < size; step++) {
@@ -38,8 +39,8 @@ void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_ra
     /* tp-overlap-wgrad-wrong: the last chunk is used before it has arrived. The unlucky timing is made certain, so that every schedule and
      * backend has it: its buffer holds the chunk before. */
     const bool early = sf_fault(run->env, SF_FAULT_TP_OVERLAP_WGRAD_WRONG) && step == size - 1;
-    sf_linear_weight_grad_part(dev, dw, grad + owner * run->tokens_local * out, early ? gather->spare : gather->at_hand, run->tokens_local,
-                               run->hidden, out, step > 0);
+    sf_linear_weight_grad_part(dev, dw, grad + owner * run->tokens_local * out, early ? gather->spare : gather->at_hand, unit,
+                               run->tokens_local, run->hidden, out, step > 0);
   }
   sf_buffers_give(&run->acts, gather->at_hand);
   sf_buffers_give(&run->acts, gather->spare);

@@ -17,8 +17,9 @@ struct sf_overlapped_gather {
 void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own);
 
 /* Shape: grad [T x out], the chunks [tokens_local x h] each -> dw [out x h], fp32.
- * Computes grad^T a as the sum of tp products, this rank's rows first, then those of the ranks before it, in fp32: equal to the product over
+ * Computes unit grad^T a as the sum of tp products, this rank's rows first, then those of the ranks before it, in fp32: equal to the product over
  * all tokens but for the order of its sum. Ends the exchange. */
-void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_rank_run *run, float *dw, const float *grad, int64_t out);
+void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_rank_run *run, float *dw, const float *grad, float unit,
+                               int64_t out);
 
 #endif

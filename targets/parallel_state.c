@@ -36,6 +36,10 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
       .world = group_over(env, SF_AXES_ALL),
       .sp = env->c->layout.sp && env->c->layout.tp > 1,
   };
+  if (env->c->precision.compute == SF_COMPUTE_FP8) {
+    s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
+    s.tp_cp_dp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP));
+  }
   s.kv_rep = kv_rep_of(env->c, &s.tp);
   s.embedding = embedding_of(env, &s.pp);
   /* group-order-crosstalk: groups made in rank-local order; the n-th creation means other members, here the data-parallel pair of the same

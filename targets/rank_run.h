@@ -3,6 +3,7 @@
 #define SF_TARGETS_RANK_RUN_H
 
 #include "targets/buffers.h"
+#include "targets/fp8.h"
 #include "targets/grad_buckets.h"
 #include "targets/loss_scaler.h"
 #include "targets/parallel_state.h"
@@ -32,6 +33,7 @@ struct sf_rank_run {
   struct sf_grad_buckets buckets;
   struct sf_loss_scaler scaler;
   struct sf_rank_documents documents; /* targets/documents.h */
+  struct sf_fp8 fp8;
   /* Where the rank stands; goes into trace ids. */
   uint16_t step, microbatch; /* microbatch: global number */
   enum sf_pass pass;

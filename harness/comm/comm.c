@@ -82,7 +82,7 @@ void sf_comm_show_progress(struct sf_comm *comm, const char *label) {
 static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bool blocking) {
   SF_ASSERT(call->label != NULL);
   SF_ASSERT_LE(0, call->count);
-  SF_ASSERT((int)call->wire >= 0 && call->wire < SF_DTYPE_COUNT);
+  SF_ASSERT((int)call->wire >= 0 && call->wire < SF_WIRE_DTYPE_COUNT);
   if (call->group != NULL) {
     SF_ASSERT_LT(call->group->index, call->group->size);
     SF_ASSERT_EQ(call->group->ranks[call->group->index], comm->rank);

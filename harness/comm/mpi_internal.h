@@ -33,7 +33,7 @@ struct mpi_scratch {
 struct sf_mpi {
   int32_t rank, world;
   MPI_Comm control, messages;
-  MPI_Op sums[SF_DTYPE_COUNT], maxima[SF_DTYPE_COUNT];
+  MPI_Op sums[SF_WIRE_DTYPE_COUNT], maxima[SF_WIRE_DTYPE_COUNT];
   struct mpi_group *groups; /* open addressing by key */
   uint64_t group_mask, group_count;
   struct mpi_scratch scratch[2];

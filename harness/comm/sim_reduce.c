@@ -30,7 +30,7 @@ HOP(max_f64, double, b[i], LARGER)
 typedef void (*hop_fn)(void *restrict acc, const void *restrict x, int64_t count);
 
 static hop_fn hop_of(enum sf_dtype wire, enum sf_reduce reduce) {
-  static const hop_fn hops[SF_DTYPE_COUNT][2] = {
+  static const hop_fn hops[SF_WIRE_DTYPE_COUNT][2] = {
       [SF_F32] = {add_f32, max_f32},
       [SF_BF16] = {add_bf16, max_bf16},
       [SF_F16] = {add_f16, max_f16},

@@ -73,6 +73,26 @@ static void cpu_round(struct sf_device *dev, float *out, const float *x, int64_t
   for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(out + i, count - i, sf_vec_round(sf_vec_load(x + i, count - i), store));
 }
 
+/* As integers, sizes of floats are in order, NaN above infinity. */
+static float cpu_amax(struct sf_device *dev, const float *x, int64_t count) {
+  (void)dev;
+  sf_uvec most = {0};
+  for (int64_t i = 0; i < count; i += SF_LANES) {
+    const sf_uvec size = (sf_uvec)sf_vec_load(x + i, count - i) & 0x7fffffffu;
+    most = (sf_uvec)sf_vec_select(size > most, (sf_vec)size, (sf_vec)most);
+  }
+  uint32_t bits = 0;
+  for (int i = 0; i < SF_LANES; i++) bits = most[i] > bits ? most[i] : bits;
+  float amax;
+  memcpy(&amax, &bits, sizeof amax);
+  return amax;
+}
+
+static void cpu_cast_f8(struct sf_device *dev, float *out, const float *x, float scale, int64_t count, enum sf_dtype format) {
+  (void)dev;
+  for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(out + i, count - i, sf_vec_round_f8(scale * sf_vec_load(x + i, count - i), format));
+}
+
 typedef double dvec __attribute__((vector_size(64)));
 typedef float half_vec __attribute__((vector_size(32)));
 
@@ -108,5 +128,7 @@ void sf_cpu_fill_elementwise(struct sf_device_ops *ops) {
   ops->axpy = cpu_axpy;
   ops->scale = cpu_scale;
   ops->round = cpu_round;
+  ops->amax = cpu_amax;
+  ops->cast_f8 = cpu_cast_f8;
   ops->sum_squares = cpu_sum_squares;
 }

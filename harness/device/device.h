@@ -64,6 +64,10 @@ struct sf_device_ops {
   void (*axpy)(struct sf_device *dev, float *out, const float *x, float factor, int64_t count);
   void (*scale)(struct sf_device *dev, float *x, float factor, int64_t count);
   void (*round)(struct sf_device *dev, float *out, const float *x, int64_t count, enum sf_dtype store);
+  /* fp8: largest absolute value (NaN when there is one, 0 of no elements); out = round(scale x) to E4M3 or E5M2, the product in fp32, with
+   * saturation. In place allowed. */
+  float (*amax)(struct sf_device *dev, const float *x, int64_t count);
+  void (*cast_f8)(struct sf_device *dev, float *out, const float *x, float scale, int64_t count, enum sf_dtype format);
   double (*sum_squares)(struct sf_device *dev, const float *x, int64_t count);
 
   /* Norms over rows of `cols`. LayerNorm: y = round((x - mean) * rstd * w + b), eps 1e-5; RMSNorm: y = round(x * rstd * w), rstd = 1/sqrt(mean(x^2) + 1e-5).

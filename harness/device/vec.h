@@ -92,10 +92,23 @@ SF_VEC_INLINE sf_vec sf_vec_round_f16(sf_vec v) {
   return (sf_vec)((sf_uvec)sf_vec_select(size < 0x38800000u, small, normal) | sign);
 }
 
-/* sf_round on sixteen lanes: the same bits as sf_bf16_round and sf_f16_round. */
+SF_VEC_INLINE sf_vec sf_vec_round_f8(sf_vec v, enum sf_dtype store) {
+  const struct sf_f8_grid grid = sf_f8_grid_of(store);
+  const sf_uvec bits = (sf_uvec)v, sign = bits & 0x80000000u, size = bits & 0x7fffffffu;
+  const uint32_t unit = 1u << grid.cut_bits;
+  const sf_uvec rounded = (size + (unit / 2 - 1) + (size >> grid.cut_bits & 1u)) & ~(unit - 1);
+  const sf_vec largest = sf_vec_all(sf_f8_largest(store));
+  const sf_vec finite = sf_vec_select(rounded > grid.largest, largest, (sf_vec)rounded);
+  const sf_vec normal = sf_vec_select(v != v, sf_vec_all(__builtin_nanf("")), finite);
+  const sf_vec small = ((sf_vec)size + grid.subnormal_anchor) - grid.subnormal_anchor;
+  return (sf_vec)((sf_uvec)sf_vec_select(size < grid.normal_from, small, normal) | sign);
+}
+
+/* sf_round on sixteen lanes: the same bits as sf_bf16_round, sf_f16_round and sf_f8_round. */
 SF_VEC_INLINE sf_vec sf_vec_round(sf_vec v, enum sf_dtype store) {
   if (store == SF_F32) return v;
   if (store == SF_F16) return sf_vec_round_f16(v);
+  if (sf_dtype_is_f8(store)) return sf_vec_round_f8(v, store);
   const sf_uvec bits = (sf_uvec)v;
   const sf_uvec rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
   const sf_uvec quiet = (bits | 0x00400000u) & 0xffff0000u;

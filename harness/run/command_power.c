@@ -97,7 +97,7 @@ static bool report_plants(const struct sf_power_result *r) {
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *clean = &r->clean[i];
     fprintf(stderr, "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64 " beyond\n",
-            sf_dtype_name((enum sf_dtype)i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
+            sf_compute_name(i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
     alarms += clean->false_alarms;
   }
   if (alarms) fprintf(stderr, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);

@@ -18,7 +18,7 @@ static void describe_model(struct sf_text *out, const struct sf_case *c) {
   sf_text_append(out, ", vocabulary %" PRId64 " padded to %" PRId64 ", %s, %s, %s positions%s%s%s\n", m->vocab, m->vocab_padded, norms[m->norm],
                  activations[m->activation], positions[m->positions], m->bias ? ", biases" : "", m->tied ? ", tied" : "", m->adapter ? ", adapter" : "");
   sf_text_append(out, "training   %" PRId64 " steps of %" PRId64 " microbatches of %" PRId64 " sequences of %" PRId64 " tokens, %s, %s\n", c->train.steps,
-                 c->train.microbatches, c->train.microbatch_size, m->seq, sf_dtype_name((enum sf_dtype)c->precision.compute),
+                 c->train.microbatches, c->train.microbatch_size, m->seq, sf_compute_name(c->precision.compute),
                  c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
 }
 

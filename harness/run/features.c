@@ -26,9 +26,10 @@
   X(schedule, c->schedule > 0)                                                                               \
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
   X(exact, c->data.exact)                                                                                    \
-  X(fp32, c->precision.compute == SF_F32)                                                                    \
-  X(bf16, c->precision.compute == SF_BF16)                                                                   \
-  X(fp16, c->precision.compute == SF_F16)                                                                    \
+  X(fp32, c->precision.compute == SF_COMPUTE_FP32)                                                           \
+  X(bf16, c->precision.compute == SF_COMPUTE_BF16)                                                          \
+  X(fp16, c->precision.compute == SF_COMPUTE_FP16)                                                           \
+  X(fp8, c->precision.compute == SF_COMPUTE_FP8)                                                    \
   X(post_norm, c->model.post_norm)                                                                           \
   X(residual_fp32, c->precision.residual_fp32)                                                               \
   X(stochastic, c->precision.stochastic)                                                                     \

@@ -76,7 +76,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   sf_text_append(&text, "what         %s\n", outcome->text);
   if (*outcome->diagnosis.text) sf_text_append(&text, "diagnosis    %s: %s\n", sf_diagnosis_class_name(outcome->diagnosis.cls), outcome->diagnosis.text);
   sf_text_append(&text, "case         %" PRId64 " rank%s (%s), %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes,
-                 c->model.layers, c->model.layers == 1 ? "" : "s", sf_dtype_name((enum sf_dtype)c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+                 c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
   if (outcome->finding_count > 1) sf_text_append(&text, "findings     %d in this run; this is the first in execution order\n", outcome->finding_count);
   if (replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'\n", replay_path);
   if (text.failed) {

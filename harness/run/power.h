@@ -32,11 +32,11 @@ struct sf_power_search {
 
 /* flat_cases, flat_alarms: cases that the flat bound judged, and found fault with. */
 struct sf_power_clean { int64_t cases, false_alarms, inconclusive, skipped, flat_cases, flat_alarms; };
-enum { SF_POWER_PRECISIONS = SF_F16 + 1 };
+enum { SF_POWER_PRECISIONS = SF_COMPUTE_COUNT };
 struct sf_power_result {
   int32_t search_count;  /* plant_count * seeds, plant by plant */
   struct sf_power_search *searches;
-  struct sf_power_clean clean[SF_POWER_PRECISIONS]; /* by precision.compute: fp32, bf16, fp16 */
+  struct sf_power_clean clean[SF_POWER_PRECISIONS]; /* by precision.compute */
   struct sf_outcome first_false_alarm;
   struct sf_case first_false_case;
 };

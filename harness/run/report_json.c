@@ -119,7 +119,7 @@ json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf
   int64_t cases = 0, alarms = 0, inconclusive = 0, flat_cases = 0, flat_alarms = 0;
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *of = &r->clean[i];
-    json_object_set_new(clean, sf_dtype_name((enum sf_dtype)i), json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
+    json_object_set_new(clean, sf_compute_name(i), json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
                                                         "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms", (json_int_t)of->flat_alarms));
     cases += of->cases;
     alarms += of->false_alarms;

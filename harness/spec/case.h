@@ -13,6 +13,11 @@
 
 enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_SIGNATURE_TEXT = 192 };
 
+/* What layers compute with. The first three store in the format of that name (equal numbers); FP8 stores in bf16 and casts the operands of
+ * the linear layers' products. */
+enum sf_compute { SF_COMPUTE_FP32, SF_COMPUTE_BF16, SF_COMPUTE_FP16, SF_COMPUTE_FP8, SF_COMPUTE_COUNT };
+/* Where an fp8 cast has its scale from: the tensor itself, or what it was in earlier steps. */
+enum sf_fp8_recipe { SF_FP8_CURRENT, SF_FP8_DELAYED };
 enum sf_mode { SF_MODE_ISOLATED, SF_MODE_E2E };
 enum sf_norm { SF_NORM_RMS, SF_NORM_LAYER };
 /* RELU2: squared ReLU, max(x, 0)^2. */
@@ -50,11 +55,14 @@ struct sf_model {
 };
 
 struct sf_precision {
-  int64_t compute; /* enum sf_dtype: SF_F32, SF_BF16 or SF_F16. Main gradients, master weights, the loss are always fp32 */
+  int64_t compute; /* enum sf_compute. Main gradients, master weights, the loss are always fp32 */
   int64_t loss_scale_log2;   /* the loss's gradient is multiplied by 2^n before the backward pass; 0 = off */
   int64_t loss_scale_window; /* dynamic scaling: doubled after this many steps without overflow, halved by one; 0 = static */
   bool residual_fp32;        /* the residual stream and its gradients are fp32 tensors */
   bool stochastic;           /* bf16 only: no fp32 master weights; each update is rounded stochastically to bf16 */
+  int64_t fp8_recipe;        /* enum sf_fp8_recipe */
+  int64_t fp8_history;       /* delayed: the scale comes from this many earlier steps, 1..4; else 1 */
+  int64_t fp8_bf16_first, fp8_bf16_last; /* so many of the model's first and last layers stay in bf16; some layer does not */
 };
 
 /* Bits of train.frozen: parameters of these modules get no gradient and no update. */
@@ -151,6 +159,10 @@ void sf_case_init(struct sf_case *c);
 
 /* Whether the fields fit together (divisibility, sizes, ranks). The text names field and reason. SF_EINPUT when not. */
 enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+
+/* The format in which activations, their gradients and the model's weights are stored: what "round" means. */
+enum sf_dtype sf_case_storage(const struct sf_case *c);
+const char *sf_compute_name(int64_t compute); /* of enum sf_compute: "fp32", "bf16", "fp16", "fp8" */
 
 int64_t sf_case_ranks(const struct sf_case *c); /* world size: tp * cp * dp * pp */
 

@@ -11,7 +11,8 @@ static const char *const MODE_NAMES[] = {"isolated", "e2e", NULL};
 static const char *const NORM_NAMES[] = {"rms", "layer", NULL};
 static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", "relu2", NULL};
 static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
-static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", "fp16", "fp8", NULL};
+static const char *const FP8_RECIPE_NAMES[] = {"current", "delayed", NULL};
 static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};
 static const char *const CP_COMM_NAMES[] = {"ring", "allgather", "a2a", NULL};
 static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
@@ -19,7 +20,9 @@ static const char *const TOKEN_NAMES[] = {"uniform", "edge", "few", NULL};
 static const char *const MASK_NAMES[] = {"full", "uneven", "sparse", NULL};
 static const char *const DIST_NAMES[] = {"normal", "uniform", "heavy", "outliers", "offset", "sparse", NULL};
 
-_Static_assert(SF_F32 == 0 && SF_BF16 == 1 && SF_F16 == 2, "COMPUTE_NAMES is in the order of enum sf_dtype");
+_Static_assert((int)SF_COMPUTE_FP32 == (int)SF_F32 && (int)SF_COMPUTE_BF16 == (int)SF_BF16 && (int)SF_COMPUTE_FP16 == (int)SF_F16,
+               "what is stored as it is computed has one number");
+_Static_assert(sizeof COMPUTE_NAMES / sizeof COMPUTE_NAMES[0] == SF_COMPUTE_COUNT + 1, "a name for each way to compute");
 _Static_assert(sizeof DIST_NAMES / sizeof DIST_NAMES[0] == SF_DIST_COUNT + 1, "a name for each distribution");
 _Static_assert(SF_FROZEN_ALL == (1 << (sizeof FROZEN_NAMES / sizeof FROZEN_NAMES[0] - 1)) - 1, "a name for each frozen bit");
 
@@ -59,6 +62,10 @@ const struct sf_field sf_case_fields[] = {
     BOOL("precision.stochastic", precision.stochastic),
     INT("precision.loss_scale_log2", precision.loss_scale_log2, 0, 24, 0),
     INT("precision.loss_scale_window", precision.loss_scale_window, 0, 1000, 0),
+    ENUM("precision.fp8_recipe", precision.fp8_recipe, FP8_RECIPE_NAMES),
+    INT("precision.fp8_history", precision.fp8_history, 1, 4, 1),
+    INT("precision.fp8_bf16_first", precision.fp8_bf16_first, 0, 128, 0),
+    INT("precision.fp8_bf16_last", precision.fp8_bf16_last, 0, 128, 0),
     INT("train.steps", train.steps, 1, 3, 1),
     INT("train.microbatches", train.microbatches, 1, 65535, 1),
     INT("train.microbatch_size", train.microbatch_size, 1, 65536, 1),
@@ -102,6 +109,15 @@ const struct sf_field sf_case_fields[] = {
     TEXT("plant.id", plant),
 };
 const int sf_case_field_count = (int)(sizeof sf_case_fields / sizeof sf_case_fields[0]);
+
+enum sf_dtype sf_case_storage(const struct sf_case *c) {
+  return c->precision.compute == SF_COMPUTE_FP8 ? SF_BF16 : (enum sf_dtype)c->precision.compute;
+}
+
+const char *sf_compute_name(int64_t compute) {
+  SF_ASSERT(compute >= 0 && compute < SF_COMPUTE_COUNT);
+  return COMPUTE_NAMES[compute];
+}
 
 const struct sf_field *sf_case_field_find(const char *path) {
   for (int i = 0; i < sf_case_field_count; i++)

@@ -40,6 +40,27 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
   return SF_OK;
 }
 
+static enum sf_status check_fp8(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_precision *p = &c->precision;
+  const int64_t exempt = p->fp8_bf16_first + p->fp8_bf16_last;
+  const bool delayed = p->fp8_recipe == SF_FP8_DELAYED;
+  if (p->fp8_history > 1 && !delayed) REFUSE("precision.fp8_history: needs precision.fp8_recipe delayed");
+  if (p->compute != SF_COMPUTE_FP8) {
+    if (delayed) REFUSE("precision.fp8_recipe: needs precision.compute fp8");
+    if (p->fp8_bf16_first > 0) REFUSE("precision.fp8_bf16_first: needs precision.compute fp8");
+    if (p->fp8_bf16_last > 0) REFUSE("precision.fp8_bf16_last: needs precision.compute fp8");
+    return SF_OK;
+  }
+  if (exempt >= c->model.layers)
+    REFUSE("precision.fp8_bf16_%s: leaves none of %" PRId64 " layers in fp8", p->fp8_bf16_last > 0 ? "last" : "first", c->model.layers);
+  if (c->data.exact) REFUSE("data.exact: precision.compute fp8 scales what it multiplies, so that no integers are left");
+  /* Ranks that share a key and value head hold summands of its gradient: nobody could cast the gradient itself. */
+  if (c->layout.tp > c->model.kv_heads)
+    REFUSE("layout.tp: %" PRId64 " is more than model.kv_heads %" PRId64 ", which precision.compute fp8 cannot have", c->layout.tp,
+           c->model.kv_heads);
+  return SF_OK;
+}
+
 /* Fields of the format that nothing computes yet. */
 static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
@@ -137,6 +158,7 @@ enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error)
   if (status == SF_OK) status = check_tensor_parallel(c, error);
   if (status == SF_OK) status = check_tensor_parallel_options(c, error);
   if (status == SF_OK) status = check_context_parallel(c, error);
+  if (status == SF_OK) status = check_fp8(c, error);
   if (status == SF_OK) status = check_stages(c, error);
   if (status == SF_OK) status = check_layout(c, error);
   if (status == SF_OK) status = check_chunks(c, error);

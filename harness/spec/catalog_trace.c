@@ -108,7 +108,7 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
   const int64_t tokens = m->seq * c->train.microbatch_size;
   spec->shape = (struct sf_shape){tokens, m->hidden};
   spec->row_cut = SF_CUT_TOKENS, spec->col_cut = SF_CUT_NONE;
-  spec->promised = (enum sf_dtype)c->precision.compute;
+  spec->promised = sf_case_storage(c);
   switch (form) {
   case FORM_RESIDUAL:
     if (c->precision.residual_fp32) spec->promised = SF_F32;
@@ -163,7 +163,7 @@ static bool spec_of_param(struct sf_trace_spec *spec, const struct sf_catalog *c
   if ((id.kind == SF_KIND_WGRAD) != (id.pass == SF_PASS_BWD)) return false;
   spec->shape = param->shape;
   spec->row_cut = param->row_cut, spec->col_cut = param->col_cut;
-  spec->promised = id.kind == SF_KIND_PARAM ? (enum sf_dtype)catalog->logical.precision.compute : SF_F32;
+  spec->promised = id.kind == SF_KIND_PARAM ? sf_case_storage(&catalog->logical) : SF_F32;
   spec->module = param->module;
   if (head_use) spec->module = sf_catalog_module(catalog, SF_MODULE_OUTPUT_LAYER, -1);
   if (id.kind == SF_KIND_PARAM_DELTA) spec->module = sf_catalog_module(catalog, SF_MODULE_OPTIMIZER, -1);

@@ -1,8 +1,9 @@
 /* Number formats and their rounding.
  *
- * On the host a tensor of format fp32, bf16 or fp16 is held as an array of `float`; a bf16 or fp16 tensor's values lie on that
- * format's grid. "Storing" a value means rounding it to the grid. Only fp64 is held as `double`. What moves bytes (MPI, files)
- * packs a bf16 or fp16 value into two. */
+ * On the host a tensor of format fp32, bf16, fp16 or fp8 is held as an array of `float`; a bf16, fp16 or fp8 tensor's values lie on
+ * that format's grid. "Storing" a value means rounding it to the grid. Only fp64 is held as `double`. What moves bytes (MPI, files)
+ * packs a bf16 or fp16 value into two, an fp8 value into one. The two fp8 formats are those of Micikevicius et al. 2022, arXiv
+ * 2209.05433: E4M3 has no infinity, and both are cast with saturation, as Transformer Engine casts. fp8 does not travel. */
 #ifndef SF_SPEC_DTYPE_H
 #define SF_SPEC_DTYPE_H
 
@@ -11,13 +12,14 @@
 #include <stdint.h>
 #include <string.h>
 
-enum sf_dtype { SF_F32, SF_BF16, SF_F16, SF_F64, SF_DTYPE_COUNT };
+enum sf_dtype { SF_F32, SF_BF16, SF_F16, SF_F64, SF_F8E4M3, SF_F8E5M2, SF_DTYPE_COUNT, SF_WIRE_DTYPE_COUNT = SF_F8E4M3 };
 
-const char *sf_dtype_name(enum sf_dtype dtype);          /* "fp32", "bf16", "fp16", "fp64" */
-size_t sf_dtype_held_bytes(enum sf_dtype dtype);          /* of one element in host memory: 4, 4, 4, 8 */
-size_t sf_dtype_wire_bytes(enum sf_dtype dtype);          /* of one element on a wire or in a file: 4, 2, 2, 8 */
-double sf_dtype_unit_roundoff(enum sf_dtype dtype);       /* 2^-24, 2^-8, 2^-11, 2^-53 */
-/* The most that rounding may move a value however small: half the distance of subnormals. 2^-150, 2^-134, 2^-25, 2^-1075 (as 0). */
+const char *sf_dtype_name(enum sf_dtype dtype);          /* "fp32", "bf16", "fp16", "fp64", "fp8_e4m3", "fp8_e5m2" */
+size_t sf_dtype_held_bytes(enum sf_dtype dtype);          /* of one element in host memory: 4, 4, 4, 8, 4, 4 */
+size_t sf_dtype_wire_bytes(enum sf_dtype dtype);          /* of one element on a wire or in a file: 4, 2, 2, 8, 1, 1 */
+double sf_dtype_unit_roundoff(enum sf_dtype dtype);       /* 2^-24, 2^-8, 2^-11, 2^-53, 2^-4, 2^-3 */
+/* The most that rounding may move a value however small: half the distance of subnormals. 2^-150, 2^-134, 2^-25, 2^-1075 (as 0), 2^-10,
+ * 2^-17. */
 double sf_dtype_least_error(enum sf_dtype dtype);
 static inline bool sf_dtype_is_packed(enum sf_dtype dtype) { return dtype == SF_BF16 || dtype == SF_F16; } /* two bytes on a wire */
 
@@ -61,8 +63,38 @@ static inline float sf_f16_round(float x) {
   return x;
 }
 
+/* Parts of the fp8 formats as fp32 bits: how many of the mantissa's go, where subnormals end, the largest number. */
+struct sf_f8_grid {
+  uint32_t cut_bits, normal_from, largest;
+  float subnormal_anchor; /* fp32 numbers from here on are as far apart as the subnormals */
+};
+static inline struct sf_f8_grid sf_f8_grid_of(enum sf_dtype dtype) {
+  return dtype == SF_F8E4M3 ? (struct sf_f8_grid){20, 0x3c800000u, 0x43e00000u, 0x1p14f} : (struct sf_f8_grid){21, 0x38800000u, 0x47600000u, 0x1p7f};
+}
+static inline float sf_f8_largest(enum sf_dtype dtype) { return dtype == SF_F8E4M3 ? 448.0f : 57344.0f; }
+
+/* Nearest E4M3 or E5M2 value, ties to even. E4M3: 4 bits from 2^-6, multiples of 2^-9 below, at most 448; E5M2: 3 bits from 2^-14, multiples
+ * of 2^-16 below, at most 57344. Larger numbers and infinity give the largest; NaN stays a (quiet) NaN. */
+static inline float sf_f8_round(float x, enum sf_dtype dtype) {
+  const struct sf_f8_grid grid = sf_f8_grid_of(dtype);
+  uint32_t bits, small_bits;
+  memcpy(&bits, &x, sizeof bits);
+  const uint32_t sign = bits & 0x80000000u, size = bits & 0x7fffffffu, unit = 1u << grid.cut_bits;
+  const uint32_t rounded = (size + unit / 2 - 1 + (size >> grid.cut_bits & 1u)) & ~(unit - 1);
+  const uint32_t normal = size > 0x7f800000u ? 0x7fc00000u : rounded > grid.largest ? grid.largest : rounded;
+  float small;
+  memcpy(&small, &size, sizeof small);
+  small = (small + grid.subnormal_anchor) - grid.subnormal_anchor;
+  memcpy(&small_bits, &small, sizeof small_bits);
+  bits = sign | (size < grid.normal_from ? small_bits : normal);
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static inline bool sf_dtype_is_f8(enum sf_dtype dtype) { return dtype == SF_F8E4M3 || dtype == SF_F8E5M2; }
+
 static inline float sf_round(float x, enum sf_dtype dtype) {
-  return dtype == SF_BF16 ? sf_bf16_round(x) : dtype == SF_F16 ? sf_f16_round(x) : x;
+  return dtype == SF_BF16 ? sf_bf16_round(x) : dtype == SF_F16 ? sf_f16_round(x) : sf_dtype_is_f8(dtype) ? sf_f8_round(x, dtype) : x;
 }
 
 /* A value on the grid <-> its two bytes. A value off the grid is cut, not rounded. */
@@ -100,6 +132,10 @@ static inline float sf_f16_value(uint16_t packed) {
   memcpy(&value, &bits, sizeof value);
   return value;
 }
+
+/* The same for fp8: its byte. The value of a byte: E4M3 has NaN at 7f and ff only, E5M2 infinity at 7c and fc and NaN above. */
+uint8_t sf_f8_bits(float value, enum sf_dtype dtype);
+float sf_f8_value(uint8_t packed, enum sf_dtype dtype);
 
 /* Rounds count floats in place; a no-op for fp32. */
 void sf_round_array(float *values, int64_t count, enum sf_dtype dtype);

@@ -37,7 +37,7 @@ void sf_fill_make_exact_param(struct sf_fill *fill, const struct sf_catalog *cat
   const struct sf_case *c = &catalog->logical;
   const struct sf_param *p = &catalog->params[param];
   if (!c->data.exact || !has(LINEARS | EMBEDDINGS, class_of_param(catalog, param))) return;
-  const int64_t lattice = p->shape.rows > 1 ? lattice_of(p->shape, (enum sf_dtype)c->precision.compute) : 1;
+  const int64_t lattice = p->shape.rows > 1 ? lattice_of(p->shape, sf_case_storage(c)) : 1;
   *fill = (struct sf_fill){.key = fill->key, .scale = 1, .dtype = SF_F32, .exact = true, .cols = p->shape.cols, .lattice = lattice};
 }
 

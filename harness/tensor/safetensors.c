@@ -38,14 +38,14 @@ static enum sf_status read_dtype(enum sf_dtype *out, const struct reader *r, con
   static const struct {
     const char *text;
     enum sf_dtype dtype;
-  } known[] = {{"F32", SF_F32}, {"BF16", SF_BF16}, {"F16", SF_F16}, {"F64", SF_F64}};
+  } known[] = {{"F32", SF_F32}, {"BF16", SF_BF16}, {"F16", SF_F16}, {"F64", SF_F64}, {"F8_E4M3", SF_F8E4M3}, {"F8_E5M2", SF_F8E5M2}};
   if (!json_is_string(value)) return refuse(r, tensor, "dtype is not a string");
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     if (strcmp(json_string_value(value), known[i].text) != 0) continue;
     *out = known[i].dtype;
     return SF_OK;
   }
-  return refuse(r, tensor, "dtype is none of F32, BF16, F16, F64");
+  return refuse(r, tensor, "dtype is none of F32, BF16, F16, F64, F8_E4M3, F8_E5M2");
 }
 
 static enum sf_status read_shape(struct sf_st_entry *entry, const struct reader *r, const char *tensor, const json_t *shape) {
@@ -257,6 +257,8 @@ void sf_st_load_f64(double *out, const struct sf_st_entry *entry) {
     const uint64_t bits = load_le(entry->bytes + (size_t)i * size_bytes, size_bytes);
     if (entry->dtype == SF_F64) {
       memcpy(&out[i], &bits, sizeof out[i]);
+    } else if (sf_dtype_is_f8(entry->dtype)) {
+      out[i] = (double)sf_f8_value((uint8_t)bits, entry->dtype);
     } else if (sf_dtype_is_packed(entry->dtype)) {
       out[i] = (double)(entry->dtype == SF_BF16 ? sf_bf16_value((uint16_t)bits) : sf_f16_value((uint16_t)bits));
     } else {

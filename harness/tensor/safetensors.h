@@ -9,7 +9,7 @@ enum { SF_ST_DIMS_MAX = 8 };
 
 struct sf_st_entry {
   char *name;
-  enum sf_dtype dtype; /* F32, BF16, F16, F64; other types are refused */
+  enum sf_dtype dtype; /* F32, BF16, F16, F64, F8_E4M3, F8_E5M2; other types are refused */
   int32_t dim_count;
   int64_t dims[SF_ST_DIMS_MAX];
   int64_t count;              /* product of dims */
@@ -38,7 +38,7 @@ void sf_st_load_f64(double *out, const struct sf_st_entry *entry);
 /* Writer: collects tensors (values are copied), then writes the file in one go, whole or not at all. */
 struct sf_st_writer;
 enum sf_status sf_st_writer_create(struct sf_st_writer **out) SF_MUST_USE;
-/* values: floats for F32, BF16 and F16, doubles for F64. */
+/* values: floats for F32, BF16, F16 and F8, doubles for F64. */
 enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count,
                                 const void *values) SF_MUST_USE;
 enum sf_status sf_st_writer_meta(struct sf_st_writer *writer, const char *key, const char *value) SF_MUST_USE;

@@ -76,6 +76,8 @@ enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, e
   if (dim_count > 0) memcpy(tensor.dims, dims, (size_t)dim_count * sizeof *dims);
   if (sf_dtype_is_packed(dtype))
     sf_pack((uint16_t *)(void *)tensor.bytes, values, count, dtype);
+  else if (sf_dtype_is_f8(dtype))
+    for (int64_t i = 0; i < count; i++) tensor.bytes[i] = sf_f8_bits(((const float *)values)[i], dtype);
   else if (size_bytes > 0)
     memcpy(tensor.bytes, values, (size_t)size_bytes);
   writer->tensors[writer->count++] = tensor;
@@ -98,7 +100,8 @@ static int compare_tensors(const void *a, const void *b) {
 }
 
 static json_t *tensor_header(const struct tensor *tensor, int64_t begin) {
-  static const char *const names[SF_DTYPE_COUNT] = {[SF_F32] = "F32", [SF_BF16] = "BF16", [SF_F16] = "F16", [SF_F64] = "F64"};
+  static const char *const names[SF_DTYPE_COUNT] = {[SF_F32] = "F32", [SF_BF16] = "BF16", [SF_F16] = "F16", [SF_F64] = "F64",
+                                                   [SF_F8E4M3] = "F8_E4M3", [SF_F8E5M2] = "F8_E5M2"};
   json_t *shape = json_array();
   for (int32_t i = 0; i < tensor->dim_count; i++) {
     if (json_array_append_new(shape, json_integer(tensor->dims[i])) != 0) {

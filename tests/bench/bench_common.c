@@ -148,10 +148,11 @@ void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct s
 }
 
 const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e",
-                                                                     "fp16_isolated", "fp16_e2e"};
+                                                                     "fp16_isolated", "fp16_e2e", "fp8_isolated", "fp8_e2e"};
 
 enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c) {
-  static const enum sf_bench_condition isolated[] = {SF_BENCH_FP32_ISOLATED, SF_BENCH_BF16_ISOLATED, SF_BENCH_FP16_ISOLATED};
+  static const enum sf_bench_condition isolated[] = {SF_BENCH_FP32_ISOLATED, SF_BENCH_BF16_ISOLATED, SF_BENCH_FP16_ISOLATED,
+                                                      SF_BENCH_FP8_ISOLATED};
   return isolated[c->precision.compute] + (c->mode == SF_MODE_E2E ? 1 : 0);
 }
 

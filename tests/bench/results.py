@@ -22,7 +22,7 @@ def percent(value, digits=2):
     return f"{100 * value:.{digits}f} %"
 
 
-CONDITIONS = ("fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e", "fp16_isolated", "fp16_e2e")
+CONDITIONS = ("fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e", "fp16_isolated", "fp16_e2e", "fp8_isolated", "fp8_e2e")
 
 
 @row("bench_clean")
@@ -63,7 +63,7 @@ def ratios(r):
 def sensitivity(r):
     kinds = ("act", "act_grad", "wgrad", "main_grad")
     shares = {(c, k): r[c][k]["all"]["flagged_share"] for c in CONDITIONS if c in r for k in kinds if "all" in r[c].get(k, {})}
-    judged = {key: s for key, s in shares.items() if key[0] not in ("bf16_e2e", "fp16_e2e")}
+    judged = {key: s for key, s in shares.items() if key[0] not in ("bf16_e2e", "fp16_e2e", "fp8_e2e")}
     worst = sorted(judged.items(), key=lambda item: item[1])[:3]
     figure = "; ".join(f"{c.replace('_', ' ')}: " + ", ".join(f"{k} {percent(shares[c, k], 1)}" for k in kinds if (c, k) in shares) for c in CONDITIONS if c in r)
     remark = "worst " + ", ".join(f"{c} {k} {percent(s)}" for (c, k), s in worst) + "; bf16 end to end is reported only"

@@ -215,7 +215,7 @@ static void mesh_rows_and_columns(struct sf_comm *comm, struct case_rank *rank) 
 }
 
 const struct comm_case comm_async_cases[] = {
-    {.name = "send_recv_ring", .body = send_recv_ring, .variants = SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "send_recv_ring", .body = send_recv_ring, .variants = SF_WIRE_DTYPE_COUNT, .world_min = 1},
     {.name = "messages_keep_order_per_tag", .body = messages_keep_order_per_tag, .variants = 1, .world_min = 1},
     {.name = "batch_all_pairs", .body = batch_all_pairs, .variants = 3, .world_min = 1},
     {.name = "all_reduces_in_flight", .body = all_reduces_in_flight, .variants = 3, .world_min = 1},

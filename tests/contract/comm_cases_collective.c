@@ -41,10 +41,10 @@ static void put(void *data, int64_t i, enum sf_dtype wire, float value) {
     ((float *)data)[i] = value;
 }
 
-/* Exact: the sum of small integers is the same in any order and format. variant: format + SF_DTYPE_COUNT x reduction. */
+/* Exact: the sum of small integers is the same in any order and format. variant: format + SF_WIRE_DTYPE_COUNT x reduction. */
 static void all_reduce_integers_exact(struct sf_comm *comm, struct case_rank *rank) {
-  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % SF_DTYPE_COUNT);
-  const enum sf_reduce reduce = (enum sf_reduce)(rank->variant / SF_DTYPE_COUNT);
+  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % SF_WIRE_DTYPE_COUNT);
+  const enum sf_reduce reduce = (enum sf_reduce)(rank->variant / SF_WIRE_DTYPE_COUNT);
   double *data = sf_alloc(COUNT_MAX * sizeof *data);
   for (int kind = 0; kind < GROUP_KINDS; kind++)
     for (int c = 0; c < COUNTS; c++) {
@@ -171,8 +171,8 @@ static void all_reduce_packed_linear_model(struct sf_comm *comm, struct case_ran
 }
 
 static void reduce_scatter_integers_exact(struct sf_comm *comm, struct case_rank *rank) {
-  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % SF_DTYPE_COUNT);
-  const enum sf_reduce reduce = rank->variant < SF_DTYPE_COUNT ? SF_REDUCE_SUM : SF_REDUCE_AVG;
+  const enum sf_dtype wire = (enum sf_dtype)(rank->variant % SF_WIRE_DTYPE_COUNT);
+  const enum sf_reduce reduce = rank->variant < SF_WIRE_DTYPE_COUNT ? SF_REDUCE_SUM : SF_REDUCE_AVG;
   double *send = sf_alloc(CASE_WORLD_MAX * 37 * sizeof *send), recv[37];
   for (int kind = 0; kind < GROUP_KINDS; kind++)
     for (int c = 0; c < 4; c++) {
@@ -276,15 +276,15 @@ static void calls_leave_label_and_progress(struct sf_comm *comm, struct case_ran
 }
 
 const struct comm_case comm_collective_cases[] = {
-    {.name = "all_reduce_integers_exact", .body = all_reduce_integers_exact, .variants = 3 * SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_reduce_integers_exact", .body = all_reduce_integers_exact, .variants = 3 * SF_WIRE_DTYPE_COUNT, .world_min = 1},
     {.name = "all_reduce_members_bit_equal", .body = all_reduce_members_bit_equal, .variants = 3, .world_min = 1},
     {.name = "all_reduce_long_members_bit_equal", .body = all_reduce_long_members_bit_equal, .variants = 6, .world_min = 1},
-    {.name = "all_reduce_max_special_values", .body = all_reduce_max_special_values, .variants = SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_reduce_max_special_values", .body = all_reduce_max_special_values, .variants = SF_WIRE_DTYPE_COUNT, .world_min = 1},
     {.name = "all_reduce_packed_linear_model", .body = all_reduce_packed_linear_model, .variants = 4, .world_min = 1},
-    {.name = "reduce_scatter_integers_exact", .body = reduce_scatter_integers_exact, .variants = 2 * SF_DTYPE_COUNT, .world_min = 1},
-    {.name = "all_gather_order", .body = all_gather_order, .variants = SF_DTYPE_COUNT, .world_min = 1},
-    {.name = "broadcast_each_root", .body = broadcast_each_root, .variants = SF_DTYPE_COUNT, .world_min = 1},
-    {.name = "all_to_all_uneven", .body = all_to_all_uneven, .variants = SF_DTYPE_COUNT, .world_min = 1},
+    {.name = "reduce_scatter_integers_exact", .body = reduce_scatter_integers_exact, .variants = 2 * SF_WIRE_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_gather_order", .body = all_gather_order, .variants = SF_WIRE_DTYPE_COUNT, .world_min = 1},
+    {.name = "broadcast_each_root", .body = broadcast_each_root, .variants = SF_WIRE_DTYPE_COUNT, .world_min = 1},
+    {.name = "all_to_all_uneven", .body = all_to_all_uneven, .variants = SF_WIRE_DTYPE_COUNT, .world_min = 1},
     {.name = "barrier_waits_for_all", .body = barrier_waits_for_all, .variants = 1, .world_min = 1},
     {.name = "calls_leave_label_and_progress", .body = calls_leave_label_and_progress, .variants = 1, .world_min = 1},
     {.name = NULL},

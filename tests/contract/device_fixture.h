@@ -139,6 +139,8 @@ void test_gemm_random_within_bound(void **state);
 void test_gemm_repeated_same_bits(void **state);
 void test_gemm_chain_exact_bits(void **state);
 void test_gemm_large_within_bound(void **state);
+/* device_cases_fp8.c */
+void test_fp8_cast_random_same_bits_as_single_values(void **state);
 /* device_cases_block_softmax.c */
 void test_block_softmax_fwd_random_within_bound(void **state);
 void test_block_softmax_bwd_random_within_bound(void **state);

@@ -541,6 +541,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
                                      T(test_cross_entropy_random_within_bound),
                                      T(test_adam_random_within_bound),
                                      T(test_round_stochastic_random_is_the_specified_number),
+                                     T(test_fp8_cast_random_same_bits_as_single_values),
                                      T(test_create_allocation_fails_reported)};
 #undef T
   const int failed = cmocka_run_group_tests_name(f->name, tests, NULL, NULL);

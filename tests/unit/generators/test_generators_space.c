@@ -14,6 +14,7 @@
 enum { CASES = 20000 };
 
 static bool is_fp32(const struct sf_case *c) { return c->precision.compute == SF_F32; }
+static bool is_fp8(const struct sf_case *c) { return c->precision.compute == SF_COMPUTE_FP8; }
 static bool is_isolated(const struct sf_case *c) { return c->mode == SF_MODE_ISOLATED; }
 static bool has_tp(const struct sf_case *c) { return c->layout.tp > 1; }
 static bool has_dp(const struct sf_case *c) { return c->layout.dp > 1; }
@@ -84,6 +85,7 @@ static const struct {
     {"sp", has_sp, 25},
     {"layers >= 2", has_layers, 50},
     {"fp32", is_fp32, 50},
+    {"fp8", is_fp8, 10},
     {"isolated", is_isolated, 50},
     {"other order", has_other_order, 30},
     {"bias", is_biased, 10},

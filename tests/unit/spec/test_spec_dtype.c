@@ -30,16 +30,25 @@ struct format {
   int values, digests;
 };
 static const struct format FORMATS[] = {{SF_BF16, "corpus/golden/bf16_casts.csv", 0x7fc0, 204, 6},
-                                        {SF_F16, "corpus/golden/f16_casts.csv", 0x7e00, 300, 10}};
+                                        {SF_F16, "corpus/golden/f16_casts.csv", 0x7e00, 300, 10},
+                                        {SF_F8E4M3, "corpus/golden/f8_e4m3_casts.csv", 0x7f, 514, 5},
+                                        {SF_F8E5M2, "corpus/golden/f8_e5m2_casts.csv", 0x7f, 502, 5}};
+enum { FORMAT_COUNT = sizeof FORMATS / sizeof FORMATS[0], PACKED_COUNT = 2 };
 
 /* Packed result of rounding. */
 static uint16_t cast(const struct format *format, uint32_t bits) {
   const float rounded = sf_round(float_of(bits), format->dtype);
   uint16_t packed;
   float back;
-  sf_pack(&packed, &rounded, 1, format->dtype);
-  sf_unpack(&back, &packed, 1, format->dtype);
-  assert_int_equal(bits_of(back), bits_of(rounded)); /* it lies on the grid */
+  if (sf_dtype_is_f8(format->dtype)) {
+    packed = sf_f8_bits(rounded, format->dtype);
+    back = sf_f8_value((uint8_t)packed, format->dtype);
+  } else {
+    sf_pack(&packed, &rounded, 1, format->dtype);
+    sf_unpack(&back, &packed, 1, format->dtype);
+  }
+  if (!isnan(rounded)) assert_int_equal(bits_of(back), bits_of(rounded)); /* it lies on the grid */
+  else assert_true(isnan(back));
   return isnan(rounded) ? format->nan : packed;
 }
 
@@ -48,7 +57,7 @@ static uint64_t digest(const struct format *format, uint32_t low) {
   for (uint32_t high = 0; high < 65536; high++) {
     const uint16_t result = cast(format, high << 16 | low);
     fnv = (fnv ^ (result & 0xffu)) * UINT64_C(0x100000001b3);
-    fnv = (fnv ^ (uint64_t)(result >> 8)) * UINT64_C(0x100000001b3);
+    if (!sf_dtype_is_f8(format->dtype)) fnv = (fnv ^ (uint64_t)(result >> 8)) * UINT64_C(0x100000001b3);
   }
   return fnv;
 }
@@ -74,7 +83,7 @@ static void compare_with_pytorch(const struct format *format) {
 
 static void test_round_agrees_with_pytorch(void **state) {
   (void)state;
-  for (int i = 0; i < 2; i++) compare_with_pytorch(&FORMATS[i]);
+  for (int i = 0; i < FORMAT_COUNT; i++) compare_with_pytorch(&FORMATS[i]);
 }
 
 #ifdef __FLT16_MAX__
@@ -166,7 +175,7 @@ static void test_pack_of_what_was_unpacked_gives_the_same_bits(void **state) {
   static float values[65536];
   static uint16_t all[65536], packed[65536];
   for (uint32_t i = 0; i < 65536; i++) all[i] = (uint16_t)i;
-  for (int f = 0; f < 2; f++) {
+  for (int f = 0; f < PACKED_COUNT; f++) {
     sf_unpack(values, all, 65536, FORMATS[f].dtype);
     sf_pack(packed, values, 65536, FORMATS[f].dtype);
     assert_memory_equal(packed, all, sizeof all);
@@ -186,11 +195,38 @@ static void test_round_array_rounds_fp16_like_single_values(void **state) {
   assert_true(array[3] == 0 && array[4] == 0x1p-24f && array[5] == -0x1p-23f && array[6] == 1 && isnan(array[7]));
 }
 
+/* The byte of each value gives the value back; bytes of E4M3 follow the format's definition: sign, 4 bits of exponent, 3 of fraction. */
+static void test_f8_bytes_of_all_values_give_the_same_bytes(void **state) {
+  (void)state;
+  for (int packed = 0; packed < 256; packed++) {
+    const int exponent = packed >> 3 & 15, fraction = packed & 7;
+    const double size = exponent == 0 ? ldexp(fraction, -9) : ldexp(8 + fraction, exponent - 10), sign = packed < 128 ? 1 : -1;
+    const float value = sf_f8_value((uint8_t)packed, SF_F8E4M3), wide = sf_f8_value((uint8_t)packed, SF_F8E5M2);
+    if ((packed & 0x7f) == 0x7f)
+      assert_true(isnan(value));
+    else
+      assert_true((double)value == sign * size && !!signbit(value) == (packed >> 7));
+    if ((packed & 0x7f) < 0x7c) assert_true(sf_f8_round(wide, SF_F8E5M2) == wide);
+    assert_int_equal(sf_f8_bits(value, SF_F8E4M3), packed);
+    if ((packed & 0x7f) <= 0x7c) assert_int_equal(sf_f8_bits(wide, SF_F8E5M2), packed);
+    else assert_true(isnan(wide));
+  }
+}
+
+static void test_f8_round_saturates(void **state) {
+  (void)state;
+  float array[4] = {464.0f, -INFINITY, 1e30f, -0x1p-30f};
+  sf_round_array(array, 4, SF_F8E4M3);
+  assert_true(array[0] == 448 && array[1] == -448 && array[2] == 448 && array[3] == 0 && signbit(array[3]));
+  assert_true(sf_round(61440.0f, SF_F8E5M2) == 57344 && sf_round(-INFINITY, SF_F8E5M2) == -57344 && isnan(sf_round(NAN, SF_F8E5M2)));
+}
+
 static void test_dtype_tables_say_sizes_and_roundoff(void **state) {
   (void)state;
   static const struct { enum sf_dtype dtype; const char *name; size_t held, wire; int roundoff_exponent; } ROWS[] = {
       {SF_F32, "fp32", sizeof(float), 4, -24}, {SF_BF16, "bf16", sizeof(float), 2, -8},
-      {SF_F16, "fp16", sizeof(float), 2, -11}, {SF_F64, "fp64", sizeof(double), 8, -53}};
+      {SF_F16, "fp16", sizeof(float), 2, -11}, {SF_F64, "fp64", sizeof(double), 8, -53},
+      {SF_F8E4M3, "fp8_e4m3", sizeof(float), 1, -4}, {SF_F8E5M2, "fp8_e5m2", sizeof(float), 1, -3}};
   assert_int_equal(sizeof ROWS / sizeof ROWS[0], SF_DTYPE_COUNT);
   for (int i = 0; i < SF_DTYPE_COUNT; i++) {
     assert_string_equal(sf_dtype_name(ROWS[i].dtype), ROWS[i].name);
@@ -203,6 +239,8 @@ static void test_dtype_tables_say_sizes_and_roundoff(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_agrees_with_pytorch),
+      cmocka_unit_test(test_f8_bytes_of_all_values_give_the_same_bytes),
+      cmocka_unit_test(test_f8_round_saturates),
 #ifdef __FLT16_MAX__
       cmocka_unit_test(test_f16_round_agrees_with_the_compiler_for_all_classes_of_values),
 #endif
