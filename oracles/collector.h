@@ -184,6 +184,7 @@ struct sf_judging {
   struct sf_tensor_result *results;
   int32_t result_count;
   double *row_scratch;     /* rows of the tallest tensor */
+  struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */
   struct sf_finding spare; /* takes what did not fit */
 };
 /* A new finding about the slot with id, ordinal, module, rank -1 and row -1 filled in; the caller adds figures and text. Never NULL. */
@@ -198,6 +199,15 @@ bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot
 bool sf_references_disagree(struct sf_judging *judging, int32_t step);
 /* fp16: the candidate has an infinity or NaN where the reference has none, and the references disagree. */
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
+
+/* sf_compare of the slot's tensor, with what speaks against judging it at all. */
+void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level);
+
+/* --- follow.c: later steps end to end, from the candidate's own weights ------------------------------------------ */
+
+/* results: places in judging->results of tensors that were suspicious. If all draws leave one of a later step so, runs the reference once
+ * more with the candidate's changes of the weights and fills in judging->followed for such tensors. */
+enum sf_status sf_follow_changes(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 

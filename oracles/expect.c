@@ -311,6 +311,14 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum 
   return SF_OK;
 }
 
+enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
+                                   const struct sf_reference_sink *sink) {
+  struct sf_reference_options with_gemm = *options;
+  with_gemm.gemm = expectations->gemm;
+  expectations->runs++;
+  return sf_reference_run(expectations->catalog, &with_gemm, sink);
+}
+
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }

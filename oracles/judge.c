@@ -258,7 +258,7 @@ static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) {
   return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
 }
 
-static void compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level) {
+void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level) {
   const struct sf_collector *collector = judging->collector;
   sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, level, judging->row_scratch);
   if (!isfinite(out->noise)) out->why_not = "overflow";
@@ -358,7 +358,7 @@ static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) 
 static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   struct sf_comparison comparison;
-  compare(&comparison, judging, slot, SF_LEVEL_FIRST);
+  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FIRST);
   const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
   result_fill(result, &comparison, SF_LEVEL_FIRST, comparison.flagged || has_bits);
   if (!(comparison.error < INFINITY)) {
@@ -376,7 +376,7 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
 /* Another look, with more draws. Returns whether the tensor is still suspicious. */
 static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
   struct sf_comparison comparison;
-  compare(&comparison, judging, slot, SF_LEVEL_SECOND);
+  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_SECOND);
   if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, SF_LEVEL_SECOND)) return true;
   result_fill(result, &comparison, SF_LEVEL_SECOND, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
   return false;
@@ -385,7 +385,9 @@ static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_
 /* The last look, with all draws. */
 static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
   struct sf_comparison comparison;
-  compare(&comparison, judging, slot, SF_LEVEL_FULL);
+  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FULL);
+  const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
+  if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
   if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
     const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
     if (!in_doubt && report_nonfinite(judging, slot, result)) return;
@@ -417,6 +419,8 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
     const enum sf_status status = sf_expectations_raise(collector->expectations, level);
     if (status != SF_OK) return status;
     int32_t left = 0;
+    const enum sf_status followed = level == SF_LEVEL_FULL ? sf_follow_changes(judging, again, again_count) : SF_OK;
+    if (followed != SF_OK) return followed;
     for (int32_t i = 0; i < again_count; i++) {
       struct sf_tensor_result *result = &judging->results[again[i]];
       const struct sf_slot *slot = sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST);

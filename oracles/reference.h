@@ -27,6 +27,9 @@ struct sf_reference_options {
   /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. */
   const float *(*plain)(void *ctx, struct sf_trace_id id);
   void *plain_ctx;
+  /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's. */
+  const float *(*change)(void *ctx, struct sf_trace_id id);
+  void *change_ctx;
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.
