@@ -23,7 +23,7 @@ void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
 static bool has_multiple(struct sf_range range, int64_t of) { return (range.lo + of - 1) / of * of <= range.hi; }
 
 /* Whether the fields drawn so far ask for fp8. */
-static bool needs_fp8(const struct sf_range *at) {
+bool sf_bounds_need_fp8(const struct sf_range *at) {
   return at[SF_WALK_COMPUTE].lo == SF_COMPUTE_FP8 || at[SF_WALK_FP8_RECIPE].lo == SF_FP8_DELAYED || at[SF_WALK_FP8_HISTORY].lo > 1 ||
          at[SF_WALK_FP8_FIRST].lo > 0 || at[SF_WALK_FP8_LAST].lo > 0;
 }
@@ -31,7 +31,7 @@ static bool needs_fp8(const struct sf_range *at) {
 /* kv_step: key/value heads come in multiples of it. fp8: tp may not be above kv_heads. */
 static bool heads_fit(const struct sf_range *at, int64_t tp, int64_t kv_step) {
   const struct sf_range heads = at[SF_WALK_HEADS], kv_heads = at[SF_WALK_KV_HEADS];
-  const bool may_exceed = !needs_fp8(at);
+  const bool may_exceed = !sf_bounds_need_fp8(at);
   int64_t h = (heads.lo + tp - 1) / tp * tp;
   for (int i = 0; i < MULTIPLES_MAX && h <= heads.hi; i++, h += tp) {
     for (int64_t kv = kv_heads.lo; kv <= kv_heads.hi && kv <= h; kv++)
@@ -108,12 +108,12 @@ static bool singles_fit(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
   if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
-  if (needs_fp8(at) && at[SF_WALK_COMPUTE].hi < SF_COMPUTE_FP8) return false;
+  if (sf_bounds_need_fp8(at) && at[SF_WALK_COMPUTE].hi < SF_COMPUTE_FP8) return false;
   if (at[SF_WALK_FP8_HISTORY].lo > 1 && at[SF_WALK_FP8_RECIPE].hi == SF_FP8_CURRENT) return false;
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
   if (at[SF_WALK_STOCHASTIC].lo > 0 && (at[SF_WALK_COMPUTE].lo > SF_BF16 || at[SF_WALK_COMPUTE].hi < SF_BF16)) return false;
   if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536 || !tp_options_fit(at)) return false;
-  if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && needs_fp8(at)) return false;
+  if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && sf_bounds_need_fp8(at)) return false;
   if (at[SF_WALK_EXACT].lo > 0 && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
   /* Something must be left to train, unless a case was given that says otherwise: the adapter and an output layer of its own
@@ -162,12 +162,11 @@ static int64_t smallest_tp_cp(const struct sf_range *at, int64_t limit) {
   return least;
 }
 
-static bool axes_fit(const struct sf_bounds *bounds) {
-  const struct sf_range *at = bounds->at;
-  const int64_t ranks = smallest_tp_cp(at, bounds->max_ranks);
+bool sf_bounds_axes_fit(const struct sf_range *at, int64_t max_ranks) {
+  const int64_t ranks = smallest_tp_cp(at, max_ranks);
   if (ranks == none) return false;
-  if (at[SF_WALK_VPP].lo == 1 && plain_stages_fit(at, bounds->max_ranks / ranks)) return true;
-  return interleaved_stages_fit(at, bounds->max_ranks / ranks);
+  if (at[SF_WALK_VPP].lo == 1 && plain_stages_fit(at, max_ranks / ranks)) return true;
+  return interleaved_stages_fit(at, max_ranks / ranks);
 }
 
 /* ZeRO: dp or cp is above 1. */
@@ -176,12 +175,16 @@ static bool sharded_axes_fit(const struct sf_bounds *bounds) {
   for (int i = 0; i < 2; i++) {
     struct sf_bounds above = *bounds;
     if (above.at[axes[i]].lo < 2) above.at[axes[i]].lo = 2;
-    if (axes_fit(&above)) return true;
+    if (sf_bounds_axes_fit(above.at, above.max_ranks)) return true;
   }
   return false;
 }
 
+static bool dense_fits(const struct sf_bounds *bounds) {
+  if (!sf_bounds_may_be_dense(bounds->at)) return false;
+  return bounds->at[SF_WALK_ZERO].lo > 0 ? sharded_axes_fit(bounds) : sf_bounds_axes_fit(bounds->at, bounds->max_ranks);
+}
+
 bool sf_bounds_feasible(const struct sf_bounds *bounds) {
-  if (!singles_fit(bounds)) return false;
-  return bounds->at[SF_WALK_ZERO].lo > 0 ? sharded_axes_fit(bounds) : axes_fit(bounds);
+  return singles_fit(bounds) && (dense_fits(bounds) || sf_bounds_may_be_moe(bounds));
 }

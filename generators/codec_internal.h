@@ -16,6 +16,15 @@
   X(BIAS, "model.bias")                                                                                                                    \
   X(TIED, "model.tied")                                                                                                                    \
   X(ADAPTER, "model.adapter")                                                                                                              \
+  X(EXPERTS, "moe.experts")                                                                                                                \
+  X(ROUTER, "moe.router")                                                                                                                  \
+  X(MOE_SCOPE, "moe.scope")                                                                                                                \
+  X(CAPACITY, "moe.capacity_milli")                                                                                                        \
+  X(TOPK, "moe.topk")                                                                                                                      \
+  X(EXPERT_FFN, "moe.ffn")                                                                                                                 \
+  X(SHARED_FFN, "moe.shared_ffn")                                                                                                          \
+  X(AUX, "moe.aux_micro")                                                                                                                  \
+  X(Z_LOSS, "moe.z_micro")                                                                                                                 \
   X(QK_NORM, "model.qk_norm")                                                                                                              \
   X(SINKS, "model.sinks")                                                                                                                  \
   X(PARALLEL_RESIDUAL, "model.parallel_residual")                                                                                          \
@@ -107,6 +116,11 @@ struct sf_bounds {
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
 /* Whether a valid case, with something to train, lies within the bounds. Exact for all rules of sf_case_validate that join fields. */
 bool sf_bounds_feasible(const struct sf_bounds *bounds);
+/* Parts of it: sizes of the axes, whatever the MLPs are; no experts; experts. */
+bool sf_bounds_axes_fit(const struct sf_range *at, int64_t max_ranks);
+bool sf_bounds_need_fp8(const struct sf_range *at);
+bool sf_bounds_may_be_dense(const struct sf_range *at);
+bool sf_bounds_may_be_moe(const struct sf_bounds *bounds);
 
 /* The values of a place that are feasible within the bounds, simplest first, with the weights of random draws. */
 enum { SF_DOMAIN_MAX = 192 };

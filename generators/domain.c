@@ -59,7 +59,14 @@ CHOICES(tp_overlap, {0, 50}, {1, 50});
 CHOICES(recompute_sharded, {0, 40}, {1, 60});
 CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
 CHOICES(exact, {0, 80}, {1, 20});
-CHOICES(one, {1, 1});
+CHOICES(experts, {0, 78}, {2, 4}, {3, 1}, {4, 9}, {6, 2}, {8, 6});
+CHOICES(router, {SF_ROUTER_SOFTMAX, 55}, {SF_ROUTER_SIGMOID, 45});
+CHOICES(moe_scope, {SF_SCOPE_SEQUENCE, 50}, {SF_SCOPE_MICROBATCH, 50});
+CHOICES(capacity, {0, 60}, {1000, 20}, {500, 10}, {2000, 10});
+CHOICES(topk, {1, 25}, {2, 55}, {3, 10}, {4, 10});
+CHOICES(expert_ffn, {8, 40}, {16, 30}, {12, 10}, {24, 10}, {32, 10});
+CHOICES(etp, {1, 60}, {2, 30}, {4, 10});
+CHOICES(ep, {1, 35}, {2, 40}, {4, 20}, {8, 5});
 CHOICES(cp_comm, {SF_CP_RING, 25}, {SF_CP_ALLGATHER, 25}, {SF_CP_A2A, 50});
 CHOICES(zero, {0, 1}); /* fields that nothing computes yet */
 CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
@@ -100,6 +107,15 @@ static const struct {
     TABLE(BETA1, beta1, false),
     TABLE(BETA2, beta2, false),
     TABLE(SP, sp, true),
+    TABLE(EXPERTS, experts, true),
+    TABLE(ROUTER, router, false),
+    TABLE(MOE_SCOPE, moe_scope, false),
+    TABLE(CAPACITY, capacity, false),
+    TABLE(TOPK, topk, false),
+    TABLE(EXPERT_FFN, expert_ffn, false),
+    TABLE(SHARED_FFN, zero, false),
+    TABLE(AUX, zero, false),
+    TABLE(Z_LOSS, zero, false),
     TABLE(QK_NORM, qk_norm, true),
     TABLE(SINKS, sinks, true),
     TABLE(WINDOW, window, true),
@@ -118,10 +134,10 @@ static const struct {
     TABLE(EXACT, exact, false),
     TABLE(CP_COMM, cp_comm, false),
     TABLE(ZERO, zero_stage, false),
-    TABLE(EP, one, false),
-    TABLE(ETP, one, false),
     TABLE(TP_OVERLAP, tp_overlap, true),
     TABLE(RECOMPUTE_SHARDED, recompute_sharded, true),
+    TABLE(EP, ep, true),
+    TABLE(ETP, etp, true),
     TABLE(VPP, vpp, false),
     TABLE(BUCKET, bucket, true),
     TABLE(OVERLAP, overlap, true),
@@ -256,6 +272,14 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_LOSS_SCALE_WINDOW:
   case SF_WALK_MODE:
   case SF_WALK_EXACT:
+  case SF_WALK_EXPERTS:
+  case SF_WALK_ROUTER:
+  case SF_WALK_MOE_SCOPE:
+  case SF_WALK_CAPACITY:
+  case SF_WALK_TOPK:
+  case SF_WALK_EXPERT_FFN:
+  case SF_WALK_EP:
+  case SF_WALK_ETP:
   case SF_WALK_POSITIONS:
   case SF_WALK_TIED:
   case SF_WALK_ADAPTER:
@@ -342,6 +366,8 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
   const bool computed_feature =
       place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
   if (tables[place].feature || computed_feature) tilt_features(out, swarm);
+  /* End to end, the choice of experts in less than fp32 mostly hangs on rounding. */
+  if (place == SF_WALK_EXPERTS && c->mode == SF_MODE_E2E && c->precision.compute != SF_F32) out->weights[0] *= 8;
   if (is_set) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
   keep_feasible(out, place, bounds);
   if (out->count == 0) add_smallest_feasible(out, place, bounds);

@@ -88,8 +88,12 @@ static enum sf_status places_create(struct sf_collector *collector) {
   memset(collector->rank_sets, 0, set_words * sizeof *collector->rank_sets);
   for (int32_t rank = 0; rank < mesh.world; rank++) {
     const struct sf_coord coord = sf_mesh_coord(&mesh, rank);
-    collector->places[rank] = (struct sf_place_of_rank){
-        .tp = coord.at[SF_AXIS_TP], .cp = coord.at[SF_AXIS_CP], .dp = coord.at[SF_AXIS_DP], .pp = coord.at[SF_AXIS_PP]};
+    const struct sf_expert_place expert = sf_mesh_expert_place(&collector->c.layout, rank);
+    collector->places[rank] = (struct sf_place_of_rank){.tp = coord.at[SF_AXIS_TP],
+                                                        .cp = coord.at[SF_AXIS_CP],
+                                                        .dp = coord.at[SF_AXIS_DP],
+                                                        .pp = coord.at[SF_AXIS_PP],
+                                                        .expert = expert.ep * (int32_t)collector->c.layout.etp + expert.etp};
   }
   return SF_OK;
 }
@@ -207,20 +211,22 @@ static double block_distance_squares(const struct block *b) {
   return total;
 }
 
+static bool piece_is_of(const struct sf_cut_piece *piece, enum sf_cut cut, const struct sf_place_of_rank *place) {
+  const int32_t tp = sf_cut_is_expert(cut) ? place->expert : place->tp;
+  return tp >= piece->tp_first && tp <= piece->tp_last && place->cp >= piece->cp_first && place->cp <= piece->cp_last;
+}
+
 /* Lowest rank whose part arrived and holds a block; -1 when nobody's did. */
 static int32_t holder_of_block(const struct sf_collector *collector, const struct sf_slot *slot, const struct sf_cut_piece *rows,
                                const struct sf_cut_piece *cols) {
   if (slot->arrived == 0) return -1;
-  const int32_t first = rows->tp_first > cols->tp_first ? rows->tp_first : cols->tp_first;
-  const int32_t last = rows->tp_last < cols->tp_last ? rows->tp_last : cols->tp_last;
-  const int32_t cp_first = rows->cp_first > cols->cp_first ? rows->cp_first : cols->cp_first;
-  const int32_t cp_last = rows->cp_last < cols->cp_last ? rows->cp_last : cols->cp_last;
+  const enum sf_cut row_cut = collector->plans[slot->row_plan].cut, col_cut = collector->plans[slot->col_plan].cut;
   const uint64_t *set = collector->rank_sets + (slot - collector->slots) * collector->rank_words;
   for (int32_t word = 0; word < collector->rank_words; word++) {
     for (uint64_t left = set[word]; left != 0; left &= left - 1) {
       const int32_t rank = word * 64 + __builtin_ctzll(left);
       const struct sf_place_of_rank *place = &collector->places[rank];
-      if (place->tp >= first && place->tp <= last && place->cp >= cp_first && place->cp <= cp_last) return rank;
+      if (piece_is_of(rows, row_cut, place) && piece_is_of(cols, col_cut, place)) return rank;
     }
   }
   return -1;
@@ -240,9 +246,8 @@ void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, 
 }
 
 static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
-  const struct sf_place_of_rank *place = &collector->places[rank];
-  const struct sf_cut_rank *rows = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
-  const struct sf_cut_rank *cols = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
+  const struct sf_cut_rank *rows = sf_cut_of_rank(collector, slot->row_plan, rank);
+  const struct sf_cut_rank *cols = sf_cut_of_rank(collector, slot->col_plan, rank);
   const bool is_bit_equal = slot->expected->id.kind != SF_KIND_WGRAD;
   double distance_squares = 0;
   int32_t farthest = -1;
@@ -266,9 +271,8 @@ static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int
 static void slot_compare_recomputed(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
   const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
   if (first->merged == NULL || first->unusable || !sf_slot_has_rank(collector, first, rank)) return;
-  const struct sf_place_of_rank *place = &collector->places[rank];
-  const struct sf_cut_rank *rows = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
-  const struct sf_cut_rank *cols = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
+  const struct sf_cut_rank *rows = sf_cut_of_rank(collector, slot->row_plan, rank);
+  const struct sf_cut_rank *cols = sf_cut_of_rank(collector, slot->col_plan, rank);
   int64_t differing = 0;
   for (int32_t i = 0; i < rows->count; i++) {
     for (int32_t j = 0; j < cols->count; j++) {

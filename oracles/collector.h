@@ -8,7 +8,8 @@
 
 /* --- cuts.c: the pieces in which the ranks hold one dimension --------------------------------------------------- */
 
-/* `len` logical indices from start on, at `local` on the rank; tp and cp ranks first..last, and no others, hold all of them. */
+/* `len` logical indices from start on, at `local` on the rank; tp and cp ranks first..last, and no others, hold all of them. In the cuts of
+ * experts tp stands for ep index * etp + etp index. */
 struct sf_cut_piece {
   int64_t start, local, len;
   int32_t tp_first, tp_last, cp_first, cp_last;
@@ -86,6 +87,7 @@ struct sf_slot {
 
 struct sf_place_of_rank {
   int32_t tp, cp, dp, pp;
+  int32_t expert; /* ep index * etp + etp index */
 };
 struct sf_unknown {
   struct sf_trace_id id;
@@ -134,6 +136,12 @@ enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot
                             const float *data) SF_MUST_USE;
 /* All parts are there: notes gaps and overlaps. */
 void sf_flat_check(const struct sf_collector *collector, struct sf_slot *slot);
+/* What the rank holds of the plan's dimension. */
+static inline const struct sf_cut_rank *sf_cut_of_rank(const struct sf_collector *collector, int32_t plan, int32_t rank) {
+  const struct sf_cut_plan *of = &collector->plans[plan];
+  const struct sf_place_of_rank *place = &collector->places[rank];
+  return sf_cut_is_expert(of->cut) ? &of->ranks[place->expert] : sf_cut_rank_at(of, place->tp, place->cp);
+}
 
 /* --- structure.c: who must hold what ---------------------------------------------------------------------------- */
 
@@ -169,6 +177,18 @@ int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count
 /* Promised in fp32, yet nearly all values lie on the grid of bf16 or fp16, and the reference's do not. */
 bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate);
 
+/* --- routing.c: choices of experts that rounding may turn -------------------------------------------------------- */
+
+struct sf_ties {
+  int32_t *first; /* per step and microbatch: ordinal of the first router with a tie, INT32_MAX none; NULL: the case has no ties */
+  int32_t step;   /* the first with a tie, INT32_MAX none */
+};
+/* End to end a token is a tie if the margin between its last chosen and its next expert is at most twice its logits' noise. Memory is the
+ * judgement's. row_scratch: rows of the tallest tensor. */
+enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *collector, enum sf_level level, double *row_scratch) SF_MUST_USE;
+/* Whether the tensor depends on a tied token: it comes later in the same microbatch, sums over the step's microbatches, or is of a later step. */
+bool sf_ties_reach(const struct sf_ties *ties, const struct sf_collector *collector, const struct sf_expected *e);
+
 /* --- judge.c: results and findings, grown in the judgement's arena ---------------------------------------------- */
 
 struct sf_ranked_finding {
@@ -183,6 +203,7 @@ struct sf_judging {
   int32_t finding_count, finding_capacity;
   struct sf_tensor_result *results;
   int32_t result_count;
+  struct sf_ties ties;     /* by the noise that is looked at */
   double *row_scratch;     /* rows of the tallest tensor */
   struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */
   struct sf_finding spare; /* takes what did not fit */

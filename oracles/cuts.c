@@ -67,7 +67,7 @@ static int32_t pieces_split(struct sf_cut_piece *pieces, const struct sf_dim_map
 
 enum sf_status sf_cut_plan_create(struct sf_cut_plan *out, const struct sf_case *c, enum sf_cut cut, int64_t size, struct sf_arena *arena) {
   const bool by_cp = cut == SF_CUT_TOKENS || cut == SF_CUT_SEQUENCE;
-  const int64_t tp = c->layout.tp, count = by_cp ? tp * c->layout.cp : tp;
+  const int64_t tp = sf_cut_is_expert(cut) ? c->layout.ep * c->layout.etp : c->layout.tp, count = by_cp ? tp * c->layout.cp : tp;
   struct sf_cut_rank *ranks = sf_arena_alloc(arena, (size_t)count * sizeof *ranks);
   int64_t *boundaries = sf_arena_alloc(arena, (size_t)count * 2 * SF_RUNS_MAX * sizeof *boundaries);
   if (ranks == NULL || boundaries == NULL) return SF_ENOMEM;

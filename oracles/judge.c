@@ -262,10 +262,14 @@ void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, c
   const struct sf_collector *collector = judging->collector;
   sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, level, judging->row_scratch);
   if (!isfinite(out->noise)) out->why_not = "overflow";
-  const bool is_free_running = collector->c.mode == SF_MODE_E2E;
-  if (!is_free_running || slot->expected->id.step <= sf_expectations_parted_step(collector->expectations, level)) return;
-  out->flagged = false;
-  out->why_not = "references part";
+  if (collector->c.mode != SF_MODE_E2E) return;
+  if (sf_ties_reach(&judging->ties, collector, slot->expected)) {
+    out->flagged = false;
+    out->why_not = "routing tie";
+  } else if (slot->expected->id.step > sf_expectations_parted_step(collector->expectations, level)) {
+    out->flagged = false;
+    out->why_not = "references part";
+  }
 }
 
 static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged) {
@@ -416,7 +420,8 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
       again[again_count++] = judging->result_count - 1;
   }
   for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_FULL && again_count > 0; level++) {
-    const enum sf_status status = sf_expectations_raise(collector->expectations, level);
+    enum sf_status status = sf_expectations_raise(collector->expectations, level);
+    if (status == SF_OK) status = sf_ties_find(&judging->ties, collector, level, judging->row_scratch);
     if (status != SF_OK) return status;
     int32_t left = 0;
     const enum sf_status followed = level == SF_LEVEL_FULL ? sf_follow_changes(judging, again, again_count) : SF_OK;
@@ -513,6 +518,7 @@ enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf
   struct sf_judging judging;
   enum sf_status status = judging_create(&judging, collector);
   if (status == SF_OK) status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
+  if (status == SF_OK) status = sf_ties_find(&judging.ties, collector, SF_LEVEL_FIRST, judging.row_scratch);
   if (status != SF_OK) return status;
   judge_structure(&judging, complete);
   judge_promises(&judging);

@@ -11,11 +11,18 @@
 #include <string.h>
 
 /* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
+struct moe_acts {
+  real *logits, *scores, *weights;         /* [tokens x experts]; weights: zero where an expert was not chosen, or dropped the token */
+  real *outputs, *combined;                /* [tokens x topk x hidden], [tokens x hidden] */
+  real *fc1, *activation;                  /* a row for each slot, in the order of `sorted` */
+  int32_t *chosen, *dropped, *sorted, *first; /* slots: token * topk + place among the token's experts, which are in order */
+};
 struct layer_acts {
   real *norm1, *qkv, *qk_norm, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
   real *post_attn, *post_mlp; /* post_norm only */
   real *probs;      /* [microbatch_size][heads][seq x seq] */
   real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
+  struct moe_acts moe;
 };
 
 struct param_state {
@@ -67,6 +74,10 @@ struct run {
   real *row_means;                                      /* [seq] row sums of P dP of one head */
   real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
   real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
+  real *weight_grad, *logits_grad, *slot_grad;          /* experts only: [slots], [tokens x experts], [slots x hidden] */
+  real *sorted_rows, *sorted_grad;                      /* of one expert, [tokens x hidden] */
+  real *expert_a, *expert_b;                            /* [slots x an expert's width] */
+  int32_t *expert_load;
   real *wgrad;                                          /* the largest parameter */
   struct fp8_cast *fp8_casts;                           /* fp8 only: [layers][linears][operands] */
   real *fp8_input, *fp8_grad, *fp8_weight;              /* fp8 only: operands as they are multiplied */
@@ -91,13 +102,16 @@ static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
 #endif
 }
 
-/* x (1 + size v), v uniform in (-1, -least) and (least, 1). */
+/* x (1 + size v), v uniform in (-1, -least) and (least, 1). Subnormals move as the least normal number does, by the distance of two of them;
+ * zeros stay. */
 static inline void perturb(real *values, int64_t count, uint64_t key, double size, double least) {
   const real scale = (real)(size * (1 - least) / 8388608.0), step = (real)(size * least);
   for (int64_t i = 0; i < count; i++) {
     const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
     const real v = ((real)bits - (real)8388607.5) * scale;
-    values[i] += values[i] * (v < 0 ? v - step : v + step);
+    const real magnitude = values[i] < 0 ? -values[i] : values[i], moved = magnitude < (real)0x1p-126 ? (real)0x1p-126 : magnitude;
+    const real of = values[i] == 0 ? 0 : values[i] < 0 ? -moved : moved;
+    values[i] += of * (v < 0 ? v - step : v + step);
   }
 }
 
@@ -177,10 +191,14 @@ static inline void fill(real *values, const struct sf_fill *how, int64_t count) 
 #endif
 }
 
-/* A finished tensor: stored, emitted, and in isolated mode overwritten before anything uses it. */
-static inline void finish(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
+static inline void finish_kept(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
   store(run, id, 0, values, rows * cols, format);
   emit(run, id, values, rows, cols);
+}
+
+/* A finished tensor: stored, emitted, and in isolated mode overwritten before anything uses it. */
+static inline void finish(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
+  finish_kept(run, id, values, rows, cols, format);
   if (run->c->mode != SF_MODE_ISOLATED) return;
   const struct sf_fill how = sf_fill_for_trace(run->catalog, id);
   fill(values, &how, rows * cols);
@@ -218,6 +236,11 @@ static inline void finish_act_grad(struct run *run, enum sf_module_class cls, in
 }
 
 static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }
+
+static inline void zero_wgrad(struct run *run, int32_t param) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->wgrad[i] = 0;
+}
 
 /* run->wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
 static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {

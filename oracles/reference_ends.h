@@ -33,11 +33,6 @@ static inline const real *embedding_forward(struct run *run) {
   return run->embedded;
 }
 
-static inline void zero_wgrad(struct run *run, int32_t param) {
-  const struct sf_shape shape = run->catalog->params[param].shape;
-  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->wgrad[i] = 0;
-}
-
 /* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
 static inline void scatter_stream(struct run *run, const int32_t *row_of_token) {
   const int64_t h = run->hidden;

@@ -4,6 +4,7 @@
 #define SF_ORACLES_REFERENCE_IMPL_H
 
 #include "oracles/reference_attention.h"
+#include "oracles/reference_branch.h"
 #include "oracles/reference_ends.h"
 #include "oracles/reference_linear.h"
 #include "oracles/reference_norm.h"
@@ -36,9 +37,13 @@ static inline void take_layers(struct run *run) {
     acts->attn_bda = take(run, t * h);
     acts->post_attn = model->post_norm ? take(run, t * h) : NULL;
     acts->norm2 = take(run, t * h);
-    acts->fc1 = take(run, t * run->fc1_width);
-    acts->activation = take(run, t * model->ffn);
-    acts->fc2 = take(run, t * h);
+    if (run->c->moe.experts > 0) {
+      take_moe_layer(run, &acts->moe);
+    } else {
+      acts->fc1 = take(run, t * run->fc1_width);
+      acts->activation = take(run, t * model->ffn);
+      acts->fc2 = take(run, t * h);
+    }
     acts->post_mlp = model->post_norm ? take(run, t * h) : NULL;
     acts->mlp_bda = take(run, t * h);
   }
@@ -48,8 +53,11 @@ static inline void take_layers(struct run *run) {
 static inline void take_scratch(struct run *run, int64_t largest) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens;
-  const int64_t widest =
-      larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  int64_t widest = larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  if (run->c->moe.experts > 0) {
+    widest = larger(widest, larger(expert_fc1_width(run), run->c->moe.experts));
+    take_moe_scratch(run);
+  }
   run->wgrad = take(run, largest);
   run->wide_a = take(run, t * widest);
   run->wide_b = take(run, t * widest);
@@ -133,27 +141,6 @@ static inline void take_ends(struct run *run) {
 
 /* --- the model --------------------------------------------------------------------------------------------------- */
 
-static inline void branch_add(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, const real *branch) {
-  if (run->c->train.dropout_milli > 0)
-    residual_drop_forward(run, cls, layer, out, x, branch);
-  else
-    residual_forward(run, cls, layer, out, x, branch);
-}
-
-/* What joins the residual stream: the branch's output x, or with post_norm its norm, in `out`. */
-static inline const real *post_norm_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x) {
-  if (!run->c->model.post_norm) return x;
-  norm_forward(run, cls, layer, out, x);
-  return out;
-}
-
-/* Gradient of the branch's output x from that of what joins the stream; with post_norm in run->branch_b. */
-static inline const real *post_norm_backward(struct run *run, enum sf_module_class cls, int32_t layer, const real *g, const real *x) {
-  if (!run->c->model.post_norm) return g;
-  norm_backward(run, cls, layer, run->branch_b, g, x);
-  return run->branch_b;
-}
-
 /* x: the residual stream before the layer; returns it after the layer. */
 static inline const real *layer_forward(struct run *run, int32_t layer, const real *x) {
   struct layer_acts *acts = &run->layers[layer];
@@ -166,10 +153,7 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   const real *branch = post_norm_forward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, acts->post_attn, acts->proj);
   branch_add(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, branch);
   norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : acts->attn_bda);
-  linear_forward(run, SF_MODULE_LINEAR_FC1, layer, acts->fc1, acts->norm2, false);
-  activation_forward(run, layer, acts->activation, acts->fc1);
-  linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
-  branch = post_norm_forward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, acts->post_mlp, acts->fc2);
+  branch = post_norm_forward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, acts->post_mlp, mlp_forward(run, layer, acts));
   branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, branch);
   return acts->mlp_bda;
 }
@@ -186,11 +170,7 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   const bool parallel = run->c->model.parallel_residual;
   const real *proj_grad = parallel ? run->layer_grad : run->stream;
   if (parallel) memcpy(run->layer_grad, run->stream, (size_t)(run->tokens * run->hidden) * sizeof(real));
-  const real *fc2_grad = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_LINEAR_FC2, layer, run->stream);
-  fc2_grad = post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, fc2_grad, acts->fc2);
-  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, fc2_grad, acts->activation);
-  activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
-  linear_backward(run, SF_MODULE_LINEAR_FC1, layer, run->branch_a, run->wide_b, acts->norm2);
+  mlp_backward(run, layer, run->branch_a, acts);
   norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
   proj_grad = branch_grad(run, SF_MODULE_SELF_ATTN_BDA, SF_MODULE_LINEAR_PROJ, layer, proj_grad);

@@ -175,16 +175,21 @@ static inline const float *plain_fc1(const struct run *run, int32_t layer) {
   return options->plain(options->plain_ctx, act_id(run, SF_MODULE_LINEAR_FC1, layer, SF_KIND_ACT));
 }
 
-static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
-  const int64_t width = run->c->model.ffn;
-  const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT), 0);
-  for (int64_t i = 0; i < run->tokens; i++) {
+/* x [rows x in]: width, or 2 width with SwiGLU. */
+static inline void activate_rows(const struct run *run, struct inner inner, real *out, const real *x, int64_t rows, int64_t width) {
+  const int64_t in = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
+  for (int64_t i = 0; i < rows; i++) {
     real *row = out + i * width;
-    const real *x_row = x + i * run->fc1_width;
+    const real *x_row = x + i * in;
     if (run->c->model.activation == SF_ACT_GELU) gelu_row(inner, i, row, x_row, width);
     if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_row(inner, i, row, x_row, width);
     if (run->c->model.activation == SF_ACT_RELU2) relu2_row(row, x_row, width);
   }
+}
+
+static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
+  const int64_t width = run->c->model.ffn;
+  activate_rows(run, inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT), 0), out, x, run->tokens, width);
   finish_act(run, SF_MODULE_ACTIVATION, layer, out, width);
 }
 
@@ -210,17 +215,23 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
   }
 }
 
-static inline void activation_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
-  const int64_t width = run->c->model.ffn;
-  const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT_GRAD), 0);
-  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, layer) : NULL;
-  for (int64_t i = 0; i < run->tokens; i++) {
-    const real *x_row = x + i * run->fc1_width, *g_row = g + i * width;
-    real *row = x_grad + i * run->fc1_width;
+/* plain: see relu2_argument, rows as x. */
+static inline void activate_rows_backward(const struct run *run, struct inner inner, real *x_grad, const real *g, const real *x,
+                                          const float *plain, int64_t rows, int64_t width) {
+  const int64_t in = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
+  for (int64_t i = 0; i < rows; i++) {
+    const real *x_row = x + i * in, *g_row = g + i * width;
+    real *row = x_grad + i * in;
     if (run->c->model.activation == SF_ACT_GELU) gelu_backward_row(inner, i, row, g_row, x_row, width);
     if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(inner, i, row, g_row, x_row, width);
     if (run->c->model.activation == SF_ACT_RELU2) relu2_backward_row(row, g_row, x_row, plain == NULL ? NULL : plain + i * width, width);
   }
+}
+
+static inline void activation_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
+  const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT_GRAD), 0);
+  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, layer) : NULL;
+  activate_rows_backward(run, inner, x_grad, g, x, plain, run->tokens, run->c->model.ffn);
   finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
 }
 

@@ -118,8 +118,8 @@ int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_sl
   for (int32_t rank = 0; rank < collector->world; rank++) {
     const struct sf_place_of_rank *place = &collector->places[rank];
     if (!sf_slot_expects(slot, place)) continue;
-    const bool holds = cut_holds(sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp), row) &&
-                       cut_holds(sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp), col);
+    const bool holds = cut_holds(sf_cut_of_rank(collector, slot->row_plan, rank), row) &&
+                       cut_holds(sf_cut_of_rank(collector, slot->col_plan, rank), col);
     if (holds) return rank;
   }
   return -1;
@@ -153,9 +153,7 @@ static bool partial_fits(const struct sf_collector *collector, const struct sf_e
 bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                            int64_t rows, int64_t cols) {
   const struct sf_expected *e = slot->expected;
-  const struct sf_place_of_rank *place = &collector->places[rank];
-  const struct sf_cut_rank *row_cut = sf_cut_rank_at(&collector->plans[slot->row_plan], place->tp, place->cp);
-  const struct sf_cut_rank *col_cut = sf_cut_rank_at(&collector->plans[slot->col_plan], place->tp, place->cp);
+  const struct sf_cut_rank *row_cut = sf_cut_of_rank(collector, slot->row_plan, rank), *col_cut = sf_cut_of_rank(collector, slot->col_plan, rank);
   if (map->flat != slot->is_flat || !sf_shard_map_valid(map, e->spec.shape)) return false;
   const struct sf_shape local = map->flat ? sf_shard_map_local_shape(map) : (struct sf_shape){row_cut->length, col_cut->length};
   if (rows != local.rows || cols != local.cols) return false;

@@ -18,11 +18,16 @@ static double sum_squares_of(const struct sf_rank_run *run, const struct sf_para
 }
 
 double sf_grad_norm(struct sf_rank_run *run) {
-  double sum = 0.0;
-  for (int32_t i = 0; i < run->params.count; i++) sum += sum_squares_of(run, run->params.at[i]);
+  double sum = 0.0, expert_sum = 0.0;
+  for (int32_t i = 0; i < run->params.count; i++) {
+    const struct sf_parameter *param = run->params.at[i];
+    *(param->expert ? &expert_sum : &sum) += sum_squares_of(run, param);
+  }
   const struct sf_group *group = sf_grad_buckets_model_group(run);
   if (group->size > 1) sf_all_reduce(run->env->comm, group, &sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm");
-  return sqrt(sum);
+  if (run->parallel.expert_model.size > 1)
+    sf_all_reduce(run->env->comm, &run->parallel.expert_model, &expert_sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm_experts");
+  return sqrt(sum + expert_sum);
 }
 
 double sf_clip_factor(const struct sf_case *c, double norm) {

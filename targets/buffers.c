@@ -50,3 +50,13 @@ void sf_buffers_give(struct sf_buffers *buffers, float *buffer) {
   node->next = buffers->classes[node->size_class].free_list;
   buffers->classes[node->size_class].free_list = node;
 }
+
+void *sf_buffers_take_bytes(struct sf_buffers *buffers, size_t size_bytes) {
+  return sf_buffers_take(buffers, (int64_t)((size_bytes + sizeof(float) - 1) / sizeof(float)));
+}
+
+int32_t *sf_buffers_take_indices(struct sf_buffers *buffers, int64_t count) {
+  return sf_buffers_take_bytes(buffers, (size_t)count * sizeof(int32_t));
+}
+
+void sf_buffers_give_bytes(struct sf_buffers *buffers, void *buffer) { sf_buffers_give(buffers, buffer); }

@@ -20,6 +20,10 @@ struct sf_buffers {
 struct sf_buffers sf_buffers_create(const struct sf_rank_env *env);
 /* A buffer of `count` floats, 64-byte aligned, contents undefined. Never NULL: leaves the rank with SF_ENOMEM. */
 float *sf_buffers_take(struct sf_buffers *buffers, int64_t count);
+/* The same for anything else: int32 indices, counts. */
+void *sf_buffers_take_bytes(struct sf_buffers *buffers, size_t size_bytes);
+int32_t *sf_buffers_take_indices(struct sf_buffers *buffers, int64_t count);
+void sf_buffers_give_bytes(struct sf_buffers *buffers, void *buffer); /* takes NULL */
 void sf_buffers_give(struct sf_buffers *buffers, float *buffer); /* takes NULL */
 
 /* Arena memory that lives as long as the trial; leaves the rank with SF_ENOMEM. Not zeroed. */

@@ -6,11 +6,10 @@
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
 
+/* Whatever sf_case_validate lets through. */
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
-  static const char *const axes[] = {"layout.ep", "layout.etp"};
-  const int64_t sizes[] = {c->layout.ep, c->layout.etp};
-  for (int i = 0; i < 2; i++)
-    if (sizes[i] != 1) return sf_error_set(error, SF_ENOTSUP, "%s above 1: the built-in layers do not have it", axes[i]);
+  (void)c;
+  (void)error;
   return SF_OK;
 }
 

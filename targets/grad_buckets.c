@@ -8,6 +8,7 @@
 /* Whether a parameter goes into a new bucket after this one. */
 static bool closes(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket, const struct sf_parameter *next) {
   if (run->buckets.zero > 0 && (bucket->is_embedding || next->shared_embedding)) return true;
+  if (next->expert != bucket->expert) return true;
   return next->chunk != bucket->chunk || (run->c->layout.bucket_elements > 0 && bucket->count >= run->c->layout.bucket_elements);
 }
 
@@ -18,7 +19,8 @@ static void assign_buckets(struct sf_rank_run *run) {
     struct sf_parameter *param = run->params.at[i];
     if (!param->trainable) continue;
     if (buckets->count == 0 || closes(run, &buckets->at[buckets->count - 1], param))
-      buckets->at[buckets->count++] = (struct sf_grad_bucket){.chunk = param->chunk, .is_embedding = param->shared_embedding};
+      buckets->at[buckets->count++] =
+          (struct sf_grad_bucket){.chunk = param->chunk, .expert = param->expert, .is_embedding = param->shared_embedding};
     param->bucket = &buckets->at[buckets->count - 1];
     param->bucket_first = param->bucket->count;
     param->bucket->count += param->count;
@@ -42,6 +44,7 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
   /* With ZeRO the fault would be a hole in the states, not a missing sum. */
   const bool excludes_cp = sf_fault(run->env, SF_FAULT_DDP_GROUP_EXCLUDES_CP) && run->c->layout.zero == 0;
   buckets->group = excludes_cp ? run->parallel.dp : run->parallel.dp_cp;
+  buckets->edp = run->parallel.edp;
   buckets->zero = run->c->layout.zero;
   buckets->overlap = run->c->layout.overlap;
   assign_buckets(run);
@@ -105,6 +108,10 @@ static float scale_down(const struct sf_grad_buckets *buckets) {
   return scale;
 }
 
+static const struct sf_group *group_of(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
+  return bucket->expert ? &run->buckets.edp : &run->buckets.group;
+}
+
 static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
   struct sf_device *dev = run->env->device;
   const struct sf_grad_buckets *buckets = &run->buckets;
@@ -113,7 +120,7 @@ static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
     dev->ops->scale(dev, bucket->grads, (float)run->parallel.cp.size, bucket->count);
   if (buckets->zero == 0) {
     bucket->request =
-        sf_iall_reduce(run->env->comm, &buckets->group, bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
+        sf_iall_reduce(run->env->comm, group_of(run, bucket), bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
     return;
   }
   if (buckets->zero == 2) {
@@ -146,7 +153,7 @@ void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param) 
   struct sf_grad_buckets *buckets = &run->buckets;
   struct sf_grad_bucket *bucket = param->bucket;
   const bool counts = buckets->zero == 2 || (run->last_microbatch && buckets->overlap);
-  if (!counts || buckets->group.size == 1 || (buckets->zero < 2 && bucket->launched)) return;
+  if (!counts || group_of(run, bucket)->size == 1 || (buckets->zero < 2 && bucket->launched)) return;
   if (--param->uses_left > 0 || --bucket->params_left > 0) return;
   launch(run, bucket);
   if (buckets->zero == 2) count_from_start(run, bucket);
@@ -167,9 +174,8 @@ static void place_shard(struct sf_rank_run *run, const struct sf_grad_bucket *bu
 
 void sf_grad_buckets_finish(struct sf_rank_run *run) {
   struct sf_grad_buckets *buckets = &run->buckets;
-  if (buckets->group.size == 1) return;
   for (int32_t i = 0; i < buckets->count; i++)
-    if (buckets->zero != 2 && !buckets->at[i].launched) launch(run, &buckets->at[i]);
+    if (buckets->zero != 2 && !buckets->at[i].launched && group_of(run, &buckets->at[i])->size > 1) launch(run, &buckets->at[i]);
   for (int32_t i = 0; i < buckets->count; i++) {
     if (buckets->zero != 2 || buckets->at[i].launched) settle(run, &buckets->at[i]);
     if (buckets->zero > 0) place_shard(run, &buckets->at[i]);

@@ -11,6 +11,7 @@
 struct sf_grad_bucket {
   float *grads;        /* padded part of params->main_grads; ZeRO-2: of the microbatch at work */
   int32_t chunk;       /* model chunk of its parameters */
+  bool expert;         /* of experts, whose gradients are summed over edp */
   bool is_embedding;   /* ZeRO: holds the tied word embedding alone, so that first and last stage cut it alike */
   int64_t count;       /* without the padding */
   int64_t shard_count; /* elements of a shard, padding too */
@@ -26,6 +27,7 @@ struct sf_grad_bucket {
 
 struct sf_grad_buckets {
   struct sf_group group; /* over which gradients are reduced, and states cut with ZeRO */
+  struct sf_group edp;   /* the same of experts; no ZeRO */
   int64_t zero;          /* stage */
   bool overlap;          /* launch a bucket when it is complete, else at the end (ZeRO-2: and wait for it at once) */
   int32_t count;
@@ -53,7 +55,7 @@ void sf_grad_buckets_enter(struct sf_rank_run *run, const struct sf_parameter *p
 /* One gradient has been added. Launches the bucket's reduction if that was its last of the step (ZeRO-2: of the microbatch) and overlap
  * is on. */
 void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param);
-/* After the last backward: every main gradient is the sum over data parallelism (fp32 on the wire); with ZeRO on the rank's own shard,
+/* After the last backward: every main gradient is the sum over data parallelism, of experts over edp (fp32 on the wire); with ZeRO on the rank's own shard,
  * elsewhere it means nothing. */
 void sf_grad_buckets_finish(struct sf_rank_run *run);
 

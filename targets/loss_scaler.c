@@ -19,14 +19,19 @@ static bool has_overflowed(const struct sf_rank_run *run, const struct sf_parame
   return false;
 }
 
+/* Experts differ between ranks that have the same of everything else, so their flag goes another way. */
 bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
   if (!run->scaler.on) return false;
-  float found = 0.0f;
-  for (int32_t i = 0; i < run->params.count; i++)
-    if (run->params.at[i]->trainable && has_overflowed(run, run->params.at[i])) found = 1.0f;
-  const struct sf_group *group = sf_grad_buckets_model_group(run);
+  float found = 0.0f, found_in_experts = 0.0f;
+  for (int32_t i = 0; i < run->params.count; i++) {
+    const struct sf_parameter *param = run->params.at[i];
+    if (param->trainable && has_overflowed(run, param)) *(param->expert ? &found_in_experts : &found) = 1.0f;
+  }
+  const struct sf_group *group = sf_grad_buckets_model_group(run), *experts = &run->parallel.expert_model;
   if (group->size > 1) sf_all_reduce(run->env->comm, group, &found, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow");
-  return found > 0.0f;
+  if (experts->size > 1)
+    sf_all_reduce(run->env->comm, experts, &found_in_experts, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow_in_experts");
+  return found > 0.0f || found_in_experts > 0.0f;
 }
 
 void sf_loss_scaler_update(struct sf_rank_run *run, bool overflow) {

@@ -1,5 +1,6 @@
 #include "targets/parallel_mlp.h"
 
+#include "targets/activation.h"
 #include "targets/fault.h"
 
 static struct sf_dim_map fc1_dim(const struct sf_model *m, const struct sf_group *tp) {
@@ -23,33 +24,11 @@ void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run
   sf_row_parallel_linear_create(&mlp->linear_fc2, run, SF_MODULE_LINEAR_FC2, layer, m->ffn, tp, sp);
 }
 
-/* width: of the output. */
-static void activate(struct sf_rank_run *run, enum sf_activation activation, float *y, const float *x, int64_t width) {
-  struct sf_device *dev = run->env->device;
-  const int64_t count = run->tokens * width;
-  switch (activation) {
-  case SF_ACT_GELU: dev->ops->gelu_fwd(dev, y, x, count, run->dtype); break;
-  case SF_ACT_SWIGLU: dev->ops->swiglu_fwd(dev, y, x, run->tokens, width, run->dtype); break;
-  case SF_ACT_RELU2: dev->ops->relu2_fwd(dev, y, x, count, run->dtype); break;
-  }
-}
-
-static void activate_backward(struct sf_rank_run *run, enum sf_activation activation, float *dx, const float *dy, const float *x,
-                              int64_t width) {
-  struct sf_device *dev = run->env->device;
-  const int64_t count = run->tokens * width;
-  switch (activation) {
-  case SF_ACT_GELU: dev->ops->gelu_bwd(dev, dx, dy, x, count, run->dtype); break;
-  case SF_ACT_SWIGLU: dev->ops->swiglu_bwd(dev, dx, dy, x, run->tokens, width, run->dtype); break;
-  case SF_ACT_RELU2: dev->ops->relu2_bwd(dev, dx, dy, x, count, run->dtype); break;
-  }
-}
-
 float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, float *input) {
   const int64_t width = mlp->linear_fc2.in;
   acts->fc1_out = sf_column_parallel_linear_forward(run, &mlp->linear_fc1, input, &acts->fc1_input);
   acts->fc2_input = sf_buffers_take(&run->acts, run->tokens * width);
-  activate(run, mlp->activation, acts->fc2_input, acts->fc1_out, width);
+  sf_activate(run, acts->fc2_input, acts->fc1_out, run->tokens, width);
   sf_trace_act(run, mlp->module_activation, &mlp->linear_fc2.in_map, acts->fc2_input);
   return sf_row_parallel_linear_forward(run, &mlp->linear_fc2, acts->fc2_input);
 }
@@ -60,7 +39,7 @@ float *sf_parallel_mlp_backward(struct sf_rank_run *run, const struct sf_paralle
   float *g = sf_row_parallel_linear_backward(run, &mlp->linear_fc2, grad, acts->fc2_input);
   acts->fc2_input = NULL;
   float *fc1_grad = sf_buffers_take(&run->acts, run->tokens * mlp->linear_fc1.out);
-  activate_backward(run, mlp->activation, fc1_grad, g, acts->fc1_out, width);
+  sf_activate_backward(run, fc1_grad, g, acts->fc1_out, run->tokens, width);
   sf_buffers_give(&run->acts, g);
   sf_trace_act_grad(run, mlp->module_activation, &mlp->linear_fc1.out_map, fc1_grad);
   float *input_grad = sf_column_parallel_linear_backward(run, &mlp->linear_fc1, fc1_grad, acts->fc1_input);

@@ -9,6 +9,14 @@ static struct sf_group group_over(const struct sf_rank_env *env, unsigned axes) 
   return sf_group_create(ranks, size, index);
 }
 
+/* Axes as sf_mesh_expert_group has them. */
+static struct sf_group experts_over(const struct sf_rank_env *env, unsigned axes) {
+  int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);
+  int32_t index = 0;
+  const int32_t size = sf_mesh_expert_group(&env->c->layout, env->comm->rank, axes, ranks, &index);
+  return sf_group_create(ranks, size, index);
+}
+
 /* tp = kv_heads x rep: `rep` neighbours in tp hold the same key/value head. */
 static struct sf_group kv_rep_of(const struct sf_case *c, const struct sf_group *tp) {
   const int32_t rep = tp->size > c->model.kv_heads ? (int32_t)(tp->size / c->model.kv_heads) : 1;
@@ -39,6 +47,12 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
   if (env->c->precision.compute == SF_COMPUTE_FP8) {
     s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
     s.tp_cp_dp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP));
+  }
+  if (env->c->moe.experts > 0) {
+    s.etp = experts_over(env, SF_AXES(SF_AXIS_TP));
+    s.ep = experts_over(env, SF_AXES(SF_AXIS_EP));
+    s.edp = experts_over(env, SF_AXES(SF_AXIS_DP));
+    s.expert_model = experts_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_EP) | SF_AXES(SF_AXIS_PP));
   }
   s.kv_rep = kv_rep_of(env->c, &s.tp);
   s.embedding = embedding_of(env, &s.pp);

@@ -64,7 +64,7 @@ void sf_parameter_publish(struct sf_rank_run *run, struct sf_parameter *param) {
 
 void sf_parameter_accumulate(struct sf_rank_run *run, struct sf_parameter *param, float *grad, int call) {
   struct sf_device *dev = run->env->device;
-  sf_trace_param(run, SF_KIND_WGRAD, param, call, grad);
+  if (!param->expert) sf_trace_param(run, SF_KIND_WGRAD, param, call, grad);
   const bool early = sf_fault(run->env, SF_FAULT_REDUCE_BEFORE_WGRAD) && run->buckets.overlap;
   sf_grad_buckets_enter(run, param);
   if (early) sf_grad_buckets_ready(run, param);

@@ -18,6 +18,7 @@ struct sf_parameter {
   /* Told by the layer when it makes the parameter; */
   bool replicated;            /* every tp rank holds the same elements */
   bool sum_over_tp;           /* gradient is partial over tp: a sequence shard's tokens, or the rank's heads, only */
+  bool expert;                /* cut over etp and ep; no gradient of one microbatch is traced */
   bool fused;                 /* rows are [q, k, v] groups or [gate; up] */
   int64_t kv_first, kv_count; /* elements replicated over kv_rep whose gradient is partial over it; count 0 = none */
   bool shared_embedding;      /* tied, and held by the first and the last stage */

@@ -10,7 +10,11 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
   if (layer->post_norm) sf_norm_layer_create(&layer->post_self_attn_layernorm, run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, index, p->sp);
   layer->module_attn_bda = sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, index);
   sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
-  sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
+  layer->has_experts = run->c->moe.experts > 0;
+  if (layer->has_experts)
+    sf_moe_layer_create(&layer->moe, run, index, &p->tp, p->sp);
+  else
+    sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
   if (layer->post_norm) sf_norm_layer_create(&layer->post_mlp_layernorm, run, SF_MODULE_POST_MLP_LAYERNORM, index, p->sp);
   layer->parallel_residual = run->c->model.parallel_residual;
   layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);
@@ -43,7 +47,8 @@ float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_tra
   if (layer->post_norm) acts->x_mid = post_norm_forward(run, &layer->post_self_attn_layernorm, &acts->post_attention, acts->x_mid);
   sf_residual_drop_add(run, layer->module_attn_bda, acts->x_mid, x);
   normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, mlp_stream(layer, acts), &acts->stats_mid);
-  float *out = sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
+  float *out = layer->has_experts ? sf_moe_layer_forward(run, &layer->moe, &acts->moe, normed)
+                                  : sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
   if (layer->post_norm) out = post_norm_forward(run, &layer->post_mlp_layernorm, &acts->post_mlp, out);
   sf_residual_drop_add(run, layer->module_mlp_bda, out, acts->x_mid);
   return out;
@@ -65,7 +70,9 @@ void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_tran
   if (out_grad != NULL) memcpy(out_grad, grad, size_bytes);
   float *given = sf_residual_branch_grad(run, layer->module_mlp_bda, grad);
   float *post = layer->post_norm ? post_norm_backward(run, &layer->post_mlp_layernorm, &acts->post_mlp, given) : NULL;
-  float *branch = sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, post != NULL ? post : given);
+  const float *branch_grad = post != NULL ? post : given;
+  float *branch = layer->has_experts ? sf_moe_layer_backward(run, &layer->moe, &acts->moe, branch_grad)
+                                     : sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, branch_grad);
   sf_buffers_give(&run->acts, post);
   sf_residual_rounded_give(run, grad, given);
   branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, mlp_stream(layer, acts), acts->stats_mid);
@@ -92,6 +99,7 @@ void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, 
   sf_buffers_give(&run->acts, acts->post_mlp.x);
   sf_buffers_give(&run->acts, acts->post_mlp.stats);
   sf_attention_acts_release(run, &acts->attention);
+  if (acts->moe.input != NULL) sf_moe_acts_release(run, &acts->moe);
   sf_mlp_acts_release(run, &acts->mlp);
   *acts = (struct sf_layer_acts){.x = kept};
 }

@@ -3,6 +3,7 @@
 #ifndef SF_TARGETS_TRANSFORMER_LAYER_H
 #define SF_TARGETS_TRANSFORMER_LAYER_H
 
+#include "targets/moe_layer.h"
 #include "targets/norm.h"
 #include "targets/parallel_attention.h"
 #include "targets/parallel_mlp.h"
@@ -12,7 +13,9 @@ struct sf_transformer_layer {
   bool post_norm;
   struct sf_norm_layer post_self_attn_layernorm, post_mlp_layernorm; /* with post_norm */
   struct sf_parallel_attention attention;
-  struct sf_parallel_mlp mlp;
+  bool has_experts;
+  struct sf_parallel_mlp mlp; /* or, with experts, */
+  struct sf_moe_layer moe;
   int32_t module_attn_bda, module_mlp_bda;
   bool parallel_residual; /* both branches read the layer's input */
 };
@@ -26,6 +29,7 @@ struct sf_layer_acts {
   } post_attention, post_mlp;
   struct sf_attention_acts attention;
   struct sf_mlp_acts mlp;
+  struct sf_moe_acts moe;
 };
 
 /* index: the layer's global number, which names its tensors. */

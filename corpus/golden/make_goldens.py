@@ -133,7 +133,29 @@ CASES = {
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
         train=dict(microbatches=2, clip_milli=100000, frozen=["proj", "fc1", "fc2"]),
         data=dict(mask="uneven", weights="outliers")),
+    "moe_softmax": dict(
+        seed=19,
+        model=dict(layers=2, hidden=12, heads=2, kv_heads=2, head_dim=4, seq=7, activation="swiglu", positions="rotary"),
+        moe=dict(experts=6, topk=3, ffn=10),
+        train=dict(microbatches=2, steps=2)),
+    "moe_sigmoid_capacity": dict(
+        seed=20,
+        model=dict(layers=2, hidden=10, heads=2, kv_heads=1, head_dim=4, seq=8, norm="layer", positions="learned", bias=True),
+        moe=dict(experts=4, topk=2, ffn=9, router="sigmoid", capacity_milli=800),
+        train=dict(microbatches=2, microbatch_size=2),
+        data=dict(mask="uneven")),
+    "moe_one_of_many": dict(
+        seed=21,
+        model=dict(hidden=8, heads=2, kv_heads=2, head_dim=4, seq=6, tied=True),
+        moe=dict(experts=5, ffn=8, router="sigmoid", scope="microbatch", capacity_milli=1100),
+        train=dict(microbatches=3, microbatch_size=3, loss_norm="per_microbatch", frozen=["fc2"])),
+    "moe_one_of_three": dict(
+        seed=22,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, seq=9),
+        moe=dict(experts=3, ffn=12, capacity_milli=500),
+        data=dict(weights="heavy")),
 }
+MOE = dict(experts=0, topk=1, ffn=8, router="softmax", scope="sequence", capacity_milli=0)
 
 
 # --- integers: hashes, consistent tensors, data -----------------------------------------------------------------------
@@ -268,6 +290,9 @@ class Params:
             if m.get("post_norm"):
                 self.add_norm(layer + "post_self_attn_layernorm")
             self.add_norm(layer + "pre_mlp_layernorm")
+            if "moe" in case:
+                self.add_experts(layer + "mlp.", case["moe"])
+                continue
             self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
             self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
             if m.get("post_norm"):
@@ -290,6 +315,12 @@ class Params:
         self.add(module, (rows, cols), pow2(cols), 0, frozen_by)
         if self.model["bias"]:
             self.add(module, (1, rows), 0.125, 0, frozen_by, "bias")
+
+    def add_experts(self, mlp, moe):
+        h, width = self.model["hidden"], moe["experts"] * moe["ffn"]
+        self.add(mlp + "router", (moe["experts"], h), pow2(h), 0, None)
+        self.add(mlp + "experts.linear_fc1", (width * (2 if self.model["activation"] == "swiglu" else 1), h), pow2(h), 0, "fc1")
+        self.add(mlp + "experts.linear_fc2", (h, width), pow2(moe["ffn"]), 0, "fc2")
 
     def initial(self):
         return {name: fill_param(self.case, name, shape, scale, offset) for name, (shape, scale, offset, _) in self.table.items()}
@@ -416,7 +447,49 @@ class Forward:
             qkv = self.rotary(at + "rotary", qkv)
         return self.end_branch(layer + "post_self_attn_layernorm", self.linear(at + "linear_proj", self.attention(at + "core_attention", qkv)))
 
+    def kept_slots(self, chosen):
+        """1 for the slots [T, topk] that find room in their expert, which takes tokens in row order."""
+        moe, tokens = self.case["moe"], chosen.shape[0]
+        scope = tokens if moe["scope"] == "microbatch" else self.model["seq"]
+        room = max(1, math.ceil(moe["capacity_milli"] * scope * moe["topk"] / (1000 * moe["experts"])))
+        kept, load = torch.ones(chosen.shape, dtype=torch.float64), {}
+        for token in range(tokens if moe["capacity_milli"] else 0):
+            for k in range(moe["topk"]):
+                place = (0 if moe["scope"] == "microbatch" else token % self.batch, int(chosen[token, k]))
+                load[place] = load.get(place, 0) + 1
+                kept[token, k] = load[place] <= room
+        return kept
+
+    def routing(self, module, logits):
+        moe, logits = self.case["moe"], self.tap(module, logits)
+        chosen = torch.sort(torch.topk(logits.detach(), moe["topk"]).indices).values
+        softmax = moe["router"] == "softmax"
+        share = (logits.softmax(-1) if softmax else logits.sigmoid()).gather(1, chosen)
+        if not softmax and moe["topk"] > 1:
+            share = share / (share.sum(-1, keepdim=True) + 1e-20)
+        kept = self.kept_slots(chosen)
+        self.put(module, torch.zeros_like(logits).scatter(1, chosen, share * kept))
+        return chosen, kept, share * kept
+
+    def moe_branch(self, mlp, x):
+        moe, h = self.case["moe"], self.model["hidden"]
+        chosen, kept, share = self.routing(mlp + "routing", self.linear(mlp + "router", x))
+        first = self.w[mlp + "experts.linear_fc1.weight"].view(moe["experts"], -1, h)[chosen]
+        second = self.w[mlp + "experts.linear_fc2.weight"].view(h, moe["experts"], -1).permute(1, 0, 2)[chosen]
+        hidden = torch.einsum("th,tkfh->tkf", self.tap(mlp + "experts.linear_fc1", x), first)
+        if self.model["activation"] == "gelu":
+            hidden = F.gelu(hidden)
+        else:
+            gate, up = hidden.chunk(2, -1)
+            hidden = F.silu(gate) * up
+        outputs = torch.einsum("tkf,tkhf->tkh", hidden, second) * kept[..., None]
+        outputs = self.put(mlp + "experts.linear_fc2", outputs.reshape(x.shape[0], -1))
+        slots = self.tap(mlp + "combine", outputs).view(x.shape[0], moe["topk"], h)
+        return self.put(mlp + "combine", (share[..., None] * slots).sum(1))
+
     def mlp_branch(self, layer, x):
+        if "moe" in self.case:
+            return self.moe_branch(layer + "mlp.", self.norm(layer + "pre_mlp_layernorm", x))
         hidden = self.linear(layer + "mlp.linear_fc1", self.norm(layer + "pre_mlp_layernorm", x))
         return self.end_branch(layer + "post_mlp_layernorm",
                                self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden)))
@@ -501,7 +574,8 @@ class Run:
         for module, value in forward.inputs.items():
             self.emit(step, number, "bwd", "act_grad", module, value.grad)
         for name in self.trained:
-            self.emit(step, number, "bwd", "wgrad", name, leaves[name].grad)
+            if ".experts." not in name:
+                self.emit(step, number, "bwd", "wgrad", name, leaves[name].grad)
             self.sums[name] += leaves[name].grad
         if self.case["model"]["tied"] and word in self.trained:
             self.emit(step, number, "bwd", "wgrad", word, leaves["head"].grad, call=1)
@@ -545,6 +619,8 @@ def complete(case):
     full = {}
     for key, value in SMALLEST.items():
         full[key] = {**value, **case.get(key, {})} if isinstance(value, dict) else case.get(key, value)
+    if "moe" in case:
+        full["moe"] = {**MOE, **case["moe"]}
     return full
 
 

@@ -41,7 +41,7 @@ static uint32_t carried_elsewhere(const struct sf_engine *engine, int32_t rank, 
 
 static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data) {
   struct sf_trace_spec spec;
-  if (!sf_trace_spec(&spec, engine->catalog, id) || !sf_shard_map_valid(map, spec.shape)) return;
+  if (!sf_trace_spec(&spec, engine->catalog, id) || spec.kept || !sf_shard_map_valid(map, spec.shape)) return;
   const struct sf_fill fill = sf_fill_for_trace(engine->catalog, id);
   sf_fill_shard(data, &fill, spec.shape, map, carried_elsewhere(engine, rank, &spec));
 }

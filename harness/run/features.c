@@ -35,7 +35,6 @@
   X(stochastic, c->precision.stochastic)                                                                     \
   X(loss_scale, c->precision.loss_scale_log2 > 0)                                                            \
   X(dynamic_loss_scale, c->precision.loss_scale_window > 0)                                                  \
-  X(layers_2, c->model.layers >= 2)                                                                          \
   X(layernorm, c->model.norm == SF_NORM_LAYER)                                                               \
   X(swiglu, c->model.activation == SF_ACT_SWIGLU)                                                            \
   X(relu2, c->model.activation == SF_ACT_RELU2)                                                              \
@@ -54,8 +53,10 @@
   X(mqa, c->model.kv_heads == 1 && c->model.heads > 1)                                                       \
   X(kv_below_tp, c->model.kv_heads < c->layout.tp)                                                           \
   X(padded_vocab, c->model.vocab_padded > c->model.vocab)                                                    \
+  X(moe, c->moe.experts > 0)                                                                                 \
+  X(ep, c->layout.ep > 1)                                                                                    \
+  X(etp, c->layout.etp > 1)                                                                                  \
   X(recompute, c->train.recompute_layers > 0)                                                                \
-  X(recompute_chunks, c->train.recompute_layers > 1)                                                         \
   X(recompute_sharded, c->layout.recompute_sharded)                                                          \
   X(clipping, c->train.clip_milli > 0)                                                                       \
   X(weight_decay, c->train.weight_decay_milli > 0)                                                           \

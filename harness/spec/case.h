@@ -54,6 +54,25 @@ struct sf_model {
   bool post_norm;       /* a norm (model.norm) of each branch's output too, before it joins the residual stream */
 };
 
+/* How a token's experts are chosen and weighted. SOFTMAX: probabilities over all experts, not normalised again over the chosen ones;
+ * SIGMOID: scores of each by itself, normalised over the chosen ones when they are several. */
+enum sf_moe_router { SF_ROUTER_SOFTMAX, SF_ROUTER_SIGMOID };
+/* The tokens among which capacity is counted and over which the auxiliary loss is a mean. */
+enum sf_moe_scope { SF_SCOPE_SEQUENCE, SF_SCOPE_MICROBATCH };
+
+/* Mixture of experts, in every layer or in none. The other fields are at their smallest while experts is 0. */
+struct sf_moe {
+  int64_t experts;        /* 0: a dense MLP; else 2 or more */
+  int64_t topk;           /* experts of a token */
+  int64_t ffn;            /* width of one expert */
+  int64_t router;         /* enum sf_moe_router */
+  int64_t scope;          /* enum sf_moe_scope */
+  int64_t capacity_milli; /* tokens an expert takes in a scope, in thousandths of an even share; 0 = all (dropless) */
+  int64_t shared_ffn;     /* width of the shared expert; 0 = none */
+  int64_t aux_micro;      /* coefficient of the load-balancing loss, 1e-6; 0 = none */
+  int64_t z_micro;        /* coefficient of the router's z loss, 1e-6; 0 = none */
+};
+
 struct sf_precision {
   int64_t compute; /* enum sf_compute. Main gradients, master weights, the loss are always fp32 */
   int64_t loss_scale_log2;   /* the loss's gradient is multiplied by 2^n before the backward pass; 0 = off */
@@ -124,6 +143,7 @@ struct sf_case {
   int64_t seed; /* of the data: parameters, tokens, masks, injected tensors */
   int64_t mode; /* enum sf_mode */
   struct sf_model model;
+  struct sf_moe moe;
   struct sf_precision precision;
   struct sf_train train;
   struct sf_data data;

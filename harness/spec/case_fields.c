@@ -13,6 +13,8 @@ static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", "relu2", NULL};
 static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
 static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", "fp16", "fp8", NULL};
 static const char *const FP8_RECIPE_NAMES[] = {"current", "delayed", NULL};
+static const char *const ROUTER_NAMES[] = {"softmax", "sigmoid", NULL};
+static const char *const SCOPE_NAMES[] = {"sequence", "microbatch", NULL};
 static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};
 static const char *const CP_COMM_NAMES[] = {"ring", "allgather", "a2a", NULL};
 static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
@@ -57,6 +59,15 @@ const struct sf_field sf_case_fields[] = {
     INT("model.window", model.window, 0, 65536, 0),
     BOOL("model.parallel_residual", model.parallel_residual),
     BOOL("model.post_norm", model.post_norm),
+    INT("moe.experts", moe.experts, 0, 1024, 0),
+    INT("moe.topk", moe.topk, 1, 64, 1),
+    INT("moe.ffn", moe.ffn, 1, 65536, 8),
+    ENUM("moe.router", moe.router, ROUTER_NAMES),
+    ENUM("moe.scope", moe.scope, SCOPE_NAMES),
+    INT("moe.capacity_milli", moe.capacity_milli, 0, 1000000, 0),
+    INT("moe.shared_ffn", moe.shared_ffn, 0, 65536, 0),
+    INT("moe.aux_micro", moe.aux_micro, 0, 1000000000, 0),
+    INT("moe.z_micro", moe.z_micro, 0, 1000000000, 0),
     ENUM("precision.compute", precision.compute, COMPUTE_NAMES),
     BOOL("precision.residual_fp32", precision.residual_fp32),
     BOOL("precision.stochastic", precision.stochastic),

@@ -61,15 +61,41 @@ static enum sf_status check_fp8(const struct sf_case *c, struct sf_error *error)
   return SF_OK;
 }
 
-/* Fields of the format that nothing computes yet. */
-static enum sf_status check_supported(const struct sf_case *c, struct sf_error *error) {
+/* What experts do not go together with yet. */
+static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
-      {"layout.ep", c->layout.ep != 1},
-      {"layout.etp", c->layout.etp != 1},
+      {"moe.shared_ffn", c->moe.shared_ffn != 0},
+      {"moe.aux_micro", c->moe.aux_micro != 0},
+      {"moe.z_micro", c->moe.z_micro != 0},
+      {"layout.zero", c->layout.zero != 0},
+      {"precision.compute fp8", c->precision.compute == SF_COMPUTE_FP8},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-    if (fields[i].used) REFUSE("%s: not supported yet", fields[i].path);
+    if (fields[i].used) REFUSE("%s: not supported with moe.experts yet", fields[i].path);
   return SF_OK;
+}
+
+static enum sf_status check_moe(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_moe *m = &c->moe;
+  const struct sf_layout *l = &c->layout;
+  if (m->experts == 0) {
+    if (l->ep != 1) REFUSE("layout.ep: needs moe.experts");
+    if (l->etp != 1) REFUSE("layout.etp: needs moe.experts");
+    for (int i = 0; i < sf_case_field_count; i++)
+      if (strncmp(sf_case_fields[i].path, "moe.", 4) == 0 && sf_case_field_get(c, &sf_case_fields[i]) != sf_case_fields[i].smallest)
+        REFUSE("%s: needs moe.experts", sf_case_fields[i].path);
+    return SF_OK;
+  }
+  if (m->experts == 1) REFUSE("moe.experts: 1 leaves nothing to route");
+  if (m->topk > m->experts) REFUSE("moe.topk: %" PRId64 " is more than moe.experts %" PRId64, m->topk, m->experts);
+  if (l->tp > 1 && !l->sp) REFUSE("layout.sp: moe.experts needs it with layout.tp above 1");
+  if (m->experts % l->ep != 0) REFUSE("layout.ep: %" PRId64 " does not divide moe.experts %" PRId64, l->ep, m->experts);
+  if (m->ffn % l->etp != 0) REFUSE("layout.etp: %" PRId64 " does not divide moe.ffn %" PRId64, l->etp, m->ffn);
+  if (l->etp > 1 && m->experts / l->ep > 8)
+    REFUSE("layout.etp: %" PRId64 " experts on a rank, more than 8 are not cut", m->experts / l->ep);
+  if (l->tp * l->cp * l->dp % (l->ep * l->etp) != 0)
+    REFUSE("layout.ep: ep * etp %" PRId64 " does not divide tp * cp * dp %" PRId64, l->ep * l->etp, l->tp * l->cp * l->dp);
+  return check_moe_company(c, error);
 }
 
 static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_error *error) {
@@ -154,7 +180,6 @@ static enum sf_status check_layout(const struct sf_case *c, struct sf_error *err
 enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
   enum sf_status status = check_ranges(c, error);
   if (status == SF_OK) status = check_model(c, error);
-  if (status == SF_OK) status = check_supported(c, error);
   if (status == SF_OK) status = check_tensor_parallel(c, error);
   if (status == SF_OK) status = check_tensor_parallel_options(c, error);
   if (status == SF_OK) status = check_context_parallel(c, error);
@@ -162,5 +187,6 @@ enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error)
   if (status == SF_OK) status = check_stages(c, error);
   if (status == SF_OK) status = check_layout(c, error);
   if (status == SF_OK) status = check_chunks(c, error);
+  if (status == SF_OK) status = check_moe(c, error);
   return status;
 }

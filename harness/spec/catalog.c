@@ -21,8 +21,17 @@ const char *sf_module_class_name(enum sf_module_class cls) {
 
 static bool in_layers(enum sf_module_class cls) { return cls >= SF_MODULE_INPUT_LAYERNORM && cls <= SF_MODULE_MLP_BDA; }
 
-static bool class_exists(const struct sf_model *model, enum sf_module_class cls) {
+static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
+  const struct sf_model *model = &c->model;
   switch (cls) {
+  case SF_MODULE_LINEAR_FC1:
+  case SF_MODULE_ACTIVATION:
+  case SF_MODULE_LINEAR_FC2: return c->moe.experts == 0;
+  case SF_MODULE_ROUTER:
+  case SF_MODULE_ROUTING:
+  case SF_MODULE_EXPERTS_FC1:
+  case SF_MODULE_EXPERTS_FC2:
+  case SF_MODULE_COMBINE: return c->moe.experts > 0;
   case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
   case SF_MODULE_QK_NORM: return model->qk_norm;
   case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
@@ -53,13 +62,17 @@ static bool is_linear(enum sf_module_class cls) {
 }
 
 /* Parameters of a module of this class: 0, 1 (weight) or 2 (weight, bias); of QK_NORM twice as many. */
-static int param_count(const struct sf_model *model, enum sf_module_class cls) {
-  if (!class_exists(model, cls)) return 0;
+static int param_count(const struct sf_case *c, enum sf_module_class cls) {
+  const struct sf_model *model = &c->model;
+  if (!class_exists(c, cls)) return 0;
   if (is_norm(cls)) return (model->norm == SF_NORM_LAYER ? 2 : 1) * (cls == SF_MODULE_QK_NORM ? 2 : 1);
   if (is_linear(cls)) return model->bias ? 2 : 1;
   switch (cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_EMBEDDING:
+  case SF_MODULE_ROUTER:
+  case SF_MODULE_EXPERTS_FC1:
+  case SF_MODULE_EXPERTS_FC2:
   case SF_MODULE_ADAPTER: return 1;
   case SF_MODULE_CORE_ATTENTION: return model->sinks ? 1 : 0;
   case SF_MODULE_OUTPUT_LAYER: return model->tied ? 0 : 1;
@@ -79,13 +92,36 @@ static int64_t frozen_bit(enum sf_module_class cls) {
   case SF_MODULE_LINEAR_QKV:
   case SF_MODULE_CORE_ATTENTION: return SF_FROZEN_QKV;
   case SF_MODULE_LINEAR_PROJ: return SF_FROZEN_PROJ;
+  case SF_MODULE_EXPERTS_FC1:
   case SF_MODULE_LINEAR_FC1: return SF_FROZEN_FC1;
+  case SF_MODULE_EXPERTS_FC2:
   case SF_MODULE_LINEAR_FC2: return SF_FROZEN_FC2;
   default: return 0;
   }
 }
 
-static void describe_weight(struct sf_param *param, const struct sf_model *m, enum sf_module_class cls) {
+/* The experts' weights stand one after the other: linear_fc1's below each other, linear_fc2's side by side. */
+static void describe_experts(struct sf_param *param, const struct sf_case *c, enum sf_module_class cls) {
+  const bool swiglu = c->model.activation == SF_ACT_SWIGLU;
+  const int64_t width = c->moe.experts * c->moe.ffn;
+  param->row_cut = param->col_cut = SF_CUT_NONE;
+  if (cls == SF_MODULE_EXPERTS_FC1) {
+    param->shape = (struct sf_shape){swiglu ? 2 * width : width, c->model.hidden};
+    param->row_cut = swiglu ? SF_CUT_EXPERTS_GATE_UP : SF_CUT_EXPERTS;
+    param->scale = pow2_inverse_sqrt(c->model.hidden);
+  } else {
+    param->shape = (struct sf_shape){c->model.hidden, width};
+    param->col_cut = SF_CUT_EXPERTS;
+    param->scale = pow2_inverse_sqrt(c->moe.ffn);
+  }
+}
+
+static void describe_weight(struct sf_param *param, const struct sf_case *c, enum sf_module_class cls) {
+  const struct sf_model *m = &c->model;
+  if (cls == SF_MODULE_EXPERTS_FC1 || cls == SF_MODULE_EXPERTS_FC2) {
+    describe_experts(param, c, cls);
+    return;
+  }
   const int64_t hidden = m->hidden, attention = m->heads * m->head_dim;
   struct sf_shape shape = {1, hidden};
   enum sf_cut row_cut = SF_CUT_NONE, col_cut = SF_CUT_NONE;
@@ -105,6 +141,7 @@ static void describe_weight(struct sf_param *param, const struct sf_model *m, en
   case SF_MODULE_LINEAR_FC2:
     shape = (struct sf_shape){hidden, m->ffn}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(m->ffn);
     break;
+  case SF_MODULE_ROUTER: shape.rows = c->moe.experts; break;
   case SF_MODULE_ADAPTER: shape.rows = hidden; break;
   case SF_MODULE_OUTPUT_LAYER: shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN; break;
   default:
@@ -137,16 +174,16 @@ static const char *param_part(enum sf_module_class cls, int which) {
 
 static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
   const struct sf_module *owner = &catalog->modules[module];
-  const struct sf_model *model = &catalog->logical.model;
-  const int count = param_count(model, owner->cls);
+  const struct sf_case *c = &catalog->logical;
+  const int count = param_count(c, owner->cls);
   for (int which = 0; which < count; which++) {
     struct sf_param *param = &catalog->params[catalog->param_count++];
     const int length = snprintf(param->name, sizeof param->name, "%s.%s", owner->name, param_part(owner->cls, which));
     SF_ASSERT_LT(length, sizeof param->name);
     param->module = module;
     const bool is_weight = which < (owner->cls == SF_MODULE_QK_NORM ? 2 : 1);
-    if (is_weight) describe_weight(param, model, owner->cls);
-    else describe_bias(param, model, owner->cls);
+    if (is_weight) describe_weight(param, c, owner->cls);
+    else describe_bias(param, &c->model, owner->cls);
     param->frozen = (catalog->logical.train.frozen & frozen_bit(owner->cls)) != 0;
     param->decayed = param->shape.rows > 1;
   }
@@ -155,45 +192,45 @@ static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
 /* --- modules -------------------------------------------------------------------------------------------------- */
 
 /* Modules, or parameters, of the classes [first, end). */
-static int32_t count_modules(const struct sf_model *model, int first, int end) {
+static int32_t count_modules(const struct sf_case *c, int first, int end) {
   int32_t count = 0;
-  for (int cls = first; cls < end; cls++) count += class_exists(model, (enum sf_module_class)cls);
+  for (int cls = first; cls < end; cls++) count += class_exists(c, (enum sf_module_class)cls);
   return count;
 }
 
-static int32_t count_params(const struct sf_model *model, int first, int end) {
+static int32_t count_params(const struct sf_case *c, int first, int end) {
   int32_t count = 0;
-  for (int cls = first; cls < end; cls++) count += param_count(model, (enum sf_module_class)cls);
+  for (int cls = first; cls < end; cls++) count += param_count(c, (enum sf_module_class)cls);
   return count;
 }
 
 /* Place of class cls of a layer in a list that counts classes by `count`: head, then the layers, then the tail. */
-static int32_t place(const struct sf_model *model, int32_t (*count)(const struct sf_model *, int, int), enum sf_module_class cls,
+static int32_t place(const struct sf_case *c, int32_t (*count)(const struct sf_case *, int, int), enum sf_module_class cls,
                      int32_t layer) {
   const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1, at = (int)cls;
-  if (at < first) return count(model, 0, at);
-  const int32_t head = count(model, 0, first), per_layer = count(model, first, end);
-  if (at < end) return head + layer * per_layer + count(model, first, at);
-  return head + (int32_t)model->layers * per_layer + count(model, end, at);
+  if (at < first) return count(c, 0, at);
+  const int32_t head = count(c, 0, first), per_layer = count(c, first, end);
+  if (at < end) return head + layer * per_layer + count(c, first, at);
+  return head + (int32_t)c->model.layers * per_layer + count(c, end, at);
 }
 
 static bool has_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
-  const struct sf_model *model = &catalog->logical.model;
-  if ((unsigned)cls >= SF_MODULE_CLASS_COUNT || !class_exists(model, cls)) return false;
-  return in_layers(cls) ? layer >= 0 && layer < model->layers : layer == -1;
+  const struct sf_case *c = &catalog->logical;
+  if ((unsigned)cls >= SF_MODULE_CLASS_COUNT || !class_exists(c, cls)) return false;
+  return in_layers(cls) ? layer >= 0 && layer < c->model.layers : layer == -1;
 }
 
 int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
-  return has_module(catalog, cls, layer) ? place(&catalog->logical.model, count_modules, cls, layer) : -1;
+  return has_module(catalog, cls, layer) ? place(&catalog->logical, count_modules, cls, layer) : -1;
 }
 
 int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, int which) {
-  if (!has_module(catalog, cls, layer) || which < 0 || which >= param_count(&catalog->logical.model, cls)) return -1;
-  return place(&catalog->logical.model, count_params, cls, layer) + which;
+  if (!has_module(catalog, cls, layer) || which < 0 || which >= param_count(&catalog->logical, cls)) return -1;
+  return place(&catalog->logical, count_params, cls, layer) + which;
 }
 
 static void catalog_add_module(struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
-  if (!class_exists(&catalog->logical.model, cls)) return;
+  if (!class_exists(&catalog->logical, cls)) return;
   const int32_t index = catalog->module_count++;
   struct sf_module *module = &catalog->modules[index];
   module->cls = cls;
@@ -214,8 +251,8 @@ static void catalog_add_all(struct sf_catalog *catalog) {
 }
 
 enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) {
-  const int32_t module_count = place(&c->model, count_modules, SF_MODULE_CLASS_COUNT, 0);
-  const int32_t params = place(&c->model, count_params, SF_MODULE_CLASS_COUNT, 0);
+  const int32_t module_count = place(c, count_modules, SF_MODULE_CLASS_COUNT, 0);
+  const int32_t params = place(c, count_params, SF_MODULE_CLASS_COUNT, 0);
   struct sf_catalog *catalog = sf_alloc(sizeof *catalog);
   if (catalog == NULL) return SF_ENOMEM;
   catalog->modules = sf_alloc((size_t)module_count * sizeof *catalog->modules);

@@ -22,6 +22,11 @@
   X(LINEAR_FC1, "mlp.linear_fc1")                          \
   X(ACTIVATION, "mlp.activation")                          \
   X(LINEAR_FC2, "mlp.linear_fc2")                          \
+  X(ROUTER, "mlp.router")                                  \
+  X(ROUTING, "mlp.routing")                                \
+  X(EXPERTS_FC1, "mlp.experts.linear_fc1")                 \
+  X(EXPERTS_FC2, "mlp.experts.linear_fc2")                 \
+  X(COMBINE, "mlp.combine")                                \
   X(POST_MLP_LAYERNORM, "post_mlp_layernorm")              \
   X(MLP_BDA, "mlp_bda")                                    \
   X(ADAPTER, "adapter")                                    \
@@ -48,7 +53,11 @@ enum sf_cut {
   SF_CUT_GATE_UP,  /* [gate; up]: each half in tp equal parts */
   SF_CUT_SEQUENCE, /* tokens: the cp rank's, in tp equal contiguous parts with sp */
   SF_CUT_TOKENS,   /* tokens: the cp rank's, all of them on every tp rank */
+  /* Over the expert mesh: experts in ep equal contiguous parts, and within each expert etp equal parts. */
+  SF_CUT_EXPERTS,
+  SF_CUT_EXPERTS_GATE_UP, /* each expert is [gate; up]: each half in etp equal parts */
 };
+static inline bool sf_cut_is_expert(enum sf_cut cut) { return cut == SF_CUT_EXPERTS || cut == SF_CUT_EXPERTS_GATE_UP; }
 
 struct sf_module {
   enum sf_module_class cls;
@@ -136,6 +145,7 @@ struct sf_trace_spec {
   enum sf_cut row_cut, col_cut;
   enum sf_dtype promised;   /* precision promised for this tensor */
   int32_t module;           /* the module that is to blame when it is wrong */
+  bool kept;                /* isolated mode leaves it as it was computed */
 };
 /* False when the model of the catalogue has no such tensor. */
 bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id);

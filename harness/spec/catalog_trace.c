@@ -75,6 +75,8 @@ enum form {
   FORM_FFN,        /* T x ffn */
   FORM_LOGITS,     /* T x vocab_padded */
   FORM_TOKEN_LOSS, /* 1 x T */
+  FORM_SCORES,     /* T x experts, fp32, rows by sequence */
+  FORM_SLOTS,      /* T x topk hidden: a token's experts side by side, in order of their number; rows by sequence */
 };
 
 static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = {
@@ -92,6 +94,11 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_LINEAR_FC1] = {FORM_FC1, FORM_STREAM},
     [SF_MODULE_ACTIVATION] = {FORM_FFN, FORM_FC1},
     [SF_MODULE_LINEAR_FC2] = {FORM_STREAM, FORM_FFN},
+    [SF_MODULE_ROUTER] = {FORM_SCORES, FORM_STREAM},
+    [SF_MODULE_ROUTING] = {FORM_SCORES, FORM_SCORES},
+    [SF_MODULE_EXPERTS_FC1] = {FORM_ABSENT, FORM_STREAM},
+    [SF_MODULE_EXPERTS_FC2] = {FORM_SLOTS, FORM_ABSENT},
+    [SF_MODULE_COMBINE] = {FORM_STREAM, FORM_SLOTS},
     [SF_MODULE_POST_MLP_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
     [SF_MODULE_MLP_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
     [SF_MODULE_ADAPTER] = {FORM_GATHERED, FORM_STREAM},
@@ -127,6 +134,8 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
     spec->shape = (struct sf_shape){1, tokens}, spec->promised = SF_F32;
     spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_TOKENS;
     break;
+  case FORM_SCORES: spec->shape.cols = c->moe.experts, spec->row_cut = SF_CUT_SEQUENCE, spec->promised = SF_F32; break;
+  case FORM_SLOTS: spec->shape.cols = c->moe.topk * m->hidden, spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_GATHERED:
   case FORM_ABSENT: break;
   }
@@ -150,6 +159,7 @@ static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *
   if (kind == SF_KIND_ACT && id.pass != SF_PASS_FWD && !again) return false;
   spec_of_form(spec, &catalog->logical, form);
   spec->module = id.subject;
+  spec->kept = kind == SF_KIND_ACT && module->cls == SF_MODULE_ROUTING; /* its zeros say which experts a token has */
   return true;
 }
 
@@ -161,6 +171,9 @@ static bool spec_of_param(struct sf_trace_spec *spec, const struct sf_catalog *c
   const bool head_use = id.call == 1 && id.kind == SF_KIND_WGRAD && word && catalog->logical.model.tied;
   if (id.call != 0 && !head_use) return false;
   if ((id.kind == SF_KIND_WGRAD) != (id.pass == SF_PASS_BWD)) return false;
+  /* A rank's experts see tokens of several microbatches at once. */
+  const bool expert = sf_cut_is_expert(param->row_cut) || sf_cut_is_expert(param->col_cut);
+  if (expert && id.kind == SF_KIND_WGRAD) return false;
   spec->shape = param->shape;
   spec->row_cut = param->row_cut, spec->col_cut = param->col_cut;
   spec->promised = id.kind == SF_KIND_PARAM ? sf_case_storage(&catalog->logical) : SF_F32;

@@ -92,3 +92,70 @@ int32_t sf_mesh_group(const struct sf_mesh *mesh, int32_t rank, unsigned axes, i
   }
   return count;
 }
+
+/* --- the expert mesh --------------------------------------------------------------------------------------------- */
+
+/* A mesh of one stage's ranks, with the sizes that experts are cut by; without pp. */
+static struct sf_mesh expert_stage(const struct sf_layout *layout, const struct sf_mesh *dense) {
+  struct sf_mesh stage = *dense;
+  stage.world /= stage.size[SF_AXIS_PP];
+  SF_ASSERT_EQ(stage.world % (layout->etp * layout->ep), 0);
+  stage.size[SF_AXIS_PP] = stage.size[SF_AXIS_CP] = 1;
+  stage.size[SF_AXIS_TP] = (int32_t)layout->etp;
+  stage.size[SF_AXIS_EP] = (int32_t)layout->ep;
+  stage.size[SF_AXIS_DP] = (int32_t)(stage.world / (layout->etp * layout->ep));
+  return stage;
+}
+
+static struct sf_mesh dense_stage(const struct sf_mesh *dense) {
+  struct sf_mesh stage = *dense;
+  stage.world /= stage.size[SF_AXIS_PP];
+  stage.size[SF_AXIS_PP] = 1;
+  return stage;
+}
+
+static struct sf_coord expert_coord(const struct sf_layout *layout, int32_t rank) {
+  const struct sf_mesh dense = sf_mesh_from_layout(layout), stage = dense_stage(&dense), experts = expert_stage(layout, &dense);
+  struct sf_coord at = sf_mesh_coord(&dense, rank);
+  const int32_t pp = at.at[SF_AXIS_PP];
+  at.at[SF_AXIS_PP] = 0;
+  struct sf_coord place = sf_mesh_coord(&experts, sf_mesh_rank(&stage, &at));
+  place.at[SF_AXIS_PP] = pp;
+  return place;
+}
+
+static int32_t expert_rank(const struct sf_layout *layout, struct sf_coord place) {
+  const struct sf_mesh dense = sf_mesh_from_layout(layout), stage = dense_stage(&dense), experts = expert_stage(layout, &dense);
+  const int32_t pp = place.at[SF_AXIS_PP];
+  place.at[SF_AXIS_PP] = 0;
+  struct sf_coord at = sf_mesh_coord(&stage, sf_mesh_rank(&experts, &place));
+  at.at[SF_AXIS_PP] = pp;
+  return sf_mesh_rank(&dense, &at);
+}
+
+struct sf_expert_place sf_mesh_expert_place(const struct sf_layout *layout, int32_t rank) {
+  const struct sf_coord at = expert_coord(layout, rank);
+  return (struct sf_expert_place){at.at[SF_AXIS_TP], at.at[SF_AXIS_EP], at.at[SF_AXIS_DP]};
+}
+
+int32_t sf_mesh_expert_group(const struct sf_layout *layout, int32_t rank, unsigned axes, int32_t *ranks, int32_t *index) {
+  const struct sf_mesh dense = sf_mesh_from_layout(layout);
+  struct sf_mesh sizes = expert_stage(layout, &dense);
+  struct sf_coord place = expert_coord(layout, rank);
+  int32_t count = 1;
+  sizes.size[SF_AXIS_PP] = dense.size[SF_AXIS_PP];
+  for (int axis = 0; axis < SF_AXIS_COUNT; axis++)
+    if (axes & SF_AXES(axis)) count *= sizes.size[axis];
+  for (int32_t member = 0; member < count; member++) {
+    int32_t rest = member;
+    for (int at = 0; at < SF_AXIS_COUNT; at++) {
+      const enum sf_axis axis = sizes.order[at];
+      if (!(axes & SF_AXES(axis))) continue;
+      place.at[axis] = rest % sizes.size[axis];
+      rest /= sizes.size[axis];
+    }
+    ranks[member] = expert_rank(layout, place);
+    if (ranks[member] == rank) *index = member;
+  }
+  return count;
+}

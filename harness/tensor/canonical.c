@@ -48,9 +48,18 @@ static struct sf_dim_map sequence_dim(const struct sf_case *c, int64_t size, int
   return sf_dim_map_compose(&tokens, &part);
 }
 
+/* index = ep index * etp + etp index. parts: 2 for [gate; up], each cut by itself. */
+static struct sf_dim_map experts_dim(const struct sf_case *c, int64_t size, int64_t index, int64_t parts) {
+  const int64_t experts = c->moe.experts, own = experts / c->layout.ep, etp = c->layout.etp, half = size / experts / parts;
+  struct sf_dim_map dim = {0};
+  for (int64_t e = index / etp * own; e < (index / etp + 1) * own; e++)
+    for (int64_t p = 0; p < parts; p++) sf_dim_map_append(&dim, (e * parts + p) * half + index % etp * (half / etp), half / etp, false);
+  return dim;
+}
+
 struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index, int64_t cp_index) {
   SF_ASSERT_LE(0, tp_index);
-  SF_ASSERT_LT(tp_index, c->layout.tp);
+  SF_ASSERT_LT(tp_index, sf_cut_is_expert(cut) ? c->layout.ep * c->layout.etp : c->layout.tp);
   SF_ASSERT_LE(0, cp_index);
   SF_ASSERT_LT(cp_index, c->layout.cp);
   switch (cut) {
@@ -62,6 +71,10 @@ struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int
     return qkv_dim(c, size, tp_index);
   case SF_CUT_GATE_UP:
     return gate_up_dim(size, c->layout.tp, tp_index);
+  case SF_CUT_EXPERTS:
+    return experts_dim(c, size, tp_index, 1);
+  case SF_CUT_EXPERTS_GATE_UP:
+    return experts_dim(c, size, tp_index, 2);
   case SF_CUT_SEQUENCE:
     return sequence_dim(c, size, tp_index, cp_index);
   case SF_CUT_TOKENS:

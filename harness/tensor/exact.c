@@ -7,15 +7,16 @@
 #define LINEARS (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER))
 #define NORMS \
   (CLASS(INPUT_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
+#define EXPERTS (CLASS(EXPERTS_FC1) | CLASS(EXPERTS_FC2))
 #define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING))
 
 /* Outputs that a linear or a residual add reads; attention, activation and loss keep their own distributions. */
-static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(ADAPTER);
+static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE) | CLASS(ADAPTER);
 /* Input gradients that come into a linear or a residual add; those that come into attention, activation or norm are not among them. */
 static const uint64_t INTEGER_ACT_GRADS =
     NORMS | BDAS | CLASS(LOSS) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
 /* Where branches end in a norm, it reads these. */
-static const uint64_t BEFORE_POST_NORM = CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2);
+static const uint64_t BEFORE_POST_NORM = CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE);
 /* Where queries and keys have norms, these stand before linear_qkv. */
 static const uint64_t BEFORE_QK_NORM = CLASS(ROTARY) | CLASS(CORE_ATTENTION);
 
@@ -80,7 +81,7 @@ bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id) 
   case SF_KIND_WGRAD:
     return tokens_fit(c) && has((LINEARS | EMBEDDINGS) & ~inexact, class_of_param(catalog, id.subject));
   case SF_KIND_MAIN_GRAD:
-    return main_grad_is_exact(c, id.step);
+    return main_grad_is_exact(c, id.step) && !has(EXPERTS, class_of_param(catalog, id.subject)); /* no wgrad is written over theirs */
   default:
     return false;
   }

@@ -3,16 +3,24 @@
 
 #include "harness/base/pcg.h"
 
-enum { RANDOM_CASES = 24 };
+enum { RANDOM_CASES = 24, MOE_CASES = 24 };
 
 static int pick(struct sf_pcg *pcg, int bound) { return (int)sf_pcg_below(pcg, (uint64_t)bound); }
 
-static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
+/* Words that make a random case one of experts. */
+static void random_moe(char *words, size_t size, struct sf_pcg *pcg) {
+  static const char *const routers[] = {"softmax", "sigmoid"}, *const scopes[] = {"sequence", "microbatch"};
+  const int experts = 2 + pick(pcg, 5), topk = 1 + pick(pcg, experts);
+  snprintf(words, size, " moe.experts=%d moe.topk=%d moe.ffn=%d moe.router=%s moe.scope=%s moe.capacity_milli=%d", experts, topk,
+           4 + pick(pcg, 6), routers[pick(pcg, 2)], scopes[pick(pcg, 2)], pick(pcg, 2) * (400 + pick(pcg, 1000)));
+}
+
+static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe) {
   static const char *const norms[] = {"rms", "layer"}, *const activations[] = {"gelu", "swiglu", "relu2"};
   static const char *const positions[] = {"none", "learned", "rotary"}, *const losses[] = {"per_token", "per_microbatch"};
   static const char *const masks[] = {"full", "uneven", "sparse"}, *const flags[] = {"off", "on"};
   const int kv_heads = 1 + pick(pcg, 2), heads = kv_heads * (1 + pick(pcg, 3)), vocab = 5 + pick(pcg, 6);
-  char words[800];
+  char words[1000];
   snprintf(
       words, sizeof words,
       "mode=e2e seed=%d model.layers=%d model.hidden=%d model.heads=%d model.kv_heads=%d model.head_dim=%d model.ffn=%d model.vocab=%d "
@@ -21,9 +29,11 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg) {
       pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
       vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 3)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
       flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], pick(pcg, 5), flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)], 250 * pick(pcg, 4));
-  const size_t length = strlen(words);
+  size_t length = strlen(words);
   snprintf(words + length, sizeof words - length, " train.dropout_milli=%d data.documents=%d data.padding=%d model.post_norm=%s", 200 * pick(pcg, 3),
            1 + pick(pcg, 4), pick(pcg, 4), flags[pick(pcg, 2)]);
+  length = strlen(words);
+  if (moe) random_moe(words + length, sizeof words - length, pcg);
   return catalog_of(words);
 }
 
@@ -75,8 +85,8 @@ static void check_param(const struct sf_catalog *catalog, const struct keeper *k
 static void test_reference_run_main_grad_is_slope_of_loss(void **state) {
   (void)state;
   struct sf_pcg pcg = sf_pcg_create(2024, 1);
-  for (int i = 0; i < RANDOM_CASES; i++) {
-    struct sf_catalog *catalog = random_catalog(&pcg);
+  for (int i = 0; i < RANDOM_CASES + MOE_CASES; i++) {
+    struct sf_catalog *catalog = random_catalog(&pcg, i >= RANDOM_CASES);
     struct keeper keeper = keep_run(catalog, true, SF_PERTURB_NONE, 0);
     for (int32_t p = 0; p < catalog->param_count; p++) check_param(catalog, &keeper, p, &pcg);
     keeper_destroy(&keeper);

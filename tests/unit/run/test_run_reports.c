@@ -25,14 +25,14 @@ static void test_features_of_names_what_a_case_has(void **state) {
   static const struct {
     const char *assignments, *has, *has_not;
   } rows[] = {
-      {"", "isolated fp32", "tp sp dp pp two_axes bf16 layernorm swiglu layers_2 steps mqa gqa frozen padded_vocab"},
+      {"", "isolated fp32", "tp sp dp pp two_axes bf16 layernorm swiglu steps mqa gqa frozen padded_vocab"},
       {CASE_TP2 " layout.sp=true", "tp sp bias", "isolated two_axes dp kv_below_tp"},
       {"model.heads=4 model.kv_heads=1 layout.tp=2 layout.dp=2 train.microbatches=2", "tp dp two_axes mqa kv_below_tp microbatches", "gqa pp"},
       {"model.heads=4 model.kv_heads=2", "gqa", "mqa kv_below_tp"},
-      {"model.layers=3 layout.pp=2 layout.pp_last_layers=1", "pp uneven_stages layers_2", "two_axes"},
+      {"model.layers=3 layout.pp=2 layout.pp_last_layers=1", "pp uneven_stages", "two_axes"},
       {"layout.order=pp-dp-ep-cp-tp", "other_order", "tp"},
       {"model.vocab=7 model.norm=layer model.activation=swiglu model.positions=rotary", "padded_vocab layernorm swiglu rotary", "relu2 learned_positions"},
-      {"model.layers=2 train.recompute_layers=2 train.clip_milli=5 train.frozen=qkv", "recompute recompute_chunks clipping frozen", "weight_decay"},
+      {"model.layers=2 train.recompute_layers=2 train.clip_milli=5 train.frozen=qkv", "recompute clipping frozen", "weight_decay"},
       {"data.mask=sparse data.tokens=edge data.grads=heavy", "sparse_mask edge_tokens other_grads", "uneven_mask other_acts other_weights"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -62,6 +62,52 @@ static void test_mesh_group_agrees_with_megatron_rank_generator(void **state) {
   assert_int_equal(rows, 600);
 }
 
+static void check_expert_groups(const struct sf_layout *layout, unsigned axes, char *groups) {
+  for (char *rest_groups = NULL, *group = strtok_r(groups, "/", &rest_groups); group; group = strtok_r(NULL, "/", &rest_groups)) {
+    int32_t expected[WORLD_MAX], found[WORLD_MAX], index = -1, count = 0;
+    for (char *rest = NULL, *rank = strtok_r(group, " ", &rest); rank; rank = strtok_r(NULL, " ", &rest)) expected[count++] = atoi(rank);
+    for (int32_t member = 0; member < count; member++) {
+      assert_int_equal(sf_mesh_expert_group(layout, expected[member], axes, found, &index), count);
+      assert_memory_equal(found, expected, (size_t)count * sizeof *expected);
+      assert_int_equal(index, member);
+    }
+  }
+}
+
+static void test_mesh_expert_group_agrees_with_megatron_rank_generator(void **state) {
+  (void)state;
+  FILE *file = fopen("corpus/golden/expert_tables.csv", "r");
+  assert_non_null(file);
+  char line[1024];
+  int rows = 0;
+  assert_non_null(fgets(line, sizeof line, file));
+  for (; fgets(line, sizeof line, file) != NULL; rows++) {
+    int tp, cp, dp, pp, etp, ep, groups_at = 0;
+    char order[SF_ORDER_TEXT], axes[32];
+    line[strcspn(line, "\n")] = '\0';
+    assert_int_equal(sscanf(line, "%d,%d,%d,%d,%d,%d,%23[^,],%31[^,],%n", &tp, &cp, &dp, &pp, &etp, &ep, order, axes, &groups_at), 8);
+    struct sf_layout layout = layout_of(tp, cp, dp, pp, order);
+    layout.etp = etp, layout.ep = ep;
+    check_expert_groups(&layout, axes_from_text(axes), line + groups_at);
+  }
+  fclose(file);
+  assert_int_equal(rows, 240);
+}
+
+/* Whatever the order: a stage's ranks stay a stage, and places are taken once each. */
+static void test_mesh_expert_place_in_any_order_is_taken_once(void **state) {
+  (void)state;
+  struct sf_layout layout = layout_of(2, 1, 4, 2, "dp-pp-ep-tp-cp");
+  layout.etp = 2, layout.ep = 2;
+  const struct sf_mesh mesh = sf_mesh_from_layout(&layout);
+  int taken[2][2][2][2] = {0};
+  for (int32_t rank = 0; rank < mesh.world; rank++) {
+    const struct sf_expert_place at = sf_mesh_expert_place(&layout, rank);
+    taken[sf_mesh_coord(&mesh, rank).at[SF_AXIS_PP]][at.etp][at.ep][at.edp]++;
+  }
+  for (int i = 0; i < 16; i++) assert_int_equal((&taken[0][0][0][0])[i], 1);
+}
+
 static void test_mesh_rank_of_coord_is_the_rank(void **state) {
   (void)state;
   const struct sf_layout layout = layout_of(2, 1, 3, 4, "dp-pp-ep-tp-cp");
@@ -133,6 +179,8 @@ static void test_mesh_parse_order_of_anything_else_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_mesh_group_agrees_with_megatron_rank_generator),
+      cmocka_unit_test(test_mesh_expert_group_agrees_with_megatron_rank_generator),
+      cmocka_unit_test(test_mesh_expert_place_in_any_order_is_taken_once),
       cmocka_unit_test(test_mesh_rank_of_coord_is_the_rank),
       cmocka_unit_test(test_mesh_group_over_no_axis_is_the_rank_alone),
       cmocka_unit_test(test_mesh_default_order_ignores_the_order_of_the_layout),

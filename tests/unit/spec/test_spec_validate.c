@@ -66,12 +66,26 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "layout.order=pp-dp-ep-cp-tp layout.tp=2",
       "train.frozen=embedding+qkv+proj+fc1+fc2+norms",
       "plant.id=tp-embed-mask",
+      "moe.experts=4 moe.topk=4 moe.router=sigmoid moe.capacity_milli=1500",
+      "moe.experts=16 layout.tp=2 layout.sp=on layout.dp=4 layout.ep=2 layout.etp=4",
   };
   for (size_t i = 0; i < sizeof GOOD / sizeof GOOD[0]; i++) {
     struct sf_case c = roomy_case();
     struct sf_error error = {0};
     set_all(&c, GOOD[i]);
     if (sf_case_validate(&c, &error) != SF_OK) fail_msg("%s: %s", GOOD[i], error.text);
+  }
+}
+
+/* Of each row: words, and how the complaint begins. */
+static void check_refused(const char *const rows[][2], size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    struct sf_case c = roomy_case();
+    struct sf_error error = {0};
+    set_all(&c, rows[i][0]);
+    if (sf_case_validate(&c, &error) != SF_EINPUT) fail_msg("%s was taken", rows[i][0]);
+    if (strncmp(error.text, rows[i][1], strlen(rows[i][1])) != 0) fail_msg("%s: \"%s\", not \"%s\"", rows[i][0], error.text, rows[i][1]);
+    assert_int_equal(sf_case_validate(&c, NULL), SF_EINPUT);
   }
 }
 
@@ -92,8 +106,6 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
       {"mode=e2e data.exact=true", "data.exact: needs mode isolated"},
       {"precision.stochastic=true", "precision.stochastic: needs precision.compute bf16"},
       {"precision.stochastic=true precision.compute=fp16", "precision.stochastic: needs precision.compute bf16"},
-      {"layout.ep=2", "layout.ep: not supported"},
-      {"layout.etp=2", "layout.etp: not supported"},
       {"layout.tp=3", "layout.tp: 3 does not divide model.heads"},
       {"model.heads=12 model.kv_heads=4 layout.tp=6", "layout.tp: 6 neither divides"},
       {"model.ffn=63 layout.tp=2", "layout.tp: 2 does not divide model.ffn"},
@@ -134,14 +146,30 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
       {"layout.order=tp-tp-ep-dp-pp", "layout.order: tp is there twice"},
       {"train.microbatches=65535 layout.dp=65535 layout.tp=2", "layout.dp: more than 65536 ranks"},
   };
-  for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
-    struct sf_case c = roomy_case();
-    struct sf_error error = {0};
-    set_all(&c, BAD[i][0]);
-    if (sf_case_validate(&c, &error) != SF_EINPUT) fail_msg("%s was taken", BAD[i][0]);
-    if (strncmp(error.text, BAD[i][1], strlen(BAD[i][1])) != 0) fail_msg("%s: \"%s\", not \"%s\"", BAD[i][0], error.text, BAD[i][1]);
-    assert_int_equal(sf_case_validate(&c, NULL), SF_EINPUT);
-  }
+  check_refused(BAD, sizeof BAD / sizeof BAD[0]);
+}
+
+static void test_case_validate_of_experts_that_do_not_fit_names_the_field(void **state) {
+  (void)state;
+  static const char *const BAD[][2] = {
+      {"layout.ep=2", "layout.ep: needs moe.experts"},
+      {"layout.etp=2", "layout.etp: needs moe.experts"},
+      {"moe.topk=2", "moe.topk: needs moe.experts"},
+      {"moe.router=sigmoid", "moe.router: needs moe.experts"},
+      {"moe.experts=1", "moe.experts: 1 leaves nothing"},
+      {"moe.experts=4 moe.topk=5", "moe.topk: 5 is more than moe.experts 4"},
+      {"moe.experts=4 layout.tp=2", "layout.sp: moe.experts needs it"},
+      {"moe.experts=6 layout.ep=4 layout.dp=4", "layout.ep: 4 does not divide moe.experts 6"},
+      {"moe.experts=4 moe.ffn=9 layout.etp=2 layout.dp=2", "layout.etp: 2 does not divide moe.ffn 9"},
+      {"moe.experts=18 layout.etp=2 layout.ep=2 layout.dp=4", "layout.etp: 9 experts on a rank"},
+      {"moe.experts=4 layout.ep=2 layout.etp=2 layout.dp=2", "layout.ep: ep * etp 4 does not divide tp * cp * dp 2"},
+      {"moe.experts=4 moe.shared_ffn=8", "moe.shared_ffn: not supported with"},
+      {"moe.experts=4 moe.aux_micro=8", "moe.aux_micro: not supported with"},
+      {"moe.experts=4 moe.z_micro=8", "moe.z_micro: not supported with"},
+      {"moe.experts=4 precision.compute=fp8", "precision.compute fp8: not supported with"},
+      {"moe.experts=4 layout.zero=1 layout.dp=2", "layout.zero: not supported with"},
+  };
+  check_refused(BAD, sizeof BAD / sizeof BAD[0]);
 }
 
 static void test_case_validate_of_a_number_outside_its_range_names_the_field(void **state) {
@@ -181,6 +209,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_case_validate_of_layouts_that_fit_is_ok),
       cmocka_unit_test(test_case_validate_of_fields_that_do_not_fit_names_the_field),
+      cmocka_unit_test(test_case_validate_of_experts_that_do_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_number_outside_its_range_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_text_that_is_no_text_names_the_field),
   };

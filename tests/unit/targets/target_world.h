@@ -63,11 +63,13 @@ static inline struct sf_dim_map world_without_partial(const struct sf_dim_map *d
 
 static inline bool world_map_is_canonical(const struct world *w, int32_t rank, const struct sf_trace_spec *spec,
                                           const struct sf_shard_map *map) {
-  const struct sf_coord at = sf_mesh_coord(&w->mesh, rank);
-  const struct sf_shard_map canonical =
-      sf_canonical_map(&w->c, spec->shape, spec->row_cut, spec->col_cut, at.at[SF_AXIS_TP], at.at[SF_AXIS_CP]);
-  const struct sf_shard_map plain = {.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)};
-  return sf_shard_map_equal(&plain, &canonical);
+  const struct sf_expert_place expert = sf_mesh_expert_place(&w->c.layout, rank);
+  const int64_t tp = sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_TP], cp = sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_CP];
+  const int64_t of_experts = expert.ep * w->c.layout.etp + expert.etp;
+  const int64_t row_place = sf_cut_is_expert(spec->row_cut) ? of_experts : tp, col_place = sf_cut_is_expert(spec->col_cut) ? of_experts : tp;
+  const struct sf_shard_map canonical = {.rows = sf_canonical_dim(&w->c, spec->row_cut, spec->shape.rows, row_place, cp),
+                                         .cols = sf_canonical_dim(&w->c, spec->col_cut, spec->shape.cols, col_place, cp)};
+  return sf_shard_map_equal(&(struct sf_shard_map){.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)}, &canonical);
 }
 
 /* A sum over cp alone has replicas on the other tp ranks, which count once. */
@@ -101,9 +103,8 @@ static inline void world_merge(struct world *w, struct world_tensor *tensor, con
 /* Isolated mode: the value goes to the lowest tp and cp index that holds the elements, the other summands are zero. */
 static inline void world_overwrite(struct world *w, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
                                    const struct sf_trace_spec *spec, float *data) {
-  const bool tied_head = id.kind == SF_KIND_WGRAD && id.call == 1;
   if (id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD && id.kind != SF_KIND_WGRAD) return;
-  if (id.call != 0 && !tied_head) return;
+  if ((id.call != 0 && (id.kind != SF_KIND_WGRAD || id.call != 1)) || spec->kept) return;
   const struct sf_coord place = sf_mesh_coord(&w->mesh, rank);
   const bool heads = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
   const int64_t sharers = heads ? w->c.layout.tp / w->c.model.kv_heads : w->c.layout.tp;
@@ -117,11 +118,9 @@ static inline void world_point(void *ctx, int32_t rank, struct sf_trace_id id, c
                                int64_t cols) {
   struct world *w = ctx;
   struct sf_trace_spec spec;
-  if (!sf_trace_spec(&spec, w->catalog, id) || !sf_shard_map_valid(map, spec.shape)) {
-    w->bad_maps++;
-    return;
-  }
-  w->bad_maps += !world_map_is_canonical(w, rank, &spec, map);
+  const bool is_bad = !sf_trace_spec(&spec, w->catalog, id) || !sf_shard_map_valid(map, spec.shape);
+  w->bad_maps += is_bad || !world_map_is_canonical(w, rank, &spec, map);
+  if (is_bad) return;
   assert_int_equal(rows, sf_shard_map_local_shape(map).rows);
   assert_int_equal(cols, sf_shard_map_local_shape(map).cols);
   struct world_tensor *tensor = world_slot(w, sf_trace_key(id));

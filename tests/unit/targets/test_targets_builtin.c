@@ -10,16 +10,6 @@ static void test_find_known_and_unknown_names_give_target_and_null(void **state)
   assert_null(sf_target_find(""));
 }
 
-static void test_supports_axes_it_lacks_names_them(void **state) {
-  (void)state;
-  struct sf_case c = world_case(MODEL);
-  assert_int_equal(sf_target_builtin.supports(&c, NULL), SF_OK);
-  struct sf_error error = {0};
-  c.layout.etp = 2;
-  assert_int_equal(sf_target_builtin.supports(&c, &error), SF_ENOTSUP);
-  assert_non_null(strstr(error.text, "layout.etp"));
-}
-
 static size_t peak_bytes(const char *sets) {
   const struct sf_case c = world_case(sets);
   struct world *w = world_run(&c, SF_FAULT_NONE);
@@ -128,7 +118,6 @@ static void test_run_grad_norm_and_clip_follow_from_main_gradients(void **state)
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_find_known_and_unknown_names_give_target_and_null),
-      cmocka_unit_test(test_supports_axes_it_lacks_names_them),
       cmocka_unit_test(test_run_more_microbatches_and_steps_take_no_more_memory),
       cmocka_unit_test(test_run_recompute_takes_less_memory),
       cmocka_unit_test(test_run_each_refused_allocation_ends_the_world_with_enomem),

@@ -176,6 +176,58 @@ static void test_run_layouts_of_parallel_residual_model_equal_one_rank(void **st
   check_model(MODELS[3]);
 }
 
+/* --- experts ------------------------------------------------------------------------------------------------------ */
+
+static const char *const MOE_MODELS[] = {
+    "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=swiglu moe.experts=8 moe.topk=2 train.microbatches=4 "
+    "data.mask=uneven train.clip_milli=500 mode=e2e",
+    "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 moe.experts=4 moe.topk=3 moe.router=sigmoid moe.capacity_milli=700 "
+    "train.microbatches=4 train.microbatch_size=2 model.tied=true mode=e2e",
+    "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=relu2 moe.experts=4 moe.scope=microbatch "
+    "moe.capacity_milli=1000 train.microbatches=4 train.loss_norm=per_microbatch train.frozen=fc1 mode=e2e",
+};
+static const char *const MOE_LAYOUTS[] = {
+    "layout.tp=2 layout.sp=true",
+    "layout.tp=2 layout.sp=true layout.etp=2",
+    "layout.dp=2 layout.ep=2",
+    "layout.dp=4 layout.ep=2 layout.overlap=true layout.bucket_elements=100",
+    "layout.dp=4 layout.ep=2 layout.etp=2",
+    "layout.tp=2 layout.sp=true layout.dp=2 layout.ep=4",
+    "layout.tp=2 layout.sp=true layout.dp=2 layout.ep=2 layout.etp=2 layout.pp=2 layout.order=dp-pp-ep-tp-cp",
+    "layout.tp=4 layout.sp=true layout.ep=2 layout.etp=2 layout.pp=2 train.recompute_layers=1",
+    "layout.tp=2 layout.sp=true layout.dp=2 layout.ep=2 layout.order=ep-dp-tp-cp-pp train.recompute_layers=2",
+    "layout.dp=2 layout.etp=2 layout.pp=2",
+    "layout.cp=2 layout.ep=2",
+    "layout.cp=2 layout.cp_comm=a2a layout.tp=2 layout.sp=true layout.ep=2 layout.etp=2",
+    "layout.cp=2 layout.cp_comm=allgather layout.dp=2 layout.etp=2 layout.ep=2 layout.order=cp-ep-dp-pp-tp",
+};
+enum { MOE_MODEL_COUNT = sizeof MOE_MODELS / sizeof MOE_MODELS[0], MOE_LAYOUT_COUNT = sizeof MOE_LAYOUTS / sizeof MOE_LAYOUTS[0] };
+
+static void check_experts(const char *more) {
+  for (int m = 0; m < MOE_MODEL_COUNT; m++) {
+    char model[1024];
+    snprintf(model, sizeof model, "%s %s", MOE_MODELS[m], more);
+    const struct sf_case alone = world_case(model);
+    struct world *plain = world_run(&alone, SF_FAULT_NONE);
+    assert_int_equal(plain->report.status, SF_OK);
+    for (int i = 0; i < MOE_LAYOUT_COUNT; i++) {
+      const struct sf_case c = joined(model, MOE_LAYOUTS[i], i % 3);
+      check_like_plain(&c, plain);
+    }
+    world_destroy(plain);
+  }
+}
+
+static void test_run_layouts_of_experts_equal_one_rank(void **state) {
+  (void)state;
+  check_experts("");
+}
+
+static void test_run_isolated_experts_are_complete_and_equal(void **state) {
+  (void)state;
+  check_experts("mode=isolated train.steps=2");
+}
+
 /* Inputs of every module are rewritten, so later steps are equal too; what is received stays what was sent. */
 static void test_run_isolated_mode_is_complete_and_equal(void **state) {
   (void)state;
@@ -259,6 +311,8 @@ int main(void) {
       cmocka_unit_test(test_run_sharded_recomputation_of_uneven_rows_equals_one_rank),
       cmocka_unit_test(test_run_layouts_of_partly_frozen_model_equal_one_rank),
       cmocka_unit_test(test_run_layouts_of_parallel_residual_model_equal_one_rank),
+      cmocka_unit_test(test_run_layouts_of_experts_equal_one_rank),
+      cmocka_unit_test(test_run_isolated_experts_are_complete_and_equal),
       cmocka_unit_test(test_run_isolated_mode_is_complete_and_equal),
       cmocka_unit_test(test_run_interleaved_stages_of_all_sizes_equal_one_rank),
       cmocka_unit_test(test_run_twice_gives_same_bytes),
