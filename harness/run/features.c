@@ -44,7 +44,6 @@
   X(sinks, c->model.sinks)                                                                                   \
   X(window, c->model.window > 0)                                                                             \
   X(qk_norm, c->model.qk_norm)                                                                               \
-  X(learned_positions, c->model.positions == SF_POS_LEARNED)                                                 \
   X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \
   X(bias, c->model.bias)                                                                                     \
   X(tied, c->model.tied)                                                                                     \
@@ -59,7 +58,6 @@
   X(recompute, c->train.recompute_layers > 0)                                                                \
   X(recompute_sharded, c->layout.recompute_sharded)                                                          \
   X(clipping, c->train.clip_milli > 0)                                                                       \
-  X(weight_decay, c->train.weight_decay_milli > 0)                                                           \
   X(frozen, c->train.frozen != 0)                                                                            \
   X(microbatches, c->train.microbatches > 1)                                                                 \
   X(steps, c->train.steps > 1)                                                                               \
