@@ -44,8 +44,9 @@ static bool heads_fit(const struct sf_range *at, int64_t tp, int64_t kv_step) {
 static bool has_sp(const struct sf_range *at) { return at[SF_WALK_SP].lo > 0 || at[SF_WALK_TP_OVERLAP].lo > 0; }
 
 static bool tokens_fit(const struct sf_range *at, int64_t tp, int64_t cp) {
-  const int64_t pieces = (cp > 1 ? 2 * cp : 1) * (has_sp(at) ? tp : 1);
-  return has_multiple(at[SF_WALK_SEQ], pieces);
+  const int64_t parts = has_sp(at) ? tp : 1;
+  if (cp > 1 && at[SF_WALK_MEMORY_SEQ].lo > 0) return false;
+  return has_multiple(at[SF_WALK_SEQ], cp > 1 ? 2 * cp * parts : parts) && (cp > 1 || has_multiple(at[SF_WALK_MEMORY_SEQ], parts));
 }
 
 static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
@@ -116,6 +117,8 @@ static bool singles_fit(const struct sf_bounds *bounds) {
   if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && sf_bounds_need_fp8(at)) return false;
   if (at[SF_WALK_EXACT].lo > 0 && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
+  if (at[SF_WALK_MEMORY_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
+  if (at[SF_WALK_MEMORY_SEQ].lo > 0 && at[SF_WALK_PARALLEL_RESIDUAL].lo > 0) return false;
   /* Something must be left to train, unless a case was given that says otherwise: the adapter and an output layer of its own
    * have no bit. */
   return bounds->may_train_nothing || at[SF_WALK_FROZEN].lo < SF_FROZEN_ALL || at[SF_WALK_TIED].lo == 0 || at[SF_WALK_ADAPTER].hi > 0;

@@ -60,6 +60,7 @@
   X(VOCAB, "model.vocab")                                                                                                                  \
   X(VOCAB_PADDED, "model.vocab_padded")                                                                                                    \
   X(SEQ, "model.seq")                                                                                                                      \
+  X(MEMORY_SEQ, "model.memory_seq")                                                                                                        \
   X(WINDOW, "model.window")                                                                                                                \
   X(STEPS, "train.steps")                                                                                                                  \
   X(MICROBATCHES, "train.microbatches")                                                                                                    \

@@ -30,6 +30,7 @@ CHOICES(adapter, {0, 65}, {1, 35});
 CHOICES(qk_norm, {0, 76}, {1, 24});
 CHOICES(sinks, {0, 78}, {1, 22});
 CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
+CHOICES(memory_seq, {0, 88}, {1, 1}, {2, 2}, {4, 3}, {6, 1}, {8, 4}, {16, 1});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
 CHOICES(dropout, {0, 80}, {100, 12}, {500, 8});
 CHOICES(documents, {1, 78}, {2, 8}, {3, 8}, {8, 6});
@@ -118,6 +119,7 @@ static const struct {
     TABLE(Z_LOSS, zero, false),
     TABLE(QK_NORM, qk_norm, true),
     TABLE(SINKS, sinks, true),
+    TABLE(MEMORY_SEQ, memory_seq, true),
     TABLE(WINDOW, window, true),
     TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
     TABLE(POST_NORM, post_norm, true),
@@ -270,6 +272,8 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_FP8_LAST:
   case SF_WALK_LOSS_SCALE:
   case SF_WALK_LOSS_SCALE_WINDOW:
+  case SF_WALK_PARALLEL_RESIDUAL:
+  case SF_WALK_MEMORY_SEQ:
   case SF_WALK_MODE:
   case SF_WALK_EXACT:
   case SF_WALK_EXPERTS:

@@ -199,6 +199,10 @@ static bool product_of(struct slice_product *p, struct sf_related_list *list, co
   enum sf_module_class from;
   if (act && (m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2))
     from = m->cls == SF_MODULE_LINEAR_PROJ ? SF_MODULE_CORE_ATTENTION : SF_MODULE_ACTIVATION;
+  else if ((act && m->cls == SF_MODULE_CROSS_LINEAR_PROJ) || (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_Q))
+    from = SF_MODULE_CROSS_CORE_ATTENTION;
+  else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_KV)
+    from = SF_MODULE_CROSS_KEY_VALUE;
   else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_LINEAR_QKV)
     from = rotary ? SF_MODULE_ROTARY : SF_MODULE_CORE_ATTENTION;
   else if (own->id.kind == SF_KIND_ACT_GRAD && (m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_OUTPUT_LAYER))
@@ -231,7 +235,8 @@ static void collect_rank_summands(struct sf_related_list *list, const struct sf_
 
 static void collect_bias(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   const struct sf_catalog *catalog = list->collector->catalog;
-  const bool linear = module->cls == SF_MODULE_LINEAR_QKV || module->cls == SF_MODULE_LINEAR_PROJ || module->cls == SF_MODULE_LINEAR_FC1 || module->cls == SF_MODULE_LINEAR_FC2;
+  const bool linear = module->cls == SF_MODULE_LINEAR_QKV || module->cls == SF_MODULE_LINEAR_PROJ || module->cls == SF_MODULE_LINEAR_FC1 || module->cls == SF_MODULE_LINEAR_FC2 ||
+                      module->cls == SF_MODULE_CROSS_LINEAR_Q || module->cls == SF_MODULE_CROSS_LINEAR_KV || module->cls == SF_MODULE_CROSS_LINEAR_PROJ;
   const int32_t bias = linear ? sf_catalog_param(catalog, module->cls, module->layer, 1) : -1;
   if (bias < 0) return;
   add(list, SF_RELATED_TERM, catalog->params[bias].shape, weight_of(list, bias, own->id.step), "the bias");
@@ -245,8 +250,12 @@ static void collect_residual(struct sf_related_list *list, const struct sf_expec
   if (module->cls == SF_MODULE_SELF_ATTN_BDA) {
     stream = stream_into(list, own->id, module->layer);
     branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
-  } else if (module->cls == SF_MODULE_MLP_BDA) {
+  } else if (module->cls == SF_MODULE_CROSS_ATTN_BDA) {
     stream = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
+    branch = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_CROSS_LINEAR_PROJ, module->layer);
+  } else if (module->cls == SF_MODULE_MLP_BDA) {
+    const bool crossed = list->collector->c.model.memory_seq > 0;
+    stream = find_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
     branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : SF_MODULE_LINEAR_FC2, module->layer);
   }
   if (stream != NULL) add(list, SF_RELATED_TERM, shape, stream, "the residual stream");

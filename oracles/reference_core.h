@@ -10,6 +10,12 @@
 
 #include <string.h>
 
+/* Of cross-attention. kv: [memory rows x 2 heads d], per head its key and its value. */
+struct cross_acts {
+  real *norm, *q, *kv, *context, *proj, *bda;
+  real *probs; /* [microbatch_size][heads][seq x memory_seq] */
+};
+
 /* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
 struct moe_acts {
   real *logits, *scores, *weights;         /* [tokens x experts]; weights: zero where an expert was not chosen, or dropped the token */
@@ -23,6 +29,7 @@ struct layer_acts {
   real *probs;      /* [microbatch_size][heads][seq x seq] */
   real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
   struct moe_acts moe;
+  struct cross_acts cross; /* NULL without a memory */
 };
 
 struct param_state {
@@ -78,6 +85,9 @@ struct run {
   real *sorted_rows, *sorted_grad;                      /* of one expert, [tokens x hidden] */
   real *expert_a, *expert_b;                            /* [slots x an expert's width] */
   int32_t *expert_load;
+  int64_t memory_rows;                                  /* memory_seq * microbatch_size */
+  real *memory, *memory_grad, *kv_grad;                 /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
+  real *cross_scores;                                   /* [seq x memory_seq] */
   real *wgrad;                                          /* the largest parameter */
   struct fp8_cast *fp8_casts;                           /* fp8 only: [layers][linears][operands] */
   real *fp8_input, *fp8_grad, *fp8_weight;              /* fp8 only: operands as they are multiplied */
@@ -216,23 +226,29 @@ static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_cl
 /* Outputs of these modules are the residual stream. */
 static inline bool puts_out_stream(enum sf_module_class cls) {
   return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA ||
-         cls == SF_MODULE_ADAPTER_BDA;
+         cls == SF_MODULE_ADAPTER_BDA || cls == SF_MODULE_CROSS_ATTN_BDA;
 }
 
 /* These modules read the stream as it is, so the gradient of their input has its format. */
 static inline bool reads_stream(enum sf_module_class cls) {
   return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
-         cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA;
+         cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA ||
+         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA;
+}
+
+/* Of what a module works on: tokens, or rows of the memory. */
+static inline int64_t rows_of(const struct run *run, enum sf_module_class cls) {
+  return cls == SF_MODULE_CROSS_LINEAR_KV || cls == SF_MODULE_CROSS_KEY_VALUE ? run->memory_rows : run->tokens;
 }
 
 static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
   const enum sf_dtype format = puts_out_stream(cls) ? run->stream_format : run->format;
-  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, run->tokens, cols, format);
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, rows_of(run, cls), cols, format);
 }
 
 static inline void finish_act_grad(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
   const enum sf_dtype format = reads_stream(cls) ? run->stream_format : run->format;
-  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, run->tokens, cols, format);
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, rows_of(run, cls), cols, format);
 }
 
 static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }

@@ -5,6 +5,7 @@
 
 #include "oracles/reference_attention.h"
 #include "oracles/reference_branch.h"
+#include "oracles/reference_cross_attention.h"
 #include "oracles/reference_ends.h"
 #include "oracles/reference_linear.h"
 #include "oracles/reference_norm.h"
@@ -37,6 +38,7 @@ static inline void take_layers(struct run *run) {
     acts->attn_bda = take(run, t * h);
     acts->post_attn = model->post_norm ? take(run, t * h) : NULL;
     acts->norm2 = take(run, t * h);
+    if (model->memory_seq > 0) take_cross(run, &acts->cross);
     if (run->c->moe.experts > 0) {
       take_moe_layer(run, &acts->moe);
     } else {
@@ -64,11 +66,11 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   fp8_take(run, largest, widest);
   if (run->options->perturb != SF_PERTURB_SPLIT) return;
   const int64_t group_rows = model->heads / model->kv_heads * model->seq;
-  const int64_t factor = larger(larger(largest, t * widest), group_rows * larger(model->seq, model->head_dim));
+  const int64_t factor = larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
   run->part = take(run, factor);
   run->part_a = take(run, factor);
   run->part_b = take(run, factor);
-  const int64_t longest = larger(larger(model->qk_norm ? t * model->heads : t, widest), group_rows);
+  const int64_t longest = larger(larger(model->qk_norm ? t * model->heads : t, widest), larger(group_rows, larger(run->memory_rows, 2 * run->context_width)));
   run->sizes = take(run, longest);
   run->order = sf_arena_alloc(run->arena, (size_t)longest * sizeof *run->order);
   run->out_of_memory = run->out_of_memory || run->order == NULL;
@@ -123,6 +125,7 @@ static inline void take_ends(struct run *run) {
     run->dropped = take(run, t * h);
   }
   if (model->parallel_residual) run->layer_grad = take(run, t * h);
+  if (model->memory_seq > 0) take_memory(run);
   const int64_t group = model->heads / model->kv_heads;
   run->scores = take(run, group * model->seq * model->seq);
   run->group_rows = take(run, group * model->seq * model->head_dim);
@@ -152,9 +155,14 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
   const real *branch = post_norm_forward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, acts->post_attn, acts->proj);
   branch_add(run, SF_MODULE_SELF_ATTN_BDA, layer, acts->attn_bda, x, branch);
-  norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : acts->attn_bda);
+  const real *middle = after_attention(run, acts);
+  if (middle != acts->attn_bda) {
+    cross_attention_forward(run, layer, &acts->cross, acts->attn_bda);
+    branch_add(run, SF_MODULE_CROSS_ATTN_BDA, layer, acts->cross.bda, acts->attn_bda, acts->cross.proj);
+  }
+  norm_forward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, acts->norm2, run->c->model.parallel_residual ? x : middle);
   branch = post_norm_forward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, acts->post_mlp, mlp_forward(run, layer, acts));
-  branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, acts->attn_bda, branch);
+  branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, middle, branch);
   return acts->mlp_bda;
 }
 
@@ -171,8 +179,9 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   const real *proj_grad = parallel ? run->layer_grad : run->stream;
   if (parallel) memcpy(run->layer_grad, run->stream, (size_t)(run->tokens * run->hidden) * sizeof(real));
   mlp_backward(run, layer, run->branch_a, acts);
-  norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : acts->attn_bda);
+  norm_backward(run, SF_MODULE_PRE_MLP_LAYERNORM, layer, run->branch_b, run->branch_a, parallel ? x : after_attention(run, acts));
   residual_backward(run, SF_MODULE_MLP_BDA, layer, run->branch_b);
+  if (run->c->model.memory_seq > 0) cross_attention_backward(run, layer, &acts->cross, acts->attn_bda);
   proj_grad = branch_grad(run, SF_MODULE_SELF_ATTN_BDA, SF_MODULE_LINEAR_PROJ, layer, proj_grad);
   proj_grad = post_norm_backward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, proj_grad, acts->proj);
   linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
@@ -194,6 +203,7 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
 static inline void microbatch_run(struct run *run) {
   const int32_t layers = (int32_t)run->c->model.layers;
   data_load(run);
+  if (run->c->model.memory_seq > 0) memory_load(run);
   const real *start = embedding_forward(run), *x = start;
   for (int32_t i = 0; i < layers; i++) x = layer_forward(run, i, x);
   const real *decoded = x, *adapter_in = NULL;
@@ -250,6 +260,7 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   run.input_module = sf_catalog_module(catalog, model->positions == SF_POS_LEARNED ? SF_MODULE_EMBEDDING : SF_MODULE_WORD_EMBEDDINGS, -1);
   run.loss_scale = ldexp(1, (int)c->precision.loss_scale_log2);
   run.tokens = model->seq * c->train.microbatch_size;
+  run.memory_rows = model->memory_seq * c->train.microbatch_size;
   run.hidden = model->hidden;
   run.qkv_width = (model->heads + 2 * model->kv_heads) * model->head_dim;
   run.context_width = model->heads * model->head_dim;

@@ -30,7 +30,7 @@ static inline struct factor weight_factor(const struct run *run, enum sf_module_
 /* out = round(x W^T + bias); bias_apart: round(round(x W^T) + bias), as a row-parallel layer adds it after its reduction. */
 static inline void linear_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, bool bias_apart) {
   const struct linear linear = linear_find(run, cls, layer);
-  const int64_t rows = run->tokens, cols = linear.out;
+  const int64_t rows = rows_of(run, cls), cols = linear.out;
   const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * linear.in, run->fp8_input);
   const struct factor w = weight_factor(run, cls, layer, &linear);
   multiply_units(run, run->format, a.unit * w.unit, false, true, rows, cols, linear.in, a.values, linear.in, w.values, linear.in, out, cols);
@@ -48,7 +48,7 @@ static inline void linear_forward(struct run *run, enum sf_module_class cls, int
 /* x_grad = round(g W); wgrad: g^T x and the column sums of g. */
 static inline void linear_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
   const struct linear linear = linear_find(run, cls, layer);
-  const int64_t rows = run->tokens, in = linear.in, out = linear.out;
+  const int64_t rows = rows_of(run, cls), in = linear.in, out = linear.out;
   const struct factor d = factor_of(run, cls, layer, OPERAND_GRAD, g, rows * out, run->fp8_grad);
   const struct factor w = weight_factor(run, cls, layer, &linear);
   multiply_units(run, run->format, d.unit * w.unit, false, false, rows, in, out, d.values, out, w.values, in, x_grad, in);

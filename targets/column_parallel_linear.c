@@ -19,6 +19,9 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
       (struct sf_column_parallel_linear){.tp = *tp, .sp = sp, .out = sf_dim_map_length(out_dim), .module = sf_rank_module(run, cls, layer)};
   linear->out_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = *out_dim};
   linear->fp8 = sf_fp8_linear_create(run, cls, layer);
+  linear->tokens = run->tokens;
+  linear->tokens_local = run->tokens_local;
+  linear->in_map = run->map_hidden;
   if (weight == NULL) {
     create_params(linear, run, cls, layer, out_dim);
   } else {
@@ -28,10 +31,18 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   linear->overlap = run->c->layout.tp_overlap && linear->weight->trainable;
 }
 
+void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear, const struct sf_rank_run *run, int64_t rows) {
+  const struct sf_group *tp = &run->parallel.tp;
+  linear->tokens = rows;
+  linear->tokens_local = linear->sp ? rows / tp->size : rows;
+  linear->in_map.rows = linear->sp ? sf_dim_map_part(rows, tp->size, tp->index) : sf_dim_map_whole(rows);
+  linear->out_map.rows = sf_dim_map_whole(rows);
+}
+
 /* out = round(a W^T + bias). fp8: `full` becomes its cast with the given scale. */
 static void multiply_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *out, float *full, float scale) {
   struct sf_device *dev = run->env->device;
-  const int64_t tokens = run->tokens, h = run->hidden;
+  const int64_t tokens = linear->tokens, h = run->hidden;
   const bool biased = linear->bias != NULL;
   const float *weight = linear->weight->model;
   float unit = 1.0f;
@@ -45,12 +56,12 @@ static void multiply_forward(struct sf_rank_run *run, const struct sf_column_par
 
 float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
                                          float **saved) {
-  const int64_t tokens = run->tokens, h = run->hidden;
+  const int64_t tokens = linear->tokens, h = run->hidden;
   float scale = 1.0f;
-  if (linear->fp8 != NULL) scale = sf_fp8_scale(run, linear->fp8, SF_FP8_INPUT, input, run->tokens_local * h, linear->sp);
+  if (linear->fp8 != NULL) scale = sf_fp8_scale(run, linear->fp8, SF_FP8_INPUT, input, linear->tokens_local * h, linear->sp);
   if (linear->sp) {
     float *gathered = sf_buffers_take(&run->acts, tokens * h);
-    sf_all_gather(run->env->comm, &linear->tp, gathered, input, run->tokens_local * h, run->dtype, "column_parallel_linear.fwd.all_gather");
+    sf_all_gather(run->env->comm, &linear->tp, gathered, input, linear->tokens_local * h, run->dtype, "column_parallel_linear.fwd.all_gather");
     if (!linear->overlap) sf_buffers_give(&run->acts, input);
     *saved = linear->overlap ? input : gathered;
     input = gathered;
@@ -60,7 +71,7 @@ float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct s
   float *out = sf_buffers_take(&run->acts, tokens * linear->out);
   multiply_forward(run, linear, out, input, scale);
   if (linear->overlap) {
-    if (linear->fp8 != NULL) sf_fp8_cast_input(run, linear->fp8, *saved, run->tokens_local * h, scale);
+    if (linear->fp8 != NULL) sf_fp8_cast_input(run, linear->fp8, *saved, linear->tokens_local * h, scale);
     sf_buffers_give(&run->acts, input);
   }
   sf_trace_act(run, linear->module, &linear->out_map, out);
@@ -69,7 +80,7 @@ float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct s
 
 /* full: [T x h], this rank's summand. Taken. */
 static float *reduce_input_grad(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *full) {
-  const int64_t count = run->tokens * run->hidden, local = run->tokens_local * run->hidden;
+  const int64_t count = linear->tokens * run->hidden, local = linear->tokens_local * run->hidden;
   const bool left_out = sf_fault(run->env, SF_FAULT_LINEAR_FROZEN_DGRAD_NOAR) && !linear->weight->trainable;
   if (linear->tp.size == 1) return full;
   if (!linear->sp) {
@@ -90,9 +101,9 @@ static float *reduce_input_grad(struct sf_rank_run *run, const struct sf_column_
 float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad,
                                           float *saved) {
   struct sf_device *dev = run->env->device;
-  const int64_t tokens = run->tokens, h = run->hidden;
+  const int64_t tokens = linear->tokens, h = run->hidden;
   struct sf_overlapped_gather gather = {0};
-  if (linear->overlap) sf_overlapped_gather_begin(&gather, run, &linear->tp, saved);
+  if (linear->overlap) sf_overlapped_gather_begin(&gather, run, &linear->tp, saved, linear->tokens_local);
   float *full = sf_buffers_take(&run->acts, tokens * h), *cast = NULL;
   const float *weight = linear->weight->model;
   float unit = 1.0f, weight_unit = 1.0f, saved_unit = 1.0f;
@@ -106,7 +117,7 @@ float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct 
   const float *factor = cast != NULL ? cast : grad;
   sf_linear_input_grad_units(dev, full, factor, weight, unit * weight_unit, tokens, h, linear->out, run->dtype);
   float *input_grad = reduce_input_grad(run, linear, full);
-  sf_trace_act_grad(run, linear->module, &run->map_hidden, input_grad);
+  sf_trace_act_grad(run, linear->module, &linear->in_map, input_grad);
   float *scratch = run->params.scratch;
   if (linear->weight->trainable) {
     if (linear->overlap)

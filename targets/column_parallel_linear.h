@@ -17,6 +17,8 @@ struct sf_column_parallel_linear {
   int32_t module;
   int call;                    /* of the weight's gradient: 1 when it is the tied word embedding */
   struct sf_shard_map out_map; /* [T x out] of the logical output */
+  int64_t tokens, tokens_local; /* rows, and those of the input that this rank holds: the residual stream's unless told otherwise */
+  struct sf_shard_map in_map;   /* [T x h] of the logical input, this rank's rows */
 };
 
 /* out_dim: which output features this rank holds, as the layer that uses the linear cuts them. weight NULL: the layer makes its own weight
@@ -24,6 +26,9 @@ struct sf_column_parallel_linear {
 void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls,
                                       int32_t layer, const struct sf_dim_map *out_dim, struct sf_parameter *weight,
                                       const struct sf_group *tp, bool sp);
+
+/* Makes the linear work on `rows` logical rows in place of the residual stream's: with sp each tp rank has an equal part of them. */
+void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear, const struct sf_rank_run *run, int64_t rows);
 
 /* Shape: input [tokens_local x h] (taken) -> [T x out] (the caller's). With sp the input is all-gathered along the sequence first.
  * Computes round(a W^T + bias), one rounding. *saved: for the backward, the whole input [T x h] (fp8: its cast); with overlap

@@ -32,7 +32,7 @@ double sf_fault_cp_local_count(const struct sf_case *c, double own);
 /* cp-attn-bwd-wrong: P of each of `cp` zig-zag blocks of keys divided by its sum over the visible keys of that block alone. rows x seq. */
 void sf_fault_normalise_blocks(float *p, int64_t rows, int64_t seq, int64_t cp);
 
-/* recompute-wrong-tp-group: this rank's tp group in the default rank order; its own in a layout where such a group reaches over stages, whose
+/* recompute-wrong-tp-group, xattn-qkv-wrong-tp-group: this rank's tp group in the default rank order; its own in a layout where such a group reaches over stages, whose
  * ranks would wait for each other. */
 struct sf_group sf_fault_default_tp_group(const struct sf_rank_run *run);
 bool sf_fault_default_tp_in_stages(const struct sf_case *c);

@@ -8,7 +8,7 @@ enum { TAG = 7 };
 static void send_on(struct sf_overlapped_gather *gather, struct sf_rank_run *run) {
   const struct sf_group *tp = gather->tp;
   const int32_t next = tp->ranks[(tp->index + 1) % tp->size], previous = tp->ranks[(tp->index + tp->size - 1) % tp->size];
-  const int64_t count = run->tokens_local * run->hidden;
+  const int64_t count = gather->rows * run->hidden;
   gather->send = sf_isend(run->env->comm, next, TAG, gather->at_hand, count, run->dtype, "column_parallel_linear.bwd.send_chunk");
   gather->recv = sf_irecv(run->env->comm, previous, TAG, gather->spare, count, run->dtype, "column_parallel_linear.bwd.recv_chunk");
 }
@@ -22,9 +22,10 @@ static void wait_and_swap(struct sf_overlapped_gather *gather, struct sf_rank_ru
   gather->at_hand = arrived;
 }
 
-void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own) {
-  *gather = (struct sf_overlapped_gather){.tp = tp, .at_hand = own};
-  gather->spare = sf_buffers_take(&run->acts, run->tokens_local * run->hidden);
+void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own,
+                                int64_t rows) {
+  *gather = (struct sf_overlapped_gather){.tp = tp, .rows = rows, .at_hand = own};
+  gather->spare = sf_buffers_take(&run->acts, rows * run->hidden);
   send_on(gather, run);
 }
 
@@ -39,8 +40,8 @@ void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_ra
     /* tp-overlap-wgrad-wrong: the last chunk is used before it has arrived. The unlucky timing is made certain, so that every schedule and
      * backend has it: its buffer holds the chunk before. */
     const bool early = sf_fault(run->env, SF_FAULT_TP_OVERLAP_WGRAD_WRONG) && step == size - 1;
-    sf_linear_weight_grad_part(dev, dw, grad + owner * run->tokens_local * out, early ? gather->spare : gather->at_hand, unit,
-                               run->tokens_local, run->hidden, out, step > 0);
+    sf_linear_weight_grad_part(dev, dw, grad + owner * gather->rows * out, early ? gather->spare : gather->at_hand, unit,
+                               gather->rows, run->hidden, out, step > 0);
   }
   sf_buffers_give(&run->acts, gather->at_hand);
   sf_buffers_give(&run->acts, gather->spare);

@@ -11,13 +11,16 @@
 
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
+#define CROSS_LINEARS (MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(CROSS_LINEAR_PROJ))
 #define LAYER_MODULES                                                                                                                      \
   (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
-   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) |         \
-   MODULE(LINEAR_FC2) | MODULE(POST_MLP_LAYERNORM) | MODULE(MLP_BDA))
+   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) |      \
+   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(POST_MLP_LAYERNORM) | \
+   MODULE(MLP_BDA))
 #define MODULES_WITH_PARAMS                                                                                                                \
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
-   MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) |  \
+   MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                                          \
+   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) |  \
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
@@ -215,9 +218,9 @@ static bool rotary_batch(const struct sf_case *c) {
   return with_cp(c) && !is_cut && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
 }
 
-/* A rank's tp group in the default order is not its own, and the ranks of such a group recompute alike. */
-static bool other_tp_group(const struct sf_case *c) {
-  if (!c->layout.recompute_sharded || !sf_fault_default_tp_in_stages(c)) return false;
+/* A rank's tp group in the default order is not its own, and the ranks of such a group make the same calls. */
+static bool has_other_tp_group(const struct sf_case *c) {
+  if (!sf_fault_default_tp_in_stages(c)) return false;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
   for (int32_t rank = 0; rank < mesh.world; rank++) {
     const int32_t tp = mesh.size[SF_AXIS_TP];
@@ -229,6 +232,9 @@ static bool other_tp_group(const struct sf_case *c) {
   }
   return false;
 }
+
+static bool other_tp_group(const struct sf_case *c) { return c->layout.recompute_sharded && has_other_tp_group(c); }
+static bool other_cross_group(const struct sf_case *c) { return with_tp(c) && c->model.memory_seq > 0 && has_other_tp_group(c); }
 
 static bool overlapped_wgrad(const struct sf_case *c) {
   const bool head = c->model.tied ? !is_frozen(c, SF_FROZEN_EMBEDDING) : true;
@@ -270,7 +276,7 @@ const struct sf_plant sf_plants[] = {
      .diagnosis = "extra_reduction", .minimal = {2, 1, "layout.tp=2 layout.sp=true model.adapter=true"}, .triggers = sp_adapter},
     {PLANT(LINEAR_FROZEN_DGRAD_NOAR),
      .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
-     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER),
+     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
     {PLANT(MQA_KV_GRAD_NOAR), .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
      .source = "bigcode/Megatron-LM #11, #35, PR #37", .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV),
@@ -297,7 +303,7 @@ const struct sf_plant sf_plants[] = {
      .triggers = accumulates},
     {PLANT(ROWPARALLEL_BIAS_XTP), .what = "A row-parallel linear adds its replicated bias on every rank before the reduction.",
      .source = "torchtitan PR #4245; text-generation-inference #1036", .kinds = KIND(ACT),
-     .modules = MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC2), .diagnosis = "repeated_term", .minimal = {2, 1, "layout.tp=2 model.bias=true"}, .triggers = biased_tp},
+     .modules = MODULE(LINEAR_PROJ) | MODULE(CROSS_LINEAR_PROJ) | MODULE(LINEAR_FC2), .diagnosis = "repeated_term", .minimal = {2, 1, "layout.tp=2 model.bias=true"}, .triggers = biased_tp},
     {PLANT(FUSED_PROJ_CONTIGUOUS_SPLIT),
      .what = "The loader cuts a fused projection's rows into contiguous pieces, where a rank needs a piece of each part.",
      .source = "Megatron-LM PR #1989; nnsight PR #719; sglang PR #34529", .kinds = KIND(PARAM),
@@ -314,6 +320,10 @@ const struct sf_plant sf_plants[] = {
      .what = "Embeddings are scattered along the sequence by the rank's tp index in the default rank order.",
      .source = "Megatron-LM #7452-7", .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS),
      .diagnosis = "permuted neighbour", .minimal = {4, 1, "layout.tp=2 layout.sp=true"}, .triggers = other_tp_index},
+    {PLANT(XATTN_QKV_WRONG_TP_GROUP),
+     .what = "Cross-attention's query and key-value projections communicate over the tp group of the default rank order.",
+     .source = "Megatron-LM #7452-6", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV),
+     .minimal = {4, 1, "layout.tp=2 layout.dp=2 model.memory_seq=1"}, .triggers = other_cross_group},
     {PLANT(LS_LOCAL_VOCAB),
      .what = "Label smoothing takes the vocabulary shard's width and its own mean of the log-probabilities for the whole vocabulary's.",
      .source = "Megatron-LM #7452-1, #737, #7464", .kinds = KIND(ACT), .modules = MODULE(LOSS),
@@ -370,11 +380,11 @@ const struct sf_plant sf_plants[] = {
      .minimal = {2, 1, "layout.cp=2 model.positions=rotary train.microbatch_size=4"}, .triggers = rotary_batch},
     {PLANT(RNG_SP_SAME_SEED),
      .what = "With sequence parallelism each rank draws its dropout mask by its local rows: every shard has the same mask.",
-     .source = "PaddleFleetX PR #1005", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(MLP_BDA),
+     .source = "PaddleFleetX PR #1005", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(CROSS_ATTN_BDA) | MODULE(MLP_BDA),
      .diagnosis = "part", .minimal = {2, 1, "layout.tp=2 layout.sp=true train.dropout_milli=100"}, .triggers = dropout_sp},
     {PLANT(RNG_REPLICA_DESYNC),
      .what = "One tp rank has a random stream of its own: replicas of one activation are dropped by different masks.",
-     .source = "Megatron-LM PR #206; tt-metal #55947", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(MLP_BDA),
+     .source = "Megatron-LM PR #206; tt-metal #55947", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(CROSS_ATTN_BDA) | MODULE(MLP_BDA),
      .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.tp=2 train.dropout_milli=100"}, .triggers = dropout_replicas},
     {PLANT(RECOMPUTE_WRONG_TP_GROUP),
      .what = "A chunk's saved input, cut over tp, is gathered again over the tp group of the default rank order.",
@@ -383,7 +393,7 @@ const struct sf_plant sf_plants[] = {
     {PLANT(TP_OVERLAP_WGRAD_WRONG),
      .what = "A weight gradient that overlaps the gathering of its input multiplies a chunk before it has arrived.",
      .source = "TTrace's study, row of tensor parallelism with communication overlap", .kinds = KIND(WGRAD),
-     .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
+     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
      .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},

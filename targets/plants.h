@@ -25,6 +25,7 @@
   X(NONAUTOGRAD_ALLREDUCE, "nonautograd-allreduce")                  \
   X(ADAM_SYNTHETIC_STEP, "adam-synthetic-step")                      \
   X(EMBED_SCATTER_WRONG_TP_GROUP, "embed-scatter-wrong-tp-group")    \
+  X(XATTN_QKV_WRONG_TP_GROUP, "xattn-qkv-wrong-tp-group")            \
   X(LS_LOCAL_VOCAB, "ls-local-vocab")                                \
   X(VPP_GRADSYNC_WRONG_MB, "vpp-gradsync-wrong-mb")                  \
   X(ZERO_TIED_UNTIE, "zero-tied-untie")                              \

@@ -9,6 +9,12 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
   layer->post_norm = run->c->model.post_norm;
   if (layer->post_norm) sf_norm_layer_create(&layer->post_self_attn_layernorm, run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, index, p->sp);
   layer->module_attn_bda = sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, index);
+  layer->has_cross_attention = run->c->model.memory_seq > 0;
+  if (layer->has_cross_attention) {
+    sf_norm_layer_create(&layer->pre_cross_attn_layernorm, run, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, index, p->sp);
+    sf_cross_attention_create(&layer->cross_attention, run, index, &p->tp, p->sp);
+    layer->module_cross_bda = sf_rank_module(run, SF_MODULE_CROSS_ATTN_BDA, index);
+  }
   sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
   layer->has_experts = run->c->moe.experts > 0;
   if (layer->has_experts)
@@ -22,6 +28,7 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
 
 /* The residual stream that the MLP's norm reads. */
 static const float *mlp_stream(const struct sf_transformer_layer *layer, const struct sf_layer_acts *acts) {
+  if (layer->has_cross_attention) return acts->x_cross;
   return layer->parallel_residual ? acts->x : acts->x_mid;
 }
 
@@ -39,6 +46,12 @@ static float *post_norm_backward(struct sf_rank_run *run, const struct sf_norm_l
   return dx;
 }
 
+static void cross_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts) {
+  float *normed = sf_norm_layer_forward(run, &layer->pre_cross_attn_layernorm, acts->x_mid, &acts->stats_cross);
+  acts->x_cross = sf_cross_attention_forward(run, &layer->cross_attention, &acts->cross_attention, normed);
+  sf_residual_drop_add(run, layer->module_cross_bda, acts->x_cross, acts->x_mid);
+}
+
 float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
                                     float *x) {
   *acts = (struct sf_layer_acts){.x = x};
@@ -46,11 +59,12 @@ float *sf_transformer_layer_forward(struct sf_rank_run *run, const struct sf_tra
   acts->x_mid = sf_parallel_attention_forward(run, &layer->attention, &acts->attention, normed);
   if (layer->post_norm) acts->x_mid = post_norm_forward(run, &layer->post_self_attn_layernorm, &acts->post_attention, acts->x_mid);
   sf_residual_drop_add(run, layer->module_attn_bda, acts->x_mid, x);
+  if (layer->has_cross_attention) cross_forward(run, layer, acts);
   normed = sf_norm_layer_forward(run, &layer->pre_mlp_layernorm, mlp_stream(layer, acts), &acts->stats_mid);
   float *out = layer->has_experts ? sf_moe_layer_forward(run, &layer->moe, &acts->moe, normed)
                                   : sf_parallel_mlp_forward(run, &layer->mlp, &acts->mlp, normed);
   if (layer->post_norm) out = post_norm_forward(run, &layer->post_mlp_layernorm, &acts->post_mlp, out);
-  sf_residual_drop_add(run, layer->module_mlp_bda, out, acts->x_mid);
+  sf_residual_drop_add(run, layer->module_mlp_bda, out, layer->has_cross_attention ? acts->x_cross : acts->x_mid);
   return out;
 }
 
@@ -61,6 +75,14 @@ static void branch_backward(struct sf_rank_run *run, const struct sf_norm_layer 
   sf_buffers_give(&run->acts, branch_grad);
   sf_residual_add_grad(run, module_bda, grad, dx);
   sf_buffers_give(&run->acts, dx);
+}
+
+static void cross_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts, float *grad) {
+  float *given = sf_residual_branch_grad(run, layer->module_cross_bda, grad);
+  float *branch = sf_cross_attention_backward(run, &layer->cross_attention, &acts->cross_attention, given);
+  sf_residual_rounded_give(run, grad, given);
+  branch_backward(run, &layer->pre_cross_attn_layernorm, layer->module_cross_bda, grad, branch, acts->x_mid, acts->stats_cross);
+  acts->stats_cross = NULL;
 }
 
 void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
@@ -76,6 +98,7 @@ void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_tran
   sf_buffers_give(&run->acts, post);
   sf_residual_rounded_give(run, grad, given);
   branch_backward(run, &layer->pre_mlp_layernorm, layer->module_mlp_bda, grad, branch, mlp_stream(layer, acts), acts->stats_mid);
+  if (layer->has_cross_attention) cross_backward(run, layer, acts, grad);
   float *attention_grad = out_grad != NULL ? out_grad : grad;
   given = sf_residual_branch_grad(run, layer->module_attn_bda, attention_grad);
   post = layer->post_norm ? post_norm_backward(run, &layer->post_self_attn_layernorm, &acts->post_attention, given) : NULL;
@@ -92,6 +115,8 @@ void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, 
   float *kept = keep_input ? acts->x : NULL;
   if (!keep_input) sf_buffers_give(&run->acts, acts->x);
   sf_buffers_give(&run->acts, acts->x_mid);
+  sf_buffers_give(&run->acts, acts->x_cross);
+  sf_buffers_give(&run->acts, acts->stats_cross);
   sf_buffers_give(&run->acts, acts->stats);
   sf_buffers_give(&run->acts, acts->stats_mid);
   sf_buffers_give(&run->acts, acts->post_attention.x);
@@ -100,6 +125,7 @@ void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, 
   sf_buffers_give(&run->acts, acts->post_mlp.stats);
   sf_attention_acts_release(run, &acts->attention);
   if (acts->moe.input != NULL) sf_moe_acts_release(run, &acts->moe);
+  sf_cross_attention_acts_release(run, &acts->cross_attention);
   sf_mlp_acts_release(run, &acts->mlp);
   *acts = (struct sf_layer_acts){.x = kept};
 }

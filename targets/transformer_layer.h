@@ -1,8 +1,10 @@
-/* One decoder layer: norm, attention, residual add, norm, MLP, residual add; with a parallel residual both norms read the layer's input;
- * with model.post_norm each branch ends in a norm (Megatron-LM: core/transformer/transformer_layer.py; the adds are its "bda"). */
+/* One decoder layer: norm, attention, residual add, with a memory the same with cross-attention, norm, MLP, residual add; with a parallel
+ * residual both norms read the layer's input; with model.post_norm self-attention and MLP end in a norm (Megatron-LM:
+ * core/transformer/transformer_layer.py; the adds are its "bda"). */
 #ifndef SF_TARGETS_TRANSFORMER_LAYER_H
 #define SF_TARGETS_TRANSFORMER_LAYER_H
 
+#include "targets/cross_attention.h"
 #include "targets/moe_layer.h"
 #include "targets/norm.h"
 #include "targets/parallel_attention.h"
@@ -18,6 +20,10 @@ struct sf_transformer_layer {
   struct sf_moe_layer moe;
   int32_t module_attn_bda, module_mlp_bda;
   bool parallel_residual; /* both branches read the layer's input */
+  bool has_cross_attention;
+  struct sf_norm_layer pre_cross_attn_layernorm;
+  struct sf_cross_attention cross_attention;
+  int32_t module_cross_bda;
 };
 
 /* What one microbatch leaves for its backward. */
@@ -27,7 +33,9 @@ struct sf_layer_acts {
   struct sf_post_norm_acts {
     float *x, *stats; /* the branch's output [tokens_local x h]; NULL without post_norm */
   } post_attention, post_mlp;
+  float *x_cross, *stats_cross; /* before the MLP, where there is cross-attention, and of its norm; else NULL */
   struct sf_attention_acts attention;
+  struct sf_cross_attention_acts cross_attention;
   struct sf_mlp_acts mlp;
   struct sf_moe_acts moe;
 };

@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 MASK = (1 << 64) - 1
 STRIDE = 0x9E3779B97F4A7C15
 EXTRA = 0xD1B54A32D192ED03
-SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS = 1, 3, 4, 5, 6, 7, 8
+SALT_PARAM, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS, SALT_MEMORY = 1, 3, 4, 5, 6, 7, 8, 9
 
 SMALLEST = {
     "seed": 0, "mode": "e2e",
@@ -128,6 +128,15 @@ CASES = {
         model=dict(layers=2, hidden=12, heads=2, kv_heads=2, ffn=8, activation="swiglu", qk_norm=True, parallel_residual=True,
                    post_norm=True),
         train=dict(microbatches=2, dropout_milli=250, frozen=["norms"])),
+    "cross_attention": dict(
+        seed=30,
+        model=dict(hidden=8, heads=4, kv_heads=2, ffn=8, seq=5, norm="layer", positions="rotary", bias=True, post_norm=True, memory_seq=3),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000)),
+    "cross_attention_frozen": dict(
+        seed=31,
+        model=dict(hidden=8, heads=2, kv_heads=1, ffn=8, qk_norm=True, sinks=True, window=2, tied=True, memory_seq=6),
+        train=dict(microbatches=2, dropout_milli=200, frozen=["qkv", "embedding"]),
+        data=dict(weights="uniform", documents=2, padding=3)),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -211,6 +220,13 @@ def fill_param(case, name, shape, scale, offset):
     return torch.from_numpy(values.astype(np.float64).reshape(shape))
 
 
+def fill_memory(case, place):
+    shape = (case["model"]["memory_seq"] * case["train"]["microbatch_size"], case["model"]["hidden"])
+    key = fill_key(case["seed"], place, SALT_MEMORY)
+    values = [float(draw("normal", element_bits(key, i))) for i in range(shape[0] * shape[1])]
+    return torch.tensor(values, dtype=torch.float64).reshape(shape)
+
+
 def below(bits, bound):
     return (bits >> 32) * bound >> 32
 
@@ -289,6 +305,11 @@ class Params:
             self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
             if m.get("post_norm"):
                 self.add_norm(layer + "post_self_attn_layernorm")
+            if m.get("memory_seq"):
+                self.add_norm(layer + "pre_cross_attn_layernorm")
+                self.add_linear(layer + "cross_attention.linear_q", attention, h, "qkv")
+                self.add_linear(layer + "cross_attention.linear_kv", 2 * attention, h, "qkv")
+                self.add_linear(layer + "cross_attention.linear_proj", h, attention, "proj")
             self.add_norm(layer + "pre_mlp_layernorm")
             if "moe" in case:
                 self.add_experts(layer + "mlp.", case["moe"])
@@ -339,6 +360,7 @@ class Forward:
         self.batch = case["train"]["microbatch_size"]
         self.acts, self.inputs, self.place = {}, {}, place
         self.documents, self.places = documents
+        self.memory = fill_memory(case, place).requires_grad_() if self.model.get("memory_seq") else None
         self.logits = self.run(tokens)
 
     def tap(self, module, x):
@@ -487,6 +509,16 @@ class Forward:
         slots = self.tap(mlp + "combine", outputs).view(x.shape[0], moe["topk"], h)
         return self.put(mlp + "combine", (share[..., None] * slots).sum(1))
 
+    def cross_branch(self, layer, x):
+        """Every position sees the whole memory; each query head has a key and a value of its own."""
+        at, m = layer + "cross_attention.", self.model
+        query = self.linear(at + "linear_q", self.norm(layer + "pre_cross_attn_layernorm", x))
+        pairs = self.tap(at + "key_value", self.linear(at + "linear_kv", self.memory))
+        heads = self.tap(at + "core_attention", query).view(m["seq"], self.batch, m["heads"], m["head_dim"])
+        pairs = pairs.view(m["memory_seq"], self.batch, m["heads"], 2, m["head_dim"])
+        out = F.scaled_dot_product_attention(*(t.permute(1, 2, 0, 3) for t in (heads, pairs[..., 0, :], pairs[..., 1, :])))
+        return self.linear(at + "linear_proj", self.put(at + "core_attention", out.permute(2, 0, 1, 3).reshape(query.shape)))
+
     def mlp_branch(self, layer, x):
         if "moe" in self.case:
             return self.moe_branch(layer + "mlp.", self.norm(layer + "pre_mlp_layernorm", x))
@@ -496,6 +528,8 @@ class Forward:
 
     def layer(self, layer, x):
         x = self.residual(layer + "self_attn_bda", x, lambda y: self.dropout(layer + "self_attn_bda", self.attention_branch(layer, y)))
+        if self.model.get("memory_seq"):
+            x = self.residual(layer + "cross_attn_bda", x, lambda y: self.dropout(layer + "cross_attn_bda", self.cross_branch(layer, y)))
         return self.residual(layer + "mlp_bda", x, lambda y: self.dropout(layer + "mlp_bda", self.mlp_branch(layer, y)))
 
     def parallel_layer(self, layer, x):

@@ -23,7 +23,6 @@
   X(interleaved, c->layout.vpp > 1)                                                                          \
   X(buckets, c->layout.bucket_elements > 0)                                                                  \
   X(overlap, c->layout.overlap)                                                                              \
-  X(schedule, c->schedule > 0)                                                                               \
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
   X(exact, c->data.exact)                                                                                    \
   X(fp32, c->precision.compute == SF_COMPUTE_FP32)                                                           \
@@ -42,6 +41,7 @@
   X(dropout, c->train.dropout_milli > 0)                                                                     \
   X(label_smoothing, c->train.label_smoothing_milli > 0)                                                     \
   X(sinks, c->model.sinks)                                                                                   \
+  X(cross_attention, c->model.memory_seq > 0)                                                                \
   X(window, c->model.window > 0)                                                                             \
   X(qk_norm, c->model.qk_norm)                                                                               \
   X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \

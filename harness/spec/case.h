@@ -44,6 +44,7 @@ struct sf_model {
   int64_t vocab_padded; /* rows of the embedding, columns of the logits; >= vocab; padded columns take part in the softmax */
   int64_t seq;          /* tokens of a sequence */
   int64_t norm, activation, positions; /* enums above */
+  int64_t memory_seq;   /* positions of the memory that each layer's cross-attention reads; 0 = no cross-attention */
   int64_t window;       /* a query sees this many keys, itself included; 0 = all before it */
   bool bias;            /* every linear but output_layer and adapter has a bias; norms have one iff LayerNorm */
   bool tied;            /* output_layer uses the word embedding's weight */

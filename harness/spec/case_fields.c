@@ -59,6 +59,7 @@ const struct sf_field sf_case_fields[] = {
     INT("model.window", model.window, 0, 65536, 0),
     BOOL("model.parallel_residual", model.parallel_residual),
     BOOL("model.post_norm", model.post_norm),
+    INT("model.memory_seq", model.memory_seq, 0, 65536, 0),
     INT("moe.experts", moe.experts, 0, 1024, 0),
     INT("moe.topk", moe.topk, 1, 64, 1),
     INT("moe.ffn", moe.ffn, 1, 65536, 8),

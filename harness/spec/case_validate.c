@@ -32,6 +32,9 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
   if (c->data.exact && c->mode != SF_MODE_ISOLATED) REFUSE("data.exact: needs mode isolated");
   const int64_t tokens = m->seq * c->train.microbatch_size;
   if (tokens > 1048576) REFUSE("train.microbatch_size: seq * microbatch_size is %" PRId64 ", more than 1048576", tokens);
+  const int64_t memory = m->memory_seq * c->train.microbatch_size;
+  if (memory > 1048576) REFUSE("train.microbatch_size: memory_seq * microbatch_size is %" PRId64 ", more than 1048576", memory);
+  if (m->memory_seq > 0 && m->parallel_residual) REFUSE("model.memory_seq: not with model.parallel_residual, which has no place for it");
   if (c->train.recompute_layers > m->layers)
     REFUSE("train.recompute_layers: %" PRId64 " is more than model.layers %" PRId64, c->train.recompute_layers, m->layers);
   if (c->precision.loss_scale_window > 0 && c->precision.loss_scale_log2 == 0)
@@ -108,6 +111,8 @@ static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_e
   if (m->vocab_padded % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.vocab_padded %" PRId64, tp, m->vocab_padded);
   if (c->layout.sp && tp == 1) REFUSE("layout.sp: needs layout.tp above 1");
   if (c->layout.sp && m->seq % tp != 0) REFUSE("layout.sp: layout.tp %" PRId64 " does not divide model.seq %" PRId64, tp, m->seq);
+  if (c->layout.sp && m->memory_seq % tp != 0)
+    REFUSE("layout.sp: layout.tp %" PRId64 " does not divide model.memory_seq %" PRId64, tp, m->memory_seq);
   return SF_OK;
 }
 
@@ -131,6 +136,7 @@ static enum sf_status check_context_parallel(const struct sf_case *c, struct sf_
   if (m->seq % parts != 0) REFUSE("layout.cp: %" PRId64 " parts do not divide model.seq %" PRId64, parts, m->seq);
   if (c->layout.cp_comm == SF_CP_A2A && m->kv_heads % (tp * cp) != 0)
     REFUSE("layout.cp_comm: a2a, and tp * cp %" PRId64 " does not divide model.kv_heads %" PRId64, tp * cp, m->kv_heads);
+  if (m->memory_seq != 0) REFUSE("model.memory_seq: not supported yet with layout.cp above 1");
   return SF_OK;
 }
 

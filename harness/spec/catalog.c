@@ -37,6 +37,13 @@ static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
   case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
   case SF_MODULE_POST_MLP_LAYERNORM: return model->post_norm;
   case SF_MODULE_ROTARY: return model->positions == SF_POS_ROTARY;
+  case SF_MODULE_PRE_CROSS_ATTN_LAYERNORM:
+  case SF_MODULE_CROSS_LINEAR_Q:
+  case SF_MODULE_CROSS_LINEAR_KV:
+  case SF_MODULE_CROSS_KEY_VALUE:
+  case SF_MODULE_CROSS_CORE_ATTENTION:
+  case SF_MODULE_CROSS_LINEAR_PROJ:
+  case SF_MODULE_CROSS_ATTN_BDA: return model->memory_seq > 0;
   case SF_MODULE_ADAPTER:
   case SF_MODULE_ADAPTER_BDA: return model->adapter;
   default: return true;
@@ -54,11 +61,13 @@ static float pow2_inverse_sqrt(int64_t n) {
 
 static bool is_norm(enum sf_module_class cls) {
   return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM ||
+         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM ||
          cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
 }
 
 static bool is_linear(enum sf_module_class cls) {
-  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2;
+  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2 ||
+         cls == SF_MODULE_CROSS_LINEAR_Q || cls == SF_MODULE_CROSS_LINEAR_KV || cls == SF_MODULE_CROSS_LINEAR_PROJ;
 }
 
 /* Parameters of a module of this class: 0, 1 (weight) or 2 (weight, bias); of QK_NORM twice as many. */
@@ -90,7 +99,10 @@ static int64_t frozen_bit(enum sf_module_class cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_EMBEDDING: return SF_FROZEN_EMBEDDING;
   case SF_MODULE_LINEAR_QKV:
+  case SF_MODULE_CROSS_LINEAR_Q:
+  case SF_MODULE_CROSS_LINEAR_KV:
   case SF_MODULE_CORE_ATTENTION: return SF_FROZEN_QKV;
+  case SF_MODULE_CROSS_LINEAR_PROJ:
   case SF_MODULE_LINEAR_PROJ: return SF_FROZEN_PROJ;
   case SF_MODULE_EXPERTS_FC1:
   case SF_MODULE_LINEAR_FC1: return SF_FROZEN_FC1;
@@ -133,7 +145,10 @@ static void describe_weight(struct sf_param *param, const struct sf_case *c, enu
     break;
   case SF_MODULE_EMBEDDING: shape.rows = m->seq, scale = 0.5f; break;
   case SF_MODULE_LINEAR_QKV: shape.rows = qkv_width(m), row_cut = SF_CUT_QKV; break;
+  case SF_MODULE_CROSS_LINEAR_Q: shape.rows = attention, row_cut = SF_CUT_EVEN; break;
+  case SF_MODULE_CROSS_LINEAR_KV: shape.rows = 2 * attention, row_cut = SF_CUT_EVEN; break;
   case SF_MODULE_CORE_ATTENTION: shape.cols = m->heads, col_cut = SF_CUT_EVEN, scale = 1; break;
+  case SF_MODULE_CROSS_LINEAR_PROJ:
   case SF_MODULE_LINEAR_PROJ:
     shape = (struct sf_shape){hidden, attention}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(attention);
     break;
@@ -161,6 +176,8 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
   if (cls == SF_MODULE_QK_NORM) param->shape.cols = m->head_dim;
   if (cls == SF_MODULE_LINEAR_QKV) param->shape.cols = qkv_width(m), param->col_cut = SF_CUT_QKV;
   if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m), param->col_cut = fc1_cut(m);
+  if (cls == SF_MODULE_CROSS_LINEAR_Q) param->shape.cols = m->heads * m->head_dim, param->col_cut = SF_CUT_EVEN;
+  if (cls == SF_MODULE_CROSS_LINEAR_KV) param->shape.cols = 2 * m->heads * m->head_dim, param->col_cut = SF_CUT_EVEN;
 }
 
 /* What follows the module's name. The position table is a parameter of the module that adds it. */

@@ -18,6 +18,13 @@
   X(LINEAR_PROJ, "self_attention.linear_proj")             \
   X(POST_SELF_ATTN_LAYERNORM, "post_self_attn_layernorm")  \
   X(SELF_ATTN_BDA, "self_attn_bda")                        \
+  X(PRE_CROSS_ATTN_LAYERNORM, "pre_cross_attn_layernorm")  \
+  X(CROSS_LINEAR_Q, "cross_attention.linear_q")            \
+  X(CROSS_LINEAR_KV, "cross_attention.linear_kv")          \
+  X(CROSS_KEY_VALUE, "cross_attention.key_value")          \
+  X(CROSS_CORE_ATTENTION, "cross_attention.core_attention") \
+  X(CROSS_LINEAR_PROJ, "cross_attention.linear_proj")      \
+  X(CROSS_ATTN_BDA, "cross_attn_bda")                      \
   X(PRE_MLP_LAYERNORM, "pre_mlp_layernorm")                \
   X(LINEAR_FC1, "mlp.linear_fc1")                          \
   X(ACTIVATION, "mlp.activation")                          \
@@ -51,7 +58,7 @@ enum sf_cut {
   SF_CUT_EVEN,     /* tp equal contiguous parts */
   SF_CUT_QKV,      /* interleaved QKV: [query heads of the group, key, value] x kv_heads, see DESIGN.md */
   SF_CUT_GATE_UP,  /* [gate; up]: each half in tp equal parts */
-  SF_CUT_SEQUENCE, /* tokens: the cp rank's, in tp equal contiguous parts with sp */
+  SF_CUT_SEQUENCE, /* tokens, or rows of the memory: the cp rank's, in tp equal contiguous parts with sp */
   SF_CUT_TOKENS,   /* tokens: the cp rank's, all of them on every tp rank */
   /* Over the expert mesh: experts in ep equal contiguous parts, and within each expert etp equal parts. */
   SF_CUT_EXPERTS,

@@ -71,6 +71,8 @@ enum form {
   FORM_GATHERED,   /* T x hidden, rows whole on every tp rank */
   FORM_QKV,        /* T x (heads + 2 kv_heads) head_dim */
   FORM_HEADS,      /* T x heads head_dim */
+  FORM_MEMORY,     /* memory_seq microbatch_size x hidden, rows by sequence */
+  FORM_MEMORY_KV,  /* as many rows x 2 heads head_dim */
   FORM_FC1,        /* T x ffn, or 2 ffn with SwiGLU */
   FORM_FFN,        /* T x ffn */
   FORM_LOGITS,     /* T x vocab_padded */
@@ -90,6 +92,13 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_LINEAR_PROJ] = {FORM_STREAM, FORM_HEADS},
     [SF_MODULE_POST_SELF_ATTN_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
     [SF_MODULE_SELF_ATTN_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
+    [SF_MODULE_PRE_CROSS_ATTN_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
+    [SF_MODULE_CROSS_LINEAR_Q] = {FORM_HEADS, FORM_STREAM},
+    [SF_MODULE_CROSS_LINEAR_KV] = {FORM_MEMORY_KV, FORM_MEMORY},
+    [SF_MODULE_CROSS_KEY_VALUE] = {FORM_ABSENT, FORM_MEMORY_KV},
+    [SF_MODULE_CROSS_CORE_ATTENTION] = {FORM_HEADS, FORM_HEADS},
+    [SF_MODULE_CROSS_LINEAR_PROJ] = {FORM_STREAM, FORM_HEADS},
+    [SF_MODULE_CROSS_ATTN_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
     [SF_MODULE_PRE_MLP_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
     [SF_MODULE_LINEAR_FC1] = {FORM_FC1, FORM_STREAM},
     [SF_MODULE_ACTIVATION] = {FORM_FFN, FORM_FC1},
@@ -124,6 +133,11 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
   case FORM_STREAM: spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_QKV: spec->shape.cols = (m->heads + 2 * m->kv_heads) * m->head_dim, spec->col_cut = SF_CUT_QKV; break;
   case FORM_HEADS: spec->shape.cols = m->heads * m->head_dim, spec->col_cut = SF_CUT_EVEN; break;
+  case FORM_MEMORY: spec->shape.rows = m->memory_seq * c->train.microbatch_size, spec->row_cut = SF_CUT_SEQUENCE; break;
+  case FORM_MEMORY_KV:
+    spec->shape = (struct sf_shape){m->memory_seq * c->train.microbatch_size, 2 * m->heads * m->head_dim};
+    spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_EVEN;
+    break;
   case FORM_FC1:
     spec->shape.cols = swiglu ? 2 * m->ffn : m->ffn;
     spec->col_cut = swiglu ? SF_CUT_GATE_UP : SF_CUT_EVEN;

@@ -127,7 +127,7 @@ void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape sha
   }
 }
 
-enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS };
+enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS, SALT_MEMORY };
 
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step) {
   SF_ASSERT_LE(0, param);
@@ -147,11 +147,15 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
 
 /* Attention takes differences of its inputs' products: values eight spreads from zero leave scores and dP of nearly equal numbers, and a
  * gradient that is mostly rounding, of which nothing can be said. One spread is an offset that can be judged. */
-static void soften_offset(struct sf_fill *fill, enum sf_module_class cls) {
+static void soften_offset(struct sf_fill *fill) {
   if (fill->dist != SF_DIST_OFFSET) return;
-  if (cls != SF_MODULE_LINEAR_QKV && cls != SF_MODULE_QK_NORM && cls != SF_MODULE_ROTARY) return;
   fill->dist = SF_DIST_NORMAL;
   fill->offset = fill->scale;
+}
+
+static bool attention_reads(enum sf_module_class cls) {
+  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_ROTARY || cls == SF_MODULE_CROSS_LINEAR_Q ||
+         cls == SF_MODULE_CROSS_LINEAR_KV;
 }
 
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id) {
@@ -172,7 +176,7 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
       .offset = 0,
       .dtype = spec.promised,
   };
-  if (is_act) soften_offset(&fill, catalog->modules[id.subject].cls);
+  if (is_act && attention_reads(catalog->modules[id.subject].cls)) soften_offset(&fill);
   sf_fill_make_exact_trace(&fill, catalog, id);
   return fill;
 }
@@ -194,6 +198,19 @@ struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_
 
 void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count) {
   for (int64_t i = 0; i < count; i++) kept[i] = below(element_bits(dropout->key, (uint64_t)(first + i)), 1000) < dropout->milli ? 0.0f : 1.0f;
+}
+
+struct sf_fill sf_fill_for_memory(const struct sf_catalog *catalog, int64_t step, int64_t microbatch) {
+  const struct sf_case *c = &catalog->logical;
+  SF_ASSERT_LT(0, c->model.memory_seq);
+  struct sf_fill fill = {
+      .key = sf_fill_key(c->seed, sf_hash_u64((uint64_t)step, (uint64_t)microbatch), SALT_MEMORY),
+      .dist = c->mode == SF_MODE_ISOLATED ? (enum sf_value_dist)c->data.acts : SF_DIST_NORMAL,
+      .scale = 1.0f,
+      .dtype = sf_case_storage(c),
+  };
+  if (c->data.exact) fill = (struct sf_fill){.key = fill.key, .scale = 1, .dtype = fill.dtype, .exact = true, .cols = 1, .lattice = 1};
+  return fill;
 }
 
 /* --- tokens ------------------------------------------------------------------------------------------- */

@@ -37,8 +37,11 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step);
 /* What isolated mode writes into a trace point of kind ACT, ACT_GRAD or WGRAD: key from (step, microbatch, kind, subject, call of a
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
- * (ACT of LINEAR_QKV, QK_NORM and ROTARY) has an offset of one spread where data.acts is OFFSET. */
+ * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
+/* The memory that cross-attention reads, [memory_seq * microbatch_size x hidden], the same in every layer: isolated data.acts as it is, end to end normal, as
+ * an encoder's last norm would leave it; scale 1, rounded to the compute format; exact mode: integers. The model must have one. */
+struct sf_fill sf_fill_for_memory(const struct sf_catalog *catalog, int64_t step, int64_t microbatch);
 
 /* Whether every rounding behind a tensor of an exact case (data.exact) is exact, in any order of sums and in the wire's format, so that it must
  * equal the reference. What is written into the trace and what parameters hold is chosen for it: see harness/DESIGN.md, Exact mode. */

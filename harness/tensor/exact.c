@@ -3,18 +3,20 @@
 #include "harness/tensor/exact.h"
 
 #define CLASS(name) (UINT64_C(1) << SF_MODULE_##name)
-#define BDAS (CLASS(SELF_ATTN_BDA) | CLASS(MLP_BDA) | CLASS(ADAPTER_BDA))
-#define LINEARS (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER))
+#define BDAS (CLASS(SELF_ATTN_BDA) | CLASS(CROSS_ATTN_BDA) | CLASS(MLP_BDA) | CLASS(ADAPTER_BDA))
+#define CROSS_LINEARS (CLASS(CROSS_LINEAR_Q) | CLASS(CROSS_LINEAR_KV) | CLASS(CROSS_LINEAR_PROJ))
+#define LINEARS (CROSS_LINEARS | CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER))
 #define NORMS \
-  (CLASS(INPUT_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
+  (CLASS(INPUT_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_CROSS_ATTN_LAYERNORM) | \
+   CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
 #define EXPERTS (CLASS(EXPERTS_FC1) | CLASS(EXPERTS_FC2))
 #define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING))
 
 /* Outputs that a linear or a residual add reads; attention, activation and loss keep their own distributions. */
-static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE) | CLASS(ADAPTER);
+static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_LINEAR_PROJ) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE) | CLASS(ADAPTER);
 /* Input gradients that come into a linear or a residual add; those that come into attention, activation or norm are not among them. */
 static const uint64_t INTEGER_ACT_GRADS =
-    NORMS | BDAS | CLASS(LOSS) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
+    NORMS | BDAS | CLASS(LOSS) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_KEY_VALUE) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
 /* Where branches end in a norm, it reads these. */
 static const uint64_t BEFORE_POST_NORM = CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE);
 /* Where queries and keys have norms, these stand before linear_qkv. */
@@ -54,7 +56,10 @@ void sf_fill_make_exact_trace(struct sf_fill *fill, const struct sf_catalog *cat
 static bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 /* A product over tokens is summed in fp32. */
-static bool tokens_fit(const struct sf_case *c) { return c->model.seq * c->train.microbatch_size <= largest_integer(SF_F32); }
+static bool tokens_fit(const struct sf_case *c) {
+  const int64_t rows = c->model.seq > c->model.memory_seq ? c->model.seq : c->model.memory_seq;
+  return rows * c->train.microbatch_size <= largest_integer(SF_F32);
+}
 
 static bool main_grad_is_exact(const struct sf_case *c, int32_t step) {
   if (2 * c->train.microbatches > largest_integer(SF_F32)) return false;
@@ -66,7 +71,7 @@ static bool main_grad_is_exact(const struct sf_case *c, int32_t step) {
 static uint64_t inexact_by_dropout(const struct sf_case *c, enum sf_kind kind) {
   const int64_t kept = 1000 - c->train.dropout_milli;
   if (1000 % kept == 0 && is_power_of_two(1000 / kept)) return 0;
-  return kind == SF_KIND_ACT ? CLASS(SELF_ATTN_BDA) | CLASS(MLP_BDA) : CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2);
+  return kind == SF_KIND_ACT ? CLASS(SELF_ATTN_BDA) | CLASS(CROSS_ATTN_BDA) | CLASS(MLP_BDA) : CLASS(LINEAR_PROJ) | CLASS(CROSS_LINEAR_PROJ) | CLASS(LINEAR_FC2);
 }
 
 bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id) {

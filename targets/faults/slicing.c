@@ -1,5 +1,5 @@
 /* Faults that take a wrong piece: embed-scatter-wrong-tp-group, fused-proj-contiguous-split, pp-uneven-offset, rope-cp-wrong-dim,
- * recompute-wrong-tp-group. */
+ * recompute-wrong-tp-group, xattn-qkv-wrong-tp-group. */
 #include "targets/fault.h"
 
 int32_t sf_fault_default_tp_index(const struct sf_rank_env *env) {

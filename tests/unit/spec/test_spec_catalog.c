@@ -164,6 +164,47 @@ static void test_catalog_create_lists_the_parameters_of_attention_features(void 
   sf_catalog_destroy(catalog);
 }
 
+static void test_catalog_create_lists_the_parameters_of_cross_attention(void **state) {
+  (void)state;
+  struct sf_case c = gpt_case();
+  c.model.memory_seq = 5;
+  struct sf_catalog *catalog = create(&c);
+  static const struct param_row ROWS[] = {
+      {"decoder.layers.1.pre_cross_attn_layernorm.weight", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 1, true, false},
+      {"decoder.layers.1.pre_cross_attn_layernorm.bias", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, true, false},
+      {"decoder.layers.1.cross_attention.linear_q.weight", 24, 16, SF_CUT_EVEN, SF_CUT_NONE, 0.25f, 0, true, true},
+      {"decoder.layers.1.cross_attention.linear_q.bias", 1, 24, SF_CUT_NONE, SF_CUT_EVEN, 0.125f, 0, true, false},
+      {"decoder.layers.1.cross_attention.linear_kv.weight", 48, 16, SF_CUT_EVEN, SF_CUT_NONE, 0.25f, 0, true, true},
+      {"decoder.layers.1.cross_attention.linear_kv.bias", 1, 48, SF_CUT_NONE, SF_CUT_EVEN, 0.125f, 0, true, false},
+      {"decoder.layers.1.cross_attention.linear_proj.weight", 16, 24, SF_CUT_NONE, SF_CUT_EVEN, 0.25f, 0, false, true},
+      {"decoder.layers.1.cross_attention.linear_proj.bias", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, false, false},
+      {"decoder.layers.1.pre_mlp_layernorm.weight", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 1, true, false},
+  };
+  const int32_t first = sf_catalog_param(catalog, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, 1, 0);
+  for (int i = 0; i < (int)(sizeof ROWS / sizeof ROWS[0]); i++) check_param(catalog, first + i, &ROWS[i]);
+  sf_catalog_destroy(catalog);
+}
+
+/* Rows of the memory are not tokens. What core_attention reads of it has a gradient of its own, and no output. */
+static void test_trace_spec_of_the_memory(void **state) {
+  (void)state;
+  struct sf_case c = llama_case();
+  c.model.memory_seq = 5;
+  struct sf_catalog *catalog = create(&c);
+  struct sf_trace_spec kv, key_value, memory;
+  const struct sf_trace_id kv_act = {.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_CROSS_LINEAR_KV, 0)};
+  struct sf_trace_id id = {.pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = kv_act.subject};
+  assert_true(sf_trace_spec(&kv, catalog, kv_act));
+  assert_true(sf_trace_spec(&memory, catalog, id));
+  id.subject = sf_catalog_module(catalog, SF_MODULE_CROSS_KEY_VALUE, 0);
+  assert_true(sf_trace_spec(&key_value, catalog, id));
+  assert_false(sf_trace_spec(&key_value, catalog, (struct sf_trace_id){.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = id.subject}));
+  assert_true(kv.shape.rows == 10 && kv.shape.cols == 48 && kv.row_cut == SF_CUT_NONE && kv.col_cut == SF_CUT_EVEN);
+  assert_true(key_value.shape.rows == 10 && key_value.shape.cols == 48 && key_value.row_cut == SF_CUT_NONE && key_value.col_cut == SF_CUT_EVEN);
+  assert_true(memory.shape.rows == 10 && memory.shape.cols == 16 && memory.row_cut == SF_CUT_SEQUENCE && memory.col_cut == SF_CUT_NONE);
+  sf_catalog_destroy(catalog);
+}
+
 static void test_catalog_weight_scale_is_the_nearest_power_of_two(void **state) {
   (void)state;
   static const struct { int64_t hidden; float scale; } ROWS[] = {
@@ -532,6 +573,8 @@ int main(void) {
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_a_llama),
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_a_gpt),
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_attention_features),
+      cmocka_unit_test(test_catalog_create_lists_the_parameters_of_cross_attention),
+      cmocka_unit_test(test_trace_spec_of_the_memory),
       cmocka_unit_test(test_catalog_weight_scale_is_the_nearest_power_of_two),
       cmocka_unit_test(test_catalog_lookup_agrees_with_the_lists_for_all_features),
       cmocka_unit_test(test_catalog_create_without_memory_says_so),

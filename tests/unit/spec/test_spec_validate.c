@@ -172,6 +172,17 @@ static void test_case_validate_of_experts_that_do_not_fit_names_the_field(void *
   check_refused(BAD, sizeof BAD / sizeof BAD[0]);
 }
 
+static void test_case_validate_of_a_memory_that_does_not_fit_names_the_field(void **state) {
+  (void)state;
+  static const char *const BAD[][2] = {
+      {"model.memory_seq=4 model.parallel_residual=on", "model.memory_seq: not with model.parallel_residual"},
+      {"model.memory_seq=4 layout.cp=2", "model.memory_seq: not supported yet with layout.cp above 1"},
+      {"model.memory_seq=3 layout.tp=2 layout.sp=on", "layout.sp: layout.tp 2 does not divide model.memory_seq 3"},
+      {"model.memory_seq=65536 model.seq=1 train.microbatch_size=32", "train.microbatch_size: memory_seq * microbatch_size is 2097152"},
+  };
+  check_refused(BAD, sizeof BAD / sizeof BAD[0]);
+}
+
 static void test_case_validate_of_a_number_outside_its_range_names_the_field(void **state) {
   (void)state;
   for (int i = 0; i < sf_case_field_count; i++) {
@@ -210,6 +221,7 @@ int main(void) {
       cmocka_unit_test(test_case_validate_of_layouts_that_fit_is_ok),
       cmocka_unit_test(test_case_validate_of_fields_that_do_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_experts_that_do_not_fit_names_the_field),
+      cmocka_unit_test(test_case_validate_of_a_memory_that_does_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_number_outside_its_range_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_text_that_is_no_text_names_the_field),
   };

@@ -73,6 +73,9 @@ static const struct {
      MODEL "layout.tp=2 layout.cp=2 layout.pp=2 train.recompute_layers=2 layout.recompute_sharded=true layout.order=cp-tp-dp-ep-pp"},
     {SF_FAULT_TP_OVERLAP_WGRAD_WRONG, MODEL "layout.tp=2 layout.sp=true layout.tp_overlap=true"},
     {SF_FAULT_TP_OVERLAP_WGRAD_WRONG, MODEL "layout.tp=4 layout.sp=true layout.tp_overlap=true model.tied=true train.frozen=qkv"},
+    {SF_FAULT_XATTN_QKV_WRONG_TP_GROUP, MODEL "layout.tp=2 layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp model.memory_seq=3"},
+    {SF_FAULT_XATTN_QKV_WRONG_TP_GROUP,
+     MODEL "layout.tp=2 layout.sp=true layout.dp=2 layout.pp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp model.memory_seq=4"},
     {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };

@@ -113,6 +113,34 @@ static void test_fill_for_trace_offset_is_small_before_attention(void **state) {
   sf_catalog_destroy(catalog);
 }
 
+static double mean_of_fill(const struct sf_fill *fill) {
+  enum { COUNT = 256 };
+  float values[COUNT];
+  double sum = 0;
+  sf_fill_range(values, fill, 0, COUNT);
+  for (int k = 0; k < COUNT; k++) sum += (double)values[k];
+  return sum / COUNT;
+}
+
+static void test_fill_for_memory_differs_by_microbatch_and_is_normal_end_to_end(void **state) {
+  (void)state;
+  struct sf_case c = make_case();
+  c.model.memory_seq = 5;
+  c.data.acts = SF_DIST_OFFSET;
+  c.mode = SF_MODE_ISOLATED;
+  struct sf_catalog *catalog = make_catalog(&c);
+  const struct sf_fill first = sf_fill_for_memory(catalog, 0, 0);
+  assert_true(first.key != sf_fill_for_memory(catalog, 0, 1).key && first.key != sf_fill_for_memory(catalog, 1, 0).key);
+  assert_int_equal(first.dtype, sf_case_storage(&c));
+  assert_true(fabs(mean_of_fill(&first) - 8) < 0.3);
+  sf_catalog_destroy(catalog);
+  c.mode = SF_MODE_E2E;
+  catalog = make_catalog(&c);
+  const struct sf_fill free_running = sf_fill_for_memory(catalog, 0, 0);
+  assert_true(fabs(mean_of_fill(&free_running)) < 0.3);
+  sf_catalog_destroy(catalog);
+}
+
 static int64_t kept_tokens(const float *mask, int64_t count) {
   int64_t kept = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -345,6 +373,7 @@ int main(void) {
       cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
       cmocka_unit_test(test_fill_for_trace_offset_is_small_before_attention),
+      cmocka_unit_test(test_fill_for_memory_differs_by_microbatch_and_is_normal_end_to_end),
       cmocka_unit_test(test_data_step_tokens_equals_the_sum_of_masks),
       cmocka_unit_test(test_data_microbatch_uneven_neighbours_keep_different_shares),
       cmocka_unit_test(test_data_microbatch_tokens_are_in_the_vocabulary_and_on_edges),
