@@ -36,11 +36,11 @@ const struct sf_preset sf_presets[] = {
      {LLAMA, TINY, "model.heads=8", "model.kv_heads=2", "model.head_dim=8", "model.ffn=224", "model.vocab=128", "model.vocab_padded=128",
       NULL}},
     {"hlat-7b",
-     "HLAT 7B (arXiv 2404.10630): LLaMA-2 7B in bf16 with stochastic rounding, tp 8 and sequence parallelism",
-     {LLAMA_2_7B, "precision.stochastic=on", "layout.tp=8", "layout.sp=on", NULL}},
+     "HLAT 7B (arXiv 2404.10630): LLaMA-2 7B in bf16 with stochastic rounding, tp 8, sequence parallelism and ZeRO-1; needs --max-ranks 16",
+     {LLAMA_2_7B, "precision.stochastic=on", "layout.tp=8", "layout.sp=on", "layout.zero=1", NULL}},
     {"hlat-7b-tiny",
-     "HLAT's structure: 2 layers, hidden 64, 8 heads, tp 8 and sequence parallelism; bf16 with stochastic rounding",
-     {LLAMA_2_TINY, "precision.stochastic=on", "layout.tp=8", "layout.sp=on", NULL}},
+     "HLAT's structure: 2 layers, hidden 64, 8 heads, tp 4, sequence parallelism, ZeRO-1; bf16 with stochastic rounding",
+     {LLAMA_2_TINY, "precision.stochastic=on", "layout.tp=4", "layout.sp=on", "layout.zero=1", NULL}},
 };
 const int sf_preset_count = (int)(sizeof sf_presets / sizeof sf_presets[0]);
 

@@ -58,7 +58,7 @@ static void test_rounding_bits_of_shards_are_those_of_the_whole(void **state) {
   uint16_t whole[240], local[240], merged[240] = {0};
   sf_rounding_bits_range(whole, 77, 0, 240);
   for (int64_t part = 0; part < 4; part++) {
-    struct sf_shard_map map = {{0}, {0}};
+    struct sf_shard_map map = {0};
     sf_dim_map_append(&map.rows, 3 * part, 3, 0);
     sf_dim_map_append(&map.rows, 12 + 3 * (3 - part), 3, 0);
     sf_dim_map_append(&map.cols, 5, 5, 0);
