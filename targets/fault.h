@@ -44,6 +44,9 @@ bool sf_fault_rope_cut_fits(const struct sf_case *c);
  * of microbatches, `count`, in place of that of steps. */
 bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t chunk, int64_t local);
 
+/* fp8-layer-exempt-local-index: the layer's number in its pipeline stage. */
+int32_t sf_fault_fp8_layer_in_stage(const struct sf_rank_run *run, int32_t layer);
+
 /* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their
  * fault. */
 void sf_fault_canary_backward(const struct sf_rank_run *run, int32_t layer);

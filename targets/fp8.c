@@ -10,7 +10,9 @@ void sf_fp8_create(struct sf_rank_run *run) {
 
 static bool is_exempt(const struct sf_rank_run *run, int32_t layer) {
   const struct sf_precision *p = &run->c->precision;
-  return layer < p->fp8_bf16_first || layer >= run->c->model.layers - p->fp8_bf16_last;
+  const bool by_stage = sf_fault(run->env, SF_FAULT_FP8_LAYER_EXEMPT_LOCAL_INDEX);
+  const int32_t number = by_stage ? sf_fault_fp8_layer_in_stage(run, layer) : layer;
+  return number < p->fp8_bf16_first || layer >= run->c->model.layers - p->fp8_bf16_last;
 }
 
 struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer) {
@@ -55,7 +57,11 @@ float sf_fp8_scale(struct sf_rank_run *run, struct sf_fp8_linear *fp8, enum sf_f
   const float own = run->env->device->ops->amax(run->env->device, x, count);
   if (run->fp8.delayed) amaxes->step = larger(own, amaxes->step);
   const float amax = amaxes->steps_kept > 0 ? amax_of_history(amaxes) : amax_of_tensor(run, own, is_piece);
-  return scale_of(amax, format_of(operand));
+  const float scale = scale_of(amax, format_of(operand));
+  if (operand != SF_FP8_INPUT) return scale;
+  if (sf_fault(run->env, SF_FAULT_FP8_WRONG_CAST) && fp8->cls == SF_MODULE_LINEAR_FC2) return run->fp8.last_input_scale;
+  run->fp8.last_input_scale = scale;
+  return scale;
 }
 
 /* --- casts ------------------------------------------------------------------------------------------------------ */
@@ -82,7 +88,8 @@ const float *sf_fp8_weight(struct sf_rank_run *run, struct sf_fp8_linear *fp8, c
     fp8->weight_unit = 1.0f / scale;
     fp8->weight_step = run->step;
   }
-  *unit = fp8->weight_unit;
+  const bool updated = sf_fault(run->env, SF_FAULT_FP8_WEIGHT_CACHE_STALE) && run->fp8.delayed && run->local_microbatch > 0;
+  *unit = updated ? 1.0f / scale_of(fp8->amaxes[SF_FP8_WEIGHT].step, format_of(SF_FP8_WEIGHT)) : fp8->weight_unit;
   return fp8->weight;
 }
 

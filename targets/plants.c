@@ -17,6 +17,7 @@
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) |      \
    MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(POST_MLP_LAYERNORM) | \
    MODULE(MLP_BDA))
+#define FP8_LINEARS (MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2))
 #define MODULES_WITH_PARAMS                                                                                                                \
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
    MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                                          \
@@ -174,6 +175,25 @@ static bool smoothed_tp(const struct sf_case *c) { return with_tp(c) && c->train
 
 static bool dropout_sp(const struct sf_case *c) { return with_tp(c) && c->layout.sp && c->train.dropout_milli > 0; }
 static bool dropout_replicas(const struct sf_case *c) { return with_tp(c) && !c->layout.sp && c->train.dropout_milli > 0; }
+
+static bool has_fp8(const struct sf_case *c) { return c->precision.compute == SF_COMPUTE_FP8; }
+static bool fp8_tp(const struct sf_case *c) { return with_tp(c) && has_fp8(c); }
+
+/* A later stage, whose own first layers stay in bf16 although the model's numbers say otherwise. */
+static bool fp8_exempt_pp(const struct sf_case *c) {
+  const int64_t kept = c->precision.fp8_bf16_first, last = c->model.layers - c->precision.fp8_bf16_last;
+  for (int64_t stage = 1; has_fp8(c) && kept > 0 && stage < sf_case_stage_count(c); stage++) {
+    int64_t first, count;
+    sf_case_stage_layers(c, stage, &first, &count);
+    const int64_t from = first > kept ? first : kept, kept_end = first + (kept < count ? kept : count);
+    if (from < (kept_end < last ? kept_end : last)) return true;
+  }
+  return false;
+}
+
+static bool fp8_late_scale(const struct sf_case *c) {
+  return c->precision.fp8_recipe == SF_FP8_DELAYED && c->train.steps > 1 && c->train.microbatches / c->layout.dp >= 2;
+}
 
 static bool other_tp_index(const struct sf_case *c) {
   if (!with_tp(c) || !c->layout.sp) return false;
@@ -395,6 +415,21 @@ const struct sf_plant sf_plants[] = {
      .source = "TTrace's study, row of tensor parallelism with communication overlap", .kinds = KIND(WGRAD),
      .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
      .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
+    {PLANT(FP8_AMAX_WRONG_GROUP),
+     .what = "Amaxes are max-reduced without the tp ranks, which cast pieces of one logical tensor with different scales.",
+     .source = "Megatron-LM f1b88a393f, fc046101ec, 2e429097dd, 98abe37866", .kinds = KIND(ACT) | KIND(ACT_GRAD) | KIND(WGRAD),
+     .modules = FP8_LINEARS, .minimal = {2, 1, "layout.tp=2 precision.compute=fp8"}, .triggers = fp8_tp},
+    {PLANT(FP8_LAYER_EXEMPT_LOCAL_INDEX),
+     .what = "Whether a layer is one of the first that stay in bf16 is asked of its number in the pipeline stage.",
+     .source = "Megatron-LM dd1697efdb (!3054)", .kinds = KIND(ACT), .modules = FP8_LINEARS,
+     .minimal = {2, 2, "layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1"}, .triggers = fp8_exempt_pp},
+    {PLANT(FP8_WEIGHT_CACHE_STALE),
+     .what = "From the second microbatch on a weight's cached cast is used with a scale that was updated after it was made.",
+     .source = "Transformer Engine #1047", .kinds = KIND(ACT), .modules = FP8_LINEARS,
+     .minimal = {1, 1, "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2 train.microbatches=2"}, .triggers = fp8_late_scale},
+    {PLANT(FP8_WRONG_CAST), .what = "The input of linear_fc2 is cast with the scale of linear_fc1's input.",
+     .source = "a class of bugs: a tensor is cast with another tensor's scale", .kinds = KIND(ACT), .modules = MODULE(LINEAR_FC2),
+     .minimal = {1, 1, "precision.compute=fp8"}, .triggers = has_fp8},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

@@ -45,6 +45,10 @@
   X(RNG_REPLICA_DESYNC, "rng-replica-desync")                        \
   X(RECOMPUTE_WRONG_TP_GROUP, "recompute-wrong-tp-group")            \
   X(TP_OVERLAP_WGRAD_WRONG, "tp-overlap-wgrad-wrong")                \
+  X(FP8_AMAX_WRONG_GROUP, "fp8-amax-wrong-group")                    \
+  X(FP8_LAYER_EXEMPT_LOCAL_INDEX, "fp8-layer-exempt-local-index")    \
+  X(FP8_WEIGHT_CACHE_STALE, "fp8-weight-cache-stale")                \
+  X(FP8_WRONG_CAST, "fp8-wrong-cast")                                \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \

@@ -76,6 +76,11 @@ static const struct {
     {SF_FAULT_XATTN_QKV_WRONG_TP_GROUP, MODEL "layout.tp=2 layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp model.memory_seq=3"},
     {SF_FAULT_XATTN_QKV_WRONG_TP_GROUP,
      MODEL "layout.tp=2 layout.sp=true layout.dp=2 layout.pp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp model.memory_seq=4"},
+    {SF_FAULT_FP8_AMAX_WRONG_GROUP, MODEL "layout.tp=2 precision.compute=fp8"},
+    {SF_FAULT_FP8_LAYER_EXEMPT_LOCAL_INDEX, MODEL "layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1"},
+    {SF_FAULT_FP8_WEIGHT_CACHE_STALE,
+     MODEL "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2 train.microbatches=2"},
+    {SF_FAULT_FP8_WRONG_CAST, MODEL "precision.compute=fp8"},
     {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };
