@@ -89,7 +89,8 @@ const float *sf_fp8_weight(struct sf_rank_run *run, struct sf_fp8_linear *fp8, c
     fp8->weight_step = run->step;
   }
   const bool updated = sf_fault(run->env, SF_FAULT_FP8_WEIGHT_CACHE_STALE) && run->fp8.delayed && run->local_microbatch > 0;
-  *unit = updated ? 1.0f / scale_of(fp8->amaxes[SF_FP8_WEIGHT].step, format_of(SF_FP8_WEIGHT)) : fp8->weight_unit;
+  *unit = fp8->weight_unit;
+  if (updated) *unit = 1.0f / scale_of(amax_of_tensor(run, fp8->amaxes[SF_FP8_WEIGHT].step, true), format_of(SF_FP8_WEIGHT));
   return fp8->weight;
 }
 

@@ -425,7 +425,7 @@ const struct sf_plant sf_plants[] = {
      .minimal = {2, 2, "layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1"}, .triggers = fp8_exempt_pp},
     {PLANT(FP8_WEIGHT_CACHE_STALE),
      .what = "From the second microbatch on a weight's cached cast is used with a scale that was updated after it was made.",
-     .source = "Transformer Engine #1047", .kinds = KIND(ACT), .modules = FP8_LINEARS,
+     .source = "Transformer Engine #1047", .kinds = KIND(ACT), .modules = FP8_LINEARS, .diagnosis = "scale",
      .minimal = {1, 1, "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2 train.microbatches=2"}, .triggers = fp8_late_scale},
     {PLANT(FP8_WRONG_CAST), .what = "The input of linear_fc2 is cast with the scale of linear_fc1's input.",
      .source = "a class of bugs: a tensor is cast with another tensor's scale", .kinds = KIND(ACT), .modules = MODULE(LINEAR_FC2),
