@@ -55,6 +55,7 @@ static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
   const struct sf_range rows = {padded.lo > vocab.lo ? padded.lo : vocab.lo, padded.hi};
   const bool needs_tp = has_sp(at) || at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
   if ((needs_tp && tp == 1) || !tokens_fit(at, tp, cp)) return false;
+  if (at[SF_WALK_MTP_DEPTH].lo > 0 && !has_multiple(at[SF_WALK_HIDDEN], tp)) return false;
   return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) &&
          heads_fit(at, tp, trades ? tp * cp : 1);
 }

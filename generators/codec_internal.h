@@ -29,6 +29,8 @@
   X(SINKS, "model.sinks")                                                                                                                  \
   X(PARALLEL_RESIDUAL, "model.parallel_residual")                                                                                          \
   X(POST_NORM, "model.post_norm")                                                                                                          \
+  X(MTP_DEPTH, "model.mtp_depth")                                                                                                          \
+  X(MTP_WEIGHT, "train.mtp_weight_milli")                                                                                                  \
   X(RESIDUAL_FP32, "precision.residual_fp32")                                                                                              \
   X(STOCHASTIC, "precision.stochastic")                                                                                                    \
   X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \

@@ -33,6 +33,8 @@ CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
 CHOICES(memory_seq, {0, 88}, {1, 1}, {2, 2}, {4, 3}, {6, 1}, {8, 4}, {16, 1});
 CHOICES(parallel_residual, {0, 78}, {1, 22});
 CHOICES(dropout, {0, 80}, {100, 12}, {500, 8});
+CHOICES(mtp_depth, {0, 82}, {1, 11}, {2, 7});
+CHOICES(mtp_weight, {100, 60}, {1000, 40});
 CHOICES(documents, {1, 78}, {2, 8}, {3, 8}, {8, 6});
 CHOICES(padding, {0, 80}, {1, 6}, {3, 8}, {16, 6});
 CHOICES(smoothing, {0, 76}, {100, 12}, {1, 4}, {500, 4}, {999, 4});
@@ -128,6 +130,8 @@ static const struct {
     TABLE(LOSS_SCALE, loss_scale, false),
     TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
     TABLE(DROPOUT, dropout, true),
+    TABLE(MTP_DEPTH, mtp_depth, true),
+    TABLE(MTP_WEIGHT, mtp_weight, false),
     TABLE(DOCUMENTS, documents, true),
     TABLE(PADDING, padding, true),
     TABLE(FP8_RECIPE, fp8_recipe, false),
@@ -289,6 +293,8 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_ADAPTER:
   case SF_WALK_FROZEN:
   case SF_WALK_LAYERS:
+  case SF_WALK_MTP_DEPTH:
+  case SF_WALK_HIDDEN:
   case SF_WALK_HEADS:
   case SF_WALK_KV_HEADS:
   case SF_WALK_HEAD_DIM:

@@ -67,15 +67,31 @@ static double logits_roundings(const struct sf_case *c, enum sf_dtype promised) 
   return 2 * sf_dtype_unit_roundoff(promised) + shares * sf_dtype_unit_roundoff(SF_F32);
 }
 
+static bool is_loss(enum sf_module_class cls) { return cls == SF_MODULE_LOSS || cls == SF_MODULE_MTP_LOSS; }
+
+/* Loss mask of the tensor's prediction into mask; returns what a kept token's loss weighs. */
+static double load_mask(float *mask, const struct sf_catalog *catalog, struct sf_trace_id id, int64_t tokens) {
+  const struct sf_case *c = &catalog->logical;
+  const int64_t depth = catalog->modules[id.subject].layer - c->model.layers;
+  const bool ahead = catalog->modules[id.subject].cls == SF_MODULE_MTP_LOSS;
+  if (ahead)
+    sf_data_ahead(NULL, NULL, mask, c, id.step, id.microbatch, depth);
+  else
+    sf_data_microbatch(NULL, NULL, mask, c, id.step, id.microbatch);
+  double kept = 0;
+  for (int64_t t = 0; t < tokens; t++) kept += (double)mask[t];
+  if (kept == 0) return 0;
+  const double share = ahead ? (double)c->train.mtp_weight_milli / (1000.0 * (double)c->model.mtp_depth) : 1;
+  if (c->train.loss_norm == SF_LOSS_PER_MICROBATCH) return share / (kept * (double)c->train.microbatches);
+  return ahead ? share * (double)sf_data_step_tokens(c, id.step) / (double)sf_data_step_tokens_ahead(c, id.step, depth) : share;
+}
+
 static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena, double loss_scale) {
   const struct sf_case *c = &catalog->logical;
   const int64_t tokens = e->spec.shape.rows;
   float *floors = sf_arena_alloc(arena, (size_t)tokens * sizeof *floors);
   if (floors == NULL) return false;
-  sf_data_microbatch(NULL, NULL, floors, c, e->id.step, e->id.microbatch);
-  double kept = 0;
-  for (int64_t t = 0; t < tokens; t++) kept += (double)floors[t];
-  const double share = c->train.loss_norm == SF_LOSS_PER_TOKEN ? 1.0 : 1.0 / (kept * (double)c->train.microbatches);
+  const double share = load_mask(floors, catalog, e->id, tokens);
   const double factor = logits_roundings(c, e->spec.promised) * share * loss_scale;
   for (int64_t t = 0; t < tokens; t++) floors[t] = (float)((double)floors[t] * factor);
   e->row_floor = floors;
@@ -89,7 +105,7 @@ static bool copies_updated_weights(const struct sf_expected *e, const struct sf_
   const struct sf_case *c = &catalog->logical;
   if (e->id.kind != SF_KIND_ACT || e->id.step == 0 || c->mode != SF_MODE_E2E || !c->precision.residual_fp32) return false;
   const enum sf_module_class cls = catalog->modules[e->id.subject].cls;
-  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING;
+  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_MTP_EMBEDDING;
 }
 
 static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
@@ -113,7 +129,7 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = rolled_norm(e->x, shape);
   if (copies_updated_weights(e, x->catalog)) return weights_floor(e, x->catalog, x->arena);
-  const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && x->catalog->modules[e->id.subject].cls == SF_MODULE_LOSS;
+  const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && is_loss(x->catalog->modules[e->id.subject].cls);
   return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
 }
 

@@ -32,6 +32,22 @@ struct layer_acts {
   struct cross_acts cross; /* NULL without a memory */
 };
 
+/* A use of the output layer: logits and losses of one prediction. */
+struct head {
+  enum sf_module_class output, loss;
+  int32_t layer; /* -1, or of multi-token prediction */
+  int32_t *label;
+  real *weight; /* of each token's loss */
+  real *logits, *losses;
+};
+
+/* Multi-token prediction at one depth. */
+struct mtp {
+  int32_t *token;
+  real *words, *enorm, *hnorm, *pair, *projected, *final_norm;
+  struct head head;
+};
+
 struct param_state {
   real *master, *weight;               /* weight = round(master); the same array when nothing is rounded */
   real *main_grad, *moment1, *moment2; /* NULL when frozen; moments NULL in a run of one step, where they start from zero */
@@ -62,12 +78,14 @@ struct run {
   int64_t tokens, hidden, qkv_width, context_width, fc1_width;
   struct param_state *params;
   struct layer_acts *layers;
-  real *words, *embedded, *adapter, *adapter_bda, *final_norm, *logits, *loss;
+  real *words, *embedded, *adapter, *adapter_bda, *final_norm;
+  struct head head;
   real *cosines, *sines; /* [seq x head_dim / 2] */
-  int32_t *token, *label;
+  int32_t *token;
   int32_t *documents; /* [microbatch_size][seq], first position of each position's document; NULL without documents and padding */
   float *mask;
-  real *loss_weight;
+  struct mtp *mtp;                                      /* [model.mtp_depth] */
+  real *pair_grad;                                      /* multi-token prediction only, [tokens x 2 hidden] */
   double loss_sum; /* of the step, before normalisation by its tokens */
   double loss_scale;                 /* 1 without scaling */
   int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
@@ -226,14 +244,15 @@ static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_cl
 /* Outputs of these modules are the residual stream. */
 static inline bool puts_out_stream(enum sf_module_class cls) {
   return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA ||
-         cls == SF_MODULE_ADAPTER_BDA || cls == SF_MODULE_CROSS_ATTN_BDA;
+         cls == SF_MODULE_ADAPTER_BDA || cls == SF_MODULE_CROSS_ATTN_BDA || cls == SF_MODULE_MTP_EMBEDDING;
 }
 
 /* These modules read the stream as it is, so the gradient of their input has its format. */
 static inline bool reads_stream(enum sf_module_class cls) {
   return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
          cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA ||
-         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA;
+         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA ||
+         cls == SF_MODULE_MTP_ENORM || cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
 }
 
 /* Of what a module works on: tokens, or rows of the memory. */
@@ -268,7 +287,7 @@ static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
   const real *restrict term = run->wgrad;
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) sum[i] += term[i];
   /* The running sum is stored too. The first term of a step is added to zero, which does not round. */
-  if (run->microbatch > 0 || call > 0) inner_perturb(inner_of(run, id, 0), 0, sum, shape.rows * shape.cols);
+  if (run->microbatch > 0 || call > 0 || run->c->model.mtp_depth > 0) inner_perturb(inner_of(run, id, 0), 0, sum, shape.rows * shape.cols);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "oracles/reference_cross_attention.h"
 #include "oracles/reference_ends.h"
 #include "oracles/reference_linear.h"
+#include "oracles/reference_mtp.h"
 #include "oracles/reference_norm.h"
 #include "oracles/reference_products.h"
 #include "oracles/reference_qk_norm.h"
@@ -20,12 +21,13 @@ static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline void take_layers(struct run *run) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens, h = run->hidden;
-  run->layers = sf_arena_alloc(run->arena, (size_t)model->layers * sizeof *run->layers);
+  const int64_t layers = model->layers + model->mtp_depth;
+  run->layers = sf_arena_alloc(run->arena, (size_t)layers * sizeof *run->layers);
   if (run->layers == NULL) {
     run->out_of_memory = true;
     return;
   }
-  for (int64_t i = 0; i < model->layers; i++) {
+  for (int64_t i = 0; i < layers; i++) {
     struct layer_acts *acts = &run->layers[i];
     acts->norm1 = take(run, t * h);
     acts->qkv = take(run, t * run->qkv_width);
@@ -55,7 +57,8 @@ static inline void take_layers(struct run *run) {
 static inline void take_scratch(struct run *run, int64_t largest) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens;
-  int64_t widest = larger(larger(run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  int64_t widest =
+      larger(larger(model->mtp_depth > 0 ? 2 * run->hidden : run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
   if (run->c->moe.experts > 0) {
     widest = larger(widest, larger(expert_fc1_width(run), run->c->moe.experts));
     take_moe_scratch(run);
@@ -107,9 +110,8 @@ static inline void take_ends(struct run *run) {
   run->adapter = take(run, t * h);
   run->adapter_bda = take(run, t * h);
   run->final_norm = take(run, t * h);
-  run->logits = take(run, t * model->vocab_padded);
-  run->loss = take(run, t);
-  run->loss_weight = take(run, t);
+  run->head = head_take(run, SF_MODULE_OUTPUT_LAYER, SF_MODULE_LOSS, -1);
+  take_mtp(run);
   run->stream = take(run, t * h);
   if (run->stream_format != run->format) {
     run->rounded = take(run, t * h);
@@ -137,9 +139,8 @@ static inline void take_ends(struct run *run) {
     run->documents = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->documents);
     run->out_of_memory = run->out_of_memory || run->documents == NULL;
   }
-  run->label = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->label);
   run->mask = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->mask);
-  if (run->token == NULL || run->label == NULL || run->mask == NULL) run->out_of_memory = true;
+  if (run->token == NULL || run->mask == NULL) run->out_of_memory = true;
 }
 
 /* --- the model --------------------------------------------------------------------------------------------------- */
@@ -164,12 +165,6 @@ static inline const real *layer_forward(struct run *run, int32_t layer, const re
   branch = post_norm_forward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, acts->post_mlp, mlp_forward(run, layer, acts));
   branch_add(run, SF_MODULE_MLP_BDA, layer, acts->mlp_bda, middle, branch);
   return acts->mlp_bda;
-}
-
-static inline void swap_buffers(real **a, real **b) {
-  real *held = *a;
-  *a = *b;
-  *b = held;
 }
 
 /* x: as in the forward pass. run->stream goes from the gradient after the layer to the gradient before it. */
@@ -200,6 +195,30 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   residual_backward(run, SF_MODULE_SELF_ATTN_BDA, layer, run->branch_b);
 }
 
+static inline void mtp_forward(struct run *run) {
+  for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) {
+    struct mtp *mtp = &run->mtp[depth];
+    mtp_begin(run, depth);
+    const real *x = layer_forward(run, mtp->head.layer, mtp->projected);
+    norm_forward(run, SF_MODULE_MTP_FINAL_LAYERNORM, mtp->head.layer, mtp->final_norm, x);
+    head_forward(run, &mtp->head, mtp->final_norm);
+  }
+}
+
+/* branch_b becomes the gradient of the main head's input from depth 0. */
+static inline void mtp_backward(struct run *run) {
+  const int64_t depths = run->c->model.mtp_depth;
+  for (int64_t depth = depths - 1; depth >= 0; depth--) {
+    const struct mtp *mtp = &run->mtp[depth];
+    const int32_t layer = mtp->head.layer;
+    head_backward(run, &mtp->head, run->branch_a, mtp->final_norm);
+    if (depth < depths - 1) add_use(run, SF_MODULE_MTP_FINAL_LAYERNORM, layer, run->branch_a, run->branch_b);
+    norm_backward(run, SF_MODULE_MTP_FINAL_LAYERNORM, layer, run->stream, run->branch_a, run->layers[layer].mlp_bda);
+    layer_backward(run, layer, mtp->projected);
+    mtp_end_backward(run, depth);
+  }
+}
+
 static inline void microbatch_run(struct run *run) {
   const int32_t layers = (int32_t)run->c->model.layers;
   data_load(run);
@@ -214,11 +233,12 @@ static inline void microbatch_run(struct run *run) {
     x = run->adapter_bda;
   }
   norm_forward(run, SF_MODULE_FINAL_LAYERNORM, -1, run->final_norm, x);
-  linear_forward(run, SF_MODULE_OUTPUT_LAYER, -1, run->logits, run->final_norm, false);
-  loss_forward(run);
+  head_forward(run, &run->head, run->final_norm);
+  mtp_forward(run);
 
-  loss_backward(run, run->wide_b);
-  linear_backward(run, SF_MODULE_OUTPUT_LAYER, -1, run->branch_a, run->wide_b, run->final_norm);
+  mtp_backward(run);
+  head_backward(run, &run->head, run->branch_a, run->final_norm);
+  if (run->c->model.mtp_depth > 0) add_use(run, SF_MODULE_FINAL_LAYERNORM, -1, run->branch_a, run->branch_b);
   norm_backward(run, SF_MODULE_FINAL_LAYERNORM, -1, run->stream, run->branch_a, x);
   if (run->c->model.adapter) {
     linear_backward(run, SF_MODULE_ADAPTER, -1, run->branch_a, round_stream(run, run->rounded, run->stream), adapter_in);

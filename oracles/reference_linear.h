@@ -13,10 +13,13 @@ struct linear {
 
 static inline struct linear linear_find(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_catalog *catalog = run->catalog;
-  const bool tied = cls == SF_MODULE_OUTPUT_LAYER && run->c->model.tied;
+  const bool ahead = cls == SF_MODULE_MTP_OUTPUT_LAYER, is_head = ahead || cls == SF_MODULE_OUTPUT_LAYER;
+  const bool tied = is_head && run->c->model.tied;
   struct linear linear = {.call = tied ? 1 : 0};
-  linear.weight = sf_catalog_param(catalog, tied ? SF_MODULE_WORD_EMBEDDINGS : cls, layer, 0);
-  linear.bias = tied ? -1 : sf_catalog_param(catalog, cls, layer, 1);
+  if (ahead) linear.call = (uint8_t)(SF_CALL_MTP_HEAD + SF_CALLS_PER_DEPTH * (layer - run->c->model.layers));
+  const enum sf_module_class owner = tied ? SF_MODULE_WORD_EMBEDDINGS : is_head ? SF_MODULE_OUTPUT_LAYER : cls;
+  linear.weight = sf_catalog_param(catalog, owner, is_head ? -1 : layer, 0);
+  linear.bias = is_head ? -1 : sf_catalog_param(catalog, cls, layer, 1);
   SF_ASSERT_LE(0, linear.weight);
   linear.out = catalog->params[linear.weight].shape.rows;
   linear.in = catalog->params[linear.weight].shape.cols;
@@ -233,6 +236,12 @@ static inline void activation_backward(struct run *run, int32_t layer, real *x_g
   const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, layer) : NULL;
   activate_rows_backward(run, inner, x_grad, g, x, plain, run->tokens, run->c->model.ffn);
   finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
+}
+
+static inline void swap_buffers(real **a, real **b) {
+  real *held = *a;
+  *a = *b;
+  *b = held;
 }
 
 #endif

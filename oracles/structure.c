@@ -16,7 +16,7 @@ static int32_t stage_of_layer(const struct sf_case *c, int32_t layer) {
 }
 
 static int32_t stage_of_module(const struct sf_case *c, const struct sf_module *module) {
-  if (module->layer >= 0) return stage_of_layer(c, module->layer);
+  if (module->layer >= 0 && module->layer < c->model.layers) return stage_of_layer(c, module->layer);
   const bool is_first = module->cls == SF_MODULE_WORD_EMBEDDINGS || module->cls == SF_MODULE_EMBEDDING;
   return is_first ? 0 : (int32_t)sf_case_stage_count(c) - 1;
 }
@@ -31,12 +31,12 @@ static void assign_param(struct sf_slot *slot, const struct sf_collector *collec
   const int32_t last = (int32_t)c->layout.pp - 1;
   slot->stage = rank_of_stage(c, stage_of_module(c, module));
   if (id.kind == SF_KIND_WGRAD) {
-    if (id.call == 1) slot->stage = last; /* the tied embedding's use as output_layer */
+    if (id.call > 0) slot->stage = last; /* uses as output_layer, and in multi-token prediction */
     slot->dp = (int32_t)(id.microbatch % c->layout.dp);
     slot->holders = (int32_t)(c->layout.tp * c->layout.cp);
     return;
   }
-  const bool is_shared = module->cls == SF_MODULE_WORD_EMBEDDINGS && c->model.tied && last > 0;
+  const bool is_shared = module->cls == SF_MODULE_WORD_EMBEDDINGS && (c->model.tied || c->model.mtp_depth > 0) && last > 0;
   if (is_shared) slot->second_stage = last;
   slot->is_flat = c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA);
   slot->holders = (int32_t)(c->layout.tp * c->layout.cp * c->layout.dp) * (is_shared ? 2 : 1);
@@ -55,8 +55,9 @@ static void assign_module(struct sf_slot *slots, const struct sf_collector *coll
     slots[phase].dp = (int32_t)(id.microbatch % c->layout.dp);
   }
   first->holders = holders;
-  if (is_act && module->layer >= 0 && c->train.recompute_layers > 0) recomputed->holders = holders;
-  if (module->layer < 0 || module->cls != (is_act ? SF_MODULE_MLP_BDA : SF_MODULE_SELF_ATTN_BDA)) return;
+  const bool in_decoder = module->layer >= 0 && module->layer < c->model.layers;
+  if (is_act && in_decoder && c->train.recompute_layers > 0) recomputed->holders = holders;
+  if (!in_decoder || module->cls != (is_act ? SF_MODULE_MLP_BDA : SF_MODULE_SELF_ATTN_BDA)) return;
   int64_t layer, count;
   sf_case_stage_layers(c, stage, &layer, &count);
   const bool is_sent =

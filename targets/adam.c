@@ -38,7 +38,8 @@ double sf_clip_factor(const struct sf_case *c, double norm) {
 
 static bool is_norm(enum sf_module_class cls) {
   return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM ||
-         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
+         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
+         cls == SF_MODULE_MTP_ENORM || cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
 }
 
 static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *param, double clip) {

@@ -4,6 +4,7 @@
 #define SF_TARGETS_MODEL_H
 
 #include "targets/adapter.h"
+#include "targets/multi_token_prediction.h"
 #include "targets/transformer_layer.h"
 #include "targets/vocab_parallel_cross_entropy.h"
 #include "targets/vocab_parallel_embedding.h"
@@ -18,6 +19,7 @@ struct sf_microbatch_slot {
   float *final_input, *final_stats;
   float *head_input;
   struct sf_cross_entropy_acts loss;
+  struct sf_mtp_acts *mtp; /* [mtp.count] */
 };
 
 struct sf_model_stage {
@@ -31,6 +33,7 @@ struct sf_model_stage {
   struct sf_norm_layer final_norm;
   struct sf_column_parallel_linear output_layer;
   struct sf_vocab_parallel_cross_entropy cross_entropy;
+  struct sf_mtp mtp; /* count 0: none */
   int32_t received_act, received_grad; /* modules whose output (gradient) the neighbours send; -1 at the ends */
   int32_t slot_count;
   struct sf_microbatch_slot *slots; /* of the microbatches in flight, reused in turn */

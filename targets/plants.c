@@ -22,7 +22,8 @@
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
    MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                                          \
    MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) |  \
-   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER))
+   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER) |                    \
+   MODULE(MTP_ENORM) | MODULE(MTP_HNORM) | MODULE(MTP_EH_PROJ) | MODULE(MTP_FINAL_LAYERNORM))
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 
@@ -233,6 +234,11 @@ static bool per_microbatch_cp(const struct sf_case *c) {
   return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_MICROBATCH && trains_something(c);
 }
 static bool trains_on_cp(const struct sf_case *c) { return with_cp(c) && c->layout.zero == 0 && trains_something(c); }
+/* With context parallelism ranks lose different tokens at the ends of sequences; dp ranks differ in their masks. */
+static bool mtp_apart(const struct sf_case *c) {
+  const bool uneven = c->data.mask != SF_MASK_FULL || c->data.padding > 0 || c->data.documents > 1;
+  return c->model.mtp_depth > 0 && c->train.loss_norm == SF_LOSS_PER_TOKEN && (c->layout.cp > 1 || (c->layout.dp > 1 && uneven));
+}
 static bool rotary_batch(const struct sf_case *c) {
   const bool is_cut = c->data.documents > 1 || c->data.padding > 0; /* positions are those of documents then */
   return with_cp(c) && !is_cut && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
@@ -398,6 +404,10 @@ const struct sf_plant sf_plants[] = {
      .what = "The rotary table is cut over cp along the batch (which 2 cp divides) in place of the sequence: angles of the first positions.",
      .source = "Megatron-LM 28778d1283 (!3603)", .kinds = KIND(ACT), .modules = MODULE(ROTARY), .diagnosis = "part",
      .minimal = {2, 1, "layout.cp=2 model.positions=rotary train.microbatch_size=4"}, .triggers = rotary_batch},
+    {PLANT(MTP_LOCAL_TOKEN_NORM),
+     .what = "The losses further ahead are normalised by each rank's own token counts in place of those of all ranks.",
+     .source = "Megatron-LM #7452-3; PRs #7498, #3159; #2417", .kinds = KIND(ACT_GRAD), .modules = MODULE(MTP_LOSS),
+     .minimal = {2, 1, "model.mtp_depth=1 layout.cp=2"}, .triggers = mtp_apart},
     {PLANT(RNG_SP_SAME_SEED),
      .what = "With sequence parallelism each rank draws its dropout mask by its local rows: every shard has the same mask.",
      .source = "PaddleFleetX PR #1005", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(CROSS_ATTN_BDA) | MODULE(MLP_BDA),

@@ -41,6 +41,7 @@
   X(DP_SCALE_EXCL_CP, "dp-scale-excl-cp")                            \
   X(DDP_GROUP_EXCLUDES_CP, "ddp-group-excludes-cp")                  \
   X(ROPE_CP_WRONG_DIM, "rope-cp-wrong-dim")                          \
+  X(MTP_LOCAL_TOKEN_NORM, "mtp-local-token-norm")                    \
   X(RNG_SP_SAME_SEED, "rng-sp-same-seed")                            \
   X(RNG_REPLICA_DESYNC, "rng-replica-desync")                        \
   X(RECOMPUTE_WRONG_TP_GROUP, "recompute-wrong-tp-group")            \

@@ -7,7 +7,7 @@ struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const str
   const struct sf_model *m = &run->c->model;
   const struct sf_parameter_cut cut = {sf_dim_map_part(m->vocab_padded, tp->size, tp->index), sf_dim_map_whole(m->hidden)};
   struct sf_parameter *param = sf_parameter_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, 0, &cut);
-  param->shared_embedding = m->tied && run->parallel.pp.size > 1;
+  param->shared_embedding = (m->tied || m->mtp_depth > 0) && run->parallel.pp.size > 1;
   return param;
 }
 
@@ -38,6 +38,18 @@ void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embe
   embedding->module_sum = sf_rank_module(run, SF_MODULE_EMBEDDING, -1);
   embedding->position_ids = sf_rank_alloc(run->env, (size_t)run->tokens_local * sizeof(int32_t));
   fill_position_ids(run, embedding->position_ids, NULL);
+}
+
+void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run, struct sf_parameter *word,
+                                       int32_t module, int call, const struct sf_group *tp, bool sp) {
+  const int64_t count = run->c->model.vocab_padded / tp->size;
+  *embedding = (struct sf_vocab_parallel_embedding){.word = word,
+                                                    .tp = *tp,
+                                                    .sp = sp,
+                                                    .vocab_first = count * tp->index,
+                                                    .vocab_count = count,
+                                                    .module_word = module,
+                                                    .call = call};
 }
 
 /* Positions of this rank's rows in the microbatch at hand. */
@@ -117,5 +129,5 @@ void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct 
   dev->ops->embedding_bwd(dev, dw, gathered != NULL ? gathered : grad, tokens, run->tokens, h, embedding->vocab_first,
                           unmasked_rows(run, embedding));
   sf_buffers_give(&run->acts, gathered);
-  sf_parameter_accumulate(run, embedding->word, dw, 0);
+  sf_parameter_accumulate(run, embedding->word, dw, embedding->call);
 }

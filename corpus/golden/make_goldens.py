@@ -137,6 +137,17 @@ CASES = {
         model=dict(hidden=8, heads=2, kv_heads=1, ffn=8, qk_norm=True, sinks=True, window=2, tied=True, memory_seq=6),
         train=dict(microbatches=2, dropout_milli=200, frozen=["qkv", "embedding"]),
         data=dict(weights="uniform", documents=2, padding=3)),
+    "mtp": dict(
+        seed=28,
+        model=dict(layers=1, hidden=8, heads=2, kv_heads=1, ffn=8, seq=6, norm="layer", positions="rotary", bias=True, mtp_depth=2),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000, dropout_milli=200, mtp_weight_milli=300),
+        data=dict(mask="uneven", documents=2)),
+    "mtp_tied_per_microbatch": dict(
+        seed=29,
+        model=dict(layers=1, hidden=6, heads=2, kv_heads=2, ffn=8, seq=5, activation="swiglu", positions="learned", tied=True, adapter=True,
+                   parallel_residual=True, mtp_depth=2),
+        train=dict(microbatches=3, loss_norm="per_microbatch", mtp_weight_milli=1500, label_smoothing_milli=100),
+        data=dict(mask="sparse", padding=2)),
     "frozen_mlp": dict(
         seed=18,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, activation="swiglu", norm="layer"),
@@ -276,6 +287,20 @@ def data_microbatch(case, step, microbatch):
     return torch.tensor(streams[0]), torch.tensor(streams[1]), torch.tensor(mask, dtype=torch.float64)
 
 
+def data_ahead(case, step, microbatch, depth):
+    """Tokens, labels and mask of the token depth + 1 further on; 0 where the document has none."""
+    seq, batch, ahead = case["model"]["seq"], case["train"]["microbatch_size"], depth + 1
+    data = [x.view(seq, batch) for x in data_microbatch(case, step, microbatch)]
+    numbers, _, lengths = documents(case, step, microbatch)
+    for x in data:
+        whole = x.clone()
+        for i in range(seq):
+            for j in range(batch):
+                within = i + ahead < lengths[j] and numbers[j][i] == numbers[j][i + ahead]
+                x[i, j] = whole[i + ahead, j] if within else 0
+    return [x.flatten() for x in data]
+
+
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 def pow2(n):
@@ -288,41 +313,52 @@ class Params:
     def __init__(self, case):
         self.case, self.model, self.table = case, case["model"], {}
         m = self.model
-        h, attention = m["hidden"], m["heads"] * m["head_dim"]
+        h = m["hidden"]
         self.add("embedding.word_embeddings", (m["vocab_padded"], h), pow2(h) if m["tied"] else 0.5, 0, "embedding")
         if m["positions"] == "learned":
             self.add("embedding.position_embeddings", (m["seq"], h), 0.5, 0, "embedding")
         for i in range(m["layers"]):
-            layer = f"decoder.layers.{i}."
-            self.add_norm(layer + "input_layernorm")
-            self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
-            if m.get("qk_norm"):
-                parts = ["q.weight", "k.weight"] + (["q.bias", "k.bias"] if m["norm"] == "layer" else [])
-                for part in parts:
-                    self.add(layer + "self_attention.qk_layernorm", (1, m["head_dim"]), 0.125, 1 if "weight" in part else 0, "norms", part)
-            if m.get("sinks"):
-                self.add(layer + "self_attention.core_attention", (1, m["heads"]), 1, 0, "qkv", "softmax_offset")
-            self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
-            if m.get("post_norm"):
-                self.add_norm(layer + "post_self_attn_layernorm")
-            if m.get("memory_seq"):
-                self.add_norm(layer + "pre_cross_attn_layernorm")
-                self.add_linear(layer + "cross_attention.linear_q", attention, h, "qkv")
-                self.add_linear(layer + "cross_attention.linear_kv", 2 * attention, h, "qkv")
-                self.add_linear(layer + "cross_attention.linear_proj", h, attention, "proj")
-            self.add_norm(layer + "pre_mlp_layernorm")
-            if "moe" in case:
-                self.add_experts(layer + "mlp.", case["moe"])
-                continue
-            self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
-            self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
-            if m.get("post_norm"):
-                self.add_norm(layer + "post_mlp_layernorm")
+            self.add_layer(f"decoder.layers.{i}.")
         if m["adapter"]:
             self.add("adapter", (h, h), pow2(h), 0, None)
         self.add_norm("decoder.final_layernorm")
         if not m["tied"]:
             self.add("output_layer", (m["vocab_padded"], h), pow2(h), 0, None)
+        for k in range(m.get("mtp_depth", 0)):
+            at = f"mtp.layers.{k}."
+            self.add_norm(at + "enorm")
+            self.add_norm(at + "hnorm")
+            self.add(at + "eh_proj", (h, 2 * h), pow2(2 * h), 0, None)
+            self.add_layer(at + "transformer_layer.")
+            self.add_norm(at + "final_layernorm")
+
+    def add_layer(self, layer):
+        m = self.model
+        h, attention = m["hidden"], m["heads"] * m["head_dim"]
+        self.add_norm(layer + "input_layernorm")
+        self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
+        if m.get("qk_norm"):
+            parts = ["q.weight", "k.weight"] + (["q.bias", "k.bias"] if m["norm"] == "layer" else [])
+            for part in parts:
+                self.add(layer + "self_attention.qk_layernorm", (1, m["head_dim"]), 0.125, 1 if "weight" in part else 0, "norms", part)
+        if m.get("sinks"):
+            self.add(layer + "self_attention.core_attention", (1, m["heads"]), 1, 0, "qkv", "softmax_offset")
+        self.add_linear(layer + "self_attention.linear_proj", h, attention, "proj")
+        if m.get("post_norm"):
+            self.add_norm(layer + "post_self_attn_layernorm")
+        if m.get("memory_seq"):
+            self.add_norm(layer + "pre_cross_attn_layernorm")
+            self.add_linear(layer + "cross_attention.linear_q", attention, h, "qkv")
+            self.add_linear(layer + "cross_attention.linear_kv", 2 * attention, h, "qkv")
+            self.add_linear(layer + "cross_attention.linear_proj", h, attention, "proj")
+        self.add_norm(layer + "pre_mlp_layernorm")
+        if "moe" in self.case:
+            self.add_experts(layer + "mlp.", self.case["moe"])
+            return
+        self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
+        self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
+        if m.get("post_norm"):
+            self.add_norm(layer + "post_mlp_layernorm")
 
     def add(self, module, shape, scale, offset, frozen_by, part="weight"):
         self.table[f"{module}.{part}"] = (shape, scale, offset, frozen_by in self.case["train"]["frozen"])
@@ -355,13 +391,17 @@ class Params:
 class Forward:
     """One microbatch. Keeps each module's output (acts) and the input whose gradient is the module's act_grad (inputs)."""
 
-    def __init__(self, case, weights, tokens, place, documents):
+    def __init__(self, case, weights, tokens, place, documents, tokens_ahead):
         self.case, self.model, self.w = case, case["model"], weights
         self.batch = case["train"]["microbatch_size"]
         self.acts, self.inputs, self.place = {}, {}, place
         self.documents, self.places = documents
         self.memory = fill_memory(case, place).requires_grad_() if self.model.get("memory_seq") else None
-        self.logits = self.run(tokens)
+        hidden = self.run(tokens)
+        self.logits = self.linear("output_layer", hidden, self.w["head"] if self.model["tied"] else None)
+        self.logits_ahead = []
+        for k, ahead in enumerate(tokens_ahead):
+            hidden = self.predict_ahead(k, hidden, ahead)
 
     def tap(self, module, x):
         """This module's own use of x."""
@@ -551,8 +591,19 @@ class Forward:
             x = self.parallel_layer(layer, x) if self.model.get("parallel_residual") else self.layer(layer, x)
         if self.model["adapter"]:
             x = self.residual("adapter_bda", x, lambda y: self.linear("adapter", y))
-        head = self.w["head"] if self.model["tied"] else None
-        return self.linear("output_layer", self.norm("decoder.final_layernorm", x), head)
+        return self.norm("decoder.final_layernorm", x)
+
+    def predict_ahead(self, k, hidden, tokens):
+        """The embedding's and the output layer's uses have leaves of their own."""
+        at = f"mtp.layers.{k}."
+        words = self.put(at + "embedding", F.embedding(tokens, self.w[f"words{k}"]))
+        pair = torch.cat([self.norm(at + "enorm", words), self.norm(at + "hnorm", hidden)], 1)
+        x = self.linear(at + "eh_proj", pair)
+        layer = at + "transformer_layer."
+        x = self.parallel_layer(layer, x) if self.model.get("parallel_residual") else self.layer(layer, x)
+        hidden = self.norm(at + "final_layernorm", x)
+        self.logits_ahead.append(self.linear(at + "output_layer", hidden, self.w[f"head{k}"]))
+        return hidden
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -597,14 +648,26 @@ class Run:
         leaves = {name: value.detach().clone().requires_grad_(name in self.trained) for name, value in self.master.items()}
         word = "embedding.word_embeddings.weight"
         leaves["head"] = leaves[word].detach().clone().requires_grad_(word in self.trained)
-        forward = Forward(self.case, leaves, tokens, hash_u64(step, number), documents(self.case, step, number)[:2])
+        head = word if self.case["model"]["tied"] else "output_layer.weight"
+        ahead = [data_ahead(self.case, step, number, k) for k in range(self.case["model"].get("mtp_depth", 0))]
+        for k in range(len(ahead)):
+            for use, name in (("words", word), ("head", head)):
+                leaves[f"{use}{k}"] = leaves[name].detach().clone().requires_grad_(name in self.trained)
+        forward = Forward(self.case, leaves, tokens, hash_u64(step, number), documents(self.case, step, number)[:2], [a[0] for a in ahead])
         losses = self.losses(forward.tap("loss", forward.logits), labels)
         kept = float(mask.sum())
         scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])
-        self.scaler.scale((losses * (mask * scale)).sum()).backward()
+        objective = (losses * (mask * scale)).sum()
+        losses_ahead = []
+        for k, (_, labels_ahead, mask_ahead) in enumerate(ahead):
+            losses_ahead.append(self.losses(forward.tap(f"mtp.layers.{k}.loss", forward.logits_ahead[k]), labels_ahead))
+            objective = objective + (losses_ahead[k] * mask_ahead).sum() * self.scale_ahead(step, k, float(mask_ahead.sum()))
+        self.scaler.scale(objective).backward()
         for module, value in forward.acts.items():
             self.emit(step, number, "fwd", "act", module, value)
         self.emit(step, number, "fwd", "act", "loss", losses)
+        for k, value in enumerate(losses_ahead):
+            self.emit(step, number, "fwd", "act", f"mtp.layers.{k}.loss", value)
         for module, value in forward.inputs.items():
             self.emit(step, number, "bwd", "act_grad", module, value.grad)
         for name in self.trained:
@@ -614,8 +677,24 @@ class Run:
         if self.case["model"]["tied"] and word in self.trained:
             self.emit(step, number, "bwd", "wgrad", word, leaves["head"].grad, call=1)
             self.sums[word] += leaves["head"].grad
+        for k in range(len(ahead)):
+            for use, name, call in (("words", word, 2 + 2 * k), ("head", head, 3 + 2 * k)):
+                if name in self.trained:
+                    self.emit(step, number, "bwd", "wgrad", name, leaves[f"{use}{k}"].grad, call=call)
+                    self.sums[name] += leaves[f"{use}{k}"].grad
         total = float((losses.detach() * mask).sum())
         return total, total * scale, kept
+
+    def scale_ahead(self, step, depth, kept):
+        """Of a depth's summed loss; per token, what is divided by the step's tokens later."""
+        train = self.case["train"]
+        share = train["mtp_weight_milli"] / 1000 / self.case["model"]["mtp_depth"]
+        if train["loss_norm"] == "per_microbatch":
+            return share / (kept * train["microbatches"]) if kept else 0.0
+        numbers = range(train["microbatches"])
+        count = sum(float(data_microbatch(self.case, step, n)[2].sum()) for n in numbers)
+        count_ahead = sum(float(data_ahead(self.case, step, n, depth)[2].sum()) for n in numbers)
+        return share * count / count_ahead if count_ahead else 0.0
 
     def step(self, step):
         train = self.case["train"]

@@ -45,8 +45,8 @@ static bool stage_holds(const struct sf_case *c, const struct sf_module *module,
   int64_t first, count;
   const bool is_first = stage == 0, is_last = stage == sf_case_stage_count(c) - 1;
   sf_case_stage_layers(c, stage, &first, &count);
-  if (module->layer >= 0) return module->layer >= first && module->layer < first + count;
-  if (module->cls == SF_MODULE_WORD_EMBEDDINGS) return is_first || (is_last && c->model.tied);
+  if (module->layer >= 0 && module->layer < c->model.layers) return module->layer >= first && module->layer < first + count;
+  if (module->cls == SF_MODULE_WORD_EMBEDDINGS) return is_first || (is_last && (c->model.tied || c->model.mtp_depth > 0));
   return module->cls == SF_MODULE_EMBEDDING ? is_first : is_last;
 }
 

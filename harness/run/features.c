@@ -38,6 +38,7 @@
   X(swiglu, c->model.activation == SF_ACT_SWIGLU)                                                            \
   X(relu2, c->model.activation == SF_ACT_RELU2)                                                              \
   X(parallel_residual, c->model.parallel_residual)                                                           \
+  X(mtp, c->model.mtp_depth > 0)                                                                             \
   X(dropout, c->train.dropout_milli > 0)                                                                     \
   X(label_smoothing, c->train.label_smoothing_milli > 0)                                                     \
   X(sinks, c->model.sinks)                                                                                   \
@@ -63,8 +64,7 @@
   X(steps, c->train.steps > 1)                                                                               \
   X(per_microbatch_loss, c->train.loss_norm == SF_LOSS_PER_MICROBATCH)                                       \
   X(uneven_mask, c->data.mask == SF_MASK_UNEVEN)                                                             \
-  X(documents, c->data.documents > 1)                                                                        \
-  X(padding, c->data.padding > 0)                                                                            \
+  X(documents, c->data.documents > 1 || c->data.padding > 0)                                                 \
   X(sparse_mask, c->data.mask == SF_MASK_SPARSE)                                                             \
   X(edge_tokens, c->data.tokens == SF_TOKENS_EDGE)                                                           \
   X(other_weights, c->data.weights != SF_DIST_NORMAL)                                                        \

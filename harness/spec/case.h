@@ -53,6 +53,7 @@ struct sf_model {
   bool sinks;           /* attention: a learned logit per query head joins the softmax and takes no value */
   bool parallel_residual; /* the MLP reads the residual stream from before attention */
   bool post_norm;       /* a norm (model.norm) of each branch's output too, before it joins the residual stream */
+  int64_t mtp_depth;    /* multi-token prediction: extra layers that predict the tokens 1..mtp_depth further ahead; 0 = off */
 };
 
 /* How a token's experts are chosen and weighted. SOFTMAX: probabilities over all experts, not normalised again over the chosen ones;
@@ -108,6 +109,7 @@ struct sf_train {
   int64_t beta1_milli, beta2_milli; /* Adam; epsilon is 1e-8 */
   int64_t frozen;           /* bits of enum sf_frozen */
   int64_t dropout_milli;    /* hidden dropout: probability, in thousandths, that an element of a branch is left out of the residual add */
+  int64_t mtp_weight_milli; /* the extra losses together weigh this much of the main one, in thousandths */
   int64_t label_smoothing_milli; /* share of the label's weight spread over model.vocab_padded columns, in thousandths */
 };
 

@@ -67,6 +67,7 @@ static enum sf_status check_fp8(const struct sf_case *c, struct sf_error *error)
 /* What experts do not go together with yet. */
 static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
+      {"model.mtp_depth", c->model.mtp_depth != 0},
       {"moe.shared_ffn", c->moe.shared_ffn != 0},
       {"moe.aux_micro", c->moe.aux_micro != 0},
       {"moe.z_micro", c->moe.z_micro != 0},
@@ -109,6 +110,8 @@ static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_e
     REFUSE("layout.tp: %" PRId64 " neither divides model.kv_heads %" PRId64 " nor is a multiple of it", tp, m->kv_heads);
   if (m->ffn % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.ffn %" PRId64, tp, m->ffn);
   if (m->vocab_padded % tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide model.vocab_padded %" PRId64, tp, m->vocab_padded);
+  if (m->mtp_depth > 0 && m->hidden % tp != 0)
+    REFUSE("layout.tp: %" PRId64 " does not divide model.hidden %" PRId64 ", as multi-token prediction needs it", tp, m->hidden);
   if (c->layout.sp && tp == 1) REFUSE("layout.sp: needs layout.tp above 1");
   if (c->layout.sp && m->seq % tp != 0) REFUSE("layout.sp: layout.tp %" PRId64 " does not divide model.seq %" PRId64, tp, m->seq);
   if (c->layout.sp && m->memory_seq % tp != 0)

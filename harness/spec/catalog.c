@@ -1,5 +1,5 @@
-/* Modules and parameters of a case, and where they stand. Both lists are regular (head, equal layers, tail), so a place is
- * arithmetic and not a search. */
+/* Modules and parameters of a case, and where they stand. Both lists are regular (head, equal layers, tail, depths of multi-token prediction),
+ * so a place is arithmetic and not a search. */
 #include "harness/spec/catalog.h"
 
 #include "harness/base/alloc.h"
@@ -19,6 +19,7 @@ const char *sf_module_class_name(enum sf_module_class cls) {
   return CLASS_NAMES[cls];
 }
 
+static bool in_mtp(enum sf_module_class cls) { return cls >= SF_MODULE_MTP_EMBEDDING && cls <= SF_MODULE_MTP_LOSS; }
 static bool in_layers(enum sf_module_class cls) { return cls >= SF_MODULE_INPUT_LAYERNORM && cls <= SF_MODULE_MLP_BDA; }
 
 static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
@@ -62,7 +63,8 @@ static float pow2_inverse_sqrt(int64_t n) {
 static bool is_norm(enum sf_module_class cls) {
   return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM ||
          cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM ||
-         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM;
+         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
+         cls == SF_MODULE_MTP_ENORM || cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
 }
 
 static bool is_linear(enum sf_module_class cls) {
@@ -82,6 +84,7 @@ static int param_count(const struct sf_case *c, enum sf_module_class cls) {
   case SF_MODULE_ROUTER:
   case SF_MODULE_EXPERTS_FC1:
   case SF_MODULE_EXPERTS_FC2:
+  case SF_MODULE_MTP_EH_PROJ:
   case SF_MODULE_ADAPTER: return 1;
   case SF_MODULE_CORE_ATTENTION: return model->sinks ? 1 : 0;
   case SF_MODULE_OUTPUT_LAYER: return model->tied ? 0 : 1;
@@ -158,6 +161,9 @@ static void describe_weight(struct sf_param *param, const struct sf_case *c, enu
     break;
   case SF_MODULE_ROUTER: shape.rows = c->moe.experts; break;
   case SF_MODULE_ADAPTER: shape.rows = hidden; break;
+  case SF_MODULE_MTP_EH_PROJ:
+    shape = (struct sf_shape){hidden, 2 * hidden}, row_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(2 * hidden);
+    break;
   case SF_MODULE_OUTPUT_LAYER: shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN; break;
   default:
     SF_ASSERT(is_norm(cls));
@@ -208,6 +214,30 @@ static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
 
 /* --- modules -------------------------------------------------------------------------------------------------- */
 
+/* Sections of the list of modules: each takes its classes in order, `times` times over. A section of multi-token prediction is one depth. */
+struct section {
+  int first, end;
+  int32_t layer, times; /* of the first of them; -1: no layers */
+};
+enum { SECTIONS_MAX = 16 };
+
+static int sections_of(struct section out[SECTIONS_MAX], const struct sf_model *model) {
+  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1, mtp = SF_MODULE_MTP_EMBEDDING, behind = SF_MODULE_MTP_FINAL_LAYERNORM;
+  int count = 0;
+  out[count++] = (struct section){0, first, -1, 1};
+  out[count++] = (struct section){first, end, 0, (int32_t)model->layers};
+  out[count++] = (struct section){end, mtp, -1, 1};
+  for (int32_t depth = 0; depth < model->mtp_depth; depth++) {
+    const int32_t layer = (int32_t)model->layers + depth;
+    out[count++] = (struct section){mtp, behind, layer, 1};
+    out[count++] = (struct section){first, end, layer, 1};
+    out[count++] = (struct section){behind, SF_MODULE_OPTIMIZER, layer, 1};
+  }
+  out[count++] = (struct section){SF_MODULE_OPTIMIZER, SF_MODULE_CLASS_COUNT, -1, 1};
+  SF_ASSERT_LE(count, SECTIONS_MAX);
+  return count;
+}
+
 /* Modules, or parameters, of the classes [first, end). */
 static int32_t count_modules(const struct sf_case *c, int first, int end) {
   int32_t count = 0;
@@ -221,20 +251,27 @@ static int32_t count_params(const struct sf_case *c, int first, int end) {
   return count;
 }
 
-/* Place of class cls of a layer in a list that counts classes by `count`: head, then the layers, then the tail. */
+/* Place of class cls of a layer in a list that counts classes by `count`; cls SF_MODULE_CLASS_COUNT: the list's length. */
 static int32_t place(const struct sf_case *c, int32_t (*count)(const struct sf_case *, int, int), enum sf_module_class cls,
                      int32_t layer) {
-  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1, at = (int)cls;
-  if (at < first) return count(c, 0, at);
-  const int32_t head = count(c, 0, first), per_layer = count(c, first, end);
-  if (at < end) return head + layer * per_layer + count(c, first, at);
-  return head + (int32_t)c->model.layers * per_layer + count(c, end, at);
+  struct section sections[SECTIONS_MAX];
+  const int section_count = sections_of(sections, &c->model), at = (int)cls;
+  int32_t before = 0;
+  for (int i = 0; i < section_count; i++) {
+    const struct section *s = &sections[i];
+    const int32_t size = count(c, s->first, s->end);
+    const bool here = at >= s->first && at < s->end && (s->layer < 0 || (layer >= s->layer && layer < s->layer + s->times));
+    if (here) return before + (s->layer < 0 ? 0 : (layer - s->layer) * size) + count(c, s->first, at);
+    before += s->times * size;
+  }
+  return before;
 }
 
 static bool has_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
-  const struct sf_case *c = &catalog->logical;
-  if ((unsigned)cls >= SF_MODULE_CLASS_COUNT || !class_exists(c, cls)) return false;
-  return in_layers(cls) ? layer >= 0 && layer < c->model.layers : layer == -1;
+  const struct sf_model *model = &catalog->logical.model;
+  if ((unsigned)cls >= SF_MODULE_CLASS_COUNT || !class_exists(&catalog->logical, cls)) return false;
+  if (in_mtp(cls)) return layer >= model->layers && layer < model->layers + model->mtp_depth;
+  return in_layers(cls) ? layer >= 0 && layer < model->layers + model->mtp_depth : layer == -1;
 }
 
 int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
@@ -246,25 +283,31 @@ int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class 
   return place(&catalog->logical, count_params, cls, layer) + which;
 }
 
+static int name_module(char *out, size_t out_size, const struct sf_model *model, enum sf_module_class cls, int32_t layer) {
+  const int32_t depth = layer - (int32_t)model->layers;
+  if (layer < 0) return snprintf(out, out_size, "%s", CLASS_NAMES[cls]);
+  if (depth < 0) return snprintf(out, out_size, "decoder.layers.%d.%s", layer, CLASS_NAMES[cls]);
+  if (in_layers(cls)) return snprintf(out, out_size, "mtp.layers.%d.transformer_layer.%s", depth, CLASS_NAMES[cls]);
+  return snprintf(out, out_size, "mtp.layers.%d.%s", depth, CLASS_NAMES[cls] + strlen("mtp."));
+}
+
 static void catalog_add_module(struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer) {
   if (!class_exists(&catalog->logical, cls)) return;
   const int32_t index = catalog->module_count++;
   struct sf_module *module = &catalog->modules[index];
   module->cls = cls;
   module->layer = layer;
-  int length;
-  if (layer < 0) length = snprintf(module->name, sizeof module->name, "%s", CLASS_NAMES[cls]);
-  else length = snprintf(module->name, sizeof module->name, "decoder.layers.%d.%s", layer, CLASS_NAMES[cls]);
-  SF_ASSERT_LT(length, sizeof module->name);
+  SF_ASSERT_LT(name_module(module->name, sizeof module->name, &catalog->logical.model, cls, layer), sizeof module->name);
   catalog_add_params(catalog, index);
 }
 
 static void catalog_add_all(struct sf_catalog *catalog) {
-  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1;
-  for (int cls = 0; cls < first; cls++) catalog_add_module(catalog, (enum sf_module_class)cls, -1);
-  for (int32_t layer = 0; layer < catalog->logical.model.layers; layer++)
-    for (int cls = first; cls < end; cls++) catalog_add_module(catalog, (enum sf_module_class)cls, layer);
-  for (int cls = end; cls < SF_MODULE_CLASS_COUNT; cls++) catalog_add_module(catalog, (enum sf_module_class)cls, -1);
+  struct section sections[SECTIONS_MAX];
+  const int count = sections_of(sections, &catalog->logical.model);
+  for (int i = 0; i < count; i++)
+    for (int32_t k = 0; k < sections[i].times; k++)
+      for (int cls = sections[i].first; cls < sections[i].end; cls++)
+        catalog_add_module(catalog, (enum sf_module_class)cls, sections[i].layer < 0 ? -1 : sections[i].layer + k);
 }
 
 enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) {

@@ -41,6 +41,13 @@
   X(FINAL_LAYERNORM, "decoder.final_layernorm")                   \
   X(OUTPUT_LAYER, "output_layer")                          \
   X(LOSS, "loss")                                          \
+  X(MTP_EMBEDDING, "mtp.embedding")                        \
+  X(MTP_ENORM, "mtp.enorm")                                \
+  X(MTP_HNORM, "mtp.hnorm")                                \
+  X(MTP_EH_PROJ, "mtp.eh_proj")                            \
+  X(MTP_FINAL_LAYERNORM, "mtp.final_layernorm")            \
+  X(MTP_OUTPUT_LAYER, "mtp.output_layer")                  \
+  X(MTP_LOSS, "mtp.loss")                                  \
   X(OPTIMIZER, "optimizer")
 
 enum sf_module_class {
@@ -68,8 +75,8 @@ static inline bool sf_cut_is_expert(enum sf_cut cut) { return cut == SF_CUT_EXPE
 
 struct sf_module {
   enum sf_module_class cls;
-  int32_t layer;  /* -1 outside the decoder's layers */
-  char name[56];  /* "decoder.layers.3.mlp.linear_fc1" */
+  int32_t layer;  /* -1 outside the decoder's layers; model.layers + k in multi-token prediction at depth k */
+  char name[72];  /* "decoder.layers.3.mlp.linear_fc1" */
 };
 
 /* Logical tensors are matrices, row-major: activations are [token, feature] with token row = position * microbatch_size +
@@ -77,7 +84,7 @@ struct sf_module {
 struct sf_shape { int64_t rows, cols; };
 
 struct sf_param {
-  char name[72];          /* "decoder.layers.3.mlp.linear_fc1.weight" */
+  char name[96];          /* "decoder.layers.3.mlp.linear_fc1.weight" */
   int32_t module;         /* index into modules */
   struct sf_shape shape;
   enum sf_cut row_cut, col_cut;
@@ -136,7 +143,8 @@ enum sf_pass { SF_PASS_FWD, SF_PASS_RECOMPUTE, SF_PASS_BWD, SF_PASS_STEP };
 const char *sf_pass_name(enum sf_pass pass);
 
 /* call: 0 = the module itself; ACT and ACT_GRAD call 1 = the same tensor as the next (previous) pipeline stage received it;
- * WGRAD call 1 = the tied word embedding's gradient from its use as output_layer. */
+ * WGRAD call 1 = the tied word embedding's gradient from its use as output_layer; 2 + 2k = the word embedding's from the embedding at depth k of
+ * multi-token prediction, 3 + 2k = the output layer's, or tied embedding's, from its output_layer. */
 struct sf_trace_id {
   uint16_t step, microbatch; /* microbatch: global number; 0 for PARAM, MAIN_GRAD, PARAM_DELTA, SCALAR */
   uint8_t pass, kind, call;
@@ -155,6 +163,7 @@ struct sf_trace_spec {
   bool kept;                /* isolated mode leaves it as it was computed */
 };
 /* False when the model of the catalogue has no such tensor. */
+enum { SF_CALL_TIED_HEAD = 1, SF_CALL_MTP_EMBEDDING = 2, SF_CALL_MTP_HEAD = 3, SF_CALLS_PER_DEPTH = 2 };
 bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id);
 
 #endif

@@ -68,6 +68,7 @@ enum form {
   FORM_ABSENT,
   FORM_RESIDUAL,   /* the residual stream: T x hidden, rows by sequence */
   FORM_STREAM,     /* what joins it: the same shape */
+  FORM_PAIR,       /* T x 2 hidden, rows by sequence */
   FORM_GATHERED,   /* T x hidden, rows whole on every tp rank */
   FORM_QKV,        /* T x (heads + 2 kv_heads) head_dim */
   FORM_HEADS,      /* T x heads head_dim */
@@ -115,6 +116,13 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_FINAL_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
     [SF_MODULE_OUTPUT_LAYER] = {FORM_LOGITS, FORM_STREAM},
     [SF_MODULE_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
+    [SF_MODULE_MTP_EMBEDDING] = {FORM_RESIDUAL, FORM_ABSENT},
+    [SF_MODULE_MTP_ENORM] = {FORM_STREAM, FORM_RESIDUAL},
+    [SF_MODULE_MTP_HNORM] = {FORM_STREAM, FORM_RESIDUAL},
+    [SF_MODULE_MTP_EH_PROJ] = {FORM_STREAM, FORM_PAIR},
+    [SF_MODULE_MTP_FINAL_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
+    [SF_MODULE_MTP_OUTPUT_LAYER] = {FORM_LOGITS, FORM_STREAM},
+    [SF_MODULE_MTP_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
     [SF_MODULE_OPTIMIZER] = {FORM_ABSENT, FORM_ABSENT},
 };
 
@@ -130,6 +138,7 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
     if (c->precision.residual_fp32) spec->promised = SF_F32;
     spec->row_cut = SF_CUT_SEQUENCE;
     break;
+  case FORM_PAIR: spec->shape.cols = 2 * m->hidden, spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_STREAM: spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_QKV: spec->shape.cols = (m->heads + 2 * m->kv_heads) * m->head_dim, spec->col_cut = SF_CUT_QKV; break;
   case FORM_HEADS: spec->shape.cols = m->heads * m->head_dim, spec->col_cut = SF_CUT_EVEN; break;
@@ -158,7 +167,7 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
 /* Whether a pipeline stage may have received this tensor from a neighbour: any cut between two layers. */
 static bool crosses_stages(const struct sf_catalog *catalog, const struct sf_module *module, enum sf_kind kind) {
   if (kind == SF_KIND_ACT) return module->cls == SF_MODULE_MLP_BDA && module->layer < catalog->logical.model.layers - 1;
-  return module->cls == SF_MODULE_SELF_ATTN_BDA && module->layer > 0;
+  return module->cls == SF_MODULE_SELF_ATTN_BDA && module->layer > 0 && module->layer < catalog->logical.model.layers;
 }
 
 static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *catalog, struct sf_trace_id id) {
@@ -169,7 +178,7 @@ static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *
   if (form == FORM_ABSENT) return false;
   if (id.call > 1 || (id.call == 1 && !crosses_stages(catalog, module, kind))) return false;
   if (kind == SF_KIND_ACT_GRAD && id.pass != SF_PASS_BWD) return false;
-  const bool again = id.pass == SF_PASS_RECOMPUTE && id.call == 0 && module->layer >= 0;
+  const bool again = id.pass == SF_PASS_RECOMPUTE && id.call == 0 && module->layer >= 0 && module->layer < catalog->logical.model.layers;
   if (kind == SF_KIND_ACT && id.pass != SF_PASS_FWD && !again) return false;
   spec_of_form(spec, &catalog->logical, form);
   spec->module = id.subject;
@@ -177,13 +186,24 @@ static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *
   return true;
 }
 
+/* The module whose use of a parameter a WGRAD of this call is the gradient of; -1 when there is no such use. */
+static int32_t module_of_use(const struct sf_catalog *catalog, const struct sf_param *param, uint8_t call) {
+  const struct sf_model *model = &catalog->logical.model;
+  const bool word = catalog->modules[param->module].cls == SF_MODULE_WORD_EMBEDDINGS;
+  const bool head = model->tied ? word : catalog->modules[param->module].cls == SF_MODULE_OUTPUT_LAYER;
+  if (call == 0) return param->module;
+  if (call == SF_CALL_TIED_HEAD) return word && model->tied ? sf_catalog_module(catalog, SF_MODULE_OUTPUT_LAYER, -1) : -1;
+  const int32_t layer = (int32_t)model->layers + (call - SF_CALL_MTP_EMBEDDING) / SF_CALLS_PER_DEPTH;
+  if ((call - SF_CALL_MTP_EMBEDDING) % SF_CALLS_PER_DEPTH == 0) return word ? sf_catalog_module(catalog, SF_MODULE_MTP_EMBEDDING, layer) : -1;
+  return head ? sf_catalog_module(catalog, SF_MODULE_MTP_OUTPUT_LAYER, layer) : -1;
+}
+
 static bool spec_of_param(struct sf_trace_spec *spec, const struct sf_catalog *catalog, struct sf_trace_id id) {
   if (id.subject < 0 || id.subject >= catalog->param_count) return false;
   const struct sf_param *param = &catalog->params[id.subject];
   if (param->frozen && id.kind != SF_KIND_PARAM) return false;
-  const bool word = catalog->modules[param->module].cls == SF_MODULE_WORD_EMBEDDINGS;
-  const bool head_use = id.call == 1 && id.kind == SF_KIND_WGRAD && word && catalog->logical.model.tied;
-  if (id.call != 0 && !head_use) return false;
+  const int32_t use = module_of_use(catalog, param, id.call);
+  if (use < 0 || (id.call != 0 && id.kind != SF_KIND_WGRAD)) return false;
   if ((id.kind == SF_KIND_WGRAD) != (id.pass == SF_PASS_BWD)) return false;
   /* A rank's experts see tokens of several microbatches at once. */
   const bool expert = sf_cut_is_expert(param->row_cut) || sf_cut_is_expert(param->col_cut);
@@ -191,8 +211,7 @@ static bool spec_of_param(struct sf_trace_spec *spec, const struct sf_catalog *c
   spec->shape = param->shape;
   spec->row_cut = param->row_cut, spec->col_cut = param->col_cut;
   spec->promised = id.kind == SF_KIND_PARAM ? sf_case_storage(&catalog->logical) : SF_F32;
-  spec->module = param->module;
-  if (head_use) spec->module = sf_catalog_module(catalog, SF_MODULE_OUTPUT_LAYER, -1);
+  spec->module = use;
   if (id.kind == SF_KIND_PARAM_DELTA) spec->module = sf_catalog_module(catalog, SF_MODULE_OPTIMIZER, -1);
   return true;
 }

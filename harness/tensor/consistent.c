@@ -336,3 +336,36 @@ int64_t sf_data_step_tokens(const struct sf_case *c, int64_t step) {
   }
   return kept;
 }
+
+static bool is_ahead_within(const struct sf_case *c, int64_t step, int64_t microbatch, int64_t index, int64_t ahead) {
+  const int64_t batch = c->train.microbatch_size, sequence = index % batch, from = index / batch, to = from + ahead;
+  if (to >= c->model.seq) return false;
+  if (to >= sf_data_sequence_length(c, step, microbatch, sequence)) return false;
+  for (int64_t draw = 1; draw < c->data.documents; draw++) {
+    const int64_t cut = below(sequence_bits(c, step, microbatch, sequence, draw), c->model.seq);
+    if (cut > from && cut <= to) return false;
+  }
+  return true;
+}
+
+void sf_data_ahead(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch, int64_t depth) {
+  const int64_t batch = c->train.microbatch_size, count = c->model.seq * batch, ahead = depth + 1;
+  sf_data_microbatch(tokens, labels, mask, c, step, microbatch);
+  for (int64_t i = 0; i < count; i++) {
+    const bool within = is_ahead_within(c, step, microbatch, i, ahead);
+    const int64_t from = i + ahead * batch; /* not yet written over */
+    if (tokens != NULL) tokens[i] = within ? tokens[from] : 0;
+    if (labels != NULL) labels[i] = within ? labels[from] : 0;
+    if (mask != NULL) mask[i] = within ? mask[from] : 0.0f;
+  }
+}
+
+int64_t sf_data_step_tokens_ahead(const struct sf_case *c, int64_t step, int64_t depth) {
+  const int64_t batch = c->train.microbatch_size, ahead = depth + 1;
+  int64_t kept = 0;
+  for (int64_t m = 0; m < c->train.microbatches; m++) {
+    const struct mask_rule rule = mask_rule_create(c, step, m);
+    for (int64_t i = 0; i < c->model.seq * batch; i++) kept += is_ahead_within(c, step, m, i, ahead) && mask_keeps(&rule, i + ahead * batch);
+  }
+  return kept;
+}

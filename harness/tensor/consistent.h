@@ -67,7 +67,12 @@ int64_t sf_data_sequence_length(const struct sf_case *c, int64_t step, int64_t m
 void sf_data_documents(int32_t *first, const struct sf_case *c, int64_t step, int64_t microbatch);
 bool sf_data_has_documents(const struct sf_case *c); /* false: every sequence is one document */
 
+/* Multi-token prediction at depth k looks k + 1 tokens ahead: what sf_data_microbatch gives for the token that far ahead in the sequence, of the same
+ * document; where there is none token and label 0 and mask 0. */
+void sf_data_ahead(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch, int64_t depth);
+
 /* Number of tokens that the masks of all microbatches of a step keep. */
 int64_t sf_data_step_tokens(const struct sf_case *c, int64_t step);
+int64_t sf_data_step_tokens_ahead(const struct sf_case *c, int64_t step, int64_t depth); /* of the masks of sf_data_ahead */
 
 #endif

@@ -5,18 +5,20 @@
 #define CLASS(name) (UINT64_C(1) << SF_MODULE_##name)
 #define BDAS (CLASS(SELF_ATTN_BDA) | CLASS(CROSS_ATTN_BDA) | CLASS(MLP_BDA) | CLASS(ADAPTER_BDA))
 #define CROSS_LINEARS (CLASS(CROSS_LINEAR_Q) | CLASS(CROSS_LINEAR_KV) | CLASS(CROSS_LINEAR_PROJ))
-#define LINEARS (CROSS_LINEARS | CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER))
+#define LINEARS (CROSS_LINEARS | CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER) | \
+                 CLASS(MTP_EH_PROJ) | CLASS(MTP_OUTPUT_LAYER))
 #define NORMS \
   (CLASS(INPUT_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_CROSS_ATTN_LAYERNORM) | \
-   CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM))
+   CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM) | \
+   CLASS(MTP_ENORM) | CLASS(MTP_HNORM) | CLASS(MTP_FINAL_LAYERNORM))
 #define EXPERTS (CLASS(EXPERTS_FC1) | CLASS(EXPERTS_FC2))
-#define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING))
+#define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING) | CLASS(MTP_EMBEDDING))
 
 /* Outputs that a linear or a residual add reads; attention, activation and loss keep their own distributions. */
 static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_LINEAR_PROJ) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE) | CLASS(ADAPTER);
 /* Input gradients that come into a linear or a residual add; those that come into attention, activation or norm are not among them. */
 static const uint64_t INTEGER_ACT_GRADS =
-    NORMS | BDAS | CLASS(LOSS) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_KEY_VALUE) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
+    NORMS | BDAS | CLASS(LOSS) | CLASS(MTP_LOSS) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_KEY_VALUE) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
 /* Where branches end in a norm, it reads these. */
 static const uint64_t BEFORE_POST_NORM = CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE);
 /* Where queries and keys have norms, these stand before linear_qkv. */
@@ -62,7 +64,7 @@ static bool tokens_fit(const struct sf_case *c) {
 }
 
 static bool main_grad_is_exact(const struct sf_case *c, int32_t step) {
-  if (2 * c->train.microbatches > largest_integer(SF_F32)) return false;
+  if (2 * (1 + c->model.mtp_depth) * c->train.microbatches > largest_integer(SF_F32)) return false;
   return c->train.loss_norm == SF_LOSS_PER_MICROBATCH || is_power_of_two(sf_data_step_tokens(c, step));
 }
 

@@ -31,25 +31,46 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe) {
       flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], pick(pcg, 5), flags[pick(pcg, 2)], 1 + pick(pcg, 3), 1 + pick(pcg, 2), losses[pick(pcg, 2)], masks[pick(pcg, 3)], 250 * pick(pcg, 4));
   const int memory_seq = strstr(words, "parallel_residual=on") != NULL ? 0 : pick(pcg, 5);
   size_t length = strlen(words);
-  snprintf(words + length, sizeof words - length, " train.dropout_milli=%d data.documents=%d data.padding=%d model.post_norm=%s model.memory_seq=%d", 200 * pick(pcg, 3),
-           1 + pick(pcg, 4), pick(pcg, 4), flags[pick(pcg, 2)], memory_seq);
+  snprintf(words + length, sizeof words - length, " train.dropout_milli=%d data.documents=%d data.padding=%d model.mtp_depth=%d train.mtp_weight_milli=%d model.post_norm=%s model.memory_seq=%d",
+           200 * pick(pcg, 3), 1 + pick(pcg, 4), pick(pcg, 4), moe ? 0 : pick(pcg, 3), 100 + pick(pcg, 2000), flags[pick(pcg, 2)], memory_seq);
   length = strlen(words);
   if (moe) random_moe(words + length, sizeof words - length, pcg);
   return catalog_of(words);
 }
 
+/* The loss of a step: what the scalar says, and the weighted losses of the tokens further ahead. */
+struct loss {
+  const struct sf_catalog *catalog;
+  double main, ahead;
+};
+
+static void add_ahead(struct loss *loss, struct sf_trace_id id, const double *losses, int64_t tokens) {
+  const struct sf_case *c = &loss->catalog->logical;
+  const int64_t depth = loss->catalog->modules[id.subject].layer - c->model.layers;
+  float mask[64];
+  assert_true(tokens <= 64);
+  sf_data_ahead(NULL, NULL, mask, c, id.step, id.microbatch, depth);
+  double kept = 0, sum = 0;
+  for (int64_t t = 0; t < tokens; t++) kept += (double)mask[t], sum += (double)mask[t] * losses[t];
+  const double divisor = c->train.loss_norm == SF_LOSS_PER_MICROBATCH ? kept * (double)c->train.microbatches
+                                                                      : (double)sf_data_step_tokens_ahead(c, id.step, depth);
+  if (kept > 0) loss->ahead += (double)c->train.mtp_weight_milli / 1000 / (double)c->model.mtp_depth * sum / divisor;
+}
+
 static void keep_loss(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
-  (void)shape;
-  if (id.kind == SF_KIND_SCALAR && id.subject == SF_SCALAR_LOSS && id.step == 0) *(double *)ctx = *(const double *)values;
+  struct loss *loss = ctx;
+  if (id.step > 0) return;
+  if (id.kind == SF_KIND_SCALAR && id.subject == SF_SCALAR_LOSS) loss->main = *(const double *)values;
+  if (id.kind == SF_KIND_ACT && loss->catalog->modules[id.subject].cls == SF_MODULE_MTP_LOSS) add_ahead(loss, id, values, shape.cols);
 }
 
 static double loss_at(const struct sf_catalog *catalog, int32_t param, const double *direction, double amount) {
-  double loss = NAN;
+  struct loss loss = {.catalog = catalog, .main = NAN};
   const struct sf_reference_options options = {.fp64 = true, .gemm = &loops_table};
   const struct sf_reference_sink sink = {.ctx = &loss, .emit = keep_loss};
   const struct sf_reference_nudge nudge = {.param = param, .amount = amount, .direction = direction};
   assert_int_equal(sf_reference_run_nudged(catalog, &options, &sink, &nudge), SF_OK);
-  return loss;
+  return loss.main + loss.ahead;
 }
 
 /* A random unit vector plus the gradient's own direction: the slope along it is of the gradient's size, and no part goes unseen. */

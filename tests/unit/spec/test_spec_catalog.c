@@ -223,16 +223,16 @@ static void test_catalog_weight_scale_is_the_nearest_power_of_two(void **state) 
 /* Over every combination of the features that change the lists: looking up what stands at a place gives the place. */
 static void test_catalog_lookup_agrees_with_the_lists_for_all_features(void **state) {
   (void)state;
-  for (int features = 0; features < 96; features++) {
+  for (int features = 0; features < 288; features++) {
     struct sf_case c = llama_case();
     c.model.bias = features & 1, c.model.tied = features & 2, c.model.adapter = features & 4;
     c.model.norm = features & 8 ? SF_NORM_LAYER : SF_NORM_RMS;
     c.model.layers = features & 16 ? 3 : 1;
-    c.model.positions = features / 32;
+    c.model.positions = features / 32 % 3, c.model.mtp_depth = features / 96;
     struct sf_catalog *catalog = create(&c);
     int32_t modules = 0, params = 0;
     for (int cls = -1; cls <= SF_MODULE_CLASS_COUNT; cls++)
-      for (int32_t layer = -2; layer <= c.model.layers; layer++) {
+      for (int32_t layer = -2; layer <= c.model.layers + c.model.mtp_depth; layer++) {
         const int32_t module = sf_catalog_module(catalog, (enum sf_module_class)cls, layer);
         assert_in_range(module + 1, 0, catalog->module_count);
         if (module >= 0) assert_true((int)catalog->modules[module].cls == cls && catalog->modules[module].layer == layer);
@@ -525,6 +525,42 @@ static void test_trace_spec_of_second_calls_exists_where_a_stage_may_begin_or_a_
   sf_catalog_destroy(catalog);
 }
 
+/* Each use of a shared weight is a call of its own, and to blame on the module that uses it. */
+static void test_trace_spec_of_mtp_names_the_module_of_each_use(void **state) {
+  (void)state;
+  struct sf_case c = llama_case();
+  c.model.mtp_depth = 2;
+  for (int tied = 0; tied < 2; tied++) {
+    c.model.tied = tied;
+    struct sf_catalog *catalog = create(&c);
+    const int32_t word = sf_catalog_param(catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0), head = sf_catalog_param(catalog, SF_MODULE_OUTPUT_LAYER, -1, 0);
+    const int32_t layers = (int32_t)c.model.layers;
+    const struct {
+      int32_t param;
+      uint8_t call;
+      enum sf_module_class cls; /* OPTIMIZER: no such tensor */
+      int32_t layer;
+    } rows[] = {{word, 2, SF_MODULE_MTP_EMBEDDING, layers},
+                {word, 4, SF_MODULE_MTP_EMBEDDING, layers + 1},
+                {tied ? word : head, 3, SF_MODULE_MTP_OUTPUT_LAYER, layers},
+                {tied ? word : head, 5, SF_MODULE_MTP_OUTPUT_LAYER, layers + 1},
+                {tied ? word : head, 7, SF_MODULE_OPTIMIZER, -1},
+                {word, 6, SF_MODULE_OPTIMIZER, -1},
+                {sf_catalog_param(catalog, SF_MODULE_MTP_EH_PROJ, layers, 0), 0, SF_MODULE_MTP_EH_PROJ, layers},
+                {sf_catalog_param(catalog, SF_MODULE_MTP_EH_PROJ, layers, 0), 3, SF_MODULE_OPTIMIZER, -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      struct sf_trace_spec spec;
+      const struct sf_trace_id id = {.kind = SF_KIND_WGRAD, .pass = SF_PASS_BWD, .call = rows[i].call, .subject = rows[i].param};
+      const bool exists = rows[i].cls != SF_MODULE_OPTIMIZER;
+      assert_int_equal(sf_trace_spec(&spec, catalog, id), exists);
+      if (exists) assert_int_equal(spec.module, sf_catalog_module(catalog, rows[i].cls, rows[i].layer));
+    }
+    assert_string_equal(catalog->modules[sf_catalog_module(catalog, SF_MODULE_MTP_EH_PROJ, layers + 1)].name, "mtp.layers.1.eh_proj");
+    assert_string_equal(catalog->modules[sf_catalog_module(catalog, SF_MODULE_MLP_BDA, layers)].name, "mtp.layers.0.transformer_layer.mlp_bda");
+    sf_catalog_destroy(catalog);
+  }
+}
+
 static void test_trace_spec_of_what_the_model_has_not_is_false_and_writes_nothing(void **state) {
   (void)state;
   const struct sf_case c = llama_case();
@@ -588,6 +624,7 @@ int main(void) {
       cmocka_unit_test(test_trace_spec_of_scalars_blames_loss_or_optimizer),
       cmocka_unit_test(test_trace_spec_without_loss_scaling_has_no_scale_and_no_overflow),
       cmocka_unit_test(test_trace_spec_of_second_calls_exists_where_a_stage_may_begin_or_a_head_is_tied),
+      cmocka_unit_test(test_trace_spec_of_mtp_names_the_module_of_each_use),
       cmocka_unit_test(test_trace_spec_of_what_the_model_has_not_is_false_and_writes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

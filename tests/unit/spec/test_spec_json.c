@@ -50,7 +50,7 @@ static struct sf_case full_case(void) {
   c.precision.compute = SF_BF16;
   c.train = (struct sf_train){.steps = 3, .microbatches = 6, .microbatch_size = 2, .loss_norm = SF_LOSS_PER_MICROBATCH,
                               .recompute_layers = 2, .clip_milli = 1, .lr_micro = 5, .weight_decay_milli = 10, .beta1_milli = 1,
-                              .beta2_milli = 2, .frozen = 63};
+                              .beta2_milli = 2, .frozen = 63, .mtp_weight_milli = 7};
   c.data = (struct sf_data){.tokens = SF_TOKENS_FEW, .mask = SF_MASK_SPARSE, .documents = 7, .padding = 3, .weights = SF_DIST_SPARSE,
                             .acts = SF_DIST_HEAVY, .grads = SF_DIST_OFFSET};
   c.layout = (struct sf_layout){.tp = 2, .cp = 1, .ep = 1, .etp = 1, .dp = 3, .pp = 3, .vpp = 1, .order = "dp-tp-cp-ep-pp", .sp = true,
@@ -109,7 +109,7 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";
   assert_memory_equal(json, HEAD, strlen(HEAD));
   assert_string_equal(json + strlen(json) - strlen(TAIL), TAIL);
-  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"dropout_milli\": 0,\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
+  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"dropout_milli\": 0,\n    \"mtp_weight_milli\": 100,\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
   sf_free(json);
 }
 

@@ -63,6 +63,8 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "layout.cp=2 layout.cp_comm=a2a layout.tp=2",
       "model.vocab=64",
       "model.positions=learned model.head_dim=3",
+      "model.mtp_depth=2 layout.tp=4 layout.pp=2",
+      "model.hidden=33 layout.tp=2",
       "layout.order=pp-dp-ep-cp-tp layout.tp=2",
       "train.frozen=embedding+qkv+proj+fc1+fc2+norms",
       "plant.id=tp-embed-mask",
@@ -93,6 +95,8 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
   (void)state;
   static const char *const BAD[][2] = {
       {"model.kv_heads=3", "model.kv_heads: 3 does not divide"},
+      {"model.mtp_depth=1 moe.experts=2", "model.mtp_depth: not supported with moe.experts yet"},
+      {"model.mtp_depth=1 model.hidden=33 layout.tp=2", "layout.tp: 2 does not divide model.hidden 33"},
       {"model.heads=64 model.kv_heads=64 model.head_dim=1025", "model.head_dim: heads * head_dim"},
       {"model.positions=rotary model.head_dim=3", "model.head_dim: 3 is odd"},
       {"model.vocab=65", "model.vocab_padded: 64 is below"},

@@ -65,6 +65,8 @@ static const struct {
     {SF_FAULT_DDP_GROUP_EXCLUDES_CP, MODEL "layout.cp=2"},
     {SF_FAULT_DDP_GROUP_EXCLUDES_CP, MODEL "layout.cp=2 layout.dp=2 train.microbatches=2 layout.overlap=true"},
     {SF_FAULT_ROPE_CP_WRONG_DIM, MODEL "layout.cp=2 train.microbatch_size=4"},
+    {SF_FAULT_MTP_LOCAL_TOKEN_NORM, MODEL "layout.cp=2 model.mtp_depth=1"},
+    {SF_FAULT_MTP_LOCAL_TOKEN_NORM, MODEL "layout.dp=2 train.microbatches=2 data.mask=uneven model.mtp_depth=2"},
     {SF_FAULT_RNG_SP_SAME_SEED, MODEL "layout.tp=2 layout.sp=true train.dropout_milli=100"},
     {SF_FAULT_RNG_REPLICA_DESYNC, MODEL "layout.tp=2 train.dropout_milli=100"},
     {SF_FAULT_RECOMPUTE_WRONG_TP_GROUP,

@@ -362,11 +362,42 @@ static void test_data_microbatch_mask_keeps_no_padding(void **state) {
   }
 }
 
+/* What lies ahead is what sf_data_microbatch has there, unless the document ends before. */
+static void test_data_ahead_takes_later_tokens_of_the_document(void **state) {
+  (void)state;
+  enum { SEQ = 9, BATCH = 2, COUNT = SEQ * BATCH };
+  int32_t tokens[COUNT], labels[COUNT], first[COUNT], tokens_ahead[COUNT], labels_ahead[COUNT];
+  float mask[COUNT], mask_ahead[COUNT];
+  struct sf_case c = make_case();
+  c.model.seq = SEQ, c.train.microbatch_size = BATCH, c.train.microbatches = 6, c.data.documents = 3, c.data.padding = 3, c.data.mask = SF_MASK_UNEVEN;
+  for (int64_t depth = 0; depth < 2; depth++) {
+    int64_t kept = 0, within_count = 0;
+    for (int64_t m = 0; m < c.train.microbatches; m++) {
+      sf_data_microbatch(tokens, labels, mask, &c, 1, m);
+      sf_data_documents(first, &c, 1, m);
+      sf_data_ahead(tokens_ahead, labels_ahead, mask_ahead, &c, 1, m, depth);
+      for (int64_t i = 0; i < COUNT; i++) {
+        const int64_t position = i / BATCH, sequence = i % BATCH, to = position + depth + 1;
+        const int32_t *of = first + sequence * SEQ;
+        const bool within = to < SEQ && of[to] == of[position];
+        assert_int_equal(tokens_ahead[i], within ? tokens[to * BATCH + sequence] : 0);
+        assert_int_equal(labels_ahead[i], within ? labels[to * BATCH + sequence] : 0);
+        assert_true(mask_ahead[i] == (within ? mask[to * BATCH + sequence] : 0.0f));
+        kept += mask_ahead[i] > 0.0f;
+        within_count += within;
+      }
+    }
+    assert_int_equal(sf_data_step_tokens_ahead(&c, 1, depth), kept);
+    assert_true(kept > 0 && kept < within_count);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_dropout_mask_elements_have_random_access_and_the_share),
       cmocka_unit_test(test_dropout_for_module_each_use_has_its_own_key),
       cmocka_unit_test(test_data_documents_partition_each_sequence),
+      cmocka_unit_test(test_data_ahead_takes_later_tokens_of_the_document),
       cmocka_unit_test(test_data_documents_absent_or_longer_than_the_sequence),
       cmocka_unit_test(test_data_microbatch_mask_keeps_no_padding),
       cmocka_unit_test(test_fill_for_param_distinct_params_and_steps_differ_in_key),
