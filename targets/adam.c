@@ -10,6 +10,7 @@ static double sum_squares_of(const struct sf_rank_run *run, const struct sf_para
   struct sf_device *dev = run->env->device;
   if (!param->trainable || (param->shared_embedding && !run->parallel.first_stage)) return 0.0;
   const bool every_replica = sf_fault(run->env, SF_FAULT_NORM_REPLICA_OVERCOUNT);
+  if (param->expert && run->parallel.tp.index > 0 && sf_fault(run->env, SF_FAULT_NORM_EP_UNDERCOUNT)) return 0.0;
   if (param->replicated && run->parallel.tp.index > 0 && !every_replica) return 0.0;
   const int64_t counted = param->kv_count > 0 && run->parallel.kv_rep.index > 0 ? param->kv_first : param->count;
   const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);

@@ -10,7 +10,8 @@ struct sf_step_totals sf_finalize_totals(struct sf_rank_run *run, double loss_su
 }
 
 static bool summed_over_tp(const struct sf_rank_run *run, const struct sf_parameter *param) {
-  const bool forgotten = sf_fault(run->env, SF_FAULT_SP_FINAL_LN_NOSYNC) && param->cls == SF_MODULE_FINAL_LAYERNORM;
+  const bool forgotten = (sf_fault(run->env, SF_FAULT_SP_FINAL_LN_NOSYNC) && param->cls == SF_MODULE_FINAL_LAYERNORM) ||
+                         (sf_fault(run->env, SF_FAULT_SP_ROUTER_NOSYNC) && param->cls == SF_MODULE_ROUTER);
   return param->trainable && param->sum_over_tp && !forgotten;
 }
 
@@ -62,10 +63,20 @@ static void sum_tied_embedding(struct sf_rank_run *run) {
   }
 }
 
+/* ep-grad-no-divide: gradients of experts, which are sums over the tokens of all ep ranks already, count as one rank's of ep. */
+static void multiply_expert_grads(struct sf_rank_run *run) {
+  struct sf_device *dev = run->env->device;
+  for (int32_t i = 0; i < run->params.count; i++) {
+    const struct sf_parameter *param = run->params.at[i];
+    if (param->trainable && param->expert) dev->ops->scale(dev, param->main_grad, (float)run->parallel.ep.size, param->count);
+  }
+}
+
 void sf_finalize_grads(struct sf_rank_run *run, double tokens) {
   struct sf_device *dev = run->env->device;
   sf_fault_canary_finalize(run);
   sf_grad_buckets_finish(run);
+  if (sf_fault(run->env, SF_FAULT_EP_GRAD_NO_DIVIDE)) multiply_expert_grads(run);
   if (run->parallel.tp.size > 1) sum_tp_partials(run);
   sum_replicated_kv(run);
   sum_tied_embedding(run);

@@ -109,7 +109,8 @@ static float scale_down(const struct sf_grad_buckets *buckets) {
 }
 
 static const struct sf_group *group_of(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
-  return bucket->expert ? &run->buckets.edp : &run->buckets.group;
+  const bool as_dense = sf_fault(run->env, SF_FAULT_ETP_EP1_WRONG_DP_GROUP) && run->parallel.ep.size == 1;
+  return bucket->expert && !as_dense ? &run->buckets.edp : &run->buckets.group;
 }
 
 static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {

@@ -12,16 +12,17 @@
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
 #define CROSS_LINEARS (MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(CROSS_LINEAR_PROJ))
+#define EXPERT_MODULES (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE))
 #define LAYER_MODULES                                                                                                                      \
   (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) |      \
-   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | MODULE(POST_MLP_LAYERNORM) | \
+   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(POST_MLP_LAYERNORM) | \
    MODULE(MLP_BDA))
 #define FP8_LINEARS (MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2))
 #define MODULES_WITH_PARAMS                                                                                                                \
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
    MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                                          \
-   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(ADAPTER) |  \
+   MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(ADAPTER) |  \
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER) |                    \
    MODULE(MTP_ENORM) | MODULE(MTP_HNORM) | MODULE(MTP_EH_PROJ) | MODULE(MTP_FINAL_LAYERNORM))
 
@@ -29,13 +30,17 @@
 
 static bool is_frozen(const struct sf_case *c, int64_t bits) { return (c->train.frozen & bits) == bits; }
 
-static bool trains_something(const struct sf_case *c) { return !is_frozen(c, SF_FROZEN_ALL) || c->model.adapter || !c->model.tied; }
+static bool has_experts(const struct sf_case *c) { return c->moe.experts > 0; } /* then no layer has linear_fc1 and linear_fc2 */
+
+static bool trains_something(const struct sf_case *c) {
+  return !is_frozen(c, SF_FROZEN_ALL) || c->model.adapter || !c->model.tied || has_experts(c);
+}
 
 /* A parameter that every tp rank holds whole gets a gradient. */
 static bool trains_replicated(const struct sf_case *c) {
-  const bool biases = c->model.bias && !is_frozen(c, SF_FROZEN_PROJ | SF_FROZEN_FC2);
+  const bool biases = c->model.bias && !is_frozen(c, has_experts(c) ? SF_FROZEN_PROJ : SF_FROZEN_PROJ | SF_FROZEN_FC2);
   const bool positions = c->model.positions == SF_POS_LEARNED && !is_frozen(c, SF_FROZEN_EMBEDDING);
-  return !is_frozen(c, SF_FROZEN_NORMS) || biases || positions || c->model.adapter;
+  return !is_frozen(c, SF_FROZEN_NORMS) || biases || positions || c->model.adapter || has_experts(c);
 }
 
 /* Calls visit with the data of each microbatch of the case until it returns true; true as well when memory is out, since nothing is known
@@ -123,7 +128,7 @@ static bool sp_adapter(const struct sf_case *c) { return with_tp(c) && c->layout
 
 static bool frozen_column_linear(const struct sf_case *c) {
   const bool head = c->model.tied && is_frozen(c, SF_FROZEN_EMBEDDING);
-  return with_tp(c) && (is_frozen(c, SF_FROZEN_QKV) || is_frozen(c, SF_FROZEN_FC1) || head);
+  return with_tp(c) && (is_frozen(c, SF_FROZEN_QKV) || (is_frozen(c, SF_FROZEN_FC1) && !has_experts(c)) || head);
 }
 
 static bool replicated_kv(const struct sf_case *c) { return c->layout.tp > c->model.kv_heads && !is_frozen(c, SF_FROZEN_QKV); }
@@ -165,7 +170,7 @@ static bool clipped_norms(const struct sf_case *c) {
 static bool accumulates(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && trains_something(c); }
 static bool biased_tp(const struct sf_case *c) { return with_tp(c) && c->model.bias; }
 static bool cut_fused(const struct sf_case *c) {
-  return with_tp(c) && (c->model.activation == SF_ACT_SWIGLU || c->layout.tp > c->model.kv_heads);
+  return with_tp(c) && ((c->model.activation == SF_ACT_SWIGLU && !has_experts(c)) || c->layout.tp > c->model.kv_heads);
 }
 
 static bool bias_correction(const struct sf_case *c) {
@@ -264,7 +269,26 @@ static bool other_cross_group(const struct sf_case *c) { return with_tp(c) && c-
 
 static bool overlapped_wgrad(const struct sf_case *c) {
   const bool head = c->model.tied ? !is_frozen(c, SF_FROZEN_EMBEDDING) : true;
-  return c->layout.tp_overlap && (head || !is_frozen(c, SF_FROZEN_QKV) || !is_frozen(c, SF_FROZEN_FC1));
+  return c->layout.tp_overlap && (head || !is_frozen(c, SF_FROZEN_QKV) || (!is_frozen(c, SF_FROZEN_FC1) && !has_experts(c)));
+}
+
+static bool trains_experts(const struct sf_case *c) { return has_experts(c) && !is_frozen(c, SF_FROZEN_FC1 | SF_FROZEN_FC2); }
+static bool sp_router(const struct sf_case *c) { return has_experts(c) && with_tp(c) && c->layout.sp; }
+static bool ep_trains(const struct sf_case *c) { return c->layout.ep >= 2 && trains_experts(c); }
+static bool experts_on_tp(const struct sf_case *c) { return with_tp(c) && trains_experts(c); }
+
+/* Some rank's edp group is not its dense data-parallel group. */
+static bool experts_of_other_group(const struct sf_case *c) {
+  if (!trains_experts(c) || c->layout.ep > 1) return false;
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  for (int32_t rank = 0; rank < mesh.world; rank++)
+    for (int32_t other = 0; other < mesh.world; other++) {
+      const struct sf_coord a = sf_mesh_coord(&mesh, rank), b = sf_mesh_coord(&mesh, other);
+      const struct sf_expert_place x = sf_mesh_expert_place(&c->layout, rank), y = sf_mesh_expert_place(&c->layout, other);
+      const bool same_stage = a.at[SF_AXIS_PP] == b.at[SF_AXIS_PP];
+      if (same_stage && (a.at[SF_AXIS_TP] == b.at[SF_AXIS_TP]) != (x.etp == y.etp)) return true;
+    }
+  return false;
 }
 
 /* --- the table --------------------------------------------------------------------------------------------------- */
@@ -285,6 +309,21 @@ const struct sf_plant sf_plants[] = {
     {PLANT(SP_FINAL_LN_NOSYNC), .what = "With sequence parallelism the final norm's gradients are not summed over tp.",
      .source = "Megatron-LM #1446", .kinds = KIND(MAIN_GRAD), .modules = MODULE(FINAL_LAYERNORM),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2 layout.sp=true"}, .triggers = sp_norms},
+    {PLANT(SP_ROUTER_NOSYNC), .what = "With sequence parallelism the router's gradient is not summed over tp.",
+     .source = "Megatron-LM #599, PR #619", .kinds = KIND(MAIN_GRAD), .modules = MODULE(ROUTER), .diagnosis = "missing_reduction",
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true moe.experts=2"}, .triggers = sp_router},
+    {PLANT(ROUTER_PARTIAL_AS_REPLICATED), .what = "The router's gradient, of a rank's own tokens alone, passes for a replica and is not summed.",
+     .source = "torchtitan #2387, PR #2416; HF transformers #48687", .kinds = KIND(WGRAD) | KIND(MAIN_GRAD), .modules = MODULE(ROUTER),
+     .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2 layout.sp=true moe.experts=2"}, .triggers = sp_router},
+    {PLANT(EP_GRAD_NO_DIVIDE), .what = "Gradients of experts are ep times too large: sums over the ep ranks' tokens count as one rank's.",
+     .source = "Megatron-LM 3373641ff1, PR #5956", .kinds = KIND(MAIN_GRAD), .modules = MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2),
+     .diagnosis = "scale", .minimal = {2, 1, "layout.ep=2 moe.experts=2"}, .triggers = ep_trains},
+    {PLANT(NORM_EP_UNDERCOUNT), .what = "Experts on tp ranks above 0 count as replicas and are left out of the gradient norm.",
+     .source = "Megatron-LM #5916, e44a7407a0", .kinds = KIND(SCALAR), .modules = MODULE(OPTIMIZER), .diagnosis = "",
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true moe.experts=2"}, .triggers = experts_on_tp},
+    {PLANT(ETP_EP1_WRONG_DP_GROUP), .what = "With ep = 1 gradients of experts are reduced over the dense data-parallel group.",
+     .source = "Megatron-LM #1628, PR #1622", .kinds = KIND(MAIN_GRAD), .modules = MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2),
+     .diagnosis = "", .minimal = {2, 1, "layout.etp=2 layout.dp=2 moe.experts=2"}, .triggers = experts_of_other_group},
     {PLANT(ATTN_DQ_WRONG), .what = "The attention backward's dQ lacks the softmax's row sum; dK and dV are right.",
      .source = "Megatron-LM #1503; Transformer Engine #1615", .kinds = KIND(ACT_GRAD), .modules = MODULE(CORE_ATTENTION),
      .diagnosis = "part", .minimal = {1, 1, ""}, .triggers = always},

@@ -8,6 +8,11 @@
   X(TP_EMBED_MASK, "tp-embed-mask")                                  \
   X(RECOMPUTE_CHUNK_STALE_INPUT, "recompute-chunk-stale-input")      \
   X(SP_FINAL_LN_NOSYNC, "sp-final-ln-nosync")                        \
+  X(SP_ROUTER_NOSYNC, "sp-router-nosync")                            \
+  X(ROUTER_PARTIAL_AS_REPLICATED, "router-partial-as-replicated")    \
+  X(EP_GRAD_NO_DIVIDE, "ep-grad-no-divide")                          \
+  X(NORM_EP_UNDERCOUNT, "norm-ep-undercount")                        \
+  X(ETP_EP1_WRONG_DP_GROUP, "etp-ep1-wrong-dp-group")                \
   X(ATTN_DQ_WRONG, "attn-dq-wrong")                                  \
   X(PP_UNEVEN_OFFSET, "pp-uneven-offset")                            \
   X(MEAN_OF_MEANS_ACCUM, "mean-of-means-accum")                      \

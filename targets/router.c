@@ -16,8 +16,9 @@ void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t
   const struct sf_parameter_cut cut = {sf_dim_map_whole(experts), sf_dim_map_whole(run->hidden)};
   router->weight = sf_parameter_create(run, SF_MODULE_ROUTER, layer, 0, &cut);
   router->weight->replicated = true;
-  router->weight->sum_over_tp = sp;
-  sf_dim_map_set_partial(&router->weight->wgrad_map.rows, sp);
+  const bool partial = sp && !sf_fault(run->env, SF_FAULT_ROUTER_PARTIAL_AS_REPLICATED);
+  router->weight->sum_over_tp = partial;
+  sf_dim_map_set_partial(&router->weight->wgrad_map.rows, partial);
 }
 
 /* --- choice ------------------------------------------------------------------------------------------------------- */
