@@ -28,13 +28,14 @@ bool sf_bounds_need_fp8(const struct sf_range *at) {
          at[SF_WALK_FP8_FIRST].lo > 0 || at[SF_WALK_FP8_LAST].lo > 0;
 }
 
-/* kv_step: key/value heads come in multiples of it. fp8: tp may not be above kv_heads. */
+/* kv_step: key/value heads come in multiples of it. Latents: as many as query heads. fp8: tp may not be above kv_heads. */
 static bool heads_fit(const struct sf_range *at, int64_t tp, int64_t kv_step) {
   const struct sf_range heads = at[SF_WALK_HEADS], kv_heads = at[SF_WALK_KV_HEADS];
-  const bool may_exceed = !sf_bounds_need_fp8(at);
+  const bool may_exceed = !sf_bounds_need_fp8(at), own_keys = at[SF_WALK_KV_LORA].lo > 0;
   int64_t h = (heads.lo + tp - 1) / tp * tp;
   for (int i = 0; i < MULTIPLES_MAX && h <= heads.hi; i++, h += tp) {
-    for (int64_t kv = kv_heads.lo; kv <= kv_heads.hi && kv <= h; kv++)
+    const int64_t least = own_keys && h > kv_heads.lo ? h : kv_heads.lo;
+    for (int64_t kv = least; kv <= kv_heads.hi && kv <= h; kv++)
       if (h % kv == 0 && kv % kv_step == 0 && (kv % tp == 0 || (may_exceed && tp % kv == 0))) return true;
   }
   return false;
@@ -166,6 +167,18 @@ static int64_t smallest_tp_cp(const struct sf_range *at, int64_t limit) {
   return least;
 }
 
+/* Narrows the bounds to multi-latent attention; false when they have none. */
+static bool with_latents(struct sf_bounds *bounds) {
+  struct sf_range *at = bounds->at;
+  const int64_t rope = at[SF_WALK_ROPE_DIM].lo > 2 ? (at[SF_WALK_ROPE_DIM].lo + 1) / 2 * 2 : 2;
+  if (at[SF_WALK_KV_LORA].hi == 0 || at[SF_WALK_POSITIONS].hi < SF_POS_ROTARY || at[SF_WALK_QK_NORM].lo > 0) return false;
+  if (rope > at[SF_WALK_ROPE_DIM].hi || rope + 2 > at[SF_WALK_HEAD_DIM].hi) return false;
+  if (at[SF_WALK_KV_LORA].lo == 0) at[SF_WALK_KV_LORA].lo = 1;
+  if (at[SF_WALK_HEAD_DIM].lo < rope + 2) at[SF_WALK_HEAD_DIM].lo = rope + 2;
+  at[SF_WALK_POSITIONS].lo = SF_POS_ROTARY;
+  return true;
+}
+
 bool sf_bounds_axes_fit(const struct sf_range *at, int64_t max_ranks) {
   const int64_t ranks = smallest_tp_cp(at, max_ranks);
   if (ranks == none) return false;
@@ -189,6 +202,16 @@ static bool dense_fits(const struct sf_bounds *bounds) {
   return bounds->at[SF_WALK_ZERO].lo > 0 ? sharded_axes_fit(bounds) : sf_bounds_axes_fit(bounds->at, bounds->max_ranks);
 }
 
-bool sf_bounds_feasible(const struct sf_bounds *bounds) {
+static bool fits(const struct sf_bounds *bounds) {
   return singles_fit(bounds) && (dense_fits(bounds) || sf_bounds_may_be_moe(bounds));
+}
+
+/* With latents other rules join the heads, so both are tried where the bounds leave the choice. */
+bool sf_bounds_feasible(const struct sf_bounds *bounds) {
+  const struct sf_range *at = bounds->at;
+  const bool without = at[SF_WALK_KV_LORA].lo == 0 && at[SF_WALK_Q_LORA].lo == 0 && at[SF_WALK_ROPE_DIM].lo == 0;
+  if (without && fits(bounds)) return true;
+  if (at[SF_WALK_KV_LORA].hi == 0) return false;
+  struct sf_bounds narrowed = *bounds;
+  return with_latents(&narrowed) && fits(&narrowed);
 }

@@ -12,7 +12,10 @@
   X(COMPUTE, "precision.compute")                                                                                                          \
   X(NORM, "model.norm")                                                                                                                    \
   X(ACTIVATION, "model.activation")                                                                                                        \
+  X(KV_LORA, "model.kv_lora_rank")                                                                                                         \
   X(POSITIONS, "model.positions")                                                                                                          \
+  X(Q_LORA, "model.q_lora_rank")                                                                                                           \
+  X(ROPE_DIM, "model.qk_rope_dim")                                                                                                         \
   X(BIAS, "model.bias")                                                                                                                    \
   X(TIED, "model.tied")                                                                                                                    \
   X(ADAPTER, "model.adapter")                                                                                                              \

@@ -28,6 +28,9 @@ CHOICES(bias, {0, 50}, {1, 50});
 CHOICES(tied, {0, 55}, {1, 45});
 CHOICES(adapter, {0, 65}, {1, 35});
 CHOICES(qk_norm, {0, 76}, {1, 24});
+CHOICES(kv_lora, {0, 90}, {8, 4}, {4, 2}, {12, 2}, {16, 2});
+CHOICES(q_lora, {0, 40}, {8, 25}, {4, 10}, {12, 10}, {16, 15});
+CHOICES(rope_dim, {0, 1}, {2, 40}, {4, 30}, {8, 15}, {6, 5}, {16, 10});
 CHOICES(sinks, {0, 78}, {1, 22});
 CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
 CHOICES(memory_seq, {0, 88}, {1, 1}, {2, 2}, {4, 3}, {6, 1}, {8, 4}, {16, 1});
@@ -120,6 +123,9 @@ static const struct {
     TABLE(AUX, zero, false),
     TABLE(Z_LOSS, zero, false),
     TABLE(QK_NORM, qk_norm, true),
+    TABLE(KV_LORA, kv_lora, true),
+    TABLE(Q_LORA, q_lora, false),
+    TABLE(ROPE_DIM, rope_dim, false),
     TABLE(SINKS, sinks, true),
     TABLE(MEMORY_SEQ, memory_seq, true),
     TABLE(WINDOW, window, true),
@@ -288,6 +294,10 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_EXPERT_FFN:
   case SF_WALK_EP:
   case SF_WALK_ETP:
+  case SF_WALK_KV_LORA:
+  case SF_WALK_Q_LORA:
+  case SF_WALK_ROPE_DIM:
+  case SF_WALK_QK_NORM:
   case SF_WALK_POSITIONS:
   case SF_WALK_TIED:
   case SF_WALK_ADAPTER:

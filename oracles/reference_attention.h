@@ -20,7 +20,8 @@ static inline struct head_columns head_columns(const struct sf_model *model, int
 
 /* Angles in double, whatever the build: only their cosine and sine are rounded. */
 static inline void rotary_tables(struct run *run) {
-  const int64_t half = run->c->model.head_dim / 2;
+  const struct sf_model *model = &run->c->model;
+  const int64_t half = (model->kv_lora_rank > 0 ? model->qk_rope_dim : model->head_dim) / 2;
   for (int64_t position = 0; position < run->c->model.seq; position++)
     for (int64_t i = 0; i < half; i++) {
       const double angle = (double)position * pow(10000.0, -(double)i / (double)half);
@@ -29,11 +30,21 @@ static inline void rotary_tables(struct run *run) {
     }
 }
 
+/* Column i of the pair (i, i + half), at an angle of the position; direction -1: back. */
+static inline void rotate_pairs(const struct run *run, real *restrict to, const real *restrict from, int64_t half, int64_t position,
+                                real direction) {
+  const real *restrict cosines = run->cosines + position * half, *restrict sines = run->sines + position * half;
+  for (int64_t i = 0; i < half; i++) {
+    const real sine = direction * sines[i];
+    to[i] = from[i] * cosines[i] - from[i + half] * sine;
+    to[i + half] = from[i + half] * cosines[i] + from[i] * sine;
+  }
+}
+
 /* One token: query and key heads rotated by its position (direction -1: back), value heads copied. */
 static inline void rotate_row(const struct run *run, real *restrict out, const real *restrict x, int64_t position, real direction) {
   const struct sf_model *model = &run->c->model;
-  const int64_t d = model->head_dim, half = d / 2, block = model->heads / model->kv_heads + 2;
-  const real *restrict cosines = run->cosines + position * half, *restrict sines = run->sines + position * half;
+  const int64_t d = model->head_dim, block = model->heads / model->kv_heads + 2;
   for (int64_t head = 0; head < model->kv_heads * block; head++) {
     const real *restrict from = x + head * d;
     real *restrict to = out + head * d;
@@ -41,11 +52,7 @@ static inline void rotate_row(const struct run *run, real *restrict out, const r
       for (int64_t i = 0; i < d; i++) to[i] = from[i];
       continue;
     }
-    for (int64_t i = 0; i < half; i++) {
-      const real sine = direction * sines[i];
-      to[i] = from[i] * cosines[i] - from[i + half] * sine;
-      to[i + half] = from[i + half] * cosines[i] + from[i] * sine;
-    }
+    rotate_pairs(run, to, from, d / 2, position, direction);
   }
 }
 

@@ -26,6 +26,7 @@ struct moe_acts {
 struct layer_acts {
   real *norm1, *qkv, *qk_norm, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
   real *post_attn, *post_mlp; /* post_norm only */
+  real *q_down, *q_norm, *q, *kv_down, *kv_latent, *kv_norm, *kv_up; /* multi-latent attention; kv_latent: columns of kv_down */
   real *probs;      /* [microbatch_size][heads][seq x seq] */
   real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
   struct moe_acts moe;
@@ -98,6 +99,7 @@ struct run {
   real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
   real *row_means;                                      /* [seq] row sums of P dP of one head */
   real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
+  real *latent_a, *latent_b, *latent_c, *shared_grad, *ones; /* multi-latent attention: gradients; a number 1 for each head */
   real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
   real *weight_grad, *logits_grad, *slot_grad;          /* experts only: [slots], [tokens x experts], [slots x hidden] */
   real *sorted_rows, *sorted_grad;                      /* of one expert, [tokens x hidden] */

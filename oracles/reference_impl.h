@@ -7,11 +7,13 @@
 #include "oracles/reference_branch.h"
 #include "oracles/reference_cross_attention.h"
 #include "oracles/reference_ends.h"
+#include "oracles/reference_latent.h"
 #include "oracles/reference_linear.h"
 #include "oracles/reference_mtp.h"
 #include "oracles/reference_norm.h"
 #include "oracles/reference_products.h"
 #include "oracles/reference_qk_norm.h"
+#include "oracles/reference_qkv.h"
 #include "oracles/reference_step.h"
 
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -29,8 +31,10 @@ static inline void take_layers(struct run *run) {
   }
   for (int64_t i = 0; i < layers; i++) {
     struct layer_acts *acts = &run->layers[i];
+    *acts = (struct layer_acts){0};
     acts->norm1 = take(run, t * h);
-    acts->qkv = take(run, t * run->qkv_width);
+    if (model->kv_lora_rank > 0) take_latent_acts(run, acts);
+    else acts->qkv = take(run, t * run->qkv_width);
     acts->qk_norm = model->qk_norm ? take(run, t * run->qkv_width) : acts->qkv;
     acts->rotary = model->positions == SF_POS_ROTARY ? take(run, t * run->qkv_width) : acts->qk_norm;
     acts->probs = take(run, run->c->train.microbatch_size * model->heads * model->seq * model->seq);
@@ -57,8 +61,9 @@ static inline void take_layers(struct run *run) {
 static inline void take_scratch(struct run *run, int64_t largest) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens;
-  int64_t widest =
-      larger(larger(model->mtp_depth > 0 ? 2 * run->hidden : run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, run->context_width)));
+  const int64_t latents = larger(model->q_lora_rank, model->kv_lora_rank + model->qk_rope_dim);
+  int64_t widest = larger(larger(model->mtp_depth > 0 ? 2 * run->hidden : run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, larger(run->context_width, latents))));
+  if (latents > 0) take_latent_scratch(run, widest);
   if (run->c->moe.experts > 0) {
     widest = larger(widest, larger(expert_fc1_width(run), run->c->moe.experts));
     take_moe_scratch(run);
@@ -149,9 +154,10 @@ static inline void take_ends(struct run *run) {
 static inline const real *layer_forward(struct run *run, int32_t layer, const real *x) {
   struct layer_acts *acts = &run->layers[layer];
   norm_forward(run, SF_MODULE_INPUT_LAYERNORM, layer, acts->norm1, x);
-  linear_forward(run, SF_MODULE_LINEAR_QKV, layer, acts->qkv, acts->norm1, false);
-  if (acts->qk_norm != acts->qkv) qk_norm_forward(run, layer, acts->qk_norm, acts->qkv);
-  if (acts->rotary != acts->qk_norm) rotary_forward(run, layer, acts->rotary, acts->qk_norm);
+  if (run->c->model.kv_lora_rank > 0)
+    latent_forward(run, layer, acts);
+  else
+    qkv_forward(run, layer, acts);
   attention_forward(run, layer, acts->context, acts, acts->rotary);
   linear_forward(run, SF_MODULE_LINEAR_PROJ, layer, acts->proj, acts->context, true);
   const real *branch = post_norm_forward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, acts->post_attn, acts->proj);
@@ -181,16 +187,10 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   proj_grad = post_norm_backward(run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, layer, proj_grad, acts->proj);
   linear_backward(run, SF_MODULE_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
   attention_backward(run, layer, run->wide_b, run->wide_a, acts->rotary, acts);
-  real *qkv_grad = run->wide_b, *other = run->wide_a;
-  if (acts->rotary != acts->qk_norm) {
-    rotary_backward(run, layer, other, qkv_grad);
-    swap_buffers(&qkv_grad, &other);
-  }
-  if (acts->qk_norm != acts->qkv) {
-    qk_norm_backward(run, layer, other, qkv_grad, acts->qkv);
-    swap_buffers(&qkv_grad, &other);
-  }
-  linear_backward(run, SF_MODULE_LINEAR_QKV, layer, run->branch_a, qkv_grad, acts->norm1);
+  if (run->c->model.kv_lora_rank > 0)
+    latent_backward(run, layer, run->branch_a, run->wide_b, acts);
+  else
+    qkv_backward(run, layer, acts);
   norm_backward(run, SF_MODULE_INPUT_LAYERNORM, layer, run->branch_b, run->branch_a, x);
   residual_backward(run, SF_MODULE_SELF_ATTN_BDA, layer, run->branch_b);
 }

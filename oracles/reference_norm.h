@@ -40,8 +40,8 @@ static inline void norm_forward_row(const struct run *run, const struct norm_inn
 }
 
 static inline void norm_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x) {
-  const int64_t n = run->hidden;
   const int32_t weight_param = sf_catalog_param(run->catalog, cls, layer, 0), bias_param = sf_catalog_param(run->catalog, cls, layer, 1);
+  const int64_t n = run->catalog->params[weight_param].shape.cols;
   const real *bias = bias_param < 0 ? NULL : run->params[bias_param].weight;
   const struct norm_inner inner = norm_inner_of(run, act_id(run, cls, layer, SF_KIND_ACT));
   for (int64_t i = 0; i < run->tokens; i++)
@@ -65,8 +65,8 @@ static inline void norm_backward_row(const struct run *run, const struct norm_in
 }
 
 static inline void norm_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
-  const int64_t n = run->hidden;
   const int32_t weight_param = sf_catalog_param(run->catalog, cls, layer, 0), bias_param = sf_catalog_param(run->catalog, cls, layer, 1);
+  const int64_t n = run->catalog->params[weight_param].shape.cols;
   real *weighted = run->wide_a;
   const struct norm_inner inner = norm_inner_of(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD));
   for (int64_t i = 0; i < run->tokens; i++)

@@ -38,9 +38,21 @@ double sf_clip_factor(const struct sf_case *c, double norm) {
 }
 
 static bool is_norm(enum sf_module_class cls) {
-  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM ||
-         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
-         cls == SF_MODULE_MTP_ENORM || cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
+  switch (cls) {
+  case SF_MODULE_INPUT_LAYERNORM:
+  case SF_MODULE_Q_LAYERNORM:
+  case SF_MODULE_KV_LAYERNORM:
+  case SF_MODULE_QK_NORM:
+  case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
+  case SF_MODULE_PRE_CROSS_ATTN_LAYERNORM:
+  case SF_MODULE_PRE_MLP_LAYERNORM:
+  case SF_MODULE_POST_MLP_LAYERNORM:
+  case SF_MODULE_MTP_ENORM:
+  case SF_MODULE_MTP_HNORM:
+  case SF_MODULE_MTP_FINAL_LAYERNORM:
+  case SF_MODULE_FINAL_LAYERNORM: return true;
+  default: return false;
+  }
 }
 
 static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *param, double clip) {

@@ -6,7 +6,9 @@
 
 static void create_params(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
                           const struct sf_dim_map *out_dim) {
-  const struct sf_parameter_cut weight_cut = {*out_dim, sf_dim_map_whole(run->hidden)};
+  const struct sf_catalog *catalog = run->env->catalog;
+  const int64_t in = catalog->params[sf_catalog_param(catalog, cls, layer, 0)].shape.cols;
+  const struct sf_parameter_cut weight_cut = {*out_dim, sf_dim_map_whole(in)};
   linear->weight = sf_parameter_create(run, cls, layer, 0, &weight_cut);
   const struct sf_parameter_cut bias_cut = {sf_dim_map_whole(1), *out_dim};
   linear->bias = sf_parameter_create(run, cls, layer, 1, &bias_cut);
@@ -21,7 +23,6 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   linear->fp8 = sf_fp8_linear_create(run, cls, layer);
   linear->tokens = run->tokens;
   linear->tokens_local = run->tokens_local;
-  linear->in_map = run->map_hidden;
   if (weight == NULL) {
     create_params(linear, run, cls, layer, out_dim);
   } else {
@@ -29,6 +30,8 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
     linear->call = 1;
   }
   linear->overlap = run->c->layout.tp_overlap && linear->weight->trainable;
+  linear->in = sf_dim_map_length(&linear->weight->map.cols);
+  linear->in_map = (struct sf_shard_map){.rows = run->map_hidden.rows, .cols = linear->weight->map.cols};
 }
 
 void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear, const struct sf_rank_run *run, int64_t rows) {
@@ -42,7 +45,7 @@ void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear
 /* out = round(a W^T + bias). fp8: `full` becomes its cast with the given scale. */
 static void multiply_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *out, float *full, float scale) {
   struct sf_device *dev = run->env->device;
-  const int64_t tokens = linear->tokens, h = run->hidden;
+  const int64_t tokens = linear->tokens, h = linear->in;
   const bool biased = linear->bias != NULL;
   const float *weight = linear->weight->model;
   float unit = 1.0f;
@@ -56,7 +59,7 @@ static void multiply_forward(struct sf_rank_run *run, const struct sf_column_par
 
 float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
                                          float **saved) {
-  const int64_t tokens = linear->tokens, h = run->hidden;
+  const int64_t tokens = linear->tokens, h = linear->in;
   float scale = 1.0f;
   if (linear->fp8 != NULL) scale = sf_fp8_scale(run, linear->fp8, SF_FP8_INPUT, input, linear->tokens_local * h, linear->sp);
   if (linear->sp) {
@@ -80,7 +83,7 @@ float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct s
 
 /* full: [T x h], this rank's summand. Taken. */
 static float *reduce_input_grad(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *full) {
-  const int64_t count = linear->tokens * run->hidden, local = linear->tokens_local * run->hidden;
+  const int64_t count = linear->tokens * linear->in, local = linear->tokens_local * linear->in;
   const bool left_out = sf_fault(run->env, SF_FAULT_LINEAR_FROZEN_DGRAD_NOAR) && !linear->weight->trainable;
   if (linear->tp.size == 1) return full;
   if (!linear->sp) {
@@ -101,9 +104,9 @@ static float *reduce_input_grad(struct sf_rank_run *run, const struct sf_column_
 float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad,
                                           float *saved) {
   struct sf_device *dev = run->env->device;
-  const int64_t tokens = linear->tokens, h = run->hidden;
+  const int64_t tokens = linear->tokens, h = linear->in;
   struct sf_overlapped_gather gather = {0};
-  if (linear->overlap) sf_overlapped_gather_begin(&gather, run, &linear->tp, saved, linear->tokens_local);
+  if (linear->overlap) sf_overlapped_gather_begin(&gather, run, &linear->tp, saved, linear->tokens_local, h);
   float *full = sf_buffers_take(&run->acts, tokens * h), *cast = NULL;
   const float *weight = linear->weight->model;
   float unit = 1.0f, weight_unit = 1.0f, saved_unit = 1.0f;

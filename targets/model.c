@@ -63,8 +63,9 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
       .chunk = chunk, .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = stage == 0, .has_head = stage == stage_count - 1};
   float *cos_sin = NULL;
   if (m->positions == SF_POS_ROTARY) {
-    cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * m->head_dim) * sizeof *cos_sin);
-    sf_rotary_table(cos_sin, m->seq, m->head_dim);
+    const int64_t rotated = m->kv_lora_rank > 0 ? m->qk_rope_dim : m->head_dim;
+    cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * rotated) * sizeof *cos_sin);
+    sf_rotary_table(cos_sin, m->seq, rotated);
   }
   if (model->has_embedding) sf_vocab_parallel_embedding_create(&model->embedding, run, &p->tp, p->sp);
   model->layers = sf_rank_alloc(run->env, (size_t)count * sizeof *model->layers);

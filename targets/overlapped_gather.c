@@ -8,7 +8,7 @@ enum { TAG = 7 };
 static void send_on(struct sf_overlapped_gather *gather, struct sf_rank_run *run) {
   const struct sf_group *tp = gather->tp;
   const int32_t next = tp->ranks[(tp->index + 1) % tp->size], previous = tp->ranks[(tp->index + tp->size - 1) % tp->size];
-  const int64_t count = gather->rows * run->hidden;
+  const int64_t count = gather->rows * gather->in;
   gather->send = sf_isend(run->env->comm, next, TAG, gather->at_hand, count, run->dtype, "column_parallel_linear.bwd.send_chunk");
   gather->recv = sf_irecv(run->env->comm, previous, TAG, gather->spare, count, run->dtype, "column_parallel_linear.bwd.recv_chunk");
 }
@@ -23,9 +23,9 @@ static void wait_and_swap(struct sf_overlapped_gather *gather, struct sf_rank_ru
 }
 
 void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own,
-                                int64_t rows) {
-  *gather = (struct sf_overlapped_gather){.tp = tp, .rows = rows, .at_hand = own};
-  gather->spare = sf_buffers_take(&run->acts, rows * run->hidden);
+                                int64_t rows, int64_t in) {
+  *gather = (struct sf_overlapped_gather){.tp = tp, .rows = rows, .in = in, .at_hand = own};
+  gather->spare = sf_buffers_take(&run->acts, rows * gather->in);
   send_on(gather, run);
 }
 
@@ -41,7 +41,7 @@ void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_ra
      * backend has it: its buffer holds the chunk before. */
     const bool early = sf_fault(run->env, SF_FAULT_TP_OVERLAP_WGRAD_WRONG) && step == size - 1;
     sf_linear_weight_grad_part(dev, dw, grad + owner * gather->rows * out, early ? gather->spare : gather->at_hand, unit,
-                               gather->rows, run->hidden, out, step > 0);
+                               gather->rows, gather->in, out, step > 0);
   }
   sf_buffers_give(&run->acts, gather->at_hand);
   sf_buffers_give(&run->acts, gather->spare);

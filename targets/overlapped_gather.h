@@ -10,15 +10,16 @@
 struct sf_overlapped_gather {
   const struct sf_group *tp;
   int64_t rows;           /* of a chunk */
+  int64_t in; /* features of the input */
   float *at_hand, *spare; /* chunk of this step; what arrives for the next one */
   sf_request send, recv;
 };
 
-/* Starts the exchange, so that it runs beside what comes before the weight's gradient. own [rows x h]: taken. */
+/* Starts the exchange, so that it runs beside what comes before the weight's gradient. own [rows x in]: taken. */
 void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own,
-                                int64_t rows);
+                                int64_t rows, int64_t in);
 
-/* Shape: grad [tp rows x out], the chunks [rows x h] each -> dw [out x h], fp32.
+/* Shape: grad [tp rows x out], the chunks [rows x in] each -> dw [out x in], fp32.
  * Computes unit grad^T a as the sum of tp products, this rank's rows first, then those of the ranks before it, in fp32: equal to the product over
  * all tokens but for the order of its sum. Ends the exchange. */
 void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_rank_run *run, float *dw, const float *grad, float unit,

@@ -3,6 +3,7 @@
 #include "targets/context_parallel.h"
 #include "targets/documents.h"
 #include "targets/fault.h"
+#include "targets/rotary.h"
 
 #include <math.h>
 
@@ -61,11 +62,18 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   attention->queries_per_group = m->heads / m->kv_heads / kv_rep->size;
   attention->head_dim = m->head_dim;
   attention->cos_sin = cos_sin;
+  attention->width = attention->groups * (attention->queries_per_group + 2) * m->head_dim;
   attention->module_rotary = cos_sin != NULL ? sf_rank_module(run, SF_MODULE_ROTARY, layer) : -1;
   attention->module_core = sf_rank_module(run, SF_MODULE_CORE_ATTENTION, layer);
-  sf_column_parallel_linear_create(&attention->linear_qkv, run, SF_MODULE_LINEAR_QKV, layer, &dim, NULL, tp, sp);
-  mark_kv(attention->linear_qkv.weight, &grad_dim, kv, true, run->hidden);
-  if (attention->linear_qkv.bias != NULL) mark_kv(attention->linear_qkv.bias, &grad_dim, kv, false, run->hidden);
+  attention->latent = NULL;
+  if (m->kv_lora_rank > 0) {
+    attention->latent = sf_rank_alloc(run->env, sizeof *attention->latent);
+    sf_latent_attention_create(attention->latent, run, layer, cos_sin, tp, sp);
+  } else {
+    sf_column_parallel_linear_create(&attention->linear_qkv, run, SF_MODULE_LINEAR_QKV, layer, &dim, NULL, tp, sp);
+    mark_kv(attention->linear_qkv.weight, &grad_dim, kv, true, run->hidden);
+    if (attention->linear_qkv.bias != NULL) mark_kv(attention->linear_qkv.bias, &grad_dim, kv, false, run->hidden);
+  }
   attention->has_qk_norm = m->qk_norm;
   if (m->qk_norm) sf_qk_norm_create(&attention->qk_norm, run, layer, attention->groups, attention->queries_per_group, tp);
   create_sinks(attention, run, layer, tp);
@@ -76,44 +84,14 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
 }
 
-/* As rotate_head, of a run of positions whose first row is `row`. Each document of each sequence is counted by itself. */
-static void rotate_documents(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *y, const float *x, int64_t row,
-                             const struct sf_run *positions, const int32_t *documents, bool inverse) {
-  struct sf_device *dev = run->env->device;
-  const int64_t width = attention->linear_qkv.out, batch = run->c->train.microbatch_size, end = positions->start + positions->len;
-  for (int64_t sequence = 0; sequence < batch; sequence++, documents += run->c->model.seq)
-    for (int64_t from = positions->start, len; from < end; from += len) {
-      len = sf_documents_span(documents, from, end - from);
-      const int64_t at = (row + (from - positions->start) * batch + sequence) * width;
-      dev->ops->rotate(dev, y + at, batch * width, x + at, batch * width, attention->cos_sin, len, 1, from - documents[from],
-                       attention->head_dim, inverse, run->dtype);
-    }
-}
-
-static void rotate_head(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *y, const float *x, bool inverse) {
-  struct sf_device *dev = run->env->device;
-  const int32_t *documents = sf_documents(run);
-  const int64_t width = attention->linear_qkv.out, batch = run->c->train.microbatch_size;
-  const bool uncut = sf_fault(run->env, SF_FAULT_ROPE_CP_WRONG_DIM) && sf_fault_rope_cut_fits(run->c);
-  int64_t row = 0;
-  for (int32_t i = 0; i < run->positions.count; i++) {
-    const struct sf_run positions = run->positions.runs[i];
-    if (documents != NULL)
-      rotate_documents(run, attention, y, x, row, &positions, documents, inverse);
-    else
-      dev->ops->rotate(dev, y + row * width, width, x + row * width, width, attention->cos_sin, positions.len * batch, batch,
-                       uncut ? row / batch : positions.start, attention->head_dim, inverse, run->dtype);
-    row += positions.len * batch;
-  }
-}
-
 /* Rotates queries and keys, copies values; takes x. */
 static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *x, bool inverse) {
-  const int64_t d = attention->head_dim, width = attention->linear_qkv.out, rotated = attention->queries_per_group + 1;
+  const int64_t d = attention->head_dim, width = attention->width, rotated = attention->queries_per_group + 1;
   float *y = sf_buffers_take(&run->acts, run->tokens * width);
   for (int64_t group = 0; group < attention->groups; group++) {
     const int64_t first = group * (rotated + 1) * d;
-    for (int64_t head = 0; head < rotated; head++) rotate_head(run, attention, y + first + head * d, x + first + head * d, inverse);
+    for (int64_t head = 0; head < rotated; head++)
+      sf_rotary_apply(run, y + first + head * d, width, x + first + head * d, width, attention->cos_sin, d, inverse);
     const int64_t value = first + rotated * d;
     for (int64_t row = 0; row < run->tokens; row++) memcpy(y + row * width + value, x + row * width + value, (size_t)d * sizeof *y);
   }
@@ -153,7 +131,7 @@ static struct head_view head_view(const struct sf_rank_run *run, const struct sf
                                   const struct sf_attention_acts *acts, const struct document *document, int64_t group, int64_t query) {
   const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size,
                 queries = attention->queries_per_group;
-  const int64_t width = attention->linear_qkv.out, heads = attention->groups * queries,
+  const int64_t width = attention->width, heads = attention->groups * queries,
                 sequence = document->sequence, row = document->start * batch + sequence,
                 first = row * width + group * (queries + 2) * d;
   struct head_view view = {.tokens = document->tokens, .qkv_stride = batch * width, .context_stride = batch * heads * d};
@@ -204,9 +182,9 @@ static void head_forward(struct sf_rank_run *run, const struct sf_parallel_atten
   dev->ops->gemm(dev, &context, run->dtype);
 }
 
-float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
-                                     float *input) {
-  const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
+/* acts->qkv: queries and keys, rotated, and values, of one projection. */
+static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
+                          float *input) {
   acts->qkv = sf_column_parallel_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
   if (attention->has_qk_norm) {
     acts->qkv_raw = acts->qkv;
@@ -216,6 +194,15 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
     acts->qkv = rotate(run, attention, acts->qkv, false);
     sf_trace_act(run, attention->module_rotary, &attention->linear_qkv.out_map, acts->qkv);
   }
+}
+
+float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
+                                     float *input) {
+  const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
+  if (attention->latent != NULL)
+    acts->qkv = sf_latent_attention_forward(run, attention->latent, &acts->latent, input);
+  else
+    fused_forward(run, attention, acts, input);
   if (run->parallel.cp.size > 1) {
     sf_context_parallel_forward(run, attention, acts);
     sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
@@ -302,7 +289,7 @@ static void head_backward(struct sf_rank_run *run, const struct sf_parallel_atte
 static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
                             float *g) {
   const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
-  float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->linear_qkv.out);
+  float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->width);
   float *ds = sf_buffers_take(&run->acts, n * n);
   if (attention->sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
   for (struct document document = {0}; next_document(run, &document);)
@@ -316,13 +303,9 @@ static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_at
   return dqkv;
 }
 
-float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                      struct sf_attention_acts *acts, const float *grad) {
-  float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
-  acts->context = NULL;
-  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
-  sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
-  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
+/* dqkv: gradient of acts->qkv, taken. */
+static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
+                             float *dqkv) {
   if (attention->cos_sin != NULL) {
     dqkv = rotate(run, attention, dqkv, true);
     sf_trace_act_grad(run, attention->module_rotary, &attention->qkv_grad_map, dqkv);
@@ -334,12 +317,25 @@ float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_p
   float *input_grad = sf_column_parallel_linear_backward(run, &attention->linear_qkv, dqkv, acts->qkv_input);
   acts->qkv_input = NULL;
   sf_buffers_give(&run->acts, dqkv);
+  return input_grad;
+}
+
+float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                      struct sf_attention_acts *acts, const float *grad) {
+  float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
+  acts->context = NULL;
+  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
+  sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
+  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
+  float *input_grad = attention->latent != NULL ? sf_latent_attention_backward(run, attention->latent, &acts->latent, dqkv)
+                                                : fused_backward(run, attention, acts, dqkv);
   sf_attention_acts_release(run, acts);
   return input_grad;
 }
 
 void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts) {
   sf_buffers_give(&run->acts, acts->qkv_input);
+  sf_latent_acts_release(run, &acts->latent);
   sf_buffers_give(&run->acts, acts->qkv_raw);
   sf_buffers_give(&run->acts, acts->qk_stats);
   sf_buffers_give(&run->acts, acts->qkv);

@@ -8,11 +8,14 @@
 #define SF_TARGETS_PARALLEL_ATTENTION_H
 
 #include "targets/column_parallel_linear.h"
+#include "targets/latent_attention.h"
 #include "targets/qk_norm.h"
 #include "targets/row_parallel_linear.h"
 
 struct sf_parallel_attention {
   struct sf_column_parallel_linear linear_qkv;
+  struct sf_latent_attention *latent; /* multi-latent attention, in place of linear_qkv, QK norm and rotation; else NULL */
+  int64_t width;                      /* of the fused layout: groups (queries_per_group + 2) head_dim */
   struct sf_row_parallel_linear linear_proj;
   bool has_qk_norm;
   struct sf_qk_norm qk_norm;
@@ -21,9 +24,9 @@ struct sf_parallel_attention {
   int64_t groups, queries_per_group; /* held by this rank */
   int64_t head_dim;
   int32_t module_rotary, module_core; /* module_rotary: -1 without rotary positions */
-  const float *cos_sin;               /* [seq x head_dim], borrowed; NULL without rotary positions */
+  const float *cos_sin;               /* [seq x rotated columns of a head], borrowed; NULL without rotary positions */
   int64_t *trade_counts;              /* [cp], layout.cp_comm a2a: written by each exchange; else NULL */
-  struct sf_shard_map qkv_grad_map;   /* as linear_qkv.out_map, replicated key and value columns marked partial */
+  struct sf_shard_map qkv_grad_map;   /* of the fused layout, replicated key and value columns marked partial */
 };
 
 /* What one microbatch leaves for its backward. */
@@ -31,6 +34,7 @@ struct sf_attention_acts {
   float *qkv_input; /* [T x h] */
   float *qkv_raw;   /* [T x qkv], before QK norm; NULL without */
   float *qk_stats;  /* of QK norm */
+  struct sf_latent_acts latent; /* of multi-latent attention; empty without */
   float *qkv;       /* [T x qkv], rotated */
   float *probs;     /* [batch][head][seq x seq], round(softmax), of each document packed from its first row's place on; with context parallelism the rows of this rank's queries */
   float *sink_probs; /* [batch][head][seq]; NULL without sinks */

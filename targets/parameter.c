@@ -43,8 +43,10 @@ static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param
 void sf_parameters_build(struct sf_rank_run *run) {
   struct sf_parameters *params = &run->params;
   /* A norm's weight and bias gradients are made together, those of queries and keys too. */
-  const int64_t norms = 2 * run->hidden, qk_norms = run->c->model.qk_norm ? 4 * run->c->model.head_dim : 0;
-  int64_t largest = norms > qk_norms ? norms : qk_norms;
+  const struct sf_model *m = &run->c->model;
+  const int64_t widths[] = {run->hidden, m->qk_norm ? 2 * m->head_dim : 0, m->q_lora_rank, m->kv_lora_rank};
+  int64_t largest = 0;
+  for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) largest = 2 * widths[i] > largest ? 2 * widths[i] : largest;
   for (int32_t i = 0; i < params->count; i++) {
     allocate_weights(run, params->at[i]);
     if (run->parallel.cp.size > 1) sf_dim_map_add_partial(&params->at[i]->wgrad_map.rows, SF_AXES(SF_AXIS_CP));

@@ -11,20 +11,23 @@
 
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
+#define LATENT_MODULES                                                                                                                     \
+  (MODULE(LINEAR_Q) | MODULE(LINEAR_Q_DOWN) | MODULE(Q_LAYERNORM) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_DOWN) | MODULE(KV_LAYERNORM) |  \
+   MODULE(LINEAR_KV_UP))
 #define CROSS_LINEARS (MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(CROSS_LINEAR_PROJ))
 #define EXPERT_MODULES (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE))
 #define LAYER_MODULES                                                                                                                      \
   (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) |      \
    MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(POST_MLP_LAYERNORM) | \
-   MODULE(MLP_BDA))
+   MODULE(MLP_BDA) | LATENT_MODULES)
 #define FP8_LINEARS (MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2))
 #define MODULES_WITH_PARAMS                                                                                                                \
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
    MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                                          \
    MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(ADAPTER) |  \
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) | MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER) |                    \
-   MODULE(MTP_ENORM) | MODULE(MTP_HNORM) | MODULE(MTP_EH_PROJ) | MODULE(MTP_FINAL_LAYERNORM))
+   MODULE(MTP_ENORM) | MODULE(MTP_HNORM) | MODULE(MTP_EH_PROJ) | MODULE(MTP_FINAL_LAYERNORM) | LATENT_MODULES)
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 
@@ -40,7 +43,8 @@ static bool trains_something(const struct sf_case *c) {
 static bool trains_replicated(const struct sf_case *c) {
   const bool biases = c->model.bias && !is_frozen(c, has_experts(c) ? SF_FROZEN_PROJ : SF_FROZEN_PROJ | SF_FROZEN_FC2);
   const bool positions = c->model.positions == SF_POS_LEARNED && !is_frozen(c, SF_FROZEN_EMBEDDING);
-  return !is_frozen(c, SF_FROZEN_NORMS) || biases || positions || c->model.adapter || has_experts(c);
+  const bool latents = c->model.kv_lora_rank > 0 && !is_frozen(c, SF_FROZEN_QKV);
+  return !is_frozen(c, SF_FROZEN_NORMS) || biases || positions || latents || c->model.adapter || has_experts(c);
 }
 
 /* Calls visit with the data of each microbatch of the case until it returns true; true as well when memory is out, since nothing is known
@@ -200,6 +204,7 @@ static bool fp8_exempt_pp(const struct sf_case *c) {
 static bool fp8_late_scale(const struct sf_case *c) {
   return c->precision.fp8_recipe == SF_FP8_DELAYED && c->train.steps > 1 && c->train.microbatches / c->layout.dp >= 2;
 }
+static bool shared_key_tp(const struct sf_case *c) { return with_tp(c) && c->model.kv_lora_rank > 0; }
 
 static bool other_tp_index(const struct sf_case *c) {
   if (!with_tp(c) || !c->layout.sp) return false;
@@ -341,7 +346,8 @@ const struct sf_plant sf_plants[] = {
      .diagnosis = "extra_reduction", .minimal = {2, 1, "layout.tp=2 layout.sp=true model.adapter=true"}, .triggers = sp_adapter},
     {PLANT(LINEAR_FROZEN_DGRAD_NOAR),
      .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
-     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER),
+     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_Q) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_UP) |
+                MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
     {PLANT(MQA_KV_GRAD_NOAR), .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
      .source = "bigcode/Megatron-LM #11, #35, PR #37", .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV),
@@ -420,6 +426,10 @@ const struct sf_plant sf_plants[] = {
     {PLANT(WGRAD_RS_LOW_PRECISION), .what = "Main gradients are rounded to the compute format before they are reduce-scattered.",
      .source = "Megatron-LM e5542e85f2 (#6624)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "low_precision",
      .minimal = {2, 1, "layout.zero=1 precision.compute=bf16"}, .triggers = zero_low_precision},
+    {PLANT(MLA_KPOS_GRAD_NOAR),
+     .what = "The rotated key part that all heads share gets the gradient of the rank's own heads only: it is not summed over tp.",
+     .source = "Megatron-LM #1699; Transformer Engine #1975", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_KV_DOWN),
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true model.kv_lora_rank=8 model.qk_rope_dim=2"}, .triggers = shared_key_tp},
     {PLANT(CP_LOCAL_LOSS_MEAN),
      .what = "A microbatch's loss is divided by each cp rank's own token count, then the ranks are averaged.",
      .source = "Megatron-LM #7452-9, PR #7513", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "scale part",

@@ -40,6 +40,7 @@
   X(ZERO_BOUNDARY_DROPS_ACCUM, "zero-boundary-drops-accum")          \
   X(SHARED_BUF_OVERZERO, "shared-buf-overzero")                      \
   X(WGRAD_RS_LOW_PRECISION, "wgrad-rs-low-precision")                \
+  X(MLA_KPOS_GRAD_NOAR, "mla-kpos-grad-noar")                        \
   X(CP_LOCAL_LOSS_MEAN, "cp-local-loss-mean")                        \
   X(CP_ATTN_BWD_WRONG, "cp-attn-bwd-wrong")                          \
   X(CP_LOSS_SCALE, "cp-loss-scale")                                  \

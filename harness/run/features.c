@@ -25,7 +25,6 @@
   X(overlap, c->layout.overlap)                                                                              \
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
   X(exact, c->data.exact)                                                                                    \
-  X(fp32, c->precision.compute == SF_COMPUTE_FP32)                                                           \
   X(bf16, c->precision.compute == SF_COMPUTE_BF16)                                                          \
   X(fp16, c->precision.compute == SF_COMPUTE_FP16)                                                           \
   X(fp8, c->precision.compute == SF_COMPUTE_FP8)                                                    \
@@ -44,6 +43,7 @@
   X(sinks, c->model.sinks)                                                                                   \
   X(cross_attention, c->model.memory_seq > 0)                                                                \
   X(window, c->model.window > 0)                                                                             \
+  X(latent_attention, c->model.kv_lora_rank > 0)                                                             \
   X(qk_norm, c->model.qk_norm)                                                                               \
   X(rotary, c->model.positions == SF_POS_ROTARY)                                                             \
   X(bias, c->model.bias)                                                                                     \

@@ -46,6 +46,10 @@ struct sf_model {
   int64_t norm, activation, positions; /* enums above */
   int64_t memory_seq;   /* positions of the memory that each layer's cross-attention reads; 0 = no cross-attention */
   int64_t window;       /* a query sees this many keys, itself included; 0 = all before it */
+  int64_t kv_lora_rank; /* multi-latent attention: width of the latent that keys and values are made of; 0 = none */
+  int64_t q_lora_rank;  /* the same of the queries; 0 = they are made of the hidden state */
+  int64_t qk_rope_dim;  /* multi-latent attention: how many columns of a query or key head are rotated, the last ones; the keys' are one for
+                           all heads */
   bool bias;            /* every linear but output_layer and adapter has a bias; norms have one iff LayerNorm */
   bool tied;            /* output_layer uses the word embedding's weight */
   bool adapter;         /* a replicated linear behind a sequence gather before the final norm */

@@ -64,6 +64,23 @@ static enum sf_status check_fp8(const struct sf_case *c, struct sf_error *error)
   return SF_OK;
 }
 
+/* Multi-latent attention: every head has keys and values of its own, of which it rotates a part. */
+static enum sf_status check_latent_attention(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_model *m = &c->model;
+  const int64_t rope = m->qk_rope_dim;
+  if (m->kv_lora_rank == 0) {
+    if (m->q_lora_rank != 0) REFUSE("model.q_lora_rank: needs model.kv_lora_rank above 0");
+    if (rope != 0) REFUSE("model.qk_rope_dim: needs model.kv_lora_rank above 0");
+    return SF_OK;
+  }
+  if (m->positions != SF_POS_ROTARY) REFUSE("model.kv_lora_rank: needs rotary model.positions");
+  if (m->kv_heads != m->heads) REFUSE("model.kv_lora_rank: model.kv_heads %" PRId64 " is not model.heads %" PRId64, m->kv_heads, m->heads);
+  if (m->qk_norm) REFUSE("model.qk_norm: needs model.kv_lora_rank 0, whose latents have norms");
+  if (rope == 0 || rope % 2 != 0) REFUSE("model.qk_rope_dim: %" PRId64 " columns are no pairs", rope);
+  if (rope >= m->head_dim) REFUSE("model.qk_rope_dim: %" PRId64 " is not below model.head_dim %" PRId64, rope, m->head_dim);
+  return SF_OK;
+}
+
 /* What experts do not go together with yet. */
 static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
@@ -189,6 +206,7 @@ static enum sf_status check_layout(const struct sf_case *c, struct sf_error *err
 enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
   enum sf_status status = check_ranges(c, error);
   if (status == SF_OK) status = check_model(c, error);
+  if (status == SF_OK) status = check_latent_attention(c, error);
   if (status == SF_OK) status = check_tensor_parallel(c, error);
   if (status == SF_OK) status = check_tensor_parallel_options(c, error);
   if (status == SF_OK) status = check_context_parallel(c, error);

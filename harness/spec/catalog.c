@@ -34,6 +34,14 @@ static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
   case SF_MODULE_EXPERTS_FC2:
   case SF_MODULE_COMBINE: return c->moe.experts > 0;
   case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
+  case SF_MODULE_LINEAR_QKV: return model->kv_lora_rank == 0;
+  case SF_MODULE_LINEAR_Q: return model->kv_lora_rank > 0 && model->q_lora_rank == 0;
+  case SF_MODULE_LINEAR_Q_DOWN:
+  case SF_MODULE_Q_LAYERNORM:
+  case SF_MODULE_LINEAR_Q_UP: return model->q_lora_rank > 0;
+  case SF_MODULE_LINEAR_KV_DOWN:
+  case SF_MODULE_KV_LAYERNORM:
+  case SF_MODULE_LINEAR_KV_UP: return model->kv_lora_rank > 0;
   case SF_MODULE_QK_NORM: return model->qk_norm;
   case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
   case SF_MODULE_POST_MLP_LAYERNORM: return model->post_norm;
@@ -61,10 +69,27 @@ static float pow2_inverse_sqrt(int64_t n) {
 }
 
 static bool is_norm(enum sf_module_class cls) {
-  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM ||
-         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM ||
-         cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
-         cls == SF_MODULE_MTP_ENORM || cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
+  switch (cls) {
+  case SF_MODULE_INPUT_LAYERNORM:
+  case SF_MODULE_Q_LAYERNORM:
+  case SF_MODULE_KV_LAYERNORM:
+  case SF_MODULE_QK_NORM:
+  case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
+  case SF_MODULE_PRE_CROSS_ATTN_LAYERNORM:
+  case SF_MODULE_PRE_MLP_LAYERNORM:
+  case SF_MODULE_POST_MLP_LAYERNORM:
+  case SF_MODULE_MTP_ENORM:
+  case SF_MODULE_MTP_HNORM:
+  case SF_MODULE_MTP_FINAL_LAYERNORM:
+  case SF_MODULE_FINAL_LAYERNORM: return true;
+  default: return false;
+  }
+}
+
+/* Projections of multi-latent attention, which have no bias. */
+static bool is_latent_linear(enum sf_module_class cls) {
+  return cls == SF_MODULE_LINEAR_Q || cls == SF_MODULE_LINEAR_Q_DOWN || cls == SF_MODULE_LINEAR_Q_UP || cls == SF_MODULE_LINEAR_KV_DOWN ||
+         cls == SF_MODULE_LINEAR_KV_UP;
 }
 
 static bool is_linear(enum sf_module_class cls) {
@@ -78,6 +103,7 @@ static int param_count(const struct sf_case *c, enum sf_module_class cls) {
   if (!class_exists(c, cls)) return 0;
   if (is_norm(cls)) return (model->norm == SF_NORM_LAYER ? 2 : 1) * (cls == SF_MODULE_QK_NORM ? 2 : 1);
   if (is_linear(cls)) return model->bias ? 2 : 1;
+  if (is_latent_linear(cls)) return 1;
   switch (cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_EMBEDDING:
@@ -98,6 +124,7 @@ static enum sf_cut fc1_cut(const struct sf_model *model) { return model->activat
 
 static int64_t frozen_bit(enum sf_module_class cls) {
   if (is_norm(cls)) return SF_FROZEN_NORMS;
+  if (is_latent_linear(cls)) return SF_FROZEN_QKV;
   switch (cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_EMBEDDING: return SF_FROZEN_EMBEDDING;
@@ -112,6 +139,29 @@ static int64_t frozen_bit(enum sf_module_class cls) {
   case SF_MODULE_EXPERTS_FC2:
   case SF_MODULE_LINEAR_FC2: return SF_FROZEN_FC2;
   default: return 0;
+  }
+}
+
+/* [out x in]; a down projection is whole on every rank, the others are cut by heads. */
+static void describe_latent_linear(struct sf_param *param, const struct sf_model *m, enum sf_module_class cls) {
+  const int64_t nope = m->head_dim - m->qk_rope_dim;
+  const bool down = cls == SF_MODULE_LINEAR_Q_DOWN || cls == SF_MODULE_LINEAR_KV_DOWN;
+  struct sf_shape shape = {m->heads * m->head_dim, m->hidden};
+  if (cls == SF_MODULE_LINEAR_Q_DOWN) shape.rows = m->q_lora_rank;
+  if (cls == SF_MODULE_LINEAR_Q_UP) shape.cols = m->q_lora_rank;
+  if (cls == SF_MODULE_LINEAR_KV_DOWN) shape.rows = m->kv_lora_rank + m->qk_rope_dim;
+  if (cls == SF_MODULE_LINEAR_KV_UP) shape = (struct sf_shape){m->heads * (nope + m->head_dim), m->kv_lora_rank};
+  param->shape = shape;
+  param->row_cut = down ? SF_CUT_NONE : SF_CUT_EVEN, param->col_cut = SF_CUT_NONE;
+  param->scale = pow2_inverse_sqrt(shape.cols);
+}
+
+static int64_t norm_width(const struct sf_model *m, enum sf_module_class cls) {
+  switch (cls) {
+  case SF_MODULE_QK_NORM: return m->head_dim;
+  case SF_MODULE_Q_LAYERNORM: return m->q_lora_rank;
+  case SF_MODULE_KV_LAYERNORM: return m->kv_lora_rank;
+  default: return m->hidden;
   }
 }
 
@@ -167,7 +217,7 @@ static void describe_weight(struct sf_param *param, const struct sf_case *c, enu
   case SF_MODULE_OUTPUT_LAYER: shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN; break;
   default:
     SF_ASSERT(is_norm(cls));
-    if (cls == SF_MODULE_QK_NORM) shape.cols = m->head_dim;
+    shape.cols = norm_width(m, cls);
     scale = 0.125f, param->offset = 1.0f;
   }
   param->shape = shape;
@@ -179,7 +229,7 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
   param->shape = (struct sf_shape){1, m->hidden};
   param->row_cut = param->col_cut = SF_CUT_NONE;
   param->scale = 0.125f;
-  if (cls == SF_MODULE_QK_NORM) param->shape.cols = m->head_dim;
+  if (is_norm(cls)) param->shape.cols = norm_width(m, cls);
   if (cls == SF_MODULE_LINEAR_QKV) param->shape.cols = qkv_width(m), param->col_cut = SF_CUT_QKV;
   if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m), param->col_cut = fc1_cut(m);
   if (cls == SF_MODULE_CROSS_LINEAR_Q) param->shape.cols = m->heads * m->head_dim, param->col_cut = SF_CUT_EVEN;
@@ -205,7 +255,8 @@ static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
     SF_ASSERT_LT(length, sizeof param->name);
     param->module = module;
     const bool is_weight = which < (owner->cls == SF_MODULE_QK_NORM ? 2 : 1);
-    if (is_weight) describe_weight(param, c, owner->cls);
+    if (is_latent_linear(owner->cls)) describe_latent_linear(param, &c->model, owner->cls);
+    else if (is_weight) describe_weight(param, c, owner->cls);
     else describe_bias(param, &c->model, owner->cls);
     param->frozen = (catalog->logical.train.frozen & frozen_bit(owner->cls)) != 0;
     param->decayed = param->shape.rows > 1;

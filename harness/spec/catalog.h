@@ -12,6 +12,13 @@
   X(EMBEDDING, "embedding")                                \
   X(INPUT_LAYERNORM, "input_layernorm")                    \
   X(LINEAR_QKV, "self_attention.linear_qkv")               \
+  X(LINEAR_Q, "self_attention.linear_q_proj")              \
+  X(LINEAR_Q_DOWN, "self_attention.linear_q_down_proj")    \
+  X(Q_LAYERNORM, "self_attention.q_layernorm")             \
+  X(LINEAR_Q_UP, "self_attention.linear_q_up_proj")        \
+  X(LINEAR_KV_DOWN, "self_attention.linear_kv_down_proj")  \
+  X(KV_LAYERNORM, "self_attention.kv_layernorm")           \
+  X(LINEAR_KV_UP, "self_attention.linear_kv_up_proj")      \
   X(QK_NORM, "self_attention.qk_layernorm")                \
   X(ROTARY, "self_attention.rotary")                       \
   X(CORE_ATTENTION, "self_attention.core_attention")       \

@@ -74,6 +74,10 @@ enum form {
   FORM_HEADS,      /* T x heads head_dim */
   FORM_MEMORY,     /* memory_seq microbatch_size x hidden, rows by sequence */
   FORM_MEMORY_KV,  /* as many rows x 2 heads head_dim */
+  FORM_Q_LATENT,   /* T x q_lora_rank, rows by sequence */
+  FORM_KV_LATENT,  /* T x kv_lora_rank, rows by sequence */
+  FORM_KV_DOWN,    /* T x (kv_lora_rank + qk_rope_dim), rows by sequence */
+  FORM_KV_UP,      /* T x heads (2 head_dim - qk_rope_dim) */
   FORM_FC1,        /* T x ffn, or 2 ffn with SwiGLU */
   FORM_FFN,        /* T x ffn */
   FORM_LOGITS,     /* T x vocab_padded */
@@ -87,6 +91,13 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_EMBEDDING] = {FORM_RESIDUAL, FORM_ABSENT},
     [SF_MODULE_INPUT_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
     [SF_MODULE_LINEAR_QKV] = {FORM_QKV, FORM_STREAM},
+    [SF_MODULE_LINEAR_Q] = {FORM_HEADS, FORM_STREAM},
+    [SF_MODULE_LINEAR_Q_DOWN] = {FORM_Q_LATENT, FORM_STREAM},
+    [SF_MODULE_Q_LAYERNORM] = {FORM_Q_LATENT, FORM_Q_LATENT},
+    [SF_MODULE_LINEAR_Q_UP] = {FORM_HEADS, FORM_Q_LATENT},
+    [SF_MODULE_LINEAR_KV_DOWN] = {FORM_KV_DOWN, FORM_STREAM},
+    [SF_MODULE_KV_LAYERNORM] = {FORM_KV_LATENT, FORM_KV_LATENT},
+    [SF_MODULE_LINEAR_KV_UP] = {FORM_KV_UP, FORM_KV_LATENT},
     [SF_MODULE_QK_NORM] = {FORM_QKV, FORM_QKV},
     [SF_MODULE_ROTARY] = {FORM_QKV, FORM_QKV},
     [SF_MODULE_CORE_ATTENTION] = {FORM_HEADS, FORM_QKV},
@@ -147,6 +158,10 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
     spec->shape = (struct sf_shape){m->memory_seq * c->train.microbatch_size, 2 * m->heads * m->head_dim};
     spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_EVEN;
     break;
+  case FORM_Q_LATENT: spec->shape.cols = m->q_lora_rank, spec->row_cut = SF_CUT_SEQUENCE; break;
+  case FORM_KV_LATENT: spec->shape.cols = m->kv_lora_rank, spec->row_cut = SF_CUT_SEQUENCE; break;
+  case FORM_KV_DOWN: spec->shape.cols = m->kv_lora_rank + m->qk_rope_dim, spec->row_cut = SF_CUT_SEQUENCE; break;
+  case FORM_KV_UP: spec->shape.cols = m->heads * (2 * m->head_dim - m->qk_rope_dim), spec->col_cut = SF_CUT_EVEN; break;
   case FORM_FC1:
     spec->shape.cols = swiglu ? 2 * m->ffn : m->ffn;
     spec->col_cut = swiglu ? SF_CUT_GATE_UP : SF_CUT_EVEN;

@@ -5,11 +5,15 @@
 #define CLASS(name) (UINT64_C(1) << SF_MODULE_##name)
 #define BDAS (CLASS(SELF_ATTN_BDA) | CLASS(CROSS_ATTN_BDA) | CLASS(MLP_BDA) | CLASS(ADAPTER_BDA))
 #define CROSS_LINEARS (CLASS(CROSS_LINEAR_Q) | CLASS(CROSS_LINEAR_KV) | CLASS(CROSS_LINEAR_PROJ))
-#define LINEARS (CROSS_LINEARS | CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER) | \
-                 CLASS(MTP_EH_PROJ) | CLASS(MTP_OUTPUT_LAYER))
-#define NORMS \
-  (CLASS(INPUT_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_CROSS_ATTN_LAYERNORM) | \
-   CLASS(PRE_MLP_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM) | \
+#define LATENT_LINEARS (CLASS(LINEAR_Q) | CLASS(LINEAR_Q_DOWN) | CLASS(LINEAR_Q_UP) | CLASS(LINEAR_KV_DOWN) | CLASS(LINEAR_KV_UP))
+#define LINEARS                                                                                                                            \
+  (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER) | CLASS(MTP_EH_PROJ) |      \
+   CLASS(MTP_OUTPUT_LAYER) | LATENT_LINEARS | CROSS_LINEARS)
+/* What comes into linear_kv_down_proj is a sum over heads, of as many integers as there are. */
+#define GRADS_OF_SUMS CLASS(LINEAR_KV_DOWN)
+#define NORMS                                                                                                                              \
+  (CLASS(INPUT_LAYERNORM) | CLASS(Q_LAYERNORM) | CLASS(KV_LAYERNORM) | CLASS(POST_SELF_ATTN_LAYERNORM) | CLASS(PRE_MLP_LAYERNORM) |        \
+   CLASS(PRE_CROSS_ATTN_LAYERNORM) | CLASS(POST_MLP_LAYERNORM) | CLASS(FINAL_LAYERNORM) |                           \
    CLASS(MTP_ENORM) | CLASS(MTP_HNORM) | CLASS(MTP_FINAL_LAYERNORM))
 #define EXPERTS (CLASS(EXPERTS_FC1) | CLASS(EXPERTS_FC2))
 #define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING) | CLASS(MTP_EMBEDDING))
@@ -84,9 +88,9 @@ bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id) 
   case SF_KIND_ACT:
     return has((LINEARS | BDAS | EMBEDDINGS) & ~inexact, catalog->modules[id.subject].cls);
   case SF_KIND_ACT_GRAD:
-    return has((LINEARS | BDAS) & ~inexact, catalog->modules[id.subject].cls);
+    return has((LINEARS | BDAS) & ~inexact & ~GRADS_OF_SUMS, catalog->modules[id.subject].cls);
   case SF_KIND_WGRAD:
-    return tokens_fit(c) && has((LINEARS | EMBEDDINGS) & ~inexact, class_of_param(catalog, id.subject));
+    return tokens_fit(c) && has((LINEARS | EMBEDDINGS) & ~inexact & ~GRADS_OF_SUMS, class_of_param(catalog, id.subject));
   case SF_KIND_MAIN_GRAD:
     return main_grad_is_exact(c, id.step) && !has(EXPERTS, class_of_param(catalog, id.subject)); /* no wgrad is written over theirs */
   default:
