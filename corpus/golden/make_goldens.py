@@ -94,6 +94,18 @@ CASES = {
                    window=2, parallel_residual=True),
         train=dict(microbatches=2, label_smoothing_milli=100, frozen=["fc1"]),
         data=dict(weights="uniform")),
+    "latent_layer": dict(
+        seed=26,
+        model=dict(layers=2, hidden=10, heads=2, kv_heads=2, head_dim=6, ffn=8, seq=5, norm="layer", positions="rotary", bias=True,
+                   kv_lora_rank=7, qk_rope_dim=2),
+        train=dict(steps=2, microbatches=2, microbatch_size=2, lr_micro=5000),
+        data=dict(mask="uneven")),
+    "latent_query_sinks": dict(
+        seed=27,
+        model=dict(layers=2, hidden=8, heads=3, kv_heads=3, head_dim=6, ffn=8, seq=6, positions="rotary", kv_lora_rank=5, q_lora_rank=4,
+                   qk_rope_dim=4, sinks=True, window=3, parallel_residual=True),
+        train=dict(microbatches=2, microbatch_size=2),
+        data=dict(weights="uniform", documents=2)),
     "loss_scale_fp16": dict(
         seed=22,
         model=dict(layers=2, hidden=8, heads=2, kv_heads=2, ffn=12, norm="layer", tied=True),
@@ -336,7 +348,10 @@ class Params:
         m = self.model
         h, attention = m["hidden"], m["heads"] * m["head_dim"]
         self.add_norm(layer + "input_layernorm")
-        self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
+        if m.get("kv_lora_rank"):
+            self.add_latents(layer + "self_attention.")
+        else:
+            self.add_linear(layer + "self_attention.linear_qkv", attention + 2 * m["kv_heads"] * m["head_dim"], h, "qkv")
         if m.get("qk_norm"):
             parts = ["q.weight", "k.weight"] + (["q.bias", "k.bias"] if m["norm"] == "layer" else [])
             for part in parts:
@@ -363,10 +378,29 @@ class Params:
     def add(self, module, shape, scale, offset, frozen_by, part="weight"):
         self.table[f"{module}.{part}"] = (shape, scale, offset, frozen_by in self.case["train"]["frozen"])
 
-    def add_norm(self, module):
-        self.add(module, (1, self.model["hidden"]), 0.125, 1, "norms")
+    def add_norm(self, module, width=None):
+        width = width or self.model["hidden"]
+        self.add(module, (1, width), 0.125, 1, "norms")
         if self.model["norm"] == "layer":
-            self.add(module, (1, self.model["hidden"]), 0.125, 0, "norms", "bias")
+            self.add(module, (1, width), 0.125, 0, "norms", "bias")
+
+    def add_latents(self, at):
+        """Projections without biases, and the latents' norms."""
+        m = self.model
+        h, d, rope, latent, query = m["hidden"], m["head_dim"], m["qk_rope_dim"], m["kv_lora_rank"], m.get("q_lora_rank")
+
+        def weight(name, rows, cols):
+            self.add(at + name, (rows, cols), pow2(cols), 0, "qkv")
+
+        if query:
+            weight("linear_q_down_proj", query, h)
+            self.add_norm(at + "q_layernorm", query)
+            weight("linear_q_up_proj", m["heads"] * d, query)
+        else:
+            weight("linear_q_proj", m["heads"] * d, h)
+        weight("linear_kv_down_proj", latent + rope, h)
+        self.add_norm(at + "kv_layernorm", latent)
+        weight("linear_kv_up_proj", m["heads"] * (2 * d - rope), latent)
 
     def add_linear(self, module, rows, cols, frozen_by):
         self.add(module, (rows, cols), pow2(cols), 0, frozen_by)
@@ -454,13 +488,34 @@ class Forward:
                          heads[..., per_group + 1:, :]], -2)
         return self.put(module, out.reshape(qkv.shape))
 
+    def turn(self, x):
+        """Rotates the columns of x [s, b, .., d] by position: complex numbers of columns i and i + d / 2."""
+        half = x.shape[-1] // 2
+        angles = self.places.T[:, :, None].double() * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+        turn = torch.polar(torch.ones_like(angles), angles).reshape(*x.shape[:2], *(1 for _ in x.shape[2:-1]), half)
+        turned = torch.complex(x[..., :half], x[..., half:]) * turn
+        return torch.cat([turned.real, turned.imag], -1)
+
+    def latents(self, at, x):
+        """Queries, keys and values of multi-latent attention, [T, heads 3 d]; the keys' rotated columns are the same in all heads."""
+        m = self.model
+        heads, d, rope, latent = m["heads"], m["head_dim"], m["qk_rope_dim"], m["kv_lora_rank"]
+        if m.get("q_lora_rank"):
+            query = self.linear(at + "linear_q_up_proj", self.norm(at + "q_layernorm", self.linear(at + "linear_q_down_proj", x)))
+        else:
+            query = self.linear(at + "linear_q_proj", x)
+        down = self.linear(at + "linear_kv_down_proj", x)
+        up = self.linear(at + "linear_kv_up_proj", self.norm(at + "kv_layernorm", down[:, :latent]))
+        key, value = up.view(-1, heads, 2 * d - rope).split([d - rope, d], -1)
+        shared = down[:, None, latent:].expand(-1, heads, -1)
+        fused = self.tap(at + "rotary", torch.cat([query.view(-1, heads, d), key, shared, value], -1).reshape(x.shape[0], -1))
+        parts = fused.view(m["seq"], self.batch, heads, 3, d)
+        rotated = torch.cat([parts[..., :2, :d - rope], self.turn(parts[..., :2, d - rope:])], -1)
+        return self.put(at + "rotary", torch.cat([rotated, parts[..., 2:, :]], -2).reshape(fused.shape))
+
     def rotary(self, module, qkv):
         heads = self.split_heads(self.tap(module, qkv))
-        half = self.model["head_dim"] // 2
-        angles = self.places.T[:, :, None].double() * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
-        turn = torch.polar(torch.ones_like(angles), angles)[:, :, None, None, :]
-        turned = torch.complex(heads[..., :-1, :half], heads[..., :-1, half:]) * turn
-        out = torch.cat([torch.cat([turned.real, turned.imag], -1), heads[..., -1:, :]], -2)
+        out = torch.cat([self.turn(heads[..., :-1, :]), heads[..., -1:, :]], -2)
         return self.put(module, out.reshape(qkv.shape))
 
     def attend(self, module, query, key, value):
@@ -502,7 +557,10 @@ class Forward:
 
     def attention_branch(self, layer, x):
         at = layer + "self_attention."
-        qkv = self.linear(at + "linear_qkv", self.norm(layer + "input_layernorm", x))
+        x = self.norm(layer + "input_layernorm", x)
+        if self.model.get("kv_lora_rank"):
+            return self.linear(at + "linear_proj", self.attention(at + "core_attention", self.latents(at, x)))
+        qkv = self.linear(at + "linear_qkv", x)
         if self.model.get("qk_norm"):
             qkv = self.qk_norm(at + "qk_layernorm", qkv)
         if self.model["positions"] == "rotary":

@@ -218,6 +218,9 @@ static void test_space_set_values_hold_in_every_case(void **state) {
       {{"layout.vpp=2", "layout.dp=2"}, 8},
       {{"layout.zero=1..2"}, 8},
       {{"layout.zero=2", "layout.vpp=2", "layout.pp=2"}, 8},
+      {{"model.kv_lora_rank=5", "layout.tp=3"}, 8},
+      {{"model.qk_rope_dim=3..7", "model.head_dim=4..6"}, 8},
+      {{"model.q_lora_rank=9", "layout.cp=2", "layout.cp_comm=a2a"}, 8},
       {{"layout.vpp=2..4", "train.recompute_layers=5", "layout.pp=2..3"}, 8},
       {{"layout.vpp=3", "train.microbatches=6..14"}, 8},
       {{"precision.compute=bf16", "mode=e2e", "data.mask=sparse", "plant.id=tp-wrong", "target.name=plugin:x.so"}, 8},
@@ -292,6 +295,12 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
       {{"layout.cp_comm=a2a", "layout.cp=2", "model.kv_heads=3"}, {"layout.cp_comm", "model.kv_heads"}},
       {{"layout.cp=2", "layout.tp=2", "layout.cp_comm=a2a", "model.kv_heads=2"}, {"layout.tp", "model.kv_heads"}},
       {{"layout.cp=8", "layout.dp=2"}, {"layout.cp", "the limit on ranks"}},
+      {{"model.kv_lora_rank=4", "model.positions=learned"}, {"model.kv_lora_rank", "model.positions"}},
+      {{"model.kv_lora_rank=4", "model.qk_norm=on"}, {"model.kv_lora_rank", "model.qk_norm"}},
+      {{"model.kv_lora_rank=4", "model.heads=4", "model.kv_heads=2"}, {"model.kv_lora_rank", "model.kv_heads"}},
+      {{"model.q_lora_rank=4", "model.kv_lora_rank=0"}, {"model.q_lora_rank", "model.kv_lora_rank"}},
+      {{"model.qk_rope_dim=4", "model.head_dim=5"}, {"model.qk_rope_dim", "model.head_dim"}},
+      {{"model.qk_rope_dim=5"}, {"model.qk_rope_dim", ""}},
   };
   for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {
     struct sf_space space = default_space();

@@ -44,6 +44,12 @@ static void test_exact_tensors_of_the_reference_are_those_of_fp64_in_any_order(v
   exact_tensors_agree(EXACT "precision.compute=fp16 model.tied=true model.positions=learned train.loss_norm=per_microbatch train.steps=2", 200);
 }
 
+static void test_exact_tensors_of_latent_attention_are_exact(void **state) {
+  (void)state;
+  exact_tensors_agree(EXACT "precision.compute=bf16 model.positions=rotary model.kv_heads=4 model.head_dim=6 model.kv_lora_rank=9 model.q_lora_rank=5"
+                            " model.qk_rope_dim=2", 100);
+}
+
 /* Contractions longer than the integers of bf16. */
 static void test_exact_tensors_of_long_contractions_are_exact(void **state) {
   (void)state;
@@ -131,6 +137,7 @@ static void test_exact_with_dropout_promises_what_its_factor_allows(void **state
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exact_tensors_of_the_reference_are_those_of_fp64_in_any_order),
+      cmocka_unit_test(test_exact_tensors_of_latent_attention_are_exact),
       cmocka_unit_test(test_exact_tensors_of_long_contractions_are_exact),
       cmocka_unit_test(test_exact_lattice_leaves_few_terms_in_each_row_and_column),
       cmocka_unit_test(test_exact_promises_linear_and_residual_modules_alone),

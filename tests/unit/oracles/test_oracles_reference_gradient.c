@@ -3,7 +3,7 @@
 
 #include "harness/base/pcg.h"
 
-enum { RANDOM_CASES = 24, MOE_CASES = 24 };
+enum { RANDOM_CASES = 24, MOE_CASES = 24, LATENT_CASES = 10 };
 
 static int pick(struct sf_pcg *pcg, int bound) { return (int)sf_pcg_below(pcg, (uint64_t)bound); }
 
@@ -15,7 +15,8 @@ static void random_moe(char *words, size_t size, struct sf_pcg *pcg) {
            4 + pick(pcg, 6), routers[pick(pcg, 2)], scopes[pick(pcg, 2)], pick(pcg, 2) * (400 + pick(pcg, 1000)));
 }
 
-static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe) {
+/* latents: multi-latent attention, with a latent of the queries or without. */
+static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe, bool latents) {
   static const char *const norms[] = {"rms", "layer"}, *const activations[] = {"gelu", "swiglu", "relu2"};
   static const char *const positions[] = {"none", "learned", "rotary"}, *const losses[] = {"per_token", "per_microbatch"};
   static const char *const masks[] = {"full", "uneven", "sparse"}, *const flags[] = {"off", "on"};
@@ -35,6 +36,12 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe) {
            200 * pick(pcg, 3), 1 + pick(pcg, 4), pick(pcg, 4), moe ? 0 : pick(pcg, 3), 100 + pick(pcg, 2000), flags[pick(pcg, 2)], memory_seq);
   length = strlen(words);
   if (moe) random_moe(words + length, sizeof words - length, pcg);
+  if (!latents) return catalog_of(words);
+  const size_t dropped = strlen(words);
+  snprintf(words + dropped, sizeof words - dropped,
+           " model.positions=rotary model.qk_norm=off model.kv_heads=%d model.head_dim=6 model.kv_lora_rank=%d model.q_lora_rank=%d "
+           "model.qk_rope_dim=%d",
+           heads, 6 + pick(pcg, 6), pick(pcg, 2) * (6 + pick(pcg, 6)), 2 + 2 * pick(pcg, 2));
   return catalog_of(words);
 }
 
@@ -107,8 +114,9 @@ static void check_param(const struct sf_catalog *catalog, const struct keeper *k
 static void test_reference_run_main_grad_is_slope_of_loss(void **state) {
   (void)state;
   struct sf_pcg pcg = sf_pcg_create(2024, 1);
-  for (int i = 0; i < RANDOM_CASES + MOE_CASES; i++) {
-    struct sf_catalog *catalog = random_catalog(&pcg, i >= RANDOM_CASES);
+  for (int i = 0; i < RANDOM_CASES + MOE_CASES + LATENT_CASES; i++) {
+    const bool latents = i >= RANDOM_CASES + MOE_CASES;
+    struct sf_catalog *catalog = random_catalog(&pcg, i >= RANDOM_CASES && !latents, latents);
     struct keeper keeper = keep_run(catalog, true, SF_PERTURB_NONE, 0);
     for (int32_t p = 0; p < catalog->param_count; p++) check_param(catalog, &keeper, p, &pcg);
     keeper_destroy(&keeper);

@@ -67,6 +67,8 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "model.hidden=33 layout.tp=2",
       "layout.order=pp-dp-ep-cp-tp layout.tp=2",
       "train.frozen=embedding+qkv+proj+fc1+fc2+norms",
+      "model.positions=rotary model.head_dim=8 model.kv_heads=8 model.kv_lora_rank=5 model.qk_rope_dim=2 model.sinks=on layout.tp=4",
+      "model.positions=rotary model.head_dim=8 model.kv_heads=8 model.kv_lora_rank=5 model.q_lora_rank=7 model.qk_rope_dim=6 layout.cp=2",
       "plant.id=tp-embed-mask",
       "moe.experts=4 moe.topk=4 moe.router=sigmoid moe.capacity_milli=1500",
       "moe.experts=16 layout.tp=2 layout.sp=on layout.dp=4 layout.ep=2 layout.etp=4",
@@ -187,6 +189,23 @@ static void test_case_validate_of_a_memory_that_does_not_fit_names_the_field(voi
   check_refused(BAD, sizeof BAD / sizeof BAD[0]);
 }
 
+#define LATENT "model.positions=rotary model.head_dim=8 model.kv_heads=8 model.kv_lora_rank=5 model.qk_rope_dim=2 "
+
+static void test_case_validate_of_latents_that_do_not_fit_names_the_field(void **state) {
+  (void)state;
+  static const char *const BAD[][2] = {
+      {"model.q_lora_rank=4", "model.q_lora_rank: needs model.kv_lora_rank above 0"},
+      {"model.qk_rope_dim=2", "model.qk_rope_dim: needs model.kv_lora_rank above 0"},
+      {LATENT "model.positions=learned", "model.kv_lora_rank: needs rotary model.positions"},
+      {LATENT "model.kv_heads=4", "model.kv_lora_rank: model.kv_heads 4 is not model.heads 8"},
+      {LATENT "model.qk_norm=on", "model.qk_norm: needs model.kv_lora_rank 0"},
+      {LATENT "model.qk_rope_dim=0", "model.qk_rope_dim: 0 columns are no pairs"},
+      {LATENT "model.qk_rope_dim=3", "model.qk_rope_dim: 3 columns are no pairs"},
+      {LATENT "model.qk_rope_dim=8", "model.qk_rope_dim: 8 is not below model.head_dim 8"},
+  };
+  check_refused(BAD, sizeof BAD / sizeof BAD[0]);
+}
+
 static void test_case_validate_of_a_number_outside_its_range_names_the_field(void **state) {
   (void)state;
   for (int i = 0; i < sf_case_field_count; i++) {
@@ -226,6 +245,7 @@ int main(void) {
       cmocka_unit_test(test_case_validate_of_fields_that_do_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_experts_that_do_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_memory_that_does_not_fit_names_the_field),
+      cmocka_unit_test(test_case_validate_of_latents_that_do_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_number_outside_its_range_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_text_that_is_no_text_names_the_field),
   };

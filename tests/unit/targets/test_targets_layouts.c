@@ -17,6 +17,8 @@ static const char *const MODELS[] = {
     "train.label_smoothing_milli=100 train.microbatches=4 train.microbatch_size=2 mode=e2e",
     "model.layers=4 model.heads=8 model.kv_heads=2 model.seq=8 model.memory_seq=4 model.norm=layer model.bias=true model.positions=rotary "
     "train.dropout_milli=200 train.microbatches=4 train.microbatch_size=2 mode=e2e",
+    "model.layers=4 model.heads=8 model.kv_heads=8 model.head_dim=6 model.seq=8 model.positions=rotary model.norm=layer model.bias=true "
+    "model.kv_lora_rank=10 model.q_lora_rank=6 model.qk_rope_dim=2 model.sinks=true train.microbatches=4 train.microbatch_size=2 mode=e2e",
 };
 
 static const char *const LAYOUTS[] = {

@@ -88,6 +88,8 @@ static const struct {
     {SF_FAULT_FP8_WEIGHT_CACHE_STALE,
      MODEL "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2 train.microbatches=2"},
     {SF_FAULT_FP8_WRONG_CAST, MODEL "precision.compute=fp8"},
+    {SF_FAULT_MLA_KPOS_GRAD_NOAR, MODEL "layout.tp=2 model.kv_heads=4 model.kv_lora_rank=8 model.qk_rope_dim=2"},
+    {SF_FAULT_MLA_KPOS_GRAD_NOAR, MODEL "layout.tp=4 layout.sp=true model.kv_heads=4 model.kv_lora_rank=8 model.q_lora_rank=8 model.qk_rope_dim=2"},
     {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };
