@@ -12,12 +12,6 @@ static inline void qkv_forward(struct run *run, int32_t layer, const struct laye
   if (acts->rotary != acts->qk_norm) rotary_forward(run, layer, acts->rotary, acts->qk_norm);
 }
 
-static inline void swap_buffers(real **a, real **b) {
-  real *held = *a;
-  *a = *b;
-  *b = held;
-}
-
 /* Attention's gradient stands in run->wide_b; that of the norm's output goes to run->branch_a. */
 static inline void qkv_backward(struct run *run, int32_t layer, const struct layer_acts *acts) {
   real *qkv_grad = run->wide_b, *other = run->wide_a;
