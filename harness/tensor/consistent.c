@@ -88,9 +88,32 @@ static void fill_integers(float *out, const struct sf_fill *fill, int64_t first,
   }
 }
 
+/* An exponential overflows above 88 and is nothing below -103, so that a row of logits with such an amount shows whether its own maximum, and that
+ * of every column, was taken away. */
+static void fill_shifted_row(float *out, const struct sf_fill *fill, int64_t row, int64_t col, int64_t count) {
+  const uint64_t bits = element_bits(fill->key ^ EXTRA_SALT, (uint64_t)row);
+  const float amount = (float)(128 + (int32_t)(bits & 127)), shift = (bits >> 7) & 1 ? amount : -amount;
+  fill_loops[fill->dist](out, fill->key, fill->scale, fill->offset + shift, (uint64_t)(row * fill->cols + col), count);
+  const int64_t peak = (int64_t)(((bits >> 32) * (uint64_t)fill->cols) >> 32) - col;
+  if (((bits >> 8) & 3) == 0 && peak >= 0 && peak < count) out[peak] += 256;
+  if (fill->dtype != SF_F32) sf_round_array(out, count, fill->dtype);
+}
+
+static void fill_shifted_rows(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
+  for (int64_t at = first, end = first + count; at < end;) {
+    const int64_t col = at % fill->cols, left = fill->cols - col, part = left < end - at ? left : end - at;
+    fill_shifted_row(out + (at - first), fill, at / fill->cols, col, part);
+    at += part;
+  }
+}
+
 void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
   if (fill->exact) {
     fill_integers(out, fill, first, count);
+    return;
+  }
+  if (fill->shifted_rows) {
+    fill_shifted_rows(out, fill, first, count);
     return;
   }
   SF_ASSERT_LT((int)fill->dist, SF_DIST_COUNT);
@@ -158,6 +181,16 @@ static bool attention_reads(enum sf_module_class cls) {
          cls == SF_MODULE_CROSS_LINEAR_KV;
 }
 
+/* The offset that the loss reads. */
+static void shift_logits(struct sf_fill *fill, int64_t vocab) {
+  if (fill->dist != SF_DIST_OFFSET) return;
+  fill->dist = SF_DIST_NORMAL;
+  fill->shifted_rows = true;
+  fill->cols = vocab;
+}
+
+static bool loss_reads(enum sf_module_class cls) { return cls == SF_MODULE_OUTPUT_LAYER || cls == SF_MODULE_MTP_OUTPUT_LAYER; }
+
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id) {
   SF_ASSERT(id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD);
   const struct sf_case *c = &catalog->logical;
@@ -177,6 +210,7 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
       .dtype = spec.promised,
   };
   if (is_act && attention_reads(catalog->modules[id.subject].cls)) soften_offset(&fill);
+  if (is_act && loss_reads(catalog->modules[id.subject].cls)) shift_logits(&fill, spec.shape.cols);
   sf_fill_make_exact_trace(&fill, catalog, id);
   return fill;
 }

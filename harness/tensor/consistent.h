@@ -15,6 +15,9 @@ struct sf_fill {
    * of a matrix of `cols` columns with (row + col) % lattice == 0: so few in each row and column that their sums are exact. */
   bool exact;
   int64_t cols, lattice;
+  /* Large logits: every element of a row of `cols` columns has an amount of its row added, of 128 to 255 and either sign; in one row of four one
+   * column has 256 more. Not with exact. */
+  bool shifted_rows;
 };
 
 /* Key of a stream: seed of the case, what the tensor is, and a salt that tells uses apart. */
@@ -37,7 +40,8 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step);
 /* What isolated mode writes into a trace point of kind ACT, ACT_GRAD or WGRAD: key from (step, microbatch, kind, subject, call of a
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
- * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET. */
+ * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET. What the
+ * loss reads (ACT of OUTPUT_LAYER and MTP_OUTPUT_LAYER) is then normal with shifted rows. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
 /* The memory that cross-attention reads, [memory_seq * microbatch_size x hidden], the same in every layer: isolated data.acts as it is, end to end normal, as
  * an encoder's last norm would leave it; scale 1, rounded to the compute format; exact mode: integers. The model must have one. */

@@ -145,6 +145,11 @@ static const struct {
     {"mutant:pipeline_schedule.send_forward:stale", SF_MUTANT_SILENT},
     {"mutant:vocab_parallel_embedding.fwd.reduce_scatter:drop", SF_MUTANT_LOUD}, /* what was never received is NaN */
     {"mutant:vocab_parallel_cross_entropy.fwd.max:duplicate", SF_MUTANT_EQUIVALENT},
+    {"mutant:vocab_parallel_cross_entropy.fwd.max:op-sum", SF_MUTANT_LOUD}, /* large logits: exponentials overflow or vanish */
+    {"mutant:vocab_parallel_cross_entropy.fwd.max:op-avg", SF_MUTANT_LOUD},
+    {"mutant:vocab_parallel_cross_entropy.fwd.max:missing-scale", SF_MUTANT_LOUD},
+    {"mutant:vocab_parallel_cross_entropy.fwd.max:extra-scale", SF_MUTANT_LOUD},
+    {"mutant:vocab_parallel_cross_entropy.fwd.max:stale", SF_MUTANT_LOUD},
     {"mutant:grad_buckets.all_reduce:drop:1000000", SF_MUTANT_NOT_REACHED},
 };
 enum { SEARCHED = sizeof searched / sizeof searched[0] };

@@ -113,6 +113,49 @@ static void test_fill_for_trace_offset_is_small_before_attention(void **state) {
   sf_catalog_destroy(catalog);
 }
 
+/* Rows as described in consistent.h: 128 to 255 of either sign, one column of 256 more in about a quarter. */
+static void check_shifted_rows(const float *values, int64_t rows, int64_t cols) {
+  int64_t above = 0, peaked = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    const float *row = values + r * cols;
+    int64_t peaks = 0;
+    float low = row[0];
+    for (int64_t j = 1; j < cols; j++) low = row[j] < low ? row[j] : low;
+    for (int64_t j = 0; j < cols; j++) peaks += row[j] > low + 200;
+    const float size = low > 0 ? low : -low;
+    assert_true(peaks <= 1 && size > 120 && size < 261);
+    above += low > 0;
+    peaked += peaks;
+  }
+  assert_in_range(above, rows * 3 / 8, rows * 5 / 8);
+  assert_in_range(peaked, rows / 8, rows * 3 / 8);
+}
+
+static void test_fill_for_trace_offset_logits_are_large_and_differ_by_row(void **state) {
+  (void)state;
+  static const enum sf_dtype formats[] = {SF_F32, SF_BF16, SF_F16};
+  static const enum sf_module_class heads[] = {SF_MODULE_OUTPUT_LAYER, SF_MODULE_MTP_OUTPUT_LAYER};
+  for (int i = 0; i < 6; i++) {
+    struct sf_case c = make_case();
+    c.data.acts = SF_DIST_OFFSET;
+    c.model.mtp_depth = 1;
+    c.precision.compute = formats[i / 2];
+    struct sf_catalog *catalog = make_catalog(&c);
+    const struct sf_trace_id id = {.kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, heads[i % 2], i % 2 ? (int32_t)c.model.layers : -1)};
+    const struct sf_fill fill = sf_fill_for_trace(catalog, id);
+    enum { ROWS = 256 };
+    const int64_t cols = c.model.vocab_padded, count = ROWS * cols, part = cols + 3;
+    float *whole = test_calloc((size_t)count, sizeof *whole), *parts = test_calloc((size_t)count, sizeof *parts);
+    sf_fill_range(whole, &fill, 0, count);
+    check_shifted_rows(whole, ROWS, cols);
+    for (int64_t at = 0; at < count; at += part) sf_fill_range(parts + at, &fill, at, count - at < part ? count - at : part);
+    assert_memory_equal(whole, parts, (size_t)count * sizeof *whole);
+    test_free(whole);
+    test_free(parts);
+    sf_catalog_destroy(catalog);
+  }
+}
+
 static double mean_of_fill(const struct sf_fill *fill) {
   enum { COUNT = 256 };
   float values[COUNT];
@@ -404,6 +447,7 @@ int main(void) {
       cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
       cmocka_unit_test(test_fill_for_trace_offset_is_small_before_attention),
+      cmocka_unit_test(test_fill_for_trace_offset_logits_are_large_and_differ_by_row),
       cmocka_unit_test(test_fill_for_memory_differs_by_microbatch_and_is_normal_end_to_end),
       cmocka_unit_test(test_data_step_tokens_equals_the_sum_of_masks),
       cmocka_unit_test(test_data_microbatch_uneven_neighbours_keep_different_shares),
