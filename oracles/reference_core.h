@@ -113,6 +113,8 @@ struct run {
   real *fp8_input, *fp8_grad, *fp8_weight;              /* fp8 only: operands as they are multiplied */
   real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
   int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */
+  int64_t key_part_count;                               /* see reference_key_parts.h; 1: none */
+  real *key_parts;                                      /* [tokens][kv_heads][parts][head_dim] */
   real *sizes;                                          /* E5 only: of the terms of a product */
 };
 

@@ -137,6 +137,7 @@ static inline void take_ends(struct run *run) {
   run->scores = take(run, group * model->seq * model->seq);
   run->group_rows = take(run, group * model->seq * model->head_dim);
   run->head_grad = take(run, model->seq * model->head_dim);
+  take_key_parts(run);
   run->cosines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->sines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->token = sf_arena_alloc(run->arena, (size_t)t * sizeof *run->token);

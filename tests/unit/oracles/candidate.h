@@ -279,6 +279,13 @@ static inline const struct sf_finding *assert_first(const struct trial *t, enum 
   return first;
 }
 
+static inline const struct sf_tensor_result *result_of(const struct trial *t, struct sf_trace_id id) {
+  for (int32_t i = 0; i < t->judgement.result_count; i++)
+    if (sf_trace_key(t->judgement.results[i].id) == sf_trace_key(id)) return &t->judgement.results[i];
+  fail_msg("not compared");
+  return NULL;
+}
+
 static inline const struct sf_finding *assert_first_at(const struct trial *t, enum sf_finding_class cls, const struct tensor *tensor) {
   return assert_first(t, cls, tensor->id, tensor->spec.module);
 }

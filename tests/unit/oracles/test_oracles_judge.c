@@ -181,13 +181,6 @@ static void test_judge_fp32_tensor_on_the_bf16_grid_is_bits(void **state) {
 
 /* --- what is not judged ----------------------------------------------------------------------------------------- */
 
-static const struct sf_tensor_result *result_of(const struct trial *t, struct sf_trace_id id) {
-  for (int32_t i = 0; i < t->judgement.result_count; i++)
-    if (sf_trace_key(t->judgement.results[i].id) == sf_trace_key(id)) return &t->judgement.results[i];
-  fail_msg("not compared");
-  return NULL;
-}
-
 static bool is_all_zero(const struct tensor *t) {
   for (int64_t i = 0; i < t->count; i++)
     if (t->values[i] != 0) return false;
