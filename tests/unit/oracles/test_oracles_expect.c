@@ -300,6 +300,21 @@ static void test_bf16_bits_needs_a_reference_without_them(void **state) {
   assert_false(sf_has_bits_of(SF_BF16, &e, c)); /* more than half of the reference's values lie on the grid too */
 }
 
+/* The weight gradient of one token: a product of fp8 numbers times one number, which for the candidate happens to be a short one. Where there
+ * are more mantissas than such products have, it was rounding. */
+static void test_bf16_bits_says_nothing_of_products_of_short_numbers(void **state) {
+  (void)state;
+  static float x[600], c[600];
+  struct sf_expected e = {.spec = {.shape = {20, 30}, .promised = SF_F32}, .x = x};
+  for (int i = 0; i < 600; i++) {
+    c[i] = (float)(8 + i % 8) * (float)(4 + i / 8 % 4) * 0x1p-9f;
+    x[i] = c[i] * 1.000001f;
+  }
+  assert_false(sf_has_bits_of(SF_BF16, &e, c));
+  for (int i = 0; i < 600; i++) x[i] *= 1 + (float)i * 1e-5f;
+  assert_true(sf_has_bits_of(SF_BF16, &e, c));
+}
+
 /* --- cut plans -------------------------------------------------------------------------------------------------- */
 
 /* How many of a piece's indices a rank holds. */
@@ -396,6 +411,7 @@ int main(void) {
       cmocka_unit_test(test_compare_says_why_nothing_is_proven),
       cmocka_unit_test(test_compare_cancelled_logits_gradient_uses_the_floor),
       cmocka_unit_test(test_bf16_bits_needs_a_reference_without_them),
+      cmocka_unit_test(test_bf16_bits_says_nothing_of_products_of_short_numbers),
       cmocka_unit_test(test_cut_plan_names_exactly_the_holders),
       cmocka_unit_test(test_cut_plan_with_context_parallelism_names_exactly_the_holders),
       cmocka_unit_test(test_names_of_verdicts_and_classes),
