@@ -70,7 +70,7 @@ malformed 'model.bias: expected true or false' '{"schema": 1, "model": {"bias": 
 malformed 'model.kv_heads: 3 does not divide' '{"schema": 1, "model": {"heads": 4, "kv_heads": 3}}'
 malformed 'model.head_dim: 3 is odd' '{"schema": 1, "model": {"head_dim": 3, "positions": "rotary"}}'
 malformed 'model.vocab_padded: 8 is below' '{"schema": 1, "model": {"vocab": 16}}'
-malformed 'precision.compute: "fp8"' '{"schema": 1, "precision": {"compute": "fp8"}}'
+malformed 'precision.compute: "fp4"' '{"schema": 1, "precision": {"compute": "fp4"}}'
 malformed 'train.frozen: expected an array' '{"schema": 1, "train": {"frozen": "qkv"}}'
 malformed 'train.frozen: "qkv" is there twice' '{"schema": 1, "train": {"frozen": ["qkv", "qkv"]}}'
 malformed 'train.recompute_layers: 2 is more than' '{"schema": 1, "train": {"recompute_layers": 2}}'
@@ -151,7 +151,7 @@ bad_fuzz "layout.tq" --set layout.tq=2
 bad_fuzz "layout.tp" --set layout.tp=two
 bad_fuzz "layout.tp" --set layout.tp=4..2
 bad_fuzz "model.bias" --set model.bias=maybe
-bad_fuzz "precision.compute" --set precision.compute=fp8
+bad_fuzz "precision.compute" --set precision.compute=fp4
 bad_fuzz "layout.tp" --set layout.tp=3 --set model.heads=4
 bad_fuzz "layout.sp" --set layout.tp=1 --set layout.sp=on
 bad_fuzz "layout.pp" --set layout.pp=4 --set model.layers=2
