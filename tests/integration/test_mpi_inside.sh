@@ -16,7 +16,7 @@ columns='idx, verdict, class, signature, ranks, layers, features, checked, unche
 # The same cases, inside mpirun and simulated.
 job fuzz --backend mpi --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/mpi.sqlite" --json
 check "clean cases exit with 0" [ $seen -eq 0 ]
-is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 60 and j["passed"] >= 50' True
+is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 60 and j["passed"] >= 40' True
 check "one rank prints" [ "$(wc -l <"$work/stdout")" -eq 1 ]
 check "no page is left" [ -z "$(find "$work" -name '*.rank-*')" ]
 run 0 fuzz --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/sim.sqlite"
