@@ -133,16 +133,23 @@ static inline void router_forward(struct run *run, int32_t layer, struct moe_act
   finish(run, act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT), acts->logits, run->tokens, experts, SF_F32);
 }
 
+/* What E3 reaches in the backward pass: gradients of the weights, each share on its way into the mean, the mean. Where one share is near 1 its
+ * gradient is nearly the mean, and what is left of their difference is rounding of all three; the mean follows the gradient. */
+struct routing_inner {
+  struct inner grads, means, shares;
+};
+
 /* One token's gradient of its logits. share: a chosen score over the divisor, whether dropped or not; grad: of the weights, 0 if dropped. */
-static inline void routing_backward_row(struct inner inner, int64_t t, real *logits_grad, const struct moe_acts *acts, const real *grad,
-                                        const struct sf_moe *moe) {
+static inline void routing_backward_row(const struct routing_inner *inner, int64_t t, real *logits_grad, const struct moe_acts *acts,
+                                        const real *grad, const struct sf_moe *moe) {
   const int32_t *chosen = acts->chosen + t * moe->topk;
   const real *scores = acts->scores + t * moe->experts, *logits = acts->logits + t * moe->experts;
   const real divisor = score_divisor(scores, chosen, moe);
   const bool single = moe->router == SF_ROUTER_SIGMOID && moe->topk == 1;
   double sum = 0;
-  for (int64_t k = 0; k < moe->topk; k++) sum += (double)(scores[chosen[k]] / divisor) * (double)grad[k];
-  const real mean = single ? 0 : inner_number(inner, t, (real)sum);
+  for (int64_t k = 0; k < moe->topk; k++)
+    sum += (double)inner_number(inner->shares, t * moe->topk + k, scores[chosen[k]] / divisor) * (double)grad[k];
+  const real mean = single ? 0 : inner_number(inner->means, t, (real)sum);
   for (int64_t e = 0; e < moe->experts; e++) logits_grad[e] = moe->router == SF_ROUTER_SOFTMAX ? -scores[e] * mean : 0;
   for (int64_t k = 0; k < moe->topk; k++) {
     const int32_t e = chosen[k];
@@ -156,14 +163,14 @@ static inline void routing_backward(struct run *run, int32_t layer, const struct
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, topk = moe->topk;
   const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTING, layer, SF_KIND_ACT_GRAD);
-  const struct inner grads = inner_of(run, id, 0), means = inner_of(run, id, 1);
+  const struct routing_inner inner = {inner_of(run, id, 0), inner_of(run, id, 1), inner_of(run, id, 2)};
   for (int64_t t = 0; t < run->tokens; t++) {
     real *grad = run->weight_grad + t * topk;
     multiply(run, SF_F32, false, true, 1, topk, h, g + t * h, h, acts->outputs + t * topk * h, h, grad, topk);
-    inner_perturb(grads, t * topk, grad, topk);
+    inner_perturb(inner.grads, t * topk, grad, topk);
     for (int64_t k = 0; k < topk; k++)
       if (acts->dropped[t * topk + k]) grad[k] = 0;
-    routing_backward_row(means, t, run->logits_grad + t * moe->experts, acts, grad, moe);
+    routing_backward_row(&inner, t, run->logits_grad + t * moe->experts, acts, grad, moe);
   }
   finish(run, id, run->logits_grad, run->tokens, moe->experts, SF_F32);
 }

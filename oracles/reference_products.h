@@ -121,9 +121,13 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
   multiply_units(run, format, 1, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
 }
 
-/* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient. */
+/* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient, large rows to the ends too. */
 static inline void sum_rows(struct run *run, real *restrict out, const real *x, int64_t rows, int64_t cols) {
   const struct sf_split split = next_split(run, rows, SF_F32);
+  if (split.order != NULL && split.count == 1) {
+    for (int64_t i = 0; i < rows; i++) run->sizes[i] = slice_squares(x + run->order[i] * cols, 1, cols);
+    large_to_ends(run->order, run->sizes, &split, rows);
+  }
   for (int64_t j = 0; j < cols; j++) out[j] = 0;
   for (int32_t p = 0; p < split.count; p++) {
     real *restrict sum = p == 0 ? out : run->part;

@@ -427,6 +427,30 @@ static void test_reference_run_stored_perturbed_in_fp32_moves_every_number(void 
   sf_catalog_destroy(catalog);
 }
 
+/* A share near 1 makes its gradient nearly the mean of the gradients, which follows it: what is left of their difference must move although
+ * both move alike. Here the gradients are single products of bf16 numbers, so nothing else is rounded. */
+static void test_reference_run_stored_perturbed_moves_what_is_left_of_a_share_near_one(void **state) {
+  (void)state;
+  enum { DRAWS = 64, ROW = 17, CHOSEN = 3 };
+  struct sf_catalog *catalog = catalog_of("seed=953238542 mode=isolated model.layers=2 model.hidden=40 model.heads=1 model.kv_heads=1 "
+                                          "model.head_dim=4 model.ffn=8 model.vocab=8 model.vocab_padded=8 model.seq=18 moe.experts=8 "
+                                          "moe.topk=2 moe.ffn=8 precision.compute=bf16 data.acts=sparse");
+  const struct sf_trace_id weights = act_of(catalog, SF_MODULE_ROUTING, 1, SF_KIND_ACT);
+  const struct sf_trace_id id = act_of(catalog, SF_MODULE_ROUTING, 1, SF_KIND_ACT_GRAD);
+  struct keeper plain = keep_run(catalog, false, SF_PERTURB_NONE, 0);
+  const double share = keeper_find(&plain, weights)->values[ROW * 8 + CHOSEN], grad = keeper_find(&plain, id)->values[ROW * 8 + CHOSEN];
+  assert_true(share > 0.98 && share < 1 && grad != 0);
+  int still = 0;
+  for (uint64_t draw = 1; draw <= DRAWS; draw++) {
+    struct keeper moved = keep_run(catalog, false, SF_PERTURB_STORED, draw);
+    still += fabs(keeper_find(&moved, id)->values[ROW * 8 + CHOSEN] - grad) < 0x1p-31; /* half an ulp of the mean */
+    keeper_destroy(&moved);
+  }
+  assert_in_range(still, 0, DRAWS / 8); /* 4; 23 when shares stay as they are */
+  keeper_destroy(&plain);
+  sf_catalog_destroy(catalog);
+}
+
 static void test_reference_run_stored_perturbed_moves_each_tensor_by_its_roundoff(void **state) {
   (void)state;
   for (int f = 0; f < 2; f++) {
@@ -548,6 +572,7 @@ int main(void) {
       cmocka_unit_test(test_reference_run_input_perturbed_moves_from_the_embedding_on),
       cmocka_unit_test(test_reference_run_stored_perturbed_reaches_inside_a_norm),
       cmocka_unit_test(test_reference_run_stored_perturbed_in_fp32_moves_every_number),
+      cmocka_unit_test(test_reference_run_stored_perturbed_moves_what_is_left_of_a_share_near_one),
       cmocka_unit_test(test_reference_run_stored_perturbed_moves_each_tensor_by_its_roundoff),
       cmocka_unit_test(test_reference_run_split_moves_products_only),
       cmocka_unit_test(test_split_shuffled_any_size_covers_each_index_once),
