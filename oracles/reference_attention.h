@@ -68,6 +68,7 @@ static inline void rotate_key_parts(struct run *run, real *x_grad) {
   for (int64_t t = 0; t < run->tokens; t++)
     for (int64_t group = 0; group < model->kv_heads; group++) {
       real *whole = x_grad + t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
+      key_whole_hold(run, whole);
       for (int64_t p = 0; p < run->key_part_count; p++) {
         real *part = key_part(run, t, group, p);
         memcpy(run->head_grad, part, (size_t)d * sizeof(real));

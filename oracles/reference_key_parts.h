@@ -1,7 +1,7 @@
 /* Template: fp16 gradients of keys and values that ranks hold as partial sums. With fewer key heads than ranks each rank stores what its own
- * query heads give, after attention, rotation and norm, and such a part may overflow where the whole does not. A rerun of other sums (E5)
- * therefore takes the whole as ever, and beside it the parts of equal runs of a group's query heads; an element of which a part overflows is
- * then infinite in the whole. End to end only: in isolated mode gradients are given. */
+ * query heads give, after attention, rotation and norm. Such a part may overflow where the whole does not, and the whole where no part does. A
+ * rerun of other sums (E5) therefore takes the whole as ever, and beside it the parts of equal runs of a group's query heads: an element
+ * overflows where a part does, and there alone. End to end only: in isolated mode gradients are given. */
 #ifndef SF_ORACLES_REFERENCE_KEY_PARTS_H
 #define SF_ORACLES_REFERENCE_KEY_PARTS_H
 
@@ -31,6 +31,13 @@ static inline real *key_part(const struct run *run, int64_t t, int64_t group, in
   return run->key_parts + ((t * run->c->model.kv_heads + group) * run->key_part_count + p) * run->c->model.head_dim;
 }
 
+/* whole [head_dim] is never stored: what would overflow is held at the largest number, until a part is found to overflow. */
+static inline void key_whole_hold(const struct run *run, real *whole) {
+  const real most = 65504;
+  for (int64_t j = 0; j < run->c->model.head_dim; j++)
+    if (!(whole[j] <= most && whole[j] >= -most)) whole[j] = whole[j] < 0 ? -most : most;
+}
+
 /* part [head_dim] is stored; what of it is infinite then is infinite in the whole. */
 static inline void key_part_store(const struct run *run, real *whole, real *part) {
   const int64_t d = run->c->model.head_dim;
@@ -52,6 +59,7 @@ static inline void key_parts_sum(struct run *run, real *whole, int64_t ld, const
     for (int64_t i = 0; i < s; i++) {
       real *part = run->head_grad + i * d;
       for (int64_t j = 0; j < d; j++) part[j] *= scale;
+      if (p == 0) key_whole_hold(run, whole + i * ld);
       key_part_store(run, whole + i * ld, part);
       if (keeps) memcpy(key_part(run, i * b + sequence, group, p), part, (size_t)d * sizeof(real));
     }

@@ -68,6 +68,7 @@ static inline void qk_norm_key_parts(struct run *run, const struct norm_inner *i
   for (int64_t t = 0; t < run->tokens; t++)
     for (int64_t group = 0; group < model->kv_heads; group++) {
       const int64_t at = t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
+      key_whole_hold(run, x_grad + at);
       for (int64_t p = 0; p < run->key_part_count; p++) {
         norm_backward_row(run, inner, 0, d, run->head_grad, run->group_rows, key_part(run, t, group, p), x + at, weight);
         key_part_store(run, x_grad + at, run->head_grad);
