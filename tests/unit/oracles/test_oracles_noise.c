@@ -316,6 +316,30 @@ static void test_judge_partial_key_gradient_that_overflows_alone_passes(void **s
   }
 }
 
+#define WHOLE_KEYS                                                                                                                          \
+  "seed=1398985873 mode=e2e model.layers=4 model.hidden=32 model.heads=4 model.head_dim=4 model.ffn=128 model.vocab=56 "                   \
+  "model.vocab_padded=56 model.seq=13 model.norm=rms model.activation=gelu model.positions=rotary model.qk_norm=on "                        \
+  "precision.compute=fp16 precision.loss_scale_log2=14 train.microbatch_size=2 train.loss_norm=per_token data.tokens=edge "
+
+/* The other side: the heads' parts are finite and the whole is not, so nothing overflows on ranks that hold parts: whether the step is
+ * skipped is not judged. With a key head each there are no parts, and it is. */
+static void test_judge_whole_key_gradient_that_overflows_alone_leaves_the_step_unjudged(void **state) {
+  (void)state;
+  static const struct {
+    const char *words;
+    int32_t step;
+  } cases[] = {{WHOLE_KEYS "model.kv_heads=1", 0}, {WHOLE_KEYS "model.kv_heads=4 precision.loss_scale_log2=24", INT32_MAX}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trial t;
+    trial_open(&t, cases[i].words);
+    const struct tensor *overflow = scalar_tensor(&t.candidate, SF_SCALAR_OVERFLOW, 0);
+    assert_true(overflow->values[0] == 1);
+    assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
+    assert_int_equal(sf_expectations_doubt_step(t.expectations, SF_LEVEL_FULL), cases[i].step);
+    trial_close(&t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_noise_isolated_fp32_lets_the_exact_result_pass),
@@ -328,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_judge_after_references_part_checks_the_steps_before_only),
       cmocka_unit_test(test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked),
       cmocka_unit_test(test_judge_partial_key_gradient_that_overflows_alone_passes),
+      cmocka_unit_test(test_judge_whole_key_gradient_that_overflows_alone_leaves_the_step_unjudged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
