@@ -8,7 +8,7 @@ static bool may_be(const struct sf_range *at, enum sf_walk place, int64_t value)
 bool sf_bounds_may_be_dense(const struct sf_range *at) {
   static const struct { enum sf_walk place; int64_t smallest; } unused[] = {
       {SF_WALK_EXPERTS, 0},     {SF_WALK_TOPK, 1},       {SF_WALK_EXPERT_FFN, 8}, {SF_WALK_ROUTER, 0},
-      {SF_WALK_MOE_SCOPE, 0}, {SF_WALK_CAPACITY, 0}, {SF_WALK_EP, 1},         {SF_WALK_ETP, 1},
+      {SF_WALK_MOE_SCOPE, 0}, {SF_WALK_CAPACITY, 0}, {SF_WALK_EP, 1},         {SF_WALK_ETP, 1},    {SF_WALK_SHARED_FFN, 0},
   };
   for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
     if (!may_be(at, unused[i].place, unused[i].smallest)) return false;
@@ -48,6 +48,12 @@ static bool dp_exists(const struct sf_bounds *bounds) {
   return false;
 }
 
+/* No shared expert, or one whose width tp divides. */
+static bool shared_fits(const struct sf_range *at, int64_t tp) {
+  const struct sf_range width = at[SF_WALK_SHARED_FFN];
+  return (width.lo + tp - 1) / tp * tp <= width.hi;
+}
+
 bool sf_bounds_may_be_moe(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at, tp = at[SF_WALK_TP], cp = at[SF_WALK_CP];
   const int64_t limit = bounds->max_ranks;
@@ -56,6 +62,7 @@ bool sf_bounds_may_be_moe(const struct sf_bounds *bounds) {
   if (at[SF_WALK_EXPERTS].hi < 2 || !sf_bounds_axes_fit(at, limit)) return false;
   for (int64_t t = tp.lo; t <= tp.hi && t <= limit; t++) {
     struct sf_bounds scratch = *bounds;
+    if (!shared_fits(at, t)) continue;
     scratch.at[SF_WALK_TP] = (struct sf_range){t, t};
     if (t > 1) scratch.at[SF_WALK_SP].lo = 1;
     if (scratch.at[SF_WALK_SP].lo > scratch.at[SF_WALK_SP].hi || !sf_bounds_axes_fit(scratch.at, limit)) continue;

@@ -71,6 +71,7 @@ CHOICES(moe_scope, {SF_SCOPE_SEQUENCE, 50}, {SF_SCOPE_MICROBATCH, 50});
 CHOICES(capacity, {0, 60}, {1000, 20}, {500, 10}, {2000, 10});
 CHOICES(topk, {1, 25}, {2, 55}, {3, 10}, {4, 10});
 CHOICES(expert_ffn, {8, 40}, {16, 30}, {12, 10}, {24, 10}, {32, 10});
+CHOICES(shared_ffn, {0, 75}, {8, 11}, {16, 8}, {12, 2}, {24, 2}, {32, 2});
 CHOICES(etp, {1, 60}, {2, 30}, {4, 10});
 CHOICES(ep, {1, 35}, {2, 40}, {4, 20}, {8, 5});
 CHOICES(cp_comm, {SF_CP_RING, 25}, {SF_CP_ALLGATHER, 25}, {SF_CP_A2A, 50});
@@ -119,7 +120,7 @@ static const struct {
     TABLE(CAPACITY, capacity, false),
     TABLE(TOPK, topk, false),
     TABLE(EXPERT_FFN, expert_ffn, false),
-    TABLE(SHARED_FFN, zero, false),
+    TABLE(SHARED_FFN, shared_ffn, false),
     TABLE(AUX, zero, false),
     TABLE(Z_LOSS, zero, false),
     TABLE(QK_NORM, qk_norm, true),
@@ -292,6 +293,7 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_CAPACITY:
   case SF_WALK_TOPK:
   case SF_WALK_EXPERT_FFN:
+  case SF_WALK_SHARED_FFN:
   case SF_WALK_EP:
   case SF_WALK_ETP:
   case SF_WALK_KV_LORA:

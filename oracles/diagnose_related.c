@@ -199,6 +199,8 @@ static bool product_of(struct slice_product *p, struct sf_related_list *list, co
   enum sf_module_class from;
   if (act && (m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2))
     from = m->cls == SF_MODULE_LINEAR_PROJ ? SF_MODULE_CORE_ATTENTION : SF_MODULE_ACTIVATION;
+  else if ((act && m->cls == SF_MODULE_SHARED_FC2) || (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_SHARED_FC1))
+    from = SF_MODULE_SHARED_ACTIVATION;
   else if ((act && m->cls == SF_MODULE_CROSS_LINEAR_PROJ) || (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_Q))
     from = SF_MODULE_CROSS_CORE_ATTENTION;
   else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_KV)
@@ -242,6 +244,21 @@ static void collect_bias(struct sf_related_list *list, const struct sf_expected 
   add(list, SF_RELATED_TERM, catalog->params[bias].shape, weight_of(list, bias, own->id.step), "the bias");
 }
 
+/* The last module of an MLP, dense or of experts. */
+static enum sf_module_class mlp_end(const struct sf_case *c) {
+  if (c->moe.experts == 0) return SF_MODULE_LINEAR_FC2;
+  return c->moe.shared_ffn > 0 ? SF_MODULE_SHARED_ADD : SF_MODULE_COMBINE;
+}
+
+/* What the shared expert's output is added to, and that. */
+static void collect_experts(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
+  if (module->cls != SF_MODULE_SHARED_ADD) return;
+  const float *routed = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_COMBINE, module->layer);
+  const float *shared = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_SHARED_FC2, module->layer);
+  if (routed != NULL) add(list, SF_RELATED_TERM, own->spec.shape, routed, "the experts' sum");
+  if (shared != NULL) add(list, SF_RELATED_TERM, own->spec.shape, shared, "the shared expert");
+}
+
 /* What a residual add has beside its branch. */
 static void collect_residual(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   const struct sf_shape shape = own->spec.shape;
@@ -256,7 +273,7 @@ static void collect_residual(struct sf_related_list *list, const struct sf_expec
   } else if (module->cls == SF_MODULE_MLP_BDA) {
     const bool crossed = list->collector->c.model.memory_seq > 0;
     stream = find_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : SF_MODULE_LINEAR_FC2, module->layer);
+    branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : mlp_end(&list->collector->c), module->layer);
   }
   if (stream != NULL) add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
   if (branch != NULL) add(list, SF_RELATED_TERM, shape, branch, "the branch");
@@ -284,6 +301,7 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
   if (own->id.kind == SF_KIND_ACT && slot->phase == SF_SLOT_FIRST) {
     collect_bias(list, own, module);
     collect_residual(list, own, module);
+    collect_experts(list, own, module);
   }
   if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) collect_norm_terms(list, own);
   if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);

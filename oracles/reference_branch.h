@@ -28,24 +28,20 @@ static inline const real *post_norm_backward(struct run *run, enum sf_module_cla
 
 static inline const real *mlp_forward(struct run *run, int32_t layer, struct layer_acts *acts) {
   if (run->c->moe.experts > 0) return moe_forward(run, layer, acts->norm2);
-  linear_forward(run, SF_MODULE_LINEAR_FC1, layer, acts->fc1, acts->norm2, false);
-  activation_forward(run, layer, acts->activation, acts->fc1);
-  linear_forward(run, SF_MODULE_LINEAR_FC2, layer, acts->fc2, acts->activation, true);
-  return acts->fc2;
+  dense_mlp_forward(run, dense_mlp(run), layer, &acts->mlp, acts->norm2);
+  return acts->mlp.fc2;
 }
 
 /* x_grad: of the branch's input; the gradient of the layer's output is run->stream. */
 static inline void mlp_backward(struct run *run, int32_t layer, real *x_grad, const struct layer_acts *acts) {
   if (run->c->moe.experts > 0) {
     const real *g = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_COMBINE, layer, run->stream);
-    moe_backward(run, layer, x_grad, post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, g, acts->moe.combined), acts->norm2);
+    moe_backward(run, layer, x_grad, post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, g, moe_output(&acts->moe)), acts->norm2);
     return;
   }
   const real *fc2_grad = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_LINEAR_FC2, layer, run->stream);
-  fc2_grad = post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, fc2_grad, acts->fc2);
-  linear_backward(run, SF_MODULE_LINEAR_FC2, layer, run->wide_a, fc2_grad, acts->activation);
-  activation_backward(run, layer, run->wide_b, run->wide_a, acts->fc1);
-  linear_backward(run, SF_MODULE_LINEAR_FC1, layer, x_grad, run->wide_b, acts->norm2);
+  fc2_grad = post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, fc2_grad, acts->mlp.fc2);
+  dense_mlp_backward(run, dense_mlp(run), layer, x_grad, &acts->mlp, fc2_grad, acts->norm2);
 }
 
 #endif

@@ -5,49 +5,9 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
-#include "oracles/reference_internal.h"
-#include "oracles/reference_real.h"
+#include "oracles/reference_acts.h"
 
 #include <string.h>
-
-/* Of cross-attention. kv: [memory rows x 2 heads d], per head its key and its value. */
-struct cross_acts {
-  real *norm, *q, *kv, *context, *proj, *bda;
-  real *probs; /* [microbatch_size][heads][seq x memory_seq] */
-};
-
-/* Activations of a layer, as its modules put them out (isolated mode: as they were overwritten). [tokens x width] each. */
-struct moe_acts {
-  real *logits, *scores, *weights;         /* [tokens x experts]; weights: zero where an expert was not chosen, or dropped the token */
-  real *outputs, *combined;                /* [tokens x topk x hidden], [tokens x hidden] */
-  real *fc1, *activation;                  /* a row for each slot, in the order of `sorted` */
-  int32_t *chosen, *dropped, *sorted, *first; /* slots: token * topk + place among the token's experts, which are in order */
-};
-struct layer_acts {
-  real *norm1, *qkv, *qk_norm, *rotary, *context, *proj, *attn_bda, *norm2, *fc1, *activation, *fc2, *mlp_bda;
-  real *post_attn, *post_mlp; /* post_norm only */
-  real *q_down, *q_norm, *q, *kv_down, *kv_latent, *kv_norm, *kv_up; /* multi-latent attention; kv_latent: columns of kv_down */
-  real *probs;      /* [microbatch_size][heads][seq x seq] */
-  real *sink_probs; /* [microbatch_size][heads][seq]; NULL without sinks */
-  struct moe_acts moe;
-  struct cross_acts cross; /* NULL without a memory */
-};
-
-/* A use of the output layer: logits and losses of one prediction. */
-struct head {
-  enum sf_module_class output, loss;
-  int32_t layer; /* -1, or of multi-token prediction */
-  int32_t *label;
-  real *weight; /* of each token's loss */
-  real *logits, *losses;
-};
-
-/* Multi-token prediction at one depth. */
-struct mtp {
-  int32_t *token;
-  real *words, *enorm, *hnorm, *pair, *projected, *final_norm;
-  struct head head;
-};
 
 struct param_state {
   real *master, *weight;               /* weight = round(master); the same array when nothing is rounded */
@@ -103,7 +63,7 @@ struct run {
   real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
   real *weight_grad, *logits_grad, *slot_grad;          /* experts only: [slots], [tokens x experts], [slots x hidden] */
   real *sorted_rows, *sorted_grad;                      /* of one expert, [tokens x hidden] */
-  real *expert_a, *expert_b;                            /* [slots x an expert's width] */
+  real *expert_a, *expert_b, *shared_expert_grad;       /* [slots x an expert's width], the same, [tokens x hidden] */
   int32_t *expert_load;
   int64_t memory_rows;                                  /* memory_seq * microbatch_size */
   real *memory, *memory_grad, *kv_grad;                 /* [memory rows x hidden], the same, [memory rows x 2 heads d] */

@@ -48,9 +48,7 @@ static inline void take_layers(struct run *run) {
     if (run->c->moe.experts > 0) {
       take_moe_layer(run, &acts->moe);
     } else {
-      acts->fc1 = take(run, t * run->fc1_width);
-      acts->activation = take(run, t * model->ffn);
-      acts->fc2 = take(run, t * h);
+      acts->mlp = take_mlp(run, model->ffn);
     }
     acts->post_mlp = model->post_norm ? take(run, t * h) : NULL;
     acts->mlp_bda = take(run, t * h);
@@ -65,7 +63,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   int64_t widest = larger(larger(model->mtp_depth > 0 ? 2 * run->hidden : run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, larger(run->context_width, latents))));
   if (latents > 0) take_latent_scratch(run, widest);
   if (run->c->moe.experts > 0) {
-    widest = larger(widest, larger(expert_fc1_width(run), run->c->moe.experts));
+    widest = larger(widest, larger(larger(expert_fc1_width(run), 2 * run->c->moe.shared_ffn), run->c->moe.experts));
     take_moe_scratch(run);
   }
   run->wgrad = take(run, largest);

@@ -171,11 +171,25 @@ static inline void relu2_backward_row(real *restrict x_grad, const real *restric
   }
 }
 
+/* The modules of an MLP, dense or the shared expert, and its width. */
+struct mlp_modules {
+  enum sf_module_class fc1, activation, fc2;
+  int64_t width;
+};
+
+static inline struct mlp_modules dense_mlp(const struct run *run) {
+  return (struct mlp_modules){SF_MODULE_LINEAR_FC1, SF_MODULE_ACTIVATION, SF_MODULE_LINEAR_FC2, run->c->model.ffn};
+}
+
+static inline struct mlp_modules shared_expert(const struct run *run) {
+  return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
+}
+
 /* What the plain run of a rerun put out as the activation's input; NULL when there is none. */
-static inline const float *plain_fc1(const struct run *run, int32_t layer) {
+static inline const float *plain_fc1(const struct run *run, enum sf_module_class fc1, int32_t layer) {
   const struct sf_reference_options *options = run->options;
   if (options->plain == NULL) return NULL;
-  return options->plain(options->plain_ctx, act_id(run, SF_MODULE_LINEAR_FC1, layer, SF_KIND_ACT));
+  return options->plain(options->plain_ctx, act_id(run, fc1, layer, SF_KIND_ACT));
 }
 
 /* x [rows x in]: width, or 2 width with SwiGLU. */
@@ -190,10 +204,9 @@ static inline void activate_rows(const struct run *run, struct inner inner, real
   }
 }
 
-static inline void activation_forward(struct run *run, int32_t layer, real *out, const real *x) {
-  const int64_t width = run->c->model.ffn;
-  activate_rows(run, inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT), 0), out, x, run->tokens, width);
-  finish_act(run, SF_MODULE_ACTIVATION, layer, out, width);
+static inline void activation_forward(struct run *run, struct mlp_modules mlp, int32_t layer, real *out, const real *x) {
+  activate_rows(run, inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT), 0), out, x, run->tokens, mlp.width);
+  finish_act(run, mlp.activation, layer, out, mlp.width);
 }
 
 /* The slope has two terms of either sign; each is perturbed by itself. */
@@ -231,11 +244,26 @@ static inline void activate_rows_backward(const struct run *run, struct inner in
   }
 }
 
-static inline void activation_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
-  const struct inner inner = inner_of(run, act_id(run, SF_MODULE_ACTIVATION, layer, SF_KIND_ACT_GRAD), 0);
-  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, layer) : NULL;
-  activate_rows_backward(run, inner, x_grad, g, x, plain, run->tokens, run->c->model.ffn);
-  finish_act_grad(run, SF_MODULE_ACTIVATION, layer, x_grad, run->fc1_width);
+static inline void activation_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const real *g, const real *x) {
+  const struct inner inner = inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT_GRAD), 0);
+  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, mlp.fc1, layer) : NULL;
+  activate_rows_backward(run, inner, x_grad, g, x, plain, run->tokens, mlp.width);
+  finish_act_grad(run, mlp.activation, layer, x_grad, run->c->model.activation == SF_ACT_SWIGLU ? 2 * mlp.width : mlp.width);
+}
+
+/* x: [tokens x hidden], what mlp_modules.fc1 reads. */
+static inline void dense_mlp_forward(struct run *run, struct mlp_modules mlp, int32_t layer, const struct mlp_acts *acts, const real *x) {
+  linear_forward(run, mlp.fc1, layer, acts->fc1, x, false);
+  activation_forward(run, mlp, layer, acts->activation, acts->fc1);
+  linear_forward(run, mlp.fc2, layer, acts->fc2, acts->activation, true);
+}
+
+/* x_grad: of x; g: of the output. */
+static inline void dense_mlp_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const struct mlp_acts *acts,
+                                      const real *g, const real *x) {
+  linear_backward(run, mlp.fc2, layer, run->wide_a, g, acts->activation);
+  activation_backward(run, mlp, layer, run->wide_b, run->wide_a, acts->fc1);
+  linear_backward(run, mlp.fc1, layer, x_grad, run->wide_b, x);
 }
 
 static inline void swap_buffers(real **a, real **b) {

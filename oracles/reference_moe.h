@@ -14,6 +14,11 @@ static inline int32_t *take_indices(struct run *run, int64_t count) {
   return memory;
 }
 
+static inline struct mlp_acts take_mlp(struct run *run, int64_t width) {
+  const int64_t fc1 = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
+  return (struct mlp_acts){take(run, run->tokens * fc1), take(run, run->tokens * width), take(run, run->tokens * run->hidden)};
+}
+
 static inline void take_moe_layer(struct run *run, struct moe_acts *acts) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t t = run->tokens, slots = t * moe->topk;
@@ -24,6 +29,10 @@ static inline void take_moe_layer(struct run *run, struct moe_acts *acts) {
   acts->fc1 = take(run, slots * expert_fc1_width(run));
   acts->activation = take(run, slots * moe->ffn);
   acts->combined = take(run, t * run->hidden);
+  if (moe->shared_ffn > 0) {
+    acts->shared = take_mlp(run, moe->shared_ffn);
+    acts->added = take(run, t * run->hidden);
+  }
   acts->chosen = take_indices(run, slots);
   acts->dropped = take_indices(run, slots);
   acts->sorted = take_indices(run, slots);
@@ -36,6 +45,7 @@ static inline void take_moe_scratch(struct run *run) {
   run->weight_grad = take(run, slots);
   run->logits_grad = take(run, run->tokens * moe->experts);
   run->slot_grad = take(run, slots * run->hidden);
+  if (moe->shared_ffn > 0) run->shared_expert_grad = take(run, run->tokens * run->hidden);
   run->sorted_rows = take(run, run->tokens * run->hidden);
   run->sorted_grad = take(run, run->tokens * run->hidden);
   run->expert_a = take(run, slots * expert_fc1_width(run));

@@ -57,27 +57,44 @@ static inline void experts_weight_grads(struct run *run, int32_t layer, const st
   }
 }
 
+/* What the layer puts out. */
+static inline real *moe_output(const struct moe_acts *acts) { return acts->added != NULL ? acts->added : acts->combined; }
+
+static inline void shared_expert_forward(struct run *run, int32_t layer, struct moe_acts *acts, const real *x) {
+  dense_mlp_forward(run, shared_expert(run), layer, &acts->shared, x);
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) acts->added[i] = acts->combined[i] + acts->shared.fc2[i];
+  finish_act(run, SF_MODULE_SHARED_ADD, layer, acts->added, run->hidden);
+}
+
+/* x_grad becomes round(x_grad + other). part: as in store. */
+static inline void add_input_grad(struct run *run, real *x_grad, const real *other, struct sf_trace_id id, uint64_t part) {
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) x_grad[i] += other[i];
+  store(run, id, part, x_grad, run->tokens * run->hidden, run->format);
+}
+
 static inline const real *moe_forward(struct run *run, int32_t layer, const real *x) {
   struct moe_acts *acts = &run->layers[layer].moe;
   router_forward(run, layer, acts, x);
   routing_forward(run, layer, acts);
   experts_forward(run, layer, acts, x);
   combine_forward(run, layer, acts);
-  return acts->combined;
+  if (acts->added != NULL) shared_expert_forward(run, layer, acts, x);
+  return moe_output(acts);
 }
 
-/* g: gradient of the combined output; x_grad: that of the layer's input, both ways, rounded. */
+/* g: gradient of the output, which may stand in branch_b; x_grad: that of the layer's input, all ways, rounded at each sum. */
 static inline void moe_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
   struct moe_acts *acts = &run->layers[layer].moe;
   const struct sf_trace_id id = act_id(run, SF_MODULE_EXPERTS_FC1, layer, SF_KIND_ACT_GRAD);
+  if (acts->added != NULL) dense_mlp_backward(run, shared_expert(run), layer, run->shared_expert_grad, &acts->shared, g, x);
   combine_backward(run, layer, acts, g);
   routing_backward(run, layer, acts, g);
   router_backward(run, layer, run->branch_b, x);
   experts_hidden_grad(run, layer, acts, id);
   experts_input_grad(run, layer, x_grad, acts, id);
   experts_weight_grads(run, layer, acts, x);
-  for (int64_t i = 0; i < run->tokens * run->hidden; i++) x_grad[i] += run->branch_b[i];
-  store(run, id, 4, x_grad, run->tokens * run->hidden, run->format);
+  add_input_grad(run, x_grad, run->branch_b, id, 4);
+  if (acts->added != NULL) add_input_grad(run, x_grad, run->shared_expert_grad, id, 5);
 }
 
 #endif

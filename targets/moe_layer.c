@@ -7,10 +7,15 @@ void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int3
                                .module_fc1 = sf_rank_module(run, SF_MODULE_EXPERTS_FC1, layer),
                                .module_fc2 = sf_rank_module(run, SF_MODULE_EXPERTS_FC2, layer),
                                .module_combine = sf_rank_module(run, SF_MODULE_COMBINE, layer),
+                               .has_shared = run->c->moe.shared_ffn > 0,
                                .map_slots = {run->map_hidden.rows, sf_dim_map_whole(run->c->moe.topk * run->hidden)}};
   sf_token_dispatcher_create(&moe->dispatcher, run);
   sf_router_create(&moe->router, run, layer, tp, sp);
   sf_experts_create(&moe->experts, run, layer, &moe->dispatcher);
+  const struct sf_mlp_modules shared = {SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
+  if (!moe->has_shared) return;
+  moe->module_add = sf_rank_module(run, SF_MODULE_SHARED_ADD, layer);
+  sf_parallel_mlp_create(&moe->shared, run, &shared, layer, tp, sp);
 }
 
 static int64_t row_count(const struct sf_moe_layer *moe, const struct sf_dispatch *dispatch) {
@@ -34,6 +39,18 @@ static float *combine(struct sf_rank_run *run, const struct sf_routing *routing,
   return out;
 }
 
+/* out becomes round(out + shared expert's output). */
+static void add_shared(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_mlp_acts *acts, float *out, const float *input) {
+  struct sf_device *dev = run->env->device;
+  const int64_t count = run->tokens_local * run->hidden;
+  float *own_input = sf_buffers_take(&run->acts, count);
+  memcpy(own_input, input, (size_t)count * sizeof *own_input);
+  float *shared = sf_parallel_mlp_forward(run, &moe->shared, acts, own_input);
+  dev->ops->add(dev, out, out, shared, count, run->dtype);
+  sf_trace_act(run, moe->module_add, &run->map_hidden, out);
+  sf_buffers_give(&run->acts, shared);
+}
+
 float *sf_moe_layer_forward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, float *input) {
   acts->input = input;
   sf_router_forward(run, &moe->router, &acts->routing, input);
@@ -44,6 +61,7 @@ float *sf_moe_layer_forward(struct sf_rank_run *run, const struct sf_moe_layer *
   sf_trace_act(run, moe->module_fc2, &moe->map_slots, acts->outputs);
   float *out = combine(run, &acts->routing, acts->outputs);
   sf_trace_act(run, moe->module_combine, &run->map_hidden, out);
+  if (moe->has_shared) add_shared(run, moe, &acts->shared, out, input);
   return out;
 }
 
@@ -76,6 +94,7 @@ float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer 
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, slot_count = run->tokens_local * run->c->moe.topk;
   sf_fault_canary_backward(run, moe->layer);
+  float *shared_grad = moe->has_shared ? sf_parallel_mlp_backward(run, &moe->shared, &acts->shared, grad) : NULL;
   float *slots = sf_buffers_take(&run->acts, slot_count * h), *weight_grad = sf_buffers_take(&run->acts, slot_count);
   combine_backward(run, acts, slots, weight_grad, grad);
   sf_trace_act_grad(run, moe->module_combine, &moe->map_slots, slots);
@@ -87,9 +106,11 @@ float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer 
   float *input_grad = sum_slots(run, slots);
   sf_trace_act_grad(run, moe->module_fc1, &run->map_hidden, input_grad);
   dev->ops->add(dev, input_grad, input_grad, router_grad, run->tokens_local * h, run->dtype);
+  if (shared_grad != NULL) dev->ops->add(dev, input_grad, input_grad, shared_grad, run->tokens_local * h, run->dtype);
   sf_buffers_give(&run->acts, slots);
   sf_buffers_give(&run->acts, weight_grad);
   sf_buffers_give(&run->acts, router_grad);
+  sf_buffers_give(&run->acts, shared_grad);
   sf_moe_acts_release(run, acts);
   return input_grad;
 }
@@ -100,5 +121,6 @@ void sf_moe_acts_release(struct sf_rank_run *run, struct sf_moe_acts *acts) {
   sf_routing_release(run, &acts->routing);
   sf_dispatch_release(run, &acts->dispatch);
   sf_experts_acts_release(run, &acts->experts);
+  sf_mlp_acts_release(run, &acts->shared);
   *acts = (struct sf_moe_acts){0};
 }

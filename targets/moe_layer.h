@@ -1,15 +1,19 @@
-/* Mixture-of-experts layer in place of an MLP: router, dispatch, experts, weighted sum (Megatron-LM: core/transformer/moe/moe_layer.py). With
- * tp > 1 it needs sp, so that every rank has tokens of its own. */
+/* Mixture-of-experts layer in place of an MLP: router, dispatch, experts, weighted sum; beside them, for every token, the shared expert, a dense
+ * MLP whose output is added (Megatron-LM: core/transformer/moe/moe_layer.py, shared_experts.py). With tp > 1 it needs sp, so that every rank has
+ * tokens of its own. */
 #ifndef SF_TARGETS_MOE_LAYER_H
 #define SF_TARGETS_MOE_LAYER_H
 
 #include "targets/experts.h"
+#include "targets/parallel_mlp.h"
 
 struct sf_moe_layer {
   struct sf_router router;
   struct sf_token_dispatcher dispatcher;
   struct sf_experts experts;
-  int32_t layer, module_fc1, module_fc2, module_combine;
+  bool has_shared;
+  struct sf_parallel_mlp shared; /* the shared expert, if there is one */
+  int32_t layer, module_fc1, module_fc2, module_combine, module_add; /* module_add: with a shared expert */
   struct sf_shard_map map_slots; /* [T x topk h], this rank's rows */
 };
 
@@ -19,6 +23,7 @@ struct sf_moe_acts {
   struct sf_routing routing;
   struct sf_dispatch dispatch;
   struct sf_experts_acts experts;
+  struct sf_mlp_acts shared;
 };
 
 void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);

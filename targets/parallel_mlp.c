@@ -3,25 +3,25 @@
 #include "targets/activation.h"
 #include "targets/fault.h"
 
-static struct sf_dim_map fc1_dim(const struct sf_model *m, const struct sf_group *tp) {
-  const int64_t part = m->ffn / tp->size;
+static struct sf_dim_map fc1_dim(int64_t width, bool fused, const struct sf_group *tp) {
+  const int64_t part = width / tp->size;
   struct sf_dim_map dim = {0};
   sf_dim_map_append(&dim, tp->index * part, part, false);
-  if (m->activation == SF_ACT_SWIGLU) sf_dim_map_append(&dim, m->ffn + tp->index * part, part, false);
+  if (fused) sf_dim_map_append(&dim, width + tp->index * part, part, false);
   return dim;
 }
 
-void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp) {
-  const struct sf_model *m = &run->c->model;
-  const struct sf_dim_map dim = fc1_dim(m, tp);
-  mlp->activation = (enum sf_activation)m->activation;
+void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const struct sf_mlp_modules *modules, int32_t layer,
+                            const struct sf_group *tp, bool sp) {
+  mlp->activation = (enum sf_activation)run->c->model.activation;
   mlp->layer = layer;
-  mlp->module_activation = sf_rank_module(run, SF_MODULE_ACTIVATION, layer);
-  sf_column_parallel_linear_create(&mlp->linear_fc1, run, SF_MODULE_LINEAR_FC1, layer, &dim, NULL, tp, sp);
+  mlp->module_activation = sf_rank_module(run, modules->activation, layer);
   const bool fused = mlp->activation == SF_ACT_SWIGLU;
+  const struct sf_dim_map dim = fc1_dim(modules->width, fused, tp);
+  sf_column_parallel_linear_create(&mlp->linear_fc1, run, modules->fc1, layer, &dim, NULL, tp, sp);
   mlp->linear_fc1.weight->fused = fused;
   if (mlp->linear_fc1.bias != NULL) mlp->linear_fc1.bias->fused = fused;
-  sf_row_parallel_linear_create(&mlp->linear_fc2, run, SF_MODULE_LINEAR_FC2, layer, m->ffn, tp, sp);
+  sf_row_parallel_linear_create(&mlp->linear_fc2, run, modules->fc2, layer, modules->width, tp, sp);
 }
 
 float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, float *input) {

@@ -6,6 +6,12 @@
 #include "targets/column_parallel_linear.h"
 #include "targets/row_parallel_linear.h"
 
+/* Which modules an MLP is, and its width. */
+struct sf_mlp_modules {
+  enum sf_module_class fc1, activation, fc2;
+  int64_t width;
+};
+
 struct sf_parallel_mlp {
   struct sf_column_parallel_linear linear_fc1;
   struct sf_row_parallel_linear linear_fc2;
@@ -19,7 +25,8 @@ struct sf_mlp_acts {
   float *fc2_input; /* [T x ffn] */
 };
 
-void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);
+void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const struct sf_mlp_modules *modules, int32_t layer,
+                            const struct sf_group *tp, bool sp);
 /* Shape: input [tokens_local x h] (taken) -> [tokens_local x h] (the caller's). */
 float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, float *input);
 /* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds. */

@@ -15,7 +15,9 @@
   (MODULE(LINEAR_Q) | MODULE(LINEAR_Q_DOWN) | MODULE(Q_LAYERNORM) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_DOWN) | MODULE(KV_LAYERNORM) |  \
    MODULE(LINEAR_KV_UP))
 #define CROSS_LINEARS (MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(CROSS_LINEAR_PROJ))
-#define EXPERT_MODULES (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE))
+#define EXPERT_MODULES                                                                                                                     \
+  (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE) | \
+   MODULE(SHARED_FC1) | MODULE(SHARED_ACTIVATION) | MODULE(SHARED_FC2) | MODULE(SHARED_ADD))
 #define LAYER_MODULES                                                                                                                      \
   (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) |      \
@@ -33,7 +35,9 @@
 
 static bool is_frozen(const struct sf_case *c, int64_t bits) { return (c->train.frozen & bits) == bits; }
 
-static bool has_experts(const struct sf_case *c) { return c->moe.experts > 0; } /* then no layer has linear_fc1 and linear_fc2 */
+static bool has_experts(const struct sf_case *c) { return c->moe.experts > 0; }
+/* Linears cut over tp: linear_fc1 and linear_fc2, or the shared expert's. */
+static bool has_cut_mlp(const struct sf_case *c) { return !has_experts(c) || c->moe.shared_ffn > 0; }
 
 static bool trains_something(const struct sf_case *c) {
   return !is_frozen(c, SF_FROZEN_ALL) || c->model.adapter || !c->model.tied || has_experts(c);
@@ -132,7 +136,7 @@ static bool sp_adapter(const struct sf_case *c) { return with_tp(c) && c->layout
 
 static bool frozen_column_linear(const struct sf_case *c) {
   const bool head = c->model.tied && is_frozen(c, SF_FROZEN_EMBEDDING);
-  return with_tp(c) && (is_frozen(c, SF_FROZEN_QKV) || (is_frozen(c, SF_FROZEN_FC1) && !has_experts(c)) || head);
+  return with_tp(c) && (is_frozen(c, SF_FROZEN_QKV) || (is_frozen(c, SF_FROZEN_FC1) && has_cut_mlp(c)) || head);
 }
 
 static bool replicated_kv(const struct sf_case *c) { return c->layout.tp > c->model.kv_heads && !is_frozen(c, SF_FROZEN_QKV); }
@@ -174,7 +178,7 @@ static bool clipped_norms(const struct sf_case *c) {
 static bool accumulates(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && trains_something(c); }
 static bool biased_tp(const struct sf_case *c) { return with_tp(c) && c->model.bias; }
 static bool cut_fused(const struct sf_case *c) {
-  return with_tp(c) && ((c->model.activation == SF_ACT_SWIGLU && !has_experts(c)) || c->layout.tp > c->model.kv_heads);
+  return with_tp(c) && ((c->model.activation == SF_ACT_SWIGLU && has_cut_mlp(c)) || c->layout.tp > c->model.kv_heads);
 }
 
 static bool bias_correction(const struct sf_case *c) {
@@ -274,7 +278,7 @@ static bool other_cross_group(const struct sf_case *c) { return with_tp(c) && c-
 
 static bool overlapped_wgrad(const struct sf_case *c) {
   const bool head = c->model.tied ? !is_frozen(c, SF_FROZEN_EMBEDDING) : true;
-  return c->layout.tp_overlap && (head || !is_frozen(c, SF_FROZEN_QKV) || (!is_frozen(c, SF_FROZEN_FC1) && !has_experts(c)));
+  return c->layout.tp_overlap && (head || !is_frozen(c, SF_FROZEN_QKV) || (!is_frozen(c, SF_FROZEN_FC1) && has_cut_mlp(c)));
 }
 
 static bool trains_experts(const struct sf_case *c) { return has_experts(c) && !is_frozen(c, SF_FROZEN_FC1 | SF_FROZEN_FC2); }
@@ -347,7 +351,7 @@ const struct sf_plant sf_plants[] = {
     {PLANT(LINEAR_FROZEN_DGRAD_NOAR),
      .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
      .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_Q) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_UP) |
-                MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER),
+                MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
     {PLANT(MQA_KV_GRAD_NOAR), .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
      .source = "bigcode/Megatron-LM #11, #35, PR #37", .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV),
@@ -378,7 +382,7 @@ const struct sf_plant sf_plants[] = {
     {PLANT(FUSED_PROJ_CONTIGUOUS_SPLIT),
      .what = "The loader cuts a fused projection's rows into contiguous pieces, where a rank needs a piece of each part.",
      .source = "Megatron-LM PR #1989; nnsight PR #719; sglang PR #34529", .kinds = KIND(PARAM),
-     .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1), .diagnosis = "fused_order", .minimal = {2, 1, "layout.tp=2"}, .triggers = cut_fused},
+     .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1), .diagnosis = "fused_order", .minimal = {2, 1, "layout.tp=2"}, .triggers = cut_fused},
     {PLANT(NONAUTOGRAD_ALLREDUCE),
      .what = "The label's log-probability is collected from its shard by an all-reduce without a backward: the other shards get no "
              "gradient for the token.",
@@ -472,7 +476,7 @@ const struct sf_plant sf_plants[] = {
     {PLANT(TP_OVERLAP_WGRAD_WRONG),
      .what = "A weight gradient that overlaps the gathering of its input multiplies a chunk before it has arrived.",
      .source = "TTrace's study, row of tensor parallelism with communication overlap", .kinds = KIND(WGRAD),
-     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
+     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
      .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
     {PLANT(FP8_AMAX_WRONG_GROUP),
      .what = "Amaxes are max-reduced without the tp ranks, which cast pieces of one logical tensor with different scales.",

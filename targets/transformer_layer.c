@@ -17,10 +17,11 @@ void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_r
   }
   sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
   layer->has_experts = run->c->moe.experts > 0;
+  const struct sf_mlp_modules mlp = {SF_MODULE_LINEAR_FC1, SF_MODULE_ACTIVATION, SF_MODULE_LINEAR_FC2, run->c->model.ffn};
   if (layer->has_experts)
     sf_moe_layer_create(&layer->moe, run, index, &p->tp, p->sp);
   else
-    sf_parallel_mlp_create(&layer->mlp, run, index, &p->tp, p->sp);
+    sf_parallel_mlp_create(&layer->mlp, run, &mlp, index, &p->tp, p->sp);
   if (layer->post_norm) sf_norm_layer_create(&layer->post_mlp_layernorm, run, SF_MODULE_POST_MLP_LAYERNORM, index, p->sp);
   layer->parallel_residual = run->c->model.parallel_residual;
   layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);

@@ -186,6 +186,17 @@ CASES = {
         model=dict(layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, seq=9),
         moe=dict(experts=3, ffn=12, capacity_milli=500),
         data=dict(weights="heavy")),
+    "moe_shared": dict(
+        seed=23,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=1, head_dim=4, seq=6, norm="layer", activation="swiglu", bias=True, post_norm=True),
+        moe=dict(experts=4, topk=2, ffn=8, shared_ffn=12),
+        train=dict(microbatches=2, microbatch_size=2, steps=2)),
+    "moe_shared_relu2": dict(
+        seed=24,
+        model=dict(layers=1, hidden=10, heads=2, kv_heads=2, head_dim=4, seq=7, activation="relu2", parallel_residual=True),
+        moe=dict(experts=3, topk=2, ffn=8, shared_ffn=6, router="sigmoid", capacity_milli=900),
+        train=dict(microbatches=2, frozen=["fc1"], dropout_milli=300),
+        data=dict(mask="uneven")),
 }
 MOE = dict(experts=0, topk=1, ffn=8, router="softmax", scope="sequence", capacity_milli=0)
 
@@ -369,9 +380,9 @@ class Params:
         self.add_norm(layer + "pre_mlp_layernorm")
         if "moe" in self.case:
             self.add_experts(layer + "mlp.", self.case["moe"])
-            return
-        self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
-        self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
+        else:
+            self.add_linear(layer + "mlp.linear_fc1", m["ffn"] * (2 if m["activation"] == "swiglu" else 1), h, "fc1")
+            self.add_linear(layer + "mlp.linear_fc2", h, m["ffn"], "fc2")
         if m.get("post_norm"):
             self.add_norm(layer + "post_mlp_layernorm")
 
@@ -412,6 +423,10 @@ class Params:
         self.add(mlp + "router", (moe["experts"], h), pow2(h), 0, None)
         self.add(mlp + "experts.linear_fc1", (width * (2 if self.model["activation"] == "swiglu" else 1), h), pow2(h), 0, "fc1")
         self.add(mlp + "experts.linear_fc2", (h, width), pow2(moe["ffn"]), 0, "fc2")
+        if moe.get("shared_ffn"):
+            rows = moe["shared_ffn"] * (2 if self.model["activation"] == "swiglu" else 1)
+            self.add(mlp + "shared_experts.linear_fc1", (rows, h), pow2(h), 0, "fc1")
+            self.add(mlp + "shared_experts.linear_fc2", (h, moe["shared_ffn"]), pow2(moe["shared_ffn"]), 0, "fc2")
 
     def initial(self):
         return {name: fill_param(self.case, name, shape, scale, offset) for name, (shape, scale, offset, _) in self.table.items()}
@@ -543,14 +558,16 @@ class Forward:
             out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.put(module, out.permute(2, 0, 1, 3).reshape(qkv.shape[0], -1))
 
-    def activation(self, module, x):
-        x = self.tap(module, x)
+    def activated(self, x):
         if self.model["activation"] == "gelu":
-            return self.put(module, F.gelu(x))
+            return F.gelu(x)
         if self.model["activation"] == "relu2":
-            return self.put(module, F.relu(x) ** 2)
+            return F.relu(x) ** 2
         gate, up = x.chunk(2, -1)
-        return self.put(module, F.silu(gate) * up)
+        return F.silu(gate) * up
+
+    def activation(self, module, x):
+        return self.put(module, self.activated(self.tap(module, x)))
 
     def end_branch(self, module, x):
         return self.norm(module, x) if self.model.get("post_norm") else x
@@ -597,15 +614,16 @@ class Forward:
         first = self.w[mlp + "experts.linear_fc1.weight"].view(moe["experts"], -1, h)[chosen]
         second = self.w[mlp + "experts.linear_fc2.weight"].view(h, moe["experts"], -1).permute(1, 0, 2)[chosen]
         hidden = torch.einsum("th,tkfh->tkf", self.tap(mlp + "experts.linear_fc1", x), first)
-        if self.model["activation"] == "gelu":
-            hidden = F.gelu(hidden)
-        else:
-            gate, up = hidden.chunk(2, -1)
-            hidden = F.silu(gate) * up
+        hidden = self.activated(hidden)
         outputs = torch.einsum("tkf,tkhf->tkh", hidden, second) * kept[..., None]
         outputs = self.put(mlp + "experts.linear_fc2", outputs.reshape(x.shape[0], -1))
         slots = self.tap(mlp + "combine", outputs).view(x.shape[0], moe["topk"], h)
-        return self.put(mlp + "combine", (share[..., None] * slots).sum(1))
+        routed = self.put(mlp + "combine", (share[..., None] * slots).sum(1))
+        if not moe.get("shared_ffn"):
+            return routed
+        at = mlp + "shared_experts."
+        shared = self.linear(at + "linear_fc2", self.activation(at + "activation", self.linear(at + "linear_fc1", x)))
+        return self.put(at + "add", routed + shared)
 
     def cross_branch(self, layer, x):
         """Every position sees the whole memory; each query head has a key and a value of its own."""
@@ -619,7 +637,7 @@ class Forward:
 
     def mlp_branch(self, layer, x):
         if "moe" in self.case:
-            return self.moe_branch(layer + "mlp.", self.norm(layer + "pre_mlp_layernorm", x))
+            return self.end_branch(layer + "post_mlp_layernorm", self.moe_branch(layer + "mlp.", self.norm(layer + "pre_mlp_layernorm", x)))
         hidden = self.linear(layer + "mlp.linear_fc1", self.norm(layer + "pre_mlp_layernorm", x))
         return self.end_branch(layer + "post_mlp_layernorm",
                                self.linear(layer + "mlp.linear_fc2", self.activation(layer + "mlp.activation", hidden)))

@@ -5,7 +5,7 @@
 #define FEATURE(name, expression) \
   static bool has_##name(const struct sf_case *c) { return (expression); }
 
-/* At most 64. The commonest value of a choice (RMSNorm, GELU, ring) has no row: it is what the other rows leave. */
+/* At most 64. The commonest value of a choice (RMSNorm, GELU, fp32, ring) has no row: it is what the other rows leave. */
 #define FEATURES(X)                                                                                          \
   X(tp, c->layout.tp > 1)                                                                                    \
   X(sp, c->layout.sp)                                                                                        \
@@ -25,7 +25,6 @@
   X(overlap, c->layout.overlap)                                                                              \
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
   X(exact, c->data.exact)                                                                                    \
-  X(fp32, c->precision.compute == SF_COMPUTE_FP32)                                                          \
   X(bf16, c->precision.compute == SF_COMPUTE_BF16)                                                          \
   X(fp16, c->precision.compute == SF_COMPUTE_FP16)                                                           \
   X(fp8, c->precision.compute == SF_COMPUTE_FP8)                                                    \
@@ -55,6 +54,7 @@
   X(kv_below_tp, c->model.kv_heads < c->layout.tp)                                                           \
   X(padded_vocab, c->model.vocab_padded > c->model.vocab)                                                    \
   X(moe, c->moe.experts > 0)                                                                                 \
+  X(shared_expert, c->moe.shared_ffn > 0)                                                                    \
   X(ep, c->layout.ep > 1)                                                                                    \
   X(etp, c->layout.etp > 1)                                                                                  \
   X(recompute, c->train.recompute_layers > 0)                                                                \

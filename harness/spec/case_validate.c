@@ -85,7 +85,6 @@ static enum sf_status check_latent_attention(const struct sf_case *c, struct sf_
 static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
       {"model.mtp_depth", c->model.mtp_depth != 0},
-      {"moe.shared_ffn", c->moe.shared_ffn != 0},
       {"moe.aux_micro", c->moe.aux_micro != 0},
       {"moe.z_micro", c->moe.z_micro != 0},
       {"layout.zero", c->layout.zero != 0},
@@ -111,6 +110,7 @@ static enum sf_status check_moe(const struct sf_case *c, struct sf_error *error)
   if (m->topk > m->experts) REFUSE("moe.topk: %" PRId64 " is more than moe.experts %" PRId64, m->topk, m->experts);
   if (l->tp > 1 && !l->sp) REFUSE("layout.sp: moe.experts needs it with layout.tp above 1");
   if (m->experts % l->ep != 0) REFUSE("layout.ep: %" PRId64 " does not divide moe.experts %" PRId64, l->ep, m->experts);
+  if (m->shared_ffn % l->tp != 0) REFUSE("layout.tp: %" PRId64 " does not divide moe.shared_ffn %" PRId64, l->tp, m->shared_ffn);
   if (m->ffn % l->etp != 0) REFUSE("layout.etp: %" PRId64 " does not divide moe.ffn %" PRId64, l->etp, m->ffn);
   if (l->etp > 1 && m->experts / l->ep > 8)
     REFUSE("layout.etp: %" PRId64 " experts on a rank, more than 8 are not cut", m->experts / l->ep);

@@ -33,6 +33,10 @@ static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
   case SF_MODULE_EXPERTS_FC1:
   case SF_MODULE_EXPERTS_FC2:
   case SF_MODULE_COMBINE: return c->moe.experts > 0;
+  case SF_MODULE_SHARED_FC1:
+  case SF_MODULE_SHARED_ACTIVATION:
+  case SF_MODULE_SHARED_FC2:
+  case SF_MODULE_SHARED_ADD: return c->moe.shared_ffn > 0;
   case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
   case SF_MODULE_LINEAR_QKV: return model->kv_lora_rank == 0;
   case SF_MODULE_LINEAR_Q: return model->kv_lora_rank > 0 && model->q_lora_rank == 0;
@@ -110,6 +114,8 @@ static int param_count(const struct sf_case *c, enum sf_module_class cls) {
   case SF_MODULE_ROUTER:
   case SF_MODULE_EXPERTS_FC1:
   case SF_MODULE_EXPERTS_FC2:
+  case SF_MODULE_SHARED_FC1:
+  case SF_MODULE_SHARED_FC2:
   case SF_MODULE_MTP_EH_PROJ:
   case SF_MODULE_ADAPTER: return 1;
   case SF_MODULE_CORE_ATTENTION: return model->sinks ? 1 : 0;
@@ -119,7 +125,7 @@ static int param_count(const struct sf_case *c, enum sf_module_class cls) {
 }
 
 static int64_t qkv_width(const struct sf_model *model) { return (model->heads + 2 * model->kv_heads) * model->head_dim; }
-static int64_t fc1_width(const struct sf_model *model) { return model->activation == SF_ACT_SWIGLU ? 2 * model->ffn : model->ffn; }
+static int64_t fc1_width(const struct sf_model *model, int64_t ffn) { return model->activation == SF_ACT_SWIGLU ? 2 * ffn : ffn; }
 static enum sf_cut fc1_cut(const struct sf_model *model) { return model->activation == SF_ACT_SWIGLU ? SF_CUT_GATE_UP : SF_CUT_EVEN; }
 
 static int64_t frozen_bit(enum sf_module_class cls) {
@@ -135,8 +141,10 @@ static int64_t frozen_bit(enum sf_module_class cls) {
   case SF_MODULE_CROSS_LINEAR_PROJ:
   case SF_MODULE_LINEAR_PROJ: return SF_FROZEN_PROJ;
   case SF_MODULE_EXPERTS_FC1:
+  case SF_MODULE_SHARED_FC1:
   case SF_MODULE_LINEAR_FC1: return SF_FROZEN_FC1;
   case SF_MODULE_EXPERTS_FC2:
+  case SF_MODULE_SHARED_FC2:
   case SF_MODULE_LINEAR_FC2: return SF_FROZEN_FC2;
   default: return 0;
   }
@@ -205,11 +213,15 @@ static void describe_weight(struct sf_param *param, const struct sf_case *c, enu
   case SF_MODULE_LINEAR_PROJ:
     shape = (struct sf_shape){hidden, attention}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(attention);
     break;
-  case SF_MODULE_LINEAR_FC1: shape.rows = fc1_width(m), row_cut = fc1_cut(m); break;
+  case SF_MODULE_LINEAR_FC1: shape.rows = fc1_width(m, m->ffn), row_cut = fc1_cut(m); break;
   case SF_MODULE_LINEAR_FC2:
     shape = (struct sf_shape){hidden, m->ffn}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(m->ffn);
     break;
   case SF_MODULE_ROUTER: shape.rows = c->moe.experts; break;
+  case SF_MODULE_SHARED_FC1: shape.rows = fc1_width(m, c->moe.shared_ffn), row_cut = fc1_cut(m); break;
+  case SF_MODULE_SHARED_FC2:
+    shape = (struct sf_shape){hidden, c->moe.shared_ffn}, col_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(c->moe.shared_ffn);
+    break;
   case SF_MODULE_ADAPTER: shape.rows = hidden; break;
   case SF_MODULE_MTP_EH_PROJ:
     shape = (struct sf_shape){hidden, 2 * hidden}, row_cut = SF_CUT_EVEN, scale = pow2_inverse_sqrt(2 * hidden);
@@ -231,7 +243,7 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
   param->scale = 0.125f;
   if (is_norm(cls)) param->shape.cols = norm_width(m, cls);
   if (cls == SF_MODULE_LINEAR_QKV) param->shape.cols = qkv_width(m), param->col_cut = SF_CUT_QKV;
-  if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m), param->col_cut = fc1_cut(m);
+  if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m, m->ffn), param->col_cut = fc1_cut(m);
   if (cls == SF_MODULE_CROSS_LINEAR_Q) param->shape.cols = m->heads * m->head_dim, param->col_cut = SF_CUT_EVEN;
   if (cls == SF_MODULE_CROSS_LINEAR_KV) param->shape.cols = 2 * m->heads * m->head_dim, param->col_cut = SF_CUT_EVEN;
 }

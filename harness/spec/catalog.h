@@ -41,6 +41,10 @@
   X(EXPERTS_FC1, "mlp.experts.linear_fc1")                 \
   X(EXPERTS_FC2, "mlp.experts.linear_fc2")                 \
   X(COMBINE, "mlp.combine")                                \
+  X(SHARED_FC1, "mlp.shared_experts.linear_fc1")           \
+  X(SHARED_ACTIVATION, "mlp.shared_experts.activation")    \
+  X(SHARED_FC2, "mlp.shared_experts.linear_fc2")           \
+  X(SHARED_ADD, "mlp.shared_experts.add")                  \
   X(POST_MLP_LAYERNORM, "post_mlp_layernorm")              \
   X(MLP_BDA, "mlp_bda")                                    \
   X(ADAPTER, "adapter")                                    \

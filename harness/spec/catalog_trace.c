@@ -80,6 +80,8 @@ enum form {
   FORM_KV_UP,      /* T x heads (2 head_dim - qk_rope_dim) */
   FORM_FC1,        /* T x ffn, or 2 ffn with SwiGLU */
   FORM_FFN,        /* T x ffn */
+  FORM_SHARED_FC1, /* T x moe.shared_ffn, or twice that with SwiGLU */
+  FORM_SHARED_FFN, /* T x moe.shared_ffn */
   FORM_LOGITS,     /* T x vocab_padded */
   FORM_TOKEN_LOSS, /* 1 x T */
   FORM_SCORES,     /* T x experts, fp32, rows by sequence */
@@ -120,6 +122,10 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_EXPERTS_FC1] = {FORM_ABSENT, FORM_STREAM},
     [SF_MODULE_EXPERTS_FC2] = {FORM_SLOTS, FORM_ABSENT},
     [SF_MODULE_COMBINE] = {FORM_STREAM, FORM_SLOTS},
+    [SF_MODULE_SHARED_FC1] = {FORM_SHARED_FC1, FORM_STREAM},
+    [SF_MODULE_SHARED_ACTIVATION] = {FORM_SHARED_FFN, FORM_SHARED_FC1},
+    [SF_MODULE_SHARED_FC2] = {FORM_STREAM, FORM_SHARED_FFN},
+    [SF_MODULE_SHARED_ADD] = {FORM_STREAM, FORM_ABSENT},
     [SF_MODULE_POST_MLP_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
     [SF_MODULE_MLP_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
     [SF_MODULE_ADAPTER] = {FORM_GATHERED, FORM_STREAM},
@@ -163,10 +169,12 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
   case FORM_KV_DOWN: spec->shape.cols = m->kv_lora_rank + m->qk_rope_dim, spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_KV_UP: spec->shape.cols = m->heads * (2 * m->head_dim - m->qk_rope_dim), spec->col_cut = SF_CUT_EVEN; break;
   case FORM_FC1:
-    spec->shape.cols = swiglu ? 2 * m->ffn : m->ffn;
+  case FORM_SHARED_FC1:
+    spec->shape.cols = (swiglu ? 2 : 1) * (form == FORM_FC1 ? m->ffn : c->moe.shared_ffn);
     spec->col_cut = swiglu ? SF_CUT_GATE_UP : SF_CUT_EVEN;
     break;
-  case FORM_FFN: spec->shape.cols = m->ffn, spec->col_cut = SF_CUT_EVEN; break;
+  case FORM_FFN:
+  case FORM_SHARED_FFN: spec->shape.cols = form == FORM_FFN ? m->ffn : c->moe.shared_ffn, spec->col_cut = SF_CUT_EVEN; break;
   case FORM_LOGITS: spec->shape.cols = m->vocab_padded, spec->col_cut = SF_CUT_EVEN; break;
   case FORM_TOKEN_LOSS:
     spec->shape = (struct sf_shape){1, tokens}, spec->promised = SF_F32;

@@ -109,6 +109,26 @@ static void test_exact_promises_linear_and_residual_modules_alone(void **state) 
   sf_catalog_destroy(sparse);
 }
 
+/* The shared expert is linear, what it joins is not; their sum reads what is written over both. */
+static void test_exact_beside_experts_promises_the_shared_expert_and_its_sum(void **state) {
+  (void)state;
+  for (int post_norm = 0; post_norm < 2; post_norm++) {
+    struct sf_catalog *catalog = catalog_of(post_norm ? EXACT " moe.experts=2 moe.shared_ffn=8 model.post_norm=on" : EXACT " moe.experts=2 moe.shared_ffn=8");
+    assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_FC1)));
+    assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_FC2)));
+    assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_ADD)));
+    assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT_GRAD, SF_MODULE_SHARED_FC1)));
+    assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT_GRAD, SF_MODULE_SHARED_FC2)));
+    assert_false(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_ACTIVATION)));
+    assert_false(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_COMBINE)));
+    float sum[8];
+    const struct sf_fill fill = sf_fill_for_trace(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_COMBINE));
+    sf_fill_range(sum, &fill, 0, 8);
+    for (int i = 0; i < 8; i++) assert_true(sum[i] == rintf(sum[i]));
+    sf_catalog_destroy(catalog);
+  }
+}
+
 /* Twice an integer is one, ten ninths of it is not. */
 static void test_exact_with_dropout_promises_what_its_factor_allows(void **state) {
   (void)state;
@@ -141,6 +161,7 @@ int main(void) {
       cmocka_unit_test(test_exact_tensors_of_long_contractions_are_exact),
       cmocka_unit_test(test_exact_lattice_leaves_few_terms_in_each_row_and_column),
       cmocka_unit_test(test_exact_promises_linear_and_residual_modules_alone),
+      cmocka_unit_test(test_exact_beside_experts_promises_the_shared_expert_and_its_sum),
       cmocka_unit_test(test_exact_with_dropout_promises_what_its_factor_allows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

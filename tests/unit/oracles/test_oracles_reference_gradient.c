@@ -11,8 +11,8 @@ static int pick(struct sf_pcg *pcg, int bound) { return (int)sf_pcg_below(pcg, (
 static void random_moe(char *words, size_t size, struct sf_pcg *pcg) {
   static const char *const routers[] = {"softmax", "sigmoid"}, *const scopes[] = {"sequence", "microbatch"};
   const int experts = 2 + pick(pcg, 5), topk = 1 + pick(pcg, experts);
-  snprintf(words, size, " moe.experts=%d moe.topk=%d moe.ffn=%d moe.router=%s moe.scope=%s moe.capacity_milli=%d", experts, topk,
-           4 + pick(pcg, 6), routers[pick(pcg, 2)], scopes[pick(pcg, 2)], pick(pcg, 2) * (400 + pick(pcg, 1000)));
+  snprintf(words, size, " moe.experts=%d moe.topk=%d moe.ffn=%d moe.router=%s moe.scope=%s moe.capacity_milli=%d moe.shared_ffn=%d", experts, topk,
+           4 + pick(pcg, 6), routers[pick(pcg, 2)], scopes[pick(pcg, 2)], pick(pcg, 2) * (400 + pick(pcg, 1000)), pick(pcg, 2) * (3 + pick(pcg, 6)));
 }
 
 /* latents: multi-latent attention, with a latent of the queries or without. */

@@ -25,7 +25,7 @@ static void test_features_of_names_what_a_case_has(void **state) {
   static const struct {
     const char *assignments, *has, *has_not;
   } rows[] = {
-      {"", "isolated fp32", "tp sp dp pp two_axes bf16 layernorm swiglu steps mqa gqa frozen padded_vocab"},
+      {"", "isolated", "tp sp dp pp two_axes bf16 layernorm swiglu steps mqa gqa frozen padded_vocab"},
       {CASE_TP2 " layout.sp=true", "tp sp bias", "isolated two_axes dp kv_below_tp"},
       {"model.heads=4 model.kv_heads=1 layout.tp=2 layout.dp=2 train.microbatches=2", "tp dp two_axes mqa kv_below_tp microbatches", "gqa pp"},
       {"model.heads=4 model.kv_heads=2", "gqa", "mqa kv_below_tp"},

@@ -138,6 +138,22 @@ static void test_catalog_create_lists_the_parameters_of_cross_attention(void **s
   sf_catalog_destroy(catalog);
 }
 
+/* Cut over tp as an MLP is, without biases, whatever model.bias says; the second linear behind the experts. */
+static void test_catalog_create_lists_the_parameters_of_a_shared_expert(void **state) {
+  (void)state;
+  struct sf_case c = llama_case();
+  c.model.bias = true, c.moe.experts = 2, c.moe.shared_ffn = 6, c.train.frozen = SF_FROZEN_FC2;
+  struct sf_catalog *catalog = create(&c);
+  static const struct param_row ROWS[] = {
+      {"decoder.layers.1.mlp.shared_experts.linear_fc1.weight", 12, 16, SF_CUT_GATE_UP, SF_CUT_NONE, 0.25f, 0, false, true},
+      {"decoder.layers.1.mlp.shared_experts.linear_fc2.weight", 16, 6, SF_CUT_NONE, SF_CUT_EVEN, 0.5f, 0, true, true},
+      {"decoder.final_layernorm.weight", 1, 16, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 1, false, false},
+  };
+  const int32_t first = sf_catalog_param(catalog, SF_MODULE_SHARED_FC1, 1, 0);
+  for (int i = 0; i < (int)(sizeof ROWS / sizeof ROWS[0]); i++) check_param(catalog, first + i, &ROWS[i]);
+  sf_catalog_destroy(catalog);
+}
+
 /* Rows of the memory are not tokens. What core_attention reads of it has a gradient of its own, and no output. */
 static void test_trace_spec_of_the_memory(void **state) {
   (void)state;
@@ -529,6 +545,7 @@ int main(void) {
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_a_gpt),
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_attention_features),
       cmocka_unit_test(test_catalog_create_lists_the_parameters_of_cross_attention),
+      cmocka_unit_test(test_catalog_create_lists_the_parameters_of_a_shared_expert),
       cmocka_unit_test(test_trace_spec_of_the_memory),
       cmocka_unit_test(test_catalog_weight_scale_is_the_nearest_power_of_two),
       cmocka_unit_test(test_catalog_lookup_agrees_with_the_lists_for_all_features),

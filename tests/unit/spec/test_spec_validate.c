@@ -71,6 +71,7 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "model.positions=rotary model.head_dim=8 model.kv_heads=8 model.kv_lora_rank=5 model.q_lora_rank=7 model.qk_rope_dim=6 layout.cp=2",
       "plant.id=tp-embed-mask",
       "moe.experts=4 moe.topk=4 moe.router=sigmoid moe.capacity_milli=1500",
+      "moe.experts=4 moe.shared_ffn=12 layout.tp=4 layout.sp=on model.heads=4",
       "moe.experts=16 layout.tp=2 layout.sp=on layout.dp=4 layout.ep=2 layout.etp=4",
   };
   for (size_t i = 0; i < sizeof GOOD / sizeof GOOD[0]; i++) {
@@ -169,7 +170,8 @@ static void test_case_validate_of_experts_that_do_not_fit_names_the_field(void *
       {"moe.experts=4 moe.ffn=9 layout.etp=2 layout.dp=2", "layout.etp: 2 does not divide moe.ffn 9"},
       {"moe.experts=18 layout.etp=2 layout.ep=2 layout.dp=4", "layout.etp: 9 experts on a rank"},
       {"moe.experts=4 layout.ep=2 layout.etp=2 layout.dp=2", "layout.ep: ep * etp 4 does not divide tp * cp * dp 2"},
-      {"moe.experts=4 moe.shared_ffn=8", "moe.shared_ffn: not supported with"},
+      {"moe.shared_ffn=8", "moe.shared_ffn: needs moe.experts"},
+      {"moe.experts=4 moe.shared_ffn=9 layout.tp=2 layout.sp=on", "layout.tp: 2 does not divide moe.shared_ffn 9"},
       {"moe.experts=4 moe.aux_micro=8", "moe.aux_micro: not supported with"},
       {"moe.experts=4 moe.z_micro=8", "moe.z_micro: not supported with"},
       {"moe.experts=4 precision.compute=fp8", "precision.compute fp8: not supported with"},
