@@ -41,7 +41,8 @@ static bool dp_exists(const struct sf_bounds *bounds) {
   struct sf_bounds scratch = *bounds;
   const int64_t others = bounds->at[SF_WALK_TP].lo * bounds->at[SF_WALK_CP].lo;
   const struct sf_range dp = bounds->at[SF_WALK_DP];
-  for (int64_t d = dp.lo; d <= dp.hi && d <= bounds->at[SF_WALK_MICROBATCHES].hi && others * d <= bounds->max_ranks; d++) {
+  const bool is_sharded = bounds->at[SF_WALK_ZERO].lo > 0 && bounds->at[SF_WALK_CP].lo == 1; /* ZeRO needs dp or cp above 1 */
+  for (int64_t d = is_sharded && dp.lo == 1 ? 2 : dp.lo; d <= dp.hi && d <= bounds->at[SF_WALK_MICROBATCHES].hi && others * d <= bounds->max_ranks; d++) {
     scratch.at[SF_WALK_DP] = (struct sf_range){d, d};
     if (parts_exist(bounds->at, others * d) && sf_bounds_axes_fit(scratch.at, bounds->max_ranks)) return true;
   }
@@ -58,7 +59,7 @@ bool sf_bounds_may_be_moe(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at, tp = at[SF_WALK_TP], cp = at[SF_WALK_CP];
   const int64_t limit = bounds->max_ranks;
   if (at[SF_WALK_RECOMPUTE_SHARDED].lo > 0) return false; /* tp above 1 without sp */
-  if (at[SF_WALK_MTP_DEPTH].lo > 0 || at[SF_WALK_ZERO].lo > 0 || sf_bounds_need_fp8(at)) return false;
+  if (at[SF_WALK_MTP_DEPTH].lo > 0 || sf_bounds_need_fp8(at)) return false;
   if (at[SF_WALK_EXPERTS].hi < 2 || !sf_bounds_axes_fit(at, limit)) return false;
   for (int64_t t = tp.lo; t <= tp.hi && t <= limit; t++) {
     struct sf_bounds scratch = *bounds;

@@ -1,5 +1,6 @@
 /* Flat parts: ranges of a tensor-parallel shard's elements, as ZeRO's ranks hold them. Who holds which range is the target's own business
- * (bucket layout); together the ranks of one tensor-parallel and pipeline place must hold each element once. */
+ * (bucket layout); together the ranks of one tensor-parallel and pipeline place (of experts: of one place on the expert mesh) must hold each
+ * element once. */
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
@@ -57,16 +58,24 @@ static void part_merge(struct sf_slot *slot, int32_t rank, const struct sf_shard
 
 /* --- who holds which range ---------------------------------------------------------------------------------------- */
 
-static bool same_place(const struct sf_collector *collector, int32_t a, int32_t b) {
-  const struct sf_place_of_rank *x = &collector->places[a], *y = &collector->places[b];
-  return x->tp == y->tp && x->pp == y->pp;
+/* Of the shard that a rank's range is of, among those of its stage. */
+static int32_t shard_of(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank) {
+  const struct sf_trace_spec *spec = &slot->expected->spec;
+  const bool expert = sf_cut_is_expert(spec->row_cut) || sf_cut_is_expert(spec->col_cut);
+  return expert ? collector->places[rank].expert : collector->places[rank].tp;
+}
+
+static bool same_place(const struct sf_collector *collector, const struct sf_slot *slot, int32_t a, int32_t b) {
+  return collector->places[a].pp == collector->places[b].pp && shard_of(collector, slot, a) == shard_of(collector, slot, b);
 }
 
 /* Order of the list: place, first element, rank. */
-static bool goes_before(const struct sf_collector *collector, const struct sf_flat_part *a, const struct sf_flat_part *b) {
+static bool goes_before(const struct sf_collector *collector, const struct sf_slot *slot, const struct sf_flat_part *a,
+                        const struct sf_flat_part *b) {
   const struct sf_place_of_rank *x = &collector->places[a->rank], *y = &collector->places[b->rank];
+  const int32_t shard_a = shard_of(collector, slot, a->rank), shard_b = shard_of(collector, slot, b->rank);
   if (x->pp != y->pp) return x->pp < y->pp;
-  if (x->tp != y->tp) return x->tp < y->tp;
+  if (shard_a != shard_b) return shard_a < shard_b;
   return a->first != b->first ? a->first < b->first : a->rank < b->rank;
 }
 
@@ -81,7 +90,7 @@ enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot
   if (part == NULL) return SF_ENOMEM;
   *part = (struct sf_flat_part){.rank = rank, .first = map->first, .count = map->count};
   struct sf_flat_part **at = &slot->flat_parts;
-  while (*at != NULL && goes_before(collector, *at, part)) at = &(*at)->next;
+  while (*at != NULL && goes_before(collector, slot, *at, part)) at = &(*at)->next;
   part->next = *at;
   *at = part;
   part_merge(slot, rank, map, data);
@@ -90,14 +99,13 @@ enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot
 
 /* The parts of one place, from `part` on; returns the next place's first. */
 static const struct sf_flat_part *place_check(const struct sf_collector *collector, struct sf_slot *slot, const struct sf_flat_part *part) {
-  const int32_t tp = collector->places[part->rank].tp, first_rank = part->rank;
-  /* Parameters are the same on all cp ranks. */
-  const struct sf_cut_rank *rows = sf_cut_rank_at(&collector->plans[slot->row_plan], tp, 0);
-  const struct sf_cut_rank *cols = sf_cut_rank_at(&collector->plans[slot->col_plan], tp, 0);
+  const int32_t first_rank = part->rank;
+  const struct sf_cut_rank *rows = sf_cut_of_rank(collector, slot->row_plan, first_rank);
+  const struct sf_cut_rank *cols = sf_cut_of_rank(collector, slot->col_plan, first_rank);
   const int64_t total = rows->length * cols->length;
   int64_t held = 0;
   int32_t last = first_rank;
-  for (; part != NULL && same_place(collector, part->rank, first_rank); part = part->next) {
+  for (; part != NULL && same_place(collector, slot, part->rank, first_rank); part = part->next) {
     if (part->count == 0) continue;
     if (part->first > held) note_lowest(&slot->gap_rank, part->rank);
     if (part->first < held) note_lowest(&slot->overlap_rank, part->rank);

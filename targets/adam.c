@@ -24,10 +24,10 @@ double sf_grad_norm(struct sf_rank_run *run) {
     const struct sf_parameter *param = run->params.at[i];
     *(param->expert ? &expert_sum : &sum) += sum_squares_of(run, param);
   }
-  const struct sf_group *group = sf_grad_buckets_model_group(run);
+  const struct sf_group *group = sf_grad_buckets_model_group(run, false), *experts = sf_grad_buckets_model_group(run, true);
   if (group->size > 1) sf_all_reduce(run->env->comm, group, &sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm");
-  if (run->parallel.expert_model.size > 1)
-    sf_all_reduce(run->env->comm, &run->parallel.expert_model, &expert_sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm_experts");
+  if (experts->size > 1)
+    sf_all_reduce(run->env->comm, experts, &expert_sum, 1, SF_F64, SF_REDUCE_SUM, "adam.grad_norm_experts");
   return sqrt(sum + expert_sum);
 }
 

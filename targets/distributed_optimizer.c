@@ -27,7 +27,7 @@ static void publish_own(struct sf_rank_run *run, const struct sf_parameter *para
   struct sf_device *dev = run->env->device;
   const struct sf_grad_bucket *bucket = param->bucket;
   const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
-  const int64_t left = bucket->count - bucket->shard_count * run->buckets.group.index;
+  const int64_t left = bucket->count - bucket->shard_count * sf_grad_bucket_group(run, bucket)->index;
   const bool is_last = piece.at + piece.count == (left < bucket->shard_count ? left : bucket->shard_count);
   if (sf_fault(run->env, SF_FAULT_ZERO_PARAM_UPDATE_LOST) && is_last) return;
   if (piece.count > 0) dev->ops->round(dev, param->model + piece.first, bucket->master + piece.at, piece.count, run->dtype);
@@ -46,7 +46,11 @@ static void gather(struct sf_rank_run *run, const struct sf_grad_bucket *bucket)
     const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
     memcpy(bucket->received + piece.at, param->model + piece.first, (size_t)piece.count * sizeof(float));
   }
-  sf_all_gather(run->env->comm, &run->buckets.group, gathered_at(run, bucket), bucket->received, bucket->shard_count, run->dtype,
+  const struct sf_group *group = sf_grad_bucket_group(run, bucket);
+  if (group->size == 1)
+    memcpy(gathered_at(run, bucket), bucket->received, (size_t)bucket->shard_count * sizeof(float));
+  else
+    sf_all_gather(run->env->comm, group, gathered_at(run, bucket), bucket->received, bucket->shard_count, run->dtype,
                 "distributed_optimizer.all_gather");
 }
 

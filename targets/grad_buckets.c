@@ -28,6 +28,16 @@ static void assign_buckets(struct sf_rank_run *run) {
   }
 }
 
+const struct sf_group *sf_grad_bucket_group(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
+  /* With ZeRO the fault would be a hole in the states, not another sum. */
+  const bool as_dense = sf_fault(run->env, SF_FAULT_ETP_EP1_WRONG_DP_GROUP) && run->parallel.ep.size == 1 && run->buckets.zero == 0;
+  return bucket->expert && !as_dense ? &run->buckets.edp : &run->buckets.group;
+}
+
+static int64_t shards_of(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
+  return run->buckets.zero > 0 ? sf_grad_bucket_group(run, bucket)->size : 1;
+}
+
 static float *zeroed(struct sf_rank_run *run, int64_t count) {
   float *values = sf_rank_alloc(run->env, (size_t)count * sizeof *values);
   memset(values, 0, (size_t)count * sizeof *values);
@@ -48,8 +58,8 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
   buckets->zero = run->c->layout.zero;
   buckets->overlap = run->c->layout.overlap;
   assign_buckets(run);
-  const int64_t parts = buckets->zero > 0 ? buckets->group.size : 1;
   for (int32_t i = 0; i < buckets->count; i++) {
+    const int64_t parts = shards_of(run, &buckets->at[i]);
     buckets->at[i].shard_count = (buckets->at[i].count + parts - 1) / parts;
     buckets->elements += buckets->at[i].shard_count * parts;
   }
@@ -58,7 +68,7 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
   for (int32_t i = 0; i < buckets->count; i++) {
     struct sf_grad_bucket *bucket = &buckets->at[i];
     bucket->grads = next;
-    next += bucket->shard_count * parts;
+    next += bucket->shard_count * shards_of(run, bucket);
     if (buckets->zero > 0) allocate_shards(run, bucket);
   }
   for (int32_t i = 0; i < run->params.count; i++) {
@@ -69,7 +79,7 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
 
 struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const struct sf_parameter *param) {
   if (run->buckets.zero == 0) return (struct sf_param_piece){.count = param->count};
-  const int64_t shard = param->bucket->shard_count, shard_first = shard * run->buckets.group.index, shard_end = shard_first + shard;
+  const int64_t shard = param->bucket->shard_count, shard_first = shard * sf_grad_bucket_group(run, param->bucket)->index, shard_end = shard_first + shard;
   const int64_t param_end = param->bucket_first + param->count;
   const int64_t begin = shard_first > param->bucket_first ? shard_first : param->bucket_first;
   const int64_t end = shard_end < param_end ? shard_end : param_end;
@@ -77,8 +87,9 @@ struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const
   return (struct sf_param_piece){.first = begin - param->bucket_first, .count = end - begin, .at = begin - shard_first};
 }
 
-const struct sf_group *sf_grad_buckets_model_group(const struct sf_rank_run *run) {
-  return run->buckets.zero > 0 ? &run->parallel.world : &run->parallel.tp_pp;
+const struct sf_group *sf_grad_buckets_model_group(const struct sf_rank_run *run, bool expert) {
+  if (run->buckets.zero > 0 && (!expert || run->c->moe.experts > 0)) return &run->parallel.world;
+  return expert ? &run->parallel.expert_model : &run->parallel.tp_pp;
 }
 
 /* --- a step ----------------------------------------------------------------------------------------------------- */
@@ -102,36 +113,40 @@ void sf_grad_buckets_begin(struct sf_rank_run *run) {
 }
 
 /* ZeRO-2's factor before the reduction: exact to take back. */
-static float scale_down(const struct sf_grad_buckets *buckets) {
+static float scale_down(const struct sf_group *group) {
   float scale = 1.0f;
-  for (int32_t size = 1; size < buckets->group.size; size *= 2) scale *= 0.5f;
+  for (int32_t size = 1; size < group->size; size *= 2) scale *= 0.5f;
   return scale;
-}
-
-static const struct sf_group *group_of(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
-  const bool as_dense = sf_fault(run->env, SF_FAULT_ETP_EP1_WRONG_DP_GROUP) && run->parallel.ep.size == 1;
-  return bucket->expert && !as_dense ? &run->buckets.edp : &run->buckets.group;
 }
 
 static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
   struct sf_device *dev = run->env->device;
   const struct sf_grad_buckets *buckets = &run->buckets;
+  const struct sf_group *group = sf_grad_bucket_group(run, bucket);
   bucket->launched = true;
   if (sf_fault(run->env, SF_FAULT_DP_SCALE_EXCL_CP) && run->c->train.loss_norm == SF_LOSS_PER_MICROBATCH)
     dev->ops->scale(dev, bucket->grads, (float)run->parallel.cp.size, bucket->count);
   if (buckets->zero == 0) {
     bucket->request =
-        sf_iall_reduce(run->env->comm, group_of(run, bucket), bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
+        sf_iall_reduce(run->env->comm, group, bucket->grads, bucket->count, SF_F32, SF_REDUCE_SUM, "grad_buckets.all_reduce");
     return;
   }
   if (buckets->zero == 2) {
     const bool wrong_buffer = sf_fault(run->env, SF_FAULT_FSDP_SCALE_WRONG_BUFFER);
     float *scaled = wrong_buffer ? bucket->shard_grads : bucket->grads;
-    dev->ops->scale(dev, scaled, scale_down(buckets), wrong_buffer ? bucket->shard_count : bucket->count);
+    dev->ops->scale(dev, scaled, scale_down(group), wrong_buffer ? bucket->shard_count : bucket->count);
+  }
+  if (group->size == 1) { /* experts that no other rank holds: the shard is all of them */
+    memcpy(bucket->received, bucket->grads, (size_t)bucket->shard_count * sizeof *bucket->received);
+    return;
   }
   const enum sf_dtype wire = sf_fault(run->env, SF_FAULT_WGRAD_RS_LOW_PRECISION) ? run->dtype : SF_F32;
-  bucket->request = sf_ireduce_scatter(run->env->comm, &buckets->group, bucket->received, bucket->grads, bucket->shard_count, wire,
+  bucket->request = sf_ireduce_scatter(run->env->comm, group, bucket->received, bucket->grads, bucket->shard_count, wire,
                                        SF_REDUCE_SUM, "grad_buckets.reduce_scatter");
+}
+
+static bool is_reduced(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
+  return run->buckets.zero > 0 || sf_grad_bucket_group(run, bucket)->size > 1;
 }
 
 /* Completes the bucket's reduction. ZeRO-2: the microbatch's gradients are added to the shard and dropped. */
@@ -154,7 +169,7 @@ void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param) 
   struct sf_grad_buckets *buckets = &run->buckets;
   struct sf_grad_bucket *bucket = param->bucket;
   const bool counts = buckets->zero == 2 || (run->last_microbatch && buckets->overlap);
-  if (!counts || group_of(run, bucket)->size == 1 || (buckets->zero < 2 && bucket->launched)) return;
+  if (!counts || !is_reduced(run, bucket) || (buckets->zero < 2 && bucket->launched)) return;
   if (--param->uses_left > 0 || --bucket->params_left > 0) return;
   launch(run, bucket);
   if (buckets->zero == 2) count_from_start(run, bucket);
@@ -167,16 +182,17 @@ void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param) 
 /* Puts the shard back to its place among the main gradients, where what follows finds it. */
 static void place_shard(struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
   struct sf_device *dev = run->env->device;
-  float *place = bucket->grads + bucket->shard_count * run->buckets.group.index;
+  const struct sf_group *group = sf_grad_bucket_group(run, bucket);
+  float *place = bucket->grads + bucket->shard_count * group->index;
   const float *shard = run->buckets.zero == 2 ? bucket->shard_grads : bucket->received;
   memcpy(place, shard, (size_t)bucket->shard_count * sizeof *place);
-  if (run->buckets.zero == 2) dev->ops->scale(dev, place, 1.0f / scale_down(&run->buckets), bucket->shard_count);
+  if (run->buckets.zero == 2) dev->ops->scale(dev, place, 1.0f / scale_down(group), bucket->shard_count);
 }
 
 void sf_grad_buckets_finish(struct sf_rank_run *run) {
   struct sf_grad_buckets *buckets = &run->buckets;
   for (int32_t i = 0; i < buckets->count; i++)
-    if (buckets->zero != 2 && !buckets->at[i].launched && group_of(run, &buckets->at[i])->size > 1) launch(run, &buckets->at[i]);
+    if (buckets->zero != 2 && !buckets->at[i].launched && is_reduced(run, &buckets->at[i])) launch(run, &buckets->at[i]);
   for (int32_t i = 0; i < buckets->count; i++) {
     if (buckets->zero != 2 || buckets->at[i].launched) settle(run, &buckets->at[i]);
     if (buckets->zero > 0) place_shard(run, &buckets->at[i]);

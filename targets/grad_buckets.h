@@ -27,13 +27,16 @@ struct sf_grad_bucket {
 
 struct sf_grad_buckets {
   struct sf_group group; /* over which gradients are reduced, and states cut with ZeRO */
-  struct sf_group edp;   /* the same of experts; no ZeRO */
+  struct sf_group edp;   /* the same of experts */
   int64_t zero;          /* stage */
   bool overlap;          /* launch a bucket when it is complete, else at the end (ZeRO-2: and wait for it at once) */
   int32_t count;
   struct sf_grad_bucket *at;
   int64_t elements; /* of all, with the padding */
 };
+
+/* The ranks over which a bucket's gradients are reduced and its states cut: dp x cp, of experts edp. */
+const struct sf_group *sf_grad_bucket_group(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket);
 
 /* What this rank's shard holds of a parameter: the parameter's elements [first, first + count), at `at` in the bucket's shard. Without ZeRO
  * all of it. */
@@ -42,8 +45,9 @@ struct sf_param_piece {
 };
 struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const struct sf_parameter *param);
 
-/* The ranks that together hold the model's main gradients once (with ZeRO: each shard): for norms and overflows. */
-const struct sf_group *sf_grad_buckets_model_group(const struct sf_rank_run *run);
+/* The ranks that together hold once the main gradients of everything but experts, or of experts (with ZeRO: each shard): for norms and
+ * overflows. */
+const struct sf_group *sf_grad_buckets_model_group(const struct sf_rank_run *run, bool expert);
 
 /* Cuts the trainable parameters of each model chunk into buckets that close at bucket_elements (0 = one bucket), last parameter first (the
  * order in which backward makes gradients), and allocates main gradients and shards. */

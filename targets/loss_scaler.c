@@ -27,7 +27,7 @@ bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
     const struct sf_parameter *param = run->params.at[i];
     if (param->trainable && has_overflowed(run, param)) *(param->expert ? &found_in_experts : &found) = 1.0f;
   }
-  const struct sf_group *group = sf_grad_buckets_model_group(run), *experts = &run->parallel.expert_model;
+  const struct sf_group *group = sf_grad_buckets_model_group(run, false), *experts = sf_grad_buckets_model_group(run, true);
   if (group->size > 1) sf_all_reduce(run->env->comm, group, &found, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow");
   if (experts->size > 1)
     sf_all_reduce(run->env->comm, experts, &found_in_experts, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow_in_experts");

@@ -38,6 +38,7 @@ static bool is_frozen(const struct sf_case *c, int64_t bits) { return (c->train.
 static bool has_experts(const struct sf_case *c) { return c->moe.experts > 0; }
 /* Linears cut over tp: linear_fc1 and linear_fc2, or the shared expert's. */
 static bool has_cut_mlp(const struct sf_case *c) { return !has_experts(c) || c->moe.shared_ffn > 0; }
+static bool trains_experts(const struct sf_case *c) { return has_experts(c) && !is_frozen(c, SF_FROZEN_FC1 | SF_FROZEN_FC2); }
 
 static bool trains_something(const struct sf_case *c) {
   return !is_frozen(c, SF_FROZEN_ALL) || c->model.adapter || !c->model.tied || has_experts(c);
@@ -163,7 +164,7 @@ static bool zero_low_precision(const struct sf_case *c) { return zero_trains(c) 
 
 /* More than one bucket on some rank, if that has parameters enough. */
 static bool zero_buckets(const struct sf_case *c) {
-  const bool several = c->layout.bucket_elements > 0 || c->layout.vpp > 1 || zero_tied(c);
+  const bool several = c->layout.bucket_elements > 0 || c->layout.vpp > 1 || zero_tied(c) || trains_experts(c);
   return zero_trains(c) && several;
 }
 
@@ -281,14 +282,13 @@ static bool overlapped_wgrad(const struct sf_case *c) {
   return c->layout.tp_overlap && (head || !is_frozen(c, SF_FROZEN_QKV) || (!is_frozen(c, SF_FROZEN_FC1) && has_cut_mlp(c)));
 }
 
-static bool trains_experts(const struct sf_case *c) { return has_experts(c) && !is_frozen(c, SF_FROZEN_FC1 | SF_FROZEN_FC2); }
 static bool sp_router(const struct sf_case *c) { return has_experts(c) && with_tp(c) && c->layout.sp; }
 static bool ep_trains(const struct sf_case *c) { return c->layout.ep >= 2 && trains_experts(c); }
 static bool experts_on_tp(const struct sf_case *c) { return with_tp(c) && trains_experts(c); }
 
 /* Some rank's edp group is not its dense data-parallel group. */
 static bool experts_of_other_group(const struct sf_case *c) {
-  if (!trains_experts(c) || c->layout.ep > 1) return false;
+  if (!trains_experts(c) || c->layout.ep > 1 || c->layout.zero > 0) return false;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
   for (int32_t rank = 0; rank < mesh.world; rank++)
     for (int32_t other = 0; other < mesh.world; other++) {

@@ -87,7 +87,6 @@ static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error
       {"model.mtp_depth", c->model.mtp_depth != 0},
       {"moe.aux_micro", c->moe.aux_micro != 0},
       {"moe.z_micro", c->moe.z_micro != 0},
-      {"layout.zero", c->layout.zero != 0},
       {"precision.compute fp8", c->precision.compute == SF_COMPUTE_FP8},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
