@@ -191,6 +191,12 @@ CASES = {
         model=dict(layers=2, hidden=8, heads=2, kv_heads=1, head_dim=4, seq=6, norm="layer", activation="swiglu", bias=True, post_norm=True),
         moe=dict(experts=4, topk=2, ffn=8, shared_ffn=12),
         train=dict(microbatches=2, microbatch_size=2, steps=2)),
+    "moe_mtp": dict(
+        seed=25,
+        model=dict(layers=1, hidden=8, heads=2, kv_heads=1, head_dim=4, seq=6, norm="layer", positions="rotary", mtp_depth=2),
+        moe=dict(experts=4, topk=2, ffn=6, shared_ffn=4, capacity_milli=900),
+        train=dict(microbatches=2, microbatch_size=2, mtp_weight_milli=400),
+        data=dict(mask="uneven", documents=2)),
     "moe_shared_relu2": dict(
         seed=24,
         model=dict(layers=1, hidden=10, heads=2, kv_heads=2, head_dim=4, seq=7, activation="relu2", parallel_residual=True),

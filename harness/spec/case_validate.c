@@ -84,7 +84,6 @@ static enum sf_status check_latent_attention(const struct sf_case *c, struct sf_
 /* What experts do not go together with yet. */
 static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error *error) {
   const struct { const char *path; bool used; } fields[] = {
-      {"model.mtp_depth", c->model.mtp_depth != 0},
       {"moe.aux_micro", c->moe.aux_micro != 0},
       {"moe.z_micro", c->moe.z_micro != 0},
       {"precision.compute fp8", c->precision.compute == SF_COMPUTE_FP8},

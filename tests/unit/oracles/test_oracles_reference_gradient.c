@@ -33,7 +33,7 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe, bool late
   const int memory_seq = strstr(words, "parallel_residual=on") != NULL ? 0 : pick(pcg, 5);
   size_t length = strlen(words);
   snprintf(words + length, sizeof words - length, " train.dropout_milli=%d data.documents=%d data.padding=%d model.mtp_depth=%d train.mtp_weight_milli=%d model.post_norm=%s model.memory_seq=%d",
-           200 * pick(pcg, 3), 1 + pick(pcg, 4), pick(pcg, 4), moe ? 0 : pick(pcg, 3), 100 + pick(pcg, 2000), flags[pick(pcg, 2)], memory_seq);
+           200 * pick(pcg, 3), 1 + pick(pcg, 4), pick(pcg, 4), pick(pcg, 3), 100 + pick(pcg, 2000), flags[pick(pcg, 2)], memory_seq);
   length = strlen(words);
   if (moe) random_moe(words + length, sizeof words - length, pcg);
   if (!latents) return catalog_of(words);

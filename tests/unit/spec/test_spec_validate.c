@@ -71,6 +71,7 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "model.positions=rotary model.head_dim=8 model.kv_heads=8 model.kv_lora_rank=5 model.q_lora_rank=7 model.qk_rope_dim=6 layout.cp=2",
       "plant.id=tp-embed-mask",
       "moe.experts=4 moe.topk=4 moe.router=sigmoid moe.capacity_milli=1500",
+      "moe.experts=4 model.mtp_depth=2",
       "moe.experts=4 layout.zero=2 layout.dp=2 train.microbatches=2 layout.ep=2",
       "moe.experts=4 moe.shared_ffn=12 layout.tp=4 layout.sp=on model.heads=4",
       "moe.experts=16 layout.tp=2 layout.sp=on layout.dp=4 layout.ep=2 layout.etp=4",
@@ -99,7 +100,6 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
   (void)state;
   static const char *const BAD[][2] = {
       {"model.kv_heads=3", "model.kv_heads: 3 does not divide"},
-      {"model.mtp_depth=1 moe.experts=2", "model.mtp_depth: not supported with moe.experts yet"},
       {"model.mtp_depth=1 model.hidden=33 layout.tp=2", "layout.tp: 2 does not divide model.hidden 33"},
       {"model.heads=64 model.kv_heads=64 model.head_dim=1025", "model.head_dim: heads * head_dim"},
       {"model.positions=rotary model.head_dim=3", "model.head_dim: 3 is odd"},

@@ -194,6 +194,8 @@ static const char *const MOE_MODELS[] = {
     "train.microbatches=4 train.microbatch_size=2 model.tied=true mode=e2e",
     "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=swiglu moe.experts=4 moe.topk=2 moe.shared_ffn=12 "
     "train.microbatches=4 model.post_norm=true model.bias=true mode=e2e",
+    "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.mtp_depth=2 model.tied=true moe.experts=4 moe.topk=2 "
+    "train.microbatches=4 mode=e2e",
     "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=relu2 moe.experts=4 moe.scope=microbatch "
     "moe.capacity_milli=1000 train.microbatches=4 train.loss_norm=per_microbatch train.frozen=fc1 mode=e2e",
 };
