@@ -59,7 +59,6 @@ bool sf_bounds_may_be_moe(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at, tp = at[SF_WALK_TP], cp = at[SF_WALK_CP];
   const int64_t limit = bounds->max_ranks;
   if (at[SF_WALK_RECOMPUTE_SHARDED].lo > 0) return false; /* tp above 1 without sp */
-  if (sf_bounds_need_fp8(at)) return false;
   if (at[SF_WALK_EXPERTS].hi < 2 || !sf_bounds_axes_fit(at, limit)) return false;
   for (int64_t t = tp.lo; t <= tp.hi && t <= limit; t++) {
     struct sf_bounds scratch = *bounds;

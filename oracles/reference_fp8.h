@@ -13,10 +13,18 @@ struct factor {
   real unit;
 };
 
+/* Place of a linear among those of its layer that may be cast; FP8_LINEARS of any other. */
+static inline int fp8_place(enum sf_module_class cls) {
+  static const enum sf_module_class linears[FP8_LINEARS] = {SF_MODULE_LINEAR_QKV, SF_MODULE_LINEAR_PROJ, SF_MODULE_LINEAR_FC1,
+                                                            SF_MODULE_LINEAR_FC2, SF_MODULE_SHARED_FC1,  SF_MODULE_SHARED_FC2};
+  int place = 0;
+  while (place < FP8_LINEARS && linears[place] != cls) place++;
+  return place;
+}
+
 static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_precision *precision = &run->c->precision;
-  if (run->fp8_casts == NULL) return false;
-  if (cls != SF_MODULE_LINEAR_QKV && cls != SF_MODULE_LINEAR_PROJ && cls != SF_MODULE_LINEAR_FC1 && cls != SF_MODULE_LINEAR_FC2) return false;
+  if (run->fp8_casts == NULL || fp8_place(cls) == FP8_LINEARS) return false;
   return layer >= precision->fp8_bf16_first && layer + precision->fp8_bf16_last < run->c->model.layers;
 }
 
@@ -31,8 +39,7 @@ static inline float amax_of(const real *x, int64_t count) {
 
 /* Of the layer's casts in the whole run. */
 static inline struct fp8_cast *fp8_cast_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand) {
-  const int place = cls == SF_MODULE_LINEAR_QKV ? 0 : cls == SF_MODULE_LINEAR_PROJ ? 1 : cls == SF_MODULE_LINEAR_FC1 ? 2 : 3;
-  return &run->fp8_casts[(layer * FP8_LINEARS + place) * OPERAND_COUNT + (int)operand];
+  return &run->fp8_casts[(layer * FP8_LINEARS + fp8_place(cls)) * OPERAND_COUNT + (int)operand];
 }
 
 static inline float scale_amax(const struct run *run, const struct fp8_cast *cast, float amax) {

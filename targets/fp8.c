@@ -16,7 +16,8 @@ static bool is_exempt(const struct sf_rank_run *run, int32_t layer) {
 }
 
 struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer) {
-  const bool has_fp8 = cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2;
+  const bool has_fp8 = cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 ||
+                       cls == SF_MODULE_LINEAR_FC2 || cls == SF_MODULE_SHARED_FC1 || cls == SF_MODULE_SHARED_FC2;
   if (run->c->precision.compute != SF_COMPUTE_FP8 || !has_fp8 || is_exempt(run, layer)) return NULL;
   const size_t microbatches = (size_t)(run->c->train.microbatches / run->parallel.dp.size);
   struct sf_fp8_linear *fp8 = sf_rank_alloc(run->env, sizeof *fp8);
@@ -59,7 +60,8 @@ float sf_fp8_scale(struct sf_rank_run *run, struct sf_fp8_linear *fp8, enum sf_f
   const float amax = amaxes->steps_kept > 0 ? amax_of_history(amaxes) : amax_of_tensor(run, own, is_piece);
   const float scale = scale_of(amax, format_of(operand));
   if (operand != SF_FP8_INPUT) return scale;
-  if (sf_fault(run->env, SF_FAULT_FP8_WRONG_CAST) && fp8->cls == SF_MODULE_LINEAR_FC2) return run->fp8.last_input_scale;
+  const bool second = fp8->cls == SF_MODULE_LINEAR_FC2 || fp8->cls == SF_MODULE_SHARED_FC2;
+  if (sf_fault(run->env, SF_FAULT_FP8_WRONG_CAST) && second) return run->fp8.last_input_scale;
   run->fp8.last_input_scale = scale;
   return scale;
 }

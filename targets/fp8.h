@@ -41,8 +41,8 @@ struct sf_fp8 {
 
 void sf_fp8_create(struct sf_rank_run *run);
 
-/* NULL when the layer multiplies in the compute format: not an fp8 case, not one of the four linears of a decoder layer, or one of the
- * layers that stay in bf16, by its number in the model. */
+/* NULL when the layer multiplies in the compute format: not an fp8 case, not one of the four linears of a decoder layer or the shared expert's
+ * two, or one of the layers that stay in bf16, by its number in the model. */
 struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer);
 
 /* The scale of an operand of which this rank holds `count` values x. is_piece: other tp ranks hold other pieces of it. Current scaling, and

@@ -23,7 +23,8 @@
    MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) |      \
    MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) | MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(POST_MLP_LAYERNORM) | \
    MODULE(MLP_BDA) | LATENT_MODULES)
-#define FP8_LINEARS (MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2))
+#define FP8_LINEARS                                                                                                                        \
+  (MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(SHARED_FC1) | MODULE(SHARED_FC2))
 #define MODULES_WITH_PARAMS                                                                                                                \
   (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) |                          \
    MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                                          \
@@ -192,6 +193,7 @@ static bool dropout_sp(const struct sf_case *c) { return with_tp(c) && c->layout
 static bool dropout_replicas(const struct sf_case *c) { return with_tp(c) && !c->layout.sp && c->train.dropout_milli > 0; }
 
 static bool has_fp8(const struct sf_case *c) { return c->precision.compute == SF_COMPUTE_FP8; }
+static bool fp8_mlp(const struct sf_case *c) { return has_fp8(c) && has_cut_mlp(c); }
 static bool fp8_tp(const struct sf_case *c) { return with_tp(c) && has_fp8(c); }
 
 /* A later stage, whose own first layers stay in bf16 although the model's numbers say otherwise. */
@@ -490,9 +492,9 @@ const struct sf_plant sf_plants[] = {
      .what = "From the second microbatch on a weight's cached cast is used with a scale that was updated after it was made.",
      .source = "Transformer Engine #1047", .kinds = KIND(ACT), .modules = FP8_LINEARS, .diagnosis = "scale",
      .minimal = {1, 1, "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2 train.microbatches=2"}, .triggers = fp8_late_scale},
-    {PLANT(FP8_WRONG_CAST), .what = "The input of linear_fc2 is cast with the scale of linear_fc1's input.",
-     .source = "a class of bugs: a tensor is cast with another tensor's scale", .kinds = KIND(ACT), .modules = MODULE(LINEAR_FC2),
-     .minimal = {1, 1, "precision.compute=fp8"}, .triggers = has_fp8},
+    {PLANT(FP8_WRONG_CAST), .what = "The input of an MLP's linear_fc2 is cast with the scale of linear_fc1's input.",
+     .source = "a class of bugs: a tensor is cast with another tensor's scale", .kinds = KIND(ACT), .modules = MODULE(LINEAR_FC2) | MODULE(SHARED_FC2),
+     .minimal = {1, 1, "precision.compute=fp8"}, .triggers = fp8_mlp},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

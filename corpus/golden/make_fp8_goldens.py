@@ -2,7 +2,7 @@
 
 The cases are isolated, so that what a linear layer reads is known to the last bit without computing the model: every factor is a consistent
 tensor, whatever was computed before it. Writes fp8_NAME.json (the case) and fp8_NAME.safetensors (ACT, ACT_GRAD and WGRAD of the four linears
-of every layer, layers that stay in bf16 too) beside this script. Products are taken in float64 and rounded where the design says. Needs torch
+of every layer, in place of the MLP's two those of the shared expert; layers that stay in bf16 too) beside this script. Products are taken in float64 and rounded where the design says. Needs torch
 and numpy; run it by hand when the design changes:  python3 corpus/golden/make_fp8_goldens.py [NAME...]
 """
 import json
@@ -43,6 +43,13 @@ CASES = {
         precision=dict(compute="fp8", fp8_recipe="delayed", fp8_history=2, fp8_bf16_first=1),
         train=dict(steps=3, microbatches=2, microbatch_size=2),
         data=dict(DATA, acts="sparse", grads="uniform")),
+    "shared_expert": dict(
+        seed=45, mode="isolated",
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, seq=5, activation="swiglu", bias=True),
+        moe=dict(experts=3, topk=2, shared_ffn=12),
+        precision=dict(compute="fp8", fp8_recipe="delayed", fp8_history=1, fp8_bf16_last=1),
+        train=dict(steps=2, microbatches=2, microbatch_size=2),
+        data=dict(DATA, acts="outliers")),
 }
 FORMATS = {"input": torch.float8_e4m3fn, "weight": torch.float8_e4m3fn, "grad": torch.float8_e5m2}
 
@@ -144,7 +151,8 @@ class Run:
     def layer(self, step, microbatch, i):
         """What a linear reads is what stands before it, and behind it: the modules that isolated mode writes over."""
         m, at = self.m, (step, microbatch)
-        h, heads, wide = m["hidden"], m["heads"] * m["head_dim"], m["ffn"] * (2 if m["activation"] == "swiglu" else 1)
+        ffn, mlp = (self.case["moe"]["shared_ffn"], "mlp.shared_experts.") if "moe" in self.case else (m["ffn"], "mlp.")
+        h, heads, wide = m["hidden"], m["heads"] * m["head_dim"], ffn * (2 if m["activation"] == "swiglu" else 1)
         qkv, layer = heads + 2 * m["kv_heads"] * m["head_dim"], f"decoder.layers.{i}."
         behind_qkv = "self_attention.rotary" if m["positions"] == "rotary" else "self_attention.core_attention"
         behind = f"decoder.layers.{i + 1}.self_attn_bda" if i + 1 < m["layers"] else "decoder.final_layernorm"
@@ -157,8 +165,8 @@ class Run:
 
         self.linear(at, i, "self_attention.linear_qkv", act("input_layernorm", h), grad(layer + behind_qkv, qkv), False)
         self.linear(at, i, "self_attention.linear_proj", act("self_attention.core_attention", heads), grad(layer + "mlp_bda", h), True)
-        self.linear(at, i, "mlp.linear_fc1", act("pre_mlp_layernorm", h), grad(layer + "mlp.activation", wide), False)
-        self.linear(at, i, "mlp.linear_fc2", act("mlp.activation", m["ffn"]), grad(behind, h), True)
+        self.linear(at, i, mlp + "linear_fc1", act("pre_mlp_layernorm", h), grad(layer + mlp + "activation", wide), False)
+        self.linear(at, i, mlp + "linear_fc2", act(mlp + "activation", ffn), grad(behind, h), True)
 
 
 def main():

@@ -86,7 +86,6 @@ static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error
   const struct { const char *path; bool used; } fields[] = {
       {"moe.aux_micro", c->moe.aux_micro != 0},
       {"moe.z_micro", c->moe.z_micro != 0},
-      {"precision.compute fp8", c->precision.compute == SF_COMPUTE_FP8},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].used) REFUSE("%s: not supported with moe.experts yet", fields[i].path);

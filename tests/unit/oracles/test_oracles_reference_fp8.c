@@ -4,12 +4,13 @@
 
 #include "harness/tensor/safetensors.h"
 
-static const char *const NAMES[] = {"current", "exempt", "delayed", "delayed_history"};
+static const char *const NAMES[] = {"current", "exempt", "delayed", "delayed_history", "shared_expert"};
 enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
 
 static bool is_linear(const struct sf_catalog *catalog, int32_t module) {
   const enum sf_module_class cls = catalog->modules[module].cls;
-  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2;
+  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_LINEAR_FC2 ||
+         cls == SF_MODULE_SHARED_FC1 || cls == SF_MODULE_SHARED_FC2;
 }
 
 static bool is_golden(const struct sf_catalog *catalog, struct sf_trace_id id) {
