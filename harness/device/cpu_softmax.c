@@ -15,6 +15,12 @@ static float row_max(const float *s, int64_t count) {
   return sf_vec_max_lane(top);
 }
 
+static bool has_nan(const float *s, int64_t count) {
+  for (int64_t j = 0; j < count; j++)
+    if (isnan(s[j])) return true;
+  return false;
+}
+
 static void clear_columns(float *row, int64_t from, int64_t end) { memset(row + from, 0, (size_t)(end - from) * sizeof(float)); }
 
 /* The first column that row i sees. */
@@ -71,7 +77,10 @@ static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *su
     const float *row = s + columns.first;
     if (count == 0) continue;
     const float block_top = row_max(row, count), top = max[i] > block_top ? max[i] : block_top;
-    if (top == -INFINITY) continue;
+    if (top == -INFINITY) {
+      if (has_nan(row, count)) max[i] = sum[i] = NAN;
+      continue;
+    }
     sf_vec lanes = {0};
     for (int64_t j = 0; j < count; j += SF_LANES)
       lanes += sf_vec_keep_first(sf_vec_exp(sf_vec_load(row + j, count - j) - top), count - j, 0.0f);

@@ -143,6 +143,7 @@ void test_gemm_large_within_bound(void **state);
 void test_fp8_cast_random_same_bits_as_single_values(void **state);
 /* device_cases_block_softmax.c */
 void test_block_softmax_fwd_random_within_bound(void **state);
+void test_block_softmax_fwd_nan_alone_in_a_block_fills_the_row(void **state);
 void test_block_softmax_bwd_random_within_bound(void **state);
 /* device_cases_adam.c */
 void test_adam_random_within_bound(void **state);

@@ -531,6 +531,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
                                      T(test_causal_softmax_fwd_random_within_bound),
                                      T(test_causal_softmax_bwd_random_within_bound),
                                      T(test_block_softmax_fwd_random_within_bound),
+                                     T(test_block_softmax_fwd_nan_alone_in_a_block_fills_the_row),
                                      T(test_block_softmax_bwd_random_within_bound),
                                      T(test_rotate_random_within_bound),
                                      T(test_gelu_random_within_bound),
