@@ -19,7 +19,6 @@ struct sf_pool {
   struct sf_pool_options options;
   int32_t count;
   struct sf_worker *workers;
-  bool *for_shrinking; /* what the running process of each worker was started for */
 };
 
 double sf_case_deadline(const struct sf_case *c) {
@@ -37,8 +36,7 @@ enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options
   if (!pool) return SF_ENOMEM;
   pool->options = *options;
   pool->workers = sf_alloc((size_t)options->workers * sizeof *pool->workers);
-  pool->for_shrinking = sf_alloc((size_t)options->workers * sizeof *pool->for_shrinking);
-  if (!pool->workers || !pool->for_shrinking) {
+  if (!pool->workers) {
     sf_pool_destroy(pool);
     return SF_ENOMEM;
   }
@@ -54,7 +52,6 @@ void sf_pool_destroy(struct sf_pool *pool) {
     sf_worker_unmap(&pool->workers[i]);
   }
   sf_free(pool->workers);
-  sf_free(pool->for_shrinking);
   sf_free(pool);
 }
 
@@ -68,15 +65,14 @@ static double deadline_of(const struct sf_job *job) {
 static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   struct sf_worker *worker = &pool->workers[i];
   const bool for_shrinking = worker->jobs[worker->job_next].kind == SF_JOB_SHRINK;
-  if (worker->pid && pool->for_shrinking[i] != for_shrinking) sf_worker_stop(worker);
+  if (worker->pid && worker->for_shrinking != for_shrinking) sf_worker_stop(worker);
   for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
     if (!worker->pid) {
       const enum sf_status status = sf_worker_start(worker, &pool->options, for_shrinking);
       if (status == SF_ENOMEM || status == SF_EUSAGE) return status;
       if (status != SF_OK) continue;
-      pool->for_shrinking[i] = for_shrinking;
     }
-    worker->since = sf_engine_now();
+    sf_worker_set_off(worker);
     if (sf_worker_send(worker)) return SF_OK;
     sf_worker_stop(worker);
   }
@@ -94,7 +90,7 @@ static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool
 
 static void finish(struct sf_worker *worker, const struct sf_pool_client *client, const struct sf_job_result *result) {
   const struct sf_job *job = &worker->jobs[worker->job_next++];
-  worker->since = sf_engine_now();
+  if (busy(worker) && worker->pid) sf_worker_set_off(worker);
   client->done(client->ctx, job, result);
 }
 
@@ -146,9 +142,8 @@ static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, 
     if (!busy(worker)) continue;
     enum sf_status status = SF_OK;
     if (fds[i].fd >= 0 && fds[i].revents) status = attend(pool, i, client);
-    if (status == SF_OK && busy(worker) && sf_engine_now() - worker->since > deadline_of(&worker->jobs[worker->job_next])) {
+    if (status == SF_OK && busy(worker) && sf_worker_is_overdue(worker, deadline_of(&worker->jobs[worker->job_next])))
       status = bury(pool, i, true, client);
-    }
     if (status != SF_OK) return status;
   }
   return SF_OK;

@@ -6,6 +6,7 @@
 #include "harness/run/world_end.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 bool sf_fd_write(int fd, const void *data, size_t size_bytes) {
@@ -69,6 +71,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   enum sf_status status = make_page(worker);
   if (status != SF_OK) return status;
   worker->received = 0;
+  worker->for_shrinking = for_shrinking;
   if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
@@ -113,6 +116,25 @@ void sf_worker_stop(struct sf_worker *worker) {
 bool sf_worker_send(struct sf_worker *worker) {
   const size_t size_bytes = (size_t)(worker->job_count - worker->job_next) * sizeof *worker->jobs;
   return sf_fd_write(worker->fd, &worker->jobs[worker->job_next], size_bytes);
+}
+
+/* Processor seconds that the process has used; infinite where they say nothing, its work being done by others. */
+static double cpu_seconds(const struct sf_worker *worker) {
+  clockid_t clock;
+  struct timespec used;
+  if (worker->launched || worker->for_shrinking || clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return INFINITY;
+  return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+void sf_worker_set_off(struct sf_worker *worker) {
+  worker->since = sf_engine_now();
+  worker->cpu_since = cpu_seconds(worker);
+}
+
+bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds) {
+  const double passed = sf_engine_now() - worker->since;
+  if (passed <= seconds) return false;
+  return passed > 10 * seconds || !(cpu_seconds(worker) - worker->cpu_since <= seconds);
 }
 
 int sf_worker_receive(struct sf_worker *worker) {

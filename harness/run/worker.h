@@ -21,10 +21,11 @@ struct sf_worker {
   int32_t page_count;
   int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
-  double since;                 /* when the first unanswered job can have begun */
+  double since, cpu_since;      /* when the first unanswered job can have begun; processor seconds of the process then */
   size_t received;              /* bytes of an unfinished result */
   struct sf_job_result result;
   bool launched;                /* the process is the relay of a launched set */
+  bool for_shrinking;           /* the process runs SHRINK jobs, in workers of its own */
 };
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
@@ -33,6 +34,11 @@ void sf_worker_stop(struct sf_worker *worker); /* kills it and everything it sta
 void sf_worker_unmap(struct sf_worker *worker); /* gives the page up */
 /* Writes the unanswered jobs to the worker. False when it is gone. */
 bool sf_worker_send(struct sf_worker *worker);
+/* The first unanswered job begins now. */
+void sf_worker_set_off(struct sf_worker *worker);
+/* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy machine makes
+ * no hang; what stands still without computing is given ten times as long. */
+bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
 int sf_worker_receive(struct sf_worker *worker);
 /* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */

@@ -2,6 +2,10 @@
 
 #include "generators/codec.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 enum { JOBS_MAX = 64 };
 
 /* Hands out jobs in blocks and writes down what comes back. */
@@ -136,6 +140,49 @@ static void test_pool_run_hang_is_stopped_at_its_deadline_and_others_go_on(void 
   test_free(k);
 }
 
+/* The only child of this process. */
+static pid_t only_child(void) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
+  FILE *file = fopen(path, "r");
+  long pid = 0, second = 0;
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%ld %ld", &pid, &second), 1);
+  fclose(file);
+  return (pid_t)pid;
+}
+
+/* Stops the worker's process at the first answer, for longer than its jobs may take, but not ten times as long. */
+static void stop_worker_for_a_while(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
+  const struct client *k = ctx;
+  job_done(ctx, job, result);
+  if (k->done != 1) return;
+  const pid_t worker = only_child();
+  assert_int_equal(kill(worker, SIGSTOP), 0);
+  if (fork() == 0) {
+    usleep(1200000);
+    _exit(kill(worker, SIGCONT) == 0 ? 0 : 1);
+  }
+}
+
+/* As on a machine that is too busy to run it: time that passes alone makes no hang. */
+static void test_pool_run_worker_that_gets_no_processor_is_no_hang(void **state) {
+  (void)state;
+  struct client *k = client_make(3, 1, NULL);
+  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default()};
+  const struct sf_pool_client client = {k, next_jobs, stop_worker_for_a_while, tick};
+  struct sf_pool *pool = NULL;
+  for (int32_t i = 0; i < k->count; i++) k->jobs[i].deadline = 0.5;
+  assert_int_equal(sf_pool_create(&pool, &options), SF_OK);
+  assert_int_equal(sf_pool_run(pool, &client), SF_OK);
+  sf_pool_destroy(pool);
+  int status;
+  assert_true(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_int_equal(k->done, 3);
+  for (int32_t i = 0; i < k->count; i++) assert_int_equal(k->results[i].outcome.verdict, SF_VERDICT_PASS);
+  test_free(k);
+}
+
 static void test_pool_run_tick_false_stops_before_the_jobs_are_done(void **state) {
   (void)state;
   struct client *k = client_make(JOBS_MAX, 1, NULL);
@@ -219,6 +266,7 @@ int main(void) {
       cmocka_unit_test(test_pool_run_three_workers_give_the_same_outcomes),
       cmocka_unit_test(test_pool_run_crash_in_a_block_blames_its_job_alone),
       cmocka_unit_test(test_pool_run_hang_is_stopped_at_its_deadline_and_others_go_on),
+      cmocka_unit_test(test_pool_run_worker_that_gets_no_processor_is_no_hang),
       cmocka_unit_test(test_pool_run_tick_false_stops_before_the_jobs_are_done),
       cmocka_unit_test(test_pool_run_case_that_cannot_be_run_is_a_status),
       cmocka_unit_test(test_pool_shrink_finding_gets_smaller),
