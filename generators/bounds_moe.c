@@ -9,6 +9,7 @@ bool sf_bounds_may_be_dense(const struct sf_range *at) {
   static const struct { enum sf_walk place; int64_t smallest; } unused[] = {
       {SF_WALK_EXPERTS, 0},     {SF_WALK_TOPK, 1},       {SF_WALK_EXPERT_FFN, 8}, {SF_WALK_ROUTER, 0},
       {SF_WALK_MOE_SCOPE, 0}, {SF_WALK_CAPACITY, 0}, {SF_WALK_EP, 1},         {SF_WALK_ETP, 1},    {SF_WALK_SHARED_FFN, 0},
+      {SF_WALK_AUX, 0},       {SF_WALK_Z_LOSS, 0},
   };
   for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
     if (!may_be(at, unused[i].place, unused[i].smallest)) return false;

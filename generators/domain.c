@@ -69,6 +69,8 @@ CHOICES(experts, {0, 78}, {2, 4}, {3, 1}, {4, 9}, {6, 2}, {8, 6});
 CHOICES(router, {SF_ROUTER_SOFTMAX, 55}, {SF_ROUTER_SIGMOID, 45});
 CHOICES(moe_scope, {SF_SCOPE_SEQUENCE, 50}, {SF_SCOPE_MICROBATCH, 50});
 CHOICES(capacity, {0, 60}, {1000, 20}, {500, 10}, {2000, 10});
+CHOICES(aux, {0, 72}, {10000, 16}, {1000, 4}, {1000000, 8});
+CHOICES(z_loss, {0, 80}, {1000, 12}, {100000, 8});
 CHOICES(topk, {1, 25}, {2, 55}, {3, 10}, {4, 10});
 CHOICES(expert_ffn, {8, 40}, {16, 30}, {12, 10}, {24, 10}, {32, 10});
 CHOICES(shared_ffn, {0, 75}, {8, 11}, {16, 8}, {12, 2}, {24, 2}, {32, 2});
@@ -121,8 +123,8 @@ static const struct {
     TABLE(TOPK, topk, false),
     TABLE(EXPERT_FFN, expert_ffn, false),
     TABLE(SHARED_FFN, shared_ffn, false),
-    TABLE(AUX, zero, false),
-    TABLE(Z_LOSS, zero, false),
+    TABLE(AUX, aux, false),
+    TABLE(Z_LOSS, z_loss, false),
     TABLE(QK_NORM, qk_norm, true),
     TABLE(KV_LORA, kv_lora, true),
     TABLE(Q_LORA, q_lora, false),
@@ -291,6 +293,8 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_ROUTER:
   case SF_WALK_MOE_SCOPE:
   case SF_WALK_CAPACITY:
+  case SF_WALK_AUX:
+  case SF_WALK_Z_LOSS:
   case SF_WALK_TOPK:
   case SF_WALK_EXPERT_FFN:
   case SF_WALK_SHARED_FFN:

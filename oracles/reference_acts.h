@@ -18,6 +18,8 @@ struct moe_acts {
   real *outputs, *combined;                /* [tokens x topk x hidden], [tokens x hidden] */
   real *fc1, *activation;                  /* a row for each slot, in the order of `sorted` */
   int32_t *chosen, *dropped, *sorted, *first; /* slots: token * topk + place among the token's experts, which are in order */
+  real *balance_scores, *log_sums, *aux_losses; /* auxiliary losses only: [tokens x experts], [tokens], [scopes + 1] */
+  int32_t *choices, *scope_tokens;              /* [scopes x experts], [scopes] */
   real *added;                             /* the sum of `combined` and the shared expert's output; NULL without one */
   struct mlp_acts shared;
 };

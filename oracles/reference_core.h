@@ -64,7 +64,8 @@ struct run {
   real *weight_grad, *logits_grad, *slot_grad;          /* experts only: [slots], [tokens x experts], [slots x hidden] */
   real *sorted_rows, *sorted_grad;                      /* of one expert, [tokens x hidden] */
   real *expert_a, *expert_b, *shared_expert_grad;       /* [slots x an expert's width], the same, [tokens x hidden] */
-  int32_t *expert_load;
+  real *aux_grad, *aux_rows, *aux_sums;                 /* auxiliary losses only: [tokens x experts] twice, [scopes x experts] */
+  int32_t *expert_load, *counted;                       /* counted: [tokens], auxiliary losses only */
   int64_t memory_rows;                                  /* memory_seq * microbatch_size */
   real *memory, *memory_grad, *kv_grad;                 /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
   real *cross_scores;                                   /* [seq x memory_seq] */

@@ -46,7 +46,7 @@ static inline void take_layers(struct run *run) {
     acts->norm2 = take(run, t * h);
     if (model->memory_seq > 0) take_cross(run, &acts->cross);
     if (run->c->moe.experts > 0) {
-      take_moe_layer(run, &acts->moe);
+      take_experts_layer(run, &acts->moe);
     } else {
       acts->mlp = take_mlp(run, model->ffn);
     }
@@ -64,7 +64,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   if (latents > 0) take_latent_scratch(run, widest);
   if (run->c->moe.experts > 0) {
     widest = larger(widest, larger(larger(expert_fc1_width(run), 2 * run->c->moe.shared_ffn), run->c->moe.experts));
-    take_moe_scratch(run);
+    take_experts_scratch(run);
   }
   run->wgrad = take(run, largest);
   run->wide_a = take(run, t * widest);

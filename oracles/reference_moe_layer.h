@@ -2,7 +2,17 @@
 #ifndef SF_ORACLES_REFERENCE_MOE_LAYER_H
 #define SF_ORACLES_REFERENCE_MOE_LAYER_H
 
-#include "oracles/reference_moe.h"
+#include "oracles/reference_aux_loss.h"
+
+static inline void take_experts_layer(struct run *run, struct moe_acts *acts) {
+  take_moe_layer(run, acts);
+  take_aux_losses(run, acts);
+}
+
+static inline void take_experts_scratch(struct run *run) {
+  take_moe_scratch(run);
+  take_aux_scratch(run);
+}
 
 /* x_grad: each slot's gradient rounded, then a token's summed in order of its experts. outputs of the forward are not needed any more and
  * take the slots' gradients. */
@@ -76,6 +86,7 @@ static inline const real *moe_forward(struct run *run, int32_t layer, const real
   struct moe_acts *acts = &run->layers[layer].moe;
   router_forward(run, layer, acts, x);
   routing_forward(run, layer, acts);
+  aux_losses_forward(run, layer, acts);
   experts_forward(run, layer, acts, x);
   combine_forward(run, layer, acts);
   if (acts->added != NULL) shared_expert_forward(run, layer, acts, x);
@@ -89,6 +100,7 @@ static inline void moe_backward(struct run *run, int32_t layer, real *x_grad, co
   if (acts->added != NULL) dense_mlp_backward(run, shared_expert(run), layer, run->shared_expert_grad, &acts->shared, g, x);
   combine_backward(run, layer, acts, g);
   routing_backward(run, layer, acts, g);
+  aux_losses_backward(run, layer, acts);
   router_backward(run, layer, run->branch_b, x);
   experts_hidden_grad(run, layer, acts, id);
   experts_input_grad(run, layer, x_grad, acts, id);

@@ -56,6 +56,8 @@ const struct sf_comm_label sf_comm_labels[] = {
     ALL_GATHER("saved_input.all_gather"),
     ALL_GATHER("router.fwd.choices"),
     ALL_GATHER("router.fwd.choices_of_cp"),
+    ALL_REDUCE("router_loss.fwd.counts", SUM),
+    ALL_REDUCE("router_loss.fwd.losses", SUM),
     ALL_TO_ALL("token_dispatcher.counts"),
     ALL_REDUCE("token_dispatcher.longest", MAX),
     ALL_GATHER("token_dispatcher.gathered_counts"),

@@ -14,6 +14,7 @@ struct sf_parallel_state {
   struct sf_group embedding; /* first and last stage of this rank's pipeline; size 0 on stages between and when pp is 1 */
   struct sf_group tp_cp;     /* fp8 only: ranks with pieces of one microbatch's tensors */
   struct sf_group tp_cp_dp;  /* fp8 only: of all microbatches' */
+  struct sf_group microbatch; /* auxiliary losses only: tp x cp, ranks with other tokens of one microbatch */
   struct sf_group etp, ep;     /* the expert mesh: parts of an expert, experts */
   struct sf_group edp;         /* ranks that hold the same parts of the same experts: their gradients are summed over it */
   struct sf_group expert_model; /* etp x ep x pp: one copy of all experts; gradient norm */

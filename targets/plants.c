@@ -16,7 +16,7 @@
    MODULE(LINEAR_KV_UP))
 #define CROSS_LINEARS (MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(CROSS_LINEAR_PROJ))
 #define EXPERT_MODULES                                                                                                                     \
-  (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE) | \
+  (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(AUX_LOSS) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE) | \
    MODULE(SHARED_FC1) | MODULE(SHARED_ACTIVATION) | MODULE(SHARED_FC2) | MODULE(SHARED_ADD))
 #define LAYER_MODULES                                                                                                                      \
   (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
@@ -302,6 +302,43 @@ static bool experts_of_other_group(const struct sf_case *c) {
   return false;
 }
 
+static bool has_aux_loss(const struct sf_case *c) { return c->moe.aux_micro > 0 || c->moe.z_micro > 0; }
+static bool aux_cp(const struct sf_case *c) { return with_cp(c) && has_aux_loss(c); }
+static bool aux_tp(const struct sf_case *c) { return with_tp(c) && has_aux_loss(c); }
+static bool aux_accumulates(const struct sf_case *c) {
+  return has_aux_loss(c) && c->train.loss_norm == SF_LOSS_PER_TOKEN && c->train.microbatches > 1;
+}
+
+/* Whether the sequence parts of two tp ranks have padding in the same places, in every sequence of the microbatch. */
+static bool same_padding(const struct sf_case *c, int64_t step, int64_t microbatch, const struct sf_dim_map *a, const struct sf_dim_map *b) {
+  int64_t i = 0, at = 0;
+  for (int32_t run = 0; run < a->count; run++)
+    for (int64_t k = 0; k < a->runs[run].len; k++) {
+      const int64_t here = a->runs[run].start + k, there = b->runs[i].start + at;
+      for (int64_t sequence = 0; sequence < c->train.microbatch_size; sequence++) {
+        const int64_t length = sf_data_sequence_length(c, step, microbatch, sequence);
+        if ((here < length) != (there < length)) return false;
+      }
+      if (++at == b->runs[i].len) i++, at = 0;
+    }
+  return true;
+}
+
+/* A rank would mask by the padding of another one's tokens, in a microbatch of its own. */
+static bool padding_of_other_tp(const struct sf_case *c) {
+  if (!has_aux_loss(c) || c->data.padding == 0 || !other_tp_index(c)) return false;
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout), plain = sf_mesh_default_order(&c->layout);
+  for (int32_t rank = 0; rank < mesh.world; rank++) {
+    const struct sf_coord own = sf_mesh_coord(&mesh, rank), other = sf_mesh_coord(&plain, rank);
+    const struct sf_dim_map a = sf_canonical_dim(c, SF_CUT_SEQUENCE, c->model.seq, own.at[SF_AXIS_TP], own.at[SF_AXIS_CP]);
+    const struct sf_dim_map b = sf_canonical_dim(c, SF_CUT_SEQUENCE, c->model.seq, other.at[SF_AXIS_TP], own.at[SF_AXIS_CP]);
+    for (int64_t step = 0; step < c->train.steps; step++)
+      for (int64_t m = own.at[SF_AXIS_DP]; m < c->train.microbatches; m += c->layout.dp)
+        if (!same_padding(c, step, m, &a, &b)) return true;
+  }
+  return false;
+}
+
 /* --- the table --------------------------------------------------------------------------------------------------- */
 
 #define X(name, text) static const char ID_##name[] = text;
@@ -495,6 +532,22 @@ const struct sf_plant sf_plants[] = {
     {PLANT(FP8_WRONG_CAST), .what = "The input of an MLP's linear_fc2 is cast with the scale of linear_fc1's input.",
      .source = "a class of bugs: a tensor is cast with another tensor's scale", .kinds = KIND(ACT), .modules = MODULE(LINEAR_FC2) | MODULE(SHARED_FC2),
      .minimal = {1, 1, "precision.compute=fp8"}, .triggers = fp8_mlp},
+    {PLANT(AUX_LOSS_NO_CP),
+     .what = "The router's own losses lack the factor cp that the main loss has against the mean over cp ranks: their gradient is cp times too small.",
+     .source = "Megatron-LM f6e0d425a5 (#2237); PR #3959", .kinds = KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS), .diagnosis = "scale",
+     .minimal = {2, 1, "layout.cp=2 moe.experts=2 moe.aux_micro=10000"}, .triggers = aux_cp},
+    {PLANT(AUX_LOSS_TP_MULTIPLE),
+     .what = "Every tp rank counts the router's own losses as if they were its alone, and their gradients are summed: tp times too large.",
+     .source = "Megatron-LM cac8d1a3f0, 9ef8a2a420 (#5047)", .kinds = KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS), .diagnosis = "scale",
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true moe.experts=2 moe.aux_micro=10000"}, .triggers = aux_tp},
+    {PLANT(AUX_PER_TOKEN_EXTRA_DIV),
+     .what = "In the per-token mode the router's own losses are divided by the number of microbatches too.",
+     .source = "Megatron-LM 87d9d2506a (!2851)", .kinds = KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS), .diagnosis = "scale",
+     .minimal = {1, 1, "moe.experts=2 moe.aux_micro=10000 train.microbatches=2"}, .triggers = aux_accumulates},
+    {PLANT(PADMASK_WRONG_TP_GROUP),
+     .what = "The padding mask that the router's own losses read is scattered along the sequence by the rank's tp index in the default rank order.",
+     .source = "Megatron-LM #7452-5, PR #5563", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS),
+     .minimal = {4, 1, "layout.tp=2 layout.sp=true moe.experts=2 moe.aux_micro=10000 data.padding=1"}, .triggers = padding_of_other_tp},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",

@@ -56,6 +56,10 @@
   X(FP8_LAYER_EXEMPT_LOCAL_INDEX, "fp8-layer-exempt-local-index")    \
   X(FP8_WEIGHT_CACHE_STALE, "fp8-weight-cache-stale")                \
   X(FP8_WRONG_CAST, "fp8-wrong-cast")                                \
+  X(AUX_LOSS_NO_CP, "aux-loss-no-cp")                                \
+  X(AUX_LOSS_TP_MULTIPLE, "aux-loss-tp-multiple")                    \
+  X(AUX_PER_TOKEN_EXTRA_DIV, "aux-per-token-extra-div")              \
+  X(PADMASK_WRONG_TP_GROUP, "padmask-wrong-tp-group")                \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \

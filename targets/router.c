@@ -19,6 +19,7 @@ void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t
   const bool partial = sp && !sf_fault(run->env, SF_FAULT_ROUTER_PARTIAL_AS_REPLICATED);
   router->weight->sum_over_tp = partial;
   sf_dim_map_set_partial(&router->weight->wgrad_map.rows, partial);
+  sf_router_loss_create(&router->loss, run, layer);
 }
 
 /* --- choice ------------------------------------------------------------------------------------------------------- */
@@ -134,6 +135,10 @@ static void weigh(const struct sf_moe *moe, const struct sf_routing *routing, in
     if (kept[k]) weights[chosen[k]] = scores[chosen[k]] / divisor;
 }
 
+static struct sf_router_choice choice_of(const struct sf_routing *routing) {
+  return (struct sf_router_choice){routing->logits, routing->scores, routing->chosen};
+}
+
 void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, const float *input) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t tokens = run->tokens_local, experts = moe->experts;
@@ -148,6 +153,8 @@ void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, 
   drop_over_capacity(run, router, routing);
   for (int64_t t = 0; t < tokens; t++) weigh(moe, routing, t);
   sf_trace_act(run, router->module_routing, &router->map_scores, routing->weights);
+  const struct sf_router_choice choice = choice_of(routing);
+  sf_router_loss_forward(run, &router->loss, &routing->loss, &choice);
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
@@ -177,6 +184,8 @@ float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *route
   float *logits_grad = sf_buffers_take(&run->acts, tokens * moe->experts), *input_grad = sf_buffers_take(&run->acts, tokens * h);
   for (int64_t t = 0; t < tokens; t++) logits_grad_row(logits_grad + t * moe->experts, moe, routing, t, weight_grad + t * moe->topk);
   sf_trace_act_grad(run, router->module_routing, &router->map_scores, logits_grad);
+  const struct sf_router_choice choice = choice_of(routing);
+  sf_router_loss_backward(run, &router->loss, &routing->loss, &choice, logits_grad);
   sf_linear_input_grad(dev, input_grad, logits_grad, router->weight->model, tokens, h, moe->experts, run->dtype);
   sf_trace_act_grad(run, router->module, &run->map_hidden, input_grad);
   if (router->weight->trainable) {
@@ -193,5 +202,6 @@ void sf_routing_release(struct sf_rank_run *run, struct sf_routing *routing) {
   sf_buffers_give(&run->acts, routing->weights);
   sf_buffers_give_bytes(&run->acts, routing->chosen);
   sf_buffers_give_bytes(&run->acts, routing->kept);
+  sf_router_loss_acts_release(run, &routing->loss);
   *routing = (struct sf_routing){0};
 }

@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_ROUTER_H
 #define SF_TARGETS_ROUTER_H
 
-#include "targets/rank_run.h"
+#include "targets/router_loss.h"
 
 struct sf_router {
   struct sf_parameter *weight; /* [E x h], replicated */
@@ -11,12 +11,14 @@ struct sf_router {
   bool sp;
   int32_t module, module_routing;
   struct sf_shard_map map_scores; /* [T x E], this rank's rows */
+  struct sf_router_loss loss;
 };
 
 /* What a microbatch leaves for its backward. Slots: a token's chosen experts in order of their number, token * topk + place. */
 struct sf_routing {
   float *logits, *scores, *weights; /* [tokens_local x E]; scores: softmax or logistic; weights: zero where not chosen, or dropped */
   int32_t *chosen, *kept;           /* [tokens_local * topk] */
+  struct sf_router_loss_acts loss;
 };
 
 void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);

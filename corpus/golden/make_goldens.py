@@ -203,8 +203,26 @@ CASES = {
         moe=dict(experts=3, topk=2, ffn=8, shared_ffn=6, router="sigmoid", capacity_milli=900),
         train=dict(microbatches=2, frozen=["fc1"], dropout_milli=300),
         data=dict(mask="uneven")),
+    "moe_aux_softmax": dict(
+        seed=33,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, seq=7, positions="learned"),
+        moe=dict(experts=5, topk=2, ffn=8, aux_micro=300000, z_micro=20000),
+        train=dict(microbatches=2, microbatch_size=2),
+        data=dict(mask="uneven", padding=4)),
+    "moe_aux_sigmoid": dict(
+        seed=34,
+        model=dict(layers=2, hidden=8, heads=2, kv_heads=1, head_dim=4, seq=6),
+        moe=dict(experts=4, topk=2, ffn=9, router="sigmoid", scope="microbatch", capacity_milli=700, aux_micro=1000000),
+        train=dict(microbatches=2, microbatch_size=3, loss_norm="per_microbatch"),
+        data=dict(padding=2)),
+    "moe_z_sigmoid_scaled": dict(
+        seed=35,
+        model=dict(hidden=6, heads=2, kv_heads=2, head_dim=4, seq=5),
+        moe=dict(experts=3, ffn=8, router="sigmoid", aux_micro=50000, z_micro=400000),
+        precision=dict(loss_scale_log2=6),
+        train=dict(microbatches=2, microbatch_size=2, loss_norm="per_microbatch")),
 }
-MOE = dict(experts=0, topk=1, ffn=8, router="softmax", scope="sequence", capacity_milli=0)
+MOE = dict(experts=0, topk=1, ffn=8, router="softmax", scope="sequence", capacity_milli=0, aux_micro=0, z_micro=0)
 
 
 # --- integers: hashes, consistent tensors, data -----------------------------------------------------------------------
@@ -450,7 +468,8 @@ class Forward:
         self.case, self.model, self.w = case, case["model"], weights
         self.batch = case["train"]["microbatch_size"]
         self.acts, self.inputs, self.place = {}, {}, place
-        self.documents, self.places = documents
+        self.documents, self.places, self.lengths = documents
+        self.aux_losses = []
         self.memory = fill_memory(case, place).requires_grad_() if self.model.get("memory_seq") else None
         hidden = self.run(tokens)
         self.logits = self.linear("output_layer", hidden, self.w["head"] if self.model["tied"] else None)
@@ -614,9 +633,33 @@ class Forward:
         self.put(module, torch.zeros_like(logits).scatter(1, chosen, share * kept))
         return chosen, kept, share * kept
 
+    def add_aux_losses(self, module, logits, chosen):
+        """Switch-style load balancing over sequences or the microbatch, and z loss; padding takes no part."""
+        moe, seq = self.case["moe"], self.model["seq"]
+        if not moe["aux_micro"] and not moe["z_micro"]:
+            return
+        logits, values = self.tap(module, logits), []
+        valid = torch.tensor([[float(i < n) for n in self.lengths] for i in range(seq)], dtype=torch.float64)
+        if moe["aux_micro"]:
+            scores = logits.softmax(-1) if moe["router"] == "softmax" else logits.sigmoid()
+            scores = scores if moe["router"] == "softmax" else scores / (scores.sum(-1, keepdim=True) + 1e-20)
+            counts = F.one_hot(chosen, moe["experts"]).sum(1).view(seq, self.batch, -1) * valid[..., None]
+            shares = scores.view(seq, self.batch, -1) * valid[..., None]
+            over = (0, 1) if moe["scope"] == "microbatch" else 0
+            n = valid.sum(over)
+            values.append((counts.sum(over) * shares.sum(over)).sum(-1) * moe["experts"] / (moe["topk"] * n * n))
+        losses = [v.mean() * moe["aux_micro"] / 1e6 for v in values]
+        if moe["z_micro"]:
+            values.append((logits.logsumexp(-1) ** 2 * valid.flatten()).sum() / valid.sum())
+            losses.append(values[-1] * moe["z_micro"] / 1e6)
+        self.put(module, torch.cat([v.reshape(-1, 1) for v in values]))
+        self.aux_losses.append(sum(losses))
+
     def moe_branch(self, mlp, x):
         moe, h = self.case["moe"], self.model["hidden"]
-        chosen, kept, share = self.routing(mlp + "routing", self.linear(mlp + "router", x))
+        logits = self.linear(mlp + "router", x)
+        chosen, kept, share = self.routing(mlp + "routing", logits)
+        self.add_aux_losses(mlp + "aux_loss", logits, chosen)
         first = self.w[mlp + "experts.linear_fc1.weight"].view(moe["experts"], -1, h)[chosen]
         second = self.w[mlp + "experts.linear_fc2.weight"].view(h, moe["experts"], -1).permute(1, 0, 2)[chosen]
         hidden = torch.einsum("th,tkfh->tkf", self.tap(mlp + "experts.linear_fc1", x), first)
@@ -735,11 +778,14 @@ class Run:
         for k in range(len(ahead)):
             for use, name in (("words", word), ("head", head)):
                 leaves[f"{use}{k}"] = leaves[name].detach().clone().requires_grad_(name in self.trained)
-        forward = Forward(self.case, leaves, tokens, hash_u64(step, number), documents(self.case, step, number)[:2], [a[0] for a in ahead])
+        forward = Forward(self.case, leaves, tokens, hash_u64(step, number), documents(self.case, step, number), [a[0] for a in ahead])
         losses = self.losses(forward.tap("loss", forward.logits), labels)
         kept = float(mask.sum())
         scale = 1.0 if self.case["train"]["loss_norm"] == "per_token" else 1.0 / (kept * self.case["train"]["microbatches"])
         objective = (losses * (mask * scale)).sum()
+        per_token = self.case["train"]["loss_norm"] == "per_token"
+        for loss in forward.aux_losses:
+            objective = objective + loss * (sum(forward.lengths) if per_token else 1.0 / self.case["train"]["microbatches"])
         losses_ahead = []
         for k, (_, labels_ahead, mask_ahead) in enumerate(ahead):
             losses_ahead.append(self.losses(forward.tap(f"mtp.layers.{k}.loss", forward.logits_ahead[k]), labels_ahead))

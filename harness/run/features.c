@@ -55,6 +55,7 @@
   X(padded_vocab, c->model.vocab_padded > c->model.vocab)                                                    \
   X(moe, c->moe.experts > 0)                                                                                 \
   X(shared_expert, c->moe.shared_ffn > 0)                                                                    \
+  X(router_losses, c->moe.aux_micro > 0 || c->moe.z_micro > 0)                                               \
   X(ep, c->layout.ep > 1)                                                                                    \
   X(etp, c->layout.etp > 1)                                                                                  \
   X(recompute, c->train.recompute_layers > 0)                                                                \

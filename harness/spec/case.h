@@ -75,8 +75,8 @@ struct sf_moe {
   int64_t scope;          /* enum sf_moe_scope */
   int64_t capacity_milli; /* tokens an expert takes in a scope, in thousandths of an even share; 0 = all (dropless) */
   int64_t shared_ffn;     /* width of the shared expert; 0 = none */
-  int64_t aux_micro;      /* coefficient of the load-balancing loss, 1e-6; 0 = none */
-  int64_t z_micro;        /* coefficient of the router's z loss, 1e-6; 0 = none */
+  int64_t aux_micro;      /* coefficient of the load-balancing loss of each layer, 1e-6; 0 = none */
+  int64_t z_micro;        /* coefficient of the router's z loss of each layer, 1e-6; 0 = none */
 };
 
 struct sf_precision {

@@ -81,17 +81,6 @@ static enum sf_status check_latent_attention(const struct sf_case *c, struct sf_
   return SF_OK;
 }
 
-/* What experts do not go together with yet. */
-static enum sf_status check_moe_company(const struct sf_case *c, struct sf_error *error) {
-  const struct { const char *path; bool used; } fields[] = {
-      {"moe.aux_micro", c->moe.aux_micro != 0},
-      {"moe.z_micro", c->moe.z_micro != 0},
-  };
-  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-    if (fields[i].used) REFUSE("%s: not supported with moe.experts yet", fields[i].path);
-  return SF_OK;
-}
-
 static enum sf_status check_moe(const struct sf_case *c, struct sf_error *error) {
   const struct sf_moe *m = &c->moe;
   const struct sf_layout *l = &c->layout;
@@ -113,7 +102,7 @@ static enum sf_status check_moe(const struct sf_case *c, struct sf_error *error)
     REFUSE("layout.etp: %" PRId64 " experts on a rank, more than 8 are not cut", m->experts / l->ep);
   if (l->tp * l->cp * l->dp % (l->ep * l->etp) != 0)
     REFUSE("layout.ep: ep * etp %" PRId64 " does not divide tp * cp * dp %" PRId64, l->ep * l->etp, l->tp * l->cp * l->dp);
-  return check_moe_company(c, error);
+  return SF_OK;
 }
 
 static enum sf_status check_tensor_parallel(const struct sf_case *c, struct sf_error *error) {

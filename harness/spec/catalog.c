@@ -37,6 +37,7 @@ static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
   case SF_MODULE_SHARED_ACTIVATION:
   case SF_MODULE_SHARED_FC2:
   case SF_MODULE_SHARED_ADD: return c->moe.shared_ffn > 0;
+  case SF_MODULE_AUX_LOSS: return c->moe.aux_micro > 0 || c->moe.z_micro > 0;
   case SF_MODULE_EMBEDDING: return model->positions == SF_POS_LEARNED;
   case SF_MODULE_LINEAR_QKV: return model->kv_lora_rank == 0;
   case SF_MODULE_LINEAR_Q: return model->kv_lora_rank > 0 && model->q_lora_rank == 0;

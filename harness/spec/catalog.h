@@ -38,6 +38,7 @@
   X(LINEAR_FC2, "mlp.linear_fc2")                          \
   X(ROUTER, "mlp.router")                                  \
   X(ROUTING, "mlp.routing")                                \
+  X(AUX_LOSS, "mlp.aux_loss")                              \
   X(EXPERTS_FC1, "mlp.experts.linear_fc1")                 \
   X(EXPERTS_FC2, "mlp.experts.linear_fc2")                 \
   X(COMBINE, "mlp.combine")                                \

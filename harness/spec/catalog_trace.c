@@ -85,6 +85,7 @@ enum form {
   FORM_LOGITS,     /* T x vocab_padded */
   FORM_TOKEN_LOSS, /* 1 x T */
   FORM_SCORES,     /* T x experts, fp32, rows by sequence */
+  FORM_AUX_LOSSES, /* a row for each auxiliary loss of a layer, fp32, whole on every rank */
   FORM_SLOTS,      /* T x topk hidden: a token's experts side by side, in order of their number; rows by sequence */
 };
 
@@ -119,6 +120,7 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_LINEAR_FC2] = {FORM_STREAM, FORM_FFN},
     [SF_MODULE_ROUTER] = {FORM_SCORES, FORM_STREAM},
     [SF_MODULE_ROUTING] = {FORM_SCORES, FORM_SCORES},
+    [SF_MODULE_AUX_LOSS] = {FORM_AUX_LOSSES, FORM_SCORES},
     [SF_MODULE_EXPERTS_FC1] = {FORM_ABSENT, FORM_STREAM},
     [SF_MODULE_EXPERTS_FC2] = {FORM_SLOTS, FORM_ABSENT},
     [SF_MODULE_COMBINE] = {FORM_STREAM, FORM_SLOTS},
@@ -142,6 +144,12 @@ static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = 
     [SF_MODULE_MTP_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
     [SF_MODULE_OPTIMIZER] = {FORM_ABSENT, FORM_ABSENT},
 };
+
+/* The load-balancing loss of each scope, the z loss of the microbatch. */
+static int64_t aux_loss_count(const struct sf_case *c) {
+  const int64_t scopes = c->moe.scope == SF_SCOPE_SEQUENCE ? c->train.microbatch_size : 1;
+  return (c->moe.aux_micro > 0 ? scopes : 0) + (c->moe.z_micro > 0);
+}
 
 static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, enum form form) {
   const struct sf_model *m = &c->model;
@@ -181,6 +189,10 @@ static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, en
     spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_TOKENS;
     break;
   case FORM_SCORES: spec->shape.cols = c->moe.experts, spec->row_cut = SF_CUT_SEQUENCE, spec->promised = SF_F32; break;
+  case FORM_AUX_LOSSES:
+    spec->shape = (struct sf_shape){aux_loss_count(c), 1}, spec->promised = SF_F32;
+    spec->row_cut = SF_CUT_NONE;
+    break;
   case FORM_SLOTS: spec->shape.cols = c->moe.topk * m->hidden, spec->row_cut = SF_CUT_SEQUENCE; break;
   case FORM_GATHERED:
   case FORM_ABSENT: break;

@@ -11,8 +11,11 @@ static int pick(struct sf_pcg *pcg, int bound) { return (int)sf_pcg_below(pcg, (
 static void random_moe(char *words, size_t size, struct sf_pcg *pcg) {
   static const char *const routers[] = {"softmax", "sigmoid"}, *const scopes[] = {"sequence", "microbatch"};
   const int experts = 2 + pick(pcg, 5), topk = 1 + pick(pcg, experts);
-  snprintf(words, size, " moe.experts=%d moe.topk=%d moe.ffn=%d moe.router=%s moe.scope=%s moe.capacity_milli=%d moe.shared_ffn=%d", experts, topk,
-           4 + pick(pcg, 6), routers[pick(pcg, 2)], scopes[pick(pcg, 2)], pick(pcg, 2) * (400 + pick(pcg, 1000)), pick(pcg, 2) * (3 + pick(pcg, 6)));
+  snprintf(words, size,
+           " moe.experts=%d moe.topk=%d moe.ffn=%d moe.router=%s moe.scope=%s moe.capacity_milli=%d moe.shared_ffn=%d moe.aux_micro=%d "
+           "moe.z_micro=%d",
+           experts, topk, 4 + pick(pcg, 6), routers[pick(pcg, 2)], scopes[pick(pcg, 2)], pick(pcg, 2) * (400 + pick(pcg, 1000)),
+           pick(pcg, 2) * (3 + pick(pcg, 6)), pick(pcg, 3) * 400000, pick(pcg, 3) * 30000);
 }
 
 /* latents: multi-latent attention, with a latent of the queries or without. */
@@ -45,11 +48,21 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe, bool late
   return catalog_of(words);
 }
 
-/* The loss of a step: what the scalar says, and the weighted losses of the tokens further ahead. */
+/* The loss of a step: what the scalar says, the weighted losses of the tokens further ahead, and those of the routers. */
 struct loss {
   const struct sf_catalog *catalog;
-  double main, ahead;
+  double main, ahead, routers;
 };
+
+static void add_router(struct loss *loss, struct sf_trace_id id, const double *values, int64_t count) {
+  const struct sf_case *c = &loss->catalog->logical;
+  const int64_t z = c->moe.z_micro > 0, scopes = count - z;
+  double value = z ? (double)c->moe.z_micro / 1e6 * values[scopes] : 0, tokens = 0;
+  for (int64_t i = 0; i < scopes; i++) value += (double)c->moe.aux_micro / 1e6 * values[i] / (double)scopes;
+  for (int64_t i = 0; i < c->train.microbatch_size; i++) tokens += (double)sf_data_sequence_length(c, id.step, id.microbatch, i);
+  const bool per_token = c->train.loss_norm == SF_LOSS_PER_TOKEN;
+  loss->routers += value * (per_token ? tokens / (double)sf_data_step_tokens(c, id.step) : 1 / (double)c->train.microbatches);
+}
 
 static void add_ahead(struct loss *loss, struct sf_trace_id id, const double *losses, int64_t tokens) {
   const struct sf_case *c = &loss->catalog->logical;
@@ -69,6 +82,7 @@ static void keep_loss(void *ctx, struct sf_trace_id id, const void *values, stru
   if (id.step > 0) return;
   if (id.kind == SF_KIND_SCALAR && id.subject == SF_SCALAR_LOSS) loss->main = *(const double *)values;
   if (id.kind == SF_KIND_ACT && loss->catalog->modules[id.subject].cls == SF_MODULE_MTP_LOSS) add_ahead(loss, id, values, shape.cols);
+  if (id.kind == SF_KIND_ACT && loss->catalog->modules[id.subject].cls == SF_MODULE_AUX_LOSS) add_router(loss, id, values, shape.rows);
 }
 
 static double loss_at(const struct sf_catalog *catalog, int32_t param, const double *direction, double amount) {
@@ -77,7 +91,7 @@ static double loss_at(const struct sf_catalog *catalog, int32_t param, const dou
   const struct sf_reference_sink sink = {.ctx = &loss, .emit = keep_loss};
   const struct sf_reference_nudge nudge = {.param = param, .amount = amount, .direction = direction};
   assert_int_equal(sf_reference_run_nudged(catalog, &options, &sink, &nudge), SF_OK);
-  return loss.main + loss.ahead;
+  return loss.main + loss.ahead + loss.routers;
 }
 
 /* A random unit vector plus the gradient's own direction: the slope along it is of the gradient's size, and no part goes unseen. */

@@ -30,6 +30,7 @@ static void test_features_of_names_what_a_case_has(void **state) {
       {"model.heads=4 model.kv_heads=1 layout.tp=2 layout.dp=2 train.microbatches=2", "tp dp two_axes mqa kv_below_tp microbatches", "gqa pp"},
       {"model.heads=4 model.kv_heads=2", "gqa", "mqa kv_below_tp"},
       {"model.layers=3 layout.pp=2 layout.pp_last_layers=1", "pp uneven_stages", "two_axes"},
+      {"moe.experts=2 moe.z_micro=5", "moe router_losses", "ep etp"},
       {"layout.order=pp-dp-ep-cp-tp", "other_order", "tp"},
       {"model.vocab=7 model.norm=layer model.activation=swiglu model.positions=rotary", "padded_vocab layernorm swiglu rotary", "relu2"},
       {"model.layers=2 train.recompute_layers=2 train.clip_milli=5 train.frozen=qkv", "recompute clipping frozen", "documents"},

@@ -75,6 +75,7 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "moe.experts=4 moe.shared_ffn=8 precision.compute=fp8",
       "moe.experts=4 layout.zero=2 layout.dp=2 train.microbatches=2 layout.ep=2",
       "moe.experts=4 moe.shared_ffn=12 layout.tp=4 layout.sp=on model.heads=4",
+      "moe.experts=4 moe.aux_micro=10000 moe.z_micro=1000",
       "moe.experts=16 layout.tp=2 layout.sp=on layout.dp=4 layout.ep=2 layout.etp=4",
   };
   for (size_t i = 0; i < sizeof GOOD / sizeof GOOD[0]; i++) {
@@ -174,8 +175,8 @@ static void test_case_validate_of_experts_that_do_not_fit_names_the_field(void *
       {"moe.experts=4 layout.ep=2 layout.etp=2 layout.dp=2", "layout.ep: ep * etp 4 does not divide tp * cp * dp 2"},
       {"moe.shared_ffn=8", "moe.shared_ffn: needs moe.experts"},
       {"moe.experts=4 moe.shared_ffn=9 layout.tp=2 layout.sp=on", "layout.tp: 2 does not divide moe.shared_ffn 9"},
-      {"moe.experts=4 moe.aux_micro=8", "moe.aux_micro: not supported with"},
-      {"moe.experts=4 moe.z_micro=8", "moe.z_micro: not supported with"},
+      {"moe.aux_micro=8", "moe.aux_micro: needs moe.experts"},
+      {"moe.z_micro=8", "moe.z_micro: needs moe.experts"},
   };
   check_refused(BAD, sizeof BAD / sizeof BAD[0]);
 }

@@ -198,6 +198,10 @@ static const char *const MOE_MODELS[] = {
     "train.microbatches=4 mode=e2e",
     "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=relu2 moe.experts=4 moe.scope=microbatch "
     "moe.capacity_milli=1000 train.microbatches=4 train.loss_norm=per_microbatch train.frozen=fc1 mode=e2e",
+    "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 moe.experts=4 moe.topk=2 moe.aux_micro=1000000 moe.z_micro=100000 "
+    "train.microbatches=4 train.microbatch_size=2 data.padding=5 data.mask=uneven mode=e2e",
+    "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 moe.experts=4 moe.topk=2 moe.router=sigmoid moe.scope=microbatch "
+    "moe.aux_micro=1000000 train.microbatches=4 train.loss_norm=per_microbatch data.padding=3 mode=e2e",
 };
 static const char *const MOE_LAYOUTS[] = {
     "layout.tp=2 layout.sp=true",

@@ -90,6 +90,15 @@ static const struct {
     {SF_FAULT_FP8_WRONG_CAST, MODEL "precision.compute=fp8"},
     {SF_FAULT_MLA_KPOS_GRAD_NOAR, MODEL "layout.tp=2 model.kv_heads=4 model.kv_lora_rank=8 model.qk_rope_dim=2"},
     {SF_FAULT_MLA_KPOS_GRAD_NOAR, MODEL "layout.tp=4 layout.sp=true model.kv_heads=4 model.kv_lora_rank=8 model.q_lora_rank=8 model.qk_rope_dim=2"},
+    {SF_FAULT_AUX_LOSS_NO_CP, MODEL "layout.cp=2 moe.experts=4 moe.topk=2 moe.aux_micro=10000"},
+    {SF_FAULT_AUX_LOSS_NO_CP, MODEL "layout.cp=2 layout.ep=2 moe.experts=4 moe.z_micro=1000 train.loss_norm=per_microbatch"},
+    {SF_FAULT_AUX_LOSS_TP_MULTIPLE, MODEL "layout.tp=2 layout.sp=true moe.experts=4 moe.topk=2 moe.aux_micro=10000 moe.z_micro=1000"},
+    {SF_FAULT_AUX_PER_TOKEN_EXTRA_DIV, MODEL "train.microbatches=2 moe.experts=4 moe.z_micro=1000"},
+    {SF_FAULT_PADMASK_WRONG_TP_GROUP,
+     MODEL "layout.tp=2 layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.aux_micro=10000 data.padding=4"},
+    {SF_FAULT_PADMASK_WRONG_TP_GROUP,
+     MODEL "layout.tp=2 layout.sp=true layout.cp=2 layout.order=cp-tp-dp-ep-pp moe.experts=4 moe.scope=microbatch moe.z_micro=1000 data.padding=5"
+     " train.microbatch_size=2"},
     {SF_FAULT_LS_LOCAL_VOCAB, MODEL "layout.tp=2 train.label_smoothing_milli=100"},
 };
 enum { TRIGGER_COUNT = sizeof TRIGGERS / sizeof TRIGGERS[0] };
