@@ -77,7 +77,6 @@ CHOICES(shared_ffn, {0, 75}, {8, 11}, {16, 8}, {12, 2}, {24, 2}, {32, 2});
 CHOICES(etp, {1, 60}, {2, 30}, {4, 10});
 CHOICES(ep, {1, 35}, {2, 40}, {4, 20}, {8, 5});
 CHOICES(cp_comm, {SF_CP_RING, 25}, {SF_CP_ALLGATHER, 25}, {SF_CP_A2A, 50});
-CHOICES(zero, {0, 1}); /* fields that nothing computes yet */
 CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
 CHOICES(overlap, {0, 55}, {1, 45});
 

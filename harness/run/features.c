@@ -70,8 +70,7 @@
   X(sparse_mask, c->data.mask == SF_MASK_SPARSE)                                                             \
   X(edge_tokens, c->data.tokens == SF_TOKENS_EDGE)                                                           \
   X(other_weights, c->data.weights != SF_DIST_NORMAL)                                                        \
-  X(other_acts, c->data.acts != SF_DIST_NORMAL)                                                              \
-  X(other_grads, c->data.grads != SF_DIST_NORMAL)
+  X(other_values, c->data.acts != SF_DIST_NORMAL || c->data.grads != SF_DIST_NORMAL)
 
 FEATURES(FEATURE)
 

@@ -34,7 +34,7 @@ static void test_features_of_names_what_a_case_has(void **state) {
       {"layout.order=pp-dp-ep-cp-tp", "other_order", "tp"},
       {"model.vocab=7 model.norm=layer model.activation=swiglu model.positions=rotary", "padded_vocab layernorm swiglu rotary", "relu2"},
       {"model.layers=2 train.recompute_layers=2 train.clip_milli=5 train.frozen=qkv", "recompute clipping frozen", "documents"},
-      {"data.mask=sparse data.tokens=edge data.grads=heavy", "sparse_mask edge_tokens other_grads", "uneven_mask other_acts other_weights"},
+      {"data.mask=sparse data.tokens=edge data.grads=heavy", "sparse_mask edge_tokens other_values", "uneven_mask other_weights"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct sf_case c = case_make(rows[i].assignments);
