@@ -65,7 +65,7 @@ static int32_t shard_of(const struct sf_collector *collector, const struct sf_sl
   return expert ? collector->places[rank].expert : collector->places[rank].tp;
 }
 
-static bool same_place(const struct sf_collector *collector, const struct sf_slot *slot, int32_t a, int32_t b) {
+bool sf_flat_same_place(const struct sf_collector *collector, const struct sf_slot *slot, int32_t a, int32_t b) {
   return collector->places[a].pp == collector->places[b].pp && shard_of(collector, slot, a) == shard_of(collector, slot, b);
 }
 
@@ -105,7 +105,7 @@ static const struct sf_flat_part *place_check(const struct sf_collector *collect
   const int64_t total = rows->length * cols->length;
   int64_t held = 0;
   int32_t last = first_rank;
-  for (; part != NULL && same_place(collector, slot, part->rank, first_rank); part = part->next) {
+  for (; part != NULL && sf_flat_same_place(collector, slot, part->rank, first_rank); part = part->next) {
     if (part->count == 0) continue;
     if (part->first > held) note_lowest(&slot->gap_rank, part->rank);
     if (part->first < held) note_lowest(&slot->overlap_rank, part->rank);

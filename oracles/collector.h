@@ -134,6 +134,8 @@ void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, 
 
 enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                             const float *data) SF_MUST_USE;
+/* Whether the ranges of two ranks are of the same shard. */
+bool sf_flat_same_place(const struct sf_collector *collector, const struct sf_slot *slot, int32_t a, int32_t b);
 /* All parts are there: notes gaps and overlaps. */
 void sf_flat_check(const struct sf_collector *collector, struct sf_slot *slot);
 /* What the rank holds of the plan's dimension. */

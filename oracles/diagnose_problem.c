@@ -154,14 +154,15 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
 
 /* Ranges of one place's shard put together: shards of which the explanations can ask everything. What nobody holds stays zero. *count:
  * shards, then places. */
-static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const struct sf_diagnosis_shard *shards, int32_t *count) {
+static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_diagnosis_shard *shards,
+                                            int32_t *count) {
   struct sf_diagnosis_shard *places = sf_related_alloc(list, (size_t)*count * sizeof *places);
   int32_t place_count = 0;
   for (int32_t i = 0; i < *count && places != NULL; i++) {
     const struct sf_diagnosis_shard *s = &shards[i];
     const int64_t elements = sf_shard_map_box_count(&s->map);
     int32_t at = 0;
-    while (at < place_count && (places[at].at.at[SF_AXIS_TP] != s->at.at[SF_AXIS_TP] || places[at].at.at[SF_AXIS_PP] != s->at.at[SF_AXIS_PP])) at++;
+    while (at < place_count && !sf_flat_same_place(list->collector, slot, places[at].rank, s->rank)) at++;
     if (at == place_count) {
       float *box = sf_related_alloc(list, (size_t)elements * sizeof *box);
       if (box == NULL) return NULL;
@@ -188,7 +189,7 @@ enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_col
   if (slot->unusable || shard_count == 0) return SF_OK;
   struct sf_related_list list = {.collector = collector, .arena = sf_arena_create(PROBLEM_BLOCK_BYTES, false)};
   if (list.arena == NULL) return SF_ENOMEM;
-  if (shards[0].map.flat) shards = assembled(&list, shards, &shard_count);
+  if (shards[0].map.flat) shards = assembled(&list, slot, shards, &shard_count);
   const enum sf_status status = shards == NULL ? SF_ENOMEM : pose(out, slot, finding, shards, shard_count, &list);
   sf_arena_destroy(list.arena);
   return status;

@@ -123,6 +123,19 @@ static inline bool rank_receives(const struct sf_case *c, const struct sf_catalo
   return module->layer == (t->id.kind == SF_KIND_ACT ? first + count - 1 : first);
 }
 
+/* Which of the shards of its tensor a rank has a piece of, and with ZeRO which of how many pieces. */
+struct shard_place {
+  int64_t shard, piece, pieces;
+};
+
+static inline struct shard_place shard_place_of(const struct sf_case *c, const struct tensor *t, int32_t rank, const struct sf_coord *at) {
+  const struct sf_layout *l = &c->layout;
+  if (!sf_cut_is_expert(t->spec.row_cut) && !sf_cut_is_expert(t->spec.col_cut))
+    return (struct shard_place){at->at[SF_AXIS_TP], at->at[SF_AXIS_DP] * l->cp + at->at[SF_AXIS_CP], l->dp * l->cp};
+  const struct sf_expert_place place = sf_mesh_expert_place(l, rank);
+  return (struct shard_place){place.ep * l->etp + place.etp, place.edp, l->tp * l->cp * l->dp / (l->ep * l->etp)};
+}
+
 static inline void part_add_cut(struct parts *parts, const struct sf_case *c, const struct tensor *t, const float *values,
                                 struct sf_trace_id id, int32_t rank, const struct sf_coord *at) {
   if (parts->count == parts->capacity) {
@@ -132,11 +145,11 @@ static inline void part_add_cut(struct parts *parts, const struct sf_case *c, co
   }
   struct part *part = &parts->items[parts->count++];
   *part = (struct part){.rank = rank, .id = id, .times = 1};
-  part->map = sf_canonical_map(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, at->at[SF_AXIS_TP], at->at[SF_AXIS_CP]);
+  const struct shard_place place = shard_place_of(c, t, rank, at);
+  part->map = sf_canonical_map(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, place.shard, at->at[SF_AXIS_CP]);
   if (c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA)) {
-    const int64_t parts_count = c->layout.dp * c->layout.cp, index = at->at[SF_AXIS_DP] * c->layout.cp + at->at[SF_AXIS_CP];
-    const int64_t box = sf_shard_map_box_count(&part->map), shard = (box + parts_count - 1) / parts_count;
-    const int64_t first = index * shard < box ? index * shard : box;
+    const int64_t box = sf_shard_map_box_count(&part->map), shard = (box + place.pieces - 1) / place.pieces;
+    const int64_t first = place.piece * shard < box ? place.piece * shard : box;
     part->map = sf_shard_map_flat(&part->map, first, box - first < shard ? box - first : shard);
   }
   part->rows = sf_shard_map_local_shape(&part->map).rows;

@@ -47,7 +47,9 @@ static void test_judge_ranges_of_all_layouts_pass(void **state) {
   (void)state;
   static const char *const layouts[] = {
       "layout.tp=2 layout.dp=2 layout.pp=2 layout.zero=1 model.tied=true", "layout.dp=2 layout.zero=2", "layout.tp=4 layout.dp=2 layout.zero=1",
-      "layout.tp=2 layout.sp=true layout.dp=2 layout.zero=2 model.activation=swiglu mode=e2e"};
+      "layout.tp=2 layout.sp=true layout.dp=2 layout.zero=2 model.activation=swiglu mode=e2e",
+      "layout.dp=4 layout.ep=2 moe.experts=4 layout.zero=1 train.microbatches=4",
+      "layout.tp=2 layout.sp=true layout.dp=2 layout.etp=2 layout.pp=2 moe.experts=2 layout.zero=2 layout.order=dp-tp-cp-ep-pp"};
   for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
     char words[1024];
     struct trial t;
@@ -150,6 +152,23 @@ static void test_judge_wrong_range_is_tolerance_and_nan_names_its_holder(void **
   trial_close(&t);
 }
 
+/* Ranks 0 and 2 have the first two experts, 1 and 3 the others: ranges tile over edp, not over dp. */
+static void test_judge_ranges_of_experts_tile_over_their_own_group(void **state) {
+  (void)state;
+  struct trial t;
+  cut_open(&t, SMALL_MODEL ISOLATED "layout.dp=4 layout.ep=2 moe.experts=4 layout.zero=1 train.microbatches=4");
+  const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_EXPERTS_FC1, 0, 0);
+  const int64_t box = box_count(&t, grad, 0), half = part_of(&t, grad->id, 0)->map.count;
+  assert_int_equal(2 * half, box);
+  move_range(&t, grad, 0, 0, 3);
+  judge_blames(&t, SF_CLASS_GAP, grad, 2);
+  move_range(&t, grad, 2, 3, box - 3);
+  judge_passes(&t);
+  move_range(&t, grad, 1, 0, half + 1);
+  judge_blames(&t, SF_CLASS_OVERLAP, grad, 3);
+  trial_close(&t);
+}
+
 static void test_judge_box_for_range_and_range_for_box_are_map(void **state) {
   (void)state;
   struct trial t;
@@ -180,6 +199,7 @@ int main(void) {
       cmocka_unit_test(test_judge_rank_without_its_range_is_gap),
       cmocka_unit_test(test_judge_replicated_ranges_that_differ_are_conflict),
       cmocka_unit_test(test_judge_wrong_range_is_tolerance_and_nan_names_its_holder),
+      cmocka_unit_test(test_judge_ranges_of_experts_tile_over_their_own_group),
       cmocka_unit_test(test_judge_box_for_range_and_range_for_box_are_map),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
