@@ -128,7 +128,7 @@ struct sf_data {
 };
 
 struct sf_layout {
-  int64_t tp, cp, ep, etp, dp, pp, vpp; /* ep, etp are 1 in this version of the targets; vpp: model chunks of a pipeline rank */
+  int64_t tp, cp, ep, etp, dp, pp, vpp; /* ep, etp: of experts; vpp: model chunks of a pipeline rank */
   char order[SF_ORDER_TEXT]; /* fastest axis first: "tp-cp-ep-dp-pp" */
   int64_t cp_comm;           /* enum sf_cp_comm; SF_CP_RING when cp is 1 */
   int64_t zero;              /* ZeRO stage over dp x cp: 0 none, 1 optimizer states, 2 gradients too */

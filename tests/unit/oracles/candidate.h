@@ -123,17 +123,21 @@ static inline bool rank_receives(const struct sf_case *c, const struct sf_catalo
   return module->layer == (t->id.kind == SF_KIND_ACT ? first + count - 1 : first);
 }
 
-/* Which of the shards of its tensor a rank has a piece of, and with ZeRO which of how many pieces. */
+/* Which of the shards of a tensor a rank has, and with ZeRO which of how many pieces of it. */
 struct shard_place {
   int64_t shard, piece, pieces;
 };
 
-static inline struct shard_place shard_place_of(const struct sf_case *c, const struct tensor *t, int32_t rank, const struct sf_coord *at) {
+static inline struct shard_place shard_place_of(const struct sf_case *c, bool expert, int32_t rank, const struct sf_coord *at) {
   const struct sf_layout *l = &c->layout;
-  if (!sf_cut_is_expert(t->spec.row_cut) && !sf_cut_is_expert(t->spec.col_cut))
-    return (struct shard_place){at->at[SF_AXIS_TP], at->at[SF_AXIS_DP] * l->cp + at->at[SF_AXIS_CP], l->dp * l->cp};
+  if (!expert) return (struct shard_place){at->at[SF_AXIS_TP], at->at[SF_AXIS_DP] * l->cp + at->at[SF_AXIS_CP], l->dp * l->cp};
   const struct sf_expert_place place = sf_mesh_expert_place(l, rank);
   return (struct shard_place){place.ep * l->etp + place.etp, place.edp, l->tp * l->cp * l->dp / (l->ep * l->etp)};
+}
+
+/* What the rank holds of a dimension. */
+static inline struct sf_dim_map cut_of_rank(const struct sf_case *c, enum sf_cut cut, int64_t size, int32_t rank, const struct sf_coord *at) {
+  return sf_canonical_dim(c, cut, size, shard_place_of(c, sf_cut_is_expert(cut), rank, at).shard, at->at[SF_AXIS_CP]);
 }
 
 static inline void part_add_cut(struct parts *parts, const struct sf_case *c, const struct tensor *t, const float *values,
@@ -145,8 +149,10 @@ static inline void part_add_cut(struct parts *parts, const struct sf_case *c, co
   }
   struct part *part = &parts->items[parts->count++];
   *part = (struct part){.rank = rank, .id = id, .times = 1};
-  const struct shard_place place = shard_place_of(c, t, rank, at);
-  part->map = sf_canonical_map(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, place.shard, at->at[SF_AXIS_CP]);
+  const bool expert = sf_cut_is_expert(t->spec.row_cut) || sf_cut_is_expert(t->spec.col_cut);
+  const struct shard_place place = shard_place_of(c, expert, rank, at);
+  part->map = (struct sf_shard_map){.rows = cut_of_rank(c, t->spec.row_cut, t->spec.shape.rows, rank, at),
+                                    .cols = cut_of_rank(c, t->spec.col_cut, t->spec.shape.cols, rank, at)};
   if (c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA)) {
     const int64_t box = sf_shard_map_box_count(&part->map), shard = (box + place.pieces - 1) / place.pieces;
     const int64_t first = place.piece * shard < box ? place.piece * shard : box;
