@@ -73,7 +73,7 @@ static void describe_rank(struct sf_text *out, const struct sf_case *c, const st
   for (int32_t i = 0; i < catalog->param_count; i++) {
     const struct sf_param *p = &catalog->params[i];
     if (!rank_holds(c, &catalog->modules[p->module], coord.at[SF_AXIS_PP])) continue;
-    const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, coord.at[SF_AXIS_TP], 0);
+    const struct sf_shard_map map = sf_canonical_map_of_rank(c, p->shape, p->row_cut, p->col_cut, rank);
     elements += sf_dim_map_length(&map.rows) * sf_dim_map_length(&map.cols);
   }
   sf_text_append(out, "rank %-5d tp %d%s dp %d pp %d  layers ", rank, coord.at[SF_AXIS_TP], cp, coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP]);
@@ -81,13 +81,13 @@ static void describe_rank(struct sf_text *out, const struct sf_case *c, const st
   sf_text_append(out, "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", elements, (double)elements * 20 / (1 << 20));
 }
 
-/* Shapes on tp rank 0: what every other rank holds differs only in place, but for key/value heads that are replicated. */
+/* Shapes on rank 0: what every other rank holds differs only in place, but for key/value heads that are replicated. */
 static void describe_params(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog) {
-  sf_text_append(out, "parameters (global shape, and on tp rank 0; layer 0 stands for all)\n");
+  sf_text_append(out, "parameters (global shape, and on rank 0; layer 0 stands for all)\n");
   for (int32_t i = 0; i < catalog->param_count; i++) {
     const struct sf_param *p = &catalog->params[i];
     if (catalog->modules[p->module].layer > 0) continue;
-    const struct sf_shard_map map = sf_canonical_map(c, p->shape, p->row_cut, p->col_cut, 0, 0);
+    const struct sf_shard_map map = sf_canonical_map_of_rank(c, p->shape, p->row_cut, p->col_cut, 0);
     sf_text_append(out, "  %-56s %6" PRId64 " x %-6" PRId64 " %6" PRId64 " x %-6" PRId64 "%s\n", p->name, p->shape.rows, p->shape.cols,
                    sf_dim_map_length(&map.rows), sf_dim_map_length(&map.cols), p->frozen ? " frozen" : "");
   }
@@ -105,10 +105,12 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   if (status == SF_OK) {
     static const char *const ways[] = {"ring", "all-gather", "all-to-all"};
     char cp[40] = "";
+    char experts[48] = "";
+    if (c->moe.experts > 0) snprintf(experts, sizeof experts, ", ep %" PRId64 ", etp %" PRId64, c->layout.ep, c->layout.etp);
     if (c->layout.cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], ways[c->layout.cp_comm]);
     describe_model(out, c);
-    sf_text_append(out, "layout     %d ranks: tp %d%s, dp %d, pp %d, order %s%s\n", mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP], mesh.size[SF_AXIS_PP],
-                   c->layout.order, c->layout.sp ? ", sequence parallel" : "");
+    sf_text_append(out, "layout     %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP],
+                   mesh.size[SF_AXIS_PP], experts, c->layout.order, c->layout.sp ? ", sequence parallel" : "");
     describe_groups(out, &mesh, SF_AXIS_TP, ranks, seen);
     describe_groups(out, &mesh, SF_AXIS_CP, ranks, seen);
     describe_groups(out, &mesh, SF_AXIS_DP, ranks, seen);

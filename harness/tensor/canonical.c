@@ -1,5 +1,6 @@
 /* The canonical table of shard_map.h: which part of a dimension a rank holds, from the catalogue's cut alone. */
 #include "harness/base/assert.h"
+#include "harness/spec/mesh.h"
 #include "harness/tensor/shard_map.h"
 
 /* Interleaved QKV: per key/value head its query heads, the key head, the value head. */
@@ -88,4 +89,17 @@ struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape sh
                                      int64_t tp_index, int64_t cp_index) {
   return (struct sf_shard_map){.rows = sf_canonical_dim(c, row_cut, shape.rows, tp_index, cp_index),
                                .cols = sf_canonical_dim(c, col_cut, shape.cols, tp_index, cp_index)};
+}
+
+static struct sf_dim_map dim_of_rank(const struct sf_case *c, enum sf_cut cut, int64_t size, int32_t rank) {
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  const struct sf_coord at = sf_mesh_coord(&mesh, rank);
+  if (!sf_cut_is_expert(cut)) return sf_canonical_dim(c, cut, size, at.at[SF_AXIS_TP], at.at[SF_AXIS_CP]);
+  const struct sf_expert_place place = sf_mesh_expert_place(&c->layout, rank);
+  return sf_canonical_dim(c, cut, size, place.ep * c->layout.etp + place.etp, 0);
+}
+
+struct sf_shard_map sf_canonical_map_of_rank(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
+                                             int32_t rank) {
+  return (struct sf_shard_map){.rows = dim_of_rank(c, row_cut, shape.rows, rank), .cols = dim_of_rank(c, col_cut, shape.cols, rank)};
 }

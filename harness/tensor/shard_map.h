@@ -58,5 +58,8 @@ void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape,
 struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index, int64_t cp_index);
 struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
                                      int64_t tp_index, int64_t cp_index);
+/* What a rank of the layout holds: the above at its tp and cp index, dimensions of experts at its place on the expert mesh. */
+struct sf_shard_map sf_canonical_map_of_rank(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
+                                             int32_t rank);
 
 #endif

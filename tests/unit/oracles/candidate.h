@@ -7,67 +7,7 @@
 #include "harness/base/alloc.h"
 #include "harness/spec/mesh.h"
 #include "oracles/judge.h"
-#include "tests/unit/oracles/reference_test.h"
-
-/* --- the logical tensors of a run ------------------------------------------------------------------------------- */
-
-struct tensor {
-  struct sf_trace_id id;
-  struct sf_trace_spec spec;
-  int64_t count;
-  float *values;
-};
-struct candidate {
-  const struct sf_catalog *catalog;
-  int32_t count;
-  struct tensor *tensors;
-};
-
-static inline void candidate_emit(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
-  struct candidate *c = ctx;
-  c->tensors = realloc(c->tensors, (size_t)(c->count + 1) * sizeof *c->tensors);
-  assert_non_null(c->tensors);
-  struct tensor *t = &c->tensors[c->count++];
-  *t = (struct tensor){.id = id, .count = shape.rows * shape.cols};
-  assert_true(sf_trace_spec(&t->spec, c->catalog, id));
-  t->values = malloc((size_t)t->count * sizeof *t->values);
-  assert_non_null(t->values);
-  memcpy(t->values, values, (size_t)t->count * sizeof *t->values);
-}
-
-static inline void candidate_run(struct candidate *c, const struct sf_catalog *catalog, enum sf_perturb perturb, uint64_t draw) {
-  *c = (struct candidate){.catalog = catalog};
-  const struct sf_reference_options options = {.perturb = perturb, .draw = draw, .gemm = &loops_table};
-  const struct sf_reference_sink sink = {.ctx = c, .emit = candidate_emit};
-  assert_int_equal(sf_reference_run(catalog, &options, &sink), SF_OK);
-}
-
-static inline void candidate_destroy(struct candidate *c) {
-  for (int32_t i = 0; i < c->count; i++) free(c->tensors[i].values);
-  free(c->tensors);
-}
-
-/* The tensor of (kind, subject) at a step and microbatch, first call. */
-static inline struct tensor *tensor_at(const struct candidate *c, enum sf_kind kind, int32_t subject, int step, int microbatch) {
-  for (int32_t i = 0; i < c->count; i++) {
-    const struct sf_trace_id id = c->tensors[i].id;
-    if (id.kind == kind && id.subject == subject && id.step == step && id.microbatch == microbatch && id.call == 0) return &c->tensors[i];
-  }
-  fail_msg("no %s of subject %d", sf_kind_name(kind), subject);
-  return NULL;
-}
-
-static inline struct tensor *module_tensor(const struct candidate *c, enum sf_kind kind, enum sf_module_class cls, int32_t layer) {
-  return tensor_at(c, kind, sf_catalog_module(c->catalog, cls, layer), 0, 0);
-}
-
-static inline struct tensor *param_tensor(const struct candidate *c, enum sf_kind kind, enum sf_module_class cls, int32_t layer, int step) {
-  return tensor_at(c, kind, sf_catalog_param(c->catalog, cls, layer, 0), step, 0);
-}
-
-static inline struct tensor *scalar_tensor(const struct candidate *c, enum sf_scalar scalar, int step) {
-  return tensor_at(c, SF_KIND_SCALAR, (int32_t)scalar, step, 0);
-}
+#include "tests/unit/oracles/candidate_tensors.h"
 
 /* --- what the ranks trace --------------------------------------------------------------------------------------- */
 
@@ -123,21 +63,15 @@ static inline bool rank_receives(const struct sf_case *c, const struct sf_catalo
   return module->layer == (t->id.kind == SF_KIND_ACT ? first + count - 1 : first);
 }
 
-/* Which of the shards of a tensor a rank has, and with ZeRO which of how many pieces of it. */
-struct shard_place {
-  int64_t shard, piece, pieces;
-};
-
-static inline struct shard_place shard_place_of(const struct sf_case *c, bool expert, int32_t rank, const struct sf_coord *at) {
+/* With ZeRO: the rank's range of the elements in its box, one of equal ranges over dp x cp, of experts over edp. */
+static inline struct sf_shard_map range_of_rank(const struct sf_case *c, const struct tensor *t, const struct sf_shard_map *box, int32_t rank,
+                                                const struct sf_coord *at) {
   const struct sf_layout *l = &c->layout;
-  if (!expert) return (struct shard_place){at->at[SF_AXIS_TP], at->at[SF_AXIS_DP] * l->cp + at->at[SF_AXIS_CP], l->dp * l->cp};
-  const struct sf_expert_place place = sf_mesh_expert_place(l, rank);
-  return (struct shard_place){place.ep * l->etp + place.etp, place.edp, l->tp * l->cp * l->dp / (l->ep * l->etp)};
-}
-
-/* What the rank holds of a dimension. */
-static inline struct sf_dim_map cut_of_rank(const struct sf_case *c, enum sf_cut cut, int64_t size, int32_t rank, const struct sf_coord *at) {
-  return sf_canonical_dim(c, cut, size, shard_place_of(c, sf_cut_is_expert(cut), rank, at).shard, at->at[SF_AXIS_CP]);
+  const bool expert = sf_cut_is_expert(t->spec.row_cut) || sf_cut_is_expert(t->spec.col_cut);
+  const int64_t ranges = expert ? l->tp * l->cp * l->dp / (l->ep * l->etp) : l->dp * l->cp, count = sf_shard_map_box_count(box);
+  const int64_t index = expert ? sf_mesh_expert_place(l, rank).edp : at->at[SF_AXIS_DP] * l->cp + at->at[SF_AXIS_CP];
+  const int64_t size = (count + ranges - 1) / ranges, first = index * size < count ? index * size : count;
+  return sf_shard_map_flat(box, first, count - first < size ? count - first : size);
 }
 
 static inline void part_add_cut(struct parts *parts, const struct sf_case *c, const struct tensor *t, const float *values,
@@ -149,15 +83,9 @@ static inline void part_add_cut(struct parts *parts, const struct sf_case *c, co
   }
   struct part *part = &parts->items[parts->count++];
   *part = (struct part){.rank = rank, .id = id, .times = 1};
-  const bool expert = sf_cut_is_expert(t->spec.row_cut) || sf_cut_is_expert(t->spec.col_cut);
-  const struct shard_place place = shard_place_of(c, expert, rank, at);
-  part->map = (struct sf_shard_map){.rows = cut_of_rank(c, t->spec.row_cut, t->spec.shape.rows, rank, at),
-                                    .cols = cut_of_rank(c, t->spec.col_cut, t->spec.shape.cols, rank, at)};
-  if (c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA)) {
-    const int64_t box = sf_shard_map_box_count(&part->map), shard = (box + place.pieces - 1) / place.pieces;
-    const int64_t first = place.piece * shard < box ? place.piece * shard : box;
-    part->map = sf_shard_map_flat(&part->map, first, box - first < shard ? box - first : shard);
-  }
+  part->map = sf_canonical_map_of_rank(c, t->spec.shape, t->spec.row_cut, t->spec.col_cut, rank);
+  const bool has_range = c->layout.zero > 0 && (id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA);
+  if (has_range) part->map = range_of_rank(c, t, &part->map, rank, at);
   part->rows = sf_shard_map_local_shape(&part->map).rows;
   part->cols = sf_shard_map_local_shape(&part->map).cols;
   part->data = malloc((size_t)(part->rows * part->cols + 1) * sizeof *part->data);

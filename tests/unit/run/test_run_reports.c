@@ -79,6 +79,23 @@ static void test_describe_case_shows_mesh_groups_and_shapes(void **state) {
   sf_text_destroy(&text);
 }
 
+/* tp cuts the shared expert, ep and etp the experts: here ranks of tp are ranks of ep. */
+static void test_describe_case_of_experts_shows_what_their_mesh_cuts(void **state) {
+  (void)state;
+  struct sf_text text = {0};
+  const struct sf_case c = case_make("model.heads=2 model.kv_heads=2 layout.tp=2 layout.sp=on layout.dp=2 train.microbatches=2 moe.experts=4 moe.shared_ffn=12 layout.ep=4");
+  assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
+  static const char *const parts[] = {
+      "4 ranks: tp 2, dp 2, pp 1, ep 4, etp 1, order",
+      "decoder.layers.0.mlp.experts.linear_fc1.weight               32 x 8           8 x 8     \n",
+      "decoder.layers.0.mlp.shared_experts.linear_fc2.weight         8 x 12          8 x 6     \n",
+  };
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    if (!strstr(text.data, parts[i])) fail_msg("no '%s' in:\n%s", parts[i], text.data);
+  }
+  sf_text_destroy(&text);
+}
+
 static void test_describe_case_of_many_ranks_is_short(void **state) {
   (void)state;
   struct sf_text text = {0};
@@ -259,6 +276,7 @@ int main(void) {
       cmocka_unit_test(test_features_of_names_what_a_case_has),
       cmocka_unit_test(test_features_names_differ),
       cmocka_unit_test(test_describe_case_shows_mesh_groups_and_shapes),
+      cmocka_unit_test(test_describe_case_of_experts_shows_what_their_mesh_cuts),
       cmocka_unit_test(test_describe_case_of_many_ranks_is_short),
       cmocka_unit_test(test_describe_case_wrong_case_is_refused_and_memory_failures_are_told),
       cmocka_unit_test(test_table_print_has_a_line_for_each_tensor),
