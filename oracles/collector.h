@@ -182,13 +182,13 @@ bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const flo
 /* --- routing.c: choices of experts that rounding may turn -------------------------------------------------------- */
 
 struct sf_ties {
-  int32_t *first; /* per step and microbatch: ordinal of the first router with a tie, INT32_MAX none; NULL: the case has no ties */
-  int32_t step;   /* the first with a tie, INT32_MAX none */
+  int32_t *first; /* per step and microbatch: ordinal of the first router with a turned tie, INT32_MAX none; NULL: the case has no ties */
+  int32_t step;   /* the first with one, INT32_MAX none */
 };
-/* End to end a token is a tie if the margin between its last chosen and its next expert is at most twice its logits' noise. Memory is the
- * judgement's. row_scratch: rows of the tallest tensor. */
+/* End to end a token is a tie if the margin between its last chosen and its next expert is at most twice its logits' noise. It is turned if the
+ * candidate's logits choose other experts than the reference's, or are not known; all draws go where the reference went. Memory is the judgement's. row_scratch: rows of the tallest tensor. */
 enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *collector, enum sf_level level, double *row_scratch) SF_MUST_USE;
-/* Whether the tensor depends on a tied token: it comes later in the same microbatch, sums over the step's microbatches, or is of a later step. */
+/* Whether the tensor depends on a turned token: it comes later in the same microbatch, sums over the step's microbatches, or is of a later step. */
 bool sf_ties_reach(const struct sf_ties *ties, const struct sf_collector *collector, const struct sf_expected *e);
 
 /* --- judge.c: results and findings, grown in the judgement's arena ---------------------------------------------- */

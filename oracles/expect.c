@@ -331,6 +331,7 @@ enum sf_status sf_expectations_run(struct sf_expectations *expectations, const s
                                    const struct sf_reference_sink *sink) {
   struct sf_reference_options with_gemm = *options;
   with_gemm.gemm = expectations->gemm;
+  if (expectations->catalog->logical.mode == SF_MODE_E2E) with_gemm.plain = plain_values, with_gemm.plain_ctx = expectations;
   expectations->runs++;
   return sf_reference_run(expectations->catalog, &with_gemm, sink);
 }

@@ -35,7 +35,7 @@ bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
 /* A further run of the plain reference that gives each tensor to emit, in the order of the expectations, and keeps nothing. options->gemm is
- * filled in. */
+ * and options->plain are filled in. */
 enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
                                    const struct sf_reference_sink *sink) SF_MUST_USE;
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations);

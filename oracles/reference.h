@@ -24,7 +24,8 @@ struct sf_reference_options {
   enum sf_perturb perturb;
   uint64_t draw; /* seed of the perturbation */
   const struct sf_gemm_table *gemm;
-  /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. */
+  /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. Tokens then go to the experts that the
+   * plain run's logits choose. */
   const float *(*plain)(void *ctx, struct sf_trace_id id);
   void *plain_ctx;
   /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's. */

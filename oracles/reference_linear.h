@@ -185,10 +185,10 @@ static inline struct mlp_modules shared_expert(const struct run *run) {
   return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
 }
 
-/* What the plain run of a rerun put out as the activation's input; NULL when there is none. */
+/* What the plain run of a rerun with noise put out as the activation's input; NULL when there is none. */
 static inline const float *plain_fc1(const struct run *run, enum sf_module_class fc1, int32_t layer) {
   const struct sf_reference_options *options = run->options;
-  if (options->plain == NULL) return NULL;
+  if (options->plain == NULL || options->perturb == SF_PERTURB_NONE) return NULL;
   return options->plain(options->plain_ctx, act_id(run, fc1, layer, SF_KIND_ACT));
 }
 

@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_MOE_H
 #define SF_ORACLES_REFERENCE_MOE_H
 
-#include "oracles/reference_linear.h"
+#include "oracles/reference_choice.h"
 
 static inline int64_t expert_fc1_width(const struct run *run) {
   return run->c->model.activation == SF_ACT_SWIGLU ? 2 * run->c->moe.ffn : run->c->moe.ffn;
@@ -53,45 +53,6 @@ static inline void take_moe_scratch(struct run *run) {
   run->expert_load = take_indices(run, moe->experts * run->c->train.microbatch_size);
 }
 
-/* --- choosing ----------------------------------------------------------------------------------------------------- */
-
-/* The topk largest logits, the lower number among equals; in order of their number. */
-static inline void choose_row(int32_t *chosen, const real *logits, int64_t experts, int64_t topk) {
-  int64_t count = 0;
-  for (int64_t e = 0; e < experts; e++) {
-    int64_t ahead = 0;
-    for (int64_t i = 0; i < experts; i++) ahead += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
-    if (ahead < topk) chosen[count++] = (int32_t)e;
-  }
-  SF_ASSERT_EQ(count, topk);
-}
-
-/* Experts take tokens in row order until they are full. */
-static inline void drop_slots(struct run *run, struct moe_acts *acts) {
-  const struct sf_moe *moe = &run->c->moe;
-  const int64_t b = run->c->train.microbatch_size, topk = moe->topk;
-  const bool by_sequence = moe->scope == SF_SCOPE_SEQUENCE;
-  const int64_t share = moe->capacity_milli * (by_sequence ? run->c->model.seq : run->tokens) * topk, unit = 1000 * moe->experts;
-  const int64_t capacity = share > unit ? (share + unit - 1) / unit : 1;
-  memset(run->expert_load, 0, (size_t)(moe->experts * b) * sizeof *run->expert_load);
-  for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
-    int32_t *load = run->expert_load + (by_sequence ? slot / topk % b * moe->experts : 0) + acts->chosen[slot];
-    acts->dropped[slot] = moe->capacity_milli > 0 && *load >= capacity;
-    *load += 1;
-  }
-}
-
-/* sorted: the slots that were not dropped, by expert, then by token; first: where each expert's begin. */
-static inline void sort_slots(const struct run *run, struct moe_acts *acts) {
-  int32_t count = 0;
-  for (int32_t e = 0; e < (int32_t)run->c->moe.experts; e++) {
-    acts->first[e] = count;
-    for (int64_t slot = 0; slot < run->tokens * run->c->moe.topk; slot++)
-      if (acts->chosen[slot] == e && !acts->dropped[slot]) acts->sorted[count++] = (int32_t)slot;
-  }
-  acts->first[run->c->moe.experts] = count;
-}
-
 /* --- router ------------------------------------------------------------------------------------------------------- */
 
 /* scores: softmax over all experts, or the logistic of each. */
@@ -121,7 +82,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
   const int64_t experts = moe->experts, topk = moe->topk;
   const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTING, layer, SF_KIND_ACT);
   const struct inner inner = inner_of(run, id, 0), divisors = inner_of(run, id, 1);
-  for (int64_t t = 0; t < run->tokens; t++) choose_row(acts->chosen + t * topk, acts->logits + t * experts, experts, topk);
+  choose_experts(run, layer, acts, acts->scores);
   drop_slots(run, acts);
   sort_slots(run, acts);
   for (int64_t t = 0; t < run->tokens; t++) {

@@ -1,29 +1,42 @@
-/* Routing ties: where the choice of an expert hangs on rounding, candidate and reference may go different ways, and what follows can neither be
- * compared nor pass. */
+/* Routing ties: where the choice of an expert hangs on rounding, candidate and reference may go different ways, and what follows can then neither
+ * be compared nor pass. */
 #include "oracles/collector.h"
 
 #include <math.h>
 
-/* Distance of the topk-th logit to the next one. */
-static double margin_of(const float *logits, int64_t experts, int64_t topk) {
-  double least = 0, most = 0;
-  bool has_least = false, has_most = false;
-  for (int64_t e = 0; e < experts; e++) {
-    int64_t ahead = 0;
-    for (int64_t i = 0; i < experts; i++) ahead += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
-    const double value = (double)logits[e];
-    if (ahead < topk && (!has_least || value < least)) least = value, has_least = true;
-    if (ahead >= topk && (!has_most || value > most)) most = value, has_most = true;
-  }
-  return has_most ? least - most : INFINITY;
+static bool is_chosen(const float *logits, int64_t experts, int64_t topk, int64_t e) {
+  int64_t ahead = 0;
+  for (int64_t i = 0; i < experts; i++) ahead += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
+  return ahead < topk;
 }
 
-/* A row without any noise has logits that no order of sums changes. */
-static bool has_tie(const struct sf_expected *e, enum sf_level level, int64_t topk, double *levels) {
+/* Distance of the topk-th logit to the next one. */
+static double margin_of(const float *logits, int64_t experts, int64_t topk) {
+  double least = INFINITY, most = -INFINITY;
+  for (int64_t e = 0; e < experts; e++) {
+    const double value = (double)logits[e];
+    if (is_chosen(logits, experts, topk, e))
+      least = value < least ? value : least;
+    else
+      most = value > most ? value : most;
+  }
+  return least - most;
+}
+
+static bool goes_elsewhere(const float *candidate, const float *logits, int64_t experts, int64_t topk) {
+  for (int64_t e = 0; e < experts; e++)
+    if (is_chosen(candidate, experts, topk, e) != is_chosen(logits, experts, topk, e)) return true;
+  return false;
+}
+
+/* candidate: its logits; NULL: not known. A row without any noise has logits that no order of sums changes. */
+static bool has_turned(const struct sf_expected *e, const float *candidate, enum sf_level level, int64_t topk, double *levels) {
+  const int64_t experts = e->spec.shape.cols;
   sf_row_noise(levels, e, level);
   for (int64_t r = 0; r < e->spec.shape.rows; r++) {
-    const double margin = margin_of(e->x + r * e->spec.shape.cols, e->spec.shape.cols, topk);
-    if (levels[r] > 0 && !(margin > 2 * levels[r])) return true;
+    const float *logits = e->x + r * experts;
+    const bool is_tie = levels[r] > 0 && !(margin_of(logits, experts, topk) > 2 * levels[r]);
+    if (is_tie && (candidate == NULL || goes_elsewhere(candidate + r * experts, logits, experts, topk))) return true;
   }
   return false;
 }
@@ -45,7 +58,9 @@ enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *col
     const struct sf_expected *e = sf_expectations_at(collector->expectations, i);
     if (e->id.kind != SF_KIND_ACT || collector->catalog->modules[e->id.subject].cls != SF_MODULE_ROUTER) continue;
     int32_t *first = &ties->first[place_of(collector, e->id)];
-    if (*first < i || !has_tie(e, level, c->moe.topk, row_scratch)) continue;
+    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
+    const float *candidate = sf_slot_is_whole(slot) ? slot->merged : NULL;
+    if (*first < i || !has_turned(e, candidate, level, c->moe.topk, row_scratch)) continue;
     *first = i;
     if (e->id.step < ties->step) ties->step = e->id.step;
   }

@@ -8,8 +8,9 @@
 
 enum { UNCHECKED_PERCENT_MAX = 20, KEYS_MAX = 64 };
 
-enum reason { ILL_CONDITIONED, ZERO, ROLLED, OTHER_REASON, REASON_COUNT };
-static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "rolled copy passes", "other"};
+enum reason { ILL_CONDITIONED, ZERO, ROLLED, OVERFLOWS, ROUTING_TIE, PARTED, OTHER_REASON, REASON_COUNT };
+static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero",  "rolled copy passes", "overflow", "routing tie",
+                                                       "references part", "other"};
 
 struct args {
   int64_t cases, seed, jobs, layouts;
@@ -19,6 +20,7 @@ struct args {
 struct tally {
   int64_t verdicts[SF_BENCH_CONDITIONS][4], failed;
   int64_t tensors[SF_BENCH_CONDITIONS][SF_KIND_COUNT], unchecked[SF_BENCH_CONDITIONS][SF_KIND_COUNT][REASON_COUNT];
+  int64_t inconclusive[SF_BENCH_CONDITIONS][REASON_COUNT]; /* cases, by what most tensors of a kind without a judged one have */
   /* fp32: tensors of a (kind, module class), those unchecked, cases with it, cases in which none of it was checked */
   int64_t pair[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t pair_cases[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_cases_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
@@ -60,6 +62,19 @@ static void count_pairs(struct tally *tally, const struct sf_engine *engine) {
   }
 }
 
+/* Of the kinds of which nothing was judged. */
+static enum reason most_frequent_reason(const struct sf_judgement *judgement) {
+  bool judged[SF_KIND_COUNT] = {false};
+  int64_t counts[REASON_COUNT] = {0};
+  int most = OTHER_REASON;
+  for (int32_t i = 0; i < judgement->result_count; i++) judged[judgement->results[i].id.kind] |= judgement->results[i].judged;
+  for (int32_t i = 0; i < judgement->result_count; i++)
+    if (!judged[judgement->results[i].id.kind]) counts[reason_of(judgement->results[i].why_not)]++;
+  for (int reason = 0; reason < REASON_COUNT; reason++)
+    if (counts[reason] > counts[most]) most = reason;
+  return (enum reason)most;
+}
+
 static void count_key(struct tally *tally, const char *text, int64_t count, int64_t first) {
   for (int i = 0; i < KEYS_MAX; i++) {
     struct alarm_key *key = &tally->keys[i];
@@ -81,6 +96,8 @@ static void count_case(struct tally *tally, const struct sf_engine *engine, cons
     tally->verdicts[condition][outcome->verdict]++;
   else
     tally->failed++;
+  if (outcome->status == SF_OK && outcome->verdict == SF_VERDICT_INCONCLUSIVE)
+    tally->inconclusive[condition][most_frequent_reason(judgement)]++;
   if (outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING) count_key(tally, outcome->shrink_key, 1, index);
   if ((outcome->status != SF_OK || outcome->verdict == SF_VERDICT_FINDING) && (!tally->alarm_index || index + 1 < tally->alarm_index)) {
     tally->alarm_index = index + 1;
@@ -133,6 +150,10 @@ static void condition_out(struct sf_json_out *json, const struct tally *tally, i
   sf_json_out_object(json, sf_bench_condition_names[condition]);
   for (int v = SF_VERDICT_PASS; v <= SF_VERDICT_SKIP; v++)
     sf_json_out_int(json, sf_verdict_name((enum sf_verdict)v), tally->verdicts[condition][v]);
+  sf_json_out_object(json, "inconclusive_by_reason");
+  for (int reason = 0; reason < REASON_COUNT; reason++)
+    if (tally->inconclusive[condition][reason]) sf_json_out_int(json, reason_names[reason], tally->inconclusive[condition][reason]);
+  sf_json_out_end(json);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     if (!tally->tensors[condition][kind]) continue;
     int64_t of_kind = 0;

@@ -18,18 +18,20 @@
 #include <string.h>
 
 enum { TRIES_MAX = 16 };
-static const double scale_by[SF_BENCH_CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2};
+static const double scale_by[SF_BENCH_CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2, 5e-2, 5e-2, 5e-2, 5e-2};
+static const double weak_below = 0.99; /* share of a module's corruptions: it is named */
 enum corruption { SCALE, ROW, SWAP, NEIGHBOUR, CORRUPTIONS };
 static const char *const corruption_names[CORRUPTIONS] = {"scale", "row", "swap", "neighbour"};
 
 struct args {
-  int64_t cases, seed, jobs, show;
+  int64_t cases, seed, jobs, show, modules;
   struct sf_texts presets, sets;
 };
 
 struct context {
   struct sf_campaign_options draws;
   int64_t show;
+  bool by_module; /* a kind's module is drawn first, then one of its tensors */
 };
 
 struct count {
@@ -38,6 +40,9 @@ struct count {
 };
 struct result {
   struct count counts[SF_BENCH_CONDITIONS][SF_KIND_COUNT][CORRUPTIONS];
+  struct {
+    int64_t trials, flagged;
+  } modules[SF_BENCH_CONDITIONS][SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t unclean, failed;
 };
 
@@ -99,11 +104,19 @@ static void parts_of(struct sf_shape shape, int64_t *count, int64_t *width) {
   *width = shape.rows > 1 ? shape.cols : 1;
 }
 
+/* What a place of the tensor's mesh, tp x cp or ep x etp, holds of a dimension. */
+static struct sf_dim_map held(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp, int64_t at) {
+  return cut == SF_CUT_NONE ? sf_dim_map_whole(size) : sf_canonical_dim(c, cut, size, at % tp, at / tp);
+}
+
 static bool replace_by_neighbour(float *values, const float *clean, const struct sf_case *c, const struct sf_trace_spec *spec,
                                  struct draw *draw) {
-  const int64_t tp = c->layout.tp, ranks = tp * c->layout.cp, at = draw_below(draw, ranks), next = (at + 1) % ranks;
-  const struct sf_shard_map to = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, at % tp, at / tp);
-  const struct sf_shard_map from = sf_canonical_map(c, spec->shape, spec->row_cut, spec->col_cut, next % tp, next / tp);
+  const bool experts = sf_cut_is_expert(spec->row_cut) || sf_cut_is_expert(spec->col_cut);
+  const int64_t tp = experts ? c->layout.ep * c->layout.etp : c->layout.tp, ranks = experts ? tp : tp * c->layout.cp, at = draw_below(draw, ranks), next = (at + 1) % ranks;
+  const struct sf_shard_map to = {.rows = held(c, spec->row_cut, spec->shape.rows, tp, at),
+                                  .cols = held(c, spec->col_cut, spec->shape.cols, tp, at)};
+  const struct sf_shard_map from = {.rows = held(c, spec->row_cut, spec->shape.rows, tp, next),
+                                    .cols = held(c, spec->col_cut, spec->shape.cols, tp, next)};
   const int64_t rows = sf_dim_map_length(&from.rows), cols = sf_dim_map_length(&from.cols);
   if (sf_shard_map_equal(&to, &from) || rows != sf_dim_map_length(&to.rows) || cols != sf_dim_map_length(&to.cols)) return false;
   float *local = malloc((size_t)(rows * cols) * sizeof *local);
@@ -185,6 +198,9 @@ static void try_corruption(struct result *result, struct sf_engine *engine, cons
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   count->trials++;
   count->flagged += flagged;
+  const enum sf_module_class module = sf_engine_catalog(engine)->modules[subject->spec.module].cls;
+  result->modules[condition][subject->id.kind][module].trials++;
+  result->modules[condition][subject->id.kind][module].flagged += flagged;
   count->at_tensor += flagged && judgement->finding_count > 0 && is_same_tensor(subject->id, judgement->findings[0].id);
   if (flagged || !show) return;
   char id[160];
@@ -194,16 +210,37 @@ static void try_corruption(struct result *result, struct sf_engine *engine, cons
           sf_case_field_find("data.acts")->names[c->data.acts], sf_case_field_find("data.grads")->names[c->data.grads]);
 }
 
-/* A judged tensor of the kind, drawn from the clean judgement; false when there is none. */
-static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, struct draw *draw) {
+static bool is_candidate(const struct sf_tensor_result *result, enum sf_kind kind, const struct sf_catalog *catalog, int module) {
+  if (!result->judged || result->id.kind != kind) return false;
+  return module < 0 || (int)catalog->modules[result->expected->spec.module].cls == module;
+}
+
+static int64_t count_candidates(struct sf_engine *engine, enum sf_kind kind, int module) {
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
-  int64_t judged = 0;
-  for (int32_t i = 0; i < judgement->result_count; i++) judged += judgement->results[i].judged && judgement->results[i].id.kind == kind;
+  int64_t count = 0;
+  for (int32_t i = 0; i < judgement->result_count; i++)
+    count += is_candidate(&judgement->results[i], kind, sf_engine_catalog(engine), module);
+  return count;
+}
+
+/* Any of the classes that have a judged tensor of the kind; -1 when none has. */
+static int draw_module(struct sf_engine *engine, enum sf_kind kind, struct draw *draw) {
+  int classes[SF_MODULE_CLASS_COUNT], count = 0;
+  for (int module = 0; module < SF_MODULE_CLASS_COUNT; module++)
+    if (count_candidates(engine, kind, module) > 0) classes[count++] = module;
+  return count > 0 ? classes[draw_below(draw, count)] : -1;
+}
+
+/* A judged tensor of the kind, drawn from the clean judgement; false when there is none. */
+static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, bool by_module, struct draw *draw) {
+  const struct sf_judgement *judgement = sf_engine_judgement(engine);
+  const int module = by_module ? draw_module(engine, kind, draw) : -1;
+  const int64_t judged = count_candidates(engine, kind, module);
   if (judged == 0) return false;
   int64_t left = draw_below(draw, judged);
   const struct sf_tensor_result *chosen = judgement->results;
   for (;; chosen++)
-    if (chosen->judged && chosen->id.kind == kind && left-- == 0) break;
+    if (is_candidate(chosen, kind, sf_engine_catalog(engine), module) && left-- == 0) break;
   const float *merged = sf_collector_tensor(engine->collector, chosen->id);
   if (!merged) return false;
   out->id = chosen->id;
@@ -231,7 +268,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   struct subject subjects[SF_KIND_COUNT];
   bool has[SF_KIND_COUNT];
   for (int kind = 0; kind < SF_KIND_COUNT; kind++)
-    has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, &draw);
+    has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, context->by_module, &draw);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     for (int corruption = 0; has[kind] && corruption < CORRUPTIONS; corruption++)
       try_corruption(result, engine, &c, &subjects[kind], (enum corruption)corruption, condition, &draw, context->show != 0);
@@ -262,6 +299,24 @@ static void count_out(struct sf_json_out *json, const struct count *count, const
   sf_json_out_end(json);
 }
 
+/* (kind, module) pairs of which less than 99 % were flagged. */
+static void weak_modules_out(struct sf_json_out *json, const struct result *total, int condition) {
+  sf_json_out_array(json, "weak_modules");
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
+    for (int module = 0; module < SF_MODULE_CLASS_COUNT; module++) {
+      const int64_t trials = total->modules[condition][kind][module].trials, flagged = total->modules[condition][kind][module].flagged;
+      if ((double)flagged >= weak_below * (double)trials) continue;
+      sf_json_out_object(json, NULL);
+      sf_json_out_text(json, "kind", sf_kind_name((enum sf_kind)kind));
+      sf_json_out_text(json, "module", sf_module_class_name((enum sf_module_class)module));
+      sf_json_out_int(json, "trials", trials);
+      sf_json_out_int(json, "flagged", flagged);
+      sf_json_out_end(json);
+    }
+  }
+  sf_json_out_end(json);
+}
+
 static void condition_out(struct sf_json_out *json, const struct result *total, int condition) {
   sf_json_out_object(json, sf_bench_condition_names[condition]);
   sf_json_out_real(json, "d", scale_by[condition]);
@@ -278,6 +333,7 @@ static void condition_out(struct sf_json_out *json, const struct result *total, 
     count_out(json, &all, "all");
     sf_json_out_end(json);
   }
+  weak_modules_out(json, total, condition);
   sf_json_out_end(json);
 }
 
@@ -285,6 +341,7 @@ static const struct sf_option options[] = {
     SF_BENCH_WORK_OPTIONS(struct args, 1, 10000000, "Clean cases; each gives up to 24 corrupted runs.",
                           "Seed of the campaign and of the corruptions."),
     SF_BENCH_NUMBER_AT(struct args, show, 0, 1, "1: names each missed corruption on stderr."),
+    SF_BENCH_NUMBER_AT(struct args, modules, 0, 1, "1: a kind's modules are drawn alike, however many tensors each has."),
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
 static const struct sf_command command = {.name = "bench_sensitivity",
@@ -300,6 +357,7 @@ int main(int argc, char **argv) {
   static struct result total;
   sf_bench_draws(&context.draws, (uint64_t)args.seed, 1, &args.presets, &args.sets);
   context.show = args.show;
+  context.by_module = args.modules != 0;
   const double start = sf_engine_now();
   sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 4, work, &context, merge);
   struct sf_json_out *json = sf_bench_report("bench_sensitivity", argc, argv);
