@@ -170,8 +170,8 @@ static void test_decode_default_space_meets_the_promised_shares(void **state) {
   assert_true(work < 4e7);
 }
 
-/* Where a choice among experts would hang on rounding, at least three of four cases leave none, with any number of experts; elsewhere most have one. */
-static void test_decode_experts_end_to_end_below_fp32_mostly_all_are_taken(void **state) {
+/* Where rounding may turn a choice among experts, half of the cases leave none, with any number of experts; elsewhere most have one. */
+static void test_decode_experts_end_to_end_below_fp32_half_are_all_taken(void **state) {
   (void)state;
   int all[2] = {0}, some[2] = {0}, many = 0;
   struct sf_space space;
@@ -187,12 +187,12 @@ static void test_decode_experts_end_to_end_below_fp32_mostly_all_are_taken(void 
     many += below && whole && c.moe.experts > 4;
   }
   print_message("all experts taken: %d of %d, elsewhere %d of %d\n", all[1], all[1] + some[1], all[0], all[0] + some[0]);
-  assert_true(some[1] > 0 && all[1] >= 3 * some[1] && many > 0);
-  assert_true(some[0] > all[0]);
+  assert_true(2 * some[1] > all[1] && 2 * all[1] > some[1] && many > 0);
+  assert_true(some[0] > 4 * all[0]);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode_default_space_meets_the_promised_shares),
-                                     cmocka_unit_test(test_decode_experts_end_to_end_below_fp32_mostly_all_are_taken)};
+                                     cmocka_unit_test(test_decode_experts_end_to_end_below_fp32_half_are_all_taken)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
