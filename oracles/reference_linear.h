@@ -106,13 +106,25 @@ static inline const real *round_stream(const struct run *run, real *out, const r
   return out;
 }
 
+/* Rounds run->dropped, products of a gradient and the factor of what is kept. Where gradients are given all that may differ is how the product was
+ * formed, in fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
+static inline void store_dropped(struct run *run, struct sf_trace_id id) {
+  const int64_t count = run->tokens * run->hidden;
+  if (run->c->mode != SF_MODE_ISOLATED) {
+    store(run, id, 1, run->dropped, count, run->format);
+    return;
+  }
+  inner_perturb(inner_of(run, id, 1), 0, run->dropped, count);
+  round_to(run->dropped, count, run->format);
+}
+
 /* The gradient of a branch (linear: its last module) from that of the module's output: round(g), or round(drop(g)). */
 static inline const real *branch_grad(struct run *run, enum sf_module_class cls, enum sf_module_class linear, int32_t layer,
                                       const real *g) {
   if (run->c->train.dropout_milli == 0) return round_stream(run, run->rounded, g);
   const real factor = dropout_load(run, cls, layer);
   for (int64_t i = 0; i < run->tokens * run->hidden; i++) run->dropped[i] = run->kept[i] > 0 ? g[i] * factor : 0;
-  store(run, act_id(run, linear, layer, SF_KIND_ACT_GRAD), 1, run->dropped, run->tokens * run->hidden, run->format);
+  store_dropped(run, act_id(run, linear, layer, SF_KIND_ACT_GRAD));
   return run->dropped;
 }
 
