@@ -168,8 +168,9 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
   return fill;
 }
 
-/* Attention takes differences of its inputs' products: values eight spreads from zero leave scores and dP of nearly equal numbers, and a
- * gradient that is mostly rounding, of which nothing can be said. One spread is an offset that can be judged. */
+/* Attention takes differences of its inputs' products, and a norm's backward takes means away: values eight spreads from zero leave scores, dP and
+ * dy w - mean(dy w) of nearly equal numbers, and a gradient that is mostly rounding, of which nothing can be said. One spread is an offset that can
+ * be judged. */
 static void soften_offset(struct sf_fill *fill) {
   if (fill->dist != SF_DIST_OFFSET) return;
   fill->dist = SF_DIST_NORMAL;
@@ -179,6 +180,18 @@ static void soften_offset(struct sf_fill *fill) {
 static bool attention_reads(enum sf_module_class cls) {
   return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_ROTARY || cls == SF_MODULE_CROSS_LINEAR_Q ||
          cls == SF_MODULE_CROSS_LINEAR_KV;
+}
+
+/* Whose act_grad is what attention or a norm begins its backward with, and nothing else reads but their own weights' gradients. */
+static bool attention_or_norm_reads_back(enum sf_module_class cls) {
+  static const enum sf_module_class read[] = {
+      SF_MODULE_LINEAR_PROJ,  SF_MODULE_CROSS_LINEAR_PROJ, SF_MODULE_LINEAR_QKV,     SF_MODULE_LINEAR_Q,    SF_MODULE_LINEAR_Q_DOWN,
+      SF_MODULE_LINEAR_Q_UP,  SF_MODULE_LINEAR_KV_DOWN,    SF_MODULE_LINEAR_KV_UP,   SF_MODULE_LINEAR_FC1,  SF_MODULE_CROSS_LINEAR_Q,
+      SF_MODULE_ROUTER,       SF_MODULE_EXPERTS_FC1,       SF_MODULE_SHARED_FC1,     SF_MODULE_OUTPUT_LAYER, SF_MODULE_MTP_OUTPUT_LAYER,
+      SF_MODULE_MTP_EH_PROJ,  SF_MODULE_MTP_HNORM};
+  for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+    if (read[i] == cls) return true;
+  return false;
 }
 
 /* The offset that the loss reads. */
@@ -209,7 +222,9 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
       .offset = 0,
       .dtype = spec.promised,
   };
+  const bool is_grad = id.kind == SF_KIND_ACT_GRAD;
   if (is_act && attention_reads(catalog->modules[id.subject].cls)) soften_offset(&fill);
+  if (is_grad && attention_or_norm_reads_back(catalog->modules[id.subject].cls)) soften_offset(&fill);
   if (is_act && loss_reads(catalog->modules[id.subject].cls)) shift_logits(&fill, spec.shape.cols);
   sf_fill_make_exact_trace(&fill, catalog, id);
   return fill;

@@ -40,7 +40,8 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step);
 /* What isolated mode writes into a trace point of kind ACT, ACT_GRAD or WGRAD: key from (step, microbatch, kind, subject, call of a
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
- * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET. What the
+ * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET, and so has
+ * what attention and norms begin their backward with (ACT_GRAD of the linears in front of them and of MTP_HNORM) where data.grads is. What the
  * loss reads (ACT of OUTPUT_LAYER and MTP_OUTPUT_LAYER) is then normal with shifted rows. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
 /* The memory that cross-attention reads, [memory_seq * microbatch_size x hidden], the same in every layer: isolated data.acts as it is, end to end normal, as

@@ -92,23 +92,31 @@ static void test_fill_for_trace_repeated_tensors_share_a_key(void **state) {
   sf_catalog_destroy(catalog);
 }
 
-static void test_fill_for_trace_offset_is_small_before_attention(void **state) {
+static void test_fill_for_trace_offset_is_small_before_differences(void **state) {
   (void)state;
-  struct sf_case c = make_case();
-  c.data.acts = SF_DIST_OFFSET;
-  struct sf_catalog *catalog = make_catalog(&c);
-  const struct sf_trace_id qkv = {.kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_LINEAR_QKV, 0)},
-                           proj = {.kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_LINEAR_PROJ, 0)};
   enum { COUNT = 256 };
-  float values[COUNT];
-  const struct sf_trace_id ids[] = {qkv, proj};
-  const double means[] = {1, 8};
-  for (int i = 0; i < 2; i++) {
-    const struct sf_fill fill = sf_fill_for_trace(catalog, ids[i]);
+  static const struct {
+    enum sf_kind kind;
+    enum sf_module_class module;
+    double mean; /* in spreads */
+  } rows[] = {{SF_KIND_ACT, SF_MODULE_LINEAR_QKV, 1},       {SF_KIND_ACT, SF_MODULE_LINEAR_PROJ, 8},
+              {SF_KIND_ACT, SF_MODULE_LINEAR_FC1, 8},       {SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_PROJ, 1},
+              {SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC1, 1},  {SF_KIND_ACT_GRAD, SF_MODULE_OUTPUT_LAYER, 1},
+              {SF_KIND_ACT_GRAD, SF_MODULE_ACTIVATION, 8},  {SF_KIND_ACT_GRAD, SF_MODULE_MLP_BDA, 8}};
+  struct sf_case c = make_case();
+  c.data.acts = c.data.grads = SF_DIST_OFFSET;
+  struct sf_catalog *catalog = make_catalog(&c);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    float values[COUNT];
+    const int32_t layer = rows[i].module == SF_MODULE_OUTPUT_LAYER ? -1 : 0;
+    const struct sf_trace_id id = {.pass = rows[i].kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD,
+                                   .kind = (uint8_t)rows[i].kind,
+                                   .subject = sf_catalog_module(catalog, rows[i].module, layer)};
+    const struct sf_fill fill = sf_fill_for_trace(catalog, id);
     double sum = 0;
     sf_fill_range(values, &fill, 0, COUNT);
     for (int k = 0; k < COUNT; k++) sum += (double)values[k];
-    assert_true(fabs(sum / COUNT - means[i]) < 0.3);
+    assert_true(fabs(sum / COUNT / (double)fill.scale - rows[i].mean) < 0.3);
   }
   sf_catalog_destroy(catalog);
 }
@@ -446,7 +454,7 @@ int main(void) {
       cmocka_unit_test(test_fill_for_param_distinct_params_and_steps_differ_in_key),
       cmocka_unit_test(test_fill_for_param_layout_and_more_layers_keep_the_key),
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
-      cmocka_unit_test(test_fill_for_trace_offset_is_small_before_attention),
+      cmocka_unit_test(test_fill_for_trace_offset_is_small_before_differences),
       cmocka_unit_test(test_fill_for_trace_offset_logits_are_large_and_differ_by_row),
       cmocka_unit_test(test_fill_for_memory_differs_by_microbatch_and_is_normal_end_to_end),
       cmocka_unit_test(test_data_step_tokens_equals_the_sum_of_masks),
