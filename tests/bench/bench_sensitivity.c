@@ -3,7 +3,9 @@
  * ranks stay consistent with each other, so that only the comparison can tell. Corruptions: scale  the whole tensor times 1 + d      row
  * one row (element of a vector) doubled swap   two rows (elements) exchanged     neighbour one tp shard replaced by the next one's values
  * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times;
- * redraws and tensors without such a place are counted. Scaling is never redrawn. */
+ * redraws and tensors without such a place are counted. Scaling is never redrawn.
+ * Beside that every judged tensor of the clean runs that has a noise level is compared once more, times 1 + d, with all draws ("scaled"): what
+ * a corrupted run would say of it, for a thousandth of the time. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/hash.h"
@@ -24,7 +26,7 @@ enum corruption { SCALE, ROW, SWAP, NEIGHBOUR, CORRUPTIONS };
 static const char *const corruption_names[CORRUPTIONS] = {"scale", "row", "swap", "neighbour"};
 
 struct args {
-  int64_t cases, seed, jobs, show, modules;
+  int64_t cases, seed, jobs, show, modules, runs;
   struct sf_texts presets, sets;
 };
 
@@ -32,6 +34,7 @@ struct context {
   struct sf_campaign_options draws;
   int64_t show;
   bool by_module; /* a kind's module is drawn first, then one of its tensors */
+  bool runs;      /* corrupted runs, beside the scaled tensors */
 };
 
 struct count {
@@ -40,9 +43,9 @@ struct count {
 };
 struct result {
   struct count counts[SF_BENCH_CONDITIONS][SF_KIND_COUNT][CORRUPTIONS];
-  struct {
+  struct share {
     int64_t trials, flagged;
-  } modules[SF_BENCH_CONDITIONS][SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
+  } modules[SF_BENCH_CONDITIONS][SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], scaled[SF_BENCH_CONDITIONS][SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t unclean, failed;
 };
 
@@ -166,6 +169,48 @@ static bool moves_enough(const struct sf_expected *e, const float *values, const
   return !(comparison.row_ratio <= 1) || !(comparison.fro_ratio <= 1);
 }
 
+/* --- scaled tensors -------------------------------------------------------------------------------------------- */
+
+static void show_scaled(const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_expected *e) {
+  char id[160];
+  sf_trace_id_text(id, sizeof id, catalog, e->id);
+  fprintf(stderr, "scaled unseen: %s seed %" PRId64 " %s (norm %.3g, noise %.3g; acts %s, grads %s)\n",
+          sf_bench_condition_names[sf_bench_condition_of(c)], c->seed, id, e->norm, sf_tensor_noise(e, SF_LEVEL_FULL),
+          sf_case_field_find("data.acts")->names[c->data.acts], sf_case_field_find("data.grads")->names[c->data.grads]);
+}
+
+static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, double d, enum sf_mode mode) {
+  const struct sf_shape shape = e->spec.shape;
+  const int64_t count = shape.rows * shape.cols;
+  double *scratch = malloc((size_t)shape.rows * sizeof *scratch);
+  float *values = malloc((size_t)count * sizeof *values);
+  if (!scratch || !values) sf_bench_die("out of memory");
+  for (int64_t i = 0; i < count; i++) values[i] = (float)((double)clean[i] * (1 + d));
+  sf_round_array(values, count, e->spec.promised);
+  struct sf_comparison comparison;
+  sf_compare(&comparison, e, values, mode, SF_LEVEL_FULL, scratch);
+  free(scratch);
+  free(values);
+  return comparison.flagged;
+}
+
+static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, bool show) {
+  const struct sf_judgement *judgement = sf_engine_judgement(engine);
+  const int condition = (int)sf_bench_condition_of(c);
+  if (sf_expectations_raise(engine->expectations, SF_LEVEL_FULL) != SF_OK) sf_bench_die("out of memory");
+  for (int32_t i = 0; i < judgement->result_count; i++) {
+    const struct sf_expected *e = judgement->results[i].expected;
+    if (!judgement->results[i].judged || !sf_kind_has_noise((enum sf_kind)e->id.kind) || e->exact) continue;
+    const float *clean = sf_collector_tensor(engine->collector, e->id);
+    if (!clean) continue;
+    const enum sf_module_class module = sf_engine_catalog(engine)->modules[e->spec.module].cls;
+    const bool flagged = scaled_is_flagged(e, clean, scale_by[condition], (enum sf_mode)c->mode);
+    result->scaled[condition][e->id.kind][module].trials++;
+    result->scaled[condition][e->id.kind][module].flagged += flagged;
+    if (!flagged && show) show_scaled(c, sf_engine_catalog(engine), e);
+  }
+}
+
 /* --- trials --------------------------------------------------------------------------------------------------- */
 
 struct subject {
@@ -267,6 +312,8 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   struct draw draw = {sf_hash_u64(context->draws.seed, (uint64_t)index)};
   struct subject subjects[SF_KIND_COUNT];
   bool has[SF_KIND_COUNT];
+  scale_all(result, engine, &c, context->show != 0);
+  if (!context->runs) return;
   for (int kind = 0; kind < SF_KIND_COUNT; kind++)
     has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, context->by_module, &draw);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
@@ -299,12 +346,22 @@ static void count_out(struct sf_json_out *json, const struct count *count, const
   sf_json_out_end(json);
 }
 
+static void scaled_out(struct sf_json_out *json, const struct share *modules) {
+  int64_t trials = 0, flagged = 0;
+  for (int module = 0; module < SF_MODULE_CLASS_COUNT; module++) trials += modules[module].trials, flagged += modules[module].flagged;
+  if (trials == 0) return;
+  sf_json_out_object(json, "scaled");
+  sf_json_out_int(json, "tensors", trials);
+  sf_json_out_real(json, "flagged_share", (double)flagged / (double)trials);
+  sf_json_out_end(json);
+}
+
 /* (kind, module) pairs of which less than 99 % were flagged. */
-static void weak_modules_out(struct sf_json_out *json, const struct result *total, int condition) {
-  sf_json_out_array(json, "weak_modules");
+static void weak_modules_out(struct sf_json_out *json, const char *key, const struct share shares[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT]) {
+  sf_json_out_array(json, key);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     for (int module = 0; module < SF_MODULE_CLASS_COUNT; module++) {
-      const int64_t trials = total->modules[condition][kind][module].trials, flagged = total->modules[condition][kind][module].flagged;
+      const int64_t trials = shares[kind][module].trials, flagged = shares[kind][module].flagged;
       if ((double)flagged >= weak_below * (double)trials) continue;
       sf_json_out_object(json, NULL);
       sf_json_out_text(json, "kind", sf_kind_name((enum sf_kind)kind));
@@ -331,9 +388,11 @@ static void condition_out(struct sf_json_out *json, const struct result *total, 
       all.redrawn += count->redrawn, all.no_place += count->no_place;
     }
     count_out(json, &all, "all");
+    scaled_out(json, total->scaled[condition][kind]);
     sf_json_out_end(json);
   }
-  weak_modules_out(json, total, condition);
+  weak_modules_out(json, "weak_modules", total->modules[condition]);
+  weak_modules_out(json, "weak_modules_scaled", total->scaled[condition]);
   sf_json_out_end(json);
 }
 
@@ -341,6 +400,7 @@ static const struct sf_option options[] = {
     SF_BENCH_WORK_OPTIONS(struct args, 1, 10000000, "Clean cases; each gives up to 24 corrupted runs.",
                           "Seed of the campaign and of the corruptions."),
     SF_BENCH_NUMBER_AT(struct args, show, 0, 1, "1: names each missed corruption on stderr."),
+    SF_BENCH_NUMBER_AT(struct args, runs, 0, 1, "0: no corrupted runs, scaled tensors alone."),
     SF_BENCH_NUMBER_AT(struct args, modules, 0, 1, "1: a kind's modules are drawn alike, however many tensors each has."),
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
@@ -350,7 +410,7 @@ static const struct sf_command command = {.name = "bench_sensitivity",
                                           .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
-  struct args args = {.cases = 400, .seed = 1, .jobs = 2};
+  struct args args = {.cases = 400, .seed = 1, .jobs = 2, .runs = 1};
   const int code = sf_bench_begin(&command, &args, argc, argv);
   if (code >= 0) return code;
   static struct context context;
@@ -358,6 +418,7 @@ int main(int argc, char **argv) {
   sf_bench_draws(&context.draws, (uint64_t)args.seed, 1, &args.presets, &args.sets);
   context.show = args.show;
   context.by_module = args.modules != 0;
+  context.runs = args.runs != 0;
   const double start = sf_engine_now();
   sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 4, work, &context, merge);
   struct sf_json_out *json = sf_bench_report("bench_sensitivity", argc, argv);
