@@ -1,7 +1,7 @@
 /* Feasibility: whether decided and fixed fields still leave a valid case. The rules that join fields (sf_case_validate) fall into
  * groups that meet only in the sizes of tp and cp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages pp and
  * dp are looked at together, and with ZeRO once dp and once cp is taken above 1. */
-#include "generators/codec_internal.h"
+#include "generators/bounds_internal.h"
 
 #include "harness/base/assert.h"
 
@@ -15,12 +15,10 @@ void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
   bounds->at[SF_WALK_SWARM] = (struct sf_range){0, 2};
   for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
     const struct sf_field *field = &sf_case_fields[space->field[place]];
-    const int64_t most = place == SF_WALK_ORDER ? SF_ORDER_COUNT - 1 : field->max;
+    const int64_t most = sf_walk_first((enum sf_walk)place) == SF_WALK_ORDER ? SF_ORDER_COUNT - 1 : field->max;
     bounds->at[place] = space->is_set[place] ? space->set[place] : (struct sf_range){field->min, most};
   }
 }
-
-static bool has_multiple(struct sf_range range, int64_t of) { return (range.lo + of - 1) / of * of <= range.hi; }
 
 /* Whether the fields drawn so far ask for fp8. */
 bool sf_bounds_need_fp8(const struct sf_range *at) {
@@ -41,23 +39,25 @@ static bool heads_fit(const struct sf_range *at, int64_t tp, int64_t kv_step) {
   return false;
 }
 
-/* Sequence parallelism must be on. */
-static bool has_sp(const struct sf_range *at) { return at[SF_WALK_SP].lo > 0 || at[SF_WALK_TP_OVERLAP].lo > 0; }
+bool sf_bounds_need_sp(const struct sf_range *at) { return at[SF_WALK_SP].lo > 0 || at[SF_WALK_TP_OVERLAP].lo > 0; }
 
 static bool tokens_fit(const struct sf_range *at, int64_t tp, int64_t cp) {
-  const int64_t parts = has_sp(at) ? tp : 1;
+  const int64_t parts = sf_bounds_need_sp(at) ? tp : 1;
   if (cp > 1 && at[SF_WALK_MEMORY_SEQ].lo > 0) return false;
-  return has_multiple(at[SF_WALK_SEQ], cp > 1 ? 2 * cp * parts : parts) && (cp > 1 || has_multiple(at[SF_WALK_MEMORY_SEQ], parts));
+  return sf_range_has_multiple(at[SF_WALK_SEQ], cp > 1 ? 2 * cp * parts : parts) && (cp > 1 || sf_range_has_multiple(at[SF_WALK_MEMORY_SEQ], parts));
+}
+
+struct sf_range sf_bounds_vocab_rows(const struct sf_range *at) {
+  const struct sf_range padded = at[SF_WALK_VOCAB_PADDED], vocab = at[SF_WALK_VOCAB];
+  return (struct sf_range){padded.lo > vocab.lo ? padded.lo : vocab.lo, padded.hi};
 }
 
 static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
   const bool trades = at[SF_WALK_CP_COMM].lo == SF_CP_A2A;
-  const struct sf_range padded = at[SF_WALK_VOCAB_PADDED], vocab = at[SF_WALK_VOCAB];
-  const struct sf_range rows = {padded.lo > vocab.lo ? padded.lo : vocab.lo, padded.hi};
-  const bool needs_tp = has_sp(at) || at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
+  const bool needs_tp = sf_bounds_need_sp(at) || at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
   if ((needs_tp && tp == 1) || !tokens_fit(at, tp, cp)) return false;
-  if (at[SF_WALK_MTP_DEPTH].lo > 0 && !has_multiple(at[SF_WALK_HIDDEN], tp)) return false;
-  return has_multiple(at[SF_WALK_FFN], tp) && has_multiple(rows, tp) &&
+  if (at[SF_WALK_MTP_DEPTH].lo > 0 && !sf_range_has_multiple(at[SF_WALK_HIDDEN], tp)) return false;
+  return sf_range_has_multiple(at[SF_WALK_FFN], tp) && sf_range_has_multiple(sf_bounds_vocab_rows(at), tp) &&
          heads_fit(at, tp, trades ? tp * cp : 1);
 }
 
@@ -67,8 +67,7 @@ static bool stages_divide(int64_t layers, int64_t pp, int64_t first, int64_t las
   return sharing == 0 ? left == 0 : left >= sharing && left % sharing == 0;
 }
 
-/* Layers that recomputation and fp8 leave possible. */
-static struct sf_range layers_of(const struct sf_range *at) {
+struct sf_range sf_bounds_layers(const struct sf_range *at) {
   struct sf_range layers = at[SF_WALK_LAYERS];
   const int64_t exempt = at[SF_WALK_FP8_FIRST].lo + at[SF_WALK_FP8_LAST].lo;
   if (at[SF_WALK_RECOMPUTE].lo > layers.lo) layers.lo = at[SF_WALK_RECOMPUTE].lo;
@@ -76,7 +75,7 @@ static struct sf_range layers_of(const struct sf_range *at) {
   return layers;
 }
 
-static bool layers_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
+bool sf_bounds_stages_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
   const struct sf_range first = at[SF_WALK_PP_FIRST], last = at[SF_WALK_PP_LAST];
   for (int64_t f = first.lo; f <= first.hi && f <= layers; f++)
     for (int64_t l = last.lo; l <= last.hi && f + l <= layers; l++)
@@ -85,13 +84,13 @@ static bool layers_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
 }
 
 static bool pp_fits(const struct sf_range *at, int64_t pp) {
-  const struct sf_range layers = layers_of(at);
+  const struct sf_range layers = sf_bounds_layers(at);
   for (int64_t n = layers.lo > pp ? layers.lo : pp; n <= layers.hi; n++)
-    if (layers_fit(at, n, pp)) return true;
+    if (sf_bounds_stages_fit(at, n, pp)) return true;
   return false;
 }
 
-static bool dp_fits(const struct sf_range *at, int64_t dp) { return has_multiple(at[SF_WALK_MICROBATCHES], dp); }
+static bool dp_fits(const struct sf_range *at, int64_t dp) { return sf_range_has_multiple(at[SF_WALK_MICROBATCHES], dp); }
 
 /* The smallest size of an axis that fits; `none` above limit. */
 static int64_t smallest_axis(const struct sf_range *at, enum sf_walk axis, bool (*fits)(const struct sf_range *, int64_t), int64_t limit) {
@@ -104,13 +103,13 @@ static int64_t smallest_axis(const struct sf_range *at, enum sf_walk axis, bool 
 static bool tp_options_fit(const struct sf_range *at) {
   const bool is_sharded = at[SF_WALK_RECOMPUTE_SHARDED].lo > 0;
   if (at[SF_WALK_TP_OVERLAP].lo > 0 && at[SF_WALK_SP].hi == 0) return false;
-  return !is_sharded || (!has_sp(at) && at[SF_WALK_RECOMPUTE].hi > 0);
+  return !is_sharded || (!sf_bounds_need_sp(at) && at[SF_WALK_RECOMPUTE].hi > 0);
 }
 
-static bool singles_fit(const struct sf_bounds *bounds) {
+bool sf_bounds_singles_fit(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
-  if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !has_multiple(head_dim, 2)) return false;
+  if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !sf_range_has_multiple(head_dim, 2)) return false;
   if (sf_bounds_need_fp8(at) && at[SF_WALK_COMPUTE].hi < SF_COMPUTE_FP8) return false;
   if (at[SF_WALK_FP8_HISTORY].lo > 1 && at[SF_WALK_FP8_RECIPE].hi == SF_FP8_CURRENT) return false;
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
@@ -134,9 +133,9 @@ static bool plain_stages_fit(const struct sf_range *at, int64_t limit) {
 
 /* Whether some number of layers divides over pp ranks of two chunks or more. */
 static bool chunks_divide(const struct sf_range *at, int64_t pp) {
-  const struct sf_range chunks = at[SF_WALK_VPP], layers = layers_of(at);
+  const struct sf_range chunks = at[SF_WALK_VPP], layers = sf_bounds_layers(at);
   for (int64_t vpp = chunks.lo > 2 ? chunks.lo : 2; vpp <= chunks.hi && pp * vpp <= layers.hi; vpp++)
-    if (has_multiple(layers, pp * vpp)) return true;
+    if (sf_range_has_multiple(layers, pp * vpp)) return true;
   return false;
 }
 
@@ -147,7 +146,7 @@ static bool interleaved_stages_fit(const struct sf_range *at, int64_t limit) {
   for (int64_t pp = pps.lo > 2 ? pps.lo : 2; pp <= pps.hi && pp <= limit && 2 * pp <= at[SF_WALK_LAYERS].hi; pp++) {
     if (!chunks_divide(at, pp)) continue;
     for (int64_t dp = dps.lo; dp <= dps.hi && dp <= limit / pp; dp++)
-      if (dp_fits(at, dp) && has_multiple(at[SF_WALK_MICROBATCHES], dp * pp)) return true;
+      if (dp_fits(at, dp) && sf_range_has_multiple(at[SF_WALK_MICROBATCHES], dp * pp)) return true;
   }
   return false;
 }
@@ -167,8 +166,11 @@ static int64_t smallest_tp_cp(const struct sf_range *at, int64_t limit) {
   return least;
 }
 
-/* Narrows the bounds to multi-latent attention; false when they have none. */
-static bool with_latents(struct sf_bounds *bounds) {
+bool sf_bounds_may_lack_latents(const struct sf_range *at) {
+  return at[SF_WALK_KV_LORA].lo == 0 && at[SF_WALK_Q_LORA].lo == 0 && at[SF_WALK_ROPE_DIM].lo == 0;
+}
+
+bool sf_bounds_with_latents(struct sf_bounds *bounds) {
   struct sf_range *at = bounds->at;
   const int64_t rope = at[SF_WALK_ROPE_DIM].lo > 2 ? (at[SF_WALK_ROPE_DIM].lo + 1) / 2 * 2 : 2;
   if (at[SF_WALK_KV_LORA].hi == 0 || at[SF_WALK_POSITIONS].hi < SF_POS_ROTARY || at[SF_WALK_QK_NORM].lo > 0) return false;
@@ -203,15 +205,32 @@ static bool dense_fits(const struct sf_bounds *bounds) {
 }
 
 static bool fits(const struct sf_bounds *bounds) {
-  return singles_fit(bounds) && (dense_fits(bounds) || sf_bounds_may_be_moe(bounds));
+  return sf_bounds_singles_fit(bounds) && (dense_fits(bounds) || sf_bounds_may_be_moe(bounds));
 }
 
 /* With latents other rules join the heads, so both are tried where the bounds leave the choice. */
-bool sf_bounds_feasible(const struct sf_bounds *bounds) {
-  const struct sf_range *at = bounds->at;
-  const bool without = at[SF_WALK_KV_LORA].lo == 0 && at[SF_WALK_Q_LORA].lo == 0 && at[SF_WALK_ROPE_DIM].lo == 0;
-  if (without && fits(bounds)) return true;
-  if (at[SF_WALK_KV_LORA].hi == 0) return false;
+bool sf_bounds_layout_fits(const struct sf_bounds *bounds) {
+  if (sf_bounds_may_lack_latents(bounds->at) && fits(bounds)) return true;
+  if (bounds->at[SF_WALK_KV_LORA].hi == 0) return false;
   struct sf_bounds narrowed = *bounds;
-  return with_latents(&narrowed) && fits(&narrowed);
+  return sf_bounds_with_latents(&narrowed) && fits(&narrowed);
+}
+
+/* Without reloading the second layout's fields are at their smallest: 1 of sizes, 0 of the others. */
+static bool may_lack_reload(const struct sf_range *at) {
+  static const enum sf_walk sizes[] = {SF_WALK_SECOND_TP, SF_WALK_SECOND_CP, SF_WALK_SECOND_EP, SF_WALK_SECOND_ETP,
+                                       SF_WALK_SECOND_DP, SF_WALK_SECOND_PP, SF_WALK_SECOND_VPP};
+  static const enum sf_walk others[] = {SF_WALK_RELOAD_AFTER,     SF_WALK_SECOND_SP,       SF_WALK_SECOND_TP_OVERLAP, SF_WALK_SECOND_RECOMPUTE_SHARDED,
+                                        SF_WALK_SECOND_PP_FIRST,  SF_WALK_SECOND_PP_LAST,  SF_WALK_SECOND_CP_COMM,    SF_WALK_SECOND_ZERO,
+                                        SF_WALK_SECOND_ORDER,     SF_WALK_SECOND_BUCKET,   SF_WALK_SECOND_OVERLAP};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    if (at[sizes[i]].lo > 1) return false;
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    if (at[others[i]].lo > 0) return false;
+  return true;
+}
+
+bool sf_bounds_feasible(const struct sf_bounds *bounds) {
+  if (may_lack_reload(bounds->at) && sf_bounds_layout_fits(bounds)) return true;
+  return bounds->at[SF_WALK_RELOAD_AFTER].hi > 0 && sf_bounds_reload_fits(bounds);
 }

@@ -1,5 +1,5 @@
 /* Feasibility of experts: the rules of sf_case_validate that join them with the axes. */
-#include "generators/codec_internal.h"
+#include "generators/bounds_internal.h"
 
 static const int64_t experts_cut_max = 8;
 
@@ -56,10 +56,13 @@ static bool shared_fits(const struct sf_range *at, int64_t tp) {
   return (width.lo + tp - 1) / tp * tp <= width.hi;
 }
 
+/* Sharded recomputation wants tp above 1 without sp. */
+bool sf_bounds_moe_company(const struct sf_range *at) { return at[SF_WALK_RECOMPUTE_SHARDED].lo == 0; }
+
 bool sf_bounds_may_be_moe(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at, tp = at[SF_WALK_TP], cp = at[SF_WALK_CP];
   const int64_t limit = bounds->max_ranks;
-  if (at[SF_WALK_RECOMPUTE_SHARDED].lo > 0) return false; /* tp above 1 without sp */
+  if (!sf_bounds_moe_company(at)) return false;
   if (at[SF_WALK_EXPERTS].hi < 2 || !sf_bounds_axes_fit(at, limit)) return false;
   for (int64_t t = tp.lo; t <= tp.hi && t <= limit; t++) {
     struct sf_bounds scratch = *bounds;

@@ -91,6 +91,24 @@
   X(ORDER, "layout.order")                                                                                                                 \
   X(BUCKET, "layout.bucket_elements")                                                                                                      \
   X(OVERLAP, "layout.overlap")                                                                                                             \
+  X(RELOAD_AFTER, "reload.after_step")                                                                                                     \
+  X(SECOND_TP, "reload.tp")                                                                                                                \
+  X(SECOND_SP, "reload.sp")                                                                                                                \
+  X(SECOND_TP_OVERLAP, "reload.tp_overlap")                                                                                                \
+  X(SECOND_RECOMPUTE_SHARDED, "reload.recompute_sharded")                                                                                  \
+  X(SECOND_PP, "reload.pp")                                                                                                                \
+  X(SECOND_VPP, "reload.vpp")                                                                                                              \
+  X(SECOND_PP_FIRST, "reload.pp_first_layers")                                                                                             \
+  X(SECOND_PP_LAST, "reload.pp_last_layers")                                                                                               \
+  X(SECOND_DP, "reload.dp")                                                                                                                \
+  X(SECOND_CP, "reload.cp")                                                                                                                \
+  X(SECOND_CP_COMM, "reload.cp_comm")                                                                                                      \
+  X(SECOND_EP, "reload.ep")                                                                                                                \
+  X(SECOND_ETP, "reload.etp")                                                                                                              \
+  X(SECOND_ZERO, "reload.zero")                                                                                                            \
+  X(SECOND_ORDER, "reload.order")                                                                                                          \
+  X(SECOND_BUCKET, "reload.bucket_elements")                                                                                               \
+  X(SECOND_OVERLAP, "reload.overlap")                                                                                                      \
   X(SCHEDULE, "schedule")                                                                                                                  \
   X(SEED, "seed")
 
@@ -100,7 +118,14 @@ enum sf_walk {
 #undef X
       SF_WALK_COUNT
 };
+_Static_assert(SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP == SF_WALK_OVERLAP - SF_WALK_TP, "the second layout is walked as the first");
 _Static_assert((int)SF_WALK_COUNT <= (int)SF_STREAM_MAX, "every place of the walk has a place in the stream");
+
+/* Places of the layout that reloading goes on with, and the first layout's place of the same field. */
+static inline bool sf_walk_is_second(enum sf_walk place) { return place >= SF_WALK_SECOND_TP && place <= SF_WALK_SECOND_OVERLAP; }
+static inline enum sf_walk sf_walk_first(enum sf_walk place) {
+  return sf_walk_is_second(place) ? (enum sf_walk)(place - SF_WALK_SECOND_TP + SF_WALK_TP) : place;
+}
 
 const char *sf_walk_path(enum sf_walk place); /* "swarm" for SF_WALK_SWARM */
 
@@ -122,11 +147,6 @@ struct sf_bounds {
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
 /* Whether a valid case, with something to train, lies within the bounds. Exact for all rules of sf_case_validate that join fields. */
 bool sf_bounds_feasible(const struct sf_bounds *bounds);
-/* Parts of it: sizes of the axes, whatever the MLPs are; no experts; experts. */
-bool sf_bounds_axes_fit(const struct sf_range *at, int64_t max_ranks);
-bool sf_bounds_need_fp8(const struct sf_range *at);
-bool sf_bounds_may_be_dense(const struct sf_range *at);
-bool sf_bounds_may_be_moe(const struct sf_bounds *bounds);
 
 /* The values of a place that are feasible within the bounds, simplest first, with the weights of random draws. */
 enum { SF_DOMAIN_MAX = 192 };

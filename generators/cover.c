@@ -31,7 +31,8 @@ struct levels {
 };
 
 static bool is_layout(enum sf_walk place) {
-  return strncmp(sf_walk_path(place), "layout.", 7) == 0 || place == SF_WALK_SCHEDULE;
+  const char *path = sf_walk_path(place);
+  return strncmp(path, "layout.", 7) == 0 || strncmp(path, "reload.", 7) == 0 || place == SF_WALK_SCHEDULE;
 }
 
 static struct sf_bounds bounds_with(const struct levels *levels, int32_t a, int32_t b) {

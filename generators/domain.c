@@ -1,5 +1,5 @@
 /* The values that each place of the walk may take, simplest first, and how often a random case takes them. */
-#include "generators/codec_internal.h"
+#include "generators/bounds_internal.h"
 
 #include "harness/base/assert.h"
 
@@ -11,6 +11,7 @@ struct choice {
 
 #define CHOICES(name, ...) static const struct choice name##_choices[] = {__VA_ARGS__}
 CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
+CHOICES(reload_after, {0, 88}, {1, 8}, {2, 4});
 CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
 CHOICES(compute, {SF_COMPUTE_FP32, 52}, {SF_COMPUTE_BF16, 26}, {SF_COMPUTE_FP16, 10}, {SF_COMPUTE_FP8, 12});
 CHOICES(fp8_recipe, {SF_FP8_CURRENT, 50}, {SF_FP8_DELAYED, 50});
@@ -155,6 +156,7 @@ static const struct {
     TABLE(VPP, vpp, false),
     TABLE(BUCKET, bucket, true),
     TABLE(OVERLAP, overlap, true),
+    TABLE(RELOAD_AFTER, reload_after, true),
 #undef TABLE
 };
 
@@ -215,6 +217,7 @@ static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weig
   for (int64_t value = 1; value <= last && value < SF_DOMAIN_MAX; value++) add(domain, value, weight);
 }
 
+/* Values of the second layout's places are those of the first's: `place` is the first's. */
 static void add_computed(struct sf_domain *domain, enum sf_walk place, const struct sf_case *c, const struct sf_bounds *bounds) {
   static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1},
                         dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4}, cp[9] = {0, 50, 36, 3, 8, 1, 1, 1, 1};
@@ -275,7 +278,9 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
 
 /* Places that sf_bounds_feasible looks at; the values of the others need no test. */
 static bool is_coupled(enum sf_walk place) {
-  switch (place) {
+  switch (sf_walk_first(place)) {
+  case SF_WALK_STEPS:
+  case SF_WALK_RELOAD_AFTER:
   case SF_WALK_COMPUTE:
   case SF_WALK_STOCHASTIC:
   case SF_WALK_FP8_RECIPE:
@@ -391,19 +396,21 @@ static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c
 void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
                       bool is_set) {
   const struct sf_range range = bounds->at[place];
+  const bool unused = sf_walk_is_second(place) && bounds->at[SF_WALK_RELOAD_AFTER].hi == 0;
+  const enum sf_walk first = sf_walk_first(place);
   out->count = 0;
-  if (range.lo == range.hi) {
+  if (unused || range.lo == range.hi) {
     add(out, range.lo, 1);
-    keep_feasible(out, place, bounds);
+    if (!unused) keep_feasible(out, place, bounds);
     return;
   }
-  for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
-  if (tables[place].count == 0) add_computed(out, place, c, bounds);
+  for (int32_t i = 0; i < tables[first].count; i++) add(out, tables[first].choices[i].value, tables[first].choices[i].weight);
+  if (tables[first].count == 0) add_computed(out, first, c, bounds);
   if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16) out->weights[0] *= UNSCALED_SHARE;
   if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */
   const bool computed_feature =
-      place == SF_WALK_FROZEN || place == SF_WALK_RECOMPUTE || place == SF_WALK_PP_FIRST || place == SF_WALK_PP_LAST;
-  if (tables[place].feature || computed_feature) tilt_features(out, swarm);
+      first == SF_WALK_FROZEN || first == SF_WALK_RECOMPUTE || first == SF_WALK_PP_FIRST || first == SF_WALK_PP_LAST;
+  if (tables[first].feature || computed_feature) tilt_features(out, swarm);
   if (place == SF_WALK_TOPK) prefer_all_experts(out, c);
   if (is_set) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
   keep_feasible(out, place, bounds);
@@ -461,6 +468,7 @@ static int32_t levels_of_table(struct sf_range out[SF_LEVELS_MAX], enum sf_walk 
 int32_t sf_domain_levels(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place, struct sf_range range, int64_t max_ranks) {
   const int64_t axis[3] = {1, 2, max_ranks > 2 ? max_ranks : 3}, heads[3] = {1, 2, 8}, chunks[3] = {0, 1, 8};
   const int64_t orders[2] = {0, SF_ORDER_COUNT - 1}, frozen[2] = {0, SF_FROZEN_ALL}, amounts[2] = {range.lo, INT64_MAX};
+  if (sf_walk_is_second(place)) return 0;
   switch (place) {
   case SF_WALK_SWARM:
   case SF_WALK_HIDDEN:

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AXIS_COUNT = 4 };
+enum { AXIS_COUNT = 4, SECOND_MAX = 1 << 20 };
 static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_CP, SF_WALK_TP};
 
 /* Fields that a rule binds to a place: they may follow when it changes. */
@@ -86,7 +86,7 @@ static const struct {
 
 /* Places whose value is a size: less is simpler. The others are choices: their simplest is what the smallest case has. */
 static const enum sf_walk counts[] = {SF_WALK_LAYERS,    SF_WALK_STEPS,    SF_WALK_MICROBATCHES,
-                                      SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST, SF_WALK_FP8_FIRST, SF_WALK_FP8_LAST};
+                                      SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST, SF_WALK_FP8_FIRST, SF_WALK_FP8_LAST, SF_WALK_RELOAD_AFTER};
 static const enum sf_walk sizes[] = {SF_WALK_VOCAB,  SF_WALK_VOCAB_PADDED, SF_WALK_SEQ,      SF_WALK_FFN,
                                      SF_WALK_HIDDEN, SF_WALK_HEADS,        SF_WALK_HEAD_DIM, SF_WALK_MICROBATCH_SIZE,
                                      SF_WALK_EXPERT_FFN};
@@ -111,8 +111,31 @@ static void assign(struct sf_edit *edit, enum sf_walk place, int64_t value) {
   edit->value[place] = value;
 }
 
+static bool is_axis(enum sf_walk place) {
+  for (int i = 0; i < AXIS_COUNT; i++)
+    if (axes[i] == place) return true;
+  return false;
+}
+
+/* The second layout has the first one's rules, and as many ranks: any of its fields may have to follow any edit. What it has in common with
+ * the first layout stays so, but for the sizes of axes: a bug may want them apart, and they follow from the number of ranks. */
+static void let_second_follow(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space) {
+  bool is_edited = false;
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_SCHEDULE; i++) is_edited = is_edited || edit->kind[i] != SF_EDIT_KEEP;
+  for (int i = SF_WALK_RELOAD_AFTER; i <= SF_WALK_SECOND_OVERLAP && is_edited; i++) {
+    const enum sf_walk place = (enum sf_walk)i, first = sf_walk_first(place);
+    if (edit->kind[i] != SF_EDIT_KEEP) continue;
+    edit->kind[i] = SF_EDIT_PREFER;
+    if (!sf_walk_is_second(place) || c->reload.after_step == 0 || edit->kind[first] == SF_EDIT_KEEP) continue;
+    if (is_axis(first) || sf_walk_get(c, space, place) != sf_walk_get(c, space, first)) continue;
+    edit->kind[i] = edit->kind[first];
+    edit->value[i] = edit->value[first];
+  }
+}
+
 /* Lets whatever a rule binds to an edited place follow it, and what is bound to that in turn. */
-static void let_follow(struct sf_edit *edit) {
+static void let_follow(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space) {
+  let_second_follow(edit, c, space);
   for (int round = 0; round < 2; round++)
     for (int64_t i = 0; i < COUNT(followers); i++)
       if (edit->kind[followers[i].place] != SF_EDIT_KEEP && edit->kind[followers[i].follows] == SF_EDIT_KEEP)
@@ -134,6 +157,9 @@ static int64_t complexity(const struct sf_case *c, const struct sf_space *space,
   if (place == SF_WALK_VOCAB_PADDED) return c->model.vocab_padded - c->model.vocab;
   if (place == SF_WALK_FROZEN) return __builtin_popcountll((uint64_t)value) * (SF_FROZEN_ALL + 1) + value;
   if (place == SF_WALK_ORDER) return value;
+  /* A second layout is the simpler the more of it is as the first; without reloading it is nothing. */
+  if (sf_walk_is_second(place))
+    return c->reload.after_step == 0 || value == sf_walk_get(c, space, sf_walk_first(place)) ? 0 : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
   if (is_feature(place)) return sf_domain_rank(place, value);
   const int64_t least = sf_case_fields[space->field[place]].smallest;
   return value >= least ? value - least : least - value;
@@ -168,7 +194,7 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
   struct sf_bounds bounds;
   const int64_t current = sf_walk_get(c, space, place);
   edit.kind[place] = SF_EDIT_RESET;
-  let_follow(&edit);
+  let_follow(&edit, c, space);
   sf_bounds_init(&bounds, space);
   if (sf_case_ranks(c) > bounds.max_ranks) bounds.max_ranks = sf_case_ranks(c);
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
@@ -203,6 +229,20 @@ static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_ca
   edit->kind[SF_WALK_SCHEDULE] = SF_EDIT_RESET;
   *usable = c->schedule != 0;
   return step == 0;
+}
+
+/* Step 0: nothing is reloaded; 1: by the same layout; 2..: one field of the second layout as in the first, whatever the others become. */
+static bool pass_reload(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  const int64_t count = SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP + 1;
+  if (step >= 2 + count) return false;
+  *usable = c->reload.after_step > 0;
+  for (int64_t i = 0; i < count; i++) {
+    const enum sf_walk place = (enum sf_walk)(SF_WALK_SECOND_TP + i);
+    if (step == 0) edit->kind[place] = SF_EDIT_RESET;
+    if (step == 1 || step == 2 + i) assign(edit, place, sf_walk_get(c, space, sf_walk_first(place)));
+  }
+  if (step == 0) edit->kind[SF_WALK_RELOAD_AFTER] = SF_EDIT_RESET;
+  return true;
 }
 
 static bool pass_smallest(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
@@ -351,7 +391,8 @@ static const struct {
   const char *name;
   pass_function *apply;
 } passes[] = {
-    {"schedule", pass_schedule},     {"smallest", pass_smallest}, {"axes", pass_axes},
+    {"schedule", pass_schedule},     {"reload", pass_reload},
+    {"smallest", pass_smallest},     {"axes", pass_axes},
     {"pairs", pass_pairs},           {"exchange", pass_exchange}, {"groups", pass_groups},
     {"other data", pass_other_data}, {"counts", pass_counts},     {"sizes", pass_sizes},
     {"features", pass_features},     {"seed", pass_seed},
@@ -374,7 +415,7 @@ bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case
   *usable = false;
   if (!passes[pass].apply(&edit, &useful, in, space, step)) return false;
   if (!useful) return true;
-  let_follow(&edit);
+  let_follow(&edit, in, space);
   if (!sf_codec_edit(&candidate, in, space, &edit) || !sf_shrink_is_simpler(&candidate, in, space)) return true;
   *out = candidate;
   *usable = true;

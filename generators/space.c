@@ -50,6 +50,7 @@ int64_t sf_order_number(const char *text) {
 int64_t sf_walk_get(const struct sf_case *c, const struct sf_space *space, enum sf_walk place) {
   if (place == SF_WALK_SWARM) return 0;
   if (place == SF_WALK_ORDER) return sf_order_number(c->layout.order);
+  if (place == SF_WALK_SECOND_ORDER) return sf_order_number(c->reload.layout.order);
   return sf_case_field_get(c, &sf_case_fields[space->field[place]]);
 }
 
@@ -57,6 +58,8 @@ void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk p
   if (place == SF_WALK_SWARM) return;
   if (place == SF_WALK_ORDER)
     sf_order_text(c->layout.order, value);
+  else if (place == SF_WALK_SECOND_ORDER)
+    sf_order_text(c->reload.layout.order, value);
   else
     sf_case_field_put(c, &sf_case_fields[space->field[place]], value);
 }
@@ -108,7 +111,8 @@ static enum sf_status set_text(struct sf_space *space, const char *path, const s
   } else if (strcmp(path, "plant.id") == 0) {
     memcpy(space->plant, parsed->plant, sizeof space->plant);
   } else {
-    const enum sf_status status = sf_mesh_parse_order((enum sf_axis[SF_AXIS_COUNT]){0}, parsed->layout.order, error);
+    const char *order = (const char *)parsed + sf_case_field_find(path)->offset;
+    const enum sf_status status = sf_mesh_parse_order((enum sf_axis[SF_AXIS_COUNT]){0}, order, error);
     if (status != SF_OK) return status;
     sf_space_fix(space, path, parsed);
   }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { KEPT_BLOCK_BYTES = 1 << 20, LAYOUT_BLOCK_BYTES = 1 << 16, JUDGEMENT_BLOCK_BYTES = 1 << 16, PLANS_MAX = 64, UNKNOWN_FIRST = 16 };
+enum { KEPT_BLOCK_BYTES = 1 << 20, LAYOUT_BLOCK_BYTES = 1 << 16, JUDGEMENT_BLOCK_BYTES = 1 << 16, PLANS_MAX = 128, UNKNOWN_FIRST = 16 };
 
 /* --- slots ---------------------------------------------------------------------------------------------------- */
 
@@ -75,39 +75,62 @@ void sf_collector_destroy(struct sf_collector *collector) {
   sf_free(collector);
 }
 
-/* --- a new layout --------------------------------------------------------------------------------------------- */
+/* --- new layouts --------------------------------------------------------------------------------------------- */
 
-static enum sf_status places_create(struct sf_collector *collector) {
-  const struct sf_mesh mesh = sf_mesh_from_layout(&collector->c.layout);
-  const size_t set_words = (size_t)collector->count * SF_SLOT_PHASES * (size_t)((mesh.world + 63) / 64);
-  collector->world = mesh.world;
-  collector->rank_words = (mesh.world + 63) / 64;
-  collector->places = sf_arena_alloc(collector->of_layout, (size_t)mesh.world * sizeof *collector->places);
-  collector->rank_sets = sf_arena_alloc(collector->of_layout, set_words * sizeof *collector->rank_sets);
-  if (collector->places == NULL || collector->rank_sets == NULL) return SF_ENOMEM;
-  memset(collector->rank_sets, 0, set_words * sizeof *collector->rank_sets);
+static enum sf_status places_create(struct sf_collector *collector, struct sf_collected_layout *of) {
+  const struct sf_mesh mesh = sf_mesh_from_layout(&of->c.layout);
+  SF_ASSERT_EQ(mesh.world, collector->world);
+  of->places = sf_arena_alloc(collector->of_layout, (size_t)mesh.world * sizeof *of->places);
+  if (of->places == NULL) return SF_ENOMEM;
   for (int32_t rank = 0; rank < mesh.world; rank++) {
     const struct sf_coord coord = sf_mesh_coord(&mesh, rank);
-    const struct sf_expert_place expert = sf_mesh_expert_place(&collector->c.layout, rank);
-    collector->places[rank] = (struct sf_place_of_rank){.tp = coord.at[SF_AXIS_TP],
-                                                        .cp = coord.at[SF_AXIS_CP],
-                                                        .dp = coord.at[SF_AXIS_DP],
-                                                        .pp = coord.at[SF_AXIS_PP],
-                                                        .expert = expert.ep * (int32_t)collector->c.layout.etp + expert.etp};
+    const struct sf_expert_place expert = sf_mesh_expert_place(&of->c.layout, rank);
+    of->places[rank] = (struct sf_place_of_rank){.tp = coord.at[SF_AXIS_TP],
+                                                 .cp = coord.at[SF_AXIS_CP],
+                                                 .dp = coord.at[SF_AXIS_DP],
+                                                 .pp = coord.at[SF_AXIS_PP],
+                                                 .expert = expert.ep * (int32_t)of->c.layout.etp + expert.etp};
+  }
+  return SF_OK;
+}
+
+/* One layout, or two of as many ranks; each tensor belongs to that of its step. */
+static enum sf_status layouts_create(struct sf_collector *collector) {
+  const struct sf_case *c = &collector->c;
+  const int32_t world = (int32_t)sf_case_ranks(c);
+  const size_t set_words = (size_t)collector->count * SF_SLOT_PHASES * (size_t)((world + 63) / 64);
+  collector->world = world;
+  collector->rank_words = (world + 63) / 64;
+  collector->rank_sets = sf_arena_alloc(collector->of_layout, set_words * sizeof *collector->rank_sets);
+  if (collector->rank_sets == NULL) return SF_ENOMEM;
+  memset(collector->rank_sets, 0, set_words * sizeof *collector->rank_sets);
+  collector->layout_count = c->reload.after_step > 0 ? 2 : 1;
+  collector->layouts[0].c = *c;
+  collector->layouts[0].c.reload.after_step = 0;
+  if (collector->layout_count > 1) collector->layouts[1].c = sf_case_after_reload(c);
+  for (int32_t i = 0; i < collector->layout_count; i++) {
+    const enum sf_status status = places_create(collector, &collector->layouts[i]);
+    if (status != SF_OK) return status;
+  }
+  for (int64_t i = 0; i < (int64_t)collector->count * SF_SLOT_PHASES; i++) {
+    struct sf_slot *slot = &collector->slots[i];
+    slot->of = &collector->layouts[sf_case_is_reloaded(c, slot->expected->id.step) ? 1 : 0];
   }
   return SF_OK;
 }
 
 /* Index of the plan of (cut, size); a model has few different ones. */
-static enum sf_status plan_index(int32_t *out, struct sf_collector *collector, enum sf_cut cut, int64_t size) {
+static enum sf_status plan_index(int32_t *out, struct sf_collector *collector, const struct sf_collected_layout *of, enum sf_cut cut,
+                                 int64_t size) {
   for (int32_t i = 0; i < collector->plan_count; i++) {
-    if (collector->plans[i].cut != cut || collector->plans[i].size != size) continue;
+    if (collector->plans[i].of != of || collector->plans[i].cut != cut || collector->plans[i].size != size) continue;
     *out = i;
     return SF_OK;
   }
   SF_ASSERT_LT(collector->plan_count, PLANS_MAX);
-  const enum sf_status status =
-      sf_cut_plan_create(&collector->plans[collector->plan_count], &collector->c, cut, size, collector->of_layout);
+  struct sf_cut_plan *plan = &collector->plans[collector->plan_count];
+  const enum sf_status status = sf_cut_plan_create(plan, &of->c, cut, size, collector->of_layout);
+  plan->of = of;
   if (status == SF_OK) *out = collector->plan_count++;
   return status;
 }
@@ -120,8 +143,8 @@ static enum sf_status plans_create(struct sf_collector *collector) {
     struct sf_slot *slots = sf_slot_at(collector, i, SF_SLOT_FIRST);
     const struct sf_trace_spec *spec = &slots->expected->spec;
     int32_t row_plan = 0, col_plan = 0;
-    enum sf_status status = plan_index(&row_plan, collector, spec->row_cut, spec->shape.rows);
-    if (status == SF_OK) status = plan_index(&col_plan, collector, spec->col_cut, spec->shape.cols);
+    enum sf_status status = plan_index(&row_plan, collector, slots->of, spec->row_cut, spec->shape.rows);
+    if (status == SF_OK) status = plan_index(&col_plan, collector, slots->of, spec->col_cut, spec->shape.cols);
     if (status != SF_OK) return status;
     for (int phase = 0; phase < SF_SLOT_PHASES; phase++) {
       slots[phase].row_plan = row_plan;
@@ -151,7 +174,7 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
     slot->differing = 0;
     slot->replica_error = 0;
   }
-  enum sf_status status = places_create(collector);
+  enum sf_status status = layouts_create(collector);
   if (status == SF_OK) status = plans_create(collector);
   if (status == SF_OK) sf_structure_assign(collector);
   collector->status = status;
@@ -225,7 +248,7 @@ static int32_t holder_of_block(const struct sf_collector *collector, const struc
   for (int32_t word = 0; word < collector->rank_words; word++) {
     for (uint64_t left = set[word]; left != 0; left &= left - 1) {
       const int32_t rank = word * 64 + __builtin_ctzll(left);
-      const struct sf_place_of_rank *place = &collector->places[rank];
+      const struct sf_place_of_rank *place = &slot->of->places[rank];
       if (piece_is_of(rows, row_cut, place) && piece_is_of(cols, col_cut, place)) return rank;
     }
   }
@@ -378,16 +401,16 @@ static void sum_replica(void *ctx, const struct stretch *s) {
 }
 
 /* Sums over cp that several tp ranks hold must agree, as replicas of a weight gradient that is no sum. */
-static void sums_compare_replicas(struct sf_collector *collector, struct sf_slot *slot, struct combining *combining) {
+static void sums_compare_replicas(struct sf_slot *slot, struct combining *combining) {
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t count = shape.rows * shape.cols;
-  for (combining->tp = 0; combining->tp < (int32_t)collector->c.layout.tp; combining->tp++) {
+  for (combining->tp = 0; combining->tp < (int32_t)slot->of->c.layout.tp; combining->tp++) {
     double squares = 0;
     int32_t rank = -1;
     memset(combining->other, 0, (size_t)count * sizeof *combining->other);
     memset(combining->held, 0, (size_t)count);
     for (const struct sf_part *part = slot->parts; part != NULL; part = part->next) {
-      if (collector->places[part->rank].tp != combining->tp) continue;
+      if (slot->of->places[part->rank].tp != combining->tp) continue;
       part_visit(part, shape.cols, sum_replica, combining);
       if (rank < 0) rank = part->rank;
     }
@@ -407,7 +430,7 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t count = shape.rows * shape.cols;
   const struct sf_arena_mark mark = sf_arena_mark(collector->of_layout);
-  const bool has_replicas = collector->c.layout.cp > 1 && collector->c.layout.tp > 1;
+  const bool has_replicas = slot->of->c.layout.cp > 1 && slot->of->c.layout.tp > 1;
   struct combining combining = {.sum = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.sum),
                                 .owner = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.owner)};
   if (has_replicas) {
@@ -425,13 +448,13 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
   int32_t part_count = 0;
   for (const struct sf_part *part = slot->parts; part != NULL; part = part->next, part_count++) {
     if (!marks_set(row_marks, &part->map.rows) || !marks_set(col_marks, &part->map.cols)) note_lowest(&slot->map_rank, part->rank);
-    combining.tp = collector->places[part->rank].tp;
+    combining.tp = slot->of->places[part->rank].tp;
     part_visit(part, shape.cols, sum_stretch, &combining);
   }
   if (part_count != slot->holders) note_lowest(&slot->map_rank, slot->parts->rank); /* others say that the same tensor is complete */
   if (slot->map_rank >= 0) slot->unusable = true;
   for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)combining.sum[i];
-  if (has_replicas && !slot->unusable) sums_compare_replicas(collector, slot, &combining);
+  if (has_replicas && !slot->unusable) sums_compare_replicas(slot, &combining);
   sf_arena_rewind(collector->of_layout, mark);
   return SF_OK;
 }
@@ -476,7 +499,7 @@ void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_tr
     collector->status = unknown_add(collector, id, rank);
     return;
   }
-  if (!sf_slot_expects(slot, &collector->places[rank])) {
+  if (!sf_slot_expects(slot, &slot->of->places[rank])) {
     note_lowest(&slot->stranger_rank, rank);
     return;
   }

@@ -59,21 +59,20 @@ static void part_merge(struct sf_slot *slot, int32_t rank, const struct sf_shard
 /* --- who holds which range ---------------------------------------------------------------------------------------- */
 
 /* Of the shard that a rank's range is of, among those of its stage. */
-static int32_t shard_of(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank) {
+static int32_t shard_of(const struct sf_slot *slot, int32_t rank) {
   const struct sf_trace_spec *spec = &slot->expected->spec;
   const bool expert = sf_cut_is_expert(spec->row_cut) || sf_cut_is_expert(spec->col_cut);
-  return expert ? collector->places[rank].expert : collector->places[rank].tp;
+  return expert ? slot->of->places[rank].expert : slot->of->places[rank].tp;
 }
 
-bool sf_flat_same_place(const struct sf_collector *collector, const struct sf_slot *slot, int32_t a, int32_t b) {
-  return collector->places[a].pp == collector->places[b].pp && shard_of(collector, slot, a) == shard_of(collector, slot, b);
+bool sf_flat_same_place(const struct sf_slot *slot, int32_t a, int32_t b) {
+  return slot->of->places[a].pp == slot->of->places[b].pp && shard_of(slot, a) == shard_of(slot, b);
 }
 
 /* Order of the list: place, first element, rank. */
-static bool goes_before(const struct sf_collector *collector, const struct sf_slot *slot, const struct sf_flat_part *a,
-                        const struct sf_flat_part *b) {
-  const struct sf_place_of_rank *x = &collector->places[a->rank], *y = &collector->places[b->rank];
-  const int32_t shard_a = shard_of(collector, slot, a->rank), shard_b = shard_of(collector, slot, b->rank);
+static bool goes_before(const struct sf_slot *slot, const struct sf_flat_part *a, const struct sf_flat_part *b) {
+  const struct sf_place_of_rank *x = &slot->of->places[a->rank], *y = &slot->of->places[b->rank];
+  const int32_t shard_a = shard_of(slot, a->rank), shard_b = shard_of(slot, b->rank);
   if (x->pp != y->pp) return x->pp < y->pp;
   if (shard_a != shard_b) return shard_a < shard_b;
   return a->first != b->first ? a->first < b->first : a->rank < b->rank;
@@ -90,7 +89,7 @@ enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot
   if (part == NULL) return SF_ENOMEM;
   *part = (struct sf_flat_part){.rank = rank, .first = map->first, .count = map->count};
   struct sf_flat_part **at = &slot->flat_parts;
-  while (*at != NULL && goes_before(collector, slot, *at, part)) at = &(*at)->next;
+  while (*at != NULL && goes_before(slot, *at, part)) at = &(*at)->next;
   part->next = *at;
   *at = part;
   part_merge(slot, rank, map, data);
@@ -105,7 +104,7 @@ static const struct sf_flat_part *place_check(const struct sf_collector *collect
   const int64_t total = rows->length * cols->length;
   int64_t held = 0;
   int32_t last = first_rank;
-  for (; part != NULL && sf_flat_same_place(collector, slot, part->rank, first_rank); part = part->next) {
+  for (; part != NULL && sf_flat_same_place(slot, part->rank, first_rank); part = part->next) {
     if (part->count == 0) continue;
     if (part->first > held) note_lowest(&slot->gap_rank, part->rank);
     if (part->first < held) note_lowest(&slot->overlap_rank, part->rank);

@@ -20,13 +20,15 @@ struct sf_cut_rank {
   int32_t count;
   struct sf_cut_piece *pieces;
 };
+struct sf_collected_layout;
 struct sf_cut_plan {
+  const struct sf_collected_layout *of;
   enum sf_cut cut;
   int64_t size;
   int32_t tp, cp;            /* cp: 1 for a cut that is the same on all cp ranks */
   struct sf_cut_rank *ranks; /* tp * cp, by sf_cut_rank_at */
 };
-/* The canonical table of a dimension, cut further until every piece is held whole or not at all by each rank. Memory is the arena's;
+/* The canonical table of a dimension, cut further until every piece is held whole or not at all by each rank. `of` is left to the caller. Memory is the arena's;
  * SF_ENOMEM is the only failure. */
 enum sf_status sf_cut_plan_create(struct sf_cut_plan *out, const struct sf_case *c, enum sf_cut cut, int64_t size,
                                   struct sf_arena *arena) SF_MUST_USE;
@@ -64,6 +66,7 @@ struct sf_flat_part {
 struct sf_slot {
   const struct sf_expected *expected;
   enum sf_slot_phase phase;
+  const struct sf_collected_layout *of; /* the layout of its step */
   /* who must hold it */
   int32_t holders;             /* number of ranks; 0: this layout does not trace it */
   int32_t stage, second_stage; /* pipeline ranks; second -1 = none; stage -1 = every rank */
@@ -89,13 +92,18 @@ struct sf_place_of_rank {
   int32_t tp, cp, dp, pp;
   int32_t expert; /* ep index * etp + etp index */
 };
+/* A layout that does some of the steps. */
+struct sf_collected_layout {
+  struct sf_case c; /* the collector's case with this layout, and without reloading */
+  struct sf_place_of_rank *places;
+};
 struct sf_unknown {
   struct sf_trace_id id;
   int32_t rank;
 };
 
 struct sf_collector {
-  struct sf_case c;
+  struct sf_case c; /* only for what no layout changes: see the slot's layout */
   struct sf_expectations *expectations;
   const struct sf_catalog *catalog;
   enum sf_status status;         /* SF_OK, or why nothing can be judged */
@@ -104,9 +112,10 @@ struct sf_collector {
   struct sf_arena *of_judgement; /* what the next judgement drops */
   int32_t count;                 /* tensors of the reference */
   struct sf_slot *slots;         /* count * SF_SLOT_PHASES */
-  /* of the layout */
+  /* of the layouts */
+  struct sf_collected_layout layouts[2]; /* the second: of the steps after reloading */
+  int32_t layout_count;
   int32_t world, rank_words;
-  struct sf_place_of_rank *places;
   uint64_t *rank_sets; /* rank_words per slot: ranks whose part arrived */
   struct sf_cut_plan *plans;
   int32_t plan_count;
@@ -135,19 +144,19 @@ void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, 
 enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                             const float *data) SF_MUST_USE;
 /* Whether the ranges of two ranks are of the same shard. */
-bool sf_flat_same_place(const struct sf_collector *collector, const struct sf_slot *slot, int32_t a, int32_t b);
+bool sf_flat_same_place(const struct sf_slot *slot, int32_t a, int32_t b);
 /* All parts are there: notes gaps and overlaps. */
 void sf_flat_check(const struct sf_collector *collector, struct sf_slot *slot);
 /* What the rank holds of the plan's dimension. */
 static inline const struct sf_cut_rank *sf_cut_of_rank(const struct sf_collector *collector, int32_t plan, int32_t rank) {
   const struct sf_cut_plan *of = &collector->plans[plan];
-  const struct sf_place_of_rank *place = &collector->places[rank];
+  const struct sf_place_of_rank *place = &of->of->places[rank];
   return sf_cut_is_expert(of->cut) ? &of->ranks[place->expert] : sf_cut_rank_at(of, place->tp, place->cp);
 }
 
 /* --- structure.c: who must hold what ---------------------------------------------------------------------------- */
 
-/* Fills stage, second_stage, dp and holders of every slot for the collector's layout. */
+/* Fills stage, second_stage, dp and holders of every slot for its layout. */
 void sf_structure_assign(struct sf_collector *collector);
 bool sf_slot_expects(const struct sf_slot *slot, const struct sf_place_of_rank *place);
 /* Whether the map is what the rank must hold of the slot's tensor, and rows x cols its size. */

@@ -93,7 +93,7 @@ static bool layers_off(const struct sf_collector *collector, const struct sf_fin
     const struct sf_module *module = &catalog->modules[other->expected->spec.module];
     if (other->expected->id.kind != finding->id.kind || module->cls != strange->cls || module->layer == strange->layer) continue;
     if (other->expected->id.step != finding->id.step || other->expected->id.microbatch != finding->id.microbatch) continue;
-    const bool expects = other->holders > 0 && sf_slot_expects(other, &collector->places[finding->rank]), has = sf_slot_has_rank(collector, other, finding->rank);
+    const bool expects = other->holders > 0 && sf_slot_expects(other, &other->of->places[finding->rank]), has = sf_slot_has_rank(collector, other, finding->rank);
     const bool opposite = traced ? expects && !has : other->stranger_rank == finding->rank;
     const int32_t distance = traced ? strange->layer - module->layer : module->layer - strange->layer;
     if (opposite && (nearest == 0 || (distance < 0 ? -distance : distance) < (nearest < 0 ? -nearest : nearest))) nearest = distance;
@@ -134,7 +134,7 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
   const enum sf_level reached = sf_expectations_level(list->collector->expectations), level = reached == SF_LEVEL_FULL ? reached : SF_LEVEL_FIRST;
   const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
-  struct sf_diagnosis_problem p = {.c = &list->collector->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
+  struct sf_diagnosis_problem p = {.c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
   if (any_partial(shards, shard_count)) {
     if (!sf_slot_is_whole(slot)) return SF_OK;
     p.shards = &merged;
@@ -162,7 +162,7 @@ static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const 
     const struct sf_diagnosis_shard *s = &shards[i];
     const int64_t elements = sf_shard_map_box_count(&s->map);
     int32_t at = 0;
-    while (at < place_count && !sf_flat_same_place(list->collector, slot, places[at].rank, s->rank)) at++;
+    while (at < place_count && !sf_flat_same_place(slot, places[at].rank, s->rank)) at++;
     if (at == place_count) {
       float *box = sf_related_alloc(list, (size_t)elements * sizeof *box);
       if (box == NULL) return NULL;

@@ -175,9 +175,10 @@ struct slice_product {
   enum sf_cut cut;
 };
 
-static const float *slice_sum(struct sf_related_list *list, const struct slice_product *p, const struct sf_expected *own, int64_t tp_index) {
+static const float *slice_sum(struct sf_related_list *list, const struct slice_product *p, const struct sf_slot *slot, int64_t tp_index) {
+  const struct sf_expected *own = slot->expected;
   const struct sf_shape shape = own->spec.shape;
-  const struct sf_dim_map slice = sf_canonical_dim(&list->collector->c, p->cut, p->contraction, tp_index, 0);
+  const struct sf_dim_map slice = sf_canonical_dim(&slot->of->c, p->cut, p->contraction, tp_index, 0);
   float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
   if (out == NULL) return NULL;
   for (int64_t r = 0; r < shape.rows; r++)
@@ -225,10 +226,10 @@ static bool product_of(struct slice_product *p, struct sf_related_list *list, co
 static void collect_rank_summands(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_expected *own = slot->expected;
   struct slice_product p;
-  if (slot->phase != SF_SLOT_FIRST || list->collector->c.layout.tp == 1 || !product_of(&p, list, own)) return;
+  if (slot->phase != SF_SLOT_FIRST || slot->of->c.layout.tp == 1 || !product_of(&p, list, own)) return;
   if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
-  for (int32_t tp = 0; tp < list->collector->c.layout.tp && list->status == SF_OK; tp++) {
-    struct sf_diagnosis_related *r = add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, slice_sum(list, &p, own, tp), "");
+  for (int32_t tp = 0; tp < slot->of->c.layout.tp && list->status == SF_OK; tp++) {
+    struct sf_diagnosis_related *r = add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, slice_sum(list, &p, slot, tp), "");
     if (r != NULL) r->call = tp;
   }
 }

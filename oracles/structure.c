@@ -1,4 +1,4 @@
-/* Structure: who must hold which tensor in the collector's layout, and what of it. */
+/* Structure: who must hold which tensor in the layout of its step, and what of it. */
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
@@ -25,7 +25,7 @@ static int32_t stage_of_module(const struct sf_case *c, const struct sf_module *
 static int32_t rank_of_stage(const struct sf_case *c, int32_t stage) { return stage % (int32_t)c->layout.pp; }
 
 static void assign_param(struct sf_slot *slot, const struct sf_collector *collector) {
-  const struct sf_case *c = &collector->c;
+  const struct sf_case *c = &slot->of->c;
   const struct sf_trace_id id = slot->expected->id;
   const struct sf_module *module = &collector->catalog->modules[collector->catalog->params[id.subject].module];
   const int32_t last = (int32_t)c->layout.pp - 1;
@@ -44,7 +44,7 @@ static void assign_param(struct sf_slot *slot, const struct sf_collector *collec
 
 /* The first pass of an activation or its gradient; what recomputation and the neighbour stage trace again follows from it. */
 static void assign_module(struct sf_slot *slots, const struct sf_collector *collector) {
-  const struct sf_case *c = &collector->c;
+  const struct sf_case *c = &slots->of->c;
   struct sf_slot *first = &slots[SF_SLOT_FIRST], *received = &slots[SF_SLOT_RECEIVED], *recomputed = &slots[SF_SLOT_RECOMPUTED];
   const struct sf_trace_id id = first->expected->id;
   const struct sf_module *module = &collector->catalog->modules[id.subject];
@@ -104,7 +104,7 @@ bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot
 int32_t sf_slot_missing_rank(const struct sf_collector *collector, const struct sf_slot *slot) {
   if (slot->arrived == slot->holders) return -1;
   for (int32_t rank = 0; rank < collector->world; rank++)
-    if (sf_slot_expects(slot, &collector->places[rank]) && !sf_slot_has_rank(collector, slot, rank)) return rank;
+    if (sf_slot_expects(slot, &slot->of->places[rank]) && !sf_slot_has_rank(collector, slot, rank)) return rank;
   return -1;
 }
 
@@ -117,7 +117,7 @@ static bool cut_holds(const struct sf_cut_rank *cut, int64_t index) {
 int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_slot *slot, int64_t row, int64_t col) {
   if (slot->element_holders != NULL) return slot->element_holders[row * slot->expected->spec.shape.cols + col];
   for (int32_t rank = 0; rank < collector->world; rank++) {
-    const struct sf_place_of_rank *place = &collector->places[rank];
+    const struct sf_place_of_rank *place = &slot->of->places[rank];
     if (!sf_slot_expects(slot, place)) continue;
     const bool holds = cut_holds(sf_cut_of_rank(collector, slot->row_plan, rank), row) &&
                        cut_holds(sf_cut_of_rank(collector, slot->col_plan, rank), col);
@@ -140,10 +140,10 @@ static uint32_t partial_axes(const struct sf_dim_map *dim, uint32_t *all) {
 
 /* Only weight gradients of a microbatch, and key and value gradients that several tp ranks share, are ever traced as partial sums. A
  * weight gradient always is one over cp: each rank has seen its own tokens. */
-static bool partial_fits(const struct sf_collector *collector, const struct sf_expected *e, const struct sf_shard_map *map) {
-  const struct sf_layout *l = &collector->c.layout;
+static bool partial_fits(const struct sf_case *c, const struct sf_expected *e, const struct sf_shard_map *map) {
+  const struct sf_layout *l = &c->layout;
   const bool is_wgrad = e->id.kind == SF_KIND_WGRAD;
-  const bool shares_heads = e->id.kind == SF_KIND_ACT_GRAD && e->spec.col_cut == SF_CUT_QKV && l->tp > collector->c.model.kv_heads;
+  const bool shares_heads = e->id.kind == SF_KIND_ACT_GRAD && e->spec.col_cut == SF_CUT_QKV && l->tp > c->model.kv_heads;
   const uint32_t must = is_wgrad && l->cp > 1 ? SF_AXES(SF_AXIS_CP) : 0;
   const uint32_t may = must | (is_wgrad || shares_heads ? SF_AXES(SF_AXIS_TP) : 0);
   uint32_t all_rows = UINT32_MAX, all_cols = UINT32_MAX;
@@ -159,5 +159,5 @@ bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf
   const struct sf_shape local = map->flat ? sf_shard_map_local_shape(map) : (struct sf_shape){row_cut->length, col_cut->length};
   if (rows != local.rows || cols != local.cols) return false;
   if (!sf_cut_rank_matches(row_cut, &map->rows) || !sf_cut_rank_matches(col_cut, &map->cols)) return false;
-  return partial_fits(collector, e, map);
+  return partial_fits(&slot->of->c, e, map);
 }

@@ -1,5 +1,6 @@
 /* The built-in target: one rank's whole program of a case. */
 #include "targets/adam.h"
+#include "targets/checkpoint.h"
 #include "targets/context_parallel.h"
 #include "targets/distributed_optimizer.h"
 #include "targets/documents.h"
@@ -72,23 +73,54 @@ static void end_step(struct sf_rank_run *run, const struct sf_model_stage *last)
   sf_fp8_end_step(run);
 }
 
+/* A rank's model on one layout. */
+struct built {
+  struct sf_rank_run *run;
+  struct sf_pipeline *pipeline;
+  struct sf_model_stage *last;
+};
+
+/* Parameters have the values of step 0. */
+static struct built build(struct sf_rank_env *env) {
+  struct built model = {.run = sf_rank_alloc(env, sizeof *model.run), .pipeline = sf_rank_alloc(env, sizeof *model.pipeline)};
+  rank_run_init(model.run, env);
+  sf_pipeline_create(model.pipeline, model.run, env->c->train.microbatches / model.run->parallel.dp.size);
+  model.last = sf_pipeline_last_chunk(model.pipeline);
+  sf_parameters_build(model.run);
+  sf_grad_buckets_build(model.run);
+  if (env->c->layout.zero > 0) sf_distributed_optimizer_build(model.run);
+  sf_parameters_load(model.run, 0);
+  return model;
+}
+
+/* Saves the model, lets go of it (its memory is the trial's) and goes on with one on the second layout. */
+static struct built reload(const struct built *first) {
+  const struct sf_rank_env *env = first->run->env;
+  struct sf_checkpoint checkpoint;
+  sf_checkpoint_save(&checkpoint, first->run);
+  struct sf_case *c = sf_rank_alloc(env, sizeof *c);
+  struct sf_rank_env *second = sf_rank_alloc(env, sizeof *second);
+  *c = sf_case_after_reload(env->c);
+  *second = *env;
+  second->c = c;
+  second->mesh = sf_mesh_from_layout(&c->layout);
+  second->default_mesh = sf_mesh_default_order(&c->layout);
+  const struct built model = build(second);
+  sf_checkpoint_load(model.run, &checkpoint);
+  return model;
+}
+
 static void run_rank(struct sf_rank_env *env) {
-  struct sf_rank_run *run = sf_rank_alloc(env, sizeof *run);
-  struct sf_pipeline *pipeline = sf_rank_alloc(env, sizeof *pipeline);
-  rank_run_init(run, env);
-  sf_pipeline_create(pipeline, run, env->c->train.microbatches / run->parallel.dp.size);
-  struct sf_model_stage *last = sf_pipeline_last_chunk(pipeline);
-  sf_parameters_build(run);
-  sf_grad_buckets_build(run);
-  if (env->c->layout.zero > 0) sf_distributed_optimizer_build(run);
-  sf_parameters_load(run, 0);
-  for (int64_t step = 0; step < env->c->train.steps; step++) {
-    begin_step(run, last, step);
-    sf_pipeline_run(run, pipeline);
-    end_step(run, last);
+  const int64_t steps = env->c->train.steps, after_step = env->c->reload.after_step;
+  struct built model = build(env);
+  for (int64_t step = 0; step < steps; step++) {
+    if (after_step > 0 && step == after_step) model = reload(&model);
+    begin_step(model.run, model.last, step);
+    sf_pipeline_run(model.run, model.pipeline);
+    end_step(model.run, model.last);
   }
-  run->step = (uint16_t)env->c->train.steps;
-  trace_params(run);
+  model.run->step = (uint16_t)steps;
+  trace_params(model.run);
 }
 
 const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};

@@ -21,7 +21,7 @@ struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_modu
   if (run->c->precision.compute != SF_COMPUTE_FP8 || !has_fp8 || is_exempt(run, layer)) return NULL;
   const size_t microbatches = (size_t)(run->c->train.microbatches / run->parallel.dp.size);
   struct sf_fp8_linear *fp8 = sf_rank_alloc(run->env, sizeof *fp8);
-  *fp8 = (struct sf_fp8_linear){.cls = cls, .weight_step = -1, .next = run->fp8.linears};
+  *fp8 = (struct sf_fp8_linear){.cls = cls, .layer = layer, .weight_step = -1, .next = run->fp8.linears};
   fp8->input_units = sf_rank_alloc(run->env, microbatches * sizeof *fp8->input_units);
   run->fp8.linears = fp8;
   run->fp8.linear_count++;

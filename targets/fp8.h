@@ -23,6 +23,7 @@ struct sf_fp8_amaxes {
 
 struct sf_fp8_linear {
   enum sf_module_class cls;
+  int32_t layer;
   struct sf_fp8_amaxes amaxes[SF_FP8_OPERAND_COUNT];
   float *input_units;  /* of the inputs of this rank's microbatches, which wait for their backward */
   float *weight;       /* cast; NULL before the first step */

@@ -93,6 +93,35 @@ static void describe_params(struct sf_text *out, const struct sf_case *c, const 
   }
 }
 
+static void describe_layout(struct sf_text *out, const char *title, const struct sf_case *c) {
+  static const char *const ways[] = {"ring", "all-gather", "all-to-all"};
+  const struct sf_layout *layout = &c->layout;
+  const struct sf_mesh mesh = sf_mesh_from_layout(layout);
+  char cp[40] = "", experts[48] = "";
+  if (c->moe.experts > 0) snprintf(experts, sizeof experts, ", ep %" PRId64 ", etp %" PRId64, layout->ep, layout->etp);
+  if (layout->cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], ways[layout->cp_comm]);
+  sf_text_append(out, "%s %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", title, mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP],
+                 mesh.size[SF_AXIS_PP], experts, layout->order, layout->sp ? ", sequence parallel" : "");
+}
+
+/* Groups and ranks of the case's first layout. ranks, seen: one for each rank. */
+static void describe_ranks(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  describe_groups(out, &mesh, SF_AXIS_TP, ranks, seen);
+  describe_groups(out, &mesh, SF_AXIS_CP, ranks, seen);
+  describe_groups(out, &mesh, SF_AXIS_DP, ranks, seen);
+  describe_groups(out, &mesh, SF_AXIS_PP, ranks, seen);
+  for (int32_t rank = 0; rank < mesh.world && rank < RANKS_SHOWN; rank++) describe_rank(out, c, catalog, &mesh, rank);
+  if (mesh.world > RANKS_SHOWN) sf_text_append(out, "and %d more ranks\n", mesh.world - RANKS_SHOWN);
+}
+
+static void describe_reload(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
+  const struct sf_case second = sf_case_after_reload(c);
+  sf_text_append(out, "saved after %" PRId64 " of %" PRId64 " steps and loaded with another layout\n", c->reload.after_step, c->train.steps);
+  describe_layout(out, "loaded    ", &second);
+  describe_ranks(out, &second, catalog, ranks, seen);
+}
+
 enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, struct sf_error *error) {
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
@@ -103,20 +132,10 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   status = sf_catalog_create(&catalog, c);
   if (!ranks || !seen) status = SF_ENOMEM;
   if (status == SF_OK) {
-    static const char *const ways[] = {"ring", "all-gather", "all-to-all"};
-    char cp[40] = "";
-    char experts[48] = "";
-    if (c->moe.experts > 0) snprintf(experts, sizeof experts, ", ep %" PRId64 ", etp %" PRId64, c->layout.ep, c->layout.etp);
-    if (c->layout.cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], ways[c->layout.cp_comm]);
     describe_model(out, c);
-    sf_text_append(out, "layout     %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP],
-                   mesh.size[SF_AXIS_PP], experts, c->layout.order, c->layout.sp ? ", sequence parallel" : "");
-    describe_groups(out, &mesh, SF_AXIS_TP, ranks, seen);
-    describe_groups(out, &mesh, SF_AXIS_CP, ranks, seen);
-    describe_groups(out, &mesh, SF_AXIS_DP, ranks, seen);
-    describe_groups(out, &mesh, SF_AXIS_PP, ranks, seen);
-    for (int32_t rank = 0; rank < mesh.world && rank < RANKS_SHOWN; rank++) describe_rank(out, c, catalog, &mesh, rank);
-    if (mesh.world > RANKS_SHOWN) sf_text_append(out, "and %d more ranks\n", mesh.world - RANKS_SHOWN);
+    describe_layout(out, "layout    ", c);
+    describe_ranks(out, c, catalog, ranks, seen);
+    if (c->reload.after_step > 0) describe_reload(out, c, catalog, ranks, seen);
     describe_params(out, c, catalog);
   }
   sf_catalog_destroy(catalog);

@@ -30,11 +30,13 @@ static bool is_rewritten(const struct sf_engine *engine, struct sf_trace_id id) 
 
 /* The axes over which another rank carries the value of a partial tensor: of the ranks that share it, the one with the lowest tp and cp
  * index does. Query-key-value columns are shared by tp / kv_heads ranks, everything else that can be partial over tp by all of it. */
-static uint32_t carried_elsewhere(const struct sf_engine *engine, int32_t rank, const struct sf_trace_spec *spec) {
+static uint32_t carried_elsewhere(const struct sf_engine *engine, int32_t rank, int64_t step, const struct sf_trace_spec *spec) {
   const struct sf_case *c = engine->c;
-  const struct sf_coord coord = sf_mesh_coord(&engine->mesh, rank);
+  const bool is_reloaded = sf_case_is_reloaded(c, step);
+  const struct sf_layout *layout = is_reloaded ? &c->reload.layout : &c->layout;
+  const struct sf_coord coord = sf_mesh_coord(is_reloaded ? &engine->second_mesh : &engine->mesh, rank);
   const bool qkv = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
-  const int64_t holders = !qkv ? c->layout.tp : c->layout.tp > c->model.kv_heads ? c->layout.tp / c->model.kv_heads : 1;
+  const int64_t holders = !qkv ? layout->tp : layout->tp > c->model.kv_heads ? layout->tp / c->model.kv_heads : 1;
   const uint32_t tp = coord.at[SF_AXIS_TP] % holders != 0 ? SF_AXES(SF_AXIS_TP) : 0;
   return tp | (coord.at[SF_AXIS_CP] != 0 ? SF_AXES(SF_AXIS_CP) : 0);
 }
@@ -43,7 +45,7 @@ static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trac
   struct sf_trace_spec spec;
   if (!sf_trace_spec(&spec, engine->catalog, id) || spec.kept || !sf_shard_map_valid(map, spec.shape)) return;
   const struct sf_fill fill = sf_fill_for_trace(engine->catalog, id);
-  sf_fill_shard(data, &fill, spec.shape, map, carried_elsewhere(engine, rank, &spec));
+  sf_fill_shard(data, &fill, spec.shape, map, carried_elsewhere(engine, rank, id.step, &spec));
 }
 
 /* A second run of a case that was judged already: it goes the same way, and one tensor is kept. */
@@ -284,6 +286,7 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
   memset(&engine->judgement, 0, sizeof engine->judgement);
   engine->c = c;
   engine->mesh = sf_mesh_from_layout(&c->layout);
+  engine->second_mesh = sf_mesh_from_layout(&c->reload.layout);
   engine->record = record;
   engine->trace_hash = 0;
   engine->costs.trials++;

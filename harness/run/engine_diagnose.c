@@ -22,7 +22,7 @@ static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const str
 }
 
 static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log, struct sf_diagnosis *out) {
-  struct shard_list list = {.key = sf_trace_key(finding->id), .mesh = &engine->mesh};
+  struct shard_list list = {.key = sf_trace_key(finding->id), .mesh = sf_case_is_reloaded(engine->c, finding->id.step) ? &engine->second_mesh : &engine->mesh};
   struct sf_diagnosis diagnosis;
   if (log->failed || !sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) return;
   list.at = sf_alloc((size_t)(list.count + 1) * sizeof *list.at);

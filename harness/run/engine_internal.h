@@ -29,7 +29,7 @@ struct sf_engine {
 
   /* The current trial. */
   const struct sf_case *c;
-  struct sf_mesh mesh;
+  struct sf_mesh mesh, second_mesh; /* second: after reloading */
   enum sf_fault fault;
   struct sf_mutation mutation;
   bool is_mutant; /* mutation holds */

@@ -5,7 +5,7 @@
 #define FEATURE(name, expression) \
   static bool has_##name(const struct sf_case *c) { return (expression); }
 
-/* At most 64. The commonest value of a choice (RMSNorm, GELU, fp32, ring) has no row: it is what the other rows leave. */
+/* At most SF_FEATURES_MAX. The commonest value of a choice (RMSNorm, GELU, fp32, ring) has no row: it is what the other rows leave. */
 #define FEATURES(X)                                                                                          \
   X(tp, c->layout.tp > 1)                                                                                    \
   X(sp, c->layout.sp)                                                                                        \
@@ -63,6 +63,7 @@
   X(clipping, c->train.clip_milli > 0)                                                                       \
   X(frozen, c->train.frozen != 0)                                                                            \
   X(microbatches, c->train.microbatches > 1)                                                                 \
+  X(reload, c->reload.after_step > 0)                                                                        \
   X(steps, c->train.steps > 1)                                                                               \
   X(per_microbatch_loss, c->train.loss_norm == SF_LOSS_PER_MICROBATCH)                                       \
   X(uneven_mask, c->data.mask == SF_MASK_UNEVEN)                                                             \
@@ -77,12 +78,12 @@ FEATURES(FEATURE)
 #define ENTRY(name, expression) {#name, has_##name},
 const struct sf_feature sf_features[] = {FEATURES(ENTRY)};
 const int sf_feature_count = (int)(sizeof sf_features / sizeof sf_features[0]);
-_Static_assert(sizeof sf_features / sizeof sf_features[0] <= 64, "a feature mask has 64 bits");
+_Static_assert(sizeof sf_features / sizeof sf_features[0] <= SF_FEATURES_MAX, "a feature has a bit in the mask");
 
-uint64_t sf_features_of(const struct sf_case *c) {
-  uint64_t mask = 0;
+struct sf_feature_mask sf_features_of(const struct sf_case *c) {
+  struct sf_feature_mask mask = {0};
   for (int i = 0; i < sf_feature_count; i++) {
-    if (sf_features[i].present(c)) mask |= UINT64_C(1) << i;
+    if (sf_features[i].present(c)) mask.words[i / 64] |= UINT64_C(1) << (i % 64);
   }
   return mask;
 }

@@ -8,9 +8,16 @@ struct sf_feature {
   const char *name;
   bool (*present)(const struct sf_case *c);
 };
-extern const struct sf_feature sf_features[]; /* at most 64; the place is the bit in a feature mask */
+enum { SF_FEATURES_MAX = 128 };
+extern const struct sf_feature sf_features[]; /* at most SF_FEATURES_MAX; the place is the bit in a mask */
 extern const int sf_feature_count;
 
-uint64_t sf_features_of(const struct sf_case *c);
+/* Bit i is bit i % 64 of words[i / 64]. */
+struct sf_feature_mask {
+  uint64_t words[SF_FEATURES_MAX / 64];
+};
+static inline bool sf_feature_mask_has(const struct sf_feature_mask *mask, int feature) { return (mask->words[feature / 64] >> (feature % 64)) & 1; }
+
+struct sf_feature_mask sf_features_of(const struct sf_case *c);
 
 #endif

@@ -12,6 +12,7 @@
 #ifndef SF_RUN_STORE_H
 #define SF_RUN_STORE_H
 
+#include "harness/run/features.h"
 #include "oracles/judge.h"
 
 #include <stdbool.h>
@@ -23,7 +24,7 @@ enum sf_store_mode {
   SF_STORE_READ,   /* never changes what is stored; campaign, features and share are not looked at */
 };
 
-enum { SF_STORE_FEATURES_MAX = 64, SF_STORE_SHARE_BLOCK = 1024 };
+enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_SHARE_BLOCK = 1024 };
 
 struct sf_store_options {
   const char *path;
@@ -60,7 +61,7 @@ struct sf_store_verdict {
   const char *shrink_key, *signature, *label, *module;
   int32_t rank;          /* -1 = none */
   int32_t ranks, layers; /* world size and decoder layers of the case */
-  uint64_t features;
+  struct sf_feature_mask features;
   int64_t checked, unchecked; /* tensors */
   double seconds;
   bool flaky;

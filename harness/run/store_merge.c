@@ -33,7 +33,7 @@ static const char *verdict_difference(const struct sf_store_verdict *a, const st
       {"rank", a->rank == b->rank},
       {"ranks", a->ranks == b->ranks},
       {"layers", a->layers == b->layers},
-      {"features", a->features == b->features},
+      {"features", memcmp(&a->features, &b->features, sizeof a->features) == 0},
       {"checked", a->checked == b->checked},
       {"unchecked", a->unchecked == b->unchecked},
       {"flaky", a->flaky == b->flaky},

@@ -51,7 +51,7 @@ enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_stor
   bind_int(&binder, verdict->rank);
   bind_int(&binder, verdict->ranks);
   bind_int(&binder, verdict->layers);
-  bind_int(&binder, (int64_t)verdict->features);
+  for (int i = 0; i < 2; i++) bind_int(&binder, (int64_t)verdict->features.words[i]);
   bind_int(&binder, verdict->checked);
   bind_int(&binder, verdict->unchecked);
   bind_real(&binder, verdict->seconds >= 0 ? verdict->seconds : 0); /* SQLite would store NaN as NULL */
@@ -146,11 +146,11 @@ static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_s
       .rank = sqlite3_column_int(row, 7),
       .ranks = sqlite3_column_int(row, 8),
       .layers = sqlite3_column_int(row, 9),
-      .features = (uint64_t)sqlite3_column_int64(row, 10),
-      .checked = sqlite3_column_int64(row, 11),
-      .unchecked = sqlite3_column_int64(row, 12),
-      .seconds = sqlite3_column_double(row, 13),
-      .flaky = sqlite3_column_int(row, 14) != 0,
+      .features = {{(uint64_t)sqlite3_column_int64(row, 10), (uint64_t)sqlite3_column_int64(row, 11)}},
+      .checked = sqlite3_column_int64(row, 12),
+      .unchecked = sqlite3_column_int64(row, 13),
+      .seconds = sqlite3_column_double(row, 14),
+      .flaky = sqlite3_column_int(row, 15) != 0,
   };
   return SF_OK;
 }
@@ -250,7 +250,7 @@ static enum sf_status summary_add(void *context, const struct sf_store_verdict *
   summary->checked += verdict->checked;
   summary->unchecked += verdict->unchecked;
   summary->seconds += verdict->seconds;
-  for (uint64_t rest = verdict->features; rest != 0; rest &= rest - 1) summary->by_feature[__builtin_ctzll(rest)]++;
+  for (int i = 0; i < SF_FEATURES_MAX; i++) summary->by_feature[i] += sf_feature_mask_has(&verdict->features, i);
   return SF_OK;
 }
 

@@ -9,13 +9,13 @@
 #include <string.h>
 
 /* "SFZ1" in the header's application id tells a store from other SQLite files; user_version is the version of the tables. */
-enum { APPLICATION_ID = 0x53465a31, SCHEMA_VERSION = 1 };
+enum { APPLICATION_ID = 0x53465a31, SCHEMA_VERSION = 2 };
 
 static const char schema_sql[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE verdict(idx INTEGER PRIMARY KEY CHECK(idx >= 0), verdict TEXT NOT NULL, class TEXT, shrink_key TEXT, signature TEXT,"
     " label TEXT, module TEXT, rank INTEGER NOT NULL, ranks INTEGER NOT NULL, layers INTEGER NOT NULL, features INTEGER NOT NULL,"
-    " checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL);"
+    " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL);"
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')));"

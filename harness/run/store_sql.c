@@ -5,7 +5,8 @@
 #include <string.h>
 
 #define VERDICT_COLUMNS                                                                                                                    \
-  "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, checked, unchecked, seconds, flaky"
+  "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, more_features, checked, unchecked, "          \
+  "seconds, flaky"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
 
 static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
@@ -14,7 +15,7 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_ROLLBACK] = "ROLLBACK",
     [SF_STORE_SQL_HIGH_WATER_SET] = "UPDATE meta SET value = ?1 WHERE key = 'high_water'",
     [SF_STORE_SQL_VERDICT_INSERT] =
-        "INSERT INTO verdict(" VERDICT_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        "INSERT INTO verdict(" VERDICT_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     [SF_STORE_SQL_VERDICT_ONE] = "SELECT " VERDICT_COLUMNS " FROM verdict WHERE idx = ?1",
     [SF_STORE_SQL_VERDICT_ALL] = "SELECT " VERDICT_COLUMNS " FROM verdict ORDER BY idx",
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",

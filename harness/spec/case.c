@@ -7,6 +7,7 @@
 
 static const struct { const char *path, *value; } SMALLEST_TEXTS[] = {
     {"layout.order", "tp-cp-ep-dp-pp"},
+    {"reload.order", "tp-cp-ep-dp-pp"},
     {"target.name", "builtin"},
 };
 
@@ -20,10 +21,20 @@ void sf_case_init(struct sf_case *c) {
 
 int64_t sf_case_ranks(const struct sf_case *c) { return c->layout.tp * c->layout.cp * c->layout.dp * c->layout.pp; }
 
+struct sf_case sf_case_after_reload(const struct sf_case *c) {
+  SF_ASSERT_LT(0, c->reload.after_step);
+  struct sf_case smallest, after = *c;
+  sf_case_init(&smallest);
+  after.layout = c->reload.layout;
+  after.reload = smallest.reload;
+  return after;
+}
+
 /* The logical part: what is computed. A field of any other name is logical, so that a forgotten new one costs a shared
  * reference and not a wrong one. */
 static bool is_logical(const struct sf_field *field) {
-  return strncmp(field->path, "layout.", 7) != 0 && strcmp(field->path, "schedule") != 0 && field->type != SF_FIELD_TEXT;
+  const bool is_layout = strncmp(field->path, "layout.", 7) == 0 || strncmp(field->path, "reload.", 7) == 0;
+  return !is_layout && strcmp(field->path, "schedule") != 0 && field->type != SF_FIELD_TEXT;
 }
 
 uint64_t sf_case_logical_hash(const struct sf_case *c) {

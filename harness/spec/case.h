@@ -140,6 +140,13 @@ struct sf_layout {
   bool tp_overlap;           /* sp: linears keep their own rows of the input; the weight's gradient gathers the others while it computes */
 };
 
+/* Save and load with another layout: after so many steps the state is saved, and a model on the second layout, of as many ranks, loads it and
+ * does the remaining steps. All fields are at their smallest while after_step is 0. */
+struct sf_reload {
+  int64_t after_step; /* 0 = off; below train.steps */
+  struct sf_layout layout;
+};
+
 struct sf_expect {
   bool present;
   char verdict[16];
@@ -155,6 +162,7 @@ struct sf_case {
   struct sf_train train;
   struct sf_data data;
   struct sf_layout layout;
+  struct sf_reload reload;
   int64_t schedule; /* seed of the simulator's scheduling decisions; 0 = round-robin, rendezvous at the wait */
   char target[SF_NAME_TEXT]; /* "builtin" */
   char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
@@ -192,6 +200,11 @@ enum sf_dtype sf_case_storage(const struct sf_case *c);
 const char *sf_compute_name(int64_t compute); /* of enum sf_compute: "fp32", "bf16", "fp16", "fp8" */
 
 int64_t sf_case_ranks(const struct sf_case *c); /* world size: tp * cp * dp * pp */
+
+/* Whether step `step` (train.steps: what stands after the last one) is done by the second layout. */
+static inline bool sf_case_is_reloaded(const struct sf_case *c, int64_t step) { return c->reload.after_step > 0 && step >= c->reload.after_step; }
+/* The case with the second layout in the place of the first, and without reloading. reload.after_step is above 0. */
+struct sf_case sf_case_after_reload(const struct sf_case *c);
 
 /* Hash of the logical part and seed and mode: cases with the same hash share a reference. */
 uint64_t sf_case_logical_hash(const struct sf_case *c);

@@ -36,6 +36,26 @@ _Static_assert(SF_FROZEN_ALL == (1 << (sizeof FROZEN_NAMES / sizeof FROZEN_NAMES
 #define FLAGS(path, member, names) {path, SF_FIELD_FLAGS, MEMBER(member), 0, (INT64_C(1) << COUNT_OF(names)) - 1, 0, names}
 #define TEXT(path, member) {path, SF_FIELD_TEXT, MEMBER(member), 0, 0, 0, NULL}
 
+/* The fields of a layout; group: what stands before their names. */
+#define LAYOUT(group, member)                                             \
+  INT(group ".tp", member.tp, 1, 65536, 1),                               \
+  INT(group ".cp", member.cp, 1, 65536, 1),                               \
+  ENUM(group ".cp_comm", member.cp_comm, CP_COMM_NAMES),                  \
+  INT(group ".ep", member.ep, 1, 65536, 1),                               \
+  INT(group ".etp", member.etp, 1, 65536, 1),                             \
+  INT(group ".dp", member.dp, 1, 65536, 1),                               \
+  INT(group ".pp", member.pp, 1, 128, 1),                                 \
+  INT(group ".vpp", member.vpp, 1, 128, 1),                               \
+  INT(group ".zero", member.zero, 0, 2, 0),                               \
+  TEXT(group ".order", member.order),                                     \
+  BOOL(group ".sp", member.sp),                                           \
+  INT(group ".pp_first_layers", member.pp_first_layers, 0, 128, 0),       \
+  INT(group ".pp_last_layers", member.pp_last_layers, 0, 128, 0),         \
+  INT(group ".bucket_elements", member.bucket_elements, 0, INT64_MAX, 0), \
+  BOOL(group ".overlap", member.overlap),                                 \
+  BOOL(group ".recompute_sharded", member.recompute_sharded),             \
+  BOOL(group ".tp_overlap", member.tp_overlap)
+
 const struct sf_field sf_case_fields[] = {
     INT("seed", seed, 0, INT64_MAX, 0),
     ENUM("mode", mode, MODE_NAMES),
@@ -104,23 +124,9 @@ const struct sf_field sf_case_fields[] = {
     BOOL("data.exact", data.exact),
     INT("data.documents", data.documents, 1, 64, 1),
     INT("data.padding", data.padding, 0, 65536, 0),
-    INT("layout.tp", layout.tp, 1, 65536, 1),
-    INT("layout.cp", layout.cp, 1, 65536, 1),
-    ENUM("layout.cp_comm", layout.cp_comm, CP_COMM_NAMES),
-    INT("layout.ep", layout.ep, 1, 65536, 1),
-    INT("layout.etp", layout.etp, 1, 65536, 1),
-    INT("layout.dp", layout.dp, 1, 65536, 1),
-    INT("layout.pp", layout.pp, 1, 128, 1),
-    INT("layout.vpp", layout.vpp, 1, 128, 1),
-    INT("layout.zero", layout.zero, 0, 2, 0),
-    TEXT("layout.order", layout.order),
-    BOOL("layout.sp", layout.sp),
-    INT("layout.pp_first_layers", layout.pp_first_layers, 0, 128, 0),
-    INT("layout.pp_last_layers", layout.pp_last_layers, 0, 128, 0),
-    INT("layout.bucket_elements", layout.bucket_elements, 0, INT64_MAX, 0),
-    BOOL("layout.overlap", layout.overlap),
-    BOOL("layout.recompute_sharded", layout.recompute_sharded),
-    BOOL("layout.tp_overlap", layout.tp_overlap),
+    LAYOUT("layout", layout),
+    INT("reload.after_step", reload.after_step, 0, 2, 0),
+    LAYOUT("reload", reload.layout),
     INT("schedule", schedule, 0, INT64_MAX, 0),
     TEXT("target.name", target),
     TEXT("plant.id", plant),

@@ -189,7 +189,7 @@ static enum sf_status check_layout(const struct sf_case *c, struct sf_error *err
   return SF_OK;
 }
 
-enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
+static enum sf_status check_fields(const struct sf_case *c, struct sf_error *error) {
   enum sf_status status = check_ranges(c, error);
   if (status == SF_OK) status = check_model(c, error);
   if (status == SF_OK) status = check_latent_attention(c, error);
@@ -202,4 +202,43 @@ enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error)
   if (status == SF_OK) status = check_chunks(c, error);
   if (status == SF_OK) status = check_moe(c, error);
   return status;
+}
+
+static enum sf_status check_without_reload(const struct sf_case *c, struct sf_error *error) {
+  struct sf_case smallest;
+  sf_case_init(&smallest);
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    const char *at = (const char *)c + field->offset, *least = (const char *)&smallest + field->offset;
+    if (strncmp(field->path, "reload.", 7) != 0) continue;
+    const bool is_same = field->type == SF_FIELD_TEXT ? strcmp(at, least) == 0 : memcmp(at, least, field->size_bytes) == 0;
+    if (!is_same) REFUSE("%s: needs reload.after_step above 0", field->path);
+  }
+  return SF_OK;
+}
+
+/* Every rule of the layout holds for the second one, and is told with its names. */
+static enum sf_status check_second_layout(const struct sf_case *c, struct sf_error *error) {
+  const struct sf_case second = sf_case_after_reload(c);
+  struct sf_error reason = {0};
+  if (check_fields(&second, &reason) == SF_OK) return SF_OK;
+  for (char *at = reason.text; (at = strstr(at, "layout.")) != NULL; at += 7) memcpy(at, "reload.", 7);
+  REFUSE("%s", reason.text);
+}
+
+static enum sf_status check_reload(const struct sf_case *c, struct sf_error *error) {
+  if (c->reload.after_step == 0) return check_without_reload(c, error);
+  if (c->reload.after_step >= c->train.steps)
+    REFUSE("reload.after_step: %" PRId64 " is not below train.steps %" PRId64, c->reload.after_step, c->train.steps);
+  const enum sf_status status = check_second_layout(c, error);
+  if (status != SF_OK) return status;
+  const struct sf_case second = sf_case_after_reload(c);
+  if (sf_case_ranks(&second) != sf_case_ranks(c))
+    REFUSE("reload.dp: %" PRId64 " ranks, and the first layout has %" PRId64, sf_case_ranks(&second), sf_case_ranks(c));
+  return SF_OK;
+}
+
+enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
+  const enum sf_status status = check_fields(c, error);
+  return status == SF_OK ? check_reload(c, error) : status;
 }

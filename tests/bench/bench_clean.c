@@ -24,7 +24,7 @@ struct tally {
   /* fp32: tensors of a (kind, module class), those unchecked, cases with it, cases in which none of it was checked */
   int64_t pair[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t pair_cases[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_cases_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
-  int64_t features[64], raised;
+  int64_t features[SF_FEATURES_MAX], raised;
   struct alarm_key {
     char text[SF_SHRINK_KEY_TEXT];
     int64_t count, first;
@@ -90,8 +90,8 @@ static void count_case(struct tally *tally, const struct sf_engine *engine, cons
                        int64_t index) {
   const enum sf_bench_condition condition = sf_bench_condition_of(c);
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
-  const uint64_t features = sf_features_of(c);
-  for (int i = 0; i < sf_feature_count; i++) tally->features[i] += (features >> i) & 1;
+  const struct sf_feature_mask features = sf_features_of(c);
+  for (int i = 0; i < sf_feature_count; i++) tally->features[i] += sf_feature_mask_has(&features, i);
   if (outcome->status == SF_OK)
     tally->verdicts[condition][outcome->verdict]++;
   else

@@ -11,7 +11,7 @@ job() {
   timeout -k 1 150 mpirun --oversubscribe -n 4 "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" || seen=$?
   if [ $seen -eq 124 ] || [ $seen -eq 137 ]; then fail "mpirun -n 4 shardfuzz $*: did not end"; fi
 }
-columns='idx, verdict, class, signature, ranks, layers, features, checked, unchecked'
+columns='idx, verdict, class, signature, ranks, layers, features, more_features, checked, unchecked'
 
 # The same cases, inside mpirun and simulated.
 job fuzz --backend mpi --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/mpi.sqlite" --json

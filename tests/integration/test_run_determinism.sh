@@ -4,7 +4,7 @@ source tests/integration/common.bash
 
 campaign=(fuzz --cases 90 --seed 11 --max-ranks 4 --shrink-budget 120
   --plant rowparallel-bias-xtp --plant canary-crash --plant canary-deadlock --plant attn-dq-wrong)
-books="SELECT idx, verdict, class, shrink_key, signature, label, rank, ranks, layers, features, checked, unchecked FROM verdict ORDER BY idx;
+books="SELECT idx, verdict, class, shrink_key, signature, label, rank, ranks, layers, features, more_features, checked, unchecked FROM verdict ORDER BY idx;
   SELECT signature, idx, case_json, min_json FROM finding ORDER BY signature"
 for jobs in 1 2 3; do
   run 1 "${campaign[@]}" --jobs $jobs --store "$work/jobs$jobs.sqlite" --out "$work/out$jobs"

@@ -154,6 +154,38 @@ static void test_encode_any_valid_case_comes_back(void **state) {
   assert_true(outside > 1000);
 }
 
+/* Two layouts of one logical function and of as many ranks make a case that reloads, whatever they are. */
+static void test_encode_any_two_layouts_come_back(void **state) {
+  (void)state;
+  struct sf_space space = default_space();
+  int valid = 0, differ = 0;
+  for (uint64_t i = 0; i < 400; i++) {
+    struct sf_draw draw;
+    struct sf_case first, second;
+    sf_draw_from_pcg(&draw, 8, i);
+    must_decode(&first, &draw, &space);
+    if (first.train.steps < 2) continue;
+    struct sf_space fixed = space;
+    for (int place = SF_WALK_SWARM + 1; place < SF_WALK_TP; place++) sf_space_fix(&fixed, sf_walk_path((enum sf_walk)place), &first);
+    for (uint64_t k = 0; k < 60; k++) {
+      struct sf_codec_fixed outside;
+      sf_draw_from_pcg(&draw, 1000 + i, k);
+      must_decode(&second, &draw, &fixed);
+      if (sf_case_ranks(&second) != sf_case_ranks(&first)) continue;
+      struct sf_case c = first;
+      c.reload.after_step = 1 + (int64_t)k % (c.train.steps - 1);
+      c.reload.layout = second.layout;
+      assert_int_equal(sf_case_validate(&c, NULL), SF_OK);
+      check_round_trip(&c, &space, &outside);
+      if (outside.count != 0) fail_msg("case %d: %s was fixed", (int)i, outside.paths[0]);
+      valid++;
+      differ += second.layout.tp != first.layout.tp || second.layout.pp != first.layout.pp;
+    }
+  }
+  print_message("%d cases that reload, %d with other sizes of tp or pp\n", valid, differ);
+  assert_true(valid > 1000 && differ > 300);
+}
+
 static void test_encode_fields_outside_the_space_are_named(void **state) {
   (void)state;
   const struct sf_space space = default_space();
@@ -223,6 +255,19 @@ static void test_space_set_values_hold_in_every_case(void **state) {
       {{"model.q_lora_rank=9", "layout.cp=2", "layout.cp_comm=a2a"}, 8},
       {{"layout.vpp=2..4", "train.recompute_layers=5", "layout.pp=2..3"}, 8},
       {{"layout.vpp=3", "train.microbatches=6..14"}, 8},
+      {{"reload.after_step=1..2"}, 8},
+      {{"reload.after_step=2", "layout.tp=2", "reload.cp=2"}, 4},
+      {{"reload.tp=3", "layout.dp=3"}, 8},
+      {{"reload.tp=2..4", "layout.tp=1", "model.kv_heads=1"}, 8},
+      {{"reload.pp=4", "reload.vpp=2", "layout.pp=1"}, 8},
+      {{"reload.zero=2", "layout.zero=0", "layout.tp=2"}, 8},
+      {{"reload.ep=2", "layout.ep=1", "layout.etp=2"}, 8},
+      {{"reload.cp=2", "reload.cp_comm=a2a", "model.kv_lora_rank=4", "layout.tp=3"}, 8},
+      {{"reload.pp_last_layers=1..3", "layout.vpp=2"}, 8},
+      {{"reload.recompute_sharded=on", "layout.tp_overlap=on", "layout.pp=2"}, 8},
+      {{"reload.overlap=on", "reload.order=dp-pp-ep-cp-tp"}, 8},
+      {{"reload.dp=4", "layout.tp=2", "layout.cp=2", "precision.compute=fp8"}, 4},
+      {{"reload.tp=2", "reload.sp=on", "layout.ep=2"}, 8},
       {{"precision.compute=bf16", "mode=e2e", "data.mask=sparse", "plant.id=tp-wrong", "target.name=plugin:x.so"}, 8},
   };
   for (size_t row = 0; row < sizeof table / sizeof table[0]; row++) {
@@ -295,6 +340,13 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
       {{"layout.cp_comm=a2a", "layout.cp=2", "model.kv_heads=3"}, {"layout.cp_comm", "model.kv_heads"}},
       {{"layout.cp=2", "layout.tp=2", "layout.cp_comm=a2a", "model.kv_heads=2"}, {"layout.tp", "model.kv_heads"}},
       {{"layout.cp=8", "layout.dp=2"}, {"layout.cp", "the limit on ranks"}},
+      {{"reload.after_step=1", "train.steps=1"}, {"reload.after_step", "train.steps"}},
+      {{"reload.tp=3", "model.heads=4"}, {"reload.tp", "model.heads"}},
+      {{"reload.tp=2", "reload.after_step=0"}, {"reload.tp", "reload.after_step"}},
+      {{"reload.sp=on", "reload.tp=1"}, {"reload.sp", "reload.tp"}},
+      {{"reload.dp=3", "train.microbatches=4"}, {"reload.dp", "train.microbatches"}},
+      {{"reload.tp=2", "reload.sp=off", "layout.ep=2"}, {"layout.ep", "reload.sp"}},
+      {{"reload.zero=1", "reload.dp=1", "reload.cp=1"}, {"reload.zero", "reload.dp"}},
       {{"model.kv_lora_rank=4", "model.positions=learned"}, {"model.kv_lora_rank", "model.positions"}},
       {{"model.kv_lora_rank=4", "model.qk_norm=on"}, {"model.kv_lora_rank", "model.qk_norm"}},
       {{"model.kv_lora_rank=4", "model.heads=4", "model.kv_heads=2"}, {"model.kv_lora_rank", "model.kv_heads"}},
@@ -403,6 +455,7 @@ int main(void) {
       cmocka_unit_test(test_decode_one_choice_zeroed_stays_valid),
       cmocka_unit_test(test_encode_drawn_cases_come_back_with_nothing_fixed),
       cmocka_unit_test(test_encode_any_valid_case_comes_back),
+      cmocka_unit_test(test_encode_any_two_layouts_come_back),
       cmocka_unit_test(test_encode_fields_outside_the_space_are_named),
       cmocka_unit_test(test_encode_case_with_nothing_to_train_comes_back),
       cmocka_unit_test(test_encode_invalid_case_is_refused),

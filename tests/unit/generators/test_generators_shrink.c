@@ -39,6 +39,8 @@ static bool needs_buckets(const struct sf_case *c) {
   return c->layout.bucket_elements > 0 && c->layout.overlap && c->layout.dp >= 2 && c->model.bias;
 }
 static bool needs_clipping(const struct sf_case *c) { return c->train.clip_milli > 0 && c->train.clip_milli <= 100 && c->layout.tp >= 3; }
+static bool needs_other_layout(const struct sf_case *c) { return c->reload.after_step > 0 && c->layout.dp >= 2 && c->reload.layout.tp >= 2; }
+static bool needs_reload(const struct sf_case *c) { return c->reload.after_step > 0 && c->layout.zero > 0 && c->model.bias; }
 static bool needs_size(const struct sf_case *c) { return c->model.hidden >= 24 && c->model.seq >= 7 && c->layout.tp >= 2; }
 
 /* What the smallest failing case must look like: fields "path=value" and the number of places not at their simplest. */
@@ -61,6 +63,8 @@ static const struct target {
     {needs_accumulation, 1, 1, {"train.microbatches=2", "train.steps=2", "precision.compute=bf16", NULL}},
     {needs_buckets, 2, 1, {"layout.dp=2", "layout.overlap=on", "model.bias=on", "model.adapter=off", NULL}},
     {needs_clipping, 3, 1, {"layout.tp=3", "train.clip_milli=100", "model.positions=none", NULL}},
+    {needs_other_layout, 2, 1, {"layout.dp=2", "layout.tp=1", "reload.after_step=1", "reload.tp=2", "reload.dp=1", "train.steps=2"}},
+    {needs_reload, 2, 1, {"layout.zero=1", "reload.zero=1", "reload.after_step=1", "reload.bucket_elements=0", "reload.order=tp-cp-ep-dp-pp", "train.steps=2"}},
     {needs_size, 2, 1, {"model.hidden=24", "model.seq=7", "model.ffn=8", NULL}},
 };
 enum { TARGET_COUNT = sizeof TARGETS / sizeof TARGETS[0], CASES_EACH = 30, EVALUATIONS_MAX = 150 };

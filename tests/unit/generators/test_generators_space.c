@@ -48,6 +48,11 @@ static bool is_uneven_mask(const struct sf_case *c) { return c->data.mask == SF_
 static bool is_sparse_mask(const struct sf_case *c) { return c->data.mask == SF_MASK_SPARSE; }
 static bool is_edge(const struct sf_case *c) { return c->data.tokens == SF_TOKENS_EDGE; }
 static bool is_per_microbatch(const struct sf_case *c) { return c->train.loss_norm == SF_LOSS_PER_MICROBATCH; }
+static bool is_reloaded(const struct sf_case *c) { return c->reload.after_step > 0; }
+static bool is_resized(const struct sf_case *c) {
+  const struct sf_layout *a = &c->layout, *b = &c->reload.layout;
+  return is_reloaded(c) && (a->tp != b->tp || a->cp != b->cp || a->dp != b->dp || a->pp != b->pp);
+}
 static bool is_scheduled(const struct sf_case *c) { return c->schedule > 0; }
 
 static bool is_interleaved(const struct sf_case *c) { return c->layout.vpp > 1; }
@@ -119,6 +124,8 @@ static const struct {
     {"edge tokens", is_edge, 10},
     {"loss per microbatch", is_per_microbatch, 10},
     {"schedule", is_scheduled, 50},
+    {"reload", is_reloaded, 4},
+    {"reload, other sizes", is_resized, 2},
 };
 enum { SHARE_COUNT = sizeof SHARES / sizeof SHARES[0] };
 

@@ -12,9 +12,9 @@
 
 /* --- features ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t bit_of(const char *name) {
+static int feature_of(const char *name) {
   for (int i = 0; i < sf_feature_count; i++) {
-    if (strcmp(sf_features[i].name, name) == 0) return UINT64_C(1) << i;
+    if (strcmp(sf_features[i].name, name) == 0) return i;
   }
   fail_msg("no feature %s", name);
   return 0;
@@ -34,16 +34,17 @@ static void test_features_of_names_what_a_case_has(void **state) {
       {"layout.order=pp-dp-ep-cp-tp", "other_order", "tp"},
       {"model.vocab=7 model.norm=layer model.activation=swiglu model.positions=rotary", "padded_vocab layernorm swiglu rotary", "relu2"},
       {"model.layers=2 train.recompute_layers=2 train.clip_milli=5 train.frozen=qkv", "recompute clipping frozen", "documents"},
+      {"train.steps=2 reload.after_step=1", "steps reload", "dp"},
       {"data.mask=sparse data.tokens=edge data.grads=heavy", "sparse_mask edge_tokens other_values", "uneven_mask other_weights"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct sf_case c = case_make(rows[i].assignments);
-    const uint64_t mask = sf_features_of(&c);
+    const struct sf_feature_mask mask = sf_features_of(&c);
     for (int which = 0; which < 2; which++) {
       char words[256], *rest = NULL;
       snprintf(words, sizeof words, "%s", which ? rows[i].has_not : rows[i].has);
       for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        if (((mask & bit_of(word)) != 0) != (which == 0)) fail_msg("%s: %s", rows[i].assignments, word);
+        if (sf_feature_mask_has(&mask, feature_of(word)) != (which == 0)) fail_msg("%s: %s", rows[i].assignments, word);
       }
     }
   }
@@ -89,6 +90,23 @@ static void test_describe_case_of_experts_shows_what_their_mesh_cuts(void **stat
       "4 ranks: tp 2, dp 2, pp 1, ep 4, etp 1, order",
       "decoder.layers.0.mlp.experts.linear_fc1.weight               32 x 8           8 x 8     \n",
       "decoder.layers.0.mlp.shared_experts.linear_fc2.weight         8 x 12          8 x 6     \n",
+  };
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    if (!strstr(text.data, parts[i])) fail_msg("no '%s' in:\n%s", parts[i], text.data);
+  }
+  sf_text_destroy(&text);
+}
+
+static void test_describe_case_shows_the_layout_that_loads(void **state) {
+  (void)state;
+  struct sf_text text = {0};
+  const struct sf_case c = case_make("model.layers=2 train.microbatches=2 train.steps=3 layout.dp=2 reload.after_step=2 reload.pp=2 reload.order=pp-dp-ep-cp-tp");
+  assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
+  static const char *const parts[] = {
+      "layout     2 ranks: tp 1, dp 2, pp 1, order tp-cp-ep-dp-pp\ndp groups  {0,1}\n",
+      "saved after 2 of 3 steps and loaded with another layout\n",
+      "loaded     2 ranks: tp 1, dp 1, pp 2, order pp-dp-ep-cp-tp\npp groups  {0,1}\n",
+      "rank 1     tp 0 dp 0 pp 1  layers 1..1",
   };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     if (!strstr(text.data, parts[i])) fail_msg("no '%s' in:\n%s", parts[i], text.data);
@@ -277,6 +295,7 @@ int main(void) {
       cmocka_unit_test(test_features_names_differ),
       cmocka_unit_test(test_describe_case_shows_mesh_groups_and_shapes),
       cmocka_unit_test(test_describe_case_of_experts_shows_what_their_mesh_cuts),
+      cmocka_unit_test(test_describe_case_shows_the_layout_that_loads),
       cmocka_unit_test(test_describe_case_of_many_ranks_is_short),
       cmocka_unit_test(test_describe_case_wrong_case_is_refused_and_memory_failures_are_told),
       cmocka_unit_test(test_table_print_has_a_line_for_each_tensor),

@@ -79,7 +79,7 @@ static void test_store_add_verdict_every_field_comes_back(void **state) {
                                            .rank = 3,
                                            .ranks = 8,
                                            .layers = 4,
-                                           .features = UINT64_C(0x8000000000000005),
+                                           .features = {{UINT64_C(0x8000000000000005), UINT64_C(0x4000000000000001)}},
                                            .checked = 123,
                                            .unchecked = 7,
                                            .seconds = 1.5,
@@ -103,12 +103,17 @@ static void test_store_add_verdict_every_field_comes_back(void **state) {
   assert_int_equal(rows.last.rank, 3);
   assert_int_equal(rows.last.ranks, 8);
   assert_int_equal(rows.last.layers, 4);
-  assert_true(rows.last.features == UINT64_C(0x8000000000000005));
+  assert_true(rows.last.features.words[0] == UINT64_C(0x8000000000000005));
+  assert_true(rows.last.features.words[1] == UINT64_C(0x4000000000000001));
   assert_int_equal(rows.last.checked, 123);
   assert_int_equal(rows.last.unchecked, 7);
   assert_true(rows.last.seconds == 1.5);
   assert_true(rows.last.flaky);
-  assert_int_equal(summary_of(store).by_feature[63], 1);
+  const struct sf_store_summary summary = summary_of(store);
+  assert_int_equal(summary.by_feature[63], 1);
+  assert_int_equal(summary.by_feature[64], 1);
+  assert_int_equal(summary.by_feature[126], 1);
+  assert_int_equal(summary.by_feature[127], 0);
   sf_store_close(store);
 }
 
@@ -189,7 +194,8 @@ static void test_store_summarise_counts_every_kind(void **state) {
   for (int64_t i = 0; i < 12; i++) {
     struct sf_store_verdict v = i % 4 == 1 ? finding_make(i, "s") : pass_make(i);
     if (i % 4 != 1) v.verdict = (enum sf_verdict[]){SF_VERDICT_PASS, SF_VERDICT_FINDING, SF_VERDICT_INCONCLUSIVE, SF_VERDICT_SKIP}[i % 4];
-    v.features = (uint64_t)i % 8;
+    v.features.words[0] = (uint64_t)i % 8;
+    v.features.words[1] = (uint64_t)i % 2;
     v.unchecked = 2;
     v.flaky = i == 5;
     add_ok(store, v);
@@ -208,6 +214,7 @@ static void test_store_summarise_counts_every_kind(void **state) {
   assert_int_equal(summary.by_feature[1], 6);
   assert_int_equal(summary.by_feature[2], 4);
   assert_int_equal(summary.by_feature[3], 0);
+  assert_int_equal(summary.by_feature[64], 6);
   assert_int_equal(summary.high_water, 20);
   sf_store_close(store);
 }

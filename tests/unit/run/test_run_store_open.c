@@ -75,9 +75,9 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 2");
+  execute(f->path, "PRAGMA user_version = 3");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 2");
+  open_refused(&options, SF_EINPUT, "schema version 3");
 }
 
 static void test_store_open_damaged_refused(void **state) {

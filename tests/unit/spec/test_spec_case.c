@@ -23,8 +23,8 @@ static void test_case_fields_cover_the_struct_without_overlap(void **state) {
     if (at < offsetof(struct sf_case, expect)) covered += owners[at];
     else assert_int_equal(owners[at], 0);
   }
-  /* behind the flags of model, precision, data, layout.sp, layout.tp_overlap */
-  const size_t padding = 1 + 6 + 7 + 7 + 5;
+  /* behind the flags of model, precision, data, and sp and tp_overlap of both layouts */
+  const size_t padding = 1 + 6 + 7 + 2 * (7 + 5);
   assert_int_equal(covered + padding, offsetof(struct sf_case, expect));
 }
 
@@ -138,7 +138,7 @@ static void test_case_init_gives_the_smallest_valid_case(void **state) {
 }
 
 static bool is_logical(const char *path) {
-  return strncmp(path, "layout.", 7) != 0 && strcmp(path, "schedule") != 0 && strncmp(path, "target.", 7) != 0 &&
+  return strncmp(path, "layout.", 7) != 0 && strncmp(path, "reload.", 7) != 0 && strcmp(path, "schedule") != 0 && strncmp(path, "target.", 7) != 0 &&
          strncmp(path, "plant.", 6) != 0;
 }
 
@@ -154,6 +154,32 @@ static void test_case_logical_hash_depends_on_the_logical_fields_only(void **sta
     else sf_case_field_put(&c, field, field->smallest == field->max ? field->min : field->max);
     if ((sf_case_logical_hash(&c) != hash) != is_logical(field->path)) fail_msg("%s", field->path);
   }
+}
+
+static void test_case_after_reload_has_the_second_layout_alone(void **state) {
+  (void)state;
+  struct sf_case c, smallest;
+  sf_case_init(&c);
+  sf_case_init(&smallest);
+  c.train.steps = 3, c.train.microbatches = 2;
+  c.layout.dp = 2;
+  c.reload.after_step = 2;
+  c.reload.layout.pp = 2, c.reload.layout.pp_last_layers = 1;
+  c.model.layers = 2;
+  assert_int_equal(sf_case_validate(&c, NULL), SF_OK);
+  const struct sf_case after = sf_case_after_reload(&c);
+  assert_int_equal(after.layout.dp, 1);
+  assert_int_equal(after.layout.pp, 2);
+  assert_int_equal(after.layout.pp_last_layers, 1);
+  assert_int_equal(after.reload.after_step, 0);
+  assert_int_equal(after.reload.layout.pp, 1);
+  assert_string_equal(after.reload.layout.order, smallest.reload.layout.order);
+  assert_int_equal(sf_case_validate(&after, NULL), SF_OK);
+  assert_true(sf_case_logical_hash(&after) == sf_case_logical_hash(&c));
+  assert_false(sf_case_is_reloaded(&c, 1));
+  assert_true(sf_case_is_reloaded(&c, 2));
+  assert_true(sf_case_is_reloaded(&c, 3));
+  assert_false(sf_case_is_reloaded(&after, 3));
 }
 
 static void check_stages(int64_t layers, int64_t pp, int64_t first, int64_t last, const int64_t *counts) {
@@ -213,6 +239,7 @@ int main(void) {
       cmocka_unit_test(test_case_field_parse_takes_each_kind_of_value),
       cmocka_unit_test(test_case_field_parse_of_a_bad_value_is_refused_and_changes_nothing),
       cmocka_unit_test(test_case_init_gives_the_smallest_valid_case),
+      cmocka_unit_test(test_case_after_reload_has_the_second_layout_alone),
       cmocka_unit_test(test_case_logical_hash_depends_on_the_logical_fields_only),
       cmocka_unit_test(test_case_stage_layers_share_what_the_ends_leave),
       cmocka_unit_test(test_case_stage_layers_of_interleaved_stages_are_even),

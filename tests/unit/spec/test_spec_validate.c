@@ -57,6 +57,9 @@ static void test_case_validate_of_layouts_that_fit_is_ok(void **state) {
       "layout.zero=2 layout.dp=4",
       "layout.zero=1 layout.cp=2",
       "train.recompute_layers=8",
+      "train.steps=2 layout.dp=2 reload.after_step=1 reload.tp=2 reload.sp=on reload.tp_overlap=on reload.order=pp-dp-tp-cp-ep",
+      "train.steps=3 layout.dp=4 layout.zero=1 reload.after_step=2 reload.pp=4 reload.vpp=2 reload.bucket_elements=7 reload.overlap=on",
+      "train.steps=2 reload.after_step=1",
       "layout.cp=2",
       "layout.cp=4 layout.tp=2 layout.sp=on",
       "layout.cp=4 layout.cp_comm=allgather layout.tp=8",
@@ -159,6 +162,28 @@ static void test_case_validate_of_fields_that_do_not_fit_names_the_field(void **
   check_refused(BAD, sizeof BAD / sizeof BAD[0]);
 }
 
+static void test_case_validate_of_a_second_layout_that_does_not_fit_names_the_field(void **state) {
+  (void)state;
+  static const char *const BAD[][2] = {
+      {"reload.tp=2", "reload.tp: needs reload.after_step above 0"},
+      {"reload.zero=1", "reload.zero: needs reload.after_step above 0"},
+      {"reload.order=pp-dp-tp-cp-ep", "reload.order: needs reload.after_step above 0"},
+      {"reload.after_step=1", "reload.after_step: 1 is not below train.steps 1"},
+      {"train.steps=2 reload.after_step=2", "reload.after_step: 2 is not below train.steps 2"},
+      {"train.steps=2 reload.after_step=1 layout.dp=2", "reload.dp: 1 ranks, and the first layout has 2"},
+      {"train.steps=2 reload.after_step=1 reload.tp=2", "reload.dp: 2 ranks, and the first layout has 1"},
+      {"train.steps=2 reload.after_step=1 layout.dp=2 reload.tp=3", "reload.tp: 3 does not divide model.heads 8"},
+      {"train.steps=2 reload.after_step=1 reload.sp=on", "reload.sp: needs reload.tp above 1"},
+      {"train.steps=2 reload.after_step=1 reload.zero=2", "reload.zero: needs reload.dp or reload.cp above 1"},
+      {"train.steps=2 reload.after_step=1 reload.vpp=2", "reload.vpp: needs reload.pp above 1"},
+      {"train.steps=2 reload.after_step=1 reload.pp_last_layers=2", "reload.pp_last_layers: needs reload.pp above 1"},
+      {"train.steps=2 reload.after_step=1 reload.ep=2", "reload.ep: needs moe.experts"},
+      {"train.steps=2 reload.after_step=1 reload.order=tp-tp-ep-dp-pp", "reload.order: tp is there twice"},
+      {"train.steps=2 reload.after_step=1 layout.tp=3", "layout.tp: 3 does not divide model.heads 8"},
+  };
+  check_refused(BAD, sizeof BAD / sizeof BAD[0]);
+}
+
 static void test_case_validate_of_experts_that_do_not_fit_names_the_field(void **state) {
   (void)state;
   static const char *const BAD[][2] = {
@@ -246,6 +271,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_case_validate_of_layouts_that_fit_is_ok),
       cmocka_unit_test(test_case_validate_of_fields_that_do_not_fit_names_the_field),
+      cmocka_unit_test(test_case_validate_of_a_second_layout_that_does_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_experts_that_do_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_a_memory_that_does_not_fit_names_the_field),
       cmocka_unit_test(test_case_validate_of_latents_that_do_not_fit_names_the_field),

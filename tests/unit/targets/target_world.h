@@ -36,6 +36,8 @@ struct world {
   struct sf_trace_sink sink;
   struct sf_rank_env *envs;
   struct sf_mesh mesh;
+  struct sf_case second; /* after reloading; c without */
+  struct sf_mesh second_mesh;
   struct sf_comm_report report;
   struct world_tensor *tensors; /* open addressing by key */
   int32_t tensor_count;
@@ -61,14 +63,24 @@ static inline struct sf_dim_map world_without_partial(const struct sf_dim_map *d
   return out;
 }
 
-static inline bool world_map_is_canonical(const struct world *w, int32_t rank, const struct sf_trace_spec *spec,
+/* Who a rank is in the layout of a step. */
+static inline const struct sf_case *world_case_of(const struct world *w, int64_t step) {
+  return sf_case_is_reloaded(&w->c, step) ? &w->second : &w->c;
+}
+static inline struct sf_coord world_coord(const struct world *w, int32_t rank, int64_t step) {
+  return sf_mesh_coord(sf_case_is_reloaded(&w->c, step) ? &w->second_mesh : &w->mesh, rank);
+}
+
+static inline bool world_map_is_canonical(const struct world *w, int32_t rank, int64_t step, const struct sf_trace_spec *spec,
                                           const struct sf_shard_map *map) {
-  const struct sf_expert_place expert = sf_mesh_expert_place(&w->c.layout, rank);
-  const int64_t tp = sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_TP], cp = sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_CP];
-  const int64_t of_experts = expert.ep * w->c.layout.etp + expert.etp;
+  const struct sf_case *c = world_case_of(w, step);
+  const struct sf_coord place = world_coord(w, rank, step);
+  const struct sf_expert_place expert = sf_mesh_expert_place(&c->layout, rank);
+  const int64_t tp = place.at[SF_AXIS_TP], cp = place.at[SF_AXIS_CP];
+  const int64_t of_experts = expert.ep * c->layout.etp + expert.etp;
   const int64_t row_place = sf_cut_is_expert(spec->row_cut) ? of_experts : tp, col_place = sf_cut_is_expert(spec->col_cut) ? of_experts : tp;
-  const struct sf_shard_map canonical = {.rows = sf_canonical_dim(&w->c, spec->row_cut, spec->shape.rows, row_place, cp),
-                                         .cols = sf_canonical_dim(&w->c, spec->col_cut, spec->shape.cols, col_place, cp)};
+  const struct sf_shard_map canonical = {.rows = sf_canonical_dim(c, spec->row_cut, spec->shape.rows, row_place, cp),
+                                         .cols = sf_canonical_dim(c, spec->col_cut, spec->shape.cols, col_place, cp)};
   return sf_shard_map_equal(&(struct sf_shard_map){.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)}, &canonical);
 }
 
@@ -105,9 +117,10 @@ static inline void world_overwrite(struct world *w, int32_t rank, struct sf_trac
                                    const struct sf_trace_spec *spec, float *data) {
   if (id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD && id.kind != SF_KIND_WGRAD) return;
   if ((id.call != 0 && (id.kind != SF_KIND_WGRAD || id.call != 1)) || spec->kept) return;
-  const struct sf_coord place = sf_mesh_coord(&w->mesh, rank);
+  const struct sf_coord place = world_coord(w, rank, id.step);
+  const struct sf_layout *layout = &world_case_of(w, id.step)->layout;
   const bool heads = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
-  const int64_t sharers = heads ? w->c.layout.tp / w->c.model.kv_heads : w->c.layout.tp;
+  const int64_t sharers = heads ? layout->tp / w->c.model.kv_heads : layout->tp;
   const bool lowest = sharers <= 1 || place.at[SF_AXIS_TP] % sharers == 0;
   const uint32_t zero = (lowest ? 0 : SF_AXES(SF_AXIS_TP)) | (place.at[SF_AXIS_CP] > 0 ? SF_AXES(SF_AXIS_CP) : 0);
   const struct sf_fill fill = sf_fill_for_trace(w->catalog, id);
@@ -119,7 +132,7 @@ static inline void world_point(void *ctx, int32_t rank, struct sf_trace_id id, c
   struct world *w = ctx;
   struct sf_trace_spec spec;
   const bool is_bad = !sf_trace_spec(&spec, w->catalog, id) || !sf_shard_map_valid(map, spec.shape);
-  w->bad_maps += is_bad || !world_map_is_canonical(w, rank, &spec, map);
+  w->bad_maps += is_bad || !world_map_is_canonical(w, rank, id.step, &spec, map);
   if (is_bad) return;
   assert_int_equal(rows, sf_shard_map_local_shape(map).rows);
   assert_int_equal(cols, sf_shard_map_local_shape(map).cols);
@@ -133,7 +146,7 @@ static inline void world_point(void *ctx, int32_t rank, struct sf_trace_id id, c
     assert_true(tensor->values != NULL && tensor->seen != NULL && tensor->owner != NULL);
     assert_true(++w->tensor_count < WORLD_SLOTS / 2);
   }
-  world_merge(w, tensor, map, data, sf_mesh_coord(&w->mesh, rank).at[SF_AXIS_TP]);
+  world_merge(w, tensor, map, data, world_coord(w, rank, id.step).at[SF_AXIS_TP]);
   if (w->c.mode == SF_MODE_ISOLATED) world_overwrite(w, rank, id, map, &spec, data);
 }
 
@@ -160,6 +173,8 @@ static inline struct world *world_create(const struct sf_case *c, enum sf_fault 
   w->args = sf_alloc((size_t)world * sizeof(void *));
   assert_true(w->tensors != NULL && w->arenas != NULL && w->envs != NULL && w->args != NULL);
   w->mesh = sf_mesh_from_layout(&c->layout);
+  w->second = c->reload.after_step > 0 ? sf_case_after_reload(c) : *c;
+  w->second_mesh = sf_mesh_from_layout(&w->second.layout);
   w->sink = (struct sf_trace_sink){.ctx = w, .point = world_point};
   for (int32_t rank = 0; rank < world; rank++) {
     w->arenas[rank] = sf_arena_create(1 << 12, true);
@@ -222,78 +237,6 @@ static inline void world_destroy(struct world *w) {
   sf_catalog_destroy(w->catalog);
   sf_device_destroy(w->device);
   sf_free(w);
-}
-
-/* The id under which a run without recomputation and pipeline has the same tensor. */
-static inline struct sf_trace_id world_plain_id(struct sf_trace_id id) {
-  if (id.pass == SF_PASS_RECOMPUTE) id.pass = SF_PASS_FWD;
-  if (id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD) id.call = 0;
-  return id;
-}
-
-static inline double world_difference(const struct world_tensor *a, const struct world_tensor *b) {
-  double error = 0.0, norm = 0.0;
-  for (int64_t i = 0; i < a->shape.rows * a->shape.cols; i++) {
-    const double d = (double)a->values[i] - (double)b->values[i];
-    error += d * d;
-    norm += (double)b->values[i] * (double)b->values[i];
-  }
-  return norm > 0.0 ? sqrt(error / norm) : sqrt(error);
-}
-
-static inline bool world_tensor_is_complete(const struct world_tensor *tensor) {
-  for (int64_t i = 0; i < tensor->shape.rows * tensor->shape.cols; i++)
-    if (tensor->seen[i] != 1 && tensor->seen[i] != 2) return false;
-  return true;
-}
-
-/* In isolated mode what is received is what the sender's sink wrote: true when it is that in every bit. */
-static inline bool world_received_is_injected(const struct world *w, const struct world_tensor *tensor) {
-  struct sf_trace_id id = sf_trace_id_from_key(tensor->key);
-  id.call = 0;
-  const struct sf_fill fill = sf_fill_for_trace(w->catalog, id);
-  bool same = true;
-  for (int64_t i = 0; i < tensor->shape.rows * tensor->shape.cols; i++) {
-    float value;
-    sf_fill_range(&value, &fill, i, 1);
-    same = same && memcmp(&value, &tensor->values[i], sizeof value) == 0;
-  }
-  return same;
-}
-
-/* What differs between a run and the one-rank run of the same logical case. */
-struct world_comparison {
-  int64_t missing, incomplete, extra;
-  int64_t not_injected; /* isolated mode: received tensors that are not what was sent */
-  double worst;         /* largest relative difference of a tensor; NaN counts as infinite */
-  struct sf_trace_id worst_id;
-};
-
-/* Adam divides a gradient by its own size, so a change that it makes of a gradient near zero is compared by no one. */
-static inline bool is_smooth(struct sf_trace_id id) { return id.kind != SF_KIND_PARAM_DELTA && (id.kind != SF_KIND_PARAM || id.step == 0); }
-
-static inline struct world_comparison world_compare(const struct world *w, const struct world *plain) {
-  struct world_comparison out = {0};
-  for (int i = 0; i < WORLD_SLOTS; i++) {
-    const struct world_tensor *tensor = &w->tensors[i];
-    if (plain->tensors[i].used && !world_find(w, sf_trace_id_from_key(plain->tensors[i].key))) out.missing++;
-    if (!tensor->used) continue;
-    const struct sf_trace_id id = sf_trace_id_from_key(tensor->key);
-    const struct world_tensor *other = world_find(plain, world_plain_id(id));
-    out.incomplete += !world_tensor_is_complete(tensor);
-    if (other == NULL) {
-      out.extra++;
-      continue;
-    }
-    const double difference = world_difference(tensor, other);
-    if (!is_smooth(id)) continue;
-    if (w->c.mode == SF_MODE_ISOLATED && id.call == 1 && id.kind != SF_KIND_WGRAD) {
-      out.not_injected += !world_received_is_injected(w, tensor);
-      continue;
-    }
-    if (!(difference <= out.worst)) out.worst = isnan(difference) ? (double)INFINITY : difference, out.worst_id = id;
-  }
-  return out;
 }
 
 #endif

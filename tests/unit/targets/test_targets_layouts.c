@@ -1,6 +1,6 @@
 /* The same logical case on many layouts and schedules: everything traced is complete, well declared and equal to the one-rank run within
  * rounding. */
-#include "tests/unit/targets/target_world.h"
+#include "tests/unit/targets/target_compare.h"
 
 static const char *const MODELS[] = {
     "model.layers=4 model.heads=4 model.kv_heads=2 model.seq=8 model.vocab=16 model.vocab_padded=16 model.bias=true model.norm=layer "
