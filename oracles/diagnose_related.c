@@ -26,6 +26,10 @@ static struct sf_diagnosis_related *add(struct sf_related_list *list, enum sf_re
   return r;
 }
 
+void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name) {
+  add(list, SF_RELATED_STALE, shape, x, name);
+}
+
 /* --- tensors of the case --------------------------------------------------------------------------------------- */
 
 /* What modules read where this tensor was traced: what isolated mode writes there, or the reference's value. */
@@ -307,5 +311,6 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
   if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) collect_norm_terms(list, own);
   if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);
   collect_stale_inputs(list, slot);
+  sf_related_collect_reload(list, slot);
   collect_rank_summands(list, slot);
 }

@@ -17,6 +17,10 @@ struct sf_related_list {
 
 /* NULL marks the list as out of memory. */
 void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes);
+/* Something that may stand in place of the right value; x lives as long as the list. */
+void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name);
+/* diagnose_reload.c: what stands there when a reload lost masters or moments. */
+void sf_related_collect_reload(struct sf_related_list *list, const struct sf_slot *slot);
 /* Everything related to the slot's tensor. */
 void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot);
 

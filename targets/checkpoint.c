@@ -1,8 +1,20 @@
 #include "targets/checkpoint.h"
 
 #include "targets/distributed_optimizer.h"
+#include "targets/fault.h"
 
 enum { SCALER_COUNT = 3, FP8_PER_OPERAND = SF_FP8_HISTORY_MAX + 1, FP8_COUNT = FP8_PER_OPERAND * SF_FP8_OPERAND_COUNT };
+
+/* The name under which a parameter's state is looked for. */
+static int32_t name_of(const struct sf_rank_run *run, const struct sf_parameter *param) {
+  return sf_fault(run->env, SF_FAULT_CKPT_LOCAL_LAYER_NAMES) ? sf_fault_name_in_stage(run, param) : param->index;
+}
+
+/* stale-master-after-load: weights are loaded as the model has them; what the optimizer updates keeps its values. */
+static bool keeps_master(const struct sf_rank_run *run, const struct sf_parameter *param) {
+  const bool is_mixed = run->dtype != SF_F32 && !run->c->precision.stochastic;
+  return sf_fault(run->env, SF_FAULT_STALE_MASTER_AFTER_LOAD) && is_mixed && param->model != param->master;
+}
 
 /* --- saving ------------------------------------------------------------------------------------------------------- */
 
@@ -42,7 +54,9 @@ static void save_param(struct sf_checkpoint *out, struct sf_rank_run *run, const
     const int64_t own = param->kv_first - piece.first;
     piece.count = own < 0 ? 0 : own < piece.count ? own : piece.count;
   }
-  const int state_count = param->trainable ? 3 : 1;
+  /* ckpt-bucket-overwrite: the dictionary of states is made anew for each bucket, and the last one's stays. */
+  const bool is_overwritten = is_shard && sf_fault(run->env, SF_FAULT_CKPT_BUCKET_OVERWRITE) && bucket != &run->buckets.at[run->buckets.count - 1];
+  const int state_count = param->trainable && !is_overwritten ? 3 : 1;
   const struct sf_shard_map map = sf_shard_map_flat(&param->map, piece.first, piece.count);
   for (int i = 0; i < state_count; i++)
     contribute(out, run, (struct sf_checkpoint_shard){param->index, (enum sf_checkpoint_state)i, map, states[i]});
@@ -174,7 +188,7 @@ static struct destination destination_of(const struct sf_rank_run *run, const st
   const bool is_shard = param->trainable && run->buckets.zero > 0;
   struct destination to = {.map = &param->map, .count = param->count};
   if (state == SF_CHECKPOINT_MASTER) {
-    to.out = is_shard ? param->model : param->master; /* whole: the model's weights follow from it */
+    to.out = is_shard || keeps_master(run, param) ? param->model : param->master; /* whole: the model's weights follow from it */
     return to;
   }
   const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
@@ -218,7 +232,7 @@ static void load_shard(struct sf_rank_run *run, const struct loading *loading, c
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];
     const struct sf_shape shape = run->env->catalog->params[param->index].shape;
-    if (param->index != shard->name || (shard->state != SF_CHECKPOINT_MASTER && !param->trainable)) continue;
+    if (name_of(run, param) != shard->name || (shard->state != SF_CHECKPOINT_MASTER && !param->trainable)) continue;
     const struct destination to = destination_of(run, param, shard->state);
     invert(loading->row_of, &param->map.rows, shape.rows);
     invert(loading->col_of, &param->map.cols, shape.cols);
@@ -229,11 +243,12 @@ static void load_shard(struct sf_rank_run *run, const struct loading *loading, c
 /* The model's weights from what was loaded; with ZeRO the shard's masters too. */
 static void publish(struct sf_rank_run *run, struct sf_parameter *param) {
   struct sf_device *dev = run->env->device;
-  if (param->master != NULL) {
+  const bool is_stale = keeps_master(run, param);
+  if (param->master != NULL && !is_stale) {
     sf_parameter_publish(run, param);
     return;
   }
-  sf_distributed_optimizer_load(run, param, param->model);
+  if (!is_stale) sf_distributed_optimizer_load(run, param, param->model);
   dev->ops->round(dev, param->model, param->model, param->count, run->dtype);
 }
 

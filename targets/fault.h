@@ -47,6 +47,9 @@ bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t c
 /* fp8-layer-exempt-local-index: the layer's number in its pipeline stage. */
 int32_t sf_fault_fp8_layer_in_stage(const struct sf_rank_run *run, int32_t layer);
 
+/* ckpt-local-layer-names: the parameter's name with the layer's number in its pipeline stage. */
+int32_t sf_fault_name_in_stage(const struct sf_rank_run *run, const struct sf_parameter *param);
+
 /* Canaries. backward: called in the backward of the last layer's MLP; finalize: before the gradients are reduced. No-ops without their
  * fault. */
 void sf_fault_canary_backward(const struct sf_rank_run *run, int32_t layer);

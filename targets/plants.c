@@ -339,6 +339,18 @@ static bool padding_of_other_tp(const struct sf_case *c) {
   return false;
 }
 
+/* Some stage of the layout that loads begins with a later layer. */
+static bool reloads_stages(const struct sf_case *c) { return c->reload.after_step > 0 && c->reload.layout.pp > 1; }
+static bool reloads_buckets(const struct sf_case *c) {
+  return c->reload.after_step > 0 && zero_buckets(c) && c->train.lr_micro > 0 && (c->train.beta1_milli > 0 || c->train.beta2_milli > 0);
+}
+
+/* Masters apart from the model's weights, and weights that have changed. */
+static bool reloads_masters(const struct sf_case *c) {
+  const bool may_change = c->reload.after_step > 0 && c->mode == SF_MODE_E2E && trains_something(c) && c->train.lr_micro > 0;
+  return may_change && sf_case_storage(c) != SF_F32 && !c->precision.stochastic;
+}
+
 /* --- the table --------------------------------------------------------------------------------------------------- */
 
 #define X(name, text) static const char ID_##name[] = text;
@@ -548,6 +560,18 @@ const struct sf_plant sf_plants[] = {
      .what = "The padding mask that the router's own losses read is scattered along the sequence by the rank's tp index in the default rank order.",
      .source = "Megatron-LM #7452-5, PR #5563", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS), .diagnosis = "part",
      .minimal = {4, 1, "layout.tp=2 layout.sp=true moe.experts=2 data.padding=1"}, .triggers = padding_of_other_tp},
+    {PLANT(CKPT_LOCAL_LAYER_NAMES),
+     .what = "State is looked for under the layer's number in its pipeline stage, so every later stage loads the first one's layers.",
+     .source = "Megatron-LM #7452-12", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "shifted",
+     .minimal = {2, 2, "reload.after_step=1 reload.pp=2"}, .triggers = reloads_stages},
+    {PLANT(CKPT_BUCKET_OVERWRITE),
+     .what = "With ZeRO the dictionary of optimizer states is made anew for each gradient bucket: only the last one's moments are saved.",
+     .source = "Megatron-LM 9a8420c90a", .kinds = KIND(PARAM_DELTA), .modules = MODULE(OPTIMIZER), .diagnosis = "stale",
+     .minimal = {2, 1, "layout.zero=1 reload.after_step=1"}, .triggers = reloads_buckets},
+    {PLANT(STALE_MASTER_AFTER_LOAD),
+     .what = "Weights are loaded into the model alone; masters keep their first values, and the next step writes those back.",
+     .source = "Megatron-LM PR #5071; Megatron-Bridge PR #4082; SkyRL PR #2149", .kinds = KIND(PARAM) | KIND(PARAM_DELTA),
+     .modules = MODULES_WITH_PARAMS | MODULE(OPTIMIZER), .diagnosis = "stale", .minimal = {1, 1, "reload.after_step=1 mode=e2e precision.compute=bf16"}, .triggers = reloads_masters},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",
@@ -568,4 +592,9 @@ const struct sf_plant *sf_plant_find(const char *id) {
 
 const struct sf_plant *sf_plant_of(enum sf_fault fault) {
   return fault > SF_FAULT_NONE && fault < SF_FAULT_COUNT ? &sf_plants[fault - 1] : NULL;
+}
+
+bool sf_plant_is_triggered(const struct sf_plant *plant, const struct sf_case *c) {
+  const struct sf_case second = c->reload.after_step > 0 ? sf_case_after_reload(c) : *c;
+  return plant->triggers(c) || plant->triggers(&second);
 }

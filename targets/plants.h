@@ -60,6 +60,9 @@
   X(AUX_LOSS_TP_MULTIPLE, "aux-loss-tp-multiple")                    \
   X(AUX_PER_TOKEN_EXTRA_DIV, "aux-per-token-extra-div")              \
   X(PADMASK_WRONG_TP_GROUP, "padmask-wrong-tp-group")                \
+  X(CKPT_LOCAL_LAYER_NAMES, "ckpt-local-layer-names")                \
+  X(CKPT_BUCKET_OVERWRITE, "ckpt-bucket-overwrite")                  \
+  X(STALE_MASTER_AFTER_LOAD, "stale-master-after-load")              \
   X(CANARY_CRASH, "canary-crash")                                    \
   X(CANARY_HANG, "canary-hang")                                      \
   X(CANARY_DEADLOCK, "canary-deadlock")                              \
@@ -85,8 +88,10 @@ struct sf_plant {
   const char *label;            /* canaries: the communication label at which it must be reported; else "" */
   struct { int64_t ranks, layers; const char *fields; } minimal; /* what shrinking must reach: world size, layers, and fields as
                                    "layout.tp=2 layout.sp=true"; fields not named must be as small as those allow */
-  bool (*triggers)(const struct sf_case *c); /* whether a case can show it at all */
+  bool (*triggers)(const struct sf_case *c); /* whether a case can show it at all; of a case that reloads: before that, or by reloading */
 };
+/* Whether a case can show it in the steps of either layout. */
+bool sf_plant_is_triggered(const struct sf_plant *plant, const struct sf_case *c);
 extern const struct sf_plant sf_plants[]; /* SF_FAULT_COUNT - 1 entries, in order of the enum */
 /* SF_FAULT_NONE's entry does not exist: NULL for it and for unknown ids. */
 const struct sf_plant *sf_plant_find(const char *id);

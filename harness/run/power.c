@@ -82,7 +82,7 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
     p->status = sf_campaign_case(&job->c, &campaign, progress->handed_out++, p->error);
     if (p->status != SF_OK) return 0;
     snprintf(job->c.plant, sizeof job->c.plant, "%s", search->plant->id);
-    if (search->found_at < 0) search->triggered += search->plant->triggers(&job->c);
+    if (search->found_at < 0) search->triggered += sf_plant_is_triggered(search->plant, &job->c);
   }
   return count;
 }
