@@ -9,7 +9,7 @@
 
 #include <signal.h>
 
-enum { SF_PATH_TEXT = 1024, SF_CAMPAIGN_PLANTS_MAX = 32 };
+enum { SF_PATH_TEXT = 1024, SF_CAMPAIGN_PLANTS_MAX = 128 };
 
 struct sf_campaign_options {
   struct sf_space space;

@@ -28,11 +28,20 @@ with open(sys.argv[1], encoding="utf-8") as file:
 plants = power["plants"]
 searches = [search for plant in plants for search in plant["searches"]]
 found = sum(bool(search["cases_to_detect"]) and search["cases_to_detect"] > 0 for search in searches)
+detect = sorted(search["cases_to_detect"] for search in searches if search["cases_to_detect"])
+evaluations = sorted(search["evaluations"] for search in searches if search["cases_to_detect"])
+always = {flag: {p["id"] for p in plants if all(s.get(flag) for s in p["searches"])} for flag in ("diagnosed", "minimal")}
+clean = power["clean"]
 commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
 print(json.dumps({"bench": "bench_plants", "commit": commit, "command": "bench_plants.sh " + " ".join(sys.argv[2:]), "plants": len(plants),
                   "searches": len(searches), "found": found, "localised_at_first_divergence": sum(bool(s.get("localised")) for s in searches),
                   "found_by_flat_bound": sum(bool(s.get("flat_cases_to_detect")) for s in searches),
                   "shrunk_to_minimal": sum(bool(s.get("minimal")) for s in searches),
                   "missed": sorted({p["id"] for p in plants if not p["detected"]}),
+                  "cases_to_detect_median": detect[len(detect) // 2] if detect else None, "cases_to_detect_max": detect[-1] if detect else None,
+                  "evaluations_median": evaluations[len(evaluations) // 2] if evaluations else None,
+                  "class_named": sorted(always["diagnosed"]), "class_not_named": sorted({p["id"] for p in plants} - always["diagnosed"]),
+                  "not_minimal": sorted({p["id"] for p in plants} - always["minimal"]),
+                  "flat_alarm_share": clean["flat_alarms"] / max(1, clean["flat_cases"]),
                   "not_localised": sorted({p["id"] for p in plants if p["detected"] and not p.get("localised")}), "power": power}))
 PY

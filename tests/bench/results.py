@@ -25,20 +25,32 @@ def percent(value, digits=2):
 CONDITIONS = ("fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e", "fp16_isolated", "fp16_e2e", "fp8_isolated", "fp8_e2e")
 
 
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+VERDICTS = ("PASS", "FINDING", "INCONCLUSIVE", "SKIP")
+
+
+def of_precision(r, precision, *verdicts):
+    return sum(r[c][v] for c in CONDITIONS if c in r and c.startswith(precision + "_") for v in verdicts or VERDICTS)
+
+
 @row("bench_clean")
 def clean_alarms(r):
-    bar = "no finding; inconclusive at most 1 %"
-    figure = f"{r['PASS']:,} pass, {r['FINDING']} findings, {r['INCONCLUSIVE']} inconclusive, {r['failed']} failed of {r['cases']:,}"
-    met = r["FINDING"] == r["failed"] == 0 and r["inconclusive_share"] <= 0.01
-    return "Clean cases of the default space", bar, figure, met, f"{r['cases_that_needed_more_draws']} cases needed more draws than the first"
+    bar = "no finding; inconclusive at most 2 %, for each precision"
+    inconclusive = {p: of_precision(r, p, "INCONCLUSIVE") / max(1, of_precision(r, p)) for p in PRECISIONS}
+    figure = f"{r['PASS']:,} pass, {r['FINDING']} findings, {r['failed']} failed of {r['cases']:,}; inconclusive {r['INCONCLUSIVE']:,}: " + \
+        ", ".join(f"{p} {percent(share)}" for p, share in inconclusive.items())
+    met = r["FINDING"] == r["failed"] == 0 and max(inconclusive.values()) <= 0.02
+    remark = ", ".join(f"{p} {of_precision(r, p):,}" for p in PRECISIONS) + " cases; " \
+             f"{r['cases_that_needed_more_draws']} needed more draws than the first; {r['cases_per_cpu_s']:.0f} cases per CPU second"
+    return "Clean cases of the default space", bar, figure, met, remark
 
 
 @row("bench_clean")
 def clean_unchecked(r):
     shares = {c: r[c]["unchecked_share"] for c in CONDITIONS if c in r}
-    met = max(shares["fp32_isolated"], shares["fp32_e2e"], shares["bf16_isolated"]) <= 0.02 and shares["bf16_e2e"] <= 0.15
+    met = max(shares[c] for c in shares if c.endswith("isolated")) <= 0.01 and shares["fp32_e2e"] <= 0.02 and shares["bf16_e2e"] <= 0.15
     figure = ", ".join(f"{c.replace('_', ' ')} {percent(s)}" for c, s in shares.items())
-    return "Tensors not checked", "fp32 and isolated at most 2 %, bf16 end to end 15 %", figure, met, "vacuous or ill-conditioned"
+    return "Tensors not checked", "isolated at most 1 %, fp32 end to end 2 %, bf16 15 %", figure, met, "vacuous, ill-conditioned, routing ties, overflow"
 
 
 @row("bench_clean")
@@ -133,10 +145,50 @@ def backends(r):
 @row("bench_plants")
 def plants(r):
     clean = r["power"]["clean"]
-    figure = f"{r['found']} of {r['searches']} searches found, {r['localised_at_first_divergence']} localised, {r['shrunk_to_minimal']} minimal; " \
+    figure = f"{r['found']} of {r['searches']} searches found, {r['localised_at_first_divergence']} localised; " \
              f"{clean['false_alarms']} false alarms in {clean['cases']:,} clean cases"
     met = r["found"] == r["localised_at_first_divergence"] == r["searches"] and clean["false_alarms"] == 0
-    return f"{r['plants']} planted bugs, searched for blind", "all found and localised; no false alarm", figure, met, ""
+    missed = f"missed {', '.join(r['missed'])}; " if r["missed"] else ""
+    return f"{r['plants']} planted bugs, searched for blind", "all found and localised; no false alarm", figure, met, \
+        f"{missed}median of cases to find {r['cases_to_detect_median']}, most {r['cases_to_detect_max']}"
+
+
+@row("bench_plants")
+def plants_named(r):
+    figure = f"{len(r['class_named'])} of {r['plants']} in all their searches"
+    return "Diagnosis names the bug's class", "at least 50 of 58", figure, len(r["class_named"]) >= 50, "not: " + ", ".join(r["class_not_named"])
+
+
+@row("bench_plants")
+def plants_minimal(r):
+    figure = f"{r['plants'] - len(r['not_minimal'])} of {r['plants']} in all their searches; {r['evaluations_median']} evaluations (median)"
+    met = len(r["not_minimal"]) <= r["plants"] - 55 and r["evaluations_median"] <= 200
+    return "Shrunk to the minimal trigger", "at least 55 of 58; median evaluations at most 200", figure, met, "not: " + (", ".join(r["not_minimal"]) or "none")
+
+
+@row("bench_plants")
+def plants_flat(r):
+    figure = f"{r['found_by_flat_bound']} of {r['searches']} searches; without a bug it alarms in {percent(r['flat_alarm_share'])} of the clean cases"
+    return "The same searches by the flat bound of 8.3 %", "reported", figure, True, "a plant counts as found only in a case that passes the bound without it"
+
+
+@row("bench_mutants")
+def mutants(r):
+    judged = r["silent"] + r["loud"] + r["survived"]
+    share = r["silent"] / max(1, r["silent"] + r["survived"])
+    figure = f"{r['silent']} silent kills of {r['silent'] + r['survived']} that run through ({percent(share)}); {r['loud']} loud, {r['equivalent']} equivalent, " \
+             f"{r['survived']} survived, {r['not_reached']} not reached"
+    met = share >= 0.99 and r["not_reached"] == 0
+    return f"{judged + r['equivalent']} mutants of communication calls", "at least 99 % of silent ones found", figure, met, \
+        "survived: " + (", ".join(r["which"]["survived"]) or "none")
+
+
+@row("bench_pairs")
+def pairs(r):
+    cover = r["cover"]
+    figure = f"{cover['pairs_run']:,} of {cover['pairs']:,} pairs; {percent(cover['triples_share'], 1)} of {cover['triples']:,} triples"
+    return "Pairs of choices run by the first 2,000 cases", "all", figure, cover["pairs_run"] == cover["pairs"], \
+        f"{r['inconclusive']} of these {r['cases']:,} inconclusive, {r['findings']} findings"
 
 
 def ratio_table(r):

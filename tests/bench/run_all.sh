@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every bench in sequence, in sizes that take less than 40 minutes together on two cores, and prints one JSON line each on stdout.
+# Runs every bench in sequence, in sizes that take about an hour and a half together on two cores, and prints one JSON line each on stdout.
 #   tests/bench/run_all.sh BUILD_DIR [NAME...]     names of benches: only these
 # Timings mean something on an otherwise idle machine only. Builds the benches in the folder first, which CMake must know.
 set -uo pipefail
@@ -32,11 +32,12 @@ run bench_vs_torch "$here/bench_vs_torch.sh" "$build" 8000 160
 run bench_kernels "$bin/bench_kernels" --functions 4
 run bench_ranks "$bin/bench_ranks" --repeat 3
 run bench_replay "$bin/bench_replay" --cases 100
-run bench_clean "$bin/bench_clean" --cases 20000 --seed 1001 --jobs "$jobs"
+run bench_clean "$bin/bench_clean" --cases 100000 --seed 1001 --jobs "$jobs"
 run bench_ratio "$bin/bench_ratio" --cases 6000 --layouts 2 --jobs "$jobs"
 run bench_sensitivity "$bin/bench_sensitivity" --cases 2000 --jobs "$jobs"
 run bench_backends "$here/bench_backends.sh" "$build" 200 500
-run bench_plants "$here/bench_plants.sh" "$build" 5 200 300 2000
+run bench_plants "$here/bench_plants.sh" "$build" 3 1000 300 2000
+run bench_pairs "$here/bench_pairs.sh" "$build" 2000 1
 run bench_mutants "$here/bench_mutants.sh" "$build" 400 1
 run bench_width "$bin/bench_width" --percent 100
 exit $failed
