@@ -340,6 +340,42 @@ static void test_judge_whole_key_gradient_that_overflows_alone_leaves_the_step_u
   }
 }
 
+/* --- losses of a router over tokens that are all alike ------------------------------------------------------------- */
+
+static double squared_log_sum(const float *logits, int64_t experts) {
+  double sum = 0;
+  for (int64_t e = 0; e < experts; e++) sum += exp((double)logits[e]);
+  return log(sum) * log(sum);
+}
+
+/* Terms that are all alike are rounded alike: a chain of 512 in fp32 is off by tens of units of the last place, and so is every candidate's, by
+ * another number of them. What they are compared with is the sum itself. */
+static void test_plain_run_z_loss_of_tokens_alike_is_their_mean(void **state) {
+  (void)state;
+  for (int seed = 0; seed < 8; seed++) {
+    char words[512];
+    snprintf(words, sizeof words,
+             "mode=e2e seed=%d model.seq=64 model.vocab=2 train.microbatch_size=8 data.tokens=few moe.experts=6 moe.z_micro=1000", seed);
+    struct sf_catalog *catalog = catalog_of(words);
+    struct keeper run = keep_run(catalog, false, SF_PERTURB_NONE, 0);
+    struct sf_trace_id id = {.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_ROUTER, 0)};
+    const struct kept *logits = keeper_find(&run, id);
+    id.subject = sf_catalog_module(catalog, SF_MODULE_AUX_LOSS, 0);
+    const struct kept *loss = keeper_find(&run, id);
+    assert_true(logits != NULL && loss != NULL);
+    double sum = 0;
+    for (int64_t r = 0; r < logits->shape.rows; r++) {
+      float row[6];
+      for (int64_t e = 0; e < 6; e++) row[e] = (float)logits->values[r * 6 + e];
+      sum += squared_log_sum(row, 6);
+    }
+    const double mean = sum / (double)logits->shape.rows;
+    if (!(fabs(loss->values[0] - mean) <= 0x1p-21 * mean)) fail_msg("seed %d: %.9g, the mean is %.9g", seed, loss->values[0], mean);
+    keeper_destroy(&run);
+    sf_catalog_destroy(catalog);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_noise_isolated_fp32_lets_the_exact_result_pass),
@@ -353,6 +389,7 @@ int main(void) {
       cmocka_unit_test(test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked),
       cmocka_unit_test(test_judge_partial_key_gradient_that_overflows_alone_passes),
       cmocka_unit_test(test_judge_whole_key_gradient_that_overflows_alone_leaves_the_step_unjudged),
+      cmocka_unit_test(test_plain_run_z_loss_of_tokens_alike_is_their_mean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
