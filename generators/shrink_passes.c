@@ -208,13 +208,18 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
   return count;
 }
 
-/* Steps 0, 1, 2 of a place: its simplest value, half way there, one less. */
+enum { LOWER_STEPS = 4 };
+
+/* Steps 0 to 3 of a place: its simplest value, half way there, one less, the simplest but one (of a choice: often "on", where the simplest is
+ * "off"). */
 static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t how,
                         bool is_size) {
   int64_t values[SF_DOMAIN_MAX];
   const int32_t count = simpler_values(values, c, space, place, is_size);
-  const int32_t at = how == 0 ? 0 : how == 1 ? count / 2 : count - 1;
-  if (count == 0 || (how == 1 && (at == 0 || at == count - 1)) || (how == 2 && at == 0)) return false;
+  const int32_t half = count / 2, last = count - 1;
+  const int32_t at = how == 0 ? 0 : how == 1 ? half : how == 2 ? last : 1;
+  if (count == 0 || (how == 1 && (half == 0 || half == last)) || (how == 2 && last == 0)) return false;
+  if (how == 3 && (is_size || last <= 1 || half == 1)) return false;
   assign(edit, place, values[at]);
   return true;
 }
@@ -317,19 +322,21 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
   return true;
 }
 
-/* Fewer ranks or layers, with data that make the bug show again: a smaller world may need a token elsewhere, a smaller model harder
- * clipping. */
+/* Fewer ranks or layers, with what makes the bug show again: a smaller world may need a token elsewhere, a smaller model harder clipping, or
+ * smaller buckets to have as many. */
 static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   static const enum sf_walk places[] = {SF_WALK_TP, SF_WALK_DP, SF_WALK_PP, SF_WALK_LAYERS};
-  enum { DATA_KINDS = 4 };
+  enum { EDGE, CLIPPED, BUCKETS, SEEDS, DATA_KINDS = SEEDS + 4 };
   if (step >= COUNT(places) * DATA_KINDS) return false;
   const enum sf_walk place = places[step / DATA_KINDS];
   const int64_t size = sf_walk_get(c, space, place), kind = step % DATA_KINDS;
   assign(edit, place, size / 2);
-  if (kind == 0) assign(edit, SF_WALK_TOKENS, SF_TOKENS_EDGE);
-  if (kind == 1) assign(edit, SF_WALK_CLIP, 1);
-  if (kind > 1) assign(edit, SF_WALK_SEED, c->seed + kind - 1);
-  *usable = size > 1 && (kind != 1 || c->train.clip_milli > 1) && c->seed < INT64_MAX - DATA_KINDS;
+  if (kind == EDGE) assign(edit, SF_WALK_TOKENS, SF_TOKENS_EDGE);
+  if (kind == CLIPPED) assign(edit, SF_WALK_CLIP, 1);
+  if (kind == BUCKETS) assign(edit, SF_WALK_BUCKET, 16);
+  if (kind >= SEEDS) assign(edit, SF_WALK_SEED, c->seed + kind - SEEDS + 1);
+  const bool clips = kind != CLIPPED || c->train.clip_milli > 1, has_shards = kind != BUCKETS || c->layout.zero > 0;
+  *usable = size > 1 && clips && has_shards && c->seed < INT64_MAX - DATA_KINDS;
   return true;
 }
 
@@ -363,8 +370,8 @@ static bool pass_groups(struct sf_edit *edit, bool *usable, const struct sf_case
 
 static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step,
                         const enum sf_walk *places, int64_t count, bool is_size) {
-  if (step >= 3 * count) return false;
-  *usable = lower_place(edit, c, space, places[step / 3], step % 3, is_size);
+  if (step >= LOWER_STEPS * count) return false;
+  *usable = lower_place(edit, c, space, places[step / LOWER_STEPS], step % LOWER_STEPS, is_size);
   return true;
 }
 

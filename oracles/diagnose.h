@@ -49,15 +49,17 @@ enum sf_relation {
   SF_RELATED_SUMMAND, /* one of the tensors whose weighted sum is the reference: of one microbatch and one use (call) */
   SF_RELATED_TERM,    /* something that the module adds */
   SF_RELATED_RANK_SUMMAND, /* what the tp rank `call` alone contributes to a sum over tp */
+  SF_RELATED_VARIANT, /* what rank `rank` would hold had it made the mistake number `variant`, computed from what the module reads */
 };
 struct sf_diagnosis_related {
   enum sf_relation relation;
-  enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED) */
-  char name[96];
+  enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED); VARIANT: what the mistake is */
+  char name[128];              /* VARIANT: the whole sentence */
   struct sf_shape shape;
   const float *x;
   double weight;               /* SUMMAND */
   int32_t microbatch, call;    /* SUMMAND; RANK_SUMMAND: call = tp index */
+  int32_t variant, rank;       /* VARIANT: those of one number are one explanation; rank -1 = every rank that has none of its own */
 };
 
 /* Everything here is borrowed. */

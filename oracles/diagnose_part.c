@@ -144,7 +144,11 @@ static void explain_named(struct sf_fit *fit, const double *squares, int64_t cou
 
 static void explain_ranks(struct sf_fit *fit) {
   const struct sf_diagnosis_problem *p = fit->p;
-  const int32_t last = p->shards[p->shard_count - 1].rank;
+  int32_t last = 0; /* shards come in the order in which the ranks handed them over */
+  for (int32_t i = 0; i < p->shard_count; i++) {
+    if (p->shards[i].rank < 0) return; /* merged from several ranks */
+    if (p->shards[i].rank > last) last = p->shards[i].rank;
+  }
   bool *marked = marks_alloc(fit, last + 1);
   if (marked == NULL) return;
   double left = 0;

@@ -59,6 +59,97 @@ static void explain_pieces(struct sf_fit *fit) {
     sf_fit_offer(fit, SF_DIAGNOSIS_NEIGHBOUR, left, "rank %d holds the piece of rank %d, and its own is nowhere", rank, owner);
 }
 
+/* --- pieces of a gathered tensor ------------------------------------------------------------------------------- */
+
+/* Where a piece of a shard's rows came from: `from`, NULL = the reference, its rows as shard `shard` holds them, from row `first` on. */
+struct row_source {
+  const struct sf_diagnosis_related *from;
+  int32_t shard;
+  int64_t first;
+};
+struct row_pieces {
+  int64_t count, rows; /* of a shard: pieces, rows of each but perhaps the last */
+  struct row_source *at;
+};
+
+static int64_t rows_of_piece(const struct row_pieces *pieces, const struct sf_fit_shard *s, int64_t piece) {
+  const int64_t left = s->rows - piece * pieces->rows;
+  return left < pieces->rows ? left : pieces->rows;
+}
+
+/* The rows of a source, from the tensor cut as its shard is; scratch: local_max. */
+static const float *source_rows(struct sf_fit *fit, const struct row_source *source, float *scratch) {
+  const struct sf_fit_shard *s = &fit->shards[source->shard];
+  if (source->from == NULL) return s->x + source->first * s->cols;
+  sf_shard_gather(scratch, source->from->x, fit->p->spec.shape, &s->shard->map);
+  return scratch + source->first * s->cols;
+}
+
+static void nearest_rows(struct sf_fit *fit, const struct row_pieces *pieces, int32_t i, int64_t piece, float *scratch) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  const int64_t rows = rows_of_piece(pieces, s, piece);
+  const float *data = s->shard->data + piece * pieces->rows * s->cols;
+  struct row_source *nearest = &pieces->at[i * pieces->count + piece];
+  *nearest = (struct row_source){.shard = i, .first = piece * pieces->rows};
+  double least = sf_diff_squares(data, source_rows(fit, nearest, scratch), rows * s->cols);
+  for (int32_t k = -1; k < p->related_count; k++) {
+    const struct sf_diagnosis_related *r = k < 0 ? NULL : &p->related[k];
+    if (r != NULL && (r->relation != SF_RELATED_STALE || r->cls != SF_DIAGNOSIS_STALE || r->shape.rows != p->spec.shape.rows)) continue;
+    for (int32_t j = 0; j < p->shard_count; j++)
+      for (int64_t other = 0; same_size(s, &fit->shards[j]) && other < pieces->count; other++) {
+        const struct row_source source = {r, j, other * pieces->rows};
+        if (rows_of_piece(pieces, s, other) < rows) continue;
+        const double distance = sf_diff_squares(data, source_rows(fit, &source, scratch), rows * s->cols);
+        if (distance < least) *nearest = source, least = distance;
+      }
+  }
+}
+
+static void predict_rows(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct row_pieces *pieces = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  for (int64_t piece = 0; piece < pieces->count; piece++)
+    memcpy(local + piece * pieces->rows * s->cols, source_rows(fit, &pieces->at[i * pieces->count + piece], fit->logical),
+           (size_t)(rows_of_piece(pieces, s, piece) * s->cols) * sizeof *local);
+}
+
+/* Whether a piece is not what stands there in the reference; pieces of replicas are the same. */
+static bool is_elsewhere(const struct sf_fit *fit, const struct row_pieces *pieces, int32_t i, int64_t piece) {
+  const struct row_source *source = &pieces->at[i * pieces->count + piece];
+  return source->from != NULL || source->first != piece * pieces->rows || !sf_shard_map_equal(&fit->p->shards[source->shard].map, &fit->p->shards[i].map);
+}
+
+/* Rows that were cut over tp and gathered again from other ranks than had cut them. */
+static void explain_gathered(struct sf_fit *fit) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_fit_shard *first = &fit->shards[0];
+  struct row_pieces pieces = {.count = p->c->layout.tp};
+  if (p->spec.shape.rows < 2 || pieces.count < 2 || first->rows < pieces.count) return;
+  pieces.rows = (first->rows + pieces.count - 1) / pieces.count;
+  pieces.at = sf_fit_alloc(fit, (size_t)(p->shard_count * pieces.count) * sizeof *pieces.at);
+  float *scratch = sf_fit_alloc(fit, (size_t)fit->local_max * sizeof *scratch);
+  if (pieces.at == NULL || scratch == NULL) return;
+  const struct row_source *moved = NULL;
+  int32_t rank = 0;
+  int64_t at = 0;
+  for (int32_t i = 0; i < p->shard_count; i++) {
+    if (!same_size(first, &fit->shards[i]) || rows_of_piece(&pieces, first, pieces.count - 1) < 1) return;
+    for (int64_t piece = 0; piece < pieces.count; piece++) {
+      nearest_rows(fit, &pieces, i, piece, scratch);
+      if (moved != NULL || !is_elsewhere(fit, &pieces, i, piece)) continue;
+      moved = &pieces.at[i * pieces.count + piece];
+      rank = p->shards[i].rank;
+      at = piece * pieces.rows;
+    }
+  }
+  if (moved == NULL) return;
+  char whose[112] = "";
+  if (moved->from != NULL) snprintf(whose, sizeof whose, " of %.96s", moved->from->name);
+  sf_fit_offer(fit, SF_DIAGNOSIS_NEIGHBOUR, sf_fit_left(fit, predict_rows, &pieces),
+               "pieces were gathered from the wrong ranks: rank %d's rows from %lld on are rows from %lld on%s", rank, (long long)at, (long long)moved->first, whose);
+}
+
 /* --- shifted rows ---------------------------------------------------------------------------------------------- */
 
 struct shift {
@@ -192,6 +283,7 @@ static void explain_fused(struct sf_fit *fit, bool of_rows) {
 
 void sf_explain_places(struct sf_fit *fit) {
   explain_pieces(fit);
+  explain_gathered(fit);
   explain_shift(fit);
   if (is_fused(fit->p->spec.row_cut)) explain_fused(fit, true);
   if (is_fused(fit->p->spec.col_cut)) explain_fused(fit, false);

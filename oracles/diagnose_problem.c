@@ -177,6 +177,12 @@ static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const 
   return places;
 }
 
+/* What the judgement found is what it is: no distance tells more, since noise hides the rounding. */
+static void diagnose_bits(struct sf_diagnosis *out, const struct sf_finding *finding) {
+  out->cls = SF_DIAGNOSIS_LOW_PRECISION;
+  snprintf(out->text, sizeof out->text, "%s", finding->text);
+}
+
 enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding,
                                    const struct sf_diagnosis_shard *shards, int32_t shard_count) {
   *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
@@ -184,6 +190,10 @@ enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_col
   if (slot == NULL) return SF_OK;
   if (finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP) {
     diagnose_structure(out, collector, finding);
+    return SF_OK;
+  }
+  if (finding->cls == SF_CLASS_BITS) {
+    diagnose_bits(out, finding);
     return SF_OK;
   }
   if (slot->unusable || shard_count == 0) return SF_OK;

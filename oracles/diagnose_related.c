@@ -17,17 +17,17 @@ void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes) {
   return memory;
 }
 
-/* A new entry, zeroed, with shape and name set; NULL when the list is full. */
-static struct sf_diagnosis_related *add(struct sf_related_list *list, enum sf_relation relation, struct sf_shape shape, const float *x, const char *name) {
+struct sf_diagnosis_related *sf_related_add(struct sf_related_list *list, enum sf_relation relation, struct sf_shape shape, const float *x,
+                                            const char *name) {
   if (list->count == SF_RELATED_MAX || x == NULL) return NULL;
   struct sf_diagnosis_related *r = &list->at[list->count++];
-  *r = (struct sf_diagnosis_related){.relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = shape, .x = x};
+  *r = (struct sf_diagnosis_related){.relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = shape, .x = x, .rank = -1};
   snprintf(r->name, sizeof r->name, "%s", name);
   return r;
 }
 
 void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name) {
-  add(list, SF_RELATED_STALE, shape, x, name);
+  sf_related_add(list, SF_RELATED_STALE, shape, x, name);
 }
 
 /* --- tensors of the case --------------------------------------------------------------------------------------- */
@@ -53,13 +53,12 @@ static const struct sf_expected *find(const struct sf_collector *collector, enum
   return NULL;
 }
 
-static const float *find_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer) {
+const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer) {
   const struct sf_expected *e = find(list->collector, kind, like, sf_catalog_module(list->collector->catalog, cls, layer));
   return e != NULL ? value_of(list, e) : NULL;
 }
 
-/* The model's weight in a step. */
-static const float *weight_of(struct sf_related_list *list, int32_t param, int32_t step) {
+const float *sf_related_weight(struct sf_related_list *list, int32_t param, int32_t step) {
   const struct sf_collector *collector = list->collector;
   if (param < 0) return NULL;
   if (collector->c.mode == SF_MODE_E2E) {
@@ -109,23 +108,23 @@ static void collect_stale(struct sf_related_list *list, const struct sf_slot *sl
       snprintf(name, sizeof name, "microbatch %d", e->id.microbatch);
     else
       snprintf(name, sizeof name, "the tied weight's other use");
-    struct sf_diagnosis_related *r = add(list, SF_RELATED_STALE, e->spec.shape, slot->phase == SF_SLOT_RECEIVED ? value_of(list, e) : e->x, name);
+    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, e->spec.shape, slot->phase == SF_SLOT_RECEIVED ? value_of(list, e) : e->x, name);
     if (r != NULL && !same_layer) r->cls = SF_DIAGNOSIS_SHIFTED;
   }
 }
 
 /* The residual stream as layer `layer` gets it. */
 static const float *stream_into(struct sf_related_list *list, struct sf_trace_id like, int32_t layer) {
-  if (layer > 0) return find_value(list, SF_KIND_ACT, like, SF_MODULE_MLP_BDA, layer - 1);
-  const float *x = find_value(list, SF_KIND_ACT, like, SF_MODULE_EMBEDDING, -1);
-  return x != NULL ? x : find_value(list, SF_KIND_ACT, like, SF_MODULE_WORD_EMBEDDINGS, -1);
+  if (layer > 0) return sf_related_value(list, SF_KIND_ACT, like, SF_MODULE_MLP_BDA, layer - 1);
+  const float *x = sf_related_value(list, SF_KIND_ACT, like, SF_MODULE_EMBEDDING, -1);
+  return x != NULL ? x : sf_related_value(list, SF_KIND_ACT, like, SF_MODULE_WORD_EMBEDDINGS, -1);
 }
 
 static const float *norm_of(struct sf_related_list *list, const float *x, const struct sf_expected *own, int32_t layer) {
   const struct sf_catalog *catalog = list->collector->catalog;
   const struct sf_shape shape = own->spec.shape;
-  const float *weight = weight_of(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 0), own->id.step);
-  const float *bias = weight_of(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 1), own->id.step);
+  const float *weight = sf_related_weight(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 0), own->id.step);
+  const float *bias = sf_related_weight(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 1), own->id.step);
   float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
   if (x == NULL || weight == NULL || out == NULL) return NULL;
   static const double EPSILON = 1e-5; /* of the logical function */
@@ -148,7 +147,7 @@ static void collect_stale_inputs(struct sf_related_list *list, const struct sf_s
   for (int32_t layer = 0; layer < module->layer && list->status == SF_OK; layer++) {
     char name[96];
     snprintf(name, sizeof name, "layer %d's input, normalised in its place", layer);
-    add(list, SF_RELATED_STALE, own->spec.shape, norm_of(list, stream_into(list, own->id, layer), own, module->layer), name);
+    sf_related_add(list, SF_RELATED_STALE, own->spec.shape, norm_of(list, stream_into(list, own->id, layer), own, module->layer), name);
   }
 }
 
@@ -162,7 +161,7 @@ static void collect_summands(struct sf_related_list *list, const struct sf_slot 
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
     if (e->id.kind != SF_KIND_WGRAD || e->id.subject != own->id.subject || e->id.step != own->id.step) continue;
-    struct sf_diagnosis_related *r = add(list, SF_RELATED_SUMMAND, e->spec.shape, value_of(list, e), "");
+    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_SUMMAND, e->spec.shape, value_of(list, e), "");
     if (r == NULL) return;
     r->weight = per_token ? 1 / (double)sf_data_step_tokens(&collector->c, own->id.step) : 1;
     r->microbatch = e->id.microbatch;
@@ -170,19 +169,9 @@ static void collect_summands(struct sf_related_list *list, const struct sf_slot 
   }
 }
 
-/* A linear's product over one rank's slice of the contraction: rows x width of the tensor's shape. */
-struct slice_product {
-  const float *left;   /* [rows x contraction] */
-  const float *weight; /* [out x in] */
-  int64_t contraction;
-  bool transposed;     /* the contraction runs over the weight's columns */
-  enum sf_cut cut;
-};
-
-static const float *slice_sum(struct sf_related_list *list, const struct slice_product *p, const struct sf_slot *slot, int64_t tp_index) {
-  const struct sf_expected *own = slot->expected;
+const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own, int64_t tp_index) {
   const struct sf_shape shape = own->spec.shape;
-  const struct sf_dim_map slice = sf_canonical_dim(&slot->of->c, p->cut, p->contraction, tp_index, 0);
+  const struct sf_dim_map slice = sf_canonical_dim(&list->of->c, p->cut, p->contraction, tp_index, 0);
   float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
   if (out == NULL) return NULL;
   for (int64_t r = 0; r < shape.rows; r++)
@@ -196,12 +185,39 @@ static const float *slice_sum(struct sf_related_list *list, const struct slice_p
   return out;
 }
 
-/* The linears whose output (or input gradient) is a sum over tp: what they multiply. */
-static bool product_of(struct slice_product *p, struct sf_related_list *list, const struct sf_expected *own) {
+/* Columns of a gradient in the QKV layout that the queries' (or keys' and values') up projection put out. NULL: it is none of those. */
+static const float *latent_grad(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *m, int64_t *width) {
+  const struct sf_model *model = &list->collector->c.model;
+  const int64_t d = model->head_dim, e = model->qk_rope_dim, tokens = model->seq * list->collector->c.train.microbatch_size;
+  const bool of_keys = m->cls == SF_MODULE_LINEAR_KV_UP;
+  if (own->id.kind != SF_KIND_ACT_GRAD || (!of_keys && m->cls != SF_MODULE_LINEAR_Q && m->cls != SF_MODULE_LINEAR_Q_UP)) return NULL;
+  const int64_t each = of_keys ? 2 * d - e : d;
+  const float *fused = sf_related_value(list, SF_KIND_ACT_GRAD, own->id, SF_MODULE_ROTARY, m->layer);
+  float *out = sf_related_alloc(list, (size_t)(tokens * model->heads * each) * sizeof *out);
+  if (fused == NULL || out == NULL) return NULL;
+  *width = model->heads * each;
+  for (int64_t head = 0; head < tokens * model->heads; head++) {
+    const float *from = fused + head * 3 * d;
+    float *to = out + head * each;
+    memcpy(to, of_keys ? from + d : from, (size_t)(of_keys ? d - e : d) * sizeof *to);
+    if (of_keys) memcpy(to + d - e, from + 2 * d, (size_t)d * sizeof *to);
+  }
+  return out;
+}
+
+bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list, const struct sf_expected *own) {
   const struct sf_catalog *catalog = list->collector->catalog;
   const struct sf_module *m = module_of(list->collector, own);
   const bool act = own->id.kind == SF_KIND_ACT, rotary = catalog->logical.model.positions == SF_POS_ROTARY;
+  const enum sf_module_class behind_qkv = catalog->logical.model.qk_norm ? SF_MODULE_QK_NORM : rotary ? SF_MODULE_ROTARY : SF_MODULE_CORE_ATTENTION;
   enum sf_module_class from;
+  p->left = latent_grad(list, own, m, &p->contraction);
+  if (p->left != NULL) {
+    p->cut = SF_CUT_EVEN;
+    p->transposed = false;
+    p->weight = sf_related_weight(list, sf_catalog_param(catalog, m->cls, m->layer, 0), own->id.step);
+    return p->weight != NULL;
+  }
   if (act && (m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2))
     from = m->cls == SF_MODULE_LINEAR_PROJ ? SF_MODULE_CORE_ATTENTION : SF_MODULE_ACTIVATION;
   else if ((act && m->cls == SF_MODULE_SHARED_FC2) || (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_SHARED_FC1))
@@ -211,29 +227,32 @@ static bool product_of(struct slice_product *p, struct sf_related_list *list, co
   else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_KV)
     from = SF_MODULE_CROSS_KEY_VALUE;
   else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_LINEAR_QKV)
-    from = rotary ? SF_MODULE_ROTARY : SF_MODULE_CORE_ATTENTION;
+    from = behind_qkv;
   else if (own->id.kind == SF_KIND_ACT_GRAD && (m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_OUTPUT_LAYER))
     from = m->cls == SF_MODULE_LINEAR_FC1 ? SF_MODULE_ACTIVATION : SF_MODULE_LOSS;
+  else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_MTP_OUTPUT_LAYER)
+    from = SF_MODULE_MTP_LOSS;
   else
     return false;
   const struct sf_expected *read = find(list->collector, act ? SF_KIND_ACT : SF_KIND_ACT_GRAD, own->id, sf_catalog_module(catalog, from, m->layer));
   if (read == NULL) return false;
-  const bool tied = m->cls == SF_MODULE_OUTPUT_LAYER && catalog->logical.model.tied;
+  const bool is_head = m->cls == SF_MODULE_OUTPUT_LAYER || m->cls == SF_MODULE_MTP_OUTPUT_LAYER;
   p->left = value_of(list, read);
   p->contraction = read->spec.shape.cols;
   p->cut = read->spec.col_cut;
   p->transposed = act;
-  p->weight = weight_of(list, sf_catalog_param(catalog, tied ? SF_MODULE_WORD_EMBEDDINGS : m->cls, tied ? -1 : m->layer, 0), own->id.step);
+  const enum sf_module_class head = catalog->logical.model.tied ? SF_MODULE_WORD_EMBEDDINGS : SF_MODULE_OUTPUT_LAYER;
+  p->weight = sf_related_weight(list, sf_catalog_param(catalog, is_head ? head : m->cls, is_head ? -1 : m->layer, 0), own->id.step);
   return p->left != NULL && p->weight != NULL;
 }
 
 static void collect_rank_summands(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_expected *own = slot->expected;
-  struct slice_product p;
-  if (slot->phase != SF_SLOT_FIRST || slot->of->c.layout.tp == 1 || !product_of(&p, list, own)) return;
+  struct sf_slice_product p;
+  if (slot->phase != SF_SLOT_FIRST || list->of->c.layout.tp == 1 || !sf_related_product(&p, list, own)) return;
   if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
-  for (int32_t tp = 0; tp < slot->of->c.layout.tp && list->status == SF_OK; tp++) {
-    struct sf_diagnosis_related *r = add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, slice_sum(list, &p, slot, tp), "");
+  for (int32_t tp = 0; tp < list->of->c.layout.tp && list->status == SF_OK; tp++) {
+    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, sf_related_slice(list, &p, own, tp), "");
     if (r != NULL) r->call = tp;
   }
 }
@@ -246,7 +265,7 @@ static void collect_bias(struct sf_related_list *list, const struct sf_expected 
                       module->cls == SF_MODULE_CROSS_LINEAR_Q || module->cls == SF_MODULE_CROSS_LINEAR_KV || module->cls == SF_MODULE_CROSS_LINEAR_PROJ;
   const int32_t bias = linear ? sf_catalog_param(catalog, module->cls, module->layer, 1) : -1;
   if (bias < 0) return;
-  add(list, SF_RELATED_TERM, catalog->params[bias].shape, weight_of(list, bias, own->id.step), "the bias");
+  sf_related_add(list, SF_RELATED_TERM, catalog->params[bias].shape, sf_related_weight(list, bias, own->id.step), "the bias");
 }
 
 /* The last module of an MLP, dense or of experts. */
@@ -258,10 +277,10 @@ static enum sf_module_class mlp_end(const struct sf_case *c) {
 /* What the shared expert's output is added to, and that. */
 static void collect_experts(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   if (module->cls != SF_MODULE_SHARED_ADD) return;
-  const float *routed = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_COMBINE, module->layer);
-  const float *shared = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_SHARED_FC2, module->layer);
-  if (routed != NULL) add(list, SF_RELATED_TERM, own->spec.shape, routed, "the experts' sum");
-  if (shared != NULL) add(list, SF_RELATED_TERM, own->spec.shape, shared, "the shared expert");
+  const float *routed = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_COMBINE, module->layer);
+  const float *shared = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_SHARED_FC2, module->layer);
+  if (routed != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, routed, "the experts' sum");
+  if (shared != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, shared, "the shared expert");
 }
 
 /* What a residual add has beside its branch. */
@@ -271,17 +290,17 @@ static void collect_residual(struct sf_related_list *list, const struct sf_expec
   const float *stream = NULL, *branch = NULL;
   if (module->cls == SF_MODULE_SELF_ATTN_BDA) {
     stream = stream_into(list, own->id, module->layer);
-    branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
+    branch = sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
   } else if (module->cls == SF_MODULE_CROSS_ATTN_BDA) {
-    stream = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = find_value(list, SF_KIND_ACT, own->id, SF_MODULE_CROSS_LINEAR_PROJ, module->layer);
+    stream = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
+    branch = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_CROSS_LINEAR_PROJ, module->layer);
   } else if (module->cls == SF_MODULE_MLP_BDA) {
     const bool crossed = list->collector->c.model.memory_seq > 0;
-    stream = find_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = find_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : mlp_end(&list->collector->c), module->layer);
+    stream = sf_related_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
+    branch = sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : mlp_end(&list->collector->c), module->layer);
   }
-  if (stream != NULL) add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
-  if (branch != NULL) add(list, SF_RELATED_TERM, shape, branch, "the branch");
+  if (stream != NULL) sf_related_add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
+  if (branch != NULL) sf_related_add(list, SF_RELATED_TERM, shape, branch, "the branch");
 }
 
 /* The part of the squared gradient norm that comes from parameters that every tp rank holds whole. */
@@ -296,10 +315,11 @@ static void collect_norm_terms(struct sf_related_list *list, const struct sf_exp
     total += e->norm * e->norm;
   }
   *squares = (float)total;
-  add(list, SF_RELATED_TERM, (struct sf_shape){1, 1}, squares, "the share of parameters that every rank of tp holds (as squares)");
+  sf_related_add(list, SF_RELATED_TERM, (struct sf_shape){1, 1}, squares, "the share of parameters that every rank of tp holds (as squares)");
 }
 
 void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot) {
+  list->of = slot->of;
   const struct sf_expected *own = slot->expected;
   const struct sf_module *module = module_of(list->collector, own);
   collect_summands(list, slot);
@@ -313,4 +333,5 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
   collect_stale_inputs(list, slot);
   sf_related_collect_reload(list, slot);
   collect_rank_summands(list, slot);
+  if (slot->phase == SF_SLOT_FIRST) sf_variants_collect(list, slot);
 }

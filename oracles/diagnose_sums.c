@@ -101,14 +101,19 @@ static void predict_summed(struct sf_fit *fit, int32_t i, float *local, const vo
   }
 }
 
-/* A gradient of the step that is too large by the size of a data-parallel axis is a matter of its normaliser: a scale. */
-static bool is_normalised_over(const struct sf_diagnosis_problem *p, unsigned axes) {
-  return p->id.kind == SF_KIND_MAIN_GRAD && (axes & ~(1u << SF_AXIS_TP)) != 0;
+/* A gradient of the step that is too large by the size of a data-parallel axis is a matter of its normaliser: a scale. Not where the
+ * ranks hold different parts. */
+static bool is_normalised_over(const struct sf_fit *fit, unsigned axes) {
+  if (fit->p->id.kind != SF_KIND_MAIN_GRAD || (axes & ~(1u << SF_AXIS_TP)) == 0) return false;
+  for (int32_t i = 0; i < fit->p->shard_count; i++)
+    for (int32_t j = 0; j < i; j++)
+      if (sf_fit_same_group(fit, i, j, axes) && !sf_shard_map_equal(&fit->p->shards[i].map, &fit->p->shards[j].map)) return false;
+  return true;
 }
 
 static void explain_summed(struct sf_fit *fit, unsigned axes) {
   char text[32];
-  if (is_normalised_over(fit->p, axes)) return;
+  if (is_normalised_over(fit, axes)) return;
   sf_axes_text(text, sizeof text, axes);
   sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, sf_fit_left(fit, predict_summed, &axes),
                "the values are the sum over %s of what the %d ranks should hold each: summed over %s once too often", text, group_size(fit, 0, axes), text);
@@ -132,6 +137,7 @@ static bool has_related(const struct sf_fit *fit, enum sf_relation relation) {
 }
 
 void sf_explain_sums(struct sf_fit *fit) {
+  if (fit->p->id.kind == SF_KIND_PARAM) return; /* weights are no sums: zeros beside them are not a summand */
   for (unsigned axes = 1; axes <= SF_AXES_ALL; axes++) {
     bool divides = fit->p->shard_count > 0, repeated = false;
     for (unsigned axis = 0; axis < SF_AXIS_COUNT; axis++) { /* every axis of the mask must join shards that nothing else joins */
@@ -207,6 +213,46 @@ static void explain_some_microbatches(struct sf_fit *fit, const struct selection
   }
 }
 
+/* Reduced before the last microbatches were there, whose gradients each rank of the axes has added for itself. */
+struct late {
+  struct selection early; /* what was reduced */
+  unsigned axes;
+};
+
+/* The group's sum has what was reduced as often as it has ranks, and the rest once: what is off in it is taken for this rank's error. */
+static void predict_late(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct late *late = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  const int64_t count = s->rows * s->cols;
+  const double repeated = group_size(fit, i, late->axes) - 1;
+  float *total = sf_arena_alloc(fit->arena, (size_t)count * sizeof *total);
+  if (total == NULL) {
+    fit->status = SF_ENOMEM;
+    return;
+  }
+  predict_selected(fit, i, local, &late->early);
+  group_total(fit, i, late->axes, total);
+  for (int64_t k = 0; k < count; k++) {
+    const double off = (double)total[k] - repeated * (double)local[k] - (double)s->x[k];
+    local[k] = (float)((double)s->shard->data[k] - off);
+  }
+}
+
+static void explain_late(struct sf_fit *fit, const struct selection *all, int32_t local_count) {
+  static const unsigned masks[] = {SF_AXES(SF_AXIS_DP), SF_AXES(SF_AXIS_CP), SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP)};
+  for (int32_t first_late = 1; first_late < local_count && fit->replicas_differ; first_late++)
+    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
+      char text[32];
+      struct late late = {*all, masks[m]};
+      if (group_size(fit, 0, masks[m]) == 1) continue;
+      late.early.last = first_late - 1;
+      sf_axes_text(text, sizeof text, masks[m]);
+      sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_late, &late),
+                   "replicas are not synchronised over %s: reduced before the last %d of a rank's %d microbatches, which each has added for itself", text,
+                   local_count - first_late, local_count);
+    }
+}
+
 void sf_explain_microbatches(struct sf_fit *fit) {
   const struct sf_diagnosis_problem *p = fit->p;
   if (!has_related(fit, SF_RELATED_SUMMAND)) return;
@@ -214,6 +260,7 @@ void sf_explain_microbatches(struct sf_fit *fit) {
   const int32_t local_count = (int32_t)(p->c->train.microbatches / p->c->layout.dp);
   if (p->c->layout.dp > 1) explain_own_data(fit, &all);
   if (local_count > 1) explain_some_microbatches(fit, &all, local_count);
+  explain_late(fit, &all, local_count);
   for (int32_t call = 0; call < 2; call++) {
     struct selection s = all;
     s.call = call;

@@ -139,6 +139,35 @@ static void explain_scale(struct sf_fit *fit) {
   sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
 }
 
+/* Factor of each shard by itself. */
+static void predict_own_scale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const double *factors = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)(factors[i] * (double)s->x[k]);
+}
+
+/* Ranks that hold different parts, each with a factor of its own. */
+static void explain_own_scales(struct sf_fit *fit) {
+  enum { ELEMENTS_MIN = 8 }; /* a factor fits fewer by chance */
+  double *factors = sf_fit_alloc(fit, (size_t)fit->p->shard_count * sizeof *factors);
+  if (factors == NULL || fit->replicas_differ) return;
+  int32_t farthest = 0;
+  bool all_equal = true;
+  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    const int64_t count = s->rows * s->cols;
+    double dot = 0, squares = sf_sum_squares(s->x, count);
+    for (int64_t k = 0; k < count; k++) dot += (double)s->x[k] * (double)s->shard->data[k];
+    if (count < ELEMENTS_MIN || !(squares > 0)) return;
+    factors[i] = dot / squares;
+    all_equal = all_equal && is_near(factors[i], factors[0], 3 * fit->p->noise / fit->norm);
+    if (fabs(factors[i] - 1) > fabs(factors[farthest] - 1)) farthest = i;
+  }
+  if (all_equal || factors[farthest] == 0) return;
+  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_own_scale, factors), "each rank's part is scaled by a factor of its own: rank %d's by %.6g",
+               fit->p->shards[farthest].rank, factors[farthest]);
+}
+
 /* --- terms ----------------------------------------------------------------------------------------------------- */
 
 struct added_term {
@@ -201,6 +230,39 @@ static void explain_stale(struct sf_fit *fit) {
   }
 }
 
+/* --- known mistakes -------------------------------------------------------------------------------------------- */
+
+/* The variant's value for the shard's rank; NULL: it makes no difference there. */
+static const struct sf_diagnosis_related *variant_of(const struct sf_fit *fit, int32_t variant, int32_t rank) {
+  const struct sf_diagnosis_related *of_all = NULL;
+  for (int32_t k = 0; k < fit->p->related_count; k++) {
+    const struct sf_diagnosis_related *r = &fit->p->related[k];
+    if (r->relation != SF_RELATED_VARIANT || r->variant != variant) continue;
+    if (r->rank == rank) return r;
+    if (r->rank < 0) of_all = r;
+  }
+  return of_all;
+}
+
+static void predict_variant(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct sf_fit_shard *s = &fit->shards[i];
+  const struct sf_diagnosis_related *r = variant_of(fit, *(const int32_t *)ctx, s->shard->rank);
+  if (r != NULL)
+    sf_shard_gather(local, r->x, fit->p->spec.shape, &s->shard->map);
+  else
+    memcpy(local, s->x, (size_t)(s->rows * s->cols) * sizeof *local);
+}
+
+static void explain_variants(struct sf_fit *fit) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  for (int32_t k = 0; k < p->related_count; k++) {
+    const struct sf_diagnosis_related *r = &p->related[k];
+    bool is_first = r->relation == SF_RELATED_VARIANT;
+    for (int32_t j = 0; j < k && is_first; j++) is_first = p->related[j].relation != SF_RELATED_VARIANT || p->related[j].variant != r->variant;
+    if (is_first) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_variant, &r->variant), "%s", r->name);
+  }
+}
+
 /* --- precision ------------------------------------------------------------------------------------------------- */
 
 /* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. */
@@ -234,5 +296,7 @@ void sf_explain_values(struct sf_fit *fit) {
   for (int32_t k = 0; k < p->related_count; k++)
     if (p->related[k].relation == SF_RELATED_TERM) explain_term(fit, &p->related[k]);
   explain_scale(fit);
+  explain_own_scales(fit);
+  explain_variants(fit);
   explain_precision(fit);
 }

@@ -143,9 +143,11 @@ static bool frozen_column_linear(const struct sf_case *c) {
 
 static bool replicated_kv(const struct sf_case *c) { return c->layout.tp > c->model.kv_heads && !is_frozen(c, SF_FROZEN_QKV); }
 
-static bool tied_2x2(const struct sf_case *c) {
-  return c->layout.pp == 2 && c->layout.dp == 2 && c->model.tied && !is_frozen(c, SF_FROZEN_EMBEDDING);
+/* First and last stage hold the word embedding: the last one as a tied head, or to look further tokens up. */
+static bool shares_embedding(const struct sf_case *c) {
+  return c->layout.pp > 1 && (c->model.tied || c->model.mtp_depth > 0) && !is_frozen(c, SF_FROZEN_EMBEDDING);
 }
+static bool shared_2x2(const struct sf_case *c) { return shares_embedding(c) && c->layout.pp == 2 && c->layout.dp == 2; }
 
 /* The first chunk's steps backward come after those of the others; the last chunk is too early when it has a second group to come. */
 static bool chunks_synced_early(const struct sf_case *c) {
@@ -154,9 +156,7 @@ static bool chunks_synced_early(const struct sf_case *c) {
   return reduced_early && (!is_frozen(c, SF_FROZEN_ALL) || more_groups);
 }
 
-static bool zero_tied(const struct sf_case *c) {
-  return c->layout.zero > 0 && c->layout.pp > 1 && c->model.tied && !is_frozen(c, SF_FROZEN_EMBEDDING);
-}
+static bool zero_tied(const struct sf_case *c) { return c->layout.zero > 0 && shares_embedding(c); }
 static bool zero_trains(const struct sf_case *c) { return c->layout.zero > 0 && trains_something(c); }
 static bool zero_updates(const struct sf_case *c) { return zero_trains(c) && c->train.lr_micro > 0; }
 static bool zero2_trains(const struct sf_case *c) { return c->layout.zero == 2 && trains_something(c); }
@@ -169,7 +169,12 @@ static bool zero_buckets(const struct sf_case *c) {
   return zero_trains(c) && several;
 }
 
-static bool overlapped(const struct sf_case *c) { return c->layout.dp * c->layout.cp >= 2 && c->layout.overlap && trains_something(c); }
+/* Buckets are reduced in the backward: over dp and cp, those of experts over what the expert mesh leaves of tp, cp and dp. */
+static bool overlapped(const struct sf_case *c) {
+  const struct sf_layout *l = &c->layout;
+  const bool experts = trains_experts(c) && l->tp * l->cp * l->dp > l->etp * l->ep;
+  return l->overlap && (experts || (l->dp * l->cp >= 2 && trains_something(c)));
+}
 static bool replicated_tp(const struct sf_case *c) { return with_tp(c) && trains_replicated(c); }
 
 /* Adam's first step hides most of a factor on the gradient, but not the last bit, and replicas must be equal to that. */
@@ -379,42 +384,38 @@ const struct sf_plant sf_plants[] = {
      .source = "Megatron-LM 3373641ff1, PR #5956", .kinds = KIND(MAIN_GRAD), .modules = MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2),
      .diagnosis = "scale", .minimal = {2, 1, "layout.ep=2 moe.experts=2"}, .triggers = ep_trains},
     {PLANT(NORM_EP_UNDERCOUNT), .what = "Experts on tp ranks above 0 count as replicas and are left out of the gradient norm.",
-     .source = "Megatron-LM #5916, e44a7407a0", .kinds = KIND(SCALAR), .modules = MODULE(OPTIMIZER), .diagnosis = "",
+     .source = "Megatron-LM #5916, e44a7407a0", .kinds = KIND(SCALAR), .modules = MODULE(OPTIMIZER), .diagnosis = "missing_reduction",
      .minimal = {2, 1, "layout.tp=2 layout.sp=true moe.experts=2"}, .triggers = experts_on_tp},
     {PLANT(ETP_EP1_WRONG_DP_GROUP), .what = "With ep = 1 gradients of experts are reduced over the dense data-parallel group.",
      .source = "Megatron-LM #1628, PR #1622", .kinds = KIND(MAIN_GRAD), .modules = MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2),
-     .diagnosis = "", .minimal = {2, 1, "moe.experts=2"}, .triggers = experts_of_other_group},
+     .diagnosis = "missing_reduction extra_reduction", .minimal = {2, 1, "moe.experts=2"}, .triggers = experts_of_other_group},
     {PLANT(ATTN_DQ_WRONG), .what = "The attention backward's dQ lacks the softmax's row sum; dK and dV are right.",
      .source = "Megatron-LM #1503; Transformer Engine #1615", .kinds = KIND(ACT_GRAD), .modules = MODULE(CORE_ATTENTION),
      .diagnosis = "part", .minimal = {1, 1, ""}, .triggers = always},
-    {PLANT(PP_UNEVEN_OFFSET),
-     .what = "A stage's first layer is computed by testing the first-stage option in place of the last-stage one, so its layers get wrong "
+    {PLANT(PP_UNEVEN_OFFSET), .what = "A stage's first layer is computed by testing the first-stage option in place of the last-stage one, so its layers get wrong "
              "global numbers.",
      .source = "Megatron-LM b759cd37e6", .kinds = KIND(PARAM) | KIND(ACT), .modules = LAYER_MODULES,
      .diagnosis = "shifted", .minimal = {2, 3, "layout.pp=2 layout.pp_last_layers=1"}, .triggers = uneven_last},
     {PLANT(MEAN_OF_MEANS_ACCUM), .what = "Every microbatch is normalised by its own token count, then the microbatches are averaged.",
      .source = "Transformers #34191, #24725; torchtune #1875; Megatron-LM adfa873d96", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS),
      .diagnosis = "scale", .minimal = {1, 1, "train.microbatches=2"}, .triggers = uneven_masks},
-    {PLANT(GATHER_BWD_INFLATES),
-     .what = "The sequence gather before a replicated module has a reduce-scatter as its backward: tp identical gradients are summed.",
+    {PLANT(GATHER_BWD_INFLATES), .what = "The sequence gather before a replicated module has a reduce-scatter as its backward: tp identical gradients are summed.",
      .source = "slime PR #1748", .kinds = KIND(ACT_GRAD), .modules = MODULE(ADAPTER),
      .diagnosis = "extra_reduction", .minimal = {2, 1, "layout.tp=2 layout.sp=true model.adapter=true"}, .triggers = sp_adapter},
-    {PLANT(LINEAR_FROZEN_DGRAD_NOAR),
-     .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
+    {PLANT(LINEAR_FROZEN_DGRAD_NOAR), .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
      .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_Q) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_UP) |
-                MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER),
+                MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER) | MODULE(MTP_OUTPUT_LAYER),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
     {PLANT(MQA_KV_GRAD_NOAR), .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
      .source = "bigcode/Megatron-LM #11, #35, PR #37", .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_kv},
-    {PLANT(GROUP_ORDER_CROSSTALK),
-     .what = "Groups are made in rank-local order, so the tied embedding's gradient is summed over the data-parallel pair in place of "
+    {PLANT(GROUP_ORDER_CROSSTALK), .what = "Groups are made in rank-local order, so the tied embedding's gradient is summed over the data-parallel pair in place of "
              "first and last stage.",
      .source = "Megatron-Bridge PR #4985", .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS),
-     .diagnosis = "missing_reduction", .minimal = {4, 2, "layout.pp=2 layout.dp=2 model.tied=true"}, .triggers = tied_2x2},
+     .diagnosis = "missing_reduction", .minimal = {4, 2, "layout.pp=2 layout.dp=2"}, .triggers = shared_2x2},
     {PLANT(REDUCE_BEFORE_WGRAD), .what = "A bucket's reduction starts before its last weight gradient is written.",
      .source = "Megatron-LM 3548385ac3 (#3693)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
-     .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.dp=2 layout.overlap=true"}, .triggers = overlapped},
+     .diagnosis = "unsynchronised missing_reduction", .minimal = {2, 1, "layout.overlap=true"}, .triggers = overlapped},
     {PLANT(P2P_FREE_BEFORE_SENT), .what = "A stage's output buffer is overwritten after its send is posted and before it is complete.",
      .source = "Megatron-LM 260cba7133 (#4047)", .kinds = KIND(ACT), .modules = MODULE(MLP_BDA), .diagnosis = "stale", .minimal = {2, 2, "layout.pp=2"},
      .triggers = with_pp},
@@ -430,38 +431,33 @@ const struct sf_plant sf_plants[] = {
     {PLANT(ROWPARALLEL_BIAS_XTP), .what = "A row-parallel linear adds its replicated bias on every rank before the reduction.",
      .source = "torchtitan PR #4245; text-generation-inference #1036", .kinds = KIND(ACT),
      .modules = MODULE(LINEAR_PROJ) | MODULE(CROSS_LINEAR_PROJ) | MODULE(LINEAR_FC2), .diagnosis = "repeated_term", .minimal = {2, 1, "layout.tp=2 model.bias=true"}, .triggers = biased_tp},
-    {PLANT(FUSED_PROJ_CONTIGUOUS_SPLIT),
-     .what = "The loader cuts a fused projection's rows into contiguous pieces, where a rank needs a piece of each part.",
+    {PLANT(FUSED_PROJ_CONTIGUOUS_SPLIT), .what = "The loader cuts a fused projection's rows into contiguous pieces, where a rank needs a piece of each part.",
      .source = "Megatron-LM PR #1989; nnsight PR #719; sglang PR #34529", .kinds = KIND(PARAM),
      .modules = MODULE(LINEAR_QKV) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1), .diagnosis = "fused_order", .minimal = {2, 1, "layout.tp=2"}, .triggers = cut_fused},
-    {PLANT(NONAUTOGRAD_ALLREDUCE),
-     .what = "The label's log-probability is collected from its shard by an all-reduce without a backward: the other shards get no "
+    {PLANT(NONAUTOGRAD_ALLREDUCE), .what = "The label's log-probability is collected from its shard by an all-reduce without a backward: the other shards get no "
              "gradient for the token.",
-     .source = "ms-swift PR #9947", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "part", .minimal = {2, 1, "layout.tp=2"},
+     .source = "ms-swift PR #9947", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS) | MODULE(MTP_LOSS), .diagnosis = "part", .minimal = {2, 1, "layout.tp=2"},
      .triggers = with_tp},
     {PLANT(ADAM_SYNTHETIC_STEP), .what = "The first real update uses the bias correction of step 2.",
      .source = "Megatron-LM ce8a8a736f (#5976)", .kinds = KIND(PARAM_DELTA), .modules = MODULE(OPTIMIZER), .diagnosis = "scale", .minimal = {1, 1, ""},
      .triggers = bias_correction},
-    {PLANT(EMBED_SCATTER_WRONG_TP_GROUP),
-     .what = "Embeddings are scattered along the sequence by the rank's tp index in the default rank order.",
+    {PLANT(EMBED_SCATTER_WRONG_TP_GROUP), .what = "Embeddings are scattered along the sequence by the rank's tp index in the default rank order.",
      .source = "Megatron-LM #7452-7", .kinds = KIND(ACT), .modules = MODULE(WORD_EMBEDDINGS),
      .diagnosis = "permuted neighbour", .minimal = {4, 1, "layout.tp=2 layout.sp=true"}, .triggers = other_tp_index},
-    {PLANT(XATTN_QKV_WRONG_TP_GROUP),
-     .what = "Cross-attention's query and key-value projections communicate over the tp group of the default rank order.",
-     .source = "Megatron-LM #7452-6", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV),
-     .minimal = {4, 1, "layout.tp=2 layout.dp=2 model.memory_seq=1"}, .triggers = other_cross_group},
-    {PLANT(LS_LOCAL_VOCAB),
-     .what = "Label smoothing takes the vocabulary shard's width and its own mean of the log-probabilities for the whole vocabulary's.",
-     .source = "Megatron-LM #7452-1, #737, #7464", .kinds = KIND(ACT), .modules = MODULE(LOSS),
+    {PLANT(XATTN_QKV_WRONG_TP_GROUP), .what = "Cross-attention's query and key-value projections communicate over the tp group of the default rank order.",
+     .source = "Megatron-LM #7452-6", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV), .diagnosis = "missing_reduction neighbour",
+     .minimal = {4, 1, "layout.tp=2 layout.dp=2 model.memory_seq=1"},
+     .also = {4, 1, "layout.tp=2 layout.sp=true layout.dp=2 model.memory_seq=2", "/act/"}, .triggers = other_cross_group},
+    {PLANT(LS_LOCAL_VOCAB), .what = "Label smoothing takes the vocabulary shard's width and its own mean of the log-probabilities for the whole vocabulary's.",
+     .source = "Megatron-LM #7452-1, #737, #7464", .kinds = KIND(ACT), .modules = MODULE(LOSS), .diagnosis = "unsynchronised",
      .minimal = {2, 1, "layout.tp=2 train.label_smoothing_milli=100"}, .triggers = smoothed_tp},
-    {PLANT(VPP_GRADSYNC_WRONG_MB),
-     .what = "With interleaved stages the test for a chunk's last microbatch counts microbatches in place of all steps, so gradients are "
+    {PLANT(VPP_GRADSYNC_WRONG_MB), .what = "With interleaved stages the test for a chunk's last microbatch counts microbatches in place of all steps, so gradients are "
              "reduced before the last ones are there.",
-     .source = "Megatron-LM ea76ecde2e, 32bbb76d57", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .source = "Megatron-LM ea76ecde2e, 32bbb76d57", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "unsynchronised missing_reduction",
      .minimal = {4, 4, "layout.pp=2 layout.vpp=2 layout.overlap=true"}, .triggers = chunks_synced_early},
     {PLANT(ZERO_TIED_UNTIE), .what = "With ZeRO the head's copy of the tied embedding does not take the sum over first and last stage.",
      .source = "Megatron-LM #656", .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS), .diagnosis = "unsynchronised",
-     .minimal = {4, 2, "layout.pp=2 layout.zero=1 model.tied=true"}, .triggers = zero_tied},
+     .minimal = {4, 2, "layout.pp=2 layout.zero=1"}, .triggers = zero_tied},
     {PLANT(ZERO_PARAM_GATHER_SKIPPED), .what = "The loop that collects updated parameters from the shards runs over an empty list.",
      .source = "Megatron-LM PR #6920", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "stale",
      .minimal = {2, 1, "layout.zero=1"}, .triggers = zero_updates},
@@ -471,71 +467,60 @@ const struct sf_plant sf_plants[] = {
     {PLANT(FSDP_SCALE_WRONG_BUFFER), .what = "The factor before the reduction scales the accumulated shard in place of the bucket.",
      .source = "Megatron-LM ba456fdad9 (#3023)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "scale",
      .minimal = {2, 1, "layout.zero=2"}, .triggers = zero2_trains},
-    {PLANT(ZERO_BOUNDARY_DROPS_ACCUM),
-     .what = "Every backward is taken for the step's last, so the accumulated shard starts anew with each microbatch.",
+    {PLANT(ZERO_BOUNDARY_DROPS_ACCUM), .what = "Every backward is taken for the step's last, so the accumulated shard starts anew with each microbatch.",
      .source = "open-instruct PR #1498; DeepSpeed #545", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "missing_reduction",
      .minimal = {2, 1, "layout.zero=2"}, .triggers = zero2_accumulates},
     {PLANT(SHARED_BUF_OVERZERO), .what = "After one bucket's weights are copied out, the buffer that all buckets share is cleared.",
-     .source = "Megatron-LM c2c36f77cf (!3999)", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "stale missing_reduction",
-     .minimal = {2, 1, "layout.zero=1"}, .triggers = zero_buckets},
+     .source = "Megatron-LM c2c36f77cf (!3999)", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "stale",
+     .minimal = {2, 1, "layout.zero=1"}, .also = {4, 2, "layout.pp=2 layout.zero=1", "conflict/"}, .triggers = zero_buckets},
     {PLANT(WGRAD_RS_LOW_PRECISION), .what = "Main gradients are rounded to the compute format before they are reduce-scattered.",
      .source = "Megatron-LM e5542e85f2 (#6624)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "low_precision",
      .minimal = {2, 1, "layout.zero=1 precision.compute=bf16"}, .triggers = zero_low_precision},
-    {PLANT(MLA_KPOS_GRAD_NOAR),
-     .what = "The rotated key part that all heads share gets the gradient of the rank's own heads only: it is not summed over tp.",
-     .source = "Megatron-LM #1699; Transformer Engine #1975", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_KV_DOWN),
+    {PLANT(MLA_KPOS_GRAD_NOAR), .what = "The rotated key part that all heads share gets the gradient of the rank's own heads only: it is not summed over tp.",
+     .source = "Megatron-LM #1699; Transformer Engine #1975", .kinds = KIND(ACT_GRAD), .modules = MODULE(LINEAR_KV_DOWN), .diagnosis = "missing_reduction",
      .minimal = {2, 1, "layout.tp=2 layout.sp=true model.kv_lora_rank=8 model.qk_rope_dim=2"}, .triggers = shared_key_tp},
-    {PLANT(CP_LOCAL_LOSS_MEAN),
-     .what = "A microbatch's loss is divided by each cp rank's own token count, then the ranks are averaged.",
+    {PLANT(CP_LOCAL_LOSS_MEAN), .what = "A microbatch's loss is divided by each cp rank's own token count, then the ranks are averaged.",
      .source = "Megatron-LM #7452-9, PR #7513", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "scale part",
      .minimal = {2, 1, "layout.cp=2 train.loss_norm=per_microbatch"}, .triggers = uneven_cp_parts},
-    {PLANT(CP_ATTN_BWD_WRONG),
-     .what = "The backward of ring attention takes each block's own softmax sum in place of the merged one; the forward is right.",
+    {PLANT(CP_ATTN_BWD_WRONG), .what = "The backward of ring attention takes each block's own softmax sum in place of the merged one; the forward is right.",
      .source = "Megatron-LM #1464, #1465; Transformer Engine #1557", .kinds = KIND(ACT_GRAD), .modules = MODULE(CORE_ATTENTION),
      .minimal = {2, 1, "layout.cp=2"}, .triggers = ring},
-    {PLANT(CP_LOSS_SCALE),
-     .what = "The loss's gradient is multiplied by cp, though gradients are later divided by the token count of all ranks.",
+    {PLANT(CP_LOSS_SCALE), .what = "The loss's gradient is multiplied by cp, though gradients are later divided by the token count of all ranks.",
      .source = "Megatron-LM #673, PR #672, 5946e24b37", .kinds = KIND(ACT_GRAD), .modules = MODULE(LOSS), .diagnosis = "scale",
      .minimal = {2, 1, "layout.cp=2"}, .triggers = per_token_cp},
-    {PLANT(DP_SCALE_EXCL_CP),
-     .what = "Gradients are scaled for a mean over dp before a reduction that spans dp and cp: they come out cp times too large.",
+    {PLANT(DP_SCALE_EXCL_CP), .what = "Gradients are scaled for a mean over dp before a reduction that spans dp and cp: they come out cp times too large.",
      .source = "Megatron-LM 3bdcbbbe5d", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "scale",
      .minimal = {2, 1, "layout.cp=2 train.loss_norm=per_microbatch"}, .triggers = per_microbatch_cp},
     {PLANT(DDP_GROUP_EXCLUDES_CP), .what = "Gradients are reduced over dp alone: every cp rank steps on its own tokens' gradient.",
      .source = "VeOmni #1059, PR #1115", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "missing_reduction",
      .minimal = {2, 1, "layout.cp=2"}, .triggers = trains_on_cp},
-    {PLANT(ROPE_CP_WRONG_DIM),
-     .what = "The rotary table is cut over cp along the batch (which 2 cp divides) in place of the sequence: angles of the first positions.",
+    {PLANT(ROPE_CP_WRONG_DIM), .what = "The rotary table is cut over cp along the batch (which 2 cp divides) in place of the sequence: angles of the first positions.",
      .source = "Megatron-LM 28778d1283 (!3603)", .kinds = KIND(ACT), .modules = MODULE(ROTARY), .diagnosis = "part",
      .minimal = {2, 1, "layout.cp=2 model.positions=rotary train.microbatch_size=4"}, .triggers = rotary_batch},
-    {PLANT(MTP_LOCAL_TOKEN_NORM),
-     .what = "The losses further ahead are normalised by each rank's own token counts in place of those of all ranks.",
-     .source = "Megatron-LM #7452-3; PRs #7498, #3159; #2417", .kinds = KIND(ACT_GRAD), .modules = MODULE(MTP_LOSS),
-     .minimal = {2, 1, "model.mtp_depth=1 layout.cp=2"}, .triggers = mtp_apart},
-    {PLANT(RNG_SP_SAME_SEED),
-     .what = "With sequence parallelism each rank draws its dropout mask by its local rows: every shard has the same mask.",
+    {PLANT(MTP_LOCAL_TOKEN_NORM), .what = "The losses further ahead are normalised by each rank's own token counts in place of those of all ranks.",
+     .source = "Megatron-LM #7452-3; PRs #7498, #3159; #2417", .kinds = KIND(ACT_GRAD), .modules = MODULE(MTP_LOSS), .diagnosis = "scale",
+     .minimal = {2, 1, "model.mtp_depth=1"}, .triggers = mtp_apart},
+    {PLANT(RNG_SP_SAME_SEED), .what = "With sequence parallelism each rank draws its dropout mask by its local rows: every shard has the same mask.",
      .source = "PaddleFleetX PR #1005", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(CROSS_ATTN_BDA) | MODULE(MLP_BDA),
-     .diagnosis = "part", .minimal = {2, 1, "layout.tp=2 layout.sp=true train.dropout_milli=100"}, .triggers = dropout_sp},
-    {PLANT(RNG_REPLICA_DESYNC),
-     .what = "One tp rank has a random stream of its own: replicas of one activation are dropped by different masks.",
+     .diagnosis = "part", .minimal = {2, 1, "layout.tp=2 layout.sp=true train.dropout_milli=100"},
+     .also = {2, 1, "layout.tp=2 layout.sp=true train.dropout_milli=500", "exact/"},
+     .triggers = dropout_sp},
+    {PLANT(RNG_REPLICA_DESYNC), .what = "One tp rank has a random stream of its own: replicas of one activation are dropped by different masks.",
      .source = "Megatron-LM PR #206; tt-metal #55947", .kinds = KIND(ACT), .modules = MODULE(SELF_ATTN_BDA) | MODULE(CROSS_ATTN_BDA) | MODULE(MLP_BDA),
      .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.tp=2 train.dropout_milli=100"}, .triggers = dropout_replicas},
-    {PLANT(RECOMPUTE_WRONG_TP_GROUP),
-     .what = "A chunk's saved input, cut over tp, is gathered again over the tp group of the default rank order.",
-     .source = "Megatron-LM #7452-4, PR #6760", .kinds = KIND(ACT), .modules = MODULE(INPUT_LAYERNORM) | MODULE(SELF_ATTN_BDA),
+    {PLANT(RECOMPUTE_WRONG_TP_GROUP), .what = "A chunk's saved input, cut over tp, is gathered again over the tp group of the default rank order.",
+     .source = "Megatron-LM #7452-4, PR #6760", .kinds = KIND(ACT), .modules = MODULE(INPUT_LAYERNORM) | MODULE(SELF_ATTN_BDA), .diagnosis = "neighbour",
      .minimal = {4, 1, "layout.tp=2 train.recompute_layers=1 layout.recompute_sharded=true"}, .triggers = other_tp_group},
-    {PLANT(TP_OVERLAP_WGRAD_WRONG),
-     .what = "A weight gradient that overlaps the gathering of its input multiplies a chunk before it has arrived.",
+    {PLANT(TP_OVERLAP_WGRAD_WRONG), .what = "A weight gradient that overlaps the gathering of its input multiplies a chunk before it has arrived.",
      .source = "TTrace's study, row of tensor parallelism with communication overlap", .kinds = KIND(WGRAD),
-     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS),
+     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER) | MODULE(MTP_OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS) |
+                MODULE(LINEAR_Q) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_UP), .diagnosis = "stale",
      .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
-    {PLANT(FP8_AMAX_WRONG_GROUP),
-     .what = "Amaxes are max-reduced without the tp ranks, which cast pieces of one logical tensor with different scales.",
+    {PLANT(FP8_AMAX_WRONG_GROUP), .what = "Amaxes are max-reduced without the tp ranks, which cast pieces of one logical tensor with different scales.",
      .source = "Megatron-LM f1b88a393f, fc046101ec, 2e429097dd, 98abe37866", .kinds = KIND(ACT) | KIND(ACT_GRAD) | KIND(WGRAD),
-     .modules = FP8_LINEARS, .minimal = {2, 1, "layout.tp=2 precision.compute=fp8"}, .triggers = fp8_tp},
-    {PLANT(FP8_LAYER_EXEMPT_LOCAL_INDEX),
-     .what = "Whether a layer is one of the first that stay in bf16 is asked of its number in the pipeline stage.",
-     .source = "Megatron-LM dd1697efdb (!3054)", .kinds = KIND(ACT), .modules = FP8_LINEARS,
+     .modules = FP8_LINEARS, .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.tp=2 precision.compute=fp8"}, .triggers = fp8_tp},
+    {PLANT(FP8_LAYER_EXEMPT_LOCAL_INDEX), .what = "Whether a layer is one of the first that stay in bf16 is asked of its number in the pipeline stage.",
+     .source = "Megatron-LM dd1697efdb (!3054)", .kinds = KIND(ACT), .modules = FP8_LINEARS, .diagnosis = "shifted",
      .minimal = {2, 2, "layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1"}, .triggers = fp8_exempt_pp},
     {PLANT(FP8_WEIGHT_CACHE_STALE),
      .what = "From the second microbatch on a weight's cached cast is used with a scale that was updated after it was made.",
@@ -558,8 +543,8 @@ const struct sf_plant sf_plants[] = {
      .minimal = {1, 1, "moe.experts=2 train.microbatches=2"}, .triggers = aux_accumulates},
     {PLANT(PADMASK_WRONG_TP_GROUP),
      .what = "The padding mask that the router's own losses read is scattered along the sequence by the rank's tp index in the default rank order.",
-     .source = "Megatron-LM #7452-5, PR #5563", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS), .diagnosis = "part",
-     .minimal = {4, 1, "layout.tp=2 layout.sp=true moe.experts=2 data.padding=1"}, .triggers = padding_of_other_tp},
+     .source = "Megatron-LM #7452-5, PR #5563", .kinds = KIND(ACT) | KIND(ACT_GRAD), .modules = MODULE(AUX_LOSS), .diagnosis = "permuted neighbour",
+     .minimal = {4, 1, "layout.tp=2 layout.sp=true moe.experts=2"}, .triggers = padding_of_other_tp},
     {PLANT(CKPT_LOCAL_LAYER_NAMES),
      .what = "State is looked for under the layer's number in its pipeline stage, so every later stage loads the first one's layers.",
      .source = "Megatron-LM #7452-12", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "shifted",

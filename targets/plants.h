@@ -76,6 +76,14 @@ enum sf_fault {
   SF_FAULT_COUNT
 };
 
+/* What shrinking must reach: world size, layers, and fields as "layout.tp=2 layout.sp=true". Fields not named must be as small as those
+ * allow. ranks 0: nothing. */
+struct sf_plant_minimal {
+  int64_t ranks, layers;
+  const char *fields;
+  const char *key; /* NULL, or a part of the shrink keys that it holds for, as "conflict/" or "/act/" */
+};
+
 struct sf_plant {
   enum sf_fault fault;
   const char *id;
@@ -86,8 +94,8 @@ struct sf_plant {
   const char *diagnosis;        /* class of diagnosis that its shrunk case must get, as the oracle names it. NULL: not declared; "" for canaries. Two, with a space
                                    between, where the smallest case does not tell them apart */
   const char *label;            /* canaries: the communication label at which it must be reported; else "" */
-  struct { int64_t ranks, layers; const char *fields; } minimal; /* what shrinking must reach: world size, layers, and fields as
-                                   "layout.tp=2 layout.sp=true"; fields not named must be as small as those allow */
+  struct sf_plant_minimal minimal;
+  struct sf_plant_minimal also;  /* the smallest case of other shrink keys, which shrinking keeps, where that is another one */
   bool (*triggers)(const struct sf_case *c); /* whether a case can show it at all; of a case that reloads: before that, or by reloading */
 };
 /* Whether a case can show it in the steps of either layout. */

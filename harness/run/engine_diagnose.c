@@ -2,6 +2,7 @@
 #include "harness/base/alloc.h"
 #include "harness/run/engine_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Shards of one tensor as a log has them. */
@@ -21,6 +22,12 @@ static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const str
   list->count++;
 }
 
+/* By rank, whatever the schedule was: what is said of "the first" rank does not hang on it. */
+static int by_rank(const void *a, const void *b) {
+  const struct sf_diagnosis_shard *x = a, *y = b;
+  return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
 static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log, struct sf_diagnosis *out) {
   struct shard_list list = {.key = sf_trace_key(finding->id), .mesh = sf_case_is_reloaded(engine->c, finding->id.step) ? &engine->second_mesh : &engine->mesh};
   struct sf_diagnosis diagnosis;
@@ -28,9 +35,9 @@ static void diagnose_log(struct sf_engine *engine, const struct sf_finding *find
   list.at = sf_alloc((size_t)(list.count + 1) * sizeof *list.at);
   if (!list.at) return;
   list.count = 0;
-  if (sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list) &&
-      sf_diagnose_finding(&diagnosis, engine->collector, finding, list.at, list.count) == SF_OK) {
-    *out = diagnosis;
+  if (sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) {
+    qsort(list.at, (size_t)list.count, sizeof *list.at, by_rank);
+    if (sf_diagnose_finding(&diagnosis, engine->collector, finding, list.at, list.count) == SF_OK) *out = diagnosis;
   }
   sf_free(list.at);
 }

@@ -35,7 +35,8 @@ struct sf_job {
 struct sf_job_result {
   int64_t tag;
   struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run; class FLAKY if it did not repeat */
-  struct sf_case min;         /* SHRINK: the smallest case that still fails so, and how it fails */
+  struct sf_case min;         /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
+                                 case with its modules alone fails, if it does; the key is that failure's then */
   struct sf_outcome min_outcome;
   int32_t evaluations;
   bool minimal;               /* false: the budget ran out first */

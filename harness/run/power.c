@@ -42,10 +42,11 @@ bool sf_power_is_diagnosed(const struct sf_plant *plant, const struct sf_diagnos
   return false;
 }
 
-bool sf_power_is_minimal(const struct sf_plant *plant, const struct sf_case *min) {
-  if (sf_case_ranks(min) != plant->minimal.ranks || min->model.layers != plant->minimal.layers) return false;
+static bool has_reached(const struct sf_plant_minimal *minimal, const struct sf_case *min, const char *shrink_key) {
+  if (minimal->ranks == 0 || (minimal->key && !strstr(shrink_key, minimal->key))) return false;
+  if (sf_case_ranks(min) != minimal->ranks || min->model.layers != minimal->layers) return false;
   char fields[512];
-  snprintf(fields, sizeof fields, "%s", plant->minimal.fields);
+  snprintf(fields, sizeof fields, "%s", minimal->fields);
   char *rest = NULL;
   for (char *word = strtok_r(fields, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
     char *value = strchr(word, '=');
@@ -60,6 +61,10 @@ bool sf_power_is_minimal(const struct sf_plant *plant, const struct sf_case *min
     }
   }
   return true;
+}
+
+bool sf_power_is_minimal(const struct sf_plant *plant, const struct sf_case *min, const char *shrink_key) {
+  return has_reached(&plant->minimal, min, shrink_key) || has_reached(&plant->also, min, shrink_key);
 }
 
 /* Tags: search number * 2^32 + case index. */
@@ -174,9 +179,11 @@ static void on_shrunk(struct power *p, int32_t number, const struct sf_job_resul
   search->min = result->min;
   search->min_outcome = result->min_outcome;
   search->evaluations = result->evaluations;
-  search->localised = sf_power_is_localised(search->plant, &search->outcome);
+  /* The module that is named: where shrinking went over to modules alone, what failed first there. */
+  const bool alone = search->c.mode == SF_MODE_E2E && strcmp(search->outcome.shrink_key, result->min_outcome.shrink_key) != 0;
+  search->localised = sf_power_is_localised(search->plant, alone ? &result->min_outcome : &search->outcome);
   search->diagnosed = sf_power_is_diagnosed(search->plant, &search->min_outcome.diagnosis);
-  search->minimal = result->outcome.cls != SF_CLASS_FLAKY && sf_power_is_minimal(search->plant, &search->min);
+  search->minimal = result->outcome.cls != SF_CLASS_FLAKY && sf_power_is_minimal(search->plant, &search->min, search->min_outcome.shrink_key);
 }
 
 static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {

@@ -47,7 +47,7 @@ void sf_power_destroy(struct sf_power_result *result);
 bool sf_power_is_localised(const struct sf_plant *plant, const struct sf_outcome *outcome);
 /* Whether a shrunk case's diagnosis is of the class that the plant table declares; true where it declares none. */
 bool sf_power_is_diagnosed(const struct sf_plant *plant, const struct sf_diagnosis *diagnosis);
-/* Whether a shrunk case is what the plant table calls minimal. */
-bool sf_power_is_minimal(const struct sf_plant *plant, const struct sf_case *min);
+/* Whether a shrunk case is what the plant table calls minimal for its shrink key. */
+bool sf_power_is_minimal(const struct sf_plant *plant, const struct sf_case *min, const char *shrink_key);
 
 #endif

@@ -74,9 +74,10 @@ static json_t *place_of(int64_t index) { return index >= 0 ? json_integer((json_
 
 static json_t *search_of(const struct sf_power_search *s) {
   const bool found = s->found_at >= 0;
-  return json_pack("{s:I, s:o, s:b, s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:s, s:s, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
+  return json_pack("{s:I, s:o, s:b, s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:s, s:s, s:o, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
                    place_of(s->found_at), "flat_asked", s->flat_asked, "flat_cases_to_detect", place_of(s->flat_at), "triggered", (json_int_t)s->triggered, "localised", s->localised,
-                   "minimal", s->minimal, "diagnosed", s->plant->diagnosis && *s->plant->diagnosis ? json_boolean(s->diagnosed) : json_null(), "diagnosis", diagnosis_of(&s->min_outcome.diagnosis), "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "shrunk",
+                   "minimal", s->minimal, "diagnosed", s->plant->diagnosis && *s->plant->diagnosis ? json_boolean(s->diagnosed) : json_null(), "diagnosis", diagnosis_of(&s->min_outcome.diagnosis),
+                   "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "case", found ? sf_json_of_case(&s->min) : json_null(), "shrunk",
                    "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
 }
 

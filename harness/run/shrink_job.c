@@ -41,12 +41,28 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   struct sf_case min;
-  loop->last = result->outcome;
+  loop->last = result->min_outcome;
   if (sf_shrink_run(&min, &loop->job->c, options->space, still_fails, loop, loop->job->budget, &report) != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
   result->evaluations = (int32_t)report.evaluations;
   result->minimal = report.minimal;
+}
+
+/* End to end, what is wrong by less than its noise is found only behind the module that does it. Alone each module has no more than the noise of
+ * its own rounding: where the case fails so as well, the first to fail there is the culprit, and that failure is shrunk. */
+static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf_job_result *result) {
+  static const double NEAR_NOISE = 10; /* noise levels; clear errors are found where they are made */
+  const struct sf_outcome *found = &result->outcome;
+  struct sf_case alone = job->c;
+  struct sf_outcome outcome;
+  if (job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE)) return;
+  alone.mode = SF_MODE_ISOLATED;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, loop->deadline, false, &outcome)) return;
+  if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
+  job->c = result->min = alone;
+  result->min_outcome = outcome;
+  memcpy(job->shrink_key, outcome.shrink_key, sizeof job->shrink_key);
 }
 
 /* What the case that people will see looks like. One run more, and nothing hangs on it. */
@@ -64,9 +80,10 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
   if (single.launcher) single.launch_ranks = (int32_t)sf_case_ranks(&job->c); /* simpler cases never have more */
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
+  struct sf_job shrunk = *job;
   struct shrink_loop loop;
   memset(&loop, 0, sizeof loop);
-  loop.job = job;
+  loop.job = &shrunk;
   loop.deadline = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
   enum sf_status status = sf_pool_create(&loop.pool, &single);
   if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, false, &result->outcome)) status = SF_EIO;
@@ -79,7 +96,10 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
   } else {
     result->min = job->c;
     result->min_outcome = result->outcome;
-    if (job->budget > 0) shrink(&loop, options, result);
+    if (job->budget > 0) {
+      name_culprit(&loop, &shrunk, result);
+      shrink(&loop, options, result);
+    }
     diagnose(&loop, result);
   }
   sf_pool_destroy(loop.pool);

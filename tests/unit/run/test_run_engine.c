@@ -4,6 +4,7 @@
 #include "harness/run/campaign.h"
 #include "harness/run/chunk_log.h"
 #include "harness/run/engine.h"
+#include "harness/run/power.h"
 #include "targets/plants.h"
 
 static struct sf_engine *engine_make(void) {
@@ -256,6 +257,9 @@ static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enome
   sweep(&c, SF_VERDICT_FINDING);
 }
 
+#define LATENTS_TP2 CASE_TP2 " model.positions=rotary model.kv_lora_rank=8 model.qk_rope_dim=2"
+#define VPP "model.layers=4 layout.pp=2 layout.vpp=2 layout.overlap=true"
+
 /* In a second run and from a log of the first alike; the judgement stays. */
 static void test_engine_diagnose_says_what_was_planted(void **state) {
   (void)state;
@@ -268,6 +272,32 @@ static void test_engine_diagnose_says_what_was_planted(void **state) {
       {"attn-dq-wrong", "mode=e2e model.heads=2 model.kv_heads=2 model.seq=4 layout.tp=2", SF_DIAGNOSIS_PART},
       {"adam-synthetic-step", "mode=e2e train.lr_micro=1000", SF_DIAGNOSIS_SCALE},
       {"p2p-free-before-sent", "model.layers=2 layout.pp=2", SF_DIAGNOSIS_STALE},
+      {"ls-local-vocab", CASE_TP2 " train.label_smoothing_milli=100", SF_DIAGNOSIS_UNSYNCHRONISED},
+      {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv model.q_lora_rank=8 layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"padmask-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 moe.z_micro=1000 "
+       "data.padding=3 model.seq=8 mode=isolated", SF_DIAGNOSIS_NEIGHBOUR},
+      {"padmask-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 "
+       "moe.scope=microbatch moe.router=sigmoid data.padding=3 model.seq=8 mode=isolated", SF_DIAGNOSIS_NEIGHBOUR},
+      {"mla-kpos-grad-noar", LATENTS_TP2, SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"mla-kpos-grad-noar", LATENTS_TP2 " layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true", SF_DIAGNOSIS_STALE},
+      {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.tied=true", SF_DIAGNOSIS_STALE},
+      {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.mtp_depth=1", SF_DIAGNOSIS_STALE},
+      {"fp8-amax-wrong-group", CASE_TP2 " precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
+      {"fp8-amax-wrong-group", CASE_TP2 " layout.sp=true precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
+      {"fp8-layer-exempt-local-index", "model.layers=2 layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1 mode=isolated", SF_DIAGNOSIS_SHIFTED},
+      {"norm-ep-undercount", CASE_TP2 " layout.sp=true moe.experts=2 moe.topk=2", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"etp-ep1-wrong-dp-group", "layout.dp=2 layout.etp=2 train.microbatches=2 moe.experts=2", SF_DIAGNOSIS_EXTRA_REDUCTION},
+      {"cp-local-loss-mean", "layout.cp=2 train.loss_norm=per_microbatch data.mask=sparse model.seq=8 mode=isolated", SF_DIAGNOSIS_SCALE},
+      {"mtp-local-token-norm", "layout.cp=2 model.mtp_depth=1 mode=isolated", SF_DIAGNOSIS_SCALE},
+      {"vpp-gradsync-wrong-mb", VPP " layout.dp=2 train.microbatches=4", SF_DIAGNOSIS_UNSYNCHRONISED},
+      {"vpp-gradsync-wrong-mb", VPP " layout.cp=2 train.microbatches=2", SF_DIAGNOSIS_UNSYNCHRONISED},
+      {"recompute-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 train.recompute_layers=1 layout.recompute_sharded=true layout.order=dp-tp-cp-ep-pp",
+       SF_DIAGNOSIS_NEIGHBOUR},
+      {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1 layout.order=dp-tp-cp-ep-pp", SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2 layout.order=dp-tp-cp-ep-pp",
+       SF_DIAGNOSIS_NEIGHBOUR},
   };
   struct sf_engine *engine = engine_make();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -276,7 +306,7 @@ static void test_engine_diagnose_says_what_was_planted(void **state) {
     struct sf_outcome outcome;
     plant(&c, rows[i].plant);
     sf_engine_run(engine, &c, &log, &outcome);
-    assert_int_equal(outcome.verdict, SF_VERDICT_FINDING);
+    if (outcome.verdict != SF_VERDICT_FINDING) fail_msg("%s: %s is not found", rows[i].plant, rows[i].assignments);
     assert_string_equal(outcome.diagnosis.text, "");
     const int32_t findings = sf_engine_judgement(engine)->finding_count;
     sf_engine_diagnose(engine, &c, NULL, &outcome);
@@ -286,6 +316,27 @@ static void test_engine_diagnose_says_what_was_planted(void **state) {
     assert_string_equal(outcome.diagnosis.text, again.text);
     assert_int_equal(sf_engine_judgement(engine)->finding_count, findings);
     sf_chunk_log_destroy(&log);
+  }
+  sf_engine_destroy(engine);
+}
+
+/* The smallest case of every planted bug in the corpus: first divergence and diagnosis are what the plant table declares. */
+static void test_engine_diagnose_plants_of_the_corpus_get_their_declared_class(void **state) {
+  (void)state;
+  struct sf_engine *engine = engine_make();
+  for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
+    const struct sf_plant *plant = sf_plant_of((enum sf_fault)fault);
+    struct sf_case c;
+    struct sf_outcome outcome;
+    char path[128];
+    if (*plant->label) continue; /* canaries have nothing to diagnose */
+    snprintf(path, sizeof path, "corpus/regress/plant-%s.json", plant->id);
+    assert_int_equal(sf_case_read(&c, path, NULL), SF_OK);
+    sf_engine_run(engine, &c, NULL, &outcome);
+    sf_engine_diagnose(engine, &c, NULL, &outcome);
+    if (!sf_power_is_localised(plant, &outcome)) fail_msg("%s: first divergence %s", plant->id, outcome.first_id);
+    if (!sf_power_is_diagnosed(plant, &outcome.diagnosis))
+      fail_msg("%s: wanted %s, got %s: %s", plant->id, plant->diagnosis, sf_diagnosis_class_name(outcome.diagnosis.cls), outcome.diagnosis.text);
   }
   sf_engine_destroy(engine);
 }
@@ -301,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_engine_run_tampered_tensor_is_a_finding),
       cmocka_unit_test(test_engine_run_exact_case_sees_what_tolerance_does_not),
       cmocka_unit_test(test_engine_diagnose_says_what_was_planted),
+      cmocka_unit_test(test_engine_diagnose_plants_of_the_corpus_get_their_declared_class),
       cmocka_unit_test(test_engine_run_each_allocation_fails_once_verdict_is_right_or_enomem),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

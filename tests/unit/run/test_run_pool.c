@@ -243,6 +243,29 @@ static void test_pool_shrink_crash_gets_smaller(void **state) {
   assert_string_equal(r.min_outcome.signature, "crash/comm/parallel_mlp.bwd.canary@none");
 }
 
+/* Three noise levels in the last norm's gradient, end to end; alone, the module that is not cast fails. */
+static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **state) {
+  (void)state;
+  struct sf_space space;
+  struct sf_job job;
+  struct sf_job_result r;
+  sf_space_init(&space);
+  memset(&job, 0, sizeof job);
+  job.kind = SF_JOB_SHRINK;
+  job.budget = 300;
+  job.c = case_make("mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 model.vocab_padded=48 model.seq=18 data.tokens=few "
+                    "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2 seed=498070819");
+  snprintf(job.c.plant, sizeof job.c.plant, "fp8-layer-exempt-local-index");
+  snprintf(job.shrink_key, sizeof job.shrink_key, "tolerance/main_grad/decoder.final_layernorm");
+  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
+  assert_int_equal(sf_pool_run_one(&options, &job, &r), SF_OK);
+  assert_string_equal(r.outcome.shrink_key, "tolerance/main_grad/decoder.final_layernorm");
+  assert_true(r.outcome.ratio < 10);
+  assert_int_equal(r.min.mode, SF_MODE_ISOLATED);
+  assert_string_equal(r.min_outcome.signature, "tolerance/act/self_attention.linear_qkv@pp");
+  assert_int_equal(r.min_outcome.diagnosis.cls, SF_DIAGNOSIS_SHIFTED);
+}
+
 static void test_pool_shrink_without_budget_only_confirms(void **state) {
   (void)state;
   const struct sf_job_result r = shrink("canary-deadlock", "deadlock/comm/finalize_grads.canary_deadlock", 0);
@@ -271,6 +294,7 @@ int main(void) {
       cmocka_unit_test(test_pool_run_case_that_cannot_be_run_is_a_status),
       cmocka_unit_test(test_pool_shrink_finding_gets_smaller),
       cmocka_unit_test(test_pool_shrink_crash_gets_smaller),
+      cmocka_unit_test(test_pool_shrink_near_the_noise_goes_over_to_the_culprit),
       cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),
       cmocka_unit_test(test_pool_shrink_what_does_not_repeat_is_flaky),
   };

@@ -2,34 +2,65 @@
 
 #include "harness/run/power.h"
 
+#define TIED_ZERO "model.layers=2 layout.pp=2 layout.dp=2 layout.zero=1 model.tied=true train.microbatches=2"
+
 static void test_power_is_minimal_asks_for_ranks_layers_and_fields(void **state) {
   (void)state;
   static const struct {
     const char *plant;
     bool expected;
-    const char *assignments;
+    const char *assignments, *key;
   } rows[] = {
-      {"attn-dq-wrong", true, ""},
-      {"attn-dq-wrong", true, "model.bias=true"},
-      {"attn-dq-wrong", false, "model.layers=2"},
-      {"attn-dq-wrong", false, "model.heads=2 layout.tp=2"},
-      {"rowparallel-bias-xtp", true, CASE_TP2},
-      {"rowparallel-bias-xtp", false, "model.heads=2 model.kv_heads=2 layout.tp=2"},
-      {"rowparallel-bias-xtp", false, "model.bias=true layout.dp=2 train.microbatches=2"},
-      {"sp-final-ln-nosync", true, CASE_TP2 " layout.sp=true"},
-      {"sp-final-ln-nosync", false, CASE_TP2},
-      {"pp-uneven-offset", true, "model.layers=3 layout.pp=2 layout.pp_last_layers=1"},
-      {"pp-uneven-offset", false, "model.layers=3 layout.pp=2 layout.pp_last_layers=2"},
-      {"pp-uneven-offset", false, "model.layers=4 layout.pp=2 layout.pp_last_layers=1"},
-      {"group-order-crosstalk", true, "model.layers=2 layout.pp=2 layout.dp=2 model.tied=true train.microbatches=2"},
-      {"group-order-crosstalk", false, "model.layers=2 layout.pp=2 layout.dp=2 train.microbatches=2"},
-      {"canary-deadlock", true, CASE_TP2},
-      {"canary-deadlock", false, ""},
+      {"attn-dq-wrong", true, "", NULL},
+      {"attn-dq-wrong", true, "model.bias=true", NULL},
+      {"attn-dq-wrong", false, "model.layers=2", NULL},
+      {"attn-dq-wrong", false, "model.heads=2 layout.tp=2", NULL},
+      {"rowparallel-bias-xtp", true, CASE_TP2, NULL},
+      {"rowparallel-bias-xtp", false, "model.heads=2 model.kv_heads=2 layout.tp=2", NULL},
+      {"rowparallel-bias-xtp", false, "model.bias=true layout.dp=2 train.microbatches=2", NULL},
+      {"sp-final-ln-nosync", true, CASE_TP2 " layout.sp=true", NULL},
+      {"sp-final-ln-nosync", false, CASE_TP2, NULL},
+      {"pp-uneven-offset", true, "model.layers=3 layout.pp=2 layout.pp_last_layers=1", NULL},
+      {"pp-uneven-offset", false, "model.layers=3 layout.pp=2 layout.pp_last_layers=2", NULL},
+      {"pp-uneven-offset", false, "model.layers=4 layout.pp=2 layout.pp_last_layers=1", NULL},
+      {"group-order-crosstalk", true, "model.layers=2 layout.pp=2 layout.dp=2 model.tied=true train.microbatches=2", NULL},
+      {"group-order-crosstalk", false, "model.layers=2 layout.pp=2 layout.cp=2 model.tied=true train.microbatches=2", NULL},
+      {"reduce-before-wgrad", true, "layout.cp=2 layout.overlap=true model.seq=8", NULL},
+      {"reduce-before-wgrad", false, "layout.cp=2 model.seq=8", NULL},
+      {"canary-deadlock", true, CASE_TP2, NULL},
+      {"canary-deadlock", false, "", NULL},
+      {"shared-buf-overzero", true, "layout.dp=2 layout.zero=1 train.microbatches=2", "exact/param/embedding.word_embeddings"},
+      {"shared-buf-overzero", false, TIED_ZERO, "exact/param/embedding.word_embeddings"},
+      {"shared-buf-overzero", true, TIED_ZERO, "conflict/param/embedding.word_embeddings"},
+      {"shared-buf-overzero", false, TIED_ZERO " model.layers=4", "conflict/param/embedding.word_embeddings"},
+      {"rng-sp-same-seed", true, CASE_TP2 " layout.sp=true train.dropout_milli=500", "exact/act/self_attn_bda"},
+      {"rng-sp-same-seed", false, CASE_TP2 " layout.sp=true train.dropout_milli=500", "tolerance/act/self_attn_bda"},
+      {"xattn-qkv-wrong-tp-group", true, CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1", "conflict/act_grad/cross_attention.linear_q"},
+      {"xattn-qkv-wrong-tp-group", false, CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=2", "conflict/act_grad/cross_attention.linear_q"},
+      {"xattn-qkv-wrong-tp-group", true, CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2", "exact/act/cross_attention.linear_q"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct sf_case c = case_make(rows[i].assignments);
-    if (sf_power_is_minimal(sf_plant_find(rows[i].plant), &c) != rows[i].expected) fail_msg("%s: %s", rows[i].plant, rows[i].assignments);
+    const char *key = rows[i].key != NULL ? rows[i].key : "";
+    if (sf_power_is_minimal(sf_plant_find(rows[i].plant), &c, key) != rows[i].expected) fail_msg("%s: %s", rows[i].plant, rows[i].assignments);
   }
+}
+
+/* A case with what a row names: ranks that it says nothing about may be of any axis. */
+static struct sf_case smallest_of(const struct sf_plant_minimal *minimal) {
+  struct sf_case c;
+  char fields[256], *rest = NULL;
+  sf_case_init(&c);
+  c.model.layers = minimal->layers;
+  snprintf(fields, sizeof fields, "%s", minimal->fields);
+  for (char *word = strtok_r(fields, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    char *value = strchr(word, '=');
+    assert_non_null(value);
+    *value = '\0';
+    assert_int_equal(sf_case_field_parse(&c, word, value + 1, NULL), SF_OK);
+  }
+  *(c.layout.tp > 1 ? &c.layout.dp : &c.layout.tp) *= minimal->ranks / sf_case_ranks(&c);
+  return c;
 }
 
 /* Every row of the plant table can be met: its fields exist and fit its ranks. */
@@ -37,22 +68,14 @@ static void test_power_is_minimal_every_plants_fields_can_be_read(void **state) 
   (void)state;
   for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
     const struct sf_plant *plant = sf_plant_of((enum sf_fault)fault);
-    struct sf_case c;
-    char fields[256], *rest = NULL;
-    sf_case_init(&c);
-    c.model.layers = plant->minimal.layers;
-    snprintf(fields, sizeof fields, "%s", plant->minimal.fields);
-    for (char *word = strtok_r(fields, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-      char *value = strchr(word, '=');
-      assert_non_null(value);
-      *value = '\0';
-      assert_int_equal(sf_case_field_parse(&c, word, value + 1, NULL), SF_OK);
+    const struct sf_plant_minimal *const both[] = {&plant->minimal, &plant->also};
+    for (int i = 0; i < 2 && both[i]->ranks > 0; i++) {
+      struct sf_case c = smallest_of(both[i]);
+      const char *key = both[i]->key ? both[i]->key : "";
+      if (!sf_power_is_minimal(plant, &c, key)) fail_msg("%s", plant->id);
+      c.model.layers++;
+      assert_false(sf_power_is_minimal(plant, &c, key));
     }
-    /* Ranks that the fields say nothing about may be of any axis. */
-    *(c.layout.tp > 1 ? &c.layout.dp : &c.layout.tp) *= plant->minimal.ranks / sf_case_ranks(&c);
-    if (!sf_power_is_minimal(plant, &c)) fail_msg("%s", plant->id);
-    c.model.layers++;
-    assert_false(sf_power_is_minimal(plant, &c));
   }
 }
 
@@ -119,6 +142,26 @@ static void test_power_is_localised_asks_for_kind_and_module(void **state) {
   assert_false(sf_power_is_localised(bias, &o));
 }
 
+/* A search of 1,000 cases meets every planted bug's trigger some times. */
+static void test_power_every_trigger_is_drawn_often_enough(void **state) {
+  (void)state;
+  enum { CASES = 4000, LEAST = 12 };
+  struct sf_campaign_options *options = test_calloc(1, sizeof *options);
+  int32_t met[SF_FAULT_COUNT] = {0};
+  sf_space_init(&options->space);
+  options->layouts = 4;
+  options->seed = 11;
+  for (int64_t i = 0; i < CASES; i++) {
+    struct sf_case c;
+    assert_int_equal(sf_campaign_case(&c, options, i, NULL), SF_OK);
+    for (int fault = 1; fault < SF_FAULT_COUNT; fault++)
+      if (met[fault] < LEAST) met[fault] += sf_plant_is_triggered(sf_plant_of((enum sf_fault)fault), &c);
+  }
+  for (int fault = 1; fault < SF_FAULT_COUNT; fault++)
+    if (met[fault] < LEAST) fail_msg("%s: its trigger is in %d of %d cases", sf_plant_of((enum sf_fault)fault)->id, met[fault], CASES);
+  test_free(options);
+}
+
 static struct sf_power_options *options_make(const char *first, const char *second, int32_t workers) {
   static struct sf_space space;
   struct sf_power_options *o = test_calloc(1, sizeof *o);
@@ -147,7 +190,9 @@ static void test_power_run_same_with_one_and_three_workers(void **state) {
     struct sf_error error = {SF_OK, ""};
     if (sf_power_run(o, &results[i], &error) != SF_OK) fail_msg("%s", error.text);
     assert_int_equal(results[i].search_count, 4);
-    assert_int_equal(results[i].clean[SF_F32].cases + results[i].clean[SF_BF16].cases + results[i].clean[SF_F16].cases, 6);
+    int64_t clean = 0;
+    for (int k = 0; k < SF_POWER_PRECISIONS; k++) clean += results[i].clean[k].cases;
+    assert_int_equal(clean, 6);
     test_free(o);
   }
   for (int32_t i = 0; i < 4; i++) {
@@ -194,6 +239,7 @@ int main(void) {
       cmocka_unit_test(test_power_is_diagnosed_asks_for_one_of_the_declared_classes),
       cmocka_unit_test(test_power_every_declared_diagnosis_is_a_class),
       cmocka_unit_test(test_power_is_localised_asks_for_kind_and_module),
+      cmocka_unit_test(test_power_every_trigger_is_drawn_often_enough),
       cmocka_unit_test(test_power_run_same_with_one_and_three_workers),
       cmocka_unit_test(test_power_run_flat_bound_misses_what_is_not_in_its_tensors),
   };
