@@ -4,12 +4,18 @@
 
 #include "oracles/reference_linear.h"
 
-/* The topk largest logits, the lower number among equals; in order of their number. */
+static inline bool is_ahead(const real *logits, int64_t a, int64_t b) {
+  const bool is_a_nan = logits[a] != logits[a], is_b_nan = logits[b] != logits[b];
+  if (is_a_nan || is_b_nan) return is_a_nan && is_b_nan ? a < b : is_b_nan;
+  return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+/* The topk largest logits, the lower number among equals, NaN below all; in order of their number. */
 static inline void choose_row(int32_t *chosen, const real *logits, int64_t experts, int64_t topk) {
   int64_t count = 0;
   for (int64_t e = 0; e < experts; e++) {
     int64_t ahead = 0;
-    for (int64_t i = 0; i < experts; i++) ahead += logits[i] > logits[e] || (logits[i] == logits[e] && i < e);
+    for (int64_t i = 0; i < experts; i++) ahead += is_ahead(logits, i, e);
     if (ahead < topk) chosen[count++] = (int32_t)e;
   }
   SF_ASSERT_EQ(count, topk);

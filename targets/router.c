@@ -24,14 +24,16 @@ void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t
 
 /* --- choice ------------------------------------------------------------------------------------------------------- */
 
-/* Marks the largest logit that is not marked yet, topk times; a later one wins only if it is larger. */
+static bool is_larger(float a, float b) { return a > b || (a == a && b != b); }
+
+/* Marks the largest logit that is not marked yet, topk times; a later one wins only if it is larger. NaN is below all. */
 static void choose(int32_t *chosen, const float *logits, int64_t experts, int64_t topk) {
   for (int64_t k = 0; k < topk; k++) {
     int32_t best = -1;
     for (int32_t e = 0; e < (int32_t)experts; e++) {
       bool taken = false;
       for (int64_t i = 0; i < k; i++) taken = taken || chosen[i] == e;
-      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
+      if (!taken && (best < 0 || is_larger(logits[e], logits[best]))) best = e;
     }
     int64_t at = k; /* kept in order */
     for (; at > 0 && chosen[at - 1] > best; at--) chosen[at] = chosen[at - 1];

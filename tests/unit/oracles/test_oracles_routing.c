@@ -144,11 +144,29 @@ static void test_rerun_sends_tokens_where_the_plain_run_did(void **state) {
   assert_int_equal(differing[1], 0);
 }
 
+/* A step that throws the weights away leaves logits that are no numbers; they choose experts all the same. */
+static void test_run_overflowed_logits_choose_topk_experts(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, SMALL_MODEL E2E "precision.compute=fp16 moe.experts=8 moe.topk=2 moe.ffn=32 model.activation=relu2 train.weight_decay_milli=1000000 train.steps=3 train.lr_micro=1000000 ");
+  int64_t nans = 0;
+  for (int32_t i = 0; i < t.candidate.count; i++) {
+    const struct tensor *tensor = &t.candidate.tensors[i];
+    for (int64_t k = 0; is_router(&t, tensor->id) && k < tensor->count; k++) nans += tensor->values[k] != tensor->values[k];
+  }
+  assert_true(nans > 0);
+  trial_judge(&t);
+  if (t.judgement.finding_count > 0) print_findings(&t);
+  assert_int_equal(t.judgement.finding_count, 0);
+  trial_close(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_judge_ties_count_only_where_the_candidate_chose_otherwise),
       cmocka_unit_test(test_judge_behind_an_unturned_tie_finds_a_scaled_tensor),
       cmocka_unit_test(test_rerun_sends_tokens_where_the_plain_run_did),
+      cmocka_unit_test(test_run_overflowed_logits_choose_topk_experts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
