@@ -51,7 +51,8 @@ static double noise_of(const struct sf_slot *slot, const struct sf_finding *find
   /* What replicas differ by may be far below what a change of Adam's may be off. */
   if (e->id.kind == SF_KIND_PARAM_DELTA) noise = finding->cls == SF_CLASS_CONFLICT ? 4 * unit * e->norm : sf_factors.adam_rel * e->norm;
   if (e->id.kind == SF_KIND_SCALAR) noise = sf_larger(finding->noise, sf_factors.norm_rel * e->norm);
-  return sf_larger(noise, (double)FLT_MIN);
+  if (!isfinite(noise)) noise = unit * e->norm; /* a draw was not finite */
+  return isfinite(noise) && noise > (double)FLT_MIN ? noise : (double)FLT_MIN;
 }
 
 static const double *row_noise_of(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_finding *finding, enum sf_level level) {
@@ -60,7 +61,7 @@ static const double *row_noise_of(struct sf_related_list *list, const struct sf_
   double *rows = sf_related_alloc(list, (size_t)e->spec.shape.rows * sizeof *rows);
   if (rows == NULL) return NULL;
   sf_row_noise(rows, e, level);
-  for (int64_t r = 0; r < e->spec.shape.rows; r++) rows[r] = sf_larger(rows[r], (double)FLT_MIN);
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) rows[r] = rows[r] > (double)FLT_MIN ? rows[r] : (double)FLT_MIN;
   return rows;
 }
 

@@ -74,15 +74,18 @@ static inline void share_scores(struct run *run, struct moe_acts *acts, struct s
 }
 
 /* out [cols] = sum over rows of x. In double but in E5, whose sums are those of a candidate: terms that are all alike are rounded alike, so that a
- * chain in fp32 would be as far off as any candidate, and no order of it would show how far. */
-static inline void sum_tokens(struct run *run, real *restrict out, const real *restrict x, int64_t rows, int64_t cols) {
+ * chain in fp32 would be as far off as any candidate, and no order of it would show how far. A loss is one number, though, and some orders of a
+ * chain end near the true sum by chance, all draws of one loss in a few thousand: E3 moves a sum by what that many additions are off by as a rule. */
+static inline void sum_tokens(struct run *run, real *restrict out, const real *restrict x, int64_t rows, int64_t cols, struct inner inner, int64_t first) {
   if (run->options->perturb == SF_PERTURB_SPLIT) {
     sum_rows(run, out, x, rows, cols);
     return;
   }
+  const double rule = sqrt((double)rows) / 2 * 0x1p-24;
   for (int64_t j = 0; j < cols; j++) {
     double sum = 0;
     for (int64_t i = 0; i < rows; i++) sum += (double)x[i * cols + j];
+    if (inner.on) sum *= sf_mix64(inner.key + (uint64_t)(first + j)) % 2 == 0 ? 1 + rule : 1 - rule;
     out[j] = (real)sum;
   }
 }
@@ -97,7 +100,7 @@ static inline real balance_loss(struct run *run, const struct moe_acts *acts, in
     if (!run->counted[t] || aux_scope_of(run, t) != scope) continue;
     memcpy(run->aux_rows + rows++ * experts, acts->balance_scores + t * experts, (size_t)experts * sizeof(real));
   }
-  sum_tokens(run, sums, run->aux_rows, rows, experts);
+  sum_tokens(run, sums, run->aux_rows, rows, experts, inner, scope * experts);
   inner_perturb(inner, scope * experts, sums, experts);
   double total = 0;
   for (int64_t e = 0; e < experts; e++) total += (double)acts->choices[scope * experts + e] * (double)sums[e];
@@ -108,6 +111,7 @@ static inline real balance_loss(struct run *run, const struct moe_acts *acts, in
 static inline real z_loss(struct run *run, struct moe_acts *acts, struct sf_trace_id id) {
   const int64_t experts = run->c->moe.experts;
   const struct inner exps = inner_of(run, id, 2), logs = inner_of(run, id, 3), sums = inner_of(run, id, 4), squares = inner_of(run, id, 5);
+  const struct inner totals = inner_of(run, id, 7);
   int64_t rows = 0;
   for (int64_t t = 0; t < run->tokens; t++) {
     real top;
@@ -116,8 +120,8 @@ static inline real z_loss(struct run *run, struct moe_acts *acts, struct sf_trac
     if (run->counted[t]) run->aux_rows[rows++] = inner_number(squares, t, acts->log_sums[t] * acts->log_sums[t]);
   }
   real total;
-  sum_tokens(run, &total, run->aux_rows, rows, 1);
-  return total / (real)rows;
+  sum_tokens(run, &total, run->aux_rows, rows, 1, totals, 0);
+  return inner_number(totals, 1, total / (real)rows);
 }
 
 static inline void aux_losses_forward(struct run *run, int32_t layer, struct moe_acts *acts) {
