@@ -76,6 +76,19 @@ static inline void latent_rotary_backward(struct run *run, int32_t layer, real *
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
+/* What tensor-parallel ranks round of their own heads' sums and of sums of those, each number for itself, before fp8 makes a jump of it. E5 has few
+ * orders of few heads, and in each of them all numbers go the same way. */
+static inline void perturb_parts(struct run *run, int32_t layer, real *sums, const real *heads, int64_t head_count, int64_t count) {
+  const uint64_t key = sf_noise_key(run->options->draw, act_id(run, SF_MODULE_LINEAR_KV_DOWN, layer, SF_KIND_ACT_GRAD), 2);
+  const real unit = (real)sf_dtype_unit_roundoff(run->format);
+  if (run->options->perturb != SF_PERTURB_STORED || head_count == 1) return;
+  for (int64_t i = 0; i < count; i++) {
+    real size = 0;
+    for (int64_t head = 0; head < head_count; head++) size += heads[head * count + i] < 0 ? -heads[head * count + i] : heads[head * count + i];
+    sums[i] += (sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 63 ? unit : -unit) / 2 * size;
+  }
+}
+
 /* sums [tokens x rope] = round(sum over heads of the shared part's gradients), one product with ones. heads: room for tokens * heads * rope. */
 static inline void shared_key_grad(struct run *run, int32_t layer, real *sums, real *heads, const real *fused) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
@@ -84,6 +97,7 @@ static inline void shared_key_grad(struct run *run, int32_t layer, real *sums, r
     for (int64_t t = 0; t < run->tokens; t++)
       copy_numbers(heads + head * count + t * n.rope, fused + t * run->qkv_width + (3 * head + 1) * n.d + n.nope, n.rope);
   multiply(run, run->format, false, false, 1, count, n.heads, run->ones, n.heads, heads, count, sums, count);
+  perturb_parts(run, layer, sums, heads, n.heads, count);
   store(run, act_id(run, SF_MODULE_LINEAR_KV_DOWN, layer, SF_KIND_ACT_GRAD), 1, sums, count, run->format);
 }
 

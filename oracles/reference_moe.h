@@ -55,13 +55,23 @@ static inline void take_moe_scratch(struct run *run) {
 
 /* --- router ------------------------------------------------------------------------------------------------------- */
 
+/* What a softmax divides by. In double but in E5: a large term and many small ones that are all alike are rounded in one direction, as a
+ * candidate rounds them, and where a score is near 1 what is left of 1 feels it. */
+static inline real exp_sum(struct run *run, const real *exps, int64_t experts) {
+  real sum;
+  if (run->options->perturb != SF_PERTURB_SPLIT) return row_sum(exps, experts);
+  sum_rows(run, &sum, exps, experts, 1);
+  return sum;
+}
+
 /* scores: softmax over all experts, or the logistic of each. */
-static inline void score_row(struct inner inner, int64_t t, real *restrict scores, const real *restrict logits, const struct sf_moe *moe) {
+static inline void score_row(struct run *run, struct inner inner, int64_t t, real *restrict scores, const real *restrict logits) {
+  const struct sf_moe *moe = &run->c->moe;
   const int64_t experts = moe->experts;
   if (moe->router == SF_ROUTER_SOFTMAX) {
     const real top = row_max(logits, experts);
     for (int64_t e = 0; e < experts; e++) scores[e] = real_exp(logits[e] - top);
-    const real sum = row_sum(scores, experts);
+    const real sum = exp_sum(run, scores, experts);
     for (int64_t e = 0; e < experts; e++) scores[e] /= sum;
   } else {
     for (int64_t e = 0; e < experts; e++) scores[e] = sigmoid(logits[e]);
@@ -88,7 +98,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
   for (int64_t t = 0; t < run->tokens; t++) {
     const int32_t *chosen = acts->chosen + t * topk;
     real *scores = acts->scores + t * experts, *weights = acts->weights + t * experts;
-    score_row(inner, t, scores, acts->logits + t * experts, moe);
+    score_row(run, inner, t, scores, acts->logits + t * experts);
     const real divisor = inner_number(divisors, t, score_divisor(scores, chosen, moe));
     for (int64_t e = 0; e < experts; e++) weights[e] = 0;
     for (int64_t k = 0; k < topk; k++)
