@@ -296,10 +296,28 @@ static void pack(double sizes[2], double *descriptions, float *data, const struc
   sizes[1] = (double)element;
 }
 
-static int64_t read_size(struct sf_rank_run *run, double value) {
-  int64_t size;
-  if (!to_number(&size, value, 0x1p40)) sf_comm_fail(run->env->comm, SF_EINPUT, "checkpoint: a size that cannot be");
-  return size;
+/* What a rank can contribute at most. Sizes: [descriptions, elements]. */
+static void largest_sizes(double most[2], const struct sf_rank_run *run) {
+  const struct sf_catalog *catalog = run->env->catalog;
+  most[0] = DESCRIPTION_MAX * (3.0 * catalog->param_count + catalog->module_count + 1);
+  most[1] = (double)FP8_COUNT * catalog->module_count + SCALER_COUNT;
+  for (int32_t i = 0; i < catalog->param_count; i++)
+    most[1] += 3.0 * (double)catalog->params[i].shape.rows * (double)catalog->params[i].shape.cols;
+}
+
+/* most: of all ranks. Sizes that cannot be end the run: they would become buffers. */
+static void read_sizes(int64_t most[2], struct sf_rank_run *run, const double *sizes, const double own_sizes[2]) {
+  const struct sf_group *world = &run->parallel.world;
+  double limits[2];
+  largest_sizes(limits, run);
+  most[0] = most[1] = 1;
+  for (int32_t i = 0; i < 2 * world->size; i++) {
+    int64_t size;
+    const bool is_own = i / 2 == world->index;
+    if (!to_number(&size, sizes[i], limits[i % 2]) || (is_own && size != (int64_t)own_sizes[i % 2]))
+      sf_comm_fail(run->env->comm, SF_EINPUT, "checkpoint: rank %d's size cannot be", i / 2);
+    if (size > most[i % 2]) most[i % 2] = size;
+  }
 }
 
 void sf_checkpoint_load(struct sf_rank_run *run, const struct sf_checkpoint *own) {
@@ -308,11 +326,8 @@ void sf_checkpoint_load(struct sf_rank_run *run, const struct sf_checkpoint *own
   double own_sizes[2], *sizes = sf_rank_alloc(env, 2 * (size_t)world->size * sizeof *sizes);
   pack(own_sizes, NULL, NULL, own);
   sf_all_gather(env->comm, world, sizes, own_sizes, 2, SF_F64, "checkpoint.sizes");
-  int64_t most[2] = {1, 1};
-  for (int32_t i = 0; i < 2 * world->size; i++) {
-    const int64_t size = read_size(run, sizes[i]);
-    if (size > most[i % 2]) most[i % 2] = size;
-  }
+  int64_t most[2];
+  read_sizes(most, run, sizes, own_sizes);
   double *descriptions = sf_rank_alloc(env, (size_t)most[0] * sizeof *descriptions);
   float *data = sf_rank_alloc(env, (size_t)most[1] * sizeof *data);
   const struct loading loading = {.row_of = sf_rank_alloc(env, (size_t)largest(run, true) * sizeof(int64_t)),
