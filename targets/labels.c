@@ -5,7 +5,6 @@
 #define ALL_REDUCE(label, reduction) {.name = label, .op = SF_COMM_ALL_REDUCE, .reduce = SF_REDUCE_##reduction}
 #define REDUCE_SCATTER(label) {.name = label, .op = SF_COMM_REDUCE_SCATTER, .reduce = SF_REDUCE_SUM}
 #define ALL_GATHER(label) {.name = label, .op = SF_COMM_ALL_GATHER}
-#define BROADCAST(label) {.name = label, .op = SF_COMM_BROADCAST}
 #define ALL_TO_ALL(label) {.name = label, .op = SF_COMM_ALL_TO_ALL}
 #define MESSAGE(send, receive) {.name = send, .op = SF_COMM_SEND, .receive_name = receive}, {.name = receive, .op = SF_COMM_RECV}
 
@@ -14,9 +13,9 @@ const struct sf_comm_label sf_comm_labels[] = {
     ALL_REDUCE("adam.grad_norm_experts", SUM),
     ALL_GATHER("adapter.fwd.all_gather"),
     ALL_GATHER("adapter.bwd.all_gather"),
-    ALL_GATHER("checkpoint.sizes"),
-    BROADCAST("checkpoint.shard_maps"),
-    BROADCAST("checkpoint.shards"),
+    {.name = "checkpoint.sizes", .op = SF_COMM_ALL_GATHER, .of_world = true},
+    {.name = "checkpoint.shard_maps", .op = SF_COMM_BROADCAST, .of_world = true},
+    {.name = "checkpoint.shards", .op = SF_COMM_BROADCAST, .of_world = true},
     ALL_GATHER("column_parallel_linear.fwd.all_gather"),
     ALL_REDUCE("column_parallel_linear.bwd.input_grad", SUM),
     REDUCE_SCATTER("column_parallel_linear.bwd.input_grad_scatter"),

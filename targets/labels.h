@@ -10,6 +10,7 @@ struct sf_comm_label {
   enum sf_comm_op op;
   enum sf_reduce reduce;    /* reductions only */
   const char *receive_name; /* SEND: label of the other end; else NULL */
+  bool of_world;            /* its group is all ranks: there is no other one */
 };
 extern const struct sf_comm_label sf_comm_labels[];
 extern const int sf_comm_label_count;

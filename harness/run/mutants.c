@@ -5,9 +5,13 @@
 
 #include <stdio.h>
 
+static bool applies(enum sf_mutation_kind kind, const struct sf_comm_label *label) {
+  return sf_mutation_applies(kind, label->op, label->reduce) && !(kind == SF_MUTATION_WRONG_GROUP && label->of_world);
+}
+
 /* What the list has: the kinds that tell equivalent mutants are not bugs. */
 static bool is_listed(enum sf_mutation_kind kind, const struct sf_comm_label *label) {
-  return kind != SF_MUTATION_OBSERVE && kind != SF_MUTATION_POISON && sf_mutation_applies(kind, label->op, label->reduce);
+  return kind != SF_MUTATION_OBSERVE && kind != SF_MUTATION_POISON && applies(kind, label);
 }
 
 /* The index-th of the list; all of them are counted when there is none. */
@@ -41,7 +45,7 @@ enum sf_status sf_mutant_find(struct sf_mutation *out, const char *name, struct 
   if (status != SF_OK) return status;
   const struct sf_comm_label *label = sf_comm_label_find(mutation.label);
   if (label == NULL) return sf_error_set(error, SF_EINPUT, "there is no label '%s'; shardfuzz list mutants", mutation.label);
-  if (!sf_mutation_applies(mutation.kind, label->op, label->reduce))
+  if (!applies(mutation.kind, label))
     return sf_error_set(error, SF_EINPUT, "'%s' means nothing at %s (%s); shardfuzz list mutants", sf_mutation_kind_name(mutation.kind),
                         label->name, sf_comm_op_name(label->op));
   mutation.receive_label = label->receive_name;
