@@ -236,17 +236,19 @@ static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_ca
   return step == 0;
 }
 
-/* Step 0: nothing is reloaded; 1: by the same layout; 2..: one field of the second layout as in the first, whatever the others become. */
+/* Step 0: nothing is reloaded; 1: nothing either, and the second layout is the only one; 2: by the same layout; 3..: one field of the second
+ * layout as in the first, whatever the others become. */
 static bool pass_reload(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   const int64_t count = SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP + 1;
-  if (step >= 2 + count) return false;
+  if (step >= 3 + count) return false;
   *usable = c->reload.after_step > 0;
   for (int64_t i = 0; i < count; i++) {
-    const enum sf_walk place = (enum sf_walk)(SF_WALK_SECOND_TP + i);
-    if (step == 0) edit->kind[place] = SF_EDIT_RESET;
-    if (step == 1 || step == 2 + i) assign(edit, place, sf_walk_get(c, space, sf_walk_first(place)));
+    const enum sf_walk place = (enum sf_walk)(SF_WALK_SECOND_TP + i), first = sf_walk_first(place);
+    if (step <= 1) edit->kind[place] = SF_EDIT_RESET;
+    if (step == 1) assign(edit, first, sf_walk_get(c, space, place));
+    if (step == 2 || step == 3 + i) assign(edit, place, sf_walk_get(c, space, first));
   }
-  if (step == 0) edit->kind[SF_WALK_RELOAD_AFTER] = SF_EDIT_RESET;
+  if (step <= 1) edit->kind[SF_WALK_RELOAD_AFTER] = SF_EDIT_RESET;
   return true;
 }
 

@@ -205,6 +205,26 @@ static void test_run_fields_of_the_space_stay(void **state) {
   assert_int_equal(sf_case_ranks(&to), 2);
 }
 
+/* A bug of any run with cp, first met behind a checkpoint: what was before it goes away. */
+static bool has_cp(const struct sf_case *c) { return c->layout.cp >= 2 || (c->reload.after_step > 0 && c->reload.layout.cp >= 2); }
+static bool has_cp_behind_a_checkpoint(const struct sf_case *c) { return has_cp(c) && c->layout.cp == 1; }
+
+static void test_run_layout_behind_a_checkpoint_becomes_the_only_one(void **state) {
+  (void)state;
+  struct sf_space space;
+  uint64_t index = 0;
+  sf_space_init(&space);
+  for (int i = 0; i < 10; i++) {
+    struct sf_case from, to;
+    static struct probe probe = {.fails = has_cp};
+    struct sf_shrink_report report;
+    probe.calls = 0;
+    assert_true(find_failing(&from, &space, has_cp_behind_a_checkpoint, &index));
+    assert_int_equal(sf_shrink_run(&to, &from, &space, still_fails, &probe, 300, &report), SF_OK);
+    assert_true(report.minimal && to.reload.after_step == 0 && to.layout.cp == 2 && sf_case_ranks(&to) == 2);
+  }
+}
+
 static void test_run_case_outside_the_generators_range_shrinks(void **state) {
   (void)state;
   struct sf_space space;
@@ -297,6 +317,7 @@ int main(void) {
       cmocka_unit_test(test_run_synthetic_bugs_reach_their_minimum_in_few_evaluations),
       cmocka_unit_test(test_candidate_every_step_is_valid_simpler_and_pure),
       cmocka_unit_test(test_run_fields_of_the_space_stay),
+      cmocka_unit_test(test_run_layout_behind_a_checkpoint_becomes_the_only_one),
       cmocka_unit_test(test_run_case_outside_the_generators_range_shrinks),
       cmocka_unit_test(test_run_small_budget_says_so_and_no_case_is_tried_twice),
       cmocka_unit_test(test_next_stopped_and_resumed_reaches_a_minimum),
