@@ -53,8 +53,9 @@ static double *zeros(struct sf_arena *arena, int64_t count) {
   return values;
 }
 
-/* ||roll(x) - x||: rows rolled by one; the elements of a vector. */
+/* ||roll(x) - x||: rows rolled by one; the elements of a vector. A single number has no other place: zero in its stead. */
 static double rolled_norm(const float *x, struct sf_shape shape) {
+  if (shape.rows * shape.cols == 1) return fabs((double)x[0]);
   const int64_t count = shape.rows * shape.cols, by = shape.rows > 1 ? shape.cols : 1;
   return sqrt(sf_diff_squares(x + by, x, count - by) + sf_diff_squares(x, x + count - by, by));
 }

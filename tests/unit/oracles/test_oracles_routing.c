@@ -161,12 +161,29 @@ static void test_run_overflowed_logits_choose_topk_experts(void **state) {
   trial_close(&t);
 }
 
+/* A z loss is one number: no rolled copy of it could pass. */
+static void test_judge_lone_loss_is_judged(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, SMALL_MODEL "mode=isolated moe.experts=4 moe.topk=2 moe.ffn=32 moe.z_micro=1000 ");
+  struct tensor *tensor = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_AUX_LOSS, 0);
+  assert_int_equal(tensor->count, 1);
+  trial_judge(&t);
+  assert_passes(&t);
+  assert_true(result_of(&t, tensor->id)->judged);
+  tensor->values[0] *= 1.001f;
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_TOLERANCE, tensor);
+  trial_close(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_judge_ties_count_only_where_the_candidate_chose_otherwise),
       cmocka_unit_test(test_judge_behind_an_unturned_tie_finds_a_scaled_tensor),
       cmocka_unit_test(test_rerun_sends_tokens_where_the_plain_run_did),
       cmocka_unit_test(test_run_overflowed_logits_choose_topk_experts),
+      cmocka_unit_test(test_judge_lone_loss_is_judged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
