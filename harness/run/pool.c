@@ -57,8 +57,8 @@ void sf_pool_destroy(struct sf_pool *pool) {
 
 static double deadline_of(const struct sf_job *job) {
   const double one = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
-  /* A shrink job watches its own trials; this bound only guards against a fault of ours. */
-  return job->kind == SF_JOB_SHRINK ? 20 * one + (job->budget + 2) * one : one;
+  /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of ours. */
+  return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }
 
 /* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. */
