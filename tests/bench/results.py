@@ -265,7 +265,7 @@ def main():
         line = lines[bench]
         what, bar, figure, met, remark = function(line)
         source = line.get("shardfuzz", line)
-        machine = source.get("machine", lines.get("bench_speed", {}).get("machine", {}))
+        machine = source.get("machine") or next((other["machine"] for other in lines.values() if "machine" in other), {})
         where = f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores" + (f", load {machine['load']:.1f}" if "load" in machine else "")
         print(f"| {what} | {bar} | {figure} | {'yes' if met else 'NO'} | `{line.get('command', bench)}` | {source.get('commit') or ''} | {where} | {remark} |")
     if "bench_ratio" in lines:
