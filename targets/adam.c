@@ -37,26 +37,8 @@ double sf_clip_factor(const struct sf_case *c, double norm) {
   return factor > 1.0 ? 1.0 : factor; /* NaN stays NaN */
 }
 
-static bool is_norm(enum sf_module_class cls) {
-  switch (cls) {
-  case SF_MODULE_INPUT_LAYERNORM:
-  case SF_MODULE_Q_LAYERNORM:
-  case SF_MODULE_KV_LAYERNORM:
-  case SF_MODULE_QK_NORM:
-  case SF_MODULE_POST_SELF_ATTN_LAYERNORM:
-  case SF_MODULE_PRE_CROSS_ATTN_LAYERNORM:
-  case SF_MODULE_PRE_MLP_LAYERNORM:
-  case SF_MODULE_POST_MLP_LAYERNORM:
-  case SF_MODULE_MTP_ENORM:
-  case SF_MODULE_MTP_HNORM:
-  case SF_MODULE_MTP_FINAL_LAYERNORM:
-  case SF_MODULE_FINAL_LAYERNORM: return true;
-  default: return false;
-  }
-}
-
 static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *param, double clip) {
-  const bool left_out = sf_fault(run->env, SF_FAULT_CLIP_NOT_ON_ALL_REPLICAS) && run->parallel.tp.index > 0 && is_norm(param->cls);
+  const bool left_out = sf_fault(run->env, SF_FAULT_CLIP_NOT_ON_ALL_REPLICAS) && run->parallel.tp.index > 0 && sf_module_class_is_norm(param->cls);
   return left_out ? 1.0f : (float)clip;
 }
 

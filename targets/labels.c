@@ -45,6 +45,7 @@ const struct sf_comm_label sf_comm_labels[] = {
     ALL_REDUCE("model.fwd.kept_tokens", SUM),
     ALL_REDUCE("fp8.amax", MAX),
     ALL_REDUCE("fp8.amax_history", MAX),
+    ALL_REDUCE("mtp.fwd.main_tokens", SUM),
     ALL_REDUCE("mtp.fwd.kept_tokens", SUM),
     ALL_GATHER("mtp.fwd.all_gather"),
     ALL_GATHER("mtp.fwd.gather_output"),

@@ -19,6 +19,13 @@ static bool has_overflowed(const struct sf_rank_run *run, const struct sf_parame
   return false;
 }
 
+/* Whether any of the group has the flag, 0 or 1. */
+static bool any_has(const struct sf_rank_run *run, const struct sf_group *group, float flag, const char *label) {
+  if (group->size > 1) sf_all_reduce(run->env->comm, group, &flag, 1, SF_F32, SF_REDUCE_MAX, label);
+  if (flag != 0.0f && flag != 1.0f) sf_comm_fail(run->env->comm, SF_ERANK, "loss scaler: a flag that is neither 0 nor 1 came in");
+  return flag > 0.0f;
+}
+
 /* Experts differ between ranks that have the same of everything else, so their flag goes another way. */
 bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
   if (!run->scaler.on) return false;
@@ -27,11 +34,8 @@ bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
     const struct sf_parameter *param = run->params.at[i];
     if (param->trainable && has_overflowed(run, param)) *(param->expert ? &found_in_experts : &found) = 1.0f;
   }
-  const struct sf_group *group = sf_grad_buckets_model_group(run, false), *experts = sf_grad_buckets_model_group(run, true);
-  if (group->size > 1) sf_all_reduce(run->env->comm, group, &found, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow");
-  if (experts->size > 1)
-    sf_all_reduce(run->env->comm, experts, &found_in_experts, 1, SF_F32, SF_REDUCE_MAX, "loss_scaler.overflow_in_experts");
-  return found > 0.0f || found_in_experts > 0.0f;
+  const bool any = any_has(run, sf_grad_buckets_model_group(run, false), found, "loss_scaler.overflow");
+  return any_has(run, sf_grad_buckets_model_group(run, true), found_in_experts, "loss_scaler.overflow_in_experts") || any;
 }
 
 void sf_loss_scaler_update(struct sf_rank_run *run, bool overflow) {

@@ -77,8 +77,10 @@ static void count_step(struct sf_rank_run *run, struct sf_mtp *mtp) {
         sf_data_ahead(NULL, NULL, mtp->whole_mask, run->c, run->step, m, k - 1);
       kept[k] += own_sum(run, mtp->whole_mask);
     }
-  if (all->size > 1 && !sf_fault(run->env, SF_FAULT_MTP_LOCAL_TOKEN_NORM))
-    sf_all_reduce(run->env->comm, all, kept, mtp->count + 1, SF_F64, SF_REDUCE_SUM, "mtp.fwd.kept_tokens");
+  if (all->size > 1 && !sf_fault(run->env, SF_FAULT_MTP_LOCAL_TOKEN_NORM)) {
+    sf_all_reduce(run->env->comm, all, kept, 1, SF_F64, SF_REDUCE_SUM, "mtp.fwd.main_tokens");
+    sf_all_reduce(run->env->comm, all, kept + 1, mtp->count, SF_F64, SF_REDUCE_SUM, "mtp.fwd.kept_tokens");
+  }
   for (int32_t k = 0; k < mtp->count; k++) mtp->ratio[k] = kept[k + 1] > 0 ? kept[0] / kept[k + 1] : 0;
   mtp->step = run->step;
   mtp->counted = true;

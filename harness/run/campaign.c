@@ -250,7 +250,7 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   } else if (result->outcome.verdict == SF_VERDICT_FINDING) {
     on_finding(k, job, &result->outcome);
   } else {
-    sf_ledger_add_verdict(&k->ledger, job->tag, &job->c, &result->outcome, "");
+    sf_ledger_add_verdict(&k->ledger, job->tag, &job->c, &result->outcome);
   }
   release_held(k);
 }

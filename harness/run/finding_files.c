@@ -68,14 +68,15 @@ static void append_place(struct sf_text *text, const struct sf_outcome *outcome)
 
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) {
   struct sf_text text = {0};
-  char axes[48];
-  sf_outcome_axes_text(axes, sizeof axes, &c->layout);
+  char axes[48], reload[64] = "";
+  sf_outcome_axes_text(axes, sizeof axes, c);
+  if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
   sf_text_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
   sf_text_append(&text, "signature    %s\n", outcome->signature);
   append_place(&text, outcome);
   sf_text_append(&text, "what         %s\n", outcome->text);
   if (*outcome->diagnosis.text) sf_text_append(&text, "diagnosis    %s: %s\n", sf_diagnosis_class_name(outcome->diagnosis.cls), outcome->diagnosis.text);
-  sf_text_append(&text, "case         %" PRId64 " rank%s (%s), %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes,
+  sf_text_append(&text, "case         %" PRId64 " rank%s (%s)%s, %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload,
                  c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
   if (outcome->finding_count > 1) sf_text_append(&text, "findings     %d in this run; this is the first in execution order\n", outcome->finding_count);
   if (replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'\n", replay_path);

@@ -1,6 +1,7 @@
 #include "harness/run/ledger.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/run/features.h"
 #include "harness/run/finding_files.h"
 
@@ -8,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A shrunk signature, to which later findings of the same key are counted. */
+/* A signature that findings of a key were counted to, and to which later ones are. A signature has several keys: end to end, what goes wrong
+ * first need not be what shrinking ends at. */
 struct sf_ledger_seen {
   struct sf_ledger_seen *next;
   char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT];
@@ -23,9 +25,24 @@ void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char 
 /* For calls that have filled ledger->error themselves. */
 static void keep(struct sf_ledger *ledger, enum sf_status status) { sf_ledger_fail(ledger, status, NULL); }
 
+static void note_signature(struct sf_ledger *ledger, const char *shrink_key, const char *signature) {
+  for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
+    if (strcmp(s->signature, signature) == 0 && strcmp(s->shrink_key, shrink_key) == 0) return;
+  }
+  struct sf_ledger_seen *s = sf_alloc(sizeof *s);
+  if (!s) {
+    sf_ledger_fail(ledger, SF_ENOMEM, NULL);
+    return;
+  }
+  snprintf(s->shrink_key, sizeof s->shrink_key, "%s", shrink_key);
+  snprintf(s->signature, sizeof s->signature, "%s", signature);
+  s->next = ledger->seen;
+  ledger->seen = s;
+}
+
 /* --- verdict rows ---------------------------------------------------------------------------------------------- */
 
-void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
+static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
   if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
   const bool finding = outcome->verdict == SF_VERDICT_FINDING;
   const struct sf_store_verdict row = {
@@ -48,21 +65,12 @@ void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct
   keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
   ledger->cases++;
   ledger->findings += finding;
+  if (finding) note_signature(ledger, outcome->shrink_key, signature);
 }
 
-static void note_signature(struct sf_ledger *ledger, const char *shrink_key, const char *signature) {
-  for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
-    if (strcmp(s->signature, signature) == 0) return;
-  }
-  struct sf_ledger_seen *s = sf_alloc(sizeof *s);
-  if (!s) {
-    sf_ledger_fail(ledger, SF_ENOMEM, NULL);
-    return;
-  }
-  snprintf(s->shrink_key, sizeof s->shrink_key, "%s", shrink_key);
-  snprintf(s->signature, sizeof s->signature, "%s", signature);
-  s->next = ledger->seen;
-  ledger->seen = s;
+void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  SF_ASSERT(outcome->verdict != SF_VERDICT_FINDING);
+  add_verdict(ledger, index, c, outcome, "");
 }
 
 /* Every axis named after the '@' of the signature is one of the case's. */
@@ -70,7 +78,7 @@ static bool axes_within(const char *signature, const struct sf_case *c) {
   char axes[64], wanted[64];
   const char *at = strrchr(signature, '@');
   if (!at) return false;
-  sf_outcome_axes_text(axes, sizeof axes, &c->layout);
+  sf_outcome_axes_text(axes, sizeof axes, c);
   snprintf(wanted, sizeof wanted, "%s", at + 1);
   char *rest = NULL;
   for (char *word = strtok_r(wanted, "+", &rest); word; word = strtok_r(NULL, "+", &rest)) {
@@ -113,7 +121,8 @@ static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const
   return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, min, min_outcome, &ledger->error);
 }
 
-void sf_ledger_add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
+/* The files and the row of a finding; min may be NULL. */
+static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
                         const struct sf_outcome *min_outcome) {
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
@@ -139,7 +148,6 @@ void sf_ledger_add_finding(struct sf_ledger *ledger, int64_t index, const struct
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
   }
   keep(ledger, status);
-  note_signature(ledger, outcome->shrink_key, shown->signature);
   sf_free(case_json);
   sf_free(min_json);
   sf_free(report);
@@ -147,8 +155,8 @@ void sf_ledger_add_finding(struct sf_ledger *ledger, int64_t index, const struct
 
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
   const char *signature = counted_signature(ledger, c, outcome);
-  sf_ledger_add_verdict(ledger, index, c, outcome, signature);
-  if (signature == outcome->signature) sf_ledger_add_finding(ledger, index, c, outcome, NULL, NULL);
+  add_verdict(ledger, index, c, outcome, signature);
+  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, NULL, NULL);
 }
 
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
@@ -160,11 +168,11 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct 
     flaky.cls = SF_CLASS_FLAKY;
     snprintf(flaky.shrink_key, sizeof flaky.shrink_key, "flaky/%.100s", outcome->shrink_key);
     snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
-    sf_ledger_add_verdict(ledger, index, c, &flaky, flaky.signature);
-    sf_ledger_add_finding(ledger, index, c, &flaky, NULL, NULL);
+    add_verdict(ledger, index, c, &flaky, flaky.signature);
+    add_finding(ledger, index, c, &flaky, NULL, NULL);
   } else {
-    sf_ledger_add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
-    sf_ledger_add_finding(ledger, index, c, outcome, &shrunk->min, &shrunk->min_outcome);
+    add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
+    add_finding(ledger, index, c, outcome, &shrunk->min, &shrunk->min_outcome);
     if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
   }
 }
@@ -193,9 +201,10 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->seconds = seconds;
 }
 
-static enum sf_status remember_finding(void *ctx, const struct sf_store_finding *finding) {
-  note_signature(ctx, finding->shrink_key, finding->signature);
-  return SF_OK;
+static enum sf_status remember_signature(void *ctx, const struct sf_store_verdict *verdict) {
+  struct sf_ledger *ledger = ctx;
+  if (*verdict->signature) note_signature(ledger, verdict->shrink_key, verdict->signature);
+  return ledger->status;
 }
 
 static enum sf_status open_store(struct sf_ledger *ledger) {
@@ -214,7 +223,7 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
   };
   status = sf_store_open(&ledger->store, &options, &ledger->error);
   sf_free(text);
-  return status != SF_OK ? status : sf_store_each_finding(ledger->store, remember_finding, ledger, &ledger->error);
+  return status != SF_OK ? status : sf_store_each_verdict(ledger->store, remember_signature, ledger, &ledger->error);
 }
 
 /* A case is a function of its index: what a resumed or merged store has run need not be stored. */

@@ -22,12 +22,10 @@ void sf_ledger_close(struct sf_ledger *ledger);
 /* Remembers a failure of the harness (only the first); text may be NULL. */
 void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char *text);
 
-/* The one verdict row of a case. */
-void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature);
-/* A finding: its files and its row; min may be NULL. Adds no verdict. */
-void sf_ledger_add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
-                           const struct sf_outcome *min_outcome);
-/* What a shrink job brought, verdict row included; what did not repeat becomes class FLAKY. */
+/* Each adds the one verdict row of a case. */
+/* No finding. */
+void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
+/* A finding as a shrink job left it; what did not repeat becomes class FLAKY. */
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk);
 /* A finding that is not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);

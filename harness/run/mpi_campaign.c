@@ -206,7 +206,7 @@ static void record_wave(struct mpi_campaign *k, const struct order *order) {
   for (int64_t i = 0; i < order->count && k->ledger.status == SF_OK; i++) {
     const struct sf_outcome *outcome = &k->outcomes[i];
     if (outcome->status != SF_OK) sf_ledger_fail(&k->ledger, outcome->status, outcome->text);
-    else if (outcome->verdict != SF_VERDICT_FINDING) sf_ledger_add_verdict(&k->ledger, order->first + i, &k->plan[i].c, outcome, "");
+    else if (outcome->verdict != SF_VERDICT_FINDING) sf_ledger_add_verdict(&k->ledger, order->first + i, &k->plan[i].c, outcome);
   }
   for (int64_t i = 0; i < order->count && k->ledger.status == SF_OK; i++) {
     if (k->outcomes[i].verdict == SF_VERDICT_FINDING) on_finding(k, order->first + i, &k->plan[i].c, &k->outcomes[i]);

@@ -3,13 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
-void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_layout *layout) {
+void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c) {
+  const struct sf_layout *first = &c->layout, *second = &c->reload.layout; /* the second is all ones without reloading */
   const struct {
     const char *name;
     bool on;
   } axes[] = {
-      {"tp", layout->tp > 1}, {"sp", layout->sp},     {"cp", layout->cp > 1}, {"ep", layout->ep > 1},
-      {"dp", layout->dp > 1}, {"pp", layout->pp > 1}, {"vpp", layout->vpp > 1},
+      {"tp", first->tp > 1 || second->tp > 1}, {"sp", first->sp || second->sp},         {"cp", first->cp > 1 || second->cp > 1},
+      {"ep", first->ep > 1 || second->ep > 1}, {"dp", first->dp > 1 || second->dp > 1}, {"pp", first->pp > 1 || second->pp > 1},
+      {"vpp", first->vpp > 1 || second->vpp > 1},
   };
   size_t length = 0;
   out[0] = '\0';
@@ -22,7 +24,7 @@ void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_layout *la
 
 static void set_signature(struct sf_outcome *out, const struct sf_case *c) {
   char axes[48];
-  sf_outcome_axes_text(axes, sizeof axes, &c->layout);
+  sf_outcome_axes_text(axes, sizeof axes, c);
   snprintf(out->signature, sizeof out->signature, "%s@%s", out->shrink_key, axes);
 }
 

@@ -41,8 +41,8 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
 /* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
  * alike (SF_EINPUT) leaves them whole. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
-/* "tp+sp+dp": the axes of the layout that are > 1 (sp: on); "none". */
-void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_layout *layout);
+/* "tp+sp+dp": the axes that are > 1 (sp: on) in the layout or in the one that the case is loaded with; "none". */
+void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c);
 /* Why the harness could not judge the case. */
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
 /* Whether the outcome is as the case's `expect` says (verdict, and the signature if one is given); true when the case expects nothing. */

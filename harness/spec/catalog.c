@@ -67,13 +67,7 @@ static bool class_exists(const struct sf_case *c, enum sf_module_class cls) {
 /* --- parameters ----------------------------------------------------------------------------------------------- */
 
 /* 2^-round(log2(n) / 2), halves away from zero: the power of two nearest to 1 / sqrt(n) on the logarithmic scale. */
-static float pow2_inverse_sqrt(int64_t n) {
-  int log2_floor = 0;
-  while (n >> (log2_floor + 1) > 0) log2_floor++;
-  return 1.0f / (float)(INT64_C(1) << ((log2_floor + 1) / 2));
-}
-
-static bool is_norm(enum sf_module_class cls) {
+bool sf_module_class_is_norm(enum sf_module_class cls) {
   switch (cls) {
   case SF_MODULE_INPUT_LAYERNORM:
   case SF_MODULE_Q_LAYERNORM:
@@ -91,6 +85,12 @@ static bool is_norm(enum sf_module_class cls) {
   }
 }
 
+static float pow2_inverse_sqrt(int64_t n) {
+  int log2_floor = 0;
+  while (n >> (log2_floor + 1) > 0) log2_floor++;
+  return 1.0f / (float)(INT64_C(1) << ((log2_floor + 1) / 2));
+}
+
 /* Projections of multi-latent attention, which have no bias. */
 static bool is_latent_linear(enum sf_module_class cls) {
   return cls == SF_MODULE_LINEAR_Q || cls == SF_MODULE_LINEAR_Q_DOWN || cls == SF_MODULE_LINEAR_Q_UP || cls == SF_MODULE_LINEAR_KV_DOWN ||
@@ -106,7 +106,7 @@ static bool is_linear(enum sf_module_class cls) {
 static int param_count(const struct sf_case *c, enum sf_module_class cls) {
   const struct sf_model *model = &c->model;
   if (!class_exists(c, cls)) return 0;
-  if (is_norm(cls)) return (model->norm == SF_NORM_LAYER ? 2 : 1) * (cls == SF_MODULE_QK_NORM ? 2 : 1);
+  if (sf_module_class_is_norm(cls)) return (model->norm == SF_NORM_LAYER ? 2 : 1) * (cls == SF_MODULE_QK_NORM ? 2 : 1);
   if (is_linear(cls)) return model->bias ? 2 : 1;
   if (is_latent_linear(cls)) return 1;
   switch (cls) {
@@ -130,7 +130,7 @@ static int64_t fc1_width(const struct sf_model *model, int64_t ffn) { return mod
 static enum sf_cut fc1_cut(const struct sf_model *model) { return model->activation == SF_ACT_SWIGLU ? SF_CUT_GATE_UP : SF_CUT_EVEN; }
 
 static int64_t frozen_bit(enum sf_module_class cls) {
-  if (is_norm(cls)) return SF_FROZEN_NORMS;
+  if (sf_module_class_is_norm(cls)) return SF_FROZEN_NORMS;
   if (is_latent_linear(cls)) return SF_FROZEN_QKV;
   switch (cls) {
   case SF_MODULE_WORD_EMBEDDINGS:
@@ -229,7 +229,7 @@ static void describe_weight(struct sf_param *param, const struct sf_case *c, enu
     break;
   case SF_MODULE_OUTPUT_LAYER: shape.rows = m->vocab_padded, row_cut = SF_CUT_EVEN; break;
   default:
-    SF_ASSERT(is_norm(cls));
+    SF_ASSERT(sf_module_class_is_norm(cls));
     shape.cols = norm_width(m, cls);
     scale = 0.125f, param->offset = 1.0f;
   }
@@ -242,7 +242,7 @@ static void describe_bias(struct sf_param *param, const struct sf_model *m, enum
   param->shape = (struct sf_shape){1, m->hidden};
   param->row_cut = param->col_cut = SF_CUT_NONE;
   param->scale = 0.125f;
-  if (is_norm(cls)) param->shape.cols = norm_width(m, cls);
+  if (sf_module_class_is_norm(cls)) param->shape.cols = norm_width(m, cls);
   if (cls == SF_MODULE_LINEAR_QKV) param->shape.cols = qkv_width(m), param->col_cut = SF_CUT_QKV;
   if (cls == SF_MODULE_LINEAR_FC1) param->shape.cols = fc1_width(m, m->ffn), param->col_cut = fc1_cut(m);
   if (cls == SF_MODULE_CROSS_LINEAR_Q) param->shape.cols = m->heads * m->head_dim, param->col_cut = SF_CUT_EVEN;

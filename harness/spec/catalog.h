@@ -69,6 +69,7 @@ enum sf_module_class {
   SF_MODULE_CLASS_COUNT
 };
 const char *sf_module_class_name(enum sf_module_class cls); /* the text above */
+bool sf_module_class_is_norm(enum sf_module_class cls);
 
 /* How a layout cuts one dimension of a logical tensor over tp and cp. Context parallelism cuts tokens alone, into the zig-zag pieces of
  * DESIGN.md; every other cut is the same on all cp ranks. */

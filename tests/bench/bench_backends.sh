@@ -4,6 +4,7 @@
 #   tests/bench/bench_backends.sh BUILD_DIR [SAME_CASES [CLEAN_CASES]]
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench_backends.sh BUILD_DIR [SAME_CASES [CLEAN_CASES]]}
 same=${2:-200} clean=${3:-500}
 fuzz=$build/shardfuzz
@@ -40,12 +41,11 @@ campaign planted-sim sim "$same" 2 "${plants[@]}"
 campaign planted-mpi mpi "$same" 2 "${plants[@]}"
 campaign only-mpi mpi "$clean" 3
 
-python3 - "$folder" "$same" "$clean" <<'PY'
-import json
-import os
+PYTHONPATH=$here python3 - "$folder" "$same" "$clean" <<'PY'
 import sqlite3
-import subprocess
 import sys
+
+from line import last_object, print_line
 
 folder, same, clean = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
@@ -56,8 +56,7 @@ def rows(name):
 
 
 def summary(name):
-    with open(f"{folder}/{name}.json", encoding="utf-8") as file:
-        line = json.loads(file.read().strip().splitlines()[-1])
+    line = last_object(f"{folder}/{name}.json")
     return {key: line[key] for key in ("cases", "passed", "findings", "inconclusive", "skipped", "seconds", "cases_per_s") if key in line}
 
 
@@ -69,7 +68,6 @@ def compared(kind):
             "first_different": [different[0], sim.get(different[0]), mpi.get(different[0])] if different else None}
 
 
-commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-print(json.dumps({"bench": "bench_backends", "commit": commit, "command": f"bench_backends.sh {same} {clean}", "clean": compared("clean"), "planted": compared("planted"),
-                  "clean_under_mpirun": summary("only-mpi")}))
+print_line("bench_backends", f"bench_backends.sh {same} {clean}", {"clean": compared("clean"), "planted": compared("planted"),
+                  "clean_under_mpirun": summary("only-mpi")})
 PY

@@ -3,8 +3,9 @@
 #   tests/bench/bench_mutants.sh BUILD_DIR [CASES [SEED]]
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench_mutants.sh BUILD_DIR [CASES [SEED]]}
-cases=${2:-400} seed=${3:-1}
+cases=${2:-1000} seed=${3:-1}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -12,18 +13,15 @@ code=0
 "$build/shardfuzz" power --mutants --cases "$cases" --seed "$seed" --json >"$folder/power.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
-python3 - "$folder/power.json" "$cases" "$seed" <<'PY'
-import json
-import os
-import subprocess
+PYTHONPATH=$here python3 - "$folder/power.json" "$cases" "$seed" <<'PY'
 import sys
 
-with open(sys.argv[1], encoding="utf-8") as file:
-    mutants = json.loads(file.read().strip().splitlines()[-1])["mutants"]
-commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+from line import last_object, print_line
+
+mutants = last_object(sys.argv[1])["mutants"]
 by_fate = {fate: [m["id"] for m in mutants["searches"] if m["fate"] == fate] for fate in ("equivalent", "survived", "not_reached")}
 detect = sorted(m["cases_to_detect"] for m in mutants["searches"] if m["cases_to_detect"])
-print(json.dumps({"bench": "bench_mutants", "commit": commit, "command": "bench_mutants.sh " + " ".join(sys.argv[2:]), **mutants["all"],
+print_line("bench_mutants", "bench_mutants.sh " + " ".join(sys.argv[2:]), {**mutants["all"],
                   "by_kind": mutants["by_kind"], "cases_to_detect_median": detect[len(detect) // 2] if detect else None,
-                  "cases_to_detect_max": detect[-1] if detect else None, "which": by_fate}))
+                  "cases_to_detect_max": detect[-1] if detect else None, "which": by_fate})
 PY

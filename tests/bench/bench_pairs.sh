@@ -3,6 +3,7 @@
 #   tests/bench/bench_pairs.sh BUILD_DIR [CASES [SEED]]
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench_pairs.sh BUILD_DIR [CASES [SEED]]}
 cases=${2:-2000} seed=${3:-1}
 folder=$(mktemp -d)
@@ -12,14 +13,11 @@ code=0
 "$build/shardfuzz" fuzz --cases "$cases" --seed "$seed" --out "$folder/out" --json >"$folder/fuzz.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
-python3 - "$folder/fuzz.json" "$cases" "$seed" <<'PY'
-import json
-import os
-import subprocess
+PYTHONPATH=$here python3 - "$folder/fuzz.json" "$cases" "$seed" <<'PY'
 import sys
 
-with open(sys.argv[1], encoding="utf-8") as file:
-    summary = json.loads(file.read().strip().splitlines()[-1])
-commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-print(json.dumps({"bench": "bench_pairs", "commit": commit, "command": "bench_pairs.sh " + " ".join(sys.argv[2:]), **summary}))
+from line import last_object, print_line
+
+summary = last_object(sys.argv[1])
+print_line("bench_pairs", "bench_pairs.sh " + " ".join(sys.argv[2:]), summary)
 PY

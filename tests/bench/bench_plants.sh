@@ -3,6 +3,7 @@
 #   tests/bench/bench_plants.sh BUILD_DIR [SEEDS [CASES [BUDGET [CLEAN]]]]
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench_plants.sh BUILD_DIR [SEEDS [CASES [BUDGET [CLEAN]]]]}
 seeds=${2:-5} cases=${3:-200} budget=${4:-300} clean=${5:-2000}
 folder=$(mktemp -d)
@@ -17,14 +18,12 @@ code=0
 "$build/shardfuzz" power "${plants[@]}" --seeds "$seeds" --cases "$cases" --shrink-budget "$budget" --clean "$clean" --json >"$folder/power.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
-python3 - "$folder/power.json" "$seeds" "$cases" "$budget" "$clean" <<'PY'
-import json
-import os
-import subprocess
+PYTHONPATH=$here python3 - "$folder/power.json" "$seeds" "$cases" "$budget" "$clean" <<'PY'
 import sys
 
-with open(sys.argv[1], encoding="utf-8") as file:
-    power = json.loads(file.read().strip().splitlines()[-1])
+from line import last_object, print_line
+
+power = last_object(sys.argv[1])
 plants = power["plants"]
 searches = [search for plant in plants for search in plant["searches"]]
 found = sum(bool(search["cases_to_detect"]) and search["cases_to_detect"] > 0 for search in searches)
@@ -32,8 +31,7 @@ detect = sorted(search["cases_to_detect"] for search in searches if search["case
 evaluations = sorted(search["evaluations"] for search in searches if search["cases_to_detect"])
 always = {flag: {p["id"] for p in plants if all(s.get(flag) for s in p["searches"])} for flag in ("diagnosed", "minimal")}
 clean = power["clean"]
-commit = os.environ.get("SF_BENCH_COMMIT") or subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-print(json.dumps({"bench": "bench_plants", "commit": commit, "command": "bench_plants.sh " + " ".join(sys.argv[2:]), "plants": len(plants),
+print_line("bench_plants", "bench_plants.sh " + " ".join(sys.argv[2:]), {"plants": len(plants),
                   "searches": len(searches), "found": found, "localised_at_first_divergence": sum(bool(s.get("localised")) for s in searches),
                   "found_by_flat_bound": sum(bool(s.get("flat_cases_to_detect")) for s in searches),
                   "shrunk_to_minimal": sum(bool(s.get("minimal")) for s in searches),
@@ -43,5 +41,5 @@ print(json.dumps({"bench": "bench_plants", "commit": commit, "command": "bench_p
                   "class_named": sorted(always["diagnosed"]), "class_not_named": sorted({p["id"] for p in plants} - always["diagnosed"]),
                   "not_minimal": sorted({p["id"] for p in plants} - always["minimal"]),
                   "flat_alarm_share": clean["flat_alarms"] / max(1, clean["flat_cases"]),
-                  "not_localised": sorted({p["id"] for p in plants if p["detected"] and not p.get("localised")}), "power": power}))
+                  "not_localised": sorted({p["id"] for p in plants if p["detected"] and not p.get("localised")}), "power": power})
 PY

@@ -38,6 +38,6 @@ run bench_sensitivity "$bin/bench_sensitivity" --cases 2000 --jobs "$jobs"
 run bench_backends "$here/bench_backends.sh" "$build" 200 500
 run bench_plants "$here/bench_plants.sh" "$build" 3 1000 300 2000
 run bench_pairs "$here/bench_pairs.sh" "$build" 2000 1
-run bench_mutants "$here/bench_mutants.sh" "$build" 400 1
+run bench_mutants "$here/bench_mutants.sh" "$build" 1000 1
 run bench_width "$bin/bench_width" --percent 100
 exit $failed

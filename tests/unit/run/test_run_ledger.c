@@ -108,6 +108,40 @@ static void test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has(v
   books_close(b);
 }
 
+static void test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_with_too(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2);
+  const struct sf_case dp_then_tp = case_make("model.heads=2 model.kv_heads=2 layout.dp=2 train.microbatches=2 train.steps=2 reload.after_step=1 reload.tp=2");
+  const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&dp_then_tp, "here");
+  const struct sf_job_result r = shrunk_to(&tp, &of_tp);
+  assert_string_equal(of_both.signature, "deadlock/comm/here@tp+dp");
+  sf_ledger_add_shrunk(&b->ledger, 0, &tp, &of_tp, &r);
+  sf_ledger_add_unshrunk(&b->ledger, 1, &dp_then_tp, &of_both);
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
+  assert_int_equal(summary(b).signatures, 1);
+  books_close(b);
+}
+
+/* Two keys that were shrunk to one culprit: later findings of both are counted to it, also by a campaign that goes on. */
+static void test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2), both = case_make(CASE_TP2DP2);
+  const struct sf_outcome of_tp = finding_of(&tp, "culprit"), first = finding_of(&both, "first"), second = finding_of(&both, "second");
+  const struct sf_job_result r = shrunk_to(&tp, &of_tp);
+  sf_ledger_add_shrunk(&b->ledger, 0, &both, &first, &r);
+  sf_ledger_add_shrunk(&b->ledger, 1, &both, &second, &r);
+  sf_ledger_add_unshrunk(&b->ledger, 2, &both, &first);
+  sf_ledger_add_unshrunk(&b->ledger, 3, &both, &second);
+  assert_int_equal(finding(b, "deadlock/comm/culprit@tp").count, 4);
+  books_close(b);
+  b = books_open(*state, true);
+  sf_ledger_add_unshrunk(&b->ledger, 4, &both, &first);
+  sf_ledger_add_unshrunk(&b->ledger, 5, &both, &second);
+  assert_int_equal(finding(b, "deadlock/comm/culprit@tp").count, 6);
+  assert_int_equal(summary(b).signatures, 1);
+  books_close(b);
+}
+
 static void test_ledger_open_resume_remembers_signatures(void **state) {
   struct books *b = books_open(*state, false);
   const struct sf_case tp = case_make(CASE_TP2), both = case_make(CASE_TP2DP2);
@@ -200,9 +234,9 @@ static void test_ledger_add_verdict_twice_fails(void **state) {
   struct sf_outcome outcome;
   memset(&outcome, 0, sizeof outcome);
   outcome.verdict = SF_VERDICT_PASS;
-  sf_ledger_add_verdict(&b->ledger, 4, &c, &outcome, "");
+  sf_ledger_add_verdict(&b->ledger, 4, &c, &outcome);
   assert_int_equal(b->ledger.status, SF_OK);
-  sf_ledger_add_verdict(&b->ledger, 4, &c, &outcome, "");
+  sf_ledger_add_verdict(&b->ledger, 4, &c, &outcome);
   assert_int_equal(b->ledger.status, SF_EUSAGE);
   sf_ledger_close(&b->ledger);
   test_free(b);
@@ -228,6 +262,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_ledger_add_shrunk_signature_is_the_small_cases),
       FOLDER_TEST(test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has),
+      FOLDER_TEST(test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_with_too),
+      FOLDER_TEST(test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to),
       FOLDER_TEST(test_ledger_open_resume_remembers_signatures),
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own),
