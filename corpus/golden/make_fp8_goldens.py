@@ -1,20 +1,21 @@
 """Golden linear layers of fp8 cases: DESIGN.md section 8, fp8, with PyTorch's own casts to float8_e4m3fn and float8_e5m2.
 
 The cases are isolated, so that what a linear layer reads is known to the last bit without computing the model: every factor is a consistent
-tensor, whatever was computed before it. Writes fp8_NAME.json (the case) and fp8_NAME.safetensors (ACT, ACT_GRAD and WGRAD of the four linears
-of every layer, in place of the MLP's two those of the shared expert; layers that stay in bf16 too) beside this script. Products are taken in float64 and rounded where the design says. Needs torch
-and numpy; run it by hand when the design changes:  python3 corpus/golden/make_fp8_goldens.py [NAME...]
+tensor, whatever was computed before it. Writes fp8_NAME.json (the case) and fp8_NAME.safetensors (ACT, ACT_GRAD and WGRAD of the four
+linears of every layer, in place of the MLP's two those of the shared expert; layers that stay in bf16 too) beside this script. Products are
+taken in float64 and rounded where the design says. Needs torch and numpy; run it by hand when the design changes:
+python3 corpus/golden/make_fp8_goldens.py [NAME...]
 """
-import json
-import pathlib
 import sys
 
-import numpy as np
 import torch
 
-from make_goldens import Params, complete, draw, element_bits, fill_key, hash_string, hash_u64, write_safetensors
+from golden_cases import complete
+from golden_data import fill
+from golden_files import write_golden
+from golden_hashes import SALT_TRACE, fill_key, hash_string, hash_u64
+from golden_params import Params
 
-SALT_PARAM, SALT_TRACE = 1, 2
 KIND_ACT, KIND_ACT_GRAD = 1, 2
 DATA = dict(acts="normal", grads="normal")
 
@@ -52,11 +53,6 @@ CASES = {
         data=dict(DATA, acts="outliers")),
 }
 FORMATS = {"input": torch.float8_e4m3fn, "weight": torch.float8_e4m3fn, "grad": torch.float8_e5m2}
-
-
-def values(key, dist, shape, scale=1.0, offset=0.0):
-    out = [np.float32(offset) + np.float32(scale) * draw(dist, element_bits(key, i)) for i in range(shape[0] * shape[1])]
-    return torch.tensor(np.array(out, np.float32)).bfloat16().float().reshape(shape)
 
 
 class Casts:
@@ -116,15 +112,12 @@ class Run:
         place = hash_u64(hash_u64(step, microbatch), kind << 8)
         key = fill_key(self.case["seed"], hash_string(place, module), SALT_TRACE)
         is_act = kind == KIND_ACT
-        return values(key, self.case["data"]["acts" if is_act else "grads"], (self.tokens, width), 1.0 if is_act else 2.0**-6)
+        shape, dist = (self.tokens, width), self.case["data"]["acts" if is_act else "grads"]
+        return fill(key, dist, shape, 1.0 if is_act else 2.0**-6).bfloat16().float()
 
     def param(self, step, name):
         """In bf16, as the model has it; None when there is none."""
-        if name not in self.params.table:
-            return None
-        shape, scale, offset, _ = self.params.table[name]
-        key = fill_key(self.case["seed"], hash_string(step, name), SALT_PARAM)
-        return values(key, self.case["data"]["weights"], shape, scale, offset)
+        return self.params.values(name, step).bfloat16().float() if name in self.params.table else None
 
     def is_trained(self, name):
         return name in self.params.trained()
@@ -170,13 +163,10 @@ class Run:
 
 
 def main():
-    folder = pathlib.Path(__file__).parent
+    torch.set_num_threads(1)
     for name in sys.argv[1:] or CASES:
         case = complete(CASES[name])
-        path = folder / f"fp8_{name}"
-        path.with_suffix(".json").write_text(json.dumps({"schema": 1, **case}, indent=2) + "\n")
-        write_safetensors(path.with_suffix(".safetensors"), Run(case).out)
-        print(f"{path.name}: {path.with_suffix('.safetensors').stat().st_size} bytes")
+        write_golden(f"fp8_{name}", case, Run(case).out)
 
 
 if __name__ == "__main__":

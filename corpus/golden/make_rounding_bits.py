@@ -2,20 +2,12 @@
 """Writes rounding_bits.csv: the random bits of stochastic rounding (harness/tensor/rounding_bits.h) from a second implementation in plain
 Python integers. Run in this folder: python3 make_rounding_bits.py
 """
-from make_consistent import M, STRIDE, fill_key, hash_u64, mix64
-
-
-def hash_string(h, text):
-    """FNV-1a over the bytes, then mixed into h, as harness/base/hash.h says."""
-    fnv = 0xCBF29CE484222325
-    for byte in text.encode():
-        fnv = (fnv ^ byte) * 0x100000001B3 & M
-    return hash_u64(h, fnv)
+from golden_hashes import element_bits, fill_key, hash_string
 
 
 def bits(seed, step, name, index):
     key = fill_key(seed, hash_string(step, name), hash_string(0, "stochastic rounding"))
-    return mix64((key + index * STRIDE) & M) >> 48
+    return element_bits(key, index) >> 48
 
 
 def main():
