@@ -3,10 +3,10 @@
 #ifndef SF_TESTS_BENCH_COMMON_H
 #define SF_TESTS_BENCH_COMMON_H
 
-#include "harness/run/campaign.h"
-#include "harness/run/engine.h"
-#include "harness/run/json_out.h"
-#include "harness/run/options.h"
+#include "harness/run/campaign/campaign.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/commands/json_out.h"
+#include "harness/run/commands/options.h"
 
 /* --- beginning and end ---------------------------------------------------------------------------------------- */
 

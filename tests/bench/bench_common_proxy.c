@@ -1,7 +1,7 @@
 #include "tests/bench/bench_proxy.h"
 
 #include "harness/base/alloc.h"
-#include "harness/run/engine_internal.h"
+#include "harness/run/trial/engine_internal.h"
 #include "tests/bench/bench_common.h"
 
 struct sf_bench_proxy {

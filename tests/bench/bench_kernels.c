@@ -4,8 +4,8 @@
 #include "tests/bench/bench_common.h"
 #include "tests/bench/bench_proxy.h"
 
-#include "harness/run/engine_internal.h"
-#include "harness/run/gemm_table.h"
+#include "harness/run/trial/engine_internal.h"
+#include "harness/run/trial/gemm_table.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef SF_TESTS_BENCH_PROXY_H
 #define SF_TESTS_BENCH_PROXY_H
 
-#include "harness/run/engine.h"
+#include "harness/run/trial/engine.h"
 
 struct sf_bench_proxy;
 /* Puts the proxy in; sf_bench_proxy_destroy takes it out again, before the engine is destroyed. Leaves with a message on no memory. */

@@ -2,7 +2,7 @@
  * and number of microbatches per data-parallel rank. */
 #include "tests/bench/bench_common.h"
 
-#include "harness/run/engine_internal.h"
+#include "harness/run/trial/engine_internal.h"
 
 #include <stdio.h>
 #include <string.h>

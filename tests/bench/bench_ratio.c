@@ -2,7 +2,7 @@
  * is drawn from one seed, the second from the next one: factors may be chosen by looking at the first half, never at the second. */
 #include "tests/bench/bench_common.h"
 
-#include "harness/run/engine_internal.h"
+#include "harness/run/trial/engine_internal.h"
 #include "oracles/collector.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/hash.h"
-#include "harness/run/engine_internal.h"
+#include "harness/run/trial/engine_internal.h"
 #include "oracles/collector.h"
 #include "oracles/norms.h"
 

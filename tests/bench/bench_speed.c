@@ -3,7 +3,7 @@
 #include "tests/bench/bench_common.h"
 #include "tests/bench/bench_proxy.h"
 
-#include "harness/run/engine_internal.h"
+#include "harness/run/trial/engine_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

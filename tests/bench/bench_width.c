@@ -2,7 +2,7 @@
  * sequence parallelism. --percent scales hidden, heads and ffn together, for machines with less memory. */
 #include "tests/bench/bench_common.h"
 
-#include "harness/run/engine_internal.h"
+#include "harness/run/trial/engine_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * anything but a verdict without a finding is one: in the layers, the simulator, the reference or the comparison. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/run/engine.h"
+#include "harness/run/trial/engine.h"
 #include "tests/fuzz/trial_space.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,7 +5,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
 #include "harness/base/pcg.h"
-#include "harness/run/store.h"
+#include "harness/run/store/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 #include "tests/unit/run/run_fixture.h"
 
 #include "harness/base/hash.h"
-#include "harness/run/campaign.h"
+#include "harness/run/campaign/campaign.h"
 
 enum { CASES = 240 };
 

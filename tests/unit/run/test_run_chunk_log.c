@@ -1,6 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
-#include "harness/run/chunk_log.h"
+#include "harness/run/trial/chunk_log.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,10 +1,10 @@
 #include "tests/unit/run/run_fixture.h"
 
 #include "harness/base/hash.h"
-#include "harness/run/campaign.h"
-#include "harness/run/chunk_log.h"
-#include "harness/run/engine.h"
-#include "harness/run/power.h"
+#include "harness/run/campaign/campaign.h"
+#include "harness/run/trial/chunk_log.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/power/power.h"
 #include "targets/plants.h"
 
 static struct sf_engine *engine_make(void) {

@@ -1,6 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
-#include "harness/run/finding_files.h"
+#include "harness/run/campaign/finding_files.h"
 
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 #include "harness/base/alloc.h"
-#include "harness/run/json_out.h"
-#include "harness/run/utf8.h"
+#include "harness/run/commands/json_out.h"
+#include "harness/run/commands/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
-#include "harness/run/known.h"
+#include "harness/run/campaign/known.h"
 
 static const char *write_list(const char *folder, const char *text) {
   static char path[256];

@@ -1,6 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
-#include "harness/run/ledger.h"
+#include "harness/run/campaign/ledger.h"
 
 struct books {
   struct sf_campaign_options options;

@@ -1,9 +1,9 @@
 /* The table of communication labels against what the layers call, and the search for mutants of those calls. */
 #include "harness/comm/sim.h"
 #include "harness/device/cpu.h"
-#include "harness/run/campaign.h"
-#include "harness/run/mutants.h"
-#include "harness/run/power_mutants.h"
+#include "harness/run/campaign/campaign.h"
+#include "harness/run/power/mutants.h"
+#include "harness/run/power/power_mutants.h"
 #include "targets/labels.h"
 #include "targets/target.h"
 #include "tests/unit/run/run_fixture.h"

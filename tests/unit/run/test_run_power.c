@@ -1,6 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
-#include "harness/run/power.h"
+#include "harness/run/power/power.h"
 
 #define TIED_ZERO "model.layers=2 layout.pp=2 layout.dp=2 layout.zero=1 model.tied=true train.microbatches=2"
 

@@ -1,11 +1,11 @@
 /* Features, describe, the table, trace files: what is shown of a case. */
 #include "tests/unit/run/run_fixture.h"
 
-#include "harness/run/describe.h"
-#include "harness/run/engine.h"
-#include "harness/run/features.h"
-#include "harness/run/table.h"
-#include "harness/run/trace_dump.h"
+#include "harness/run/commands/describe.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/campaign/features.h"
+#include "harness/run/commands/table.h"
+#include "harness/run/trial/trace_dump.h"
 #include "harness/tensor/safetensors.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Who is to blame when a world of ranks ends. */
-#include "harness/run/world_end.h"
+#include "harness/run/workers/world_end.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,0 +1,328 @@
+#include "harness/run/campaign/campaign.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/campaign/ledger.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* No new cases while so many findings wait to be booked. */
+enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
+static const double COMMIT_SECONDS = 0.5, PROGRESS_SECONDS = 0.5;
+
+/* Findings are dealt with in the order of their indices, so that which of them are shrunk, and under which signature the others are counted,
+ * does not depend on the number of workers. */
+enum finding_state { WAITS_FOR_LOWER, TO_SHRINK, SHRINKING, SHRUNK, NOT_TO_SHRINK };
+
+/* A finding between its run and its verdict row. */
+struct pending {
+  struct pending *next;
+  enum finding_state state;
+  int64_t index;
+  struct sf_case c;
+  struct sf_outcome outcome;
+  struct sf_job_result *shrunk; /* SHRUNK */
+};
+
+/* The undecided findings of one shrink key, by ascending index. */
+struct key_queue {
+  struct key_queue *next;
+  char shrink_key[SF_SHRINK_KEY_TEXT];
+  struct pending *first, *last;
+  int64_t shrinks; /* of its findings: to be shrunk, being shrunk, or shrunk and not booked */
+};
+
+/* A case that was handed out and is not back. */
+struct running {
+  struct running *next;
+  int64_t index;
+};
+
+struct campaign {
+  const struct sf_campaign_options *options;
+  struct sf_ledger ledger;
+  int64_t next, end; /* leased indices not handed out yet */
+  bool out_of_indices;
+  struct running *running; /* by ascending index */
+  struct pending *held;    /* findings with a lower index still running, by ascending index */
+  struct key_queue *keys;
+  int64_t pending_count;
+  double start, committed, shown;
+};
+
+static bool failed(const struct campaign *k) { return k->ledger.status != SF_OK; }
+
+static bool time_is_up(const struct campaign *k) {
+  const struct sf_campaign_options *o = k->options;
+  return (o->stop && *o->stop) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds);
+}
+
+/* --- findings -------------------------------------------------------------------------------------------------- */
+
+static void book(struct campaign *k, struct pending *p) {
+  if (p->state == SHRUNK) {
+    sf_ledger_add_shrunk(&k->ledger, p->index, &p->c, &p->outcome, p->shrunk);
+  } else {
+    sf_ledger_add_unshrunk(&k->ledger, p->index, &p->c, &p->outcome);
+  }
+  k->pending_count--;
+  sf_free(p->shrunk);
+  sf_free(p);
+}
+
+/* Books what is decided, as far as nothing with a lower index of the same key is open. */
+static void settle(struct campaign *k, struct key_queue *queue) {
+  while (queue->first && (queue->first->state == SHRUNK || queue->first->state == NOT_TO_SHRINK) && !failed(k)) {
+    struct pending *p = queue->first;
+    queue->first = p->next;
+    if (!queue->first) queue->last = NULL;
+    queue->shrinks -= p->state == SHRUNK;
+    book(k, p);
+  }
+}
+
+static struct key_queue *queue_of(struct campaign *k, const char *shrink_key) {
+  for (struct key_queue *queue = k->keys; queue; queue = queue->next) {
+    if (strcmp(queue->shrink_key, shrink_key) == 0) return queue;
+  }
+  struct key_queue *queue = sf_alloc(sizeof *queue);
+  if (!queue) {
+    sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
+    return NULL;
+  }
+  snprintf(queue->shrink_key, sizeof queue->shrink_key, "%s", shrink_key);
+  queue->next = k->keys;
+  k->keys = queue;
+  return queue;
+}
+
+static void release(struct campaign *k, struct pending *p) {
+  struct key_queue *queue = queue_of(k, p->outcome.shrink_key);
+  if (!queue) {
+    sf_free(p);
+    return;
+  }
+  const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
+  p->state = shrinks < SF_LEDGER_SHRINKS_PER_KEY ? TO_SHRINK : NOT_TO_SHRINK;
+  queue->shrinks += p->state == TO_SHRINK;
+  p->next = NULL;
+  if (queue->last) queue->last->next = p;
+  else queue->first = p;
+  queue->last = p;
+  settle(k, queue);
+}
+
+/* Findings whose lower indices have all come back. */
+static void release_held(struct campaign *k) {
+  while (k->held && !failed(k) && !(k->running && k->running->index < k->held->index)) {
+    struct pending *p = k->held;
+    k->held = p->next;
+    release(k, p);
+  }
+}
+
+static void on_finding(struct campaign *k, const struct sf_job *job, const struct sf_outcome *outcome) {
+  struct pending *p = sf_alloc(sizeof *p);
+  if (!p) {
+    sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
+    return;
+  }
+  p->index = job->tag;
+  p->c = job->c;
+  p->outcome = *outcome;
+  struct pending **at = &k->held;
+  while (*at && (*at)->index < p->index) at = &(*at)->next;
+  p->next = *at;
+  *at = p;
+  k->pending_count++;
+}
+
+static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct sf_job_result *result) {
+  struct key_queue *queue = queue_of(k, job->shrink_key);
+  struct pending *p = queue ? queue->first : NULL;
+  while (p && p->index != job->tag) p = p->next;
+  SF_ASSERT(p);
+  p->shrunk = sf_alloc(sizeof *p->shrunk);
+  if (!p->shrunk) {
+    sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
+    return;
+  }
+  *p->shrunk = *result;
+  p->state = SHRUNK;
+  settle(k, queue);
+}
+
+static void note_running(struct campaign *k, int64_t index) {
+  struct running *r = sf_alloc(sizeof *r);
+  if (!r) {
+    sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
+    return;
+  }
+  r->index = index;
+  struct running **at = &k->running;
+  while (*at && (*at)->index < index) at = &(*at)->next;
+  r->next = *at;
+  *at = r;
+}
+
+static void note_back(struct campaign *k, int64_t index) {
+  struct running **at = &k->running;
+  while (*at && (*at)->index != index) at = &(*at)->next;
+  SF_ASSERT(*at);
+  struct running *r = *at;
+  *at = r->next;
+  sf_free(r);
+}
+
+/* --- the pool's client ----------------------------------------------------------------------------------------- */
+
+static bool lease(struct campaign *k) {
+  if (k->out_of_indices || time_is_up(k)) return false;
+  int64_t count = 0;
+  sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &k->next, &count, LEASE_INDICES, k->options->cases, &k->ledger.error), NULL);
+  k->end = k->next + count;
+  k->out_of_indices = count == 0;
+  return count > 0 && !failed(k);
+}
+
+static struct pending *find_to_shrink(const struct campaign *k) {
+  struct pending *lowest = NULL;
+  for (const struct key_queue *queue = k->keys; queue; queue = queue->next) {
+    struct pending *p = queue->shrinks ? queue->first : NULL;
+    while (p && p->state != TO_SHRINK) p = p->next;
+    if (p && (!lowest || p->index < lowest->index)) lowest = p;
+  }
+  return lowest;
+}
+
+static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
+  p->state = SHRINKING;
+  memset(job, 0, sizeof *job);
+  job->tag = p->index;
+  job->kind = SF_JOB_SHRINK;
+  job->budget = k->options->shrink_budget;
+  job->deadline = k->options->deadline;
+  job->c = p->c;
+  job->was_hang = p->outcome.cls == SF_CLASS_HANG;
+  memcpy(job->shrink_key, p->outcome.shrink_key, sizeof job->shrink_key);
+  return 1;
+}
+
+static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
+  struct campaign *k = ctx;
+  if (failed(k)) return 0;
+  struct pending *to_shrink = find_to_shrink(k);
+  if (to_shrink) return next_shrink(k, to_shrink, &jobs[0]);
+  if (time_is_up(k) || k->pending_count >= PENDING_MAX || (k->next >= k->end && !lease(k))) return 0;
+  const int64_t layouts = k->options->layouts;
+  int64_t stop = (k->next / layouts + 1) * layouts;
+  if (stop > k->end) stop = k->end;
+  int32_t count = 0;
+  while (count < max && k->next < stop) {
+    struct sf_job *job = &jobs[count];
+    memset(job, 0, sizeof *job);
+    job->tag = k->next++;
+    job->kind = SF_JOB_RUN;
+    job->deadline = k->options->deadline;
+    sf_ledger_fail(&k->ledger, sf_campaign_case(&job->c, k->options, job->tag, &k->ledger.error), NULL);
+    note_running(k, job->tag);
+    if (failed(k)) return 0;
+    count++;
+  }
+  return count;
+}
+
+static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
+  struct campaign *k = ctx;
+  if (failed(k)) return;
+  if (job->kind == SF_JOB_SHRINK) {
+    on_shrunk(k, job, result);
+    return;
+  }
+  note_back(k, job->tag);
+  if (result->outcome.status != SF_OK) {
+    char text[400];
+    snprintf(text, sizeof text, "case %" PRId64 ": %.300s", job->tag, result->outcome.text);
+    sf_ledger_fail(&k->ledger, result->outcome.status, text);
+  } else if (result->outcome.verdict == SF_VERDICT_FINDING) {
+    on_finding(k, job, &result->outcome);
+  } else {
+    sf_ledger_add_verdict(&k->ledger, job->tag, &job->c, &result->outcome);
+  }
+  release_held(k);
+}
+
+static void show_progress(struct campaign *k, double now) {
+  const double seconds = now - k->start;
+  fprintf(stderr, "\r%8.0f s  %" PRId64 " cases  %.1f/s  %" PRId64 " findings  %" PRId64 " more being confirmed   ", seconds, k->ledger.cases,
+          (double)k->ledger.cases / (seconds > 0 ? seconds : 1), k->ledger.findings, k->pending_count);
+  fflush(stderr);
+}
+
+static bool tick(void *ctx) {
+  struct campaign *k = ctx;
+  const double now = sf_engine_now();
+  if (now - k->committed >= COMMIT_SECONDS) {
+    sf_ledger_commit(&k->ledger);
+    k->committed = now;
+  }
+  if (k->options->progress && now - k->shown >= PROGRESS_SECONDS) {
+    show_progress(k, now);
+    k->shown = now;
+  }
+  return !failed(k);
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------ */
+
+static void free_pending(struct pending *list) {
+  while (list) {
+    struct pending *next = list->next;
+    sf_free(list->shrunk);
+    sf_free(list);
+    list = next;
+  }
+}
+
+static void free_lists(struct campaign *k) {
+  free_pending(k->held);
+  while (k->keys) {
+    struct key_queue *next = k->keys->next;
+    free_pending(k->keys->first);
+    sf_free(k->keys);
+    k->keys = next;
+  }
+  while (k->running) {
+    struct running *next = k->running->next;
+    sf_free(k->running);
+    k->running = next;
+  }
+}
+
+enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) {
+  struct campaign k = {.options = options};
+  struct sf_pool *pool = NULL;
+  memset(result, 0, sizeof *result);
+  k.start = k.committed = sf_engine_now();
+  enum sf_status status = sf_ledger_open(&k.ledger, options, error);
+  if (status != SF_OK) return status;
+  status = sf_pool_create(&pool, &options->pool);
+  if (status == SF_OK) {
+    const struct sf_pool_client client = {&k, next_jobs, job_done, tick};
+    status = sf_pool_run(pool, &client);
+    if (options->progress) fputs("\r\033[K", stderr);
+  }
+  char text[480];
+  sf_pool_failure_text(text, sizeof text, &options->pool, status);
+  sf_ledger_fail(&k.ledger, status, text);
+  sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
+  status = k.ledger.status;
+  if (status != SF_OK) sf_error_set(error, status, "%s", *k.ledger.error.text ? k.ledger.error.text : sf_status_text(status));
+  sf_pool_destroy(pool);
+  sf_ledger_close(&k.ledger);
+  free_lists(&k);
+  return status;
+}

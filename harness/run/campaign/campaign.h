@@ -1,0 +1,55 @@
+/* A campaign: draws cases, runs them in a pool, confirms and shrinks findings, and keeps everything in a store. */
+#ifndef SF_RUN_CAMPAIGN_H
+#define SF_RUN_CAMPAIGN_H
+
+#include "generators/cover.h"
+#include "harness/run/campaign/known.h"
+#include "harness/run/workers/pool.h"
+#include "harness/run/store/store.h"
+
+#include <signal.h>
+
+enum { SF_PATH_TEXT = 1024, SF_CAMPAIGN_PLANTS_MAX = 128 };
+
+struct sf_campaign_options {
+  struct sf_space space;
+  uint64_t seed;
+  int64_t cases;            /* total, a resumed store's included; INT64_MAX = until the time is up */
+  double seconds;           /* hand out cases for this long; 0 = no limit */
+  int64_t layouts;          /* cases that share a logical function (and its reference), >= 1 */
+  const char *plants[SF_CAMPAIGN_PLANTS_MAX];
+  int32_t plant_count;      /* plants are given to the logical functions in turn */
+  struct sf_cover *cover;   /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
+  struct sf_known known;
+  char store_path[SF_PATH_TEXT];
+  bool resume;
+  char out_dir[SF_PATH_TEXT];
+  struct sf_pool_options pool;
+  bool inside_mpi;          /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */
+  double deadline;          /* <= 0: by the size of the case */
+  int32_t shrink_budget;    /* evaluations; 0 = confirm only */
+  bool progress;            /* a progress line on stderr */
+  const volatile sig_atomic_t *stop; /* may be NULL; non-zero = finish what runs, hand out nothing new */
+};
+
+/* Case `index` of a campaign: a function of (seed, options that stand in sf_campaign_text, index) alone. */
+enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) SF_MUST_USE;
+/* Those options as lines "key=value\n". The caller frees *out with sf_free. */
+enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) SF_MUST_USE;
+
+/* Makes the first cases cover every pair of choices; after space, seed and layouts are set. */
+enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+
+struct sf_campaign_result {
+  struct sf_store_summary summary;
+  struct sf_cover_shares cover; /* of all cases of the store that were not skipped; zeros without a covering table */
+  char not_covered[200];        /* a pair of choices that no case had; "" when there is none */
+  int64_t crashed, hung;
+  int64_t new_signatures;   /* not on the known list */
+  double seconds;           /* of this run */
+  int64_t cases_run;        /* in this run */
+};
+/* Returns when the cases or the time are used up and every finding has been dealt with. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
+enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) SF_MUST_USE;
+
+#endif

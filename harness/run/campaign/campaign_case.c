@@ -1,0 +1,66 @@
+/* Which case stands at an index of a campaign. */
+#include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
+#include "harness/base/hash.h"
+#include "harness/run/campaign/campaign.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Draws that contain the trigger of a known finding are replaced, except in this share of the logical functions. */
+enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16 };
+
+/* Version of the generator: raised when the same choices begin to mean another case. */
+enum { GENERATOR_VERSION = 1 };
+
+enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) {
+  sf_cover_destroy(options->cover);
+  options->cover = NULL;
+  return sf_cover_create(&options->cover, &options->space, options->seed, options->layouts, error);
+}
+
+enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
+  const uint64_t block = (uint64_t)(index / options->layouts);
+  const bool known_allowed = sf_hash_u64(options->seed, block) % 100 < KNOWN_PERCENT;
+  for (uint64_t attempt = 0;; attempt++) {
+    /* Another draw follows no row of the covering table: the row's limits may contradict it. */
+    const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
+    const struct sf_cover *cover = attempt ? NULL : options->cover;
+    const enum sf_status status = sf_cover_draw(out, cover, &options->space, seed, options->layouts, index, error);
+    if (status != SF_OK) return status;
+    if (options->plant_count) snprintf(out->plant, sizeof out->plant, "%s", options->plants[block % (uint64_t)options->plant_count]);
+    if (known_allowed || attempt == REDRAWS_MAX || !sf_known_triggered(&options->known, out)) return SF_OK;
+  }
+}
+
+static uint64_t hash_known(uint64_t hash, const struct sf_known_entry *entry) {
+  hash = sf_hash_string(hash, entry->signature);
+  for (int i = 0; entry->has_case && i < sf_case_field_count; i++) {
+    if (sf_case_fields[i].type != SF_FIELD_TEXT) hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(&entry->c, &sf_case_fields[i]));
+  }
+  return hash;
+}
+
+enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) {
+  struct sf_text text = {0};
+  const struct sf_space *space = &options->space;
+  uint64_t known = 0;
+  for (int32_t i = 0; i < options->known.count; i++) known = hash_known(known, &options->known.entries[i]);
+  sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed, options->layouts,
+                 space->max_ranks);
+  sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
+  sf_text_append(&text, "backend=%s\n", options->pool.launcher || options->inside_mpi ? "mpi" : "sim");
+  if (options->cover) sf_text_append(&text, "cover=pairs\n");
+  for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
+  for (int i = 0; i < SF_STREAM_MAX; i++) {
+    if (!space->is_set[i] || space->field[i] < 0) continue;
+    sf_text_append(&text, "%s=%" PRId64 "..%" PRId64 "\n", sf_case_fields[space->field[i]].path, space->set[i].lo, space->set[i].hi);
+  }
+  if (text.failed) {
+    sf_text_destroy(&text);
+    return SF_ENOMEM;
+  }
+  *out = text.data;
+  return SF_OK;
+}

@@ -1,0 +1,145 @@
+#include "harness/run/campaign/finding_files.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A folder that cannot be is wrong input; a full or broken disk is not. */
+static enum sf_status status_of_path(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EIO || code == ENOMEM || code == EFBIG ? SF_EIO : SF_EINPUT;
+}
+
+static enum sf_status make_directory(const char *at, const char *whole, struct sf_error *error) {
+  struct stat info;
+  int code = mkdir(at, 0777) == 0 || errno == EEXIST ? 0 : errno;
+  if (!code && stat(at, &info) != 0) code = errno;
+  if (!code && !S_ISDIR(info.st_mode)) code = ENOTDIR;
+  if (!code) return SF_OK;
+  if (strcmp(at, whole) == 0) return sf_error_set(error, status_of_path(code), "%s: %s", at, strerror(code));
+  return sf_error_set(error, status_of_path(code), "%s: %s: %s", whole, at, strerror(code));
+}
+
+enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
+  char partial[1024];
+  const size_t length = strlen(path);
+  if (length >= sizeof partial) return sf_error_set(error, SF_EUSAGE, "%.60s...: the path is too long", path);
+  memcpy(partial, path, length + 1);
+  for (size_t i = 1; i <= length; i++) {
+    if (partial[i] != '/' && partial[i] != '\0') continue;
+    const char kept = partial[i];
+    partial[i] = '\0';
+    const enum sf_status status = make_directory(partial, path, error);
+    if (status != SF_OK) return status;
+    partial[i] = kept;
+  }
+  if (access(path, W_OK | X_OK) != 0) return sf_error_set(error, status_of_path(errno), "%s: %s", path, strerror(errno));
+  return SF_OK;
+}
+
+struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome) {
+  struct sf_case copy = *c;
+  copy.expect.present = true;
+  snprintf(copy.expect.verdict, sizeof copy.expect.verdict, "%s", sf_verdict_name(outcome->verdict));
+  snprintf(copy.expect.signature, sizeof copy.expect.signature, "%s", outcome->verdict == SF_VERDICT_FINDING ? outcome->signature : "");
+  return copy;
+}
+
+static void append_place(struct sf_text *text, const struct sf_outcome *outcome) {
+  if (*outcome->first_id) {
+    sf_text_append(text, "first        %s\n", outcome->first_id);
+    sf_text_append(text, "module       %s\n", outcome->module);
+  }
+  if (*outcome->label) sf_text_append(text, "label        %s\n", outcome->label);
+  if (outcome->rank >= 0) sf_text_append(text, "rank         %d\n", outcome->rank);
+  if (outcome->row >= 0) sf_text_append(text, "row          %" PRId64 "\n", outcome->row);
+  if (outcome->noise > 0) {
+    sf_text_append(text, "error        %.3g, %.3g times the noise level of %.3g\n", outcome->error, outcome->ratio, outcome->noise);
+  }
+}
+
+enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) {
+  struct sf_text text = {0};
+  char axes[48], reload[64] = "";
+  sf_outcome_axes_text(axes, sizeof axes, c);
+  if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
+  sf_text_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
+  sf_text_append(&text, "signature    %s\n", outcome->signature);
+  append_place(&text, outcome);
+  sf_text_append(&text, "what         %s\n", outcome->text);
+  if (*outcome->diagnosis.text) sf_text_append(&text, "diagnosis    %s: %s\n", sf_diagnosis_class_name(outcome->diagnosis.cls), outcome->diagnosis.text);
+  sf_text_append(&text, "case         %" PRId64 " rank%s (%s)%s, %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload,
+                 c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+  if (outcome->finding_count > 1) sf_text_append(&text, "findings     %d in this run; this is the first in execution order\n", outcome->finding_count);
+  if (replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'\n", replay_path);
+  if (text.failed) {
+    sf_text_destroy(&text);
+    return SF_ENOMEM;
+  }
+  *out = text.data;
+  return SF_OK;
+}
+
+void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature) {
+  const size_t prefix = (size_t)snprintf(out, size, "%s/", out_dir);
+  snprintf(out + prefix, size - prefix, "%s", signature);
+  for (char *at = out + prefix; *at; at++) {
+    if (*at == '/') *at = '-';
+  }
+}
+
+static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path,
+                                   struct sf_error *error) {
+  char path[1200];
+  char *report = NULL;
+  enum sf_status status = sf_finding_report(&report, c, outcome, replay_path);
+  if (status != SF_OK) return sf_error_set(error, status, "%s", sf_status_text(status));
+  snprintf(path, sizeof path, "%s/report.txt", directory);
+  status = sf_bytes_write_file(path, report, strlen(report), error);
+  sf_free(report);
+  return status;
+}
+
+/* What a writer that was killed left in the folder: "NAME.PID.N.tmp" of a process that is gone. */
+static void remove_leftovers(const char *directory) {
+  DIR *folder = opendir(directory);
+  if (!folder) return;
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    const size_t length = strlen(entry->d_name);
+    const char *json = strstr(entry->d_name, ".json."), *text = strstr(entry->d_name, ".txt.");
+    const char *pid = json ? json + 6 : text ? text + 5 : NULL;
+    if (!pid || length < 4 || strcmp(entry->d_name + length - 4, ".tmp") != 0) continue;
+    const long writer = strtol(pid, NULL, 10);
+    if (writer > 0 && (kill((pid_t)writer, 0) == 0 || errno != ESRCH)) continue;
+    unlinkat(dirfd(folder), entry->d_name, 0);
+  }
+  closedir(folder);
+}
+
+enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
+                                const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) {
+  char directory[1024], path[1200];
+  sf_finding_directory(directory, sizeof directory, out_dir, min ? min_outcome->signature : outcome->signature);
+  enum sf_status status = sf_make_directories(directory, error);
+  if (status != SF_OK) return status;
+  remove_leftovers(directory);
+  snprintf(path, sizeof path, "%s/case.json", directory);
+  const struct sf_case whole = sf_case_expecting(c, outcome);
+  status = sf_case_write(&whole, path, error);
+  if (status == SF_OK && min) {
+    snprintf(path, sizeof path, "%s/min.json", directory);
+    const struct sf_case small = sf_case_expecting(min, min_outcome);
+    status = sf_case_write(&small, path, error);
+  }
+  if (status == SF_OK) status = write_report(directory, min ? min : c, min ? min_outcome : outcome, path, error);
+  if (status == SF_OK) snprintf(directory_out, size, "%s", directory);
+  return status;
+}

@@ -1,0 +1,19 @@
+/* The files of a finding: <out>/<signature>/{case.json, min.json, report.txt}. */
+#ifndef SF_RUN_FINDING_FILES_H
+#define SF_RUN_FINDING_FILES_H
+
+#include "harness/run/workers/pool.h"
+
+/* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
+enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) SF_MUST_USE;
+/* Writes case (and min when not NULL) with `expect` set to what was seen. directory_out receives the folder's path. */
+enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
+                                const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) SF_MUST_USE;
+/* <out>/<signature>, with every '/' of the signature as '-'. */
+void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
+/* Copies c with `expect` set to the outcome's verdict and signature. */
+struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
+/* mkdir -p. SF_EINPUT when there can be no such folder or it takes no files, SF_EIO when the disk does not take it. */
+enum sf_status sf_make_directories(const char *path, struct sf_error *error) SF_MUST_USE;
+
+#endif

@@ -1,0 +1,115 @@
+#include "harness/run/campaign/known.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KNOWN_FILE_BYTES_MAX = 16 << 20 };
+
+static enum sf_status read_case(struct sf_known_entry *entry, json_t *value, const char *path, struct sf_error *error) {
+  const uint64_t failures = sf_alloc_failures();
+  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+  if (!text || sf_alloc_failures() != failures) {
+    sf_free(text);
+    return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  }
+  const enum sf_status status = sf_case_from_json(&entry->c, text, strlen(text), path, error);
+  sf_free(text);
+  entry->has_case = status == SF_OK;
+  return status;
+}
+
+static enum sf_status read_entry(struct sf_known_entry *entry, json_t *value, const char *path, size_t index, struct sf_error *error) {
+  const char *signature = json_string_value(json_object_get(value, "signature"));
+  const char *key;
+  json_t *item;
+  if (!json_is_object(value) || !signature || !*signature || strlen(signature) >= sizeof entry->signature) {
+    return sf_error_set(error, SF_EINPUT, "%s: [%zu].signature: a text of 1 to %d bytes is needed", path, index, SF_SIGNATURE_TEXT - 1);
+  }
+  if (json_object_get(value, "note") && !json_is_string(json_object_get(value, "note"))) {
+    return sf_error_set(error, SF_EINPUT, "%s: [%zu].note: a text is needed", path, index);
+  }
+  json_object_foreach(value, key, item) {
+    if (strcmp(key, "signature") != 0 && strcmp(key, "note") != 0 && strcmp(key, "case") != 0) {
+      return sf_error_set(error, SF_EINPUT, "%s: [%zu].%.40s: unknown key", path, index, key);
+    }
+  }
+  snprintf(entry->signature, sizeof entry->signature, "%s", signature);
+  json_t *known_case = json_object_get(value, "case");
+  return known_case ? read_case(entry, known_case, path, error) : SF_OK;
+}
+
+static enum sf_status read_array(struct sf_known *out, json_t *root, const char *path, struct sf_error *error) {
+  if (!json_is_array(root)) return sf_error_set(error, SF_EINPUT, "%s: an array of known findings is needed", path);
+  struct sf_known known = {0, sf_alloc((json_array_size(root) + 1) * sizeof *known.entries)};
+  if (!known.entries) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  for (size_t i = 0; i < json_array_size(root); i++) {
+    const enum sf_status status = read_entry(&known.entries[i], json_array_get(root, i), path, i, error);
+    if (status != SF_OK) {
+      sf_known_destroy(&known);
+      return status;
+    }
+    known.count++;
+  }
+  *out = known;
+  return SF_OK;
+}
+
+enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_error *error) {
+  struct sf_bytes bytes;
+  json_error_t where;
+  enum sf_status status = sf_bytes_read_file(&bytes, path, KNOWN_FILE_BYTES_MAX, error);
+  if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
+  /* Jansson takes some failed allocations for syntax errors and others not at all: they are counted from outside. */
+  json_set_alloc_funcs(sf_alloc, sf_free);
+  const uint64_t failures = sf_alloc_failures();
+  json_t *root = json_loadb((const char *)bytes.data, bytes.size_bytes, JSON_REJECT_DUPLICATES, &where);
+  if (sf_alloc_failures() != failures) {
+    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  } else if (root) {
+    status = read_array(out, root, path, error);
+  } else {
+    status = sf_error_set(error, SF_EINPUT, "%s: line %d: %s", path, where.line, where.text);
+  }
+  json_decref(root);
+  sf_bytes_destroy(&bytes);
+  return status;
+}
+
+void sf_known_destroy(struct sf_known *known) {
+  sf_free(known->entries);
+  memset(known, 0, sizeof *known);
+}
+
+bool sf_known_has(const struct sf_known *known, const char *signature) {
+  for (int32_t i = 0; i < known->count; i++) {
+    if (strcmp(known->entries[i].signature, signature) == 0) return true;
+  }
+  return false;
+}
+
+/* Fields that say nothing about whether a bug shows. */
+static bool is_incidental(const struct sf_field *field) {
+  return field->type == SF_FIELD_TEXT || strcmp(field->path, "seed") == 0 || strcmp(field->path, "schedule") == 0 || strcmp(field->path, "mode") == 0;
+}
+
+static bool contains(const struct sf_case *c, const struct sf_case *trigger) {
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (is_incidental(field)) continue;
+    const int64_t needed = sf_case_field_get(trigger, field), has = sf_case_field_get(c, field);
+    if (needed == field->smallest) continue;
+    if (field->type == SF_FIELD_INT ? has < needed : field->type == SF_FIELD_FLAGS ? (has & needed) != needed : has != needed) return false;
+  }
+  return true;
+}
+
+bool sf_known_triggered(const struct sf_known *known, const struct sf_case *c) {
+  for (int32_t i = 0; i < known->count; i++) {
+    if (known->entries[i].has_case && contains(c, &known->entries[i].c)) return true;
+  }
+  return false;
+}

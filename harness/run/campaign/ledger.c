@@ -1,0 +1,266 @@
+#include "harness/run/campaign/ledger.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/run/campaign/features.h"
+#include "harness/run/campaign/finding_files.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A signature that findings of a key were counted to, and to which later ones are. A signature has several keys: end to end, what goes wrong
+ * first need not be what shrinking ends at. */
+struct sf_ledger_seen {
+  struct sf_ledger_seen *next;
+  char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT];
+};
+
+void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char *text) {
+  if (status == SF_OK || ledger->status != SF_OK) return;
+  ledger->status = status;
+  if (text) sf_error_set(&ledger->error, status, "%s", text);
+}
+
+/* For calls that have filled ledger->error themselves. */
+static void keep(struct sf_ledger *ledger, enum sf_status status) { sf_ledger_fail(ledger, status, NULL); }
+
+static void note_signature(struct sf_ledger *ledger, const char *shrink_key, const char *signature) {
+  for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
+    if (strcmp(s->signature, signature) == 0 && strcmp(s->shrink_key, shrink_key) == 0) return;
+  }
+  struct sf_ledger_seen *s = sf_alloc(sizeof *s);
+  if (!s) {
+    sf_ledger_fail(ledger, SF_ENOMEM, NULL);
+    return;
+  }
+  snprintf(s->shrink_key, sizeof s->shrink_key, "%s", shrink_key);
+  snprintf(s->signature, sizeof s->signature, "%s", signature);
+  s->next = ledger->seen;
+  ledger->seen = s;
+}
+
+/* --- verdict rows ---------------------------------------------------------------------------------------------- */
+
+static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
+  if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
+  const bool finding = outcome->verdict == SF_VERDICT_FINDING;
+  const struct sf_store_verdict row = {
+      .index = index,
+      .verdict = outcome->verdict,
+      .cls = finding ? (int32_t)outcome->cls : -1,
+      .shrink_key = finding ? outcome->shrink_key : "",
+      .signature = finding ? signature : "",
+      .label = outcome->label,
+      .module = outcome->module,
+      .rank = outcome->rank,
+      .ranks = outcome->ranks,
+      .layers = (int32_t)c->model.layers,
+      .features = sf_features_of(c),
+      .checked = outcome->checked,
+      .unchecked = outcome->unchecked,
+      .seconds = outcome->seconds,
+      .flaky = finding && outcome->cls == SF_CLASS_FLAKY,
+  };
+  keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
+  ledger->cases++;
+  ledger->findings += finding;
+  if (finding) note_signature(ledger, outcome->shrink_key, signature);
+}
+
+void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  SF_ASSERT(outcome->verdict != SF_VERDICT_FINDING);
+  add_verdict(ledger, index, c, outcome, "");
+}
+
+/* Every axis named after the '@' of the signature is one of the case's. */
+static bool axes_within(const char *signature, const struct sf_case *c) {
+  char axes[64], wanted[64];
+  const char *at = strrchr(signature, '@');
+  if (!at) return false;
+  sf_outcome_axes_text(axes, sizeof axes, c);
+  snprintf(wanted, sizeof wanted, "%s", at + 1);
+  char *rest = NULL;
+  for (char *word = strtok_r(wanted, "+", &rest); word; word = strtok_r(NULL, "+", &rest)) {
+    if (strcmp(word, "none") == 0) continue;
+    bool found = false;
+    for (const char *hit = axes; (hit = strstr(hit, word)) != NULL; hit++) {
+      const char after = hit[strlen(word)];
+      found |= (hit == axes || hit[-1] == '+') && (after == '\0' || after == '+');
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+static const char *counted_signature(const struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
+  for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
+    if (strcmp(s->shrink_key, outcome->shrink_key) == 0 && axes_within(s->signature, c)) return s->signature;
+  }
+  return outcome->signature;
+}
+
+/* --- findings -------------------------------------------------------------------------------------------------- */
+
+/* The files of a signature are those of its smallest index, like its row, whatever the order in which findings come in. */
+static bool owns_files(struct sf_ledger *ledger, int64_t index, const char *signature, bool has_min) {
+  struct sf_store_finding seen;
+  bool found = false;
+  char path[SF_PATH_TEXT];
+  keep(ledger, sf_store_find(ledger->store, &seen, &found, signature, &ledger->error));
+  if (!found || index <= seen.index || (has_min && !seen.min_json)) return true;
+  sf_finding_directory(path, sizeof path, ledger->options->out_dir, signature);
+  return access(path, F_OK) != 0;
+}
+
+static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
+                                  const struct sf_case *min, const struct sf_outcome *min_outcome) {
+  const char *signature = min ? min_outcome->signature : outcome->signature;
+  if (!owns_files(ledger, index, signature, min != NULL) || ledger->status != SF_OK) return ledger->status;
+  char directory[SF_PATH_TEXT];
+  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, min, min_outcome, &ledger->error);
+}
+
+/* The files and the row of a finding; min may be NULL. */
+static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
+                        const struct sf_outcome *min_outcome) {
+  char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
+  char *case_json = NULL, *min_json = NULL, *report = NULL;
+  const struct sf_outcome *shown = min ? min_outcome : outcome;
+  sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
+  enum sf_status status = write_files(ledger, index, c, outcome, min, min_outcome);
+  if (status == SF_OK) status = sf_case_to_json(&case_json, c);
+  if (status == SF_OK && min) status = sf_case_to_json(&min_json, min);
+  if (status == SF_OK) {
+    snprintf(min_path, sizeof min_path, "%s/%s", directory, min ? "min.json" : "case.json");
+    status = sf_finding_report(&report, min ? min : c, shown, min_path);
+  }
+  if (status == SF_OK) {
+    const struct sf_store_finding finding = {
+        .signature = shown->signature,
+        .shrink_key = outcome->shrink_key,
+        .index = index,
+        .case_json = case_json,
+        .min_json = min_json,
+        .report = report,
+        .known = sf_known_has(&ledger->options->known, shown->signature),
+    };
+    status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
+  }
+  keep(ledger, status);
+  sf_free(case_json);
+  sf_free(min_json);
+  sf_free(report);
+}
+
+void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  const char *signature = counted_signature(ledger, c, outcome);
+  add_verdict(ledger, index, c, outcome, signature);
+  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, NULL, NULL);
+}
+
+void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+  if (shrunk->outcome.status != SF_OK) {
+    sf_ledger_fail(ledger, shrunk->outcome.status, shrunk->outcome.text);
+  } else if (shrunk->outcome.cls == SF_CLASS_FLAKY || *shrunk->min_outcome.signature == '\0') {
+    /* What was seen first is kept, under a class of its own. */
+    struct sf_outcome flaky = *outcome;
+    flaky.cls = SF_CLASS_FLAKY;
+    snprintf(flaky.shrink_key, sizeof flaky.shrink_key, "flaky/%.100s", outcome->shrink_key);
+    snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
+    add_verdict(ledger, index, c, &flaky, flaky.signature);
+    add_finding(ledger, index, c, &flaky, NULL, NULL);
+  } else {
+    add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
+    add_finding(ledger, index, c, outcome, &shrunk->min, &shrunk->min_outcome);
+    if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
+  }
+}
+
+int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
+  int64_t count = 0;
+  if (ledger->status == SF_OK) keep(ledger, sf_store_shrink_count(ledger->store, &count, shrink_key, &ledger->error));
+  return count;
+}
+
+void sf_ledger_commit(struct sf_ledger *ledger) {
+  if (ledger->status == SF_OK) keep(ledger, sf_store_commit(ledger->store, &ledger->error));
+}
+
+void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds) {
+  sf_ledger_commit(ledger);
+  if (ledger->status == SF_OK) keep(ledger, sf_store_summarise(ledger->store, &result->summary, &ledger->error));
+  if (ledger->cover) {
+    result->cover = sf_cover_count_shares(ledger->cover);
+    sf_cover_count_missing(ledger->cover, result->not_covered, sizeof result->not_covered);
+  }
+  result->crashed = result->summary.by_class[SF_CLASS_CRASH];
+  result->hung = result->summary.by_class[SF_CLASS_HANG];
+  result->new_signatures = result->summary.signatures - result->summary.signatures_known;
+  result->cases_run = ledger->cases;
+  result->seconds = seconds;
+}
+
+static enum sf_status remember_signature(void *ctx, const struct sf_store_verdict *verdict) {
+  struct sf_ledger *ledger = ctx;
+  if (*verdict->signature) note_signature(ledger, verdict->shrink_key, verdict->signature);
+  return ledger->status;
+}
+
+static enum sf_status open_store(struct sf_ledger *ledger) {
+  const char *names[SF_STORE_FEATURES_MAX];
+  char *text = NULL;
+  enum sf_status status = sf_make_directories(ledger->options->out_dir, &ledger->error);
+  if (status == SF_OK) status = sf_campaign_text(&text, ledger->options);
+  if (status != SF_OK) return status;
+  for (int i = 0; i < sf_feature_count; i++) names[i] = sf_features[i].name;
+  const struct sf_store_options options = {
+      .path = ledger->options->store_path,
+      .mode = ledger->options->resume ? SF_STORE_RESUME : SF_STORE_CREATE,
+      .campaign = text,
+      .feature_names = names,
+      .feature_count = sf_feature_count,
+  };
+  status = sf_store_open(&ledger->store, &options, &ledger->error);
+  sf_free(text);
+  return status != SF_OK ? status : sf_store_each_verdict(ledger->store, remember_signature, ledger, &ledger->error);
+}
+
+/* A case is a function of its index: what a resumed or merged store has run need not be stored. */
+static enum sf_status count_cover(void *ctx, const struct sf_store_verdict *verdict) {
+  struct sf_ledger *ledger = ctx;
+  struct sf_case c;
+  if (verdict->verdict == SF_VERDICT_SKIP) return SF_OK;
+  const enum sf_status status = sf_campaign_case(&c, ledger->options, verdict->index, &ledger->error);
+  if (status == SF_OK) sf_cover_count_add(ledger->cover, &c);
+  return status;
+}
+
+static enum sf_status open_cover(struct sf_ledger *ledger) {
+  if (!ledger->options->cover) return SF_OK;
+  const enum sf_status status = sf_cover_count_create(&ledger->cover, &ledger->options->space);
+  return status != SF_OK ? status : sf_store_each_verdict(ledger->store, count_cover, ledger, &ledger->error);
+}
+
+enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) {
+  memset(ledger, 0, sizeof *ledger);
+  ledger->options = options;
+  enum sf_status status = open_store(ledger);
+  if (status == SF_OK) status = open_cover(ledger);
+  if (status == SF_OK) return SF_OK;
+  const struct sf_error detail = ledger->error;
+  sf_ledger_close(ledger);
+  return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
+}
+
+void sf_ledger_close(struct sf_ledger *ledger) {
+  if (ledger->store) sf_store_close(ledger->store);
+  while (ledger->seen) {
+    struct sf_ledger_seen *next = ledger->seen->next;
+    sf_free(ledger->seen);
+    ledger->seen = next;
+  }
+  ledger->store = NULL;
+  sf_cover_count_destroy(ledger->cover);
+  ledger->cover = NULL;
+}

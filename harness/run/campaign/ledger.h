@@ -1,0 +1,39 @@
+/* The campaign's books: verdict rows, findings with their files, and which signatures were seen. Used by the pool's and by MPI's campaign. */
+#ifndef SF_RUN_LEDGER_H
+#define SF_RUN_LEDGER_H
+
+#include "harness/run/campaign/campaign.h"
+
+struct sf_ledger_seen;
+struct sf_ledger {
+  const struct sf_campaign_options *options;
+  struct sf_store *store;
+  struct sf_ledger_seen *seen;
+  struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
+  int64_t cases, findings;  /* rows added by this run */
+  enum sf_status status;    /* first failure; later calls do nothing */
+  struct sf_error error;
+};
+
+/* Opens the store as the options say. The ledger must not move while open. On failure the ledger is closed, error filled. */
+enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+void sf_ledger_close(struct sf_ledger *ledger);
+
+/* Remembers a failure of the harness (only the first); text may be NULL. */
+void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char *text);
+
+/* Each adds the one verdict row of a case. */
+/* No finding. */
+void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
+/* A finding as a shrink job left it; what did not repeat becomes class FLAKY. */
+void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk);
+/* A finding that is not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
+void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
+/* How often findings of this key were shrunk. */
+int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
+enum { SF_LEDGER_SHRINKS_PER_KEY = 3 };
+
+void sf_ledger_commit(struct sf_ledger *ledger);
+void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds);
+
+#endif

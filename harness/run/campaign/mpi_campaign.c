@@ -1,0 +1,363 @@
+#include "harness/run/campaign/mpi_campaign.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/run/trial/chunk_log.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/run/campaign/ledger.h"
+#include "harness/run/workers/rank_page.h"
+#include "harness/run/workers/worker.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WAVE_INDICES = 64, HINT_TEXT = 1200 };
+static const double WAVE_SECONDS = 0.2;
+
+/* What rank 0 tells all ranks to do next. */
+enum order_kind { ORDER_WAVE, ORDER_CASE, ORDER_STOP };
+struct order {
+  int32_t kind;
+  int64_t first, count;    /* WAVE: case indices */
+  int64_t index;           /* CASE: the one that is being shrunk, */
+  struct sf_outcome found; /* what it showed, */
+  struct sf_case c;        /* and what to run on the ranks from 0 on */
+};
+
+/* One case of a wave and the ranks that run it. */
+struct placed {
+  struct sf_case c;
+  int32_t first, ranks;
+};
+
+struct mpi_campaign {
+  const struct sf_campaign_options *options;
+  struct sf_mpi *mpi;
+  struct sf_engine *engine;
+  struct sf_rank_watch *watch;
+  struct placed plan[WAVE_INDICES];
+  struct sf_outcome outcomes[WAVE_INDICES];
+  struct sf_ledger ledger; /* rank 0 */
+  struct sf_chunk_log *record; /* rank 0: not NULL while a case runs for its diagnosis */
+  double start;
+  int64_t wave; /* rank 0: how many indices the next wave takes */
+  char hint[HINT_TEXT];
+};
+
+/* --- every rank ------------------------------------------------------------------------------------------------ */
+
+/* A failure of the harness on some rank, which the others would wait for. */
+static _Noreturn void end_job(struct mpi_campaign *k, enum sf_status status, const char *text) {
+  fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(k->mpi), text && *text ? text : sf_status_text(status));
+  sf_mpi_abort(k->mpi, 3);
+}
+
+/* Runs one case on this rank if it takes part. */
+static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outcome *found, const struct placed *at, struct sf_outcome *outcome) {
+  const int32_t rank = sf_mpi_rank(k->mpi);
+  memset(outcome, 0, sizeof *outcome);
+  if (rank < at->first || rank >= at->first + at->ranks) return;
+  const struct sf_rank_trial trial = {.index = index,
+                                      .first = at->first,
+                                      .count = at->ranks,
+                                      .seconds = k->options->deadline > 0 ? k->options->deadline : sf_case_deadline(&at->c),
+                                      .found = found};
+  sf_engine_set_ranks(k->engine, at->first);
+  const enum sf_status status = sf_rank_watch_begin(k->watch, &trial);
+  if (status != SF_OK) end_job(k, status, "MPI could not bring the ranks of a case together");
+  sf_engine_run(k->engine, &at->c, k->record, outcome);
+  if (k->record) sf_engine_diagnose(k->engine, &at->c, k->record, outcome);
+  if (outcome->status != SF_OK && sf_outcome_breaks_ranks(outcome)) end_job(k, outcome->status, outcome->text);
+  if (sf_outcome_breaks_ranks(outcome)) sf_rank_watch_fail(k->watch, outcome);
+  sf_rank_watch_end(k->watch);
+}
+
+/* Cases go side by side as long as ranks are free, then the next row begins. The same on every rank. */
+static enum sf_status make_plan(struct mpi_campaign *k, const struct order *order, struct sf_error *error) {
+  const int32_t world = sf_mpi_world(k->mpi);
+  int32_t next = 0;
+  for (int64_t i = 0; i < order->count; i++) {
+    struct placed *at = &k->plan[i];
+    const enum sf_status status = sf_campaign_case(&at->c, k->options, order->first + i, error);
+    if (status != SF_OK) return status;
+    at->ranks = (int32_t)sf_case_ranks(&at->c);
+    SF_ASSERT_LE(at->ranks, world);
+    if (next + at->ranks > world) next = 0;
+    at->first = next;
+    next += at->ranks;
+  }
+  return SF_OK;
+}
+
+static enum sf_status run_wave(struct mpi_campaign *k, const struct order *order, struct sf_error *error) {
+  const int32_t rank = sf_mpi_rank(k->mpi);
+  enum sf_status status = make_plan(k, order, error);
+  for (int64_t i = 0; status == SF_OK && i < order->count; i++) run_here(k, order->first + i, NULL, &k->plan[i], &k->outcomes[i]);
+  for (int64_t i = 0; status == SF_OK && i < order->count; i++) {
+    const int32_t judge = k->plan[i].first;
+    if (judge == 0) continue;
+    if (rank == judge) status = sf_mpi_send_bytes(k->mpi, 0, &k->outcomes[i], sizeof k->outcomes[i]);
+    if (rank != 0) continue;
+    void *data = NULL;
+    size_t size_bytes = 0;
+    status = sf_mpi_recv_bytes(k->mpi, judge, &data, &size_bytes);
+    if (status == SF_OK) {
+      SF_ASSERT_EQ(size_bytes, sizeof k->outcomes[i]);
+      memcpy(&k->outcomes[i], data, size_bytes);
+      sf_free(data);
+    }
+  }
+  return status;
+}
+
+static enum sf_status share_order(struct mpi_campaign *k, struct order *order) {
+  void *data = order;
+  size_t size_bytes = sizeof *order;
+  const bool root = sf_mpi_rank(k->mpi) == 0;
+  if (!root) data = NULL;
+  const enum sf_status status = sf_mpi_bcast_bytes(k->mpi, 0, &data, &size_bytes);
+  if (status != SF_OK || root) return status;
+  SF_ASSERT_EQ(size_bytes, sizeof *order);
+  memcpy(order, data, sizeof *order);
+  sf_free(data);
+  return SF_OK;
+}
+
+static enum sf_status follow_orders(struct mpi_campaign *k, struct sf_error *error) {
+  static struct order order;
+  struct sf_outcome outcome;
+  for (;;) {
+    enum sf_status status = share_order(k, &order);
+    if (status != SF_OK || order.kind == ORDER_STOP) return status;
+    if (order.kind == ORDER_WAVE) {
+      status = run_wave(k, &order, error);
+      if (status != SF_OK) return status;
+    } else {
+      const struct placed at = {order.c, 0, (int32_t)sf_case_ranks(&order.c)};
+      run_here(k, order.index, &order.found, &at, &outcome);
+    }
+  }
+}
+
+/* --- rank 0 ---------------------------------------------------------------------------------------------------- */
+
+static bool is_stopped(const struct mpi_campaign *k) { return k->options->stop && *k->options->stop; }
+
+struct mpi_shrink {
+  struct mpi_campaign *k;
+  int64_t index;
+  const struct sf_outcome *found;
+  struct sf_outcome last;
+};
+
+/* An interrupted campaign keeps what it has shrunk so far. */
+static bool still_fails(void *ctx, const struct sf_case *c) {
+  static struct order order;
+  struct mpi_shrink *s = ctx;
+  struct sf_outcome outcome;
+  if (is_stopped(s->k)) return false;
+  order = (struct order){.kind = ORDER_CASE, .index = s->index, .found = *s->found, .c = *c};
+  if (share_order(s->k, &order) != SF_OK) return false;
+  const struct placed at = {*c, 0, (int32_t)sf_case_ranks(c)};
+  run_here(s->k, s->index, s->found, &at, &outcome);
+  if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || strcmp(outcome.shrink_key, s->found->shrink_key) != 0) return false;
+  s->last = outcome;
+  return true;
+}
+
+/* One run more of the case that people will see, with its trace kept on this rank. Nothing hangs on it. */
+static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
+  struct sf_chunk_log log = {0};
+  s->k->record = &log;
+  if (still_fails(s, &result->min)) result->min_outcome.diagnosis = s->last.diagnosis;
+  s->k->record = NULL;
+  sf_chunk_log_destroy(&log);
+}
+
+static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  struct sf_ledger *ledger = &k->ledger;
+  if (is_stopped(k) || sf_ledger_shrinks(ledger, outcome->shrink_key) >= SF_LEDGER_SHRINKS_PER_KEY) {
+    sf_ledger_add_unshrunk(ledger, index, c, outcome);
+    return;
+  }
+  struct mpi_shrink shrink = {.k = k, .index = index, .found = outcome};
+  struct sf_shrink_report report;
+  struct sf_job_result result;
+  memset(&report, 0, sizeof report);
+  memset(&result, 0, sizeof result);
+  sf_ledger_commit(ledger); /* a candidate can end the job */
+  if (!still_fails(&shrink, c)) {
+    result.outcome.cls = SF_CLASS_FLAKY;
+  } else {
+    result.outcome = result.min_outcome = shrink.last;
+    result.min = *c;
+    if (k->options->shrink_budget > 0 && sf_shrink_run(&result.min, c, &k->options->space, still_fails, &shrink, k->options->shrink_budget, &report) == SF_OK) {
+      result.min_outcome = shrink.last;
+    }
+    diagnose(&shrink, &result);
+  }
+  sf_ledger_add_shrunk(ledger, index, c, outcome, &result);
+}
+
+static void record_wave(struct mpi_campaign *k, const struct order *order) {
+  for (int64_t i = 0; i < order->count && k->ledger.status == SF_OK; i++) {
+    const struct sf_outcome *outcome = &k->outcomes[i];
+    if (outcome->status != SF_OK) sf_ledger_fail(&k->ledger, outcome->status, outcome->text);
+    else if (outcome->verdict != SF_VERDICT_FINDING) sf_ledger_add_verdict(&k->ledger, order->first + i, &k->plan[i].c, outcome);
+  }
+  for (int64_t i = 0; i < order->count && k->ledger.status == SF_OK; i++) {
+    if (k->outcomes[i].verdict == SF_VERDICT_FINDING) on_finding(k, order->first + i, &k->plan[i].c, &k->outcomes[i]);
+  }
+  sf_ledger_commit(&k->ledger);
+}
+
+/* The case that a page is about gets its verdict: how it ended its job, or what was found before a candidate of its shrinking did. */
+static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, const struct sf_rank_page *first_page) {
+  const bool shrinking = page->shrinking && first_page->shrinking && first_page->index == page->index;
+  struct sf_outcome outcome = shrinking ? first_page->found : page->end;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_case c;
+  if (sf_campaign_case(&c, k->options, page->index, &error) != SF_OK) return;
+  if (!shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.rank, page->end.label, page->end.text);
+  outcome.ranks = (int32_t)sf_case_ranks(&c);
+  sf_ledger_add_unshrunk(&k->ledger, page->index, &c, &outcome);
+}
+
+/* An open store remembers which indices it found without a verdict. */
+static void reopen(struct sf_ledger *ledger) {
+  const int64_t cases = ledger->cases, findings = ledger->findings;
+  struct sf_error error = {SF_OK, ""};
+  if (ledger->status != SF_OK) return;
+  const struct sf_campaign_options *options = ledger->options;
+  sf_ledger_close(ledger);
+  const enum sf_status status = sf_ledger_open(ledger, options, &error);
+  ledger->cases = cases;
+  ledger->findings = findings;
+  if (status != SF_OK) sf_ledger_fail(ledger, status, error.text);
+}
+
+/* What an earlier job left in its pages. They are cleared before the verdicts are committed: a case without one runs again, a second one for a
+ * case would be refused. A job that was ended from outside has no failed page. */
+static void record_earlier_end(struct mpi_campaign *k) {
+  static struct sf_rank_page page, first_page;
+  int64_t recorded[WAVE_INDICES];
+  int32_t recorded_count = 0;
+  if (!k->options->resume) return;
+  for (int32_t rank = 0; k->ledger.status == SF_OK && sf_rank_page_take(&page, k->options->store_path, rank); rank++) {
+    if (rank == 0) first_page = page;
+    bool seen = !page.active || !page.failed || recorded_count == WAVE_INDICES;
+    for (int32_t i = 0; i < recorded_count; i++) seen |= recorded[i] == page.index;
+    if (seen) continue;
+    recorded[recorded_count++] = page.index;
+    record_end(k, &page, &first_page);
+  }
+  sf_ledger_commit(&k->ledger);
+  if (recorded_count > 0) reopen(&k->ledger);
+}
+
+static bool lease_wave(struct mpi_campaign *k, struct order *order) {
+  const struct sf_campaign_options *o = k->options;
+  if (is_stopped(k) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds)) return false;
+  order->kind = ORDER_WAVE;
+  sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &order->first, &order->count, k->wave, o->cases, &k->ledger.error), NULL);
+  return k->ledger.status == SF_OK && order->count > 0;
+}
+
+/* Waves are short: a launcher that ends its job leaves the ranks about a second, and what is not committed runs again. */
+static void adjust_wave(struct mpi_campaign *k, const struct order *order, double seconds) {
+  if (seconds > 2 * WAVE_SECONDS && k->wave > 1) k->wave /= 2;
+  if (seconds < WAVE_SECONDS && order->count == k->wave && k->wave < WAVE_INDICES) k->wave *= 2;
+}
+
+static enum sf_status lead(struct mpi_campaign *k, struct sf_error *error) {
+  static struct order order;
+  enum sf_status status = SF_OK;
+  record_earlier_end(k);
+  k->wave = 1;
+  while (status == SF_OK && k->ledger.status == SF_OK && lease_wave(k, &order)) {
+    const double began = sf_engine_now();
+    status = share_order(k, &order);
+    if (status == SF_OK) status = run_wave(k, &order, error);
+    adjust_wave(k, &order, sf_engine_now() - began);
+    if (status == SF_OK) record_wave(k, &order);
+    if (k->options->progress) {
+      fprintf(stderr, "\r%8.0f s  %" PRId64 " cases  %" PRId64 " findings   ", sf_engine_now() - k->start, k->ledger.cases, k->ledger.findings);
+    }
+  }
+  if (k->options->progress) fputs("\r\033[K", stderr);
+  if (status != SF_OK) end_job(k, status, error->text);
+  order.kind = ORDER_STOP;
+  status = share_order(k, &order);
+  return k->ledger.status != SF_OK ? sf_error_set(error, k->ledger.status, "%s", k->ledger.error.text) : status;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------ */
+
+/* Rank 0 opens the store and tells the others whether it is there, and where: names of new stores depend on which files are there already. */
+static enum sf_status open_store(struct mpi_campaign *k, struct sf_campaign_options *options, struct sf_error *error) {
+  struct {
+    enum sf_status status;
+    char path[sizeof options->store_path];
+  } news;
+  const bool root = sf_mpi_rank(k->mpi) == 0;
+  void *data = &news;
+  size_t size_bytes = sizeof news;
+  memset(&news, 0, sizeof news);
+  if (root) {
+    news.status = sf_ledger_open(&k->ledger, options, error);
+    memcpy(news.path, options->store_path, sizeof news.path);
+  }
+  const enum sf_status status = sf_mpi_bcast_bytes(k->mpi, 0, &data, &size_bytes);
+  if (status != SF_OK) end_job(k, status, "MPI could not pass on the store's path");
+  if (!root) {
+    memcpy(&news, data, sizeof news);
+    sf_free(data);
+    memcpy(options->store_path, news.path, sizeof news.path);
+  }
+  snprintf(k->hint, sizeof k->hint, "; run it again with --store '%s' --resume to record this and go on", options->store_path);
+  return news.status;
+}
+
+static void prepare(struct mpi_campaign *k) {
+  struct sf_error error = {SF_OK, ""};
+  enum sf_status status = sf_rank_watch_open(&k->watch, k->mpi, k->options->store_path, k->hint, &error);
+  if (status == SF_OK) {
+    struct sf_worker_page *page = sf_rank_watch_page(k->watch);
+    const struct sf_engine_options engine = {
+        .gemm = k->options->pool.gemm, .mpi = k->mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+    status = sf_engine_create(&k->engine, &engine);
+  }
+  if (status != SF_OK) end_job(k, status, error.text);
+}
+
+enum sf_status sf_campaign_mpi_run(struct sf_mpi *mpi, struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) {
+  static struct mpi_campaign k;
+  const bool root = sf_mpi_rank(mpi) == 0;
+  struct sf_case probe;
+  memset(&k, 0, sizeof k);
+  memset(result, 0, sizeof *result);
+  if (options->space.max_ranks > sf_mpi_world(mpi)) options->space.max_ranks = sf_mpi_world(mpi);
+  enum sf_status status = sf_campaign_case(&probe, options, 0, error);
+  if (status != SF_OK) return root ? status : SF_OK;
+  k.options = options;
+  k.mpi = mpi;
+  k.start = sf_engine_now();
+  status = open_store(&k, options, error);
+  if (status != SF_OK) return root ? status : SF_OK;
+  prepare(&k);
+  if (root) {
+    status = lead(&k, error);
+    sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
+    sf_ledger_close(&k.ledger);
+  } else {
+    status = follow_orders(&k, error);
+    if (status != SF_OK) end_job(&k, status, error->text);
+  }
+  sf_engine_destroy(k.engine);
+  sf_rank_watch_unlink(k.watch);
+  sf_rank_watch_close(k.watch);
+  return status;
+}

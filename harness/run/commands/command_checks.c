@@ -1,0 +1,41 @@
+/* What a user can have named wrongly, found before anything runs. */
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/commands/report_json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum sf_status sf_input_status(enum sf_status status) { return status == SF_EIO ? SF_EINPUT : status; }
+
+enum sf_status sf_output_check(const char *path, struct sf_error *error) {
+  char folder[SF_PATH_TEXT];
+  struct stat info;
+  if (!path) return SF_OK;
+  if (strlen(path) >= sizeof folder - 32) return sf_error_set(error, SF_EUSAGE, "%.60s...: the path is too long", path);
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return sf_error_set(error, SF_EUSAGE, "%s: not a regular file", path);
+  const char *slash = strrchr(path, '/');
+  const int length = slash ? (int)(slash - path) : 0;
+  if (slash && slash[1] == '\0') return sf_error_set(error, SF_EUSAGE, "%s: the name of a file is missing", path);
+  snprintf(folder, sizeof folder, "%.*s", slash ? length + !length : 1, slash ? path : ".");
+  if (stat(folder, &info) != 0) return sf_error_set(error, SF_EUSAGE, "%s: %s", path, strerror(errno));
+  if (!S_ISDIR(info.st_mode)) return sf_error_set(error, SF_EUSAGE, "%s: %s is not a folder", path, folder);
+  if (access(folder, W_OK | X_OK) != 0) return sf_error_set(error, SF_EUSAGE, "%s: %s", path, strerror(errno));
+  return SF_OK;
+}
+
+enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
+  if (flags->backend != SF_BACKEND_MPI || flags->launcher) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend mpi needs --launcher 'mpirun --oversubscribe -n {n}' with this command");
+}
+
+int sf_exit_json(json_t *object, int code) {
+  const enum sf_status status = sf_json_print(object);
+  if (status == SF_OK) return code;
+  struct sf_error error;
+  sf_error_set(&error, status, "the JSON line could not be printed: %s", status == SF_EIO ? strerror(errno) : sf_status_text(status));
+  return sf_exit_failure(status, &error);
+}

@@ -1,0 +1,95 @@
+/* Options that several commands share, and what they mean. */
+#ifndef SF_RUN_COMMAND_COMMON_H
+#define SF_RUN_COMMAND_COMMON_H
+
+#include "harness/run/campaign/campaign.h"
+#include "harness/run/commands/options.h"
+
+#include <jansson.h>
+
+enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI };
+
+/* Defaults are what sf_common_defaults puts there. */
+struct sf_common_flags {
+  /* which cases */
+  int64_t seed, max_ranks, layouts;
+  struct sf_texts presets, sets;
+  int32_t mode;              /* 0 drawn, 1 isolated, 2 e2e */
+  const char *target;
+  struct sf_texts plants;
+  /* how they run */
+  int32_t backend, device, gemm;
+  int64_t jobs;              /* 0: by the machine */
+  const char *launcher;
+  int64_t deadline_ms;
+  int64_t shrink_budget;
+  /* what becomes of it */
+  const char *known, *out;
+  bool json;
+};
+
+#define SF_OPTION_AT(type_, name_, kind_, member_, value_, help_) \
+  { .name = name_, .type = SF_OPTION_##kind_, .offset = offsetof(type_, member_), .value = value_, .help = help_ }
+
+/* Rows of an option table for commands that run cases on a backend; `member` is the struct sf_common_flags inside `owner`. */
+#define SF_CHOICE_AT(owner, name_, member_, choices_, help_) \
+  { .name = name_, .type = SF_OPTION_CHOICE, .offset = offsetof(owner, member_), .choices = choices_, .help = help_ }
+#define SF_NUMBER_AT(owner, name_, member_, min_, max_, help_) \
+  { .name = name_, .type = SF_OPTION_INT, .offset = offsetof(owner, member_), .value = "N", .min = min_, .max = max_, .help = help_ }
+
+#define SF_DURATION_AT(owner, name_, member_, help_) \
+  { .name = name_, .type = SF_OPTION_DURATION, .offset = offsetof(owner, member_), .min = 1, .max = INT64_MAX, .help = help_ }
+
+#define SF_BACKEND_OPTIONS(owner, member)                                                                                              \
+  SF_CHOICE_AT(owner, "backend", member.backend, sf_backend_names, "how ranks run"),                                                   \
+      SF_CHOICE_AT(owner, "device", member.device, sf_device_names, "where layers compute"),                                           \
+      SF_CHOICE_AT(owner, "gemm", member.gemm, sf_gemm_names, "matrix products of the layers under test"),                             \
+      SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),       \
+      SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer hangs; default: by its size"),    \
+      SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
+
+/* Rows for commands that draw cases. */
+#define SF_SPACE_OPTIONS(owner, member)                                                                                                \
+  SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "of the campaign; the same seed draws the same cases"),                           \
+      SF_OPTION_AT(owner, "preset", TEXTS, member.presets, "NAME", "fix model and precision (shardfuzz list presets)"),                \
+      SF_OPTION_AT(owner, "set", KEY_VALUE, member.sets, "KEY=VALUE", "fix a field, or limit a number: layout.tp=1..4"),               \
+      SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                 \
+      SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536, "largest world drawn"),                                             \
+      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference"),                         \
+      SF_OPTION_AT(owner, "target", TEXT, member.target, "T", "what is under test (shardfuzz list targets)"),                          \
+      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),                                    \
+      SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000, "trials spent on shrinking one finding")
+
+extern const char *const sf_backend_names[], *const sf_device_names[], *const sf_gemm_names[], *const sf_mode_names[];
+
+void sf_common_defaults(struct sf_common_flags *flags);
+/* Everything of the options but cases, seconds, store_path, resume, progress. Release with sf_campaign_options_clear. argv0 of a launcher's
+ * ranks is this program (/proc/self/exe). */
+enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
+void sf_campaign_options_clear(struct sf_campaign_options *options);
+/* The pool part alone, for commands without a space. */
+enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks, struct sf_error *error) SF_MUST_USE;
+
+/* Runs the case in a worker made for it, under the deadline that the flags give: *job is what was asked for (all else zero), *result what
+ * came of it, a crash or a hang too. What sf_pool_run_one may fail with, and a line that says why. */
+enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,
+                                 const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
+
+/* Parses, prints the help when asked. Returns -1 to go on, else the exit code. */
+int sf_command_begin(const struct sf_command *command, void *target, int argc, char **argv);
+
+/* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
+enum sf_status sf_input_status(enum sf_status status);
+/* A file that a command is going to write: its folder must be there and take files, and nothing but a file may lie at the path. Found out
+ * before hours of work. path NULL: nothing to check. SF_EUSAGE. */
+enum sf_status sf_output_check(const char *path, struct sf_error *error) SF_MUST_USE;
+/* For commands that do not run inside mpirun: --backend mpi is refused without --launcher. */
+enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
+/* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory. */
+int sf_exit_json(json_t *object, int code);
+
+/* Set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
+extern volatile sig_atomic_t sf_interrupted;
+void sf_watch_interrupts(void);
+
+#endif

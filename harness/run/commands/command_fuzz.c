@@ -1,0 +1,146 @@
+#include "harness/run/campaign/mpi_campaign.h"
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/run/commands/report_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fuzz_flags {
+  struct sf_common_flags common;
+  int64_t cases, time_ms;
+  const char *store;
+  bool resume;
+};
+
+static const struct sf_option options[] = {
+    SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "number of cases in all, a resumed store's included"),
+    SF_DURATION_AT(struct fuzz_flags, "time", time_ms, "hand out cases for this long"),
+    SF_SPACE_OPTIONS(struct fuzz_flags, common),
+    SF_OPTION_AT(struct fuzz_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug (shardfuzz list plants)"),
+    SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
+    SF_OPTION_AT(struct fuzz_flags, "store", TEXT, store, "FILE", "the campaign's SQLite file; default: a new one under --out"),
+    SF_OPTION_AT(struct fuzz_flags, "resume", FLAG, resume, NULL, "go on with the store, or start it"),
+    SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
+    SF_BACKEND_OPTIONS(struct fuzz_flags, common),
+};
+
+static const struct sf_command command = {
+    .name = "fuzz",
+    .help = "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks what fails.\n"
+            "Without --cases and --time it goes on until it is interrupted.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+};
+
+/* The first name under the output folder that is free. */
+static void default_store(char *out, size_t size, const char *folder) {
+  for (int i = 1; i < 100000; i++) {
+    snprintf(out, size, "%s/campaign-%04d.sqlite", folder, i);
+    if (access(out, F_OK) != 0) return;
+  }
+}
+
+static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
+  if (flags->resume && !flags->store) return sf_error_set(error, SF_EUSAGE, "--resume needs --store");
+  enum sf_status status = sf_common_campaign(out, &flags->common, error);
+  if (status == SF_OK) status = sf_campaign_cover(out, error);
+  if (status != SF_OK) return status;
+  if (flags->cases > 0) out->cases = flags->cases;
+  out->seconds = (double)flags->time_ms / 1000;
+  out->resume = flags->resume;
+  out->progress = isatty(STDERR_FILENO);
+  if (!flags->store) default_store(out->store_path, sizeof out->store_path, out->out_dir);
+  else if (snprintf(out->store_path, sizeof out->store_path, "%s", flags->store) >= (int)sizeof out->store_path) {
+    return sf_error_set(error, SF_EUSAGE, "--store: the path is too long");
+  }
+  return SF_OK;
+}
+
+static enum sf_status print_finding(void *context, const struct sf_store_finding *finding) {
+  const struct sf_campaign_options *used = context;
+  char directory[SF_PATH_TEXT];
+  sf_finding_directory(directory, sizeof directory, used->out_dir, finding->signature);
+  fprintf(stderr, "  %-60s %6" PRId64 " cases%s  %s\n", finding->signature, finding->count, finding->known ? " (known)" : "", directory);
+  return SF_OK;
+}
+
+static void print_findings(const struct sf_campaign_options *options_used) {
+  const struct sf_store_options store_options = {.path = options_used->store_path, .mode = SF_STORE_READ};
+  struct sf_store *store = NULL;
+  if (sf_store_open(&store, &store_options, NULL) != SF_OK) return;
+  if (sf_store_each_finding(store, print_finding, (void *)(uintptr_t)options_used, NULL) != SF_OK) fputs("  (the list is not complete)\n", stderr);
+  sf_store_close(store);
+}
+
+static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r) {
+  const struct sf_store_summary *s = &r->summary;
+  fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", s->cases, r->seconds,
+          r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
+          s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
+  if (s->checked + s->unchecked) {
+    fprintf(stderr, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked, 100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
+  }
+  if (r->cover.pairs) {
+    fprintf(stderr, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n", 100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs,
+            r->cover.pairs, 100.0 * (double)r->cover.triples_run / (double)(r->cover.triples ? r->cover.triples : 1), r->cover.triples,
+            *r->not_covered ? "; not " : "", r->not_covered);
+  }
+  if (s->signatures) {
+    fprintf(stderr, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
+    print_findings(used);
+  }
+  fprintf(stderr, "store %s\n", used->store_path);
+}
+
+static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
+  print_summary(used, result);
+  const int code = result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
+  return json ? sf_exit_json(sf_json_of_campaign(result), code) : code;
+}
+
+static int run_in_mpi(struct sf_campaign_options *used, bool json) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_campaign_result result;
+  struct sf_mpi *mpi = NULL;
+  enum sf_status status = sf_mpi_create(&mpi, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  status = sf_campaign_mpi_run(mpi, used, &result, &error);
+  const bool root = sf_mpi_rank(mpi) == 0;
+  sf_mpi_destroy(mpi);
+  if (!root) return 0; /* rank 0 speaks for the job */
+  return status != SF_OK ? sf_exit_failure(status, &error) : finish(used, &result, json);
+}
+
+static int run(const struct fuzz_flags *flags) {
+  static struct sf_campaign_options used;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_campaign_result result;
+  enum sf_status status = fill(&used, flags, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  sf_watch_interrupts();
+  const bool inside = used.inside_mpi = flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher;
+  if (inside && !sf_mpi_launched()) {
+    status = sf_error_set(&error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
+    return sf_exit_failure(status, &error);
+  }
+  if (inside) return run_in_mpi(&used, flags->common.json);
+  status = sf_campaign_run(&used, &result, &error);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : finish(&used, &result, flags->common.json);
+  sf_campaign_options_clear(&used);
+  return code;
+}
+
+int sf_command_fuzz(int argc, char **argv) {
+  struct fuzz_flags flags;
+  memset(&flags, 0, sizeof flags);
+  sf_common_defaults(&flags.common);
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}

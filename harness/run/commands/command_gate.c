@@ -1,0 +1,140 @@
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/gate/gate.h"
+#include "harness/run/commands/report_json.h"
+
+#include "harness/base/hash.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct gate_flags {
+  struct sf_common_flags common;
+  int64_t cases, time_ms;
+  const char *corpus, *base, *junit, *summary;
+};
+
+static const struct sf_option options[] = {
+    SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first"),
+    SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR", "shardfuzz of the base revision: what it shows too does not fail the gate"),
+    SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
+    SF_DURATION_AT(struct gate_flags, "time", time_ms, "fuzz for this long; default 10m"),
+    SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
+    SF_OPTION_AT(struct gate_flags, "junit", TEXT, junit, "FILE", "write JUnit XML"),
+    SF_OPTION_AT(struct gate_flags, "summary", TEXT, summary, "FILE", "write a Markdown summary"),
+    SF_SPACE_OPTIONS(struct gate_flags, common),
+    SF_OPTION_AT(struct gate_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug, to see the gate fail"),
+    SF_OPTION_AT(struct gate_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
+    SF_BACKEND_OPTIONS(struct gate_flags, common),
+};
+
+static const struct sf_command command = {
+    .name = "gate",
+    .help = "Replays the corpus, then fuzzes. Fails (exit 1) when a corpus case is not as it expects, or on a finding that is neither known nor in\n"
+            "the base. Without --seed the seed comes from the commit (git rev-parse HEAD), so that a rerun of the same commit is the same.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+};
+
+/* 0 when there is no repository. */
+static int64_t seed_of_commit(void) {
+  char commit[128] = "";
+  FILE *git = popen("git rev-parse HEAD 2>/dev/null", "r");
+  if (!git) return 0;
+  if (!fgets(commit, sizeof commit, git)) *commit = '\0';
+  pclose(git);
+  return *commit ? (int64_t)(sf_hash_string(0, commit) >> 1) : 0;
+}
+
+static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used) {
+  fprintf(stderr, "corpus: %d cases, %d not as expected\n", r->corpus_count, r->corpus_failed);
+  fprintf(stderr, "fuzzed: %" PRId64 " cases with seed %" PRIu64 " in %.1f s, %" PRId64 " findings\n", r->campaign.cases_run, used->campaign.seed, r->campaign.seconds,
+          r->campaign.summary.by_verdict[SF_VERDICT_FINDING]);
+  for (int32_t i = 0; i < r->item_count; i++) {
+    const struct sf_gate_item *item = &r->items[i];
+    if (item->state == SF_GATE_OK) continue;
+    fprintf(stderr, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
+    if (item->state == SF_GATE_UNEXPECTED) fprintf(stderr, "               %s\n", item->text);
+    if (*item->min_path) fprintf(stderr, "               shardfuzz replay '%s'\n", item->min_path);
+  }
+  fprintf(stderr, "gate: %s\n", r->passed ? "passed" : "FAILED");
+}
+
+static int report(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {
+  struct sf_error error = {SF_OK, ""};
+  enum sf_status status = SF_OK;
+  print_result(result, used);
+  if (flags->junit) status = sf_gate_write_junit(result, flags->junit, &error);
+  if (status == SF_OK && flags->summary) status = sf_gate_write_summary(result, flags->summary, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  const int code = result->passed ? 0 : 1;
+  return flags->common.json ? sf_exit_json(sf_json_of_gate(result), code) : code;
+}
+
+static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
+  if (flags->common.seed < 0) flags->common.seed = seed_of_commit();
+  enum sf_status status = sf_common_outside_mpi(&flags->common, error);
+  if (status == SF_OK) status = sf_output_check(flags->junit, error);
+  if (status == SF_OK) status = sf_output_check(flags->summary, error);
+  if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
+  if (status == SF_OK) status = sf_campaign_cover(&out->campaign, error);
+  if (status != SF_OK) return status;
+  out->campaign.seconds = (double)flags->time_ms / 1000;
+  if (flags->cases > 0) out->campaign.cases = flags->cases;
+  out->campaign.progress = isatty(STDERR_FILENO);
+  out->corpus = flags->corpus;
+  out->base = flags->base;
+  return SF_OK;
+}
+
+/* The gate's campaign is not kept: its store lies in a folder of its own. */
+static enum sf_status make_store_folder(char *folder, size_t size, struct sf_error *error) {
+  const char *base = getenv("TMPDIR");
+  snprintf(folder, size, "%.900s/shardfuzz-gate-XXXXXX", base && *base ? base : "/tmp");
+  return mkdtemp(folder) ? SF_OK : sf_error_set(error, SF_EIO, "%s: %s", folder, strerror(errno));
+}
+
+static void remove_store(const char *folder, const char *store) {
+  static const char *const ends[] = {"", "-wal", "-shm"};
+  char path[SF_PATH_TEXT + 8];
+  for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    snprintf(path, sizeof path, "%s%s", store, ends[i]);
+    unlink(path);
+  }
+  rmdir(folder);
+}
+
+static int run(struct gate_flags *flags) {
+  static struct sf_gate_options used;
+  struct sf_gate_result result;
+  struct sf_error error = {SF_OK, ""};
+  char folder[SF_PATH_TEXT - 16];
+  enum sf_status status = fill(&used, flags, &error);
+  if (status == SF_OK) status = make_store_folder(folder, sizeof folder, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  snprintf(used.campaign.store_path, sizeof used.campaign.store_path, "%s/store.sqlite", folder);
+  sf_watch_interrupts();
+  status = sf_gate_run(&used, &result, &error);
+  remove_store(folder, used.campaign.store_path);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(flags, &used, &result);
+  if (status == SF_OK) sf_gate_destroy(&result);
+  sf_campaign_options_clear(&used.campaign);
+  return code;
+}
+
+int sf_command_gate(int argc, char **argv) {
+  struct gate_flags flags;
+  memset(&flags, 0, sizeof flags);
+  sf_common_defaults(&flags.common);
+  flags.common.seed = -1;
+  flags.time_ms = 10 * 60 * 1000;
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}

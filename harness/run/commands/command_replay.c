@@ -1,0 +1,197 @@
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/run/power/mutants.h"
+#include "harness/run/workers/rank_page.h"
+#include "harness/run/commands/report_json.h"
+#include "harness/run/commands/table.h"
+#include "harness/run/trial/trace_dump.h"
+#include "harness/run/workers/worker.h"
+
+#include "harness/base/alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct replay_flags {
+  struct sf_common_flags common;
+  struct sf_texts files;
+  const char *trace, *plant;
+  bool table;
+};
+
+static const struct sf_option options[] = {
+    SF_BACKEND_OPTIONS(struct replay_flags, common),
+    SF_OPTION_AT(struct replay_flags, "plant", TEXT, plant, "ID", "plant this bug instead of the file's ('none' for none)"),
+    SF_OPTION_AT(struct replay_flags, "trace", TEXT, trace, "DIR", "write what was traced, one safetensors file per rank"),
+    SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
+};
+
+static const struct sf_command command = {
+    .name = "replay",
+    .arguments = "CASE.json",
+    .help = "Runs one case and says which tensor on which rank went wrong first. Exits 0 when nothing was found, 1 on a finding, whatever\n"
+            "the file expects; whether it was as expected is printed.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .argument_min = 1,
+    .argument_max = 1,
+    .argument_offset = offsetof(struct replay_flags, files),
+};
+
+static int report(const struct sf_case *c, const struct sf_outcome *outcome, bool json) {
+  char *text = NULL;
+  if (outcome->status != SF_OK) {
+    const struct sf_error error = sf_outcome_error(outcome);
+    return sf_exit_failure(outcome->status, &error);
+  }
+  if (outcome->verdict == SF_VERDICT_FINDING) {
+    if (sf_finding_report(&text, c, outcome, NULL) != SF_OK) return 3;
+    fputs(text, stderr);
+    sf_free(text);
+  } else {
+    fprintf(stderr, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
+    fprintf(stderr, "compared     %d tensors on %d ranks, %d more could not be judged\n", outcome->checked, outcome->ranks, outcome->unchecked);
+  }
+  if (c->expect.present) {
+    fprintf(stderr, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature, sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
+  }
+  const int code = outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
+  return json ? sf_exit_json(sf_json_of_outcome(outcome, &c->expect), code) : code;
+}
+
+/* What was traced up to the end or the failure. */
+static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case *c, const struct replay_flags *flags, struct sf_error *error) {
+  if (!flags->trace) return SF_OK;
+  if (log->failed) return sf_error_set(error, SF_ENOMEM, "the trace could not be kept: %s", sf_status_text(SF_ENOMEM));
+  return sf_trace_dump_log(log, c, flags->trace, error);
+}
+
+/* One rank's part. A crash, a hang or a broken communication ends the job from in here, after one rank has told it. */
+static int run_rank(const struct sf_case *c, const struct replay_flags *flags, struct sf_mpi *mpi, struct sf_engine *engine, struct sf_rank_watch *watch) {
+  const bool root = sf_mpi_rank(mpi) == 0;
+  const double seconds = flags->common.deadline_ms ? (double)flags->common.deadline_ms / 1000 : sf_case_deadline(c);
+  const struct sf_rank_trial trial = {.index = -1, .count = (int32_t)sf_case_ranks(c), .seconds = seconds};
+  struct sf_error error = {SF_OK, ""};
+  struct sf_chunk_log log = {0};
+  struct sf_outcome outcome;
+  int code = 0;
+  if (sf_rank_watch_begin(watch, &trial) != SF_OK) sf_mpi_abort(mpi, 3);
+  sf_engine_run(engine, c, root ? &log : NULL, &outcome);
+  if (root) sf_engine_diagnose(engine, c, &log, &outcome);
+  const bool broken = sf_outcome_breaks_ranks(&outcome);
+  if (root && flags->table && !broken) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
+  const enum sf_status status = root ? write_trace(&log, c, flags, &error) : SF_OK;
+  if (status != SF_OK) code = sf_exit_failure(status, &error);
+  else if (broken ? sf_rank_watch_may_tell(watch) : root) code = report(c, &outcome, flags->common.json);
+  fflush(NULL);
+  if (broken) sf_mpi_abort(mpi, code);
+  sf_rank_watch_end(watch);
+  sf_chunk_log_destroy(&log);
+  return code;
+}
+
+static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch, const struct sf_pool_options *pool) {
+  struct sf_worker_page *page = sf_rank_watch_page(watch);
+  const struct sf_engine_options engine_options = {
+      .gemm = pool->gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  return sf_engine_create(out, &engine_options);
+}
+
+static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_mpi *mpi = NULL;
+  struct sf_engine *engine = NULL;
+  struct sf_rank_watch *watch = NULL;
+  int code = 0;
+  enum sf_status status = sf_mpi_create(&mpi, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  const bool root = sf_mpi_rank(mpi) == 0;
+  if (sf_case_ranks(c) > sf_mpi_world(mpi)) {
+    sf_error_set(&error, SF_EUSAGE, "the case has %lld ranks, the MPI job only %d", (long long)sf_case_ranks(c), sf_mpi_world(mpi));
+    code = root ? sf_exit_failure(SF_EUSAGE, &error) : 0;
+    sf_mpi_destroy(mpi);
+    return code;
+  }
+  status = sf_rank_watch_open_temporary(&watch, mpi, &error);
+  if (status == SF_OK) status = make_rank_engine(&engine, mpi, watch, pool);
+  if (status != SF_OK) {
+    fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
+    sf_mpi_abort(mpi, 3);
+  }
+  if (sf_mpi_rank(mpi) < sf_case_ranks(c)) code = run_rank(c, flags, mpi, engine, watch);
+  sf_mpi_control_barrier(mpi); /* a rank in MPI_Finalize makes it harder to end a job */
+  sf_engine_destroy(engine);
+  sf_rank_watch_close(watch);
+  sf_mpi_destroy(mpi);
+  return code;
+}
+
+/* The run happens in a child: a crash or a hang of the target is an outcome, and what was traced before it is still written. */
+static int run_in_worker(const struct sf_case *c, const struct replay_flags *flags, struct sf_pool_options *pool) {
+  static struct sf_job job;
+  static struct sf_job_result result;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_chunk_log log = {0};
+  pool->record = flags->trace ? &log : NULL;
+  pool->table = flags->table ? stdout : NULL;
+  enum sf_status status = flags->trace ? sf_chunk_log_create_shared(&log) : SF_OK;
+  if (status == SF_OK) status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
+  else sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
+  if (status == SF_OK && flags->trace && result.outcome.status == SF_OK) {
+    status = sf_chunk_log_refresh(&log);
+    if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
+    else status = write_trace(&log, c, flags, &error);
+  }
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags->common.json);
+  sf_chunk_log_destroy(&log);
+  return code;
+}
+
+/* Everything that can be wrong with the command line is found before the case runs. */
+static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, const struct replay_flags *flags, struct sf_error *error) {
+  enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));
+  if (status != SF_OK) return status;
+  if (flags->plant) snprintf(c->plant, sizeof c->plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
+  if (flags->plant && *c->plant && sf_plant_id_check(flags->plant, error) != SF_OK) return SF_EUSAGE;
+  if (flags->common.launcher && (flags->trace || flags->table)) {
+    return sf_error_set(error, SF_EUSAGE, "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
+  }
+  if (flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher && !sf_mpi_launched()) {
+    return sf_error_set(error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
+  }
+  status = sf_case_names_check(c, flags->files.items[0], error);
+  if (status == SF_OK) status = sf_common_pool(pool, &flags->common, (int32_t)sf_case_ranks(c), error);
+  if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
+  return status;
+}
+
+static int run(const struct replay_flags *flags) {
+  static struct sf_case c;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_pool_options pool;
+  const enum sf_status status = prepare(&c, &pool, flags, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  return flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
+}
+
+int sf_command_replay(int argc, char **argv) {
+  struct replay_flags flags;
+  memset(&flags, 0, sizeof flags);
+  sf_common_defaults(&flags.common);
+  flags.common.jobs = 1;
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}
+
+int sf_command_mpi_worker(int argc, char **argv) {
+  if (argc != 6 || strcmp(argv[0], "--socket") != 0 || strcmp(argv[2], "--page") != 0 || strcmp(argv[4], "--gemm") != 0) return 2;
+  return sf_launch_rank_main(argv[1], argv[3], (enum sf_cpu_gemm)atoi(argv[5]));
+}

@@ -1,0 +1,122 @@
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/run/commands/report_json.h"
+
+#include "harness/base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct shrink_flags {
+  struct sf_common_flags common;
+  struct sf_texts files;
+  const char *min;
+};
+
+static const struct sf_option options[] = {
+    {.name = "out", .type = SF_OPTION_TEXT, .offset = offsetof(struct shrink_flags, min), .letter = 'o', .value = "MIN.json", .help = "the smallest case that still fails so"},
+    SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most"),
+    SF_BACKEND_OPTIONS(struct shrink_flags, common),
+};
+
+static const struct sf_command command = {
+    .name = "shrink",
+    .arguments = "CASE.json",
+    .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .argument_min = 1,
+    .argument_max = 1,
+    .argument_offset = offsetof(struct shrink_flags, files),
+};
+
+/* Fields at values that the generator does not draw can only be kept or replaced by ones that it does; the user should know which were kept. */
+static void show_kept(const struct sf_case *min, const struct sf_space *space) {
+  struct sf_stream stream;
+  struct sf_codec_fixed fixed;
+  if (sf_codec_encode(&stream, NULL, &fixed, min, space, NULL) != SF_OK) return;
+  for (int32_t i = 0; i < fixed.count; i++) fprintf(stderr, "%s was kept: the generator does not draw its value\n", fixed.paths[i]);
+}
+
+static int finish(const struct shrink_flags *flags, const struct sf_space *space, const struct sf_job_result *result) {
+  struct sf_error error = {SF_OK, ""};
+  char *text = NULL;
+  const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
+  enum sf_status status = sf_case_write(&min, flags->min, &error);
+  if (status == SF_OK) status = sf_finding_report(&text, &min, &result->min_outcome, flags->min);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  fprintf(stderr, "%s%d trials%s\n", text, result->evaluations, result->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
+  sf_free(text);
+  show_kept(&result->min, space);
+  return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
+}
+
+static int nothing_shrunk(const struct shrink_flags *flags, const char *verdict, int32_t evaluations, int code) {
+  return flags->common.json ? sf_exit_json(sf_json_of_no_shrink(verdict, evaluations), code) : code;
+}
+
+/* Finds out how the case fails, then shrinks it in a worker. */
+static int shrink(const struct sf_case *c, const struct shrink_flags *flags, const struct sf_pool_options *pool) {
+  static struct sf_job job;
+  static struct sf_job_result result;
+  struct sf_error error = {SF_OK, ""};
+  enum sf_status status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
+  if (status == SF_OK && result.outcome.status != SF_OK) {
+    error = sf_outcome_error(&result.outcome);
+    status = result.outcome.status;
+  }
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  if (result.outcome.verdict != SF_VERDICT_FINDING) {
+    fprintf(stderr, "verdict %s: there is nothing to shrink\n", sf_verdict_name(result.outcome.verdict));
+    return nothing_shrunk(flags, sf_verdict_name(result.outcome.verdict), 1, 0);
+  }
+  job.kind = SF_JOB_SHRINK;
+  job.budget = (int32_t)flags->common.shrink_budget;
+  job.was_hang = result.outcome.cls == SF_CLASS_HANG;
+  memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
+  status = sf_pool_run_one(pool, &job, &result);
+  if (status != SF_OK) return sf_exit_failure(status, NULL);
+  if (result.outcome.status != SF_OK) {
+    error = sf_outcome_error(&result.outcome);
+    return sf_exit_failure(result.outcome.status, &error);
+  }
+  if (result.outcome.cls == SF_CLASS_FLAKY) {
+    fputs("shardfuzz: the case did not fail in the same way again (flaky); it was not shrunk\n", stderr);
+    return nothing_shrunk(flags, "flaky", 2, 1);
+  }
+  return finish(flags, pool->space, &result);
+}
+
+static int run(const struct shrink_flags *flags) {
+  static struct sf_case c;
+  static struct sf_space space;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_pool_options pool;
+  if (!flags->min) {
+    sf_error_set(&error, SF_EUSAGE, "-o MIN.json is needed");
+    return sf_exit_failure(SF_EUSAGE, &error);
+  }
+  sf_space_init(&space);
+  enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
+  if (status == SF_OK) status = sf_input_status(sf_case_read(&c, flags->files.items[0], &error));
+  if (status == SF_OK) status = sf_case_names_check(&c, flags->files.items[0], &error);
+  if (status == SF_OK) status = sf_output_check(flags->min, &error);
+  if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  pool.space = &space;
+  return shrink(&c, flags, &pool);
+}
+
+int sf_command_shrink(int argc, char **argv) {
+  struct shrink_flags flags;
+  memset(&flags, 0, sizeof flags);
+  sf_common_defaults(&flags.common);
+  flags.common.jobs = 1;
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}

@@ -1,0 +1,146 @@
+#include "harness/run/commands/describe.h"
+
+#include "harness/base/alloc.h"
+#include "harness/spec/mesh.h"
+#include "harness/tensor/shard_map.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS_SHOWN = 16, GROUPS_SHOWN = 8 };
+
+static void describe_model(struct sf_text *out, const struct sf_case *c) {
+  static const char *const norms[] = {"RMSNorm", "LayerNorm"}, *const activations[] = {"GELU", "SwiGLU"}, *const positions[] = {"no", "learned", "rotary"};
+  const struct sf_model *m = &c->model;
+  sf_text_append(out, "model      %" PRId64 " layers, hidden %" PRId64 ", %" PRId64 " heads of %" PRId64 " (%" PRId64 " key/value), ffn %" PRId64, m->layers, m->hidden,
+                 m->heads, m->head_dim, m->kv_heads, m->ffn);
+  sf_text_append(out, ", vocabulary %" PRId64 " padded to %" PRId64 ", %s, %s, %s positions%s%s%s\n", m->vocab, m->vocab_padded, norms[m->norm],
+                 activations[m->activation], positions[m->positions], m->bias ? ", biases" : "", m->tied ? ", tied" : "", m->adapter ? ", adapter" : "");
+  sf_text_append(out, "training   %" PRId64 " steps of %" PRId64 " microbatches of %" PRId64 " sequences of %" PRId64 " tokens, %s, %s\n", c->train.steps,
+                 c->train.microbatches, c->train.microbatch_size, m->seq, sf_compute_name(c->precision.compute),
+                 c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+}
+
+static void describe_groups(struct sf_text *out, const struct sf_mesh *mesh, enum sf_axis axis, int32_t *ranks, bool *seen) {
+  if (mesh->size[axis] == 1) return;
+  sf_text_append(out, "%s groups ", sf_axis_name(axis));
+  memset(seen, 0, (size_t)mesh->world * sizeof *seen);
+  int32_t shown = 0;
+  for (int32_t rank = 0; rank < mesh->world; rank++) {
+    int32_t index;
+    if (seen[rank]) continue;
+    const int32_t size = sf_mesh_group(mesh, rank, SF_AXES(axis), ranks, &index);
+    for (int32_t i = 0; i < size; i++) seen[ranks[i]] = true;
+    if (shown++ >= GROUPS_SHOWN) continue;
+    sf_text_append(out, " {");
+    for (int32_t i = 0; i < size; i++) sf_text_append(out, "%s%d", i ? "," : "", ranks[i]);
+    sf_text_append(out, "}");
+  }
+  if (shown > GROUPS_SHOWN) sf_text_append(out, " and %d more", shown - GROUPS_SHOWN);
+  sf_text_append(out, "\n");
+}
+
+static bool stage_holds(const struct sf_case *c, const struct sf_module *module, int64_t stage) {
+  int64_t first, count;
+  const bool is_first = stage == 0, is_last = stage == sf_case_stage_count(c) - 1;
+  sf_case_stage_layers(c, stage, &first, &count);
+  if (module->layer >= 0 && module->layer < c->model.layers) return module->layer >= first && module->layer < first + count;
+  if (module->cls == SF_MODULE_WORD_EMBEDDINGS) return is_first || (is_last && (c->model.tied || c->model.mtp_depth > 0));
+  return module->cls == SF_MODULE_EMBEDDING ? is_first : is_last;
+}
+
+/* Any of the rank's model chunks. */
+static bool rank_holds(const struct sf_case *c, const struct sf_module *module, int64_t pp_index) {
+  bool holds = false;
+  for (int64_t stage = pp_index; stage < sf_case_stage_count(c); stage += c->layout.pp) holds = holds || stage_holds(c, module, stage);
+  return holds;
+}
+
+static void describe_layers(struct sf_text *out, const struct sf_case *c, int64_t pp_index) {
+  for (int64_t stage = pp_index; stage < sf_case_stage_count(c); stage += c->layout.pp) {
+    int64_t first, count;
+    sf_case_stage_layers(c, stage, &first, &count);
+    sf_text_append(out, "%s%" PRId64 "..%" PRId64, stage == pp_index ? "" : " and ", first, first + count - 1);
+  }
+}
+
+static void describe_rank(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_mesh *mesh, int32_t rank) {
+  const struct sf_coord coord = sf_mesh_coord(mesh, rank);
+  int64_t elements = 0;
+  char cp[24] = "";
+  if (c->layout.cp > 1) snprintf(cp, sizeof cp, " cp %d", coord.at[SF_AXIS_CP]);
+  for (int32_t i = 0; i < catalog->param_count; i++) {
+    const struct sf_param *p = &catalog->params[i];
+    if (!rank_holds(c, &catalog->modules[p->module], coord.at[SF_AXIS_PP])) continue;
+    const struct sf_shard_map map = sf_canonical_map_of_rank(c, p->shape, p->row_cut, p->col_cut, rank);
+    elements += sf_dim_map_length(&map.rows) * sf_dim_map_length(&map.cols);
+  }
+  sf_text_append(out, "rank %-5d tp %d%s dp %d pp %d  layers ", rank, coord.at[SF_AXIS_TP], cp, coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP]);
+  describe_layers(out, c, coord.at[SF_AXIS_PP]);
+  sf_text_append(out, "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", elements, (double)elements * 20 / (1 << 20));
+}
+
+/* Shapes on rank 0: what every other rank holds differs only in place, but for key/value heads that are replicated. */
+static void describe_params(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog) {
+  sf_text_append(out, "parameters (global shape, and on rank 0; layer 0 stands for all)\n");
+  for (int32_t i = 0; i < catalog->param_count; i++) {
+    const struct sf_param *p = &catalog->params[i];
+    if (catalog->modules[p->module].layer > 0) continue;
+    const struct sf_shard_map map = sf_canonical_map_of_rank(c, p->shape, p->row_cut, p->col_cut, 0);
+    sf_text_append(out, "  %-56s %6" PRId64 " x %-6" PRId64 " %6" PRId64 " x %-6" PRId64 "%s\n", p->name, p->shape.rows, p->shape.cols,
+                   sf_dim_map_length(&map.rows), sf_dim_map_length(&map.cols), p->frozen ? " frozen" : "");
+  }
+}
+
+static void describe_layout(struct sf_text *out, const char *title, const struct sf_case *c) {
+  static const char *const ways[] = {"ring", "all-gather", "all-to-all"};
+  const struct sf_layout *layout = &c->layout;
+  const struct sf_mesh mesh = sf_mesh_from_layout(layout);
+  char cp[40] = "", experts[48] = "";
+  if (c->moe.experts > 0) snprintf(experts, sizeof experts, ", ep %" PRId64 ", etp %" PRId64, layout->ep, layout->etp);
+  if (layout->cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], ways[layout->cp_comm]);
+  sf_text_append(out, "%s %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", title, mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP],
+                 mesh.size[SF_AXIS_PP], experts, layout->order, layout->sp ? ", sequence parallel" : "");
+}
+
+/* Groups and ranks of the case's first layout. ranks, seen: one for each rank. */
+static void describe_ranks(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  describe_groups(out, &mesh, SF_AXIS_TP, ranks, seen);
+  describe_groups(out, &mesh, SF_AXIS_CP, ranks, seen);
+  describe_groups(out, &mesh, SF_AXIS_DP, ranks, seen);
+  describe_groups(out, &mesh, SF_AXIS_PP, ranks, seen);
+  for (int32_t rank = 0; rank < mesh.world && rank < RANKS_SHOWN; rank++) describe_rank(out, c, catalog, &mesh, rank);
+  if (mesh.world > RANKS_SHOWN) sf_text_append(out, "and %d more ranks\n", mesh.world - RANKS_SHOWN);
+}
+
+static void describe_reload(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
+  const struct sf_case second = sf_case_after_reload(c);
+  sf_text_append(out, "saved after %" PRId64 " of %" PRId64 " steps and loaded with another layout\n", c->reload.after_step, c->train.steps);
+  describe_layout(out, "loaded    ", &second);
+  describe_ranks(out, &second, catalog, ranks, seen);
+}
+
+enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, struct sf_error *error) {
+  enum sf_status status = sf_case_validate(c, error);
+  if (status != SF_OK) return status;
+  struct sf_catalog *catalog = NULL;
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  int32_t *ranks = sf_alloc((size_t)mesh.world * sizeof *ranks);
+  bool *seen = sf_alloc((size_t)mesh.world * sizeof *seen);
+  status = sf_catalog_create(&catalog, c);
+  if (!ranks || !seen) status = SF_ENOMEM;
+  if (status == SF_OK) {
+    describe_model(out, c);
+    describe_layout(out, "layout    ", c);
+    describe_ranks(out, c, catalog, ranks, seen);
+    if (c->reload.after_step > 0) describe_reload(out, c, catalog, ranks, seen);
+    describe_params(out, c, catalog);
+  }
+  sf_catalog_destroy(catalog);
+  sf_free(ranks);
+  sf_free(seen);
+  if (status == SF_OK && out->failed) status = SF_ENOMEM;
+  return status == SF_ENOMEM ? sf_error_set(error, status, "out of memory") : status;
+}

@@ -1,0 +1,195 @@
+#include "harness/run/commands/report_json.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/campaign/features.h"
+#include "harness/run/power/mutants.h"
+#include "harness/run/commands/utf8.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* JSON has no infinities: they become null. */
+static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+/* Text that comes from outside: paths, and what targets say. */
+static json_t *text_of(const char *text) {
+  struct sf_text clean = {0};
+  sf_utf8_append(&clean, text);
+  json_t *value = clean.failed ? NULL : json_string(clean.data ? clean.data : "");
+  sf_text_destroy(&clean);
+  return value;
+}
+
+json_t *sf_json_of_case(const struct sf_case *c) {
+  char *text = NULL;
+  if (sf_case_to_json(&text, c) != SF_OK) return NULL;
+  json_t *object = json_loads(text, 0, NULL);
+  sf_free(text);
+  return object;
+}
+
+static json_t *diagnosis_of(const struct sf_diagnosis *d) {
+  if (!*d->text) return json_null();
+  return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", text_of(d->text), "left", real(d->left));
+}
+
+json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
+  const bool finding = o->verdict == SF_VERDICT_FINDING;
+  json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
+                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", text_of(o->label), "rank", o->rank, "row",
+                                      (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
+                          : json_null();
+  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+                   finding ? sf_finding_class_name(o->cls) : "", "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
+                   "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
+                   o->unchecked, "seconds", real(o->seconds));
+}
+
+static json_t *space_of(const struct sf_store_summary *s) {
+  json_t *space = json_object();
+  for (int i = 0; i < sf_feature_count; i++) json_object_set_new(space, sf_features[i].name, json_integer((json_int_t)s->by_feature[i]));
+  return space;
+}
+
+static json_t *cover_of(const struct sf_cover_shares *cover) {
+  return json_pack("{s:I, s:I, s:I, s:o}", "pairs", (json_int_t)cover->pairs, "pairs_run", (json_int_t)cover->pairs_run, "triples", (json_int_t)cover->triples,
+                   "triples_share", real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
+}
+
+json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
+  const struct sf_store_summary *s = &r->summary;
+  const double tensors = (double)(s->checked + s->unchecked);
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
+                   (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
+                   (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
+                   "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
+                   (json_int_t)r->new_signatures, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
+                   real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
+}
+
+/* The number of cases up to an index; null for -1. */
+static json_t *place_of(int64_t index) { return index >= 0 ? json_integer((json_int_t)index + 1) : json_null(); }
+
+static json_t *search_of(const struct sf_power_search *s) {
+  const bool found = s->found_at >= 0;
+  return json_pack("{s:I, s:o, s:b, s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:s, s:s, s:o, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
+                   place_of(s->found_at), "flat_asked", s->flat_asked, "flat_cases_to_detect", place_of(s->flat_at), "triggered", (json_int_t)s->triggered, "localised", s->localised,
+                   "minimal", s->minimal, "diagnosed", s->plant->diagnosis && *s->plant->diagnosis ? json_boolean(s->diagnosed) : json_null(), "diagnosis", diagnosis_of(&s->min_outcome.diagnosis),
+                   "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "case", found ? sf_json_of_case(&s->min) : json_null(), "shrunk",
+                   "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
+}
+
+/* One plant over its seeds: the worst of them, and each. */
+static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
+  int detected = 0, flat_detected = 0, localised = 0, minimal = 0;
+  int64_t found_at = 0, flat_at = 0, ranks = 0, layers = 0;
+  json_t *runs = json_array();
+  for (int32_t i = 0; i < seeds; i++) {
+    const struct sf_power_search *s = &searches[i];
+    json_array_append_new(runs, search_of(s));
+    localised += s->localised;
+    minimal += s->minimal;
+    flat_detected += s->flat_at >= 0;
+    if (s->flat_at > flat_at) flat_at = s->flat_at;
+    if (s->found_at < 0) continue;
+    detected++;
+    if (s->found_at > found_at) found_at = s->found_at;
+    if (sf_case_ranks(&s->min) > ranks) ranks = sf_case_ranks(&s->min);
+    if (s->min.model.layers > layers) layers = s->min.model.layers;
+  }
+  return json_pack("{s:s, s:b, s:o, s:b, s:o, s:b, s:b, s:i, s:{s:I, s:I}, s:o}", "id", searches->plant->id, "detected", detected == seeds, "cases_to_detect",
+                   place_of(detected == seeds ? found_at : -1), "flat_detected", flat_detected == seeds, "flat_cases_to_detect",
+                   place_of(flat_detected == seeds ? flat_at : -1), "localised", localised == seeds, "minimal",
+                   minimal == seeds, "seeds", seeds, "shrunk", "ranks", (json_int_t)ranks, "layers", (json_int_t)layers, "searches", runs);
+}
+
+json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
+  return json_pack("{s:s, s:s, s:o, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", result->min_outcome.signature, "min",
+                   text_of(min_path), "evaluations", result->evaluations, "minimal", result->minimal, "case", sf_json_of_case(min));
+}
+
+json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
+  return json_pack("{s:s, s:s, s:n, s:i, s:b, s:n}", "verdict", verdict, "signature", "", "min", "evaluations", evaluations, "minimal", 0, "case");
+}
+
+json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
+  json_t *plants = json_array(), *clean = json_object();
+  for (int32_t i = 0; i < r->search_count; i += options->seeds) json_array_append_new(plants, plant_of(&r->searches[i], options->seeds));
+  int64_t cases = 0, alarms = 0, inconclusive = 0, flat_cases = 0, flat_alarms = 0;
+  for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
+    const struct sf_power_clean *of = &r->clean[i];
+    json_object_set_new(clean, sf_compute_name(i), json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
+                                                        "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms", (json_int_t)of->flat_alarms));
+    cases += of->cases;
+    alarms += of->false_alarms;
+    inconclusive += of->inconclusive;
+    flat_cases += of->flat_cases;
+    flat_alarms += of->flat_alarms;
+  }
+  json_object_set_new(clean, "cases", json_integer((json_int_t)cases));
+  json_object_set_new(clean, "false_alarms", json_integer((json_int_t)alarms));
+  json_object_set_new(clean, "inconclusive", json_integer((json_int_t)inconclusive));
+  json_object_set_new(clean, "flat_cases", json_integer((json_int_t)flat_cases));
+  json_object_set_new(clean, "flat_alarms", json_integer((json_int_t)flat_alarms));
+  return json_pack("{s:o, s:o}", "plants", plants, "clean", clean);
+}
+
+static json_t *mutant_of(const struct sf_mutant_search *s) {
+  const bool found = s->found_at >= 0;
+  return json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:o}", "id", s->id, "fate", sf_mutant_fate_name(s->fate), "fired", (json_int_t)s->fired,
+                   "cases_to_detect", found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "first", s->outcome.shrink_key, "first_id",
+                   s->outcome.first_id, "equal_outputs", (json_int_t)s->equal_outputs, "unread_outputs", (json_int_t)s->unread_outputs,
+                   "survived_at", s->survived_at >= 0 ? json_integer((json_int_t)s->survived_at) : json_null());
+}
+
+static json_t *fates_of(const int64_t counts[SF_MUTANT_FATES]) {
+  json_t *object = json_object();
+  int64_t all = 0;
+  for (int i = 0; i < SF_MUTANT_FATES; i++) {
+    json_object_set_new(object, sf_mutant_fate_name((enum sf_mutant_fate)i), json_integer((json_int_t)counts[i]));
+    all += counts[i];
+  }
+  json_object_set_new(object, "all", json_integer((json_int_t)all));
+  return object;
+}
+
+json_t *sf_json_of_mutants(const struct sf_mutant_power_result *r) {
+  int64_t counts[SF_MUTATION_KINDS + 1][SF_MUTANT_FATES] = {{0}};
+  json_t *mutants = json_array(), *kinds = json_object();
+  for (int32_t i = 0; i < r->count; i++) {
+    struct sf_mutation mutation;
+    json_array_append_new(mutants, mutant_of(&r->searches[i]));
+    if (sf_mutant_find(&mutation, r->searches[i].id, NULL) == SF_OK) counts[mutation.kind][r->searches[i].fate]++;
+    counts[SF_MUTATION_KINDS][r->searches[i].fate]++;
+  }
+  for (int i = 0; i < SF_MUTATION_KINDS; i++) {
+    bool any = false;
+    for (int k = 0; k < SF_MUTANT_FATES; k++) any |= counts[i][k] > 0;
+    if (any) json_object_set_new(kinds, sf_mutation_kind_name((enum sf_mutation_kind)i), fates_of(counts[i]));
+  }
+  return json_pack("{s:o, s:o, s:o}", "searches", mutants, "by_kind", kinds, "all", fates_of(counts[SF_MUTATION_KINDS]));
+}
+
+json_t *sf_json_of_gate(const struct sf_gate_result *r) {
+  json_t *items = json_array();
+  for (int32_t i = 0; i < r->item_count; i++) {
+    const struct sf_gate_item *item = &r->items[i];
+    if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
+    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o}", "name", text_of(item->name), "state", sf_gate_state_text(item->state), "text",
+                                            text_of(item->text), "min", text_of(item->min_path)));
+  }
+  return json_pack("{s:b, s:i, s:i, s:o, s:o}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed", r->corpus_failed, "items", items, "campaign",
+                   sf_json_of_campaign(&r->campaign));
+}
+
+enum sf_status sf_json_print(json_t *object) {
+  if (!object) return SF_ENOMEM;
+  char *text = json_dumps(object, JSON_COMPACT);
+  json_decref(object);
+  if (!text) return SF_ENOMEM;
+  const bool written = puts(text) >= 0 && fflush(stdout) == 0;
+  free(text);
+  return written ? SF_OK : SF_EIO;
+}

@@ -1,0 +1,185 @@
+#include "harness/run/gate/gate.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/run/gate/gate_base.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct gate {
+  const struct sf_gate_options *options;
+  struct sf_gate_result *result;
+  struct sf_error *error;
+  /* the corpus while it is replayed */
+  struct sf_case *cases;
+  int32_t next;
+  enum sf_status status;
+};
+
+bool sf_gate_interrupted(const struct sf_gate_options *options) { return options->campaign.stop && *options->campaign.stop; }
+
+static const char *const state_texts[] = {"ok", "new", "known", "also in base", "not as expected"};
+const char *sf_gate_state_text(enum sf_gate_state state) { return state_texts[state]; }
+
+static struct sf_gate_item *add_item(struct gate *g) {
+  struct sf_gate_result *r = g->result;
+  struct sf_gate_item *items = sf_realloc(r->items, (size_t)(r->item_count + 1) * sizeof *items);
+  if (!items) return NULL;
+  r->items = items;
+  memset(&items[r->item_count], 0, sizeof *items);
+  return &items[r->item_count++];
+}
+
+/* --- the corpus ------------------------------------------------------------------------------------------------ */
+
+static int is_case_file(const struct dirent *entry) {
+  const size_t length = strlen(entry->d_name);
+  return length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
+}
+
+static enum sf_status read_corpus_case(struct sf_case *out, const char *path, struct sf_error *error) {
+  const enum sf_status status = sf_case_read(out, path, error);
+  if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
+  return sf_case_names_check(out, path, error);
+}
+
+static enum sf_status read_corpus(struct gate *g) {
+  struct dirent **names = NULL;
+  const char *folder = g->options->corpus;
+  const int count = scandir(folder, &names, is_case_file, alphasort);
+  if (count < 0) return sf_error_set(g->error, errno == ENOMEM ? SF_ENOMEM : SF_EINPUT, "%s: %s", folder, strerror(errno));
+  enum sf_status status = SF_OK;
+  g->cases = sf_alloc((size_t)(count + 1) * sizeof *g->cases);
+  if (!g->cases) status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
+  for (int i = 0; i < count; i++) {
+    struct sf_gate_item *item = status == SF_OK ? add_item(g) : NULL;
+    if (item) {
+      snprintf(item->name, sizeof item->name, "%.700s/%.255s", folder, names[i]->d_name);
+      status = read_corpus_case(&g->cases[g->result->corpus_count++], item->name, g->error);
+    } else if (status == SF_OK) {
+      status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
+    }
+    free(names[i]);
+  }
+  free(names);
+  return status;
+}
+
+static int32_t next_case(void *ctx, struct sf_job *jobs, int32_t max) {
+  struct gate *g = ctx;
+  (void)max;
+  if (g->next >= g->result->corpus_count) return 0;
+  memset(jobs, 0, sizeof *jobs);
+  jobs->tag = g->next;
+  jobs->deadline = g->options->campaign.deadline;
+  jobs->c = g->cases[g->next++];
+  return 1;
+}
+
+static void corpus_case_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
+  struct gate *g = ctx;
+  struct sf_gate_item *item = &g->result->items[job->tag];
+  const struct sf_outcome *seen = &result->outcome;
+  item->seconds = seen->seconds;
+  if (seen->status != SF_OK) {
+    if (g->status == SF_OK) g->status = sf_error_set(g->error, seen->status, "%s: %.300s", item->name, seen->text);
+    return;
+  }
+  const struct sf_expect pass = {true, "PASS", ""};
+  const struct sf_expect *expect = job->c.expect.present ? &job->c.expect : &pass;
+  if (sf_outcome_as_expected(seen, expect)) return;
+  item->state = SF_GATE_UNEXPECTED;
+  g->result->corpus_failed++;
+  snprintf(item->text, sizeof item->text, "expected %s %s, saw %s %s: %.700s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict), seen->signature,
+           seen->text);
+}
+
+static bool tick(void *ctx) {
+  const struct gate *g = ctx;
+  return !sf_gate_interrupted(g->options);
+}
+
+static enum sf_status replay_corpus(struct gate *g) {
+  struct sf_pool *pool = NULL;
+  enum sf_status status = read_corpus(g);
+  if (status != SF_OK) return status;
+  struct sf_pool_options pool_options = g->options->campaign.pool;
+  for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
+    if (sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
+  }
+  status = sf_pool_create(&pool, &pool_options);
+  if (status == SF_OK) {
+    const struct sf_pool_client client = {g, next_case, corpus_case_done, tick};
+    status = sf_pool_run(pool, &client);
+  }
+  sf_pool_destroy(pool);
+  if (status == SF_OK) return g->status;
+  char text[400];
+  sf_pool_failure_text(text, sizeof text, &pool_options, status);
+  return sf_error_set(g->error, status, "the corpus could not be replayed: %s", text);
+}
+
+/* --- findings -------------------------------------------------------------------------------------------------- */
+
+static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item) {
+  bool has = false;
+  char note[SF_GATE_NOTE_TEXT];
+  const enum sf_status status = sf_gate_base_has(&has, note, g->options->base, g->options->campaign.pool.launcher, item->min_path, item->name);
+  if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base);
+  if (has) item->state = SF_GATE_IN_BASE;
+  const size_t length = strlen(item->text);
+  if (*note) snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
+  return SF_OK;
+}
+
+static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *finding) {
+  struct gate *g = ctx;
+  struct sf_gate_item *item = add_item(g);
+  if (!item) return SF_ENOMEM;
+  snprintf(item->name, sizeof item->name, "%s", finding->signature);
+  snprintf(item->text, sizeof item->text, "%s", finding->report);
+  char directory[SF_PATH_TEXT - 16];
+  sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
+  snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
+  item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
+  return item->state == SF_GATE_NEW && g->options->base ? ask_base(g, item) : SF_OK;
+}
+
+static enum sf_status list_findings(struct gate *g) {
+  const struct sf_store_options options = {.path = g->options->campaign.store_path, .mode = SF_STORE_READ};
+  struct sf_store *store = NULL;
+  enum sf_status status = sf_store_open(&store, &options, g->error);
+  if (status != SF_OK) return status;
+  status = sf_store_each_finding(store, visit_finding, g, g->error);
+  sf_store_close(store);
+  return status;
+}
+
+enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) {
+  struct sf_error detail = {SF_OK, ""};
+  struct gate g = {.options = options, .result = result, .error = &detail};
+  memset(result, 0, sizeof *result);
+  enum sf_status status = options->base ? sf_gate_base_check(options->base, &detail) : SF_OK;
+  if (status == SF_OK && options->corpus) status = replay_corpus(&g);
+  if (status == SF_OK && !sf_gate_interrupted(options)) status = sf_campaign_run(&options->campaign, &result->campaign, &detail);
+  if (status == SF_OK && !sf_gate_interrupted(options)) status = list_findings(&g);
+  if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
+  sf_free(g.cases);
+  if (status != SF_OK) {
+    sf_gate_destroy(result);
+    return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
+  }
+  result->passed = true;
+  for (int32_t i = 0; i < result->item_count; i++) result->passed &= result->items[i].state != SF_GATE_NEW && result->items[i].state != SF_GATE_UNEXPECTED;
+  return SF_OK;
+}
+
+void sf_gate_destroy(struct sf_gate_result *result) {
+  sf_free(result->items);
+  memset(result, 0, sizeof *result);
+}

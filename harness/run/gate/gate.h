@@ -1,0 +1,39 @@
+/* The gate of a pull request: replay the corpus, then fuzz for a while; fail only on what is new. */
+#ifndef SF_RUN_GATE_H
+#define SF_RUN_GATE_H
+
+#include "harness/run/campaign/campaign.h"
+
+struct sf_gate_options {
+  struct sf_campaign_options campaign; /* seconds, seed, known, out_dir, pool; store_path names a file that does not exist */
+  const char *corpus;   /* folder of *.json cases with `expect`; NULL = none */
+  const char *base;     /* NULL, or the shardfuzz executable of the base revision, or the folder it lies in */
+};
+
+enum sf_gate_state { SF_GATE_OK, SF_GATE_NEW, SF_GATE_KNOWN, SF_GATE_IN_BASE, SF_GATE_UNEXPECTED };
+struct sf_gate_item {
+  char name[SF_PATH_TEXT];            /* corpus file, or signature of a finding */
+  enum sf_gate_state state;
+  char text[1400];                    /* why it fails; a report's first lines */
+  char min_path[SF_PATH_TEXT];        /* of a finding */
+  double seconds;
+};
+struct sf_gate_result {
+  int32_t corpus_count, corpus_failed;
+  int32_t item_count;                 /* corpus cases, then findings */
+  struct sf_gate_item *items;
+  struct sf_campaign_result campaign;
+  bool passed;
+};
+
+enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) SF_MUST_USE;
+/* Whether the caller wants it to end; sf_gate_run then fails with SF_EIO, since a gate that has not seen everything cannot pass. */
+bool sf_gate_interrupted(const struct sf_gate_options *options);
+void sf_gate_destroy(struct sf_gate_result *result);
+const char *sf_gate_state_text(enum sf_gate_state state);
+
+/* Report files; written whole or not at all. */
+enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;
+
+#endif

@@ -1,0 +1,56 @@
+#include "harness/run/commands/commands.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct sf_command_entry commands[] = {
+    {"fuzz", sf_command_fuzz, "run a campaign of random cases"},
+    {"replay", sf_command_replay, "run one case file and say what it shows"},
+    {"shrink", sf_command_shrink, "find the smallest case that fails in the same way"},
+    {"gate", sf_command_gate, "replay the corpus and fuzz; fail on what is new"},
+    {"power", sf_command_power, "search planted bugs blind, and count false alarms"},
+    {"merge", sf_command_merge, "join the stores of several machines"},
+    {"list", sf_command_list, "list presets, targets, plants or features"},
+    {"describe", sf_command_describe, "show mesh, groups and shapes of a case"},
+    {"mpi-worker", sf_command_mpi_worker, NULL},
+};
+
+/* What was printed must have arrived: a full disk or a closed pipe is a failure of ours. */
+static int finish(int code) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  if (code == 3) return code;
+  fprintf(stderr, "shardfuzz: standard output could not be written%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+  return 3;
+}
+
+static void print_usage(FILE *to) {
+  fputs("usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n", to);
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    if (commands[i].help) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].help);
+  }
+  fputs("\nexit: 0 nothing found; 1 findings; 2 bad usage or input; 3 the harness itself failed\n", to);
+}
+
+int main(int argc, char **argv) {
+  /* Trials come and go by megabytes: memory given back to the system would be faulted in again for each. */
+  mallopt(M_MMAP_THRESHOLD, 32 << 20); /* as much as glibc takes */
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  /* A limit on the size of files is an error of the write, to be told like a full disk. */
+  signal(SIGXFSZ, SIG_IGN);
+  if (argc < 2) {
+    print_usage(stderr);
+    return 2;
+  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    print_usage(stdout);
+    return finish(0);
+  }
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    if (strcmp(argv[1], commands[i].name) == 0) return finish(commands[i].run(argc - 2, argv + 2));
+  }
+  fprintf(stderr, "shardfuzz: there is no command '%s'; shardfuzz --help lists them\n", argv[1]);
+  return 2;
+}

@@ -1,0 +1,347 @@
+/* Opening and closing a store, batches, and handing out indices. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* F_OFD_SETLK */
+#endif
+#include "harness/run/store/store.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/bytes.h"
+#include "harness/run/store/store_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BUSY_TIMEOUT_MS = 10000, LOCK_TRIES = 20, LOCK_PAUSE_MS = 100 };
+
+/* --- opening ------------------------------------------------------------------------------------------------------------ */
+
+static enum sf_status file_check(const struct sf_store *store, int code, const struct stat *info, struct sf_error *error) {
+  if (code != 0) {
+    return sf_error_set(error, errno == ENOENT ? SF_ENOTFOUND : SF_EINPUT, "%s: cannot open: %s", store->path, strerror(errno));
+  }
+  return S_ISREG(info->st_mode) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: not a regular file", store->path);
+}
+
+/* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (A POSIX lock of the process would go whenever
+ * SQLite unlocks the whole file.) Forked workers share it; they end with a killed parent, which may take a moment. */
+static enum sf_status lock_take(const struct sf_store *store, struct sf_error *error) {
+  const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+  for (int try = 0;; try++) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+    if (fcntl(store->lock_file, F_OFD_SETLK, &lock) == 0) return SF_OK;
+    if (errno != EACCES && errno != EAGAIN) return sf_error_set(error, SF_EIO, "%s: cannot lock: %s", store->path, strerror(errno));
+    if (try == LOCK_TRIES) return sf_error_set(error, SF_EUSAGE, "%s: another process is writing to it", store->path);
+    nanosleep(&pause, NULL);
+  }
+}
+
+/* Opens or creates the file that SQLite is to write, and locks it. */
+static enum sf_status file_claim(struct sf_store *store, enum sf_store_mode mode, bool *created, struct sf_error *error) {
+  struct stat info;
+  store->lock_file = open(store->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  *created = store->lock_file >= 0;
+  if (!*created && errno == EEXIST && mode == SF_STORE_CREATE) {
+    return sf_error_set(error, SF_EUSAGE, "%s: exists already; continue it with --resume or name another store", store->path);
+  }
+  if (!*created && errno == EEXIST) store->lock_file = open(store->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  const enum sf_status status = file_check(store, store->lock_file < 0 ? -1 : fstat(store->lock_file, &info), &info, error);
+  return status == SF_OK ? lock_take(store, error) : status;
+}
+
+static enum sf_status db_open(struct sf_store *store, const char *name, int flags, struct sf_error *error) {
+  const int code = sqlite3_open_v2(name, &store->db, flags, NULL);
+  if (code != SQLITE_OK) return sf_store_error(store, code, error);
+  sqlite3_extended_result_codes(store->db, 1);
+  sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+  return SF_OK;
+}
+
+/* A store in a folder that cannot be written (an archive) has no place for SQLite's shared memory file. Without a log beside it the file is
+ * complete and can be read as unchangeable. */
+static enum sf_status db_open_archived(struct sf_store *store, struct sf_error *error) {
+  struct sf_text name = {0};
+  sf_text_append(&name, "%s-wal", store->path);
+  const bool has_log = !name.failed && access(name.data, F_OK) == 0;
+  name.length = 0;
+  sf_text_append(&name, "file:");
+  for (const char *at = store->path; *at != '\0'; at++) {
+    if (strchr("%?#", *at) != NULL) {
+      sf_text_append(&name, "%%%02x", (unsigned)*at);
+    } else {
+      sf_text_append(&name, "%c", *at);
+    }
+  }
+  sf_text_append(&name, "?immutable=1");
+  enum sf_status status = SF_OK;
+  if (name.failed) {
+    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  } else if (has_log) {
+    status = sf_error_set(error, SF_EINPUT, "%s: its log must be read first, and its folder cannot be written", store->path);
+  } else {
+    sqlite3_close(store->db);
+    store->db = NULL;
+    status = db_open(store, name.data, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, error);
+  }
+  sf_text_destroy(&name);
+  return status;
+}
+
+static enum sf_status db_open_to_read(struct sf_store *store, struct sf_error *error) {
+  struct stat info;
+  enum sf_status status = file_check(store, stat(store->path, &info), &info, error);
+  /* Open for writing where possible, so that closing tidies the log and its index away; a killed writer's log is recovered on the way. */
+  if (status == SF_OK) status = db_open(store, store->path, SQLITE_OPEN_READWRITE, error);
+  if (status == SF_OK) status = sf_store_exec(store, "PRAGMA query_only = ON", error);
+  if (status != SF_OK) return status;
+  const int code = sqlite3_exec(store->db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) & 0xff;
+  return code == SQLITE_CANTOPEN || code == SQLITE_READONLY ? db_open_archived(store, error) : SF_OK;
+}
+
+/* Runs a statement whose one result is a text, and compares it. */
+static enum sf_status expect_text(struct sf_store *store, const char *sql, const char *expected, enum sf_status status_else,
+                                  const char *text_else, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  int code = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  enum sf_status status = SF_OK;
+  if (code != SQLITE_ROW) {
+    status = sf_store_error(store, code, error);
+  } else {
+    const char *text = (const char *)sqlite3_column_text(statement, 0);
+    if (text == NULL || strcmp(text, expected) != 0) {
+      status = sf_error_set(error, status_else, "%s: %s: %.*s", store->path, text_else, text == NULL ? 0 : (int)strcspn(text, "\n"), text);
+    }
+  }
+  sqlite3_finalize(statement);
+  return status;
+}
+
+static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_bytes_max, struct sf_error *error) {
+  enum sf_status status =
+      expect_text(store, "PRAGMA journal_mode = WAL", "wal", SF_EIO, "no write-ahead log on this file system; journal", error);
+  /* A lease must survive a power cut; batches are rare enough to be treated alike. */
+  if (status == SF_OK) status = sf_store_exec(store, "PRAGMA synchronous = FULL", error);
+  if (status != SF_OK || size_bytes_max == 0) return status;
+  int64_t page_bytes = 0, reached = 0;
+  char text[64];
+  status = sf_store_query_int(store, &page_bytes, "PRAGMA page_size", error);
+  if (status != SF_OK) return status;
+  const int64_t pages = size_bytes_max / page_bytes;
+  sqlite3_snprintf(sizeof text, text, "PRAGMA max_page_count = %lld", (long long)(pages > 0 ? pages : 1));
+  return sf_store_query_int(store, &reached, text, error);
+}
+
+static enum sf_status open_checked(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
+  bool fresh = false;
+  /* Nothing is changed before the file is known to be ours. */
+  enum sf_status status = sf_store_schema_check(store, &fresh, error);
+  if (status == SF_OK && fresh && !store->writable) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
+  if (status == SF_OK && !fresh) status = expect_text(store, "PRAGMA quick_check(1)", "ok", SF_EINPUT, "damaged", error);
+  if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
+  if (status == SF_OK && fresh) status = sf_store_schema_create(store, options, error);
+  if (status == SF_OK) status = sf_store_meta_read(store, error);
+  if (status == SF_OK && store->writable) status = sf_store_meta_compare(store, options, error);
+  if (status == SF_OK && store->writable) status = sf_store_lost_find(store, error);
+  return status;
+}
+
+static void options_assert(const struct sf_store_options *options) {
+  SF_ASSERT(options->path != NULL);
+  if (options->mode == SF_STORE_READ) return;
+  SF_ASSERT(options->campaign != NULL);
+  SF_ASSERT_LE(options->feature_count, SF_STORE_FEATURES_MAX);
+  for (int32_t bit = 0; bit < options->feature_count; bit++) SF_ASSERT(strchr(options->feature_names[bit], '\n') == NULL);
+  SF_ASSERT_LE(0, options->share_index);
+  SF_ASSERT_LT(options->share_index, options->share_count == 0 ? 1 : options->share_count);
+  SF_ASSERT_LE(0, options->size_bytes_max);
+}
+
+enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_options *options, struct sf_error *error) {
+  options_assert(options);
+  bool created = false;
+  struct sf_store *store = sf_alloc(sizeof *store);
+  if (store == NULL) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", options->path);
+  store->lock_file = -1;
+  store->writable = options->mode != SF_STORE_READ;
+  store->path = sf_strdup(options->path);
+  enum sf_status status = store->path == NULL ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", options->path) : SF_OK;
+  if (status == SF_OK && store->writable) status = file_claim(store, options->mode, &created, error);
+  if (status == SF_OK && store->writable) status = db_open(store, store->path, SQLITE_OPEN_READWRITE, error);
+  if (status == SF_OK && !store->writable) status = db_open_to_read(store, error);
+  if (status == SF_OK) status = open_checked(store, options, error);
+  if (status == SF_OK) {
+    *out = store;
+  } else {
+    if (created) unlink(store->path);
+    sf_store_close(store);
+  }
+  return status;
+}
+
+/* Closing alone would leave the lock with forked workers that still live. */
+static void lock_release(int lock_file) {
+  struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+  (void)fcntl(lock_file, F_OFD_SETLK, &lock);
+  close(lock_file);
+}
+
+void sf_store_close(struct sf_store *store) {
+  if (store == NULL) return;
+  for (int which = 0; which < SF_STORE_SQL_COUNT; which++) sqlite3_finalize(store->statements[which]);
+  sqlite3_close(store->db); /* rolls an open batch back */
+  if (store->lock_file >= 0) lock_release(store->lock_file);
+  sf_free(store->lost);
+  sf_free(store->feature_text);
+  sf_free(store->campaign);
+  sf_free(store->features);
+  sf_free(store->share);
+  sf_free(store->path);
+  sf_free(store);
+}
+
+int64_t sf_store_high_water(const struct sf_store *store) { return store->high_water; }
+int32_t sf_store_feature_count(const struct sf_store *store) { return store->feature_count; }
+const char *sf_store_campaign(const struct sf_store *store) { return store->campaign; }
+
+const char *sf_store_feature_name(const struct sf_store *store, int32_t bit) {
+  SF_ASSERT_LE(0, bit);
+  SF_ASSERT_LT(bit, store->feature_count);
+  return store->feature_names[bit];
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------------- */
+
+static enum sf_status run_plain(struct sf_store *store, enum sf_store_statement which, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  const enum sf_status status = sf_store_statement(store, &statement, which, error);
+  return status == SF_OK ? sf_store_step_done(store, statement, SQLITE_OK, error) : status;
+}
+
+enum sf_status sf_store_batch(struct sf_store *store, struct sf_error *error) {
+  SF_ASSERT(store->writable);
+  if (store->in_batch) return SF_OK;
+  const enum sf_status status = run_plain(store, SF_STORE_SQL_BEGIN, error);
+  if (status != SF_OK) return status;
+  store->in_batch = true;
+  store->batch_high_water = store->high_water;
+  return SF_OK;
+}
+
+enum sf_status sf_store_batch_drop(struct sf_store *store, enum sf_status status) {
+  if (!store->in_batch) return status;
+  store->in_batch = false;
+  store->high_water = store->batch_high_water;
+  /* On some failures, a full disk among them, SQLite has rolled back already. */
+  if (sqlite3_get_autocommit(store->db) == 0 && run_plain(store, SF_STORE_SQL_ROLLBACK, NULL) != SF_OK) return SF_EIO;
+  return status;
+}
+
+enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) {
+  if (!store->in_batch) return SF_OK;
+  const enum sf_status status = run_plain(store, SF_STORE_SQL_COMMIT, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  store->in_batch = false;
+  return SF_OK;
+}
+
+/* --- indices -------------------------------------------------------------------------------------------------------------- */
+
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The smallest index of this store's share that is not below index. */
+static int64_t share_next(const struct sf_store *store, int64_t index) {
+  const int64_t block = index / SF_STORE_SHARE_BLOCK;
+  const int64_t ahead = (store->share_index - block % store->share_count + store->share_count) % store->share_count;
+  return ahead == 0 ? index : (block + ahead) * SF_STORE_SHARE_BLOCK;
+}
+
+/* Where the run of consecutive indices of this share that holds index ends. */
+static int64_t share_end(const struct sf_store *store, int64_t index) {
+  return store->share_count == 1 ? INT64_MAX : (index / SF_STORE_SHARE_BLOCK + 1) * SF_STORE_SHARE_BLOCK;
+}
+
+static bool lost_append(struct sf_store *store, int64_t first, int64_t end) {
+  if (store->lost_count == store->lost_capacity) {
+    const int64_t capacity = store->lost_capacity == 0 ? 64 : 2 * store->lost_capacity;
+    struct sf_store_range *grown = sf_realloc(store->lost, (size_t)capacity * sizeof *grown);
+    if (grown == NULL) return false;
+    store->lost = grown;
+    store->lost_capacity = capacity;
+  }
+  store->lost[store->lost_count++] = (struct sf_store_range){first, end};
+  return true;
+}
+
+/* Adds what this share holds of [from, to). */
+static bool lost_add(struct sf_store *store, int64_t from, int64_t to) {
+  for (int64_t first = share_next(store, from); first < to;) {
+    const int64_t end = min_i64(to, share_end(store, first));
+    if (!lost_append(store, first, end)) return false;
+    first = share_next(store, end);
+  }
+  return true;
+}
+
+enum sf_status sf_store_lost_find(struct sf_store *store, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  int64_t next = 0;
+  bool has_memory = true;
+  int code = sqlite3_prepare_v2(store->db, "SELECT idx FROM verdict WHERE idx < ?1 ORDER BY idx", -1, &statement, NULL);
+  if (code == SQLITE_OK) code = sqlite3_bind_int64(statement, 1, store->high_water);
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  for (; has_memory && code == SQLITE_ROW; code = sqlite3_step(statement)) {
+    const int64_t index = sqlite3_column_int64(statement, 0);
+    has_memory = lost_add(store, next, index);
+    next = index + 1;
+  }
+  enum sf_status status = SF_OK;
+  if (!has_memory || (code == SQLITE_DONE && !lost_add(store, next, store->high_water))) {
+    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  } else if (code != SQLITE_DONE) {
+    status = sf_store_error(store, code, error);
+  }
+  sqlite3_finalize(statement);
+  return status;
+}
+
+enum sf_status sf_store_high_water_raise(struct sf_store *store, int64_t high_water, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_batch(store, error);
+  if (status == SF_OK) status = sf_store_statement(store, &statement, SF_STORE_SQL_HIGH_WATER_SET, error);
+  if (status == SF_OK) status = sf_store_step_done(store, statement, sqlite3_bind_int64(statement, 1, high_water), error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  store->high_water = high_water;
+  return SF_OK;
+}
+
+enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end, struct sf_error *error) {
+  SF_ASSERT(store->writable);
+  SF_ASSERT_LT(0, want);
+  struct sf_store_range *lost = store->lost_next < store->lost_count ? &store->lost[store->lost_next] : NULL;
+  int64_t from = 0, to = 0;
+  enum sf_status status = SF_OK;
+  if (lost != NULL && lost->first < end) {
+    /* Below the mark already: nothing to write down. */
+    from = lost->first;
+    to = min_i64(min_i64(lost->end, end), want > INT64_MAX - from ? INT64_MAX : from + want);
+  } else {
+    lost = NULL;
+    from = share_next(store, store->high_water);
+    to = from < end ? min_i64(min_i64(share_end(store, from), end), want > INT64_MAX - from ? INT64_MAX : from + want) : from;
+    if (to > from) status = sf_store_high_water_raise(store, to, error);
+  }
+  if (status == SF_OK) status = sf_store_commit(store, error);
+  if (status != SF_OK) return status;
+  if (lost != NULL) {
+    lost->first = to;
+    if (lost->first == lost->end) store->lost_next++;
+  }
+  *first = from;
+  *count = to - from;
+  return SF_OK;
+}

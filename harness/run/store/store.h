@@ -1,0 +1,138 @@
+/* The store of a campaign: one SQLite file (WAL mode) with exactly one verdict row per judged case index, the findings, and how far indices
+ * have been handed out. It can be opened by people with any SQLite tool while a campaign runs.
+ *
+ * Promises, also after SIGKILL or a power cut: an index that sf_store_lease handed out is below the stored high-water mark; a batch is in
+ * the file whole or not at all; so every index below the mark has one verdict row or none, and one without is handed out again, first.
+ *
+ * One process writes: opening for writing refuses while another process does. A forked child must not touch its parent's store. One thread
+ * at a time. Texts handed in are copied; texts handed to callbacks are borrowed for the call. Empty texts and NULL are the same.
+ *
+ * Failures: SF_EUSAGE (the caller asked for what does not go together), SF_EINPUT (the file is no store, damaged or unreadable), SF_EIO
+ * (disk full, write failed, locked), SF_ENOMEM. A failed write loses the whole open batch and nothing else; the store stays usable. */
+#ifndef SF_RUN_STORE_H
+#define SF_RUN_STORE_H
+
+#include "harness/run/campaign/features.h"
+#include "oracles/judge.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sf_store_mode {
+  SF_STORE_CREATE, /* a new file; one that exists is refused */
+  SF_STORE_RESUME, /* continues a store of the same campaign and share, or creates it */
+  SF_STORE_READ,   /* never changes what is stored; campaign, features and share are not looked at */
+};
+
+enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_SHARE_BLOCK = 1024 };
+
+struct sf_store_options {
+  const char *path;
+  enum sf_store_mode mode;
+  const char *campaign;             /* canonical text of the options that determine the cases: lines "key=value\n" */
+  const char *const *feature_names; /* name of bit i of the feature masks; no newlines */
+  int32_t feature_count;            /* at most SF_STORE_FEATURES_MAX */
+  int32_t share_index, share_count; /* this store's share of the indices: blocks b of SF_STORE_SHARE_BLOCK indices with
+                                       b % share_count == share_index; share_count 0 = 1 = all of them */
+  int64_t size_bytes_max;           /* the file may not grow beyond this (whole pages); 0 = no limit */
+};
+
+struct sf_store;
+/* Checks that the file is a sound store, and that it was made with these options; names the first option that differs. */
+enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_options *options, struct sf_error *error) SF_MUST_USE;
+/* Discards an open batch. Takes NULL. */
+void sf_store_close(struct sf_store *store);
+
+/* --- indices ----------------------------------------------------------------------------------------------------------- */
+
+/* Hands out the indices [*first, *first + *count), *count <= want, below end: first those that an earlier process was given and did not
+ * judge, in order, then new ones. Durable before it returns; commits the open batch too. *count is 0 when none is left below end. */
+enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end,
+                              struct sf_error *error) SF_MUST_USE;
+/* Every index ever handed out is below it. */
+int64_t sf_store_high_water(const struct sf_store *store);
+
+/* --- a batch: adds, then commit --------------------------------------------------------------------------------------------- */
+
+struct sf_store_verdict {
+  int64_t index; /* below the high-water mark */
+  enum sf_verdict verdict;
+  int32_t cls; /* enum sf_finding_class; -1 = none */
+  const char *shrink_key, *signature, *label, *module;
+  int32_t rank;          /* -1 = none */
+  int32_t ranks, layers; /* world size and decoder layers of the case */
+  struct sf_feature_mask features;
+  int64_t checked, unchecked; /* tensors */
+  double seconds;
+  bool flaky;
+};
+/* SF_EUSAGE when the index has a row already. */
+enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) SF_MUST_USE;
+/* Gives the row of an index its final signature, once shrinking has found it. SF_ENOTFOUND without a row. */
+enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, const char *signature, struct sf_error *error) SF_MUST_USE;
+
+struct sf_store_finding {
+  const char *signature, *shrink_key;
+  int64_t index;                             /* the case it was seen in */
+  const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
+  bool known;                                /* on the list of known findings */
+  int64_t count;                             /* out only: verdict rows with this signature */
+};
+/* One row per signature. A signature seen before keeps the case and report of its smallest index, whatever the order of adding, and
+ * its min_json if the new one has none. */
+enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
+/* Counts one more shrink of a key. */
+enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
+/* How often a key was shrunk, the open batch included. */
+enum sf_status sf_store_shrink_count(struct sf_store *store, int64_t *out, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
+
+/* Makes the batch durable. Nothing happens when there is none. */
+enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) SF_MUST_USE;
+
+/* --- reading (the open batch included) ------------------------------------------------------------------------------------------ */
+
+struct sf_store_summary {
+  int64_t cases; /* verdict rows */
+  int64_t by_verdict[SF_VERDICT_SKIP + 1];
+  int64_t by_class[SF_CLASS_COUNT]; /* of the rows with a finding class */
+  int64_t flaky;
+  int64_t signatures, signatures_known;
+  int64_t checked, unchecked;                /* tensors, summed */
+  double seconds;                            /* summed over cases: more than the wall time when jobs run side by side */
+  int64_t by_feature[SF_STORE_FEATURES_MAX]; /* cases with bit i set */
+  int64_t high_water;
+};
+enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) SF_MUST_USE;
+
+/* The feature names and the campaign text as stored; valid until close. */
+int32_t sf_store_feature_count(const struct sf_store *store);
+const char *sf_store_feature_name(const struct sf_store *store, int32_t bit);
+const char *sf_store_campaign(const struct sf_store *store);
+
+/* Calls visit for each row, until it returns something else than SF_OK, which is then returned. The visitor may not write to the store. */
+typedef enum sf_status (*sf_store_visit_verdict)(void *context, const struct sf_store_verdict *verdict);
+typedef enum sf_status (*sf_store_visit_finding)(void *context, const struct sf_store_finding *finding);
+/* By ascending index. */
+enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verdict visit, void *context,
+                                     struct sf_error *error) SF_MUST_USE;
+/* By ascending index of the case, then signature. */
+enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context,
+                                     struct sf_error *error) SF_MUST_USE;
+/* One finding; *found says whether there is one. Its texts live until the next call with this store. */
+enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature,
+                             struct sf_error *error) SF_MUST_USE;
+
+/* --- joining -------------------------------------------------------------------------------------------------------------------- */
+
+struct sf_store_merge_report {
+  int64_t verdicts;         /* rows in the joined store */
+  int64_t duplicates;       /* rows of an index that an earlier input had already, and agreed */
+  int64_t conflicts;        /* ... and did not agree (anything but the time): the earlier input's row was kept */
+  char first_conflict[256]; /* one line; "" without conflicts */
+};
+/* Joins stores of one campaign, in order, into a new file that holds all shares; the inputs are not changed. Inputs of another campaign are
+ * refused with SF_EUSAGE. The output appears whole or not at all. */
+enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *out_path, const char *const *in_paths, int32_t in_count,
+                              struct sf_error *error) SF_MUST_USE;
+
+#endif

@@ -1,0 +1,165 @@
+/* Joining stores. */
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/bytes.h"
+#include "harness/run/store/store_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct merge {
+  struct sf_store *out, *in;
+  struct sf_store_merge_report *report;
+  struct sf_error *error;
+};
+
+static bool same_text(const char *a, const char *b) { return strcmp(a == NULL ? "" : a, b == NULL ? "" : b) == 0; }
+
+/* The first field in which two rows of an index differ, NULL when they agree. The time is not compared. */
+static const char *verdict_difference(const struct sf_store_verdict *a, const struct sf_store_verdict *b) {
+  const struct {
+    const char *name;
+    bool same;
+  } fields[] = {
+      {"verdict", a->verdict == b->verdict},
+      {"class", a->cls == b->cls},
+      {"shrink_key", same_text(a->shrink_key, b->shrink_key)},
+      {"signature", same_text(a->signature, b->signature)},
+      {"label", same_text(a->label, b->label)},
+      {"module", same_text(a->module, b->module)},
+      {"rank", a->rank == b->rank},
+      {"ranks", a->ranks == b->ranks},
+      {"layers", a->layers == b->layers},
+      {"features", memcmp(&a->features, &b->features, sizeof a->features) == 0},
+      {"checked", a->checked == b->checked},
+      {"unchecked", a->unchecked == b->unchecked},
+      {"flaky", a->flaky == b->flaky},
+  };
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    if (!fields[i].same) return fields[i].name;
+  }
+  return NULL;
+}
+
+static enum sf_status merge_verdict(void *context, const struct sf_store_verdict *verdict) {
+  struct merge *merge = context;
+  struct sf_store_merge_report *report = merge->report;
+  struct sf_store_verdict earlier;
+  bool found = false;
+  const enum sf_status status = sf_store_verdict_one(merge->out, &earlier, &found, verdict->index, merge->error);
+  if (status != SF_OK) return status;
+  if (!found) {
+    report->verdicts++;
+    return sf_store_add_verdict(merge->out, verdict, merge->error);
+  }
+  const char *difference = verdict_difference(&earlier, verdict);
+  if (difference == NULL) {
+    report->duplicates++;
+  } else if (report->conflicts++ == 0) {
+    snprintf(report->first_conflict, sizeof report->first_conflict,
+             "%s: case %" PRId64 ": %s differs from an earlier store (%s %s, not %s %s)", merge->in->path, verdict->index, difference,
+             sf_verdict_name(verdict->verdict), verdict->signature == NULL ? "" : verdict->signature, sf_verdict_name(earlier.verdict),
+             earlier.signature == NULL ? "" : earlier.signature);
+  }
+  return SF_OK;
+}
+
+static enum sf_status merge_finding(void *context, const struct sf_store_finding *finding) {
+  const struct merge *merge = context;
+  return sf_store_add_finding(merge->out, finding, merge->error);
+}
+
+static enum sf_status merge_shrinks(const struct merge *merge) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_statement(merge->in, &statement, SF_STORE_SQL_SHRINK_ALL, merge->error);
+  if (status != SF_OK) return status;
+  int code = SQLITE_ROW;
+  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+    status =
+        sf_store_add_shrinks(merge->out, (const char *)sqlite3_column_text(statement, 0), sqlite3_column_int64(statement, 1), merge->error);
+  }
+  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(merge->in, code, merge->error);
+  sqlite3_reset(statement);
+  return status;
+}
+
+static enum sf_status merge_one(struct merge *merge) {
+  enum sf_status status = SF_OK;
+  if (merge->in->high_water > merge->out->high_water) status = sf_store_high_water_raise(merge->out, merge->in->high_water, merge->error);
+  if (status == SF_OK) status = sf_store_each_verdict(merge->in, merge_verdict, merge, merge->error);
+  if (status == SF_OK) status = sf_store_each_finding(merge->in, merge_finding, merge, merge->error);
+  if (status == SF_OK) status = merge_shrinks(merge);
+  return status == SF_OK ? sf_store_commit(merge->out, merge->error) : status;
+}
+
+static enum sf_status inputs_open(struct sf_store **inputs, const char *const *in_paths, int32_t in_count, struct sf_error *error) {
+  for (int32_t i = 0; i < in_count; i++) {
+    enum sf_status status = sf_store_open(&inputs[i], &(struct sf_store_options){.path = in_paths[i], .mode = SF_STORE_READ}, error);
+    if (status == SF_OK) status = sf_store_meta_compare_stores(inputs[0], inputs[i], error);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+/* A new store of the inputs' campaign, all shares. */
+static enum sf_status output_create(struct sf_store **out, const char *path, const struct sf_store *like, struct sf_error *error) {
+  const struct sf_store_options options = {
+      .path = path,
+      .mode = SF_STORE_CREATE,
+      .campaign = like->campaign,
+      .feature_names = like->feature_names,
+      .feature_count = like->feature_count,
+  };
+  return sf_store_open(out, &options, error);
+}
+
+/* Empties the log into the file. Closing would do so too, but could not say that it failed. */
+static enum sf_status output_finish(struct sf_store *out, struct sf_error *error) {
+  int64_t is_busy = 0;
+  const enum sf_status status = sf_store_query_int(out, &is_busy, "PRAGMA wal_checkpoint(TRUNCATE)", error);
+  if (status == SF_OK && is_busy != 0) return sf_error_set(error, SF_EIO, "%s: locked by another process", out->path);
+  return status;
+}
+
+/* Puts the finished file in its place; link refuses to replace a file that appeared meanwhile. */
+static enum sf_status output_publish(const char *part_path, const char *out_path, struct sf_error *error) {
+  if (link(part_path, out_path) != 0)
+    return sf_error_set(error, errno == EEXIST ? SF_EUSAGE : SF_EIO, "%s: cannot create: %s", out_path, strerror(errno));
+  return SF_OK;
+}
+
+enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *out_path, const char *const *in_paths, int32_t in_count,
+                              struct sf_error *error) {
+  SF_ASSERT_LT(0, in_count);
+  struct sf_store_merge_report counts = {0};
+  struct merge merge = {.report = &counts, .error = error};
+  struct sf_text part_path = {0};
+  enum sf_status status = SF_OK;
+  if (access(out_path, F_OK) == 0) return sf_error_set(error, SF_EUSAGE, "%s: exists already", out_path);
+  struct sf_store **inputs = sf_alloc((size_t)in_count * sizeof *inputs);
+  sf_text_append(&part_path, "%s.%ld.part", out_path, (long)getpid());
+  if (inputs == NULL || part_path.failed) {
+    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", out_path);
+    goto done;
+  }
+  status = inputs_open(inputs, in_paths, in_count, error);
+  if (status == SF_OK) status = output_create(&merge.out, part_path.data, inputs[0], error);
+  for (int32_t i = 0; status == SF_OK && i < in_count; i++) {
+    merge.in = inputs[i];
+    status = merge_one(&merge);
+  }
+  const bool created = merge.out != NULL;
+  if (status == SF_OK) status = output_finish(merge.out, error);
+  sf_store_close(merge.out);
+  if (status == SF_OK) status = output_publish(part_path.data, out_path, error);
+  if (created) unlink(part_path.data);
+  if (status == SF_OK) *report = counts;
+done:
+  for (int32_t i = 0; inputs != NULL && i < in_count; i++) sf_store_close(inputs[i]);
+  sf_free(inputs);
+  sf_text_destroy(&part_path);
+  return status;
+}

@@ -1,0 +1,265 @@
+/* Verdicts, findings and shrink counts: writing, reading, summing. */
+#include "harness/base/assert.h"
+#include "harness/run/store/store_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* --- writing -------------------------------------------------------------------------------------------------------------- */
+
+/* Starts a batch and gets a statement of it. */
+static enum sf_status batch_statement(struct sf_store *store, sqlite3_stmt **out, enum sf_store_statement which, struct sf_error *error) {
+  const enum sf_status status = sf_store_batch(store, error);
+  return status == SF_OK ? sf_store_statement(store, out, which, error) : status;
+}
+
+/* The first failure of several bindings; parameters are numbered from 1 in the order of the calls. */
+struct binder {
+  sqlite3_stmt *statement;
+  int at, code;
+};
+
+static void bind_int(struct binder *binder, int64_t value) {
+  binder->at++;
+  if (binder->code == SQLITE_OK) binder->code = sqlite3_bind_int64(binder->statement, binder->at, value);
+}
+
+static void bind_text(struct binder *binder, const char *text) {
+  binder->at++;
+  if (binder->code == SQLITE_OK) binder->code = sf_store_bind_text(binder->statement, binder->at, text);
+}
+
+static void bind_real(struct binder *binder, double value) {
+  binder->at++;
+  if (binder->code == SQLITE_OK) binder->code = sqlite3_bind_double(binder->statement, binder->at, value);
+}
+
+enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) {
+  SF_ASSERT_LE(0, verdict->index);
+  SF_ASSERT_LT(verdict->index, store->high_water);
+  SF_ASSERT_LT(verdict->cls, SF_CLASS_COUNT);
+  struct binder binder = {0};
+  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_VERDICT_INSERT, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  bind_int(&binder, verdict->index);
+  bind_text(&binder, sf_verdict_name(verdict->verdict));
+  bind_text(&binder, verdict->cls < 0 ? NULL : sf_finding_class_name((enum sf_finding_class)verdict->cls));
+  bind_text(&binder, verdict->shrink_key);
+  bind_text(&binder, verdict->signature);
+  bind_text(&binder, verdict->label);
+  bind_text(&binder, verdict->module);
+  bind_int(&binder, verdict->rank);
+  bind_int(&binder, verdict->ranks);
+  bind_int(&binder, verdict->layers);
+  for (int i = 0; i < 2; i++) bind_int(&binder, (int64_t)verdict->features.words[i]);
+  bind_int(&binder, verdict->checked);
+  bind_int(&binder, verdict->unchecked);
+  bind_real(&binder, verdict->seconds >= 0 ? verdict->seconds : 0); /* SQLite would store NaN as NULL */
+  bind_int(&binder, verdict->flaky);
+  status = sf_store_step_done(store, binder.statement, binder.code, error);
+  if (status != SF_OK && sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_PRIMARYKEY) {
+    status = sf_error_set(error, SF_EUSAGE, "%s: case %" PRId64 " has a verdict already", store->path, verdict->index);
+  }
+  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+}
+
+enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, const char *signature, struct sf_error *error) {
+  struct binder binder = {0};
+  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_VERDICT_SIGN, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  bind_int(&binder, index);
+  bind_text(&binder, signature);
+  status = sf_store_step_done(store, binder.statement, binder.code, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  if (sqlite3_changes(store->db) == 0) return sf_error_set(error, SF_ENOTFOUND, "%s: case %" PRId64 " has no verdict", store->path, index);
+  return SF_OK;
+}
+
+enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) {
+  SF_ASSERT(finding->signature != NULL && finding->signature[0] != '\0');
+  SF_ASSERT(finding->shrink_key != NULL && finding->shrink_key[0] != '\0');
+  SF_ASSERT(finding->case_json != NULL && finding->case_json[0] != '\0');
+  struct binder binder = {0};
+  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FINDING_UPSERT, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  bind_text(&binder, finding->signature);
+  bind_text(&binder, finding->shrink_key);
+  bind_int(&binder, finding->index);
+  bind_text(&binder, finding->case_json);
+  bind_text(&binder, finding->min_json);
+  bind_text(&binder, finding->report);
+  bind_text(&binder, finding->known ? "known" : "new");
+  status = sf_store_step_done(store, binder.statement, binder.code, error);
+  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+}
+
+enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) {
+  SF_ASSERT(shrink_key[0] != '\0');
+  struct binder binder = {0};
+  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_SHRINK_ADD, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  bind_text(&binder, shrink_key);
+  bind_int(&binder, count);
+  status = sf_store_step_done(store, binder.statement, binder.code, error);
+  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+}
+
+enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) {
+  return sf_store_add_shrinks(store, shrink_key, 1, error);
+}
+
+/* --- reading -------------------------------------------------------------------------------------------------------------- */
+
+static const char *column_text(sqlite3_stmt *statement, int at) { return (const char *)sqlite3_column_text(statement, at); }
+
+/* -1 when the text is no name. */
+static int32_t verdict_from_name(const char *name) {
+  for (int32_t verdict = 0; name != NULL && verdict <= SF_VERDICT_SKIP; verdict++) {
+    if (strcmp(name, sf_verdict_name((enum sf_verdict)verdict)) == 0) return verdict;
+  }
+  return -1;
+}
+
+static int32_t class_from_name(const char *name) {
+  for (int32_t cls = 0; name != NULL && cls < SF_CLASS_COUNT; cls++) {
+    if (strcmp(name, sf_finding_class_name((enum sf_finding_class)cls)) == 0) return cls;
+  }
+  return -1;
+}
+
+/* Columns in the order of store_sql.c. */
+static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_store_verdict *out, sqlite3_stmt *row,
+                                       struct sf_error *error) {
+  const int32_t verdict = verdict_from_name(column_text(row, 1)), cls = class_from_name(column_text(row, 2));
+  if (verdict < 0 || (cls < 0 && column_text(row, 2) != NULL)) {
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has an unknown verdict or class", store->path,
+                        (int64_t)sqlite3_column_int64(row, 0));
+  }
+  *out = (struct sf_store_verdict){
+      .index = sqlite3_column_int64(row, 0),
+      .verdict = (enum sf_verdict)verdict,
+      .cls = cls,
+      .shrink_key = column_text(row, 3),
+      .signature = column_text(row, 4),
+      .label = column_text(row, 5),
+      .module = column_text(row, 6),
+      .rank = sqlite3_column_int(row, 7),
+      .ranks = sqlite3_column_int(row, 8),
+      .layers = sqlite3_column_int(row, 9),
+      .features = {{(uint64_t)sqlite3_column_int64(row, 10), (uint64_t)sqlite3_column_int64(row, 11)}},
+      .checked = sqlite3_column_int64(row, 12),
+      .unchecked = sqlite3_column_int64(row, 13),
+      .seconds = sqlite3_column_double(row, 14),
+      .flaky = sqlite3_column_int(row, 15) != 0,
+  };
+  return SF_OK;
+}
+
+static void finding_from_row(struct sf_store_finding *out, sqlite3_stmt *row) {
+  const char *state = column_text(row, 6);
+  *out = (struct sf_store_finding){
+      .signature = column_text(row, 0),
+      .shrink_key = column_text(row, 1),
+      .index = sqlite3_column_int64(row, 2),
+      .case_json = column_text(row, 3),
+      .min_json = column_text(row, 4),
+      .report = column_text(row, 5),
+      .known = state != NULL && strcmp(state, "known") == 0,
+      .count = sqlite3_column_int64(row, 7),
+  };
+}
+
+/* Steps to the only row of a bound query and holds it for the caller. */
+static enum sf_status hold_row(struct sf_store *store, sqlite3_stmt *statement, int code, bool *found, struct sf_error *error) {
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  if (code != SQLITE_ROW && code != SQLITE_DONE) {
+    const enum sf_status status = sf_store_error(store, code, error);
+    sqlite3_reset(statement);
+    return status;
+  }
+  store->held = statement;
+  *found = code == SQLITE_ROW;
+  return SF_OK;
+}
+
+enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
+                                    struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  bool has_row = false;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_ONE, error);
+  if (status == SF_OK) status = hold_row(store, statement, sqlite3_bind_int64(statement, 1, index), &has_row, error);
+  if (status == SF_OK && has_row) status = verdict_from_row(store, out, statement, error);
+  if (status == SF_OK) *found = has_row;
+  return status;
+}
+
+enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature,
+                             struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ONE, error);
+  if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, signature), found, error);
+  if (status == SF_OK && *found) finding_from_row(out, statement);
+  return status;
+}
+
+enum sf_status sf_store_shrink_count(struct sf_store *store, int64_t *out, const char *shrink_key, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  bool found = false;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_SHRINK_ONE, error);
+  if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, shrink_key), &found, error);
+  if (status == SF_OK) *out = found ? sqlite3_column_int64(statement, 0) : 0;
+  return status;
+}
+
+enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verdict visit, void *context, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_ALL, error);
+  if (status != SF_OK) return status;
+  int code = SQLITE_ROW;
+  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+    struct sf_store_verdict verdict;
+    status = verdict_from_row(store, &verdict, statement, error);
+    if (status == SF_OK) status = visit(context, &verdict);
+  }
+  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
+  sqlite3_reset(statement);
+  return status;
+}
+
+enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ALL, error);
+  if (status != SF_OK) return status;
+  int code = SQLITE_ROW;
+  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+    struct sf_store_finding finding;
+    finding_from_row(&finding, statement);
+    status = visit(context, &finding);
+  }
+  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
+  sqlite3_reset(statement);
+  return status;
+}
+
+static enum sf_status summary_add(void *context, const struct sf_store_verdict *verdict) {
+  struct sf_store_summary *summary = context;
+  summary->cases++;
+  summary->by_verdict[verdict->verdict]++;
+  if (verdict->cls >= 0) summary->by_class[verdict->cls]++;
+  summary->flaky += verdict->flaky;
+  summary->checked += verdict->checked;
+  summary->unchecked += verdict->unchecked;
+  summary->seconds += verdict->seconds;
+  for (int i = 0; i < SF_FEATURES_MAX; i++) summary->by_feature[i] += sf_feature_mask_has(&verdict->features, i);
+  return SF_OK;
+}
+
+enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) {
+  struct sf_store_summary summary = {.high_water = store->high_water};
+  enum sf_status status = sf_store_each_verdict(store, summary_add, &summary, error);
+  if (status == SF_OK) status = sf_store_query_int(store, &summary.signatures, "SELECT count(*) FROM finding", error);
+  if (status == SF_OK)
+    status = sf_store_query_int(store, &summary.signatures_known, "SELECT count(*) FROM finding WHERE state = 'known'", error);
+  if (status == SF_OK) *out = summary;
+  return status;
+}

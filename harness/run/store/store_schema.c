@@ -1,0 +1,173 @@
+/* Tables of the store, and the options it was made with. */
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/bytes.h"
+#include "harness/run/store/store_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "SFZ1" in the header's application id tells a store from other SQLite files; user_version is the version of the tables. */
+enum { APPLICATION_ID = 0x53465a31, SCHEMA_VERSION = 2 };
+
+static const char schema_sql[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE verdict(idx INTEGER PRIMARY KEY CHECK(idx >= 0), verdict TEXT NOT NULL, class TEXT, shrink_key TEXT, signature TEXT,"
+    " label TEXT, module TEXT, rank INTEGER NOT NULL, ranks INTEGER NOT NULL, layers INTEGER NOT NULL, features INTEGER NOT NULL,"
+    " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL);"
+    "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
+    "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
+    " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')));"
+    "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
+
+enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
+  int64_t application = 0, version = 0, tables = 0, has_tables = 0;
+  enum sf_status status = sf_store_query_int(store, &application, "PRAGMA application_id", error);
+  if (status == SF_OK) status = sf_store_query_int(store, &version, "PRAGMA user_version", error);
+  if (status == SF_OK) status = sf_store_query_int(store, &tables, "SELECT count(*) FROM sqlite_master", error);
+  if (status != SF_OK) return status;
+  if (application == 0 && version == 0 && tables == 0) {
+    *is_fresh = true;
+    return SF_OK;
+  }
+  if (application != APPLICATION_ID) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
+  if (version != SCHEMA_VERSION) {
+    return sf_error_set(error, SF_EINPUT, "%s: a store of schema version %" PRId64 "; this shardfuzz reads version %d", store->path,
+                        version, SCHEMA_VERSION);
+  }
+  status = sf_store_query_int(
+      store, &has_tables, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'shrink')",
+      error);
+  if (status == SF_OK && has_tables != 4) status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
+  if (status == SF_OK) *is_fresh = false;
+  return status;
+}
+
+static enum sf_status meta_insert(struct sf_store *store, const char *key, const char *text, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  int code = sqlite3_prepare_v2(store->db, "INSERT INTO meta(key, value) VALUES(?1, ?2)", -1, &statement, NULL);
+  if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+  if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 2, text, -1, SQLITE_STATIC);
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  const enum sf_status status = code == SQLITE_DONE ? SF_OK : sf_store_error(store, code, error);
+  sqlite3_finalize(statement);
+  return status;
+}
+
+/* The names with a newline after each: also a valid text to compare line by line. */
+static void features_text(struct sf_text *out, const struct sf_store_options *options) {
+  sf_text_append(out, "%s", "");
+  for (int32_t bit = 0; bit < options->feature_count; bit++) sf_text_append(out, "%s\n", options->feature_names[bit]);
+}
+
+static void share_text(char *out, size_t out_size, const struct sf_store_options *options) {
+  snprintf(out, out_size, "%d/%d", options->share_index, options->share_count == 0 ? 1 : options->share_count);
+}
+
+enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
+  struct sf_text features = {0};
+  char share[32], identity[96];
+  features_text(&features, options);
+  share_text(share, sizeof share, options);
+  snprintf(identity, sizeof identity, "PRAGMA application_id = %d; PRAGMA user_version = %d;", APPLICATION_ID, SCHEMA_VERSION);
+  enum sf_status status = features.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path) : SF_OK;
+  if (status == SF_OK) status = sf_store_batch(store, error);
+  if (status == SF_OK) status = sf_store_exec(store, schema_sql, error);
+  if (status == SF_OK) status = sf_store_exec(store, identity, error);
+  if (status == SF_OK) status = meta_insert(store, "campaign", options->campaign, error);
+  if (status == SF_OK) status = meta_insert(store, "features", features.data, error);
+  if (status == SF_OK) status = meta_insert(store, "share", share, error);
+  if (status == SF_OK) status = sf_store_exec(store, "INSERT INTO meta(key, value) VALUES('high_water', 0)", error);
+  status = status == SF_OK ? sf_store_commit(store, error) : sf_store_batch_drop(store, status);
+  sf_text_destroy(&features);
+  return status;
+}
+
+static enum sf_status meta_text(struct sf_store *store, char **out, const char *key, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = SF_OK;
+  int code = sqlite3_prepare_v2(store->db, "SELECT value FROM meta WHERE key = ?1", -1, &statement, NULL);
+  if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  if (code == SQLITE_DONE) {
+    status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.%s is missing", store->path, key);
+  } else if (code != SQLITE_ROW) {
+    status = sf_store_error(store, code, error);
+  } else {
+    const char *text = (const char *)sqlite3_column_text(statement, 0);
+    *out = text == NULL ? NULL : sf_strdup(text);
+    if (*out == NULL) status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  }
+  sqlite3_finalize(statement);
+  return status;
+}
+
+/* Cuts the stored names at their newlines. */
+static enum sf_status feature_names_split(struct sf_store *store, struct sf_error *error) {
+  store->feature_text = sf_strdup(store->features);
+  if (store->feature_text == NULL) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  for (char *at = store->feature_text; *at != '\0';) {
+    char *end = strchr(at, '\n');
+    if (end == NULL || store->feature_count == SF_STORE_FEATURES_MAX) {
+      return sf_error_set(error, SF_EINPUT, "%s: damaged: meta.features", store->path);
+    }
+    *end = '\0';
+    store->feature_names[store->feature_count++] = at;
+    at = end + 1;
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_store_meta_read(struct sf_store *store, struct sf_error *error) {
+  enum sf_status status = meta_text(store, &store->campaign, "campaign", error);
+  if (status == SF_OK) status = meta_text(store, &store->features, "features", error);
+  if (status == SF_OK) status = meta_text(store, &store->share, "share", error);
+  if (status == SF_OK) status = feature_names_split(store, error);
+  if (status == SF_OK && (sscanf(store->share, "%" SCNd32 "/%" SCNd32, &store->share_index, &store->share_count) != 2 ||
+                          store->share_index < 0 || store->share_index >= store->share_count)) {
+    status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.share", store->path);
+  }
+  if (status == SF_OK) {
+    status = sf_store_query_int(store, &store->high_water, "SELECT value FROM meta WHERE key = 'high_water' AND typeof(value) = 'integer'",
+                                error);
+  }
+  if (status == SF_OK && store->high_water < 0) status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.high_water", store->path);
+  return status;
+}
+
+/* Length of the first line of text without its newline. */
+static int line_length(const char *text) { return (int)strcspn(text, "\n"); }
+
+/* SF_EUSAGE with the first line that differs; a line "key=value" is shown as key: stored, wanted. */
+static enum sf_status lines_compare(const char *path, const char *what, const char *stored, const char *wanted, struct sf_error *error) {
+  while (*stored != '\0' || *wanted != '\0') {
+    const int stored_length = line_length(stored), wanted_length = line_length(wanted);
+    if (stored_length != wanted_length || memcmp(stored, wanted, (size_t)stored_length) != 0) {
+      return sf_error_set(error, SF_EUSAGE, "%s: made with another %s: \"%.*s\", not \"%.*s\"", path, what, stored_length, stored,
+                          wanted_length, wanted);
+    }
+    stored += stored_length + (stored[stored_length] == '\n');
+    wanted += wanted_length + (wanted[wanted_length] == '\n');
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
+  struct sf_text features = {0};
+  char share[32];
+  share_text(share, sizeof share, options);
+  features_text(&features, options);
+  enum sf_status status = features.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path) : SF_OK;
+  if (status == SF_OK) status = lines_compare(store->path, "option", store->campaign, options->campaign, error);
+  if (status == SF_OK) status = lines_compare(store->path, "list of features", store->features, features.data, error);
+  if (status == SF_OK) status = lines_compare(store->path, "share of the cases", store->share, share, error);
+  sf_text_destroy(&features);
+  return status;
+}
+
+enum sf_status sf_store_meta_compare_stores(const struct sf_store *first, const struct sf_store *other, struct sf_error *error) {
+  const enum sf_status status = lines_compare(other->path, "option than the first store", other->campaign, first->campaign, error);
+  return status != SF_OK ? status
+                         : lines_compare(other->path, "list of features than the first store", other->features, first->features, error);
+}

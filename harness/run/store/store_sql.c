@@ -1,0 +1,114 @@
+/* Statements of the store: their texts, preparing them once, and what SQLite's result codes mean to us. */
+#include "harness/base/assert.h"
+#include "harness/run/store/store_internal.h"
+
+#include <string.h>
+
+#define VERDICT_COLUMNS                                                                                                                    \
+  "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, more_features, checked, unchecked, "          \
+  "seconds, flaky"
+#define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
+
+static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
+    [SF_STORE_SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SF_STORE_SQL_COMMIT] = "COMMIT",
+    [SF_STORE_SQL_ROLLBACK] = "ROLLBACK",
+    [SF_STORE_SQL_HIGH_WATER_SET] = "UPDATE meta SET value = ?1 WHERE key = 'high_water'",
+    [SF_STORE_SQL_VERDICT_INSERT] =
+        "INSERT INTO verdict(" VERDICT_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+    [SF_STORE_SQL_VERDICT_ONE] = "SELECT " VERDICT_COLUMNS " FROM verdict WHERE idx = ?1",
+    [SF_STORE_SQL_VERDICT_ALL] = "SELECT " VERDICT_COLUMNS " FROM verdict ORDER BY idx",
+    [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
+    /* The right-hand sides see the old row, so their order does not matter. */
+    [SF_STORE_SQL_FINDING_UPSERT] =
+        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, report, state) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+        " ON CONFLICT(signature) DO UPDATE SET"
+        " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END,"
+        " report = CASE WHEN excluded.idx <= idx THEN excluded.report ELSE report END,"
+        " min_json = CASE WHEN excluded.min_json IS NOT NULL AND (min_json IS NULL OR excluded.idx <= idx) THEN excluded.min_json ELSE "
+        "min_json END,"
+        " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
+        " idx = min(idx, excluded.idx)",
+    [SF_STORE_SQL_FINDING_ONE] = "SELECT " FINDING_COLUMNS ", (SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
+                                 " FROM finding f WHERE f.signature = ?1",
+    [SF_STORE_SQL_FINDING_ALL] = "SELECT " FINDING_COLUMNS ", (SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
+                                 " FROM finding f ORDER BY f.idx, f.signature",
+    [SF_STORE_SQL_SHRINK_ADD] = "INSERT INTO shrink(shrink_key, count) VALUES(?1, ?2)"
+                                " ON CONFLICT(shrink_key) DO UPDATE SET count = count + excluded.count",
+    [SF_STORE_SQL_SHRINK_ONE] = "SELECT count FROM shrink WHERE shrink_key = ?1",
+    [SF_STORE_SQL_SHRINK_ALL] = "SELECT shrink_key, count FROM shrink ORDER BY shrink_key",
+};
+
+enum sf_status sf_store_error(const struct sf_store *store, int code, struct sf_error *error) {
+  const char *detail = store->db == NULL ? sqlite3_errstr(code) : sqlite3_errmsg(store->db);
+  switch (code & 0xff) {
+  case SQLITE_NOMEM:
+    return sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  case SQLITE_FULL:
+    return sf_error_set(error, SF_EIO, "%s: cannot write: disk full or size limit reached", store->path);
+  case SQLITE_BUSY:
+  case SQLITE_LOCKED:
+    return sf_error_set(error, SF_EIO, "%s: locked by another process", store->path);
+  case SQLITE_NOTADB:
+    return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
+  case SQLITE_CORRUPT:
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: %s", store->path, detail);
+  case SQLITE_READONLY:
+  case SQLITE_PERM:
+  case SQLITE_AUTH:
+    return sf_error_set(error, SF_EINPUT, "%s: cannot be written: %s", store->path, detail);
+  case SQLITE_CANTOPEN:
+    return sf_error_set(error, SF_EINPUT, "%s: cannot open: %s", store->path, detail);
+  case SQLITE_ERROR: /* our statements are sound, so the tables are not what they were */
+  case SQLITE_SCHEMA:
+  case SQLITE_MISMATCH:
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: %s", store->path, detail);
+  default:
+    return sf_error_set(error, SF_EIO, "%s: %s", store->path, detail);
+  }
+}
+
+enum sf_status sf_store_statement(struct sf_store *store, sqlite3_stmt **out, enum sf_store_statement which, struct sf_error *error) {
+  if (store->held != NULL) sqlite3_reset(store->held);
+  store->held = NULL;
+  if (store->statements[which] == NULL) {
+    const int code = sqlite3_prepare_v3(store->db, statement_texts[which], -1, SQLITE_PREPARE_PERSISTENT, &store->statements[which], NULL);
+    if (code != SQLITE_OK) return sf_store_error(store, code, error);
+  }
+  sqlite3_reset(store->statements[which]);
+  sqlite3_clear_bindings(store->statements[which]);
+  *out = store->statements[which];
+  return SF_OK;
+}
+
+int sf_store_bind_text(sqlite3_stmt *statement, int at, const char *text) {
+  return text == NULL || text[0] == '\0' ? sqlite3_bind_null(statement, at) : sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
+}
+
+enum sf_status sf_store_step_done(struct sf_store *store, sqlite3_stmt *statement, int code, struct sf_error *error) {
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  /* The message must be read before the reset below. */
+  const enum sf_status status = code == SQLITE_DONE || code == SQLITE_ROW ? SF_OK : sf_store_error(store, code, error);
+  sqlite3_reset(statement);
+  return status;
+}
+
+enum sf_status sf_store_exec(struct sf_store *store, const char *sql, struct sf_error *error) {
+  const int code = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+  return code == SQLITE_OK ? SF_OK : sf_store_error(store, code, error);
+}
+
+enum sf_status sf_store_query_int(struct sf_store *store, int64_t *out, const char *sql, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  int code = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
+  if (code == SQLITE_OK) code = sqlite3_step(statement);
+  enum sf_status status = SF_OK;
+  if (code == SQLITE_ROW) {
+    *out = sqlite3_column_int64(statement, 0);
+  } else {
+    status = code == SQLITE_DONE ? sf_error_set(error, SF_EINPUT, "%s: damaged: a value is missing", store->path)
+                                 : sf_store_error(store, code, error);
+  }
+  sqlite3_finalize(statement);
+  return status;
+}

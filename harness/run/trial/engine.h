@@ -1,0 +1,68 @@
+/* The engine runs one trial after the other in this process: reference (shared by cases of one logical function), candidate, judgement. */
+#ifndef SF_RUN_ENGINE_H
+#define SF_RUN_ENGINE_H
+
+#include "harness/comm/mpi.h"
+#include "harness/device/device.h"
+#include "harness/run/trial/outcome.h"
+#include "targets/target.h"
+
+struct sf_chunk_log;
+
+struct sf_engine_options {
+  enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference always uses BLAS (or loops where there is none) */
+  struct sf_mpi *mpi;                  /* NULL: simulated ranks */
+  int32_t mpi_first;                   /* first of the ranks of the job that a trial uses (sf_engine_set_ranks) */
+  struct sf_comm_progress *progress;   /* may be NULL */
+  volatile uint64_t *trace_key;        /* NULL, or where the key of the trace point just passed and its rank are noted */
+  volatile int32_t *trace_rank;
+  bool hash_trace, measure;
+};
+
+/* Costs of the engine's life so far, in seconds of wall time. */
+struct sf_engine_costs {
+  int64_t trials, references, raised;  /* raised: candidates that needed more draws than the first */
+  int64_t raised_runs;                  /* runs of the reference for them; their time is part of judge */
+  double reference, candidate, collect, judge; /* collect (and the filling of isolated mode) is part of candidate under sim */
+  double comm_reduce, comm_schedule;   /* of sim, with `measure` */
+};
+
+struct sf_engine;
+enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_options *options) SF_MUST_USE;
+void sf_engine_destroy(struct sf_engine *engine);
+
+/* Runs case c; never fails: what goes wrong in the harness stands in outcome->status. Under MPI every rank of the engine's range makes
+ * this call with the same case; the outcome is complete on the first of them only, where the judging is done. record: NULL, or where
+ * everything that is judged here is kept too, as it was traced.
+ * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
+void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome);
+
+/* Says what the first finding of the trial just run looks like: fills outcome->diagnosis. c is the trial's case. record: NULL, or a log of that
+ * trial. Without one simulated ranks run the case once more while the failing tensor's shards are kept, and MPI ranks say nothing. What the
+ * last trial's comparison said stays valid. A run that does not go the same way, and memory that is out, leave no diagnosis. */
+void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome);
+
+/* What the flat bound (oracles/flat_bound.h) says of the trial just run: fills outcome->flat, if the trial was compared here. */
+void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome);
+
+/* MPI: the range of ranks that the next trials use; the first of them judges. */
+void sf_engine_set_ranks(struct sf_engine *engine, int32_t first);
+
+/* Everything the last trial's comparison said; valid until the next trial. finding_count and result_count are 0 if it was not compared. */
+const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
+const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
+const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
+
+/* Called at each trace point of the candidate, before recording and filling: what it writes is what the collector sees, and end to end what the
+ * target goes on with. Benches corrupt tensors with it.
+ * NULL switches off. */
+typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols);
+void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);
+
+/* Target and plant of a case file must exist. SF_EINPUT naming the file. */
+enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) SF_MUST_USE;
+
+/* Seconds on the monotonic clock. */
+double sf_engine_now(void);
+
+#endif

@@ -1,0 +1,67 @@
+/* Diagnosis of a finding: the failing tensor's shards, kept in a second run of the case, go to the oracle. */
+#include "harness/base/alloc.h"
+#include "harness/run/trial/engine_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Shards of one tensor as a log has them. */
+struct shard_list {
+  uint64_t key;
+  const struct sf_mesh *mesh;
+  struct sf_diagnosis_shard *at; /* NULL: they are counted only */
+  int32_t count;
+};
+
+static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+  struct shard_list *list = ctx;
+  (void)rows;
+  (void)cols;
+  if (sf_trace_key(id) != list->key) return;
+  if (list->at) list->at[list->count] = (struct sf_diagnosis_shard){.rank = rank, .at = sf_mesh_coord(list->mesh, rank), .map = *map, .data = data};
+  list->count++;
+}
+
+/* By rank, whatever the schedule was: what is said of "the first" rank does not hang on it. */
+static int by_rank(const void *a, const void *b) {
+  const struct sf_diagnosis_shard *x = a, *y = b;
+  return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log, struct sf_diagnosis *out) {
+  struct shard_list list = {.key = sf_trace_key(finding->id), .mesh = sf_case_is_reloaded(engine->c, finding->id.step) ? &engine->second_mesh : &engine->mesh};
+  struct sf_diagnosis diagnosis;
+  if (log->failed || !sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) return;
+  list.at = sf_alloc((size_t)(list.count + 1) * sizeof *list.at);
+  if (!list.at) return;
+  list.count = 0;
+  if (sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) {
+    qsort(list.at, (size_t)list.count, sizeof *list.at, by_rank);
+    if (sf_diagnose_finding(&diagnosis, engine->collector, finding, list.at, list.count) == SF_OK) *out = diagnosis;
+  }
+  sf_free(list.at);
+}
+
+/* The same case, with the same planted, and a listener in place of the judge. */
+static bool run_again(struct sf_engine *engine, struct sf_chunk_log *log, uint64_t key) {
+  struct sf_outcome unused; /* what a mutant did is known */
+  struct sf_comm_report report;
+  memset(&unused, 0, sizeof unused);
+  memset(&report, 0, sizeof report);
+  engine->listener = log;
+  engine->listen_key = key;
+  const enum sf_status status = sf_engine_run_sim(engine, &unused, &report);
+  engine->listener = NULL;
+  return status == SF_OK && report.status == SF_OK;
+}
+
+void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome) {
+  struct sf_chunk_log log;
+  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || engine->judgement.finding_count == 0) return;
+  const struct sf_finding *finding = &engine->judgement.findings[0];
+  memset(&log, 0, sizeof log);
+  engine->c = c;
+  if (record) diagnose_log(engine, finding, record, &outcome->diagnosis);
+  else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id))) diagnose_log(engine, finding, &log, &outcome->diagnosis);
+  sf_chunk_log_destroy(&log);
+}

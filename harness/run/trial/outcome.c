@@ -1,0 +1,79 @@
+#include "harness/run/trial/outcome.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c) {
+  const struct sf_layout *first = &c->layout, *second = &c->reload.layout; /* the second is all ones without reloading */
+  const struct {
+    const char *name;
+    bool on;
+  } axes[] = {
+      {"tp", first->tp > 1 || second->tp > 1}, {"sp", first->sp || second->sp},         {"cp", first->cp > 1 || second->cp > 1},
+      {"ep", first->ep > 1 || second->ep > 1}, {"dp", first->dp > 1 || second->dp > 1}, {"pp", first->pp > 1 || second->pp > 1},
+      {"vpp", first->vpp > 1 || second->vpp > 1},
+  };
+  size_t length = 0;
+  out[0] = '\0';
+  for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+    if (!axes[i].on || length >= out_size) continue;
+    length += (size_t)snprintf(out + length, out_size - length, "%s%s", length ? "+" : "", axes[i].name);
+  }
+  if (!length) snprintf(out, out_size, "none");
+}
+
+static void set_signature(struct sf_outcome *out, const struct sf_case *c) {
+  char axes[48];
+  sf_outcome_axes_text(axes, sizeof axes, c);
+  snprintf(out->signature, sizeof out->signature, "%s@%s", out->shrink_key, axes);
+}
+
+void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding) {
+  const struct sf_module *module = finding->module >= 0 ? &catalog->modules[finding->module] : NULL;
+  out->verdict = SF_VERDICT_FINDING;
+  out->cls = finding->cls;
+  out->kind = finding->id.kind;
+  out->module_class = module ? (int32_t)module->cls : -1;
+  snprintf(out->module, sizeof out->module, "%s", module ? module->name : "");
+  sf_trace_id_text(out->first_id, sizeof out->first_id, catalog, finding->id);
+  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls), sf_kind_name((enum sf_kind)finding->id.kind),
+           module ? sf_module_class_name(module->cls) : "none");
+  set_signature(out, c);
+  out->rank = finding->rank;
+  out->row = finding->row;
+  out->error = finding->error;
+  out->noise = finding->noise;
+  out->ratio = finding->ratio;
+  snprintf(out->text, sizeof out->text, "%s", finding->text);
+}
+
+void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text) {
+  out->verdict = SF_VERDICT_FINDING;
+  out->cls = cls;
+  out->kind = out->module_class = -1;
+  out->rank = rank;
+  out->row = -1;
+  out->finding_count = 1;
+  snprintf(out->label, sizeof out->label, "%s", label);
+  snprintf(out->module, sizeof out->module, "%.*s", (int)strcspn(label, "."), label);
+  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm/%s", sf_finding_class_name(cls), *label ? label : "none");
+  set_signature(out, c);
+  snprintf(out->text, sizeof out->text, "%s", text);
+}
+
+bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome) {
+  if (outcome->status != SF_OK) return outcome->status != SF_EINPUT;
+  return outcome->verdict == SF_VERDICT_FINDING && (outcome->cls == SF_CLASS_DEADLOCK || outcome->cls == SF_CLASS_MISMATCH || outcome->cls == SF_CLASS_CRASH);
+}
+
+bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect) {
+  if (!expect->present) return true;
+  if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;
+  return outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || strcmp(outcome->signature, expect->signature) == 0;
+}
+
+struct sf_error sf_outcome_error(const struct sf_outcome *outcome) {
+  struct sf_error error;
+  sf_error_set(&error, outcome->status, "%.470s", outcome->text);
+  return error;
+}

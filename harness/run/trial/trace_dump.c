@@ -1,0 +1,157 @@
+#include "harness/run/trial/trace_dump.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
+#include "harness/run/campaign/campaign.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/tensor/safetensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct rank_dump {
+  struct sf_st_writer *writer;
+  uint64_t *keys; /* of the tensors added */
+  int32_t key_count, key_capacity;
+  struct sf_text maps; /* the JSON text of the shard maps, without its closing brace */
+};
+
+struct sf_trace_dump {
+  int32_t ranks;
+  enum sf_status status;
+  struct rank_dump *of_rank;
+};
+
+enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, int32_t ranks) {
+  struct sf_trace_dump *dump = sf_alloc(sizeof *dump);
+  if (!dump) return SF_ENOMEM;
+  dump->ranks = ranks;
+  dump->of_rank = sf_alloc((size_t)ranks * sizeof *dump->of_rank);
+  enum sf_status status = dump->of_rank ? SF_OK : SF_ENOMEM;
+  for (int32_t i = 0; status == SF_OK && i < ranks; i++) status = sf_st_writer_create(&dump->of_rank[i].writer);
+  if (status != SF_OK) {
+    sf_trace_dump_destroy(dump);
+    return status;
+  }
+  *out = dump;
+  return SF_OK;
+}
+
+static void append_runs(struct sf_text *text, const struct sf_dim_map *dim) {
+  sf_text_append(text, "[");
+  for (int32_t i = 0; i < dim->count; i++) {
+    const struct sf_run *run = &dim->runs[i];
+    sf_text_append(text, "%s[%" PRId64 ",%" PRId64 ",%d]", i ? "," : "", run->start, run->len, run->partial ? 1 : 0);
+  }
+  sf_text_append(text, "]");
+}
+
+/* {"name":{"shape":[rows,cols],"rows":[[start,len,partial],..],"cols":[..]},..}; flat parts also have "flat":[first,count], elements of that box. */
+static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map) {
+  sf_text_append(text, "%s\"%s\":{\"shape\":[%" PRId64 ",%" PRId64 "],\"rows\":", text->length ? "," : "{", name, shape.rows, shape.cols);
+  append_runs(text, &map->rows);
+  sf_text_append(text, ",\"cols\":");
+  append_runs(text, &map->cols);
+  if (map->flat) sf_text_append(text, ",\"flat\":[%" PRId64 ",%" PRId64 "]", map->first, map->count);
+  sf_text_append(text, "}");
+}
+
+/* How often the key was there before. A wrong target may trace a tensor twice; names in a file must differ. */
+static int32_t note_key(struct sf_trace_dump *dump, struct rank_dump *to, uint64_t key) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < to->key_count; i++) count += to->keys[i] == key;
+  if (to->key_count == to->key_capacity) {
+    const int32_t capacity = to->key_capacity ? 2 * to->key_capacity : 256;
+    uint64_t *keys = sf_realloc(to->keys, (size_t)capacity * sizeof *keys);
+    if (!keys) {
+      dump->status = SF_ENOMEM;
+      return 0;
+    }
+    to->keys = keys;
+    to->key_capacity = capacity;
+  }
+  to->keys[to->key_count++] = key;
+  return count;
+}
+
+void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *catalog, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
+                       const float *data, int64_t rows, int64_t cols) {
+  struct sf_trace_spec spec;
+  char name[176];
+  if (dump->status != SF_OK || rank < 0 || rank >= dump->ranks || !sf_trace_spec(&spec, catalog, id)) return;
+  struct rank_dump *to = &dump->of_rank[rank];
+  const int64_t dims[2] = {rows, cols};
+  sf_trace_id_text(name, sizeof name, catalog, id);
+  const int32_t before = note_key(dump, to, sf_trace_key(id));
+  if (dump->status != SF_OK) return;
+  if (before > 0) snprintf(name + strlen(name), sizeof name - strlen(name), "#%d", before + 1);
+  dump->status = sf_st_writer_add(to->writer, name, spec.promised, dims, 2, data);
+  append_map(&to->maps, name, spec.shape, map);
+  if (to->maps.failed) dump->status = SF_ENOMEM;
+}
+
+static enum sf_status save_rank(struct rank_dump *from, const char *path, struct sf_error *error) {
+  sf_text_append(&from->maps, from->maps.length ? "}" : "{}");
+  if (from->maps.failed) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  const enum sf_status status = sf_st_writer_meta(from->writer, "shardfuzz", from->maps.data);
+  if (status != SF_OK) return sf_error_set(error, status, "%s: %s", path, sf_status_text(status));
+  return sf_st_writer_save(from->writer, path, error);
+}
+
+static void rank_path(char *out, size_t size, const char *directory, int32_t rank) {
+  snprintf(out, size, "%s/rank-%05d.safetensors", directory, rank);
+}
+
+enum sf_status sf_trace_dump_save(struct sf_trace_dump *dump, const char *directory, struct sf_error *error) {
+  char path[SF_PATH_TEXT + 32];
+  if (dump->status != SF_OK) return sf_error_set(error, dump->status, "the trace could not be kept: %s", sf_status_text(dump->status));
+  enum sf_status status = sf_make_directories(directory, error);
+  for (int32_t i = 0; status == SF_OK && i < dump->ranks; i++) {
+    rank_path(path, sizeof path, directory, i);
+    status = save_rank(&dump->of_rank[i], path, error);
+  }
+  if (status != SF_OK) return status;
+  int32_t stale = dump->ranks;
+  do rank_path(path, sizeof path, directory, stale++);
+  while (unlink(path) == 0);
+  return SF_OK;
+}
+
+struct dump_from_log {
+  struct sf_trace_dump *dump;
+  struct sf_catalog *catalog;
+};
+
+static void add_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                      int64_t cols) {
+  const struct dump_from_log *to = ctx;
+  sf_trace_dump_add(to->dump, to->catalog, rank, id, map, data, rows, cols);
+}
+
+enum sf_status sf_trace_dump_log(const struct sf_chunk_log *log, const struct sf_case *c, const char *directory, struct sf_error *error) {
+  struct dump_from_log to = {NULL, NULL};
+  enum sf_status status = sf_catalog_create(&to.catalog, c);
+  if (status == SF_OK) status = sf_trace_dump_create(&to.dump, (int32_t)sf_case_ranks(c));
+  if (status == SF_OK && !sf_chunk_log_visit(log->data, log->size_bytes, add_chunk, &to)) status = SF_EIO;
+  if (status != SF_OK) {
+    sf_error_set(error, status, "the trace could not be kept: %s", sf_status_text(status));
+  } else {
+    status = sf_trace_dump_save(to.dump, directory, error);
+  }
+  sf_trace_dump_destroy(to.dump);
+  sf_catalog_destroy(to.catalog);
+  return status;
+}
+
+void sf_trace_dump_destroy(struct sf_trace_dump *dump) {
+  if (!dump) return;
+  for (int32_t i = 0; dump->of_rank && i < dump->ranks; i++) {
+    sf_st_writer_destroy(dump->of_rank[i].writer);
+    sf_free(dump->of_rank[i].keys);
+    sf_text_destroy(&dump->of_rank[i].maps);
+  }
+  sf_free(dump->of_rank);
+  sf_free(dump);
+}

@@ -1,0 +1,342 @@
+/* Rank sets started by a launcher command (mpirun) on this machine. Every rank connects to a socket and gets each job that it takes part in; rank
+ * 0 answers, and any rank may answer that the communication failed, which rank 0 may never hear of. In between stands a relay process, which
+ * leads the launcher's process group and speaks to the pool like any other worker: one job at a time, so that no rank is ahead of the others.
+ *
+ * A set ends by its ranks being killed: the launcher then cleans up (shared memory, session folders) and ends. What keeps it from outliving us:
+ * the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank when
+ * its launcher is. */
+#include "harness/base/alloc.h"
+#include "harness/run/trial/chunk_log.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/commands/shell.h"
+#include "harness/run/workers/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CONNECT_SECONDS = 60, END_SECONDS = 2, TICK_MS = 200, PATH_TEXT = 96 };
+
+struct hello {
+  int32_t rank, world;
+};
+
+/* What ranks send: a result of rank 0, or a failure any rank saw. */
+struct rank_message {
+  bool failed;
+  struct sf_job_result result;
+};
+
+/* --- relay: between the pool's descriptor and the ranks -------------------------------------------------------- */
+
+struct relay {
+  int pool_fd, listen_fd;
+  int32_t world;
+  pid_t launcher;
+  int rank_fds[SF_LAUNCH_RANKS_MAX];
+  pid_t rank_pids[SF_LAUNCH_RANKS_MAX];
+};
+
+static volatile sig_atomic_t relay_stopped; /* of the relay process: set by SIGTERM */
+
+static void on_stop(int number) {
+  (void)number;
+  relay_stopped = 1;
+}
+
+static void set_default(const char *name, const char *value) { setenv(name, value, 0); }
+
+/* Ranks share cores with each other and with other sets: they are not bound to any, and they yield while they wait. */
+static _Noreturn void launcher_main(const char *command) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
+  set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  set_default("OMPI_MCA_hwloc_base_binding_policy", "none");
+  set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+  set_default("OMPI_MCA_odls_base_sigkill_timeout", "0");
+  set_default("OMP_NUM_THREADS", "1");
+  const int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (quiet >= 0 && !getenv("SHARDFUZZ_LAUNCHER_OUTPUT")) {
+    dup2(quiet, STDOUT_FILENO);
+    dup2(quiet, STDERR_FILENO);
+  }
+  execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+  _exit(127);
+}
+
+static pid_t start_ranks(const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
+  struct sf_text command = {0};
+  sf_text_append(&command, "exec ");
+  sf_shell_launcher(&command, options->launcher, options->launch_ranks);
+  sf_text_append(&command, " ");
+  sf_shell_quote(&command, options->self);
+  sf_text_append(&command, " mpi-worker --socket %s --page %s --gemm %d </dev/null", socket_path, page_path, (int)options->gemm);
+  const pid_t pid = command.failed ? -1 : fork();
+  if (pid == 0) launcher_main(command.data);
+  sf_text_destroy(&command);
+  return pid;
+}
+
+static bool welcome(struct relay *relay, int fd) {
+  struct hello hello;
+  struct ucred who = {0, 0, 0};
+  socklen_t size = sizeof who;
+  if (!sf_fd_read(fd, &hello, sizeof hello) || hello.world != relay->world || hello.rank < 0 || hello.rank >= relay->world) return false;
+  if (relay->rank_fds[hello.rank] >= 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return false;
+  relay->rank_fds[hello.rank] = fd;
+  relay->rank_pids[hello.rank] = who.pid;
+  return true;
+}
+
+static bool accept_ranks(struct relay *relay) {
+  const double until = sf_engine_now() + CONNECT_SECONDS;
+  for (int32_t connected = 0; connected < relay->world;) {
+    struct pollfd waiting = {relay->listen_fd, POLLIN, 0};
+    if (relay_stopped || sf_engine_now() > until || waitpid(relay->launcher, NULL, WNOHANG) > 0) return false;
+    if (poll(&waiting, 1, TICK_MS) <= 0) continue;
+    const int fd = accept4(relay->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) continue;
+    if (!welcome(relay, fd)) {
+      close(fd);
+      return false;
+    }
+    connected++;
+  }
+  return true;
+}
+
+/* Hands the next job to its ranks; a case that is too large for the set is answered here. True when it is under way. */
+static bool pass_job(struct relay *relay, bool *lost) {
+  static struct sf_job job;
+  static struct sf_job_result refusal;
+  *lost = true;
+  if (!sf_fd_read(relay->pool_fd, &job, sizeof job)) return false;
+  const int64_t ranks = sf_case_ranks(&job.c);
+  if (ranks > relay->world) {
+    memset(&refusal, 0, sizeof refusal);
+    refusal.tag = job.tag;
+    refusal.outcome.status = SF_EINPUT;
+    snprintf(refusal.outcome.text, sizeof refusal.outcome.text, "the case has %lld ranks, the launched set only %d", (long long)ranks, relay->world);
+    *lost = !sf_fd_write(relay->pool_fd, &refusal, sizeof refusal);
+    return false;
+  }
+  for (int32_t i = 0; i < ranks; i++) {
+    if (!sf_fd_write(relay->rank_fds[i], &job, sizeof job)) return false;
+  }
+  *lost = false;
+  return true;
+}
+
+/* Works until a rank fails or a side closes. The pool's descriptor is looked at while no job is under way. */
+static void relay_loop(struct relay *relay) {
+  static struct pollfd fds[SF_LAUNCH_RANKS_MAX + 1];
+  static struct rank_message message;
+  bool under_way = false, lost = false;
+  for (int32_t i = 0; i < relay->world; i++) fds[i] = (struct pollfd){relay->rank_fds[i], POLLIN, 0};
+  while (!lost && !relay_stopped) {
+    fds[relay->world] = (struct pollfd){under_way ? -1 : relay->pool_fd, POLLIN, 0};
+    const int ready = poll(fds, (nfds_t)relay->world + 1, TICK_MS);
+    if (ready < 0 && errno != EINTR) return;
+    if (ready <= 0) continue;
+    for (int32_t i = 0; i < relay->world; i++) {
+      if (!fds[i].revents) continue;
+      if (!sf_fd_read(fds[i].fd, &message, sizeof message)) return;
+      if (!sf_fd_write(relay->pool_fd, &message.result, sizeof message.result) || message.failed) return;
+      under_way = false;
+    }
+    if (fds[relay->world].revents) under_way = pass_job(relay, &lost);
+  }
+}
+
+/* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too. */
+static void end_ranks(const struct relay *relay) {
+  bool any = false;
+  const double until = sf_engine_now() + END_SECONDS;
+  for (int32_t i = 0; i < relay->world; i++) {
+    if (relay->rank_pids[i] > 0) any = kill(relay->rank_pids[i], SIGKILL) == 0 || any;
+  }
+  if (!any) kill(relay->launcher, SIGTERM);
+  while (sf_engine_now() < until && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(5000);
+}
+
+/* Keeps the store's lock and other workers' descriptors from living on in this process. */
+static void close_all_but(int a, int b) {
+  const unsigned low = (unsigned)(a < b ? a : b), high = (unsigned)(a < b ? b : a);
+  if (low > 3) close_range(3, low - 1, 0);
+  if (high > low + 1) close_range(low + 1, high - 1, 0);
+  close_range(high + 1, ~0u, 0);
+}
+
+static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
+  static struct relay relay;
+  const char ready = 1;
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_stop; /* without SA_RESTART: poll returns */
+  sigaction(SIGTERM, &action, NULL);
+  signal(SIGINT, SIG_IGN);
+  close_all_but(pool_fd, listen_fd);
+  relay.pool_fd = pool_fd;
+  relay.listen_fd = listen_fd;
+  relay.world = options->launch_ranks;
+  for (int32_t i = 0; i < relay.world; i++) relay.rank_fds[i] = -1;
+  relay.launcher = start_ranks(options, socket_path, page_path);
+  const bool complete = relay.launcher > 0 && accept_ranks(&relay);
+  unlink(socket_path);
+  unlink(page_path);
+  *strrchr((char *)(uintptr_t)socket_path, '/') = '\0';
+  rmdir(socket_path);
+  if (complete && sf_fd_write(pool_fd, &ready, sizeof ready)) relay_loop(&relay);
+  close(pool_fd); /* the pool learns at once that the set is gone */
+  if (relay.launcher > 0) end_ranks(&relay);
+  kill(0, SIGKILL); /* the whole group: what is left of the launcher, and this process */
+  _exit(0);
+}
+
+/* --- pool's side ----------------------------------------------------------------------------------------------- */
+
+static int listen_at(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, SF_LAUNCH_RANKS_MAX) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+static struct sf_worker_page *map_pages(const char *path, int32_t count, int flags) {
+  const size_t size_bytes = (size_t)count * sizeof(struct sf_worker_page);
+  const int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+  if (fd < 0) return NULL;
+  void *pages = MAP_FAILED;
+  if (!(flags & O_CREAT) || ftruncate(fd, (off_t)size_bytes) == 0) pages = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return pages == MAP_FAILED ? NULL : pages;
+}
+
+/* The pages of a launched set are a file, since its ranks are no children of ours. */
+static bool make_pages(struct sf_worker *worker, const char *path, int32_t ranks) {
+  sf_worker_unmap(worker);
+  worker->page = map_pages(path, ranks, O_CREAT);
+  if (!worker->page) return false;
+  worker->page_count = ranks;
+  for (int32_t i = 0; i < ranks; i++) worker->page[i].progress.rank = worker->page[i].trace_rank = -1;
+  return true;
+}
+
+static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_options *options, char *socket_path, char *page_path) {
+  const pid_t parent = getpid();
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  close(pair[0]);
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(0);
+  relay_main(pair[1], listen_fd, options, socket_path, page_path);
+}
+
+enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) {
+  if (options->launch_ranks < 1 || options->launch_ranks > SF_LAUNCH_RANKS_MAX) return SF_EUSAGE;
+  char directory[] = "/tmp/shardfuzz-XXXXXX", socket_path[PATH_TEXT], page_path[PATH_TEXT], ready = 0;
+  int pair[2] = {-1, -1};
+  if (!mkdtemp(directory)) return SF_EIO;
+  snprintf(socket_path, sizeof socket_path, "%s/socket", directory);
+  snprintf(page_path, sizeof page_path, "%s/page", directory);
+  const int listen_fd = make_pages(worker, page_path, options->launch_ranks) ? listen_at(socket_path) : -1;
+  const bool paired = listen_fd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
+  const pid_t pid = paired ? fork_relay(pair, listen_fd, options, socket_path, page_path) : -1;
+  if (listen_fd >= 0) close(listen_fd);
+  if (paired) close(pair[1]);
+  if (pid < 0) {
+    if (paired) close(pair[0]);
+    unlink(socket_path);
+    unlink(page_path);
+    rmdir(directory);
+    return SF_EIO;
+  }
+  setpgid(pid, pid);
+  worker->pid = pid;
+  worker->fd = pair[0];
+  worker->launched = true;
+  if (sf_fd_read(worker->fd, &ready, sizeof ready)) return SF_OK;
+  sf_worker_stop(worker);
+  return SF_EIO;
+}
+
+void sf_launch_end(const struct sf_worker *worker) {
+  const double until = sf_engine_now() + END_SECONDS + 1;
+  siginfo_t info;
+  kill(worker->pid, SIGTERM);
+  do {
+    info.si_pid = 0;
+    if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return;
+    usleep(2000);
+  } while (sf_engine_now() < until);
+}
+
+/* --- rank's side ----------------------------------------------------------------------------------------------- */
+
+static int connect_to(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, enum sf_cpu_gemm gemm) {
+  const struct sf_engine_options options = {.gemm = gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  struct sf_engine *engine = NULL;
+  struct sf_job job;
+  if (sf_engine_create(&engine, &options) != SF_OK) return 3;
+  while (sf_fd_read(fd, &job, sizeof job)) {
+    static struct rank_message message;
+    memset(&message, 0, sizeof message);
+    page->progress = (struct sf_comm_progress){.rank = -1};
+    page->trace_rank = -1;
+    message.result.tag = job.tag;
+    struct sf_chunk_log record = {0};
+    const bool root = job.diagnose && sf_mpi_rank(mpi) == 0;
+    sf_engine_run(engine, &job.c, root ? &record : NULL, &message.result.outcome);
+    if (root) sf_engine_diagnose(engine, &job.c, &record, &message.result.outcome);
+    sf_chunk_log_destroy(&record);
+    message.failed = sf_outcome_breaks_ranks(&message.result.outcome);
+    if (message.failed || sf_mpi_rank(mpi) == 0) {
+      if (!sf_fd_write(fd, &message, sizeof message)) break;
+    }
+    if (message.failed) pause(); /* the relay ends the set: MPI cannot undo half-made collectives */
+  }
+  sf_engine_destroy(engine);
+  return 0;
+}
+
+int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_cpu_gemm gemm) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank whose launcher is gone would spin for ever */
+  struct sf_mpi *mpi = NULL;
+  if (sf_mpi_create(&mpi, NULL) != SF_OK) return 3;
+  struct sf_worker_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);
+  if (!pages) return 3;
+  struct sf_worker_page *page = &pages[sf_mpi_rank(mpi)];
+  sf_worker_watch_signals(page);
+  const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
+  const int fd = connect_to(socket_path);
+  if (fd < 0 || !sf_fd_write(fd, &hello, sizeof hello)) return 3;
+  const int code = serve_jobs(mpi, fd, page, gemm);
+  sf_mpi_destroy(mpi);
+  return code;
+}

@@ -1,0 +1,226 @@
+#include "harness/run/workers/pool.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/trial/engine_internal.h"
+#include "harness/run/workers/worker.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TICK_MS = 100 };
+
+/* Attempts to start one worker in a row before the pool gives up. */
+enum { START_ATTEMPTS = 3 };
+
+struct sf_pool {
+  struct sf_pool_options options;
+  int32_t count;
+  struct sf_worker *workers;
+};
+
+double sf_case_deadline(const struct sf_case *c) {
+  const struct sf_model *m = &c->model;
+  const double per_layer = (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
+  const double weights = (double)m->layers * per_layer + 2.0 * (double)m->vocab_padded * (double)m->hidden;
+  const double tokens = (double)m->seq * (double)c->train.microbatch_size * (double)c->train.microbatches * (double)c->train.steps;
+  /* Weights are also filled, traced and compared, many times each; a rank costs scheduling. */
+  const double work = 6.0 * weights * tokens * 10 + 2000.0 * weights * (double)c->train.steps;
+  return 5 + work / 1e8 + 0.02 * (double)sf_case_ranks(c);
+}
+
+enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options *options) {
+  struct sf_pool *pool = sf_alloc(sizeof *pool);
+  if (!pool) return SF_ENOMEM;
+  pool->options = *options;
+  pool->workers = sf_alloc((size_t)options->workers * sizeof *pool->workers);
+  if (!pool->workers) {
+    sf_pool_destroy(pool);
+    return SF_ENOMEM;
+  }
+  pool->count = options->workers;
+  *out = pool;
+  return SF_OK;
+}
+
+void sf_pool_destroy(struct sf_pool *pool) {
+  if (!pool) return;
+  for (int32_t i = 0; i < pool->count; i++) {
+    sf_worker_stop(&pool->workers[i]);
+    sf_worker_unmap(&pool->workers[i]);
+  }
+  sf_free(pool->workers);
+  sf_free(pool);
+}
+
+static double deadline_of(const struct sf_job *job) {
+  const double one = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
+  /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of ours. */
+  return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
+}
+
+/* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. */
+static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
+  struct sf_worker *worker = &pool->workers[i];
+  const bool for_shrinking = worker->jobs[worker->job_next].kind == SF_JOB_SHRINK;
+  if (worker->pid && worker->for_shrinking != for_shrinking) sf_worker_stop(worker);
+  for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
+    if (!worker->pid) {
+      const enum sf_status status = sf_worker_start(worker, &pool->options, for_shrinking);
+      if (status == SF_ENOMEM || status == SF_EUSAGE) return status;
+      if (status != SF_OK) continue;
+    }
+    sf_worker_set_off(worker);
+    if (sf_worker_send(worker)) return SF_OK;
+    sf_worker_stop(worker);
+  }
+  return SF_EIO;
+}
+
+static bool busy(const struct sf_worker *worker) { return worker->job_next < worker->job_count; }
+
+static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
+  struct sf_worker *worker = &pool->workers[i];
+  worker->job_next = 0;
+  worker->job_count = client->next(client->ctx, worker->jobs, SF_JOB_BLOCK_MAX);
+  return busy(worker) ? send_jobs(pool, i) : SF_OK;
+}
+
+static void finish(struct sf_worker *worker, const struct sf_pool_client *client, const struct sf_job_result *result) {
+  const struct sf_job *job = &worker->jobs[worker->job_next++];
+  if (busy(worker) && worker->pid) sf_worker_set_off(worker);
+  client->done(client->ctx, job, result);
+}
+
+/* The first unanswered job is what killed the worker; the others go on in a fresh one. Where its ranks stand is read before it is ended, which
+ * would move them. */
+static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
+  struct sf_worker *worker = &pool->workers[i];
+  struct sf_job_result result;
+  memset(&result, 0, sizeof result);
+  result.tag = worker->jobs[worker->job_next].tag;
+  sf_worker_outcome_of_death(worker, hang, &result.outcome);
+  sf_worker_stop(worker);
+  result.outcome.seconds = sf_engine_now() - worker->since;
+  finish(worker, client, &result);
+  return busy(worker) ? send_jobs(pool, i) : SF_OK;
+}
+
+static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
+  struct sf_worker *worker = &pool->workers[i];
+  for (;;) {
+    const int got = sf_worker_receive(worker);
+    if (got < 0) return bury(pool, i, false, client);
+    if (got == 0) return SF_OK;
+    const bool spent = worker->launched && sf_outcome_breaks_ranks(&worker->result.outcome);
+    if (spent) sf_worker_stop(worker);
+    finish(worker, client, &worker->result);
+    if (!busy(worker)) return feed(pool, i, client);
+    if (spent) return send_jobs(pool, i);
+  }
+}
+
+static enum sf_status feed_idle(struct sf_pool *pool, const struct sf_pool_client *client, bool *any_busy) {
+  *any_busy = false;
+  for (int32_t i = 0; i < pool->count; i++) {
+    if (!busy(&pool->workers[i])) {
+      const enum sf_status status = feed(pool, i, client);
+      if (status != SF_OK) return status;
+    }
+    *any_busy |= busy(&pool->workers[i]);
+  }
+  return SF_OK;
+}
+
+static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, const struct sf_pool_client *client) {
+  for (int32_t i = 0; i < pool->count; i++) fds[i] = (struct pollfd){busy(&pool->workers[i]) ? pool->workers[i].fd : -1, POLLIN, 0};
+  if (poll(fds, (nfds_t)pool->count, TICK_MS) < 0 && errno != EINTR) return SF_EIO;
+  for (int32_t i = 0; i < pool->count; i++) {
+    struct sf_worker *worker = &pool->workers[i];
+    if (!busy(worker)) continue;
+    enum sf_status status = SF_OK;
+    if (fds[i].fd >= 0 && fds[i].revents) status = attend(pool, i, client);
+    if (status == SF_OK && busy(worker) && sf_worker_is_overdue(worker, deadline_of(&worker->jobs[worker->job_next])))
+      status = bury(pool, i, true, client);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+static void drop_jobs(struct sf_pool *pool) {
+  for (int32_t i = 0; i < pool->count; i++) {
+    if (!busy(&pool->workers[i])) continue;
+    sf_worker_stop(&pool->workers[i]);
+    pool->workers[i].job_count = pool->workers[i].job_next = 0;
+  }
+}
+
+enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) {
+  struct pollfd *fds = sf_alloc((size_t)pool->count * sizeof *fds);
+  if (!fds) return SF_ENOMEM;
+  enum sf_status status = SF_OK;
+  while (status == SF_OK) {
+    if (client->tick && !client->tick(client->ctx)) break;
+    bool any_busy;
+    status = feed_idle(pool, client, &any_busy);
+    if (status != SF_OK || !any_busy) break;
+    status = wait_and_attend(pool, fds, client);
+  }
+  drop_jobs(pool);
+  sf_free(fds);
+  return status;
+}
+
+void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status) {
+  if (status == SF_EUSAGE && options->launcher) {
+    snprintf(out, out_size, "a launched set has 1 to %d ranks, not %d", SF_LAUNCH_RANKS_MAX, options->launch_ranks);
+  } else if (status == SF_EIO && options->launcher) {
+    snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s", options->launch_ranks, options->launcher);
+  } else {
+    snprintf(out, out_size, "workers could not be started: %s", sf_status_text(status));
+  }
+}
+
+/* --- one job --------------------------------------------------------------------------------------------------- */
+
+struct one_job {
+  const struct sf_job *job;
+  struct sf_job_result *result;
+  bool handed_out, done;
+};
+
+static int32_t next_of_one(void *ctx, struct sf_job *jobs, int32_t max) {
+  struct one_job *one = ctx;
+  (void)max;
+  if (one->handed_out) return 0;
+  one->handed_out = true;
+  jobs[0] = *one->job;
+  return 1;
+}
+
+static void done_of_one(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
+  struct one_job *one = ctx;
+  (void)job;
+  *one->result = *result;
+  one->done = true;
+}
+
+enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) {
+  struct one_job one = {job, result, false, false};
+  const struct sf_pool_client client = {&one, next_of_one, done_of_one, NULL};
+  const enum sf_status status = sf_pool_run(pool, &client);
+  return status != SF_OK ? status : one.done ? SF_OK : SF_EIO;
+}
+
+enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_pool_options single = *options;
+  single.workers = 1;
+  struct sf_pool *pool = NULL;
+  enum sf_status status = sf_pool_create(&pool, &single);
+  if (status != SF_OK) return status;
+  status = sf_pool_run_job(pool, job, result);
+  sf_pool_destroy(pool);
+  return status;
+}

@@ -1,0 +1,84 @@
+/* A pool of worker processes that run cases, so that a crash or a hang of the code under test is an outcome and not the end.
+ *
+ * Workers are children of this process (simulated ranks), or sets of MPI ranks started by a launcher command. They end with their parent, also
+ * when it is killed. Jobs are pulled from the caller in blocks, so that cases of one logical function reach the same worker. */
+#ifndef SF_RUN_POOL_H
+#define SF_RUN_POOL_H
+
+#include "generators/shrink.h"
+#include "harness/run/trial/outcome.h"
+#include "harness/device/device.h"
+
+#include <stdio.h>
+
+struct sf_chunk_log;
+
+enum sf_job_kind {
+  SF_JOB_RUN,    /* one trial */
+  SF_JOB_SHRINK, /* confirm in a fresh worker, then shrink (in further workers) */
+};
+
+enum { SF_JOB_BLOCK_MAX = 16 };
+
+struct sf_job {
+  int64_t tag;            /* the caller's */
+  int32_t kind;           /* enum sf_job_kind */
+  int32_t budget;         /* SHRINK: evaluations at most; 0 = confirm only */
+  double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_case_deadline) */
+  struct sf_case c;
+  char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again */
+  bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
+  bool flat_bound;        /* RUN, simulated ranks: what the flat bound says of it too */
+  bool was_hang;          /* SHRINK: confirm with ten times the deadline */
+};
+
+struct sf_job_result {
+  int64_t tag;
+  struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run; class FLAKY if it did not repeat */
+  struct sf_case min;         /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
+                                 case with its modules alone fails, if it does; the key is that failure's then */
+  struct sf_outcome min_outcome;
+  int32_t evaluations;
+  bool minimal;               /* false: the budget ran out first */
+};
+
+struct sf_pool_options {
+  int32_t workers;            /* >= 1 */
+  enum sf_cpu_gemm gemm;
+  bool hash_trace;
+  const struct sf_space *space; /* for shrinking; NULL: shrinking is not asked for */
+  const char *launcher;       /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
+  const char *self;           /* with a launcher: path of the shardfuzz executable */
+  int32_t launch_ranks;       /* size of a rank set */
+  struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
+  FILE *table;                /* NULL, or where a worker prints the table of every tensor (table.h) */
+};
+
+struct sf_pool;
+enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options *options) SF_MUST_USE;
+void sf_pool_destroy(struct sf_pool *pool); /* ends every worker */
+
+/* Where jobs come from and results go. */
+struct sf_pool_client {
+  void *ctx;
+  /* Fills up to `max` jobs for one worker; returns their number. 0 = nothing at the moment: asked again after the next result. */
+  int32_t (*next)(void *ctx, struct sf_job *jobs, int32_t max);
+  /* Called in this process for each finished job, in order of completion. */
+  void (*done)(void *ctx, const struct sf_job *job, const struct sf_job_result *result);
+  /* Called about ten times a second; false = hand out nothing new, drop what is queued in workers and return. May be NULL. */
+  bool (*tick)(void *ctx);
+};
+/* Works until next has nothing left and all jobs are done, or tick says stop. SF_EIO, SF_ENOMEM: workers could not be started. */
+enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) SF_MUST_USE;
+
+/* Why a pool with these options failed with SF_EIO or SF_EUSAGE, in one line; the status in words for others. */
+void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status);
+
+/* One job through the pool, and one through a pool made for it (a fresh worker). */
+enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
+enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
+
+/* Seconds after which a trial of this case counts as hung: a generous multiple of its arithmetic, 5 at least. */
+double sf_case_deadline(const struct sf_case *c);
+
+#endif

@@ -1,0 +1,246 @@
+#include "harness/run/workers/rank_page.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/workers/world_end.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2 };
+
+struct sf_rank_watch {
+  struct sf_mpi *mpi;
+  int32_t rank, world, first, count;
+  struct sf_rank_page *own;
+  struct sf_rank_page **pages;               /* of every rank of the job; NULL = its file cannot be reached from here */
+  const struct sf_worker_page **trial_pages; /* room for those of one trial */
+  const char *hint;
+  char path[RANK_PATH_TEXT];
+};
+
+static struct sf_rank_watch *watching; /* of this process, for the handlers; written before they are installed */
+
+static void path_of(char *out, const char *store_path, int32_t rank) { snprintf(out, RANK_PATH_TEXT, "%s.rank-%d", store_path, rank); }
+
+/* A file of another size is of another version: it is begun anew, or not there. */
+static struct sf_rank_page *map_file(const char *path, bool create) {
+  const int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
+  struct stat info;
+  struct sf_rank_page *page = MAP_FAILED;
+  if (fd < 0) return NULL;
+  bool sized = fstat(fd, &info) == 0 && info.st_size == (off_t)sizeof *page;
+  if (!sized && create) sized = ftruncate(fd, 0) == 0 && ftruncate(fd, sizeof *page) == 0;
+  if (sized) page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return page == MAP_FAILED ? NULL : page;
+}
+
+static void unmap(struct sf_rank_page *page) {
+  if (page) munmap(page, sizeof *page);
+}
+
+/* --- the end of a job; called by signal handlers too ----------------------------------------------------------- */
+
+/* True for one rank of the trial: the others leave the telling to it. */
+static bool is_first_to_tell(const struct sf_rank_watch *watch) {
+  struct sf_rank_page *page = watch->pages[watch->first] ? watch->pages[watch->first] : watch->own;
+  return __atomic_exchange_n(&page->told, 1, __ATOMIC_SEQ_CST) == 0;
+}
+
+/* With write, since stderr's lock may be held by what was interrupted. */
+static void tell(const struct sf_rank_watch *watch, const char *text) {
+  char line[LINE_TEXT];
+  int length;
+  if (watch->own->index < 0) length = snprintf(line, sizeof line, "shardfuzz: %.1200s%s\n", text, watch->hint);
+  else length = snprintf(line, sizeof line, "shardfuzz: %scase %" PRId64 ": %.1200s%s\n", watch->own->shrinking ? "shrinking " : "", watch->own->index, text, watch->hint);
+  if (length > (int)sizeof line - 1) length = (int)sizeof line - 1;
+  if (write(STDERR_FILENO, line, (size_t)length) < 0) return;
+}
+
+static void keep_end(struct sf_rank_page *page, const struct sf_world_end *end) {
+  memset(&page->end, 0, sizeof page->end);
+  page->end.verdict = SF_VERDICT_FINDING;
+  page->end.cls = end->cls;
+  page->end.rank = end->rank;
+  memcpy(page->end.label, end->label, sizeof end->label);
+  sf_world_end_text(page->end.text, sizeof page->end.text, end);
+  page->failed = 1;
+}
+
+static void on_fatal(int number) {
+  struct sf_rank_page *own = watching->own;
+  own->worker.signal = number;
+  if (own->active && is_first_to_tell(watching)) {
+    const struct sf_worker_page *page = &own->worker;
+    struct sf_world_end end;
+    sf_world_end_find(&end, &page, 1, false);
+    end.rank = watching->rank - watching->first;
+    keep_end(own, &end);
+    tell(watching, own->end.text);
+  }
+  raise(number); /* the handler is off: the default action ends the process, and with it the job */
+}
+
+/* A rank that is through may wait for its next trial already. When some ranks cannot be seen from here, this one can speak for itself only. */
+static int32_t look_around(struct sf_rank_watch *watch) {
+  static const struct sf_worker_page through = {.progress = {.in_call = SF_COMM_ENDED}};
+  for (int32_t i = 0; i < watch->count; i++) {
+    const struct sf_rank_page *page = watch->pages[watch->first + i];
+    if (!page) {
+      watch->trial_pages[0] = &watch->own->worker;
+      return 1;
+    }
+    watch->trial_pages[i] = page->active && page->index == watch->own->index ? &page->worker : &through;
+  }
+  return watch->count;
+}
+
+/* Every rank of the trial was armed at the same moment; the first one whose timer goes off looks where all of them stand. */
+static void on_deadline(int number) {
+  (void)number;
+  if (sf_rank_watch_may_tell(watching)) {
+    struct sf_world_end end;
+    const int32_t count = look_around(watching);
+    sf_world_end_find(&end, watching->trial_pages, count, true);
+    keep_end(watching->own, &end);
+    tell(watching, watching->own->end.text);
+  }
+  _exit(1); /* a rank that ends without MPI_Finalize ends the job */
+}
+
+/* Ranks that leave on their own account while the launcher is ending the job make Open MPI's mpirun hang or crash at times: a rank that has
+ * nothing to tell waits to be ended. */
+bool sf_rank_watch_may_tell(struct sf_rank_watch *watch) {
+  signal(SIGTERM, SIG_DFL);
+  if (is_first_to_tell(watch)) return true;
+  sleep(MOMENT_SECONDS);
+  return false;
+}
+
+void sf_rank_watch_fail(struct sf_rank_watch *watch, const struct sf_outcome *outcome) {
+  if (sf_rank_watch_may_tell(watch)) {
+    watch->own->end = *outcome;
+    watch->own->failed = 1;
+    tell(watch, outcome->text);
+  }
+  sf_mpi_abort(watch->mpi, 1);
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------ */
+
+enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi, const char *store_path, const char *hint, struct sf_error *error) {
+  struct sf_rank_watch *watch = sf_alloc(sizeof *watch);
+  if (!watch) return sf_error_set(error, SF_ENOMEM, "out of memory");
+  watch->mpi = mpi;
+  watch->rank = sf_mpi_rank(mpi);
+  watch->world = sf_mpi_world(mpi);
+  watch->hint = hint;
+  path_of(watch->path, store_path, watch->rank);
+  watch->pages = sf_alloc((size_t)watch->world * sizeof *watch->pages);
+  watch->trial_pages = sf_alloc((size_t)watch->world * sizeof *watch->trial_pages);
+  watch->own = map_file(watch->path, true);
+  const int reason = errno;
+  sf_mpi_control_barrier(mpi); /* also by a rank that failed: the others wait here */
+  if (!watch->pages || !watch->trial_pages || !watch->own) {
+    const enum sf_status status = watch->own ? sf_error_set(error, SF_ENOMEM, "out of memory") : sf_error_set(error, SF_EIO, "%s: %s", watch->path, strerror(reason));
+    sf_rank_watch_close(watch);
+    return status;
+  }
+  for (int32_t i = 0; i < watch->world; i++) {
+    char path[RANK_PATH_TEXT];
+    path_of(path, store_path, i);
+    watch->pages[i] = i == watch->rank ? watch->own : map_file(path, false);
+  }
+  watching = watch;
+  sf_worker_catch_fatal(on_fatal);
+  signal(SIGALRM, on_deadline);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  *out = watch;
+  return SF_OK;
+}
+
+enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct sf_mpi *mpi, struct sf_error *error) {
+  char folder[] = "/tmp/shardfuzz-XXXXXX", store_path[sizeof folder + 8];
+  const bool root = sf_mpi_rank(mpi) == 0;
+  void *shared = folder;
+  size_t size_bytes = sizeof folder;
+  if (root && !mkdtemp(folder)) *folder = '\0';
+  enum sf_status status = sf_mpi_bcast_bytes(mpi, 0, &shared, &size_bytes);
+  if (status != SF_OK) return sf_error_set(error, status, "MPI could not pass on a path");
+  if (!root) {
+    memcpy(folder, shared, sizeof folder);
+    sf_free(shared);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST) *folder = '\0'; /* rank 0 may be on another machine */
+  }
+  snprintf(store_path, sizeof store_path, "%s/case", folder);
+  status = sf_rank_watch_open(out, mpi, store_path, "", error);
+  sf_mpi_control_barrier(mpi);
+  if (status == SF_OK) unlink((*out)->path);
+  sf_mpi_control_barrier(mpi);
+  rmdir(folder);
+  return status;
+}
+
+static void set_timer(double seconds) {
+  const struct itimerval timer = {.it_value = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)}};
+  setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_rank_trial *trial) {
+  struct sf_rank_page *own = watch->own;
+  watch->first = trial->first;
+  watch->count = trial->count;
+  memset(own, 0, sizeof *own);
+  own->worker.progress.rank = own->worker.trace_rank = -1;
+  own->index = trial->index;
+  if (trial->found) {
+    own->found = *trial->found;
+    own->shrinking = 1;
+  }
+  /* Nobody is watched before all have come: who comes first may wait for a long time, until the last one's earlier trial is over. */
+  if (sf_mpi_meet(watch->mpi, trial->first, trial->count) != SF_OK) return SF_EIO;
+  own->active = 1;
+  set_timer(trial->seconds);
+  return SF_OK;
+}
+
+void sf_rank_watch_end(struct sf_rank_watch *watch) {
+  set_timer(0);
+  watch->own->active = 0;
+}
+
+struct sf_worker_page *sf_rank_watch_page(const struct sf_rank_watch *watch) { return &watch->own->worker; }
+
+void sf_rank_watch_unlink(struct sf_rank_watch *watch) { unlink(watch->path); }
+
+void sf_rank_watch_close(struct sf_rank_watch *watch) {
+  if (!watch) return;
+  for (int32_t i = 0; watch->pages && i < watch->world; i++) {
+    if (i != watch->rank) unmap(watch->pages[i]);
+  }
+  unmap(watch->own);
+  sf_free(watch->pages);
+  sf_free(watch->trial_pages);
+  sf_free(watch);
+}
+
+bool sf_rank_page_take(struct sf_rank_page *out, const char *store_path, int32_t rank) {
+  char path[RANK_PATH_TEXT];
+  path_of(path, store_path, rank);
+  struct sf_rank_page *page = map_file(path, false);
+  if (!page) return false;
+  *out = *page;
+  page->active = page->failed = 0;
+  unmap(page);
+  return true;
+}

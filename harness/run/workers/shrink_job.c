@@ -1,0 +1,106 @@
+/* Confirming and shrinking one finding, in a process of its own that starts further workers. */
+#include "harness/run/workers/worker.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct shrink_loop {
+  struct sf_pool *pool;
+  const struct sf_job *job;
+  double deadline;
+  struct sf_outcome last; /* of the last candidate that still failed so */
+};
+
+/* Runs c in the pool's worker; false when the pool itself broke. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadline, bool diagnose, struct sf_outcome *outcome) {
+  struct sf_job job;
+  memset(&job, 0, sizeof job);
+  job.kind = SF_JOB_RUN;
+  job.diagnose = diagnose;
+  job.deadline = deadline;
+  job.c = *c;
+  struct sf_job_result result;
+  if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
+  *outcome = result.outcome;
+  return true;
+}
+
+static bool same_failure(const struct sf_outcome *outcome, const char *shrink_key) {
+  return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && strcmp(outcome->shrink_key, shrink_key) == 0;
+}
+
+static bool still_fails(void *ctx, const struct sf_case *c) {
+  struct shrink_loop *loop = ctx;
+  struct sf_outcome outcome;
+  if (!run_case(loop->pool, c, loop->deadline, false, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return false;
+  loop->last = outcome;
+  return true;
+}
+
+static void shrink(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
+  struct sf_shrink_report report;
+  memset(&report, 0, sizeof report);
+  struct sf_case min;
+  loop->last = result->min_outcome;
+  if (sf_shrink_run(&min, &loop->job->c, options->space, still_fails, loop, loop->job->budget, &report) != SF_OK) return;
+  result->min = min;
+  result->min_outcome = loop->last;
+  result->evaluations = (int32_t)report.evaluations;
+  result->minimal = report.minimal;
+}
+
+/* End to end, what is wrong by less than its noise is found only behind the module that does it. Alone each module has no more than the noise of
+ * its own rounding: where the case fails so as well, the first to fail there is the culprit, and that failure is shrunk. */
+static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf_job_result *result) {
+  static const double NEAR_NOISE = 10; /* noise levels; clear errors are found where they are made */
+  const struct sf_outcome *found = &result->outcome;
+  struct sf_case alone = job->c;
+  struct sf_outcome outcome;
+  if (job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE)) return;
+  alone.mode = SF_MODE_ISOLATED;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, loop->deadline, false, &outcome)) return;
+  if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
+  job->c = result->min = alone;
+  result->min_outcome = outcome;
+  memcpy(job->shrink_key, outcome.shrink_key, sizeof job->shrink_key);
+}
+
+/* What the case that people will see looks like. One run more, and nothing hangs on it. */
+static void diagnose(struct shrink_loop *loop, struct sf_job_result *result) {
+  struct sf_outcome outcome;
+  if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
+  if (!run_case(loop->pool, &result->min, loop->deadline, true, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
+  result->min_outcome.diagnosis = outcome.diagnosis;
+}
+
+void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_pool_options single = *options;
+  single.workers = 1;
+  single.hash_trace = false;
+  if (single.launcher) single.launch_ranks = (int32_t)sf_case_ranks(&job->c); /* simpler cases never have more */
+  memset(result, 0, sizeof *result);
+  result->tag = job->tag;
+  struct sf_job shrunk = *job;
+  struct shrink_loop loop;
+  memset(&loop, 0, sizeof loop);
+  loop.job = &shrunk;
+  loop.deadline = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
+  enum sf_status status = sf_pool_create(&loop.pool, &single);
+  if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, false, &result->outcome)) status = SF_EIO;
+  if (status != SF_OK) {
+    result->outcome.status = status;
+    snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
+  } else if (!same_failure(&result->outcome, job->shrink_key)) {
+    result->outcome.verdict = SF_VERDICT_FINDING;
+    result->outcome.cls = SF_CLASS_FLAKY;
+  } else {
+    result->min = job->c;
+    result->min_outcome = result->outcome;
+    if (job->budget > 0) {
+      name_culprit(&loop, &shrunk, result);
+      shrink(&loop, options, result);
+    }
+    diagnose(&loop, result);
+  }
+  sf_pool_destroy(loop.pool);
+}

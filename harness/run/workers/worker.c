@@ -1,0 +1,262 @@
+#include "harness/run/workers/worker.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/commands/table.h"
+#include "harness/run/workers/world_end.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+bool sf_fd_write(int fd, const void *data, size_t size_bytes) {
+  const char *at = data;
+  while (size_bytes) {
+    const ssize_t done = send(fd, at, size_bytes, MSG_NOSIGNAL);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    size_bytes -= (size_t)done;
+  }
+  return true;
+}
+
+bool sf_fd_read(int fd, void *data, size_t size_bytes) {
+  char *at = data;
+  while (size_bytes) {
+    const ssize_t done = read(fd, at, size_bytes);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    size_bytes -= (size_t)done;
+  }
+  return true;
+}
+
+/* --- parent's side --------------------------------------------------------------------------------------------- */
+
+static enum sf_status make_page(struct sf_worker *worker) {
+  if (worker->page_count > 1) sf_worker_unmap(worker);
+  if (!worker->page) {
+    void *page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return SF_ENOMEM;
+    worker->page = page;
+    worker->page_count = 1;
+  }
+  memset(worker->page, 0, sizeof *worker->page);
+  worker->page->progress.rank = worker->page->trace_rank = -1;
+  return SF_OK;
+}
+
+/* The child leads a process group of its own, so that whatever it starts can be ended with it, and dies with its parent. */
+static _Noreturn void child_main(int fd, pid_t parent, struct sf_worker_page *page, const struct sf_pool_options *options) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_DFL);
+  sf_worker_main(fd, page, options);
+}
+
+enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) {
+  enum sf_status status = make_page(worker);
+  if (status != SF_OK) return status;
+  worker->received = 0;
+  worker->for_shrinking = for_shrinking;
+  if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
+  const pid_t parent = getpid();
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    close(pair[0]);
+    close(pair[1]);
+    return SF_EIO;
+  }
+  if (pid == 0) {
+    close(pair[0]);
+    child_main(pair[1], parent, worker->page, options);
+  }
+  setpgid(pid, pid);
+  close(pair[1]);
+  worker->pid = pid;
+  worker->fd = pair[0];
+  return SF_OK;
+}
+
+void sf_worker_unmap(struct sf_worker *worker) {
+  if (worker->page) munmap(worker->page, (size_t)worker->page_count * sizeof *worker->page);
+  worker->page = NULL;
+  worker->page_count = 0;
+}
+
+void sf_worker_stop(struct sf_worker *worker) {
+  if (worker->fd > 0) close(worker->fd);
+  worker->fd = 0;
+  if (worker->pid > 0) {
+    if (worker->launched) sf_launch_end(worker);
+    kill(-worker->pid, SIGKILL);
+    kill(worker->pid, SIGKILL);
+    while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) continue;
+  }
+  worker->pid = 0;
+  worker->launched = false;
+}
+
+bool sf_worker_send(struct sf_worker *worker) {
+  const size_t size_bytes = (size_t)(worker->job_count - worker->job_next) * sizeof *worker->jobs;
+  return sf_fd_write(worker->fd, &worker->jobs[worker->job_next], size_bytes);
+}
+
+/* Processor seconds that the process has used; infinite where they say nothing, its work being done by others. */
+static double cpu_seconds(const struct sf_worker *worker) {
+  clockid_t clock;
+  struct timespec used;
+  if (worker->launched || worker->for_shrinking || clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return INFINITY;
+  return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+void sf_worker_set_off(struct sf_worker *worker) {
+  worker->since = sf_engine_now();
+  worker->cpu_since = cpu_seconds(worker);
+}
+
+bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds) {
+  const double passed = sf_engine_now() - worker->since;
+  if (passed <= seconds) return false;
+  return passed > 10 * seconds || !(cpu_seconds(worker) - worker->cpu_since <= seconds);
+}
+
+int sf_worker_receive(struct sf_worker *worker) {
+  char *at = (char *)&worker->result + worker->received;
+  const ssize_t done = recv(worker->fd, at, sizeof worker->result - worker->received, MSG_DONTWAIT);
+  if (done < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+  if (done == 0) return -1;
+  worker->received += (size_t)done;
+  if (worker->received < sizeof worker->result) return 0;
+  worker->received = 0;
+  return 1;
+}
+
+static void place_text(char *out, size_t out_size, const struct sf_worker_page *page, const struct sf_case *c) {
+  struct sf_catalog *catalog = NULL;
+  char id[160];
+  *out = '\0';
+  if (page->trace_rank < 0 || sf_catalog_create(&catalog, c) != SF_OK) return;
+  sf_trace_id_text(id, sizeof id, catalog, sf_trace_id_from_key(page->trace_key));
+  snprintf(out, out_size, "; last trace point %s on rank %d", id, page->trace_rank);
+  sf_catalog_destroy(catalog);
+}
+
+void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
+  static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
+  const struct sf_case *c = &worker->jobs[worker->job_next].c;
+  const int64_t ranks = sf_case_ranks(c);
+  const int32_t count = ranks < worker->page_count ? (int32_t)ranks : worker->page_count;
+  struct sf_world_end end;
+  char place[240], told[240], text[480];
+  for (int32_t i = 0; i < count; i++) pages[i] = &worker->page[i];
+  memset(outcome, 0, sizeof *outcome);
+  outcome->ranks = (int32_t)ranks;
+  sf_world_end_find(&end, pages, count, hang);
+  sf_world_end_text(told, sizeof told, &end);
+  place_text(place, sizeof place, end.page, c);
+  snprintf(text, sizeof text, "%s%s", told, place);
+  sf_outcome_from_failure(outcome, c, end.cls, end.rank, end.label, text);
+}
+
+/* --- child's side ---------------------------------------------------------------------------------------------- */
+
+static struct sf_worker_page *watched_page; /* of this process; written once before the handlers are on */
+
+static void on_fatal_signal(int number) {
+  watched_page->signal = number;
+  raise(number); /* SA_RESETHAND: the default action ends the process */
+}
+
+void sf_worker_catch_fatal(void (*handler)(int)) {
+#ifndef SF_SANITIZE
+  static char stack[64 * 1024];
+  static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  const stack_t alternative = {.ss_sp = stack, .ss_size = sizeof stack};
+  sigaltstack(&alternative, NULL);
+  for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+    sigaction(fatal[i], &action, NULL);
+  }
+#else
+  (void)handler; /* the sanitizers have handlers of their own */
+#endif
+}
+
+void sf_worker_watch_signals(struct sf_worker_page *page) {
+  watched_page = page;
+  sf_worker_catch_fatal(on_fatal_signal);
+}
+
+/* Beyond the flat bound without the plant as well, it is no sign of the plant. */
+static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
+  static struct sf_outcome unplanted;
+  sf_engine_flat_bound(engine, outcome);
+  if (!*c->plant || outcome->flat.beyond == 0) return;
+  struct sf_case clean = *c;
+  memset(clean.plant, 0, sizeof clean.plant);
+  sf_engine_run(engine, &clean, NULL, &unplanted);
+  sf_engine_flat_bound(engine, &unplanted);
+  outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
+}
+
+static void run_job(struct sf_engine *engine, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+  memset(result, 0, sizeof *result);
+  result->tag = job->tag;
+  sf_engine_run(engine, &job->c, options->record, &result->outcome);
+  if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
+  if (options->table) {
+    sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
+    fflush(options->table); /* the process leaves by _exit */
+  }
+  if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
+}
+
+/* Not a verdict on the code under test, which has not run. */
+static void refuse_job(enum sf_status status, const struct sf_job *job, struct sf_job_result *result) {
+  memset(result, 0, sizeof *result);
+  result->tag = job->tag;
+  result->outcome.status = status;
+  snprintf(result->outcome.text, sizeof result->outcome.text, "%s before the case ran", sf_status_text(status));
+}
+
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options) {
+  const struct sf_engine_options engine_options = {
+      .gemm = options->gemm, .hash_trace = options->hash_trace, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  struct sf_engine *engine = NULL;
+  struct sf_job job;
+  struct sf_job_result result;
+  sf_worker_watch_signals(page);
+  while (sf_fd_read(fd, &job, sizeof job)) {
+    page->progress.rank = page->trace_rank = -1;
+    page->progress.label[0] = '\0';
+    if (job.kind == SF_JOB_SHRINK) {
+      sf_shrink_job(options, &job, &result);
+    } else {
+      const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
+      if (status == SF_OK) run_job(engine, options, &job, &result);
+      else refuse_job(status, &job, &result);
+    }
+    if (!sf_fd_write(fd, &result, sizeof result)) break;
+  }
+  _exit(0);
+}

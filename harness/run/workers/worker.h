@@ -1,0 +1,70 @@
+/* One worker process of a pool, and the loop it runs. */
+#ifndef SF_RUN_WORKER_H
+#define SF_RUN_WORKER_H
+
+#include "harness/run/workers/pool.h"
+
+#include <sys/types.h>
+
+/* Memory shared with the worker: where it stands, readable after it died. */
+struct sf_worker_page {
+  struct sf_comm_progress progress;
+  volatile uint64_t trace_key;  /* last trace point passed */
+  volatile int32_t trace_rank;
+  volatile int32_t signal;      /* that killed it; 0 = none caught */
+};
+
+struct sf_worker {
+  pid_t pid;                    /* 0 = not running */
+  int fd;                       /* jobs out, results in */
+  struct sf_worker_page *page;  /* page_count of them: one for simulated ranks, one per rank for a launched set */
+  int32_t page_count;
+  int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
+  struct sf_job jobs[SF_JOB_BLOCK_MAX];
+  double since, cpu_since;      /* when the first unanswered job can have begun; processor seconds of the process then */
+  size_t received;              /* bytes of an unfinished result */
+  struct sf_job_result result;
+  bool launched;                /* the process is the relay of a launched set */
+  bool for_shrinking;           /* the process runs SHRINK jobs, in workers of its own */
+};
+
+/* Starts a process that runs sf_worker_main, or a launched rank set. */
+enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
+void sf_worker_stop(struct sf_worker *worker); /* kills it and everything it started; page and jobs stay */
+void sf_worker_unmap(struct sf_worker *worker); /* gives the page up */
+/* Writes the unanswered jobs to the worker. False when it is gone. */
+bool sf_worker_send(struct sf_worker *worker);
+/* The first unanswered job begins now. */
+void sf_worker_set_off(struct sf_worker *worker);
+/* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy machine makes
+ * no hang; what stands still without computing is given ten times as long. */
+bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds);
+/* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
+int sf_worker_receive(struct sf_worker *worker);
+/* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */
+void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
+
+/* The child's side. Reads jobs from fd until it closes. */
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options);
+/* Installs the handlers that note a fatal signal in the page before the process dies of it. */
+void sf_worker_watch_signals(struct sf_worker_page *page);
+/* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. */
+void sf_worker_catch_fatal(void (*handler)(int));
+
+/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). */
+void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result);
+
+/* Launched rank sets (launch.c): parent's and ranks' side. */
+enum { SF_LAUNCH_RANKS_MAX = 1024 };
+/* Returns when every rank of the set is there. SF_EUSAGE: a set of that size is not possible. SF_EIO: the launcher did not bring it. */
+enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) SF_MUST_USE;
+/* Ends the set's ranks and waits a moment for its launcher to clean up after them. */
+void sf_launch_end(const struct sf_worker *worker);
+/* Body of the hidden command `mpi-worker --socket PATH --page PATH --gemm N`, run by every rank of a set; returns the exit code. */
+int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_cpu_gemm gemm);
+
+/* Whole-message input and output on a descriptor; false on end of file or error. */
+bool sf_fd_write(int fd, const void *data, size_t size_bytes);
+bool sf_fd_read(int fd, void *data, size_t size_bytes);
+
+#endif
