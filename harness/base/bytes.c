@@ -29,16 +29,6 @@ static bool read_all(int file, unsigned char *data, size_t size_bytes, size_t *d
   return true;
 }
 
-static bool write_all(int file, const unsigned char *data, size_t size_bytes) {
-  for (size_t done = 0; done < size_bytes;) {
-    const ssize_t put = write(file, data + done, size_bytes - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    done += (size_t)put;
-  }
-  return true;
-}
-
 enum sf_status sf_bytes_read_file(struct sf_bytes *out, const char *path, size_t limit_bytes, struct sf_error *error) {
   struct sf_bytes bytes = {0};
   struct stat info;
@@ -80,13 +70,13 @@ static int temporary_create(struct sf_text *name, const char *path) {
       errno = ENOMEM;
       return -1;
     }
-    const int file = open(name->data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int file = open(name->data, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file >= 0 || errno != EEXIST) return file;
   }
   return -1;
 }
 
-enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t size_bytes, struct sf_error *error) {
+enum sf_status sf_new_file_begin(struct sf_new_file *out, const char *path, struct sf_error *error) {
   struct sf_text name = {0};
   struct stat info;
   enum sf_status status = SF_OK;
@@ -95,15 +85,48 @@ enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t si
   const int file = temporary_create(&name, path);
   if (file < 0) {
     status = name.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", path) : io_error(error, path, "cannot create");
-    goto done;
+    sf_text_destroy(&name);
+    return status;
   }
-  const bool written = write_all(file, data, size_bytes) && fsync(file) == 0;
-  if (!written) status = io_error(error, path, "cannot write");
-  if (close(file) != 0 && status == SF_OK) status = io_error(error, path, "cannot write");
-  if (status == SF_OK && rename(name.data, path) != 0) status = io_error(error, path, "cannot rename into place");
-  if (status != SF_OK) unlink(name.data);
-done:
-  sf_text_destroy(&name);
+  *out = (struct sf_new_file){.path = path, .name = name.data, .descriptor = file};
+  return SF_OK;
+}
+
+enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *data, size_t size_bytes, int64_t offset, struct sf_error *error) {
+  for (size_t done = 0; done < size_bytes;) {
+    const ssize_t put = pwrite(file->descriptor, (const unsigned char *)data + done, size_bytes - done, offset + (int64_t)done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return io_error(error, file->path, "cannot write");
+    done += (size_t)put;
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_new_file_commit(struct sf_new_file *file, struct sf_error *error) {
+  enum sf_status status = fsync(file->descriptor) == 0 ? SF_OK : io_error(error, file->path, "cannot write");
+  if (close(file->descriptor) != 0 && status == SF_OK) status = io_error(error, file->path, "cannot write");
+  file->descriptor = -1;
+  if (status == SF_OK && rename(file->name, file->path) != 0) status = io_error(error, file->path, "cannot rename into place");
+  if (status != SF_OK) unlink(file->name);
+  sf_free(file->name);
+  file->name = NULL;
+  return status;
+}
+
+void sf_new_file_abandon(struct sf_new_file *file) {
+  if (file->name == NULL) return;
+  close(file->descriptor);
+  unlink(file->name);
+  sf_free(file->name);
+  *file = (struct sf_new_file){.descriptor = -1};
+}
+
+enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t size_bytes, struct sf_error *error) {
+  struct sf_new_file file = {.descriptor = -1};
+  enum sf_status status = sf_new_file_begin(&file, path, error);
+  if (status == SF_OK) status = sf_new_file_write(&file, data, size_bytes, 0, error);
+  if (status == SF_OK) status = sf_new_file_commit(&file, error);
+  sf_new_file_abandon(&file);
   return status;
 }
 

@@ -20,6 +20,20 @@ enum sf_status sf_bytes_read_file(struct sf_bytes *out, const char *path, size_t
 enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t size_bytes, struct sf_error *error) SF_MUST_USE;
 void sf_bytes_destroy(struct sf_bytes *bytes);
 
+/* A file in the making, for what is written piece by piece: a temporary one beside path, which takes path's place when it is complete. */
+struct sf_new_file {
+  const char *path; /* borrowed */
+  char *name;       /* of the temporary file */
+  int descriptor;   /* open for reading and writing */
+};
+/* Fails as sf_bytes_write_file does. */
+enum sf_status sf_new_file_begin(struct sf_new_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *data, size_t size_bytes, int64_t offset, struct sf_error *error) SF_MUST_USE;
+/* Flushes and renames. Ends the file, also on failure. */
+enum sf_status sf_new_file_commit(struct sf_new_file *file, struct sf_error *error) SF_MUST_USE;
+/* Removes it; does nothing after a commit, and to what is zeroed. */
+void sf_new_file_abandon(struct sf_new_file *file);
+
 /* Little-endian numbers out of memory. */
 uint64_t sf_load_u64_le(const unsigned char *at);
 void sf_store_u64_le(unsigned char *at, uint64_t value);

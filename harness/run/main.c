@@ -11,6 +11,8 @@ static const struct sf_command_entry commands[] = {
     {"replay", sf_command_replay, "run one case file and say what it shows"},
     {"shrink", sf_command_shrink, "find the smallest case that fails in the same way"},
     {"gate", sf_command_gate, "replay the corpus and fuzz; fail on what is new"},
+    {"check", sf_command_check, "judge traces of any framework by a reference's"},
+    {"noise", sf_command_noise, "measure a reference's noise levels from perturbed runs"},
     {"power", sf_command_power, "search planted bugs blind, and count false alarms"},
     {"merge", sf_command_merge, "join the stores of several machines"},
     {"list", sf_command_list, "list presets, targets, plants or features"},

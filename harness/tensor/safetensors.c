@@ -4,9 +4,13 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { HEADER_SIZE_BYTES = 8, HEADER_LIMIT_BYTES = 100000000 };
 static const size_t file_limit_bytes = (size_t)1 << 40;
@@ -15,8 +19,8 @@ static const size_t file_limit_bytes = (size_t)1 << 40;
 struct reader {
   const char *name;
   struct sf_error *error;
-  const unsigned char *data; /* what follows the header */
-  int64_t data_size_bytes;
+  const unsigned char *data; /* what follows the header; NULL: it stays in the file */
+  int64_t data_offset, data_size_bytes; /* of it in the file */
 };
 
 struct placed {
@@ -70,7 +74,8 @@ static enum sf_status read_offsets(struct sf_st_entry *entry, struct placed *pla
   if (end > r->data_size_bytes) return refuse(r, tensor, "data_offsets reach beyond the file");
   if (__builtin_mul_overflow(entry->count, (int64_t)sf_dtype_wire_bytes(entry->dtype), &size_bytes) || size_bytes != end - begin)
     return refuse(r, tensor, "data_offsets and shape differ in size");
-  entry->bytes = r->data + begin;
+  entry->bytes = r->data == NULL ? NULL : r->data + begin;
+  entry->offset = r->data_offset + begin;
   *place = (struct placed){.begin = begin, .end = end, .name = entry->name};
   return SF_OK;
 }
@@ -157,46 +162,118 @@ static enum sf_status read_header(struct sf_st_file *file, const struct reader *
   return status;
 }
 
+/* The size of the header, from the file's first bytes (HEADER_SIZE_BYTES of them, unless the file is shorter). */
+static enum sf_status header_size(int64_t *out, const unsigned char *first, uint64_t file_bytes, const char *name, struct sf_error *error) {
+  if (file_bytes < HEADER_SIZE_BYTES) return sf_error_set(error, SF_EINPUT, "%s: shorter than the 8 bytes that give the header's size", name);
+  const uint64_t header_bytes = sf_load_u64_le(first);
+  if (header_bytes > file_bytes - HEADER_SIZE_BYTES || header_bytes > HEADER_LIMIT_BYTES) {
+    return sf_error_set(error, SF_EINPUT, "%s: a header of %llu bytes is beyond the file or the limit of 100 MB", name,
+                        (unsigned long long)header_bytes);
+  }
+  *out = (int64_t)header_bytes;
+  return SF_OK;
+}
+
+/* Fills file, which is the caller's to destroy on failure too. */
+static enum sf_status parse_header(struct sf_st_file *file, const struct reader *r, const char *text, int64_t header_bytes) {
+  json_error_t json_error;
+  if (header_bytes == 0 || text[0] != '{') return sf_error_set(r->error, SF_EINPUT, "%s: the header does not begin with {", r->name);
+  json_t *header = json_loadb(text, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &json_error);
+  if (header == NULL) {
+    const bool no_memory = json_error_code(&json_error) == json_error_out_of_memory;
+    return sf_error_set(r->error, no_memory ? SF_ENOMEM : SF_EINPUT, "%s: header: %s (byte %d)", r->name, json_error.text, json_error.position);
+  }
+  const enum sf_status status = read_header(file, r, header);
+  json_decref(header);
+  return status;
+}
+
 /* Takes *raw over, on failure too. */
 static enum sf_status take(struct sf_st_file *out, struct sf_bytes raw, const char *name, struct sf_error *error) {
   struct sf_st_file file = {.raw = raw};
-  struct reader r = {.name = name, .error = error};
-  enum sf_status status = SF_EINPUT;
-  json_t *header = NULL;
-  json_error_t json_error;
-  if (raw.size_bytes < HEADER_SIZE_BYTES) {
-    sf_error_set(error, SF_EINPUT, "%s: shorter than the 8 bytes that give the header's size", name);
-    goto done;
+  int64_t header_bytes = 0;
+  enum sf_status status = header_size(&header_bytes, raw.data, raw.size_bytes, name, error);
+  if (status == SF_OK) {
+    const int64_t begin = HEADER_SIZE_BYTES + header_bytes;
+    const struct reader r = {name, error, raw.data + begin, begin, (int64_t)raw.size_bytes - begin};
+    status = parse_header(&file, &r, (const char *)raw.data + HEADER_SIZE_BYTES, header_bytes);
   }
-  const uint64_t header_bytes = sf_load_u64_le(raw.data), rest = raw.size_bytes - HEADER_SIZE_BYTES;
-  if (header_bytes > rest || header_bytes > HEADER_LIMIT_BYTES) {
-    sf_error_set(error, SF_EINPUT, "%s: a header of %llu bytes is beyond the file or the limit of 100 MB", name,
-                 (unsigned long long)header_bytes);
-    goto done;
-  }
-  const char *text = (const char *)raw.data + HEADER_SIZE_BYTES;
-  if (header_bytes == 0 || text[0] != '{') {
-    sf_error_set(error, SF_EINPUT, "%s: the header does not begin with {", name);
-    goto done;
-  }
-  header = json_loadb(text, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &json_error);
-  if (header == NULL) {
-    const bool no_memory = json_error_code(&json_error) == json_error_out_of_memory;
-    status = no_memory ? SF_ENOMEM : SF_EINPUT;
-    sf_error_set(error, status, "%s: header: %s (byte %d)", name, json_error.text, json_error.position);
-    goto done;
-  }
-  r.data = raw.data + HEADER_SIZE_BYTES + header_bytes;
-  r.data_size_bytes = (int64_t)(rest - header_bytes);
-  status = read_header(&file, &r, header);
-done:
-  json_decref(header);
   if (status == SF_OK)
     *out = file;
   else
     sf_st_destroy(&file);
   return status;
 }
+
+/* --- files that stay where they are ----------------------------------------------------------------------------- */
+
+static enum sf_status read_at(int file, const char *path, void *out, size_t size_bytes, int64_t offset, struct sf_error *error) {
+  for (size_t done = 0; done < size_bytes;) {
+    const ssize_t got = pread(file, (unsigned char *)out + done, size_bytes - done, offset + (int64_t)done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return sf_error_set(error, SF_EIO, "%s: cannot read: %s", path, strerror(errno));
+    if (got == 0) return sf_error_set(error, SF_EINPUT, "%s: became shorter while it was read", path);
+    done += (size_t)got;
+  }
+  return SF_OK;
+}
+
+static enum sf_status open_header(struct sf_st_open *open_file, struct sf_error *error) {
+  struct stat info;
+  unsigned char first[HEADER_SIZE_BYTES] = {0};
+  const char *path = open_file->path;
+  int64_t header_bytes = 0;
+  if (fstat(open_file->descriptor, &info) != 0) return sf_error_set(error, SF_EIO, "%s: cannot read: %s", path, strerror(errno));
+  if (!S_ISREG(info.st_mode)) return sf_error_set(error, SF_EINPUT, "%s: not a regular file", path);
+  const size_t first_bytes = info.st_size < HEADER_SIZE_BYTES ? 0 : HEADER_SIZE_BYTES;
+  enum sf_status status = read_at(open_file->descriptor, path, first, first_bytes, 0, error);
+  if (status == SF_OK) status = header_size(&header_bytes, first, (uint64_t)info.st_size, path, error);
+  if (status != SF_OK) return status;
+  char *text = sf_alloc((size_t)header_bytes + 1);
+  if (text == NULL) return sf_error_set(error, SF_ENOMEM, "%s: no memory for its header", path);
+  status = read_at(open_file->descriptor, path, text, (size_t)header_bytes, HEADER_SIZE_BYTES, error);
+  const int64_t begin = HEADER_SIZE_BYTES + header_bytes;
+  const struct reader r = {path, error, NULL, begin, (int64_t)info.st_size - begin};
+  if (status == SF_OK) status = parse_header(&open_file->file, &r, text, header_bytes);
+  sf_free(text);
+  return status;
+}
+
+enum sf_status sf_st_open(struct sf_st_open *out, const char *path, struct sf_error *error) {
+  struct sf_st_open open_file = {.descriptor = -1, .path = sf_strdup(path)};
+  enum sf_status status = SF_OK;
+  if (open_file.path == NULL) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
+  /* Not blocking: opening a named pipe must come back, to be refused. */
+  open_file.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (open_file.descriptor < 0)
+    status = sf_error_set(error, errno == ENOENT ? SF_ENOTFOUND : SF_EIO, "%s: cannot open: %s", path, strerror(errno));
+  else
+    status = open_header(&open_file, error);
+  if (status == SF_OK)
+    *out = open_file;
+  else
+    sf_st_close(&open_file);
+  return status;
+}
+
+enum sf_status sf_st_load(void *out, const struct sf_st_open *from, const struct sf_st_entry *entry, int64_t first, int64_t count,
+                          struct sf_error *error) {
+  SF_ASSERT_LE(0, first);
+  SF_ASSERT_LE(0, count);
+  SF_ASSERT_LE(first + count, entry->count);
+  const int64_t width = (int64_t)sf_dtype_wire_bytes(entry->dtype);
+  return read_at(from->descriptor, from->path, out, (size_t)(count * width), entry->offset + first * width, error);
+}
+
+void sf_st_close(struct sf_st_open *open_file) {
+  if (open_file == NULL) return;
+  if (open_file->path != NULL && open_file->descriptor >= 0) close(open_file->descriptor);
+  sf_free(open_file->path);
+  sf_st_destroy(&open_file->file);
+  *open_file = (struct sf_st_open){.descriptor = -1};
+}
+
+/* --- files in memory --------------------------------------------------------------------------------------------- */
 
 enum sf_status sf_st_parse(struct sf_st_file *out, const void *data, size_t size_bytes, const char *name, struct sf_error *error) {
   struct sf_bytes raw = {.data = sf_alloc(size_bytes + 1), .size_bytes = size_bytes};

@@ -13,7 +13,8 @@ struct sf_st_entry {
   int32_t dim_count;
   int64_t dims[SF_ST_DIMS_MAX];
   int64_t count;              /* product of dims */
-  const unsigned char *bytes; /* inside the file's memory, wire format */
+  int64_t offset;             /* of its first byte in the file */
+  const unsigned char *bytes; /* inside the file's memory, wire format; NULL when the file was only opened */
 };
 
 struct sf_st_file {
@@ -35,6 +36,20 @@ const char *sf_st_meta(const struct sf_st_file *file, const char *key); /* NULL 
 /* Values as doubles, any dtype; out holds entry->count. */
 void sf_st_load_f64(double *out, const struct sf_st_entry *entry);
 
+/* A file of which the header alone is in memory. */
+struct sf_st_open {
+  char *path;
+  int descriptor;
+  struct sf_st_file file; /* no raw, and no entry has bytes */
+};
+/* As strict as sf_st_read, by the same parser. SF_ENOTFOUND when there is no such file, SF_EINPUT, SF_EIO, SF_ENOMEM; *out is written only on
+ * success. Close with sf_st_close, which takes NULL and what is zeroed. */
+enum sf_status sf_st_open(struct sf_st_open *out, const char *path, struct sf_error *error) SF_MUST_USE;
+/* Reads elements [first, first + count) of an entry, in wire format. SF_EINPUT when the file has become shorter, SF_EIO. */
+enum sf_status sf_st_load(void *out, const struct sf_st_open *from, const struct sf_st_entry *entry, int64_t first, int64_t count,
+                          struct sf_error *error) SF_MUST_USE;
+void sf_st_close(struct sf_st_open *open_file);
+
 /* Writer: collects tensors (values are copied), then writes the file in one go, whole or not at all. */
 struct sf_st_writer;
 enum sf_status sf_st_writer_create(struct sf_st_writer **out) SF_MUST_USE;
@@ -42,6 +57,11 @@ enum sf_status sf_st_writer_create(struct sf_st_writer **out) SF_MUST_USE;
 enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count,
                                 const void *values) SF_MUST_USE;
 enum sf_status sf_st_writer_meta(struct sf_st_writer *writer, const char *key, const char *value) SF_MUST_USE;
+/* A tensor without values, for sf_st_writer_header. */
+enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count) SF_MUST_USE;
+/* What stands before the data of a file with these tensors, and how many bytes of data must follow; where each tensor lies, sf_st_open tells. The
+ * caller frees the bytes. */
+enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path, struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_st_writer_destroy(struct sf_st_writer *writer);
 

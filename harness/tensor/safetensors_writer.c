@@ -13,8 +13,9 @@ struct tensor {
   enum sf_dtype dtype;
   int32_t dim_count;
   int64_t dims[SF_ST_DIMS_MAX];
+  int64_t count;
   size_t size_bytes;
-  unsigned char *bytes; /* wire format */
+  unsigned char *bytes; /* wire format; NULL: declared only */
 };
 
 struct sf_st_writer {
@@ -58,29 +59,37 @@ static bool reserve(struct sf_st_writer *writer) {
   return true;
 }
 
-enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count,
-                                const void *values) {
+enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count) {
   int64_t count = 1, size_bytes;
   if (dim_count < 0 || dim_count > SF_ST_DIMS_MAX || !is_plain_text(name) || strcmp(name, "__metadata__") == 0) return SF_EUSAGE;
   for (int32_t i = 0; i < dim_count; i++)
     if (dims[i] < 0 || __builtin_mul_overflow(count, dims[i], &count)) return SF_EUSAGE;
   if (__builtin_mul_overflow(count, (int64_t)sf_dtype_wire_bytes(dtype), &size_bytes)) return SF_EUSAGE;
   if (!reserve(writer)) return SF_ENOMEM;
-  struct tensor tensor = {.name = sf_strdup(name), .dtype = dtype, .dim_count = dim_count, .size_bytes = (size_t)size_bytes};
-  tensor.bytes = sf_alloc((size_t)size_bytes + 1);
-  if (tensor.name == NULL || tensor.bytes == NULL) {
-    sf_free(tensor.name);
-    sf_free(tensor.bytes);
+  struct tensor tensor = {.name = sf_strdup(name), .dtype = dtype, .dim_count = dim_count, .count = count, .size_bytes = (size_t)size_bytes};
+  if (tensor.name == NULL) return SF_ENOMEM;
+  if (dim_count > 0) memcpy(tensor.dims, dims, (size_t)dim_count * sizeof *dims);
+  writer->tensors[writer->count++] = tensor;
+  return SF_OK;
+}
+
+enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count,
+                                const void *values) {
+  const enum sf_status status = sf_st_writer_declare(writer, name, dtype, dims, dim_count);
+  if (status != SF_OK) return status;
+  struct tensor *tensor = &writer->tensors[writer->count - 1];
+  tensor->bytes = sf_alloc(tensor->size_bytes + 1);
+  if (tensor->bytes == NULL) {
+    sf_free(tensor->name);
+    writer->count--;
     return SF_ENOMEM;
   }
-  if (dim_count > 0) memcpy(tensor.dims, dims, (size_t)dim_count * sizeof *dims);
   if (sf_dtype_is_packed(dtype))
-    sf_pack((uint16_t *)(void *)tensor.bytes, values, count, dtype);
+    sf_pack((uint16_t *)(void *)tensor->bytes, values, tensor->count, dtype);
   else if (sf_dtype_is_f8(dtype))
-    for (int64_t i = 0; i < count; i++) tensor.bytes[i] = sf_f8_bits(((const float *)values)[i], dtype);
-  else if (size_bytes > 0)
-    memcpy(tensor.bytes, values, (size_t)size_bytes);
-  writer->tensors[writer->count++] = tensor;
+    for (int64_t i = 0; i < tensor->count; i++) tensor->bytes[i] = sf_f8_bits(((const float *)values)[i], dtype);
+  else if (tensor->size_bytes > 0)
+    memcpy(tensor->bytes, values, tensor->size_bytes);
   return SF_OK;
 }
 
@@ -137,20 +146,15 @@ done:
   return text;
 }
 
-/* Header size, header padded with spaces to a multiple of 8, data. */
-static unsigned char *file_image(const struct sf_st_writer *writer, const char *text, int64_t data_bytes, size_t *size_bytes) {
+/* Header size, header padded with spaces to a multiple of 8, and room for data_bytes behind. */
+static unsigned char *header_image(const char *text, int64_t data_bytes, size_t *header_bytes) {
   const size_t length = strlen(text), padded = (length + 7) / 8 * 8;
   unsigned char *image = sf_alloc(8 + padded + (size_t)data_bytes);
   if (image == NULL) return NULL;
   sf_store_u64_le(image, padded);
   memcpy(image + 8, text, length);
   memset(image + 8 + length, ' ', padded - length);
-  unsigned char *at = image + 8 + padded;
-  for (size_t i = 0; i < writer->count; i++) {
-    memcpy(at, writer->tensors[i].bytes, writer->tensors[i].size_bytes);
-    at += writer->tensors[i].size_bytes;
-  }
-  *size_bytes = (size_t)(at - image);
+  *header_bytes = 8 + padded;
   return image;
 }
 
@@ -161,26 +165,41 @@ static void jansson_free(char *text) {
   release(text);
 }
 
-enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) {
+/* with_data: memory behind the header for all values. */
+static enum sf_status make_image(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, bool with_data, const char *path, struct sf_error *error) {
   const char *repeated = NULL;
-  int64_t data_bytes = 0;
-  size_t size_bytes = 0;
-  enum sf_status status = SF_ENOMEM;
+  size_t header_bytes = 0;
+  enum sf_status status = SF_OK;
   unsigned char *image = NULL;
   if (writer->count > 0) qsort(writer->tensors, writer->count, sizeof *writer->tensors, compare_tensors);
-  char *text = header_text(writer, &repeated, &data_bytes);
-  if (repeated != NULL) {
+  char *text = header_text(writer, &repeated, data_bytes);
+  if (text != NULL) image = header_image(text, with_data ? *data_bytes : 0, &header_bytes);
+  if (repeated != NULL)
     status = sf_error_set(error, SF_EUSAGE, "%s: tensor \"%.100s\" was added twice", path, repeated);
-    goto done;
-  }
-  if (text != NULL) image = file_image(writer, text, data_bytes, &size_bytes);
-  if (image == NULL) {
+  else if (image == NULL)
     status = sf_error_set(error, SF_ENOMEM, "%s: no memory to write it", path);
-    goto done;
-  }
-  status = sf_bytes_write_file(path, image, size_bytes, error);
-done:
+  else
+    *header = (struct sf_bytes){.data = image, .size_bytes = header_bytes};
   jansson_free(text);
-  sf_free(image);
+  return status;
+}
+
+enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path, struct sf_error *error) {
+  return make_image(writer, header, data_bytes, false, path, error);
+}
+
+enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) {
+  struct sf_bytes image = {0};
+  int64_t data_bytes = 0;
+  enum sf_status status = make_image(writer, &image, &data_bytes, true, path, error);
+  if (status != SF_OK) return status;
+  for (size_t i = 0; i < writer->count; i++) {
+    const struct tensor *tensor = &writer->tensors[i];
+    SF_ASSERT(tensor->bytes != NULL);
+    memcpy(image.data + image.size_bytes, tensor->bytes, tensor->size_bytes);
+    image.size_bytes += tensor->size_bytes;
+  }
+  status = sf_bytes_write_file(path, image.data, image.size_bytes, error);
+  sf_bytes_destroy(&image);
   return status;
 }

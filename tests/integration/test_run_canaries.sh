@@ -49,7 +49,7 @@ def read(folder):
         data = path.read_bytes()
         size, = struct.unpack("<Q", data[:8])
         header = json.loads(data[8:8 + size])
-        maps = json.loads(header.pop("__metadata__")["shardfuzz"])
+        maps = json.loads(header.pop("__metadata__")["shardfuzz"])["tensors"]
         assert set(maps) == set(header), path
         for name, entry in header.items():
             begin, end = entry["data_offsets"]

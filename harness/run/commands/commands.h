@@ -15,6 +15,8 @@ int sf_command_fuzz(int argc, char **argv);
 int sf_command_replay(int argc, char **argv);
 int sf_command_shrink(int argc, char **argv);
 int sf_command_gate(int argc, char **argv);
+int sf_command_check(int argc, char **argv);
+int sf_command_noise(int argc, char **argv);
 int sf_command_power(int argc, char **argv);
 int sf_command_merge(int argc, char **argv);
 int sf_command_list(int argc, char **argv);

@@ -15,19 +15,28 @@ struct rank_dump {
   struct sf_st_writer *writer;
   uint64_t *keys; /* of the tensors added */
   int32_t key_count, key_capacity;
-  struct sf_text maps; /* the JSON text of the shard maps, without its closing brace */
+  struct sf_text maps; /* the JSON text of the shard maps, without braces around it */
 };
 
 struct sf_trace_dump {
+  struct sf_case c;
+  struct sf_mesh mesh[2]; /* the second: of the steps after reloading */
   int32_t ranks;
   enum sf_status status;
   struct rank_dump *of_rank;
 };
 
-enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, int32_t ranks) {
+enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, const struct sf_case *c) {
   struct sf_trace_dump *dump = sf_alloc(sizeof *dump);
   if (!dump) return SF_ENOMEM;
+  const int32_t ranks = (int32_t)sf_case_ranks(c);
+  dump->c = *c;
   dump->ranks = ranks;
+  dump->mesh[0] = dump->mesh[1] = sf_mesh_from_layout(&c->layout);
+  if (c->reload.after_step > 0) {
+    const struct sf_case after = sf_case_after_reload(c);
+    dump->mesh[1] = sf_mesh_from_layout(&after.layout);
+  }
   dump->of_rank = sf_alloc((size_t)ranks * sizeof *dump->of_rank);
   enum sf_status status = dump->of_rank ? SF_OK : SF_ENOMEM;
   for (int32_t i = 0; status == SF_OK && i < ranks; i++) status = sf_st_writer_create(&dump->of_rank[i].writer);
@@ -39,21 +48,51 @@ enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, int32_t ranks) {
   return SF_OK;
 }
 
-static void append_runs(struct sf_text *text, const struct sf_dim_map *dim) {
+/* The number of the sum that a rank's summands belong to: ranks that differ on the partial axes alone share it. 0: no summands. */
+static int32_t sum_number(const struct sf_mesh *mesh, int32_t rank, uint32_t partial) {
+  if (!partial) return 0;
+  struct sf_coord coord = sf_mesh_coord(mesh, rank);
+  for (int axis = 0; axis < SF_AXIS_COUNT; axis++)
+    if (partial & SF_AXES(axis)) coord.at[axis] = 0;
+  return 1 + sf_mesh_rank(mesh, &coord);
+}
+
+/* others: axes over which all of the other dimension is partial too. */
+static void append_runs(struct sf_text *text, const struct sf_dim_map *dim, uint32_t others, const struct sf_mesh *mesh, int32_t rank) {
   sf_text_append(text, "[");
   for (int32_t i = 0; i < dim->count; i++) {
     const struct sf_run *run = &dim->runs[i];
-    sf_text_append(text, "%s[%" PRId64 ",%" PRId64 ",%d]", i ? "," : "", run->start, run->len, run->partial ? 1 : 0);
+    const int32_t sum = sum_number(mesh, rank, run->partial | others);
+    sf_text_append(text, "%s[%" PRId64 ",%" PRId64, i ? "," : "", run->start, run->len);
+    if (sum) sf_text_append(text, ",%d", sum);
+    sf_text_append(text, "]");
   }
   sf_text_append(text, "]");
 }
 
-/* {"name":{"shape":[rows,cols],"rows":[[start,len,partial],..],"cols":[..]},..}; flat parts also have "flat":[first,count], elements of that box. */
-static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map) {
-  sf_text_append(text, "%s\"%s\":{\"shape\":[%" PRId64 ",%" PRId64 "],\"rows\":", text->length ? "," : "{", name, shape.rows, shape.cols);
-  append_runs(text, &map->rows);
-  sf_text_append(text, ",\"cols\":");
-  append_runs(text, &map->cols);
+/* Axes over which some of the dimension is partial; *all: whether it is in each of its runs. */
+static uint32_t partial_axes(const struct sf_dim_map *dim, bool *all) {
+  uint32_t axes = 0;
+  for (int32_t i = 0; i < dim->count; i++) axes |= dim->runs[i].partial;
+  *all = true;
+  for (int32_t i = 0; i < dim->count; i++) *all &= dim->runs[i].partial == axes;
+  return axes;
+}
+
+/* An element is partial over the axes of its row's and its column's run, and has one number: where both dimensions have some, those of the one
+ * that is the same throughout go into the other's numbers. */
+static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map, const struct sf_mesh *mesh, int32_t rank) {
+  bool rows_alike, cols_alike;
+  const uint32_t row_axes = partial_axes(&map->rows, &rows_alike), col_axes = partial_axes(&map->cols, &cols_alike);
+  struct sf_dim_map rows = map->rows, cols = map->cols;
+  const bool into_cols = row_axes && col_axes && rows_alike, into_rows = row_axes && col_axes && !rows_alike;
+  if (into_cols) sf_dim_map_set_partial(&rows, 0);
+  if (into_rows) sf_dim_map_set_partial(&cols, 0);
+  sf_text_append(text, "%s\"%s\":{\"shape\":[%" PRId64 ",%" PRId64 "],\"index\":[", text->length ? "," : "", name, shape.rows, shape.cols);
+  append_runs(text, &rows, into_rows ? col_axes : 0, mesh, rank);
+  sf_text_append(text, ",");
+  append_runs(text, &cols, into_cols ? row_axes : 0, mesh, rank);
+  sf_text_append(text, "]");
   if (map->flat) sf_text_append(text, ",\"flat\":[%" PRId64 ",%" PRId64 "]", map->first, map->count);
   sf_text_append(text, "}");
 }
@@ -82,22 +121,26 @@ void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *cata
   char name[176];
   if (dump->status != SF_OK || rank < 0 || rank >= dump->ranks || !sf_trace_spec(&spec, catalog, id)) return;
   struct rank_dump *to = &dump->of_rank[rank];
-  const int64_t dims[2] = {rows, cols};
+  const int64_t dims[2] = {map->flat ? rows * cols : rows, cols};
   sf_trace_id_text(name, sizeof name, catalog, id);
   const int32_t before = note_key(dump, to, sf_trace_key(id));
   if (dump->status != SF_OK) return;
   if (before > 0) snprintf(name + strlen(name), sizeof name - strlen(name), "#%d", before + 1);
-  dump->status = sf_st_writer_add(to->writer, name, spec.promised, dims, 2, data);
-  append_map(&to->maps, name, spec.shape, map);
+  dump->status = sf_st_writer_add(to->writer, name, spec.promised, dims, map->flat ? 1 : 2, data);
+  append_map(&to->maps, name, spec.shape, map, &dump->mesh[sf_case_is_reloaded(&dump->c, id.step)], rank);
   if (to->maps.failed) dump->status = SF_ENOMEM;
 }
 
-static enum sf_status save_rank(struct rank_dump *from, const char *path, struct sf_error *error) {
-  sf_text_append(&from->maps, from->maps.length ? "}" : "{}");
-  if (from->maps.failed) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
-  const enum sf_status status = sf_st_writer_meta(from->writer, "shardfuzz", from->maps.data);
-  if (status != SF_OK) return sf_error_set(error, status, "%s: %s", path, sf_status_text(status));
-  return sf_st_writer_save(from->writer, path, error);
+static enum sf_status save_rank(const struct sf_trace_dump *dump, int32_t rank, const char *path, struct sf_error *error) {
+  struct rank_dump *from = &dump->of_rank[rank];
+  struct sf_text meta = {0};
+  sf_text_append(&meta, "{\"format\":1,\"rank\":%d,\"ranks\":%d,\"mode\":\"%s\",\"tensors\":{%s}}", rank, dump->ranks,
+                 dump->c.mode == SF_MODE_E2E ? "e2e" : "isolated", from->maps.data ? from->maps.data : "");
+  enum sf_status status = from->maps.failed || meta.failed ? SF_ENOMEM : sf_st_writer_meta(from->writer, "shardfuzz", meta.data);
+  if (status != SF_OK) sf_error_set(error, status, "%s: %s", path, sf_status_text(status));
+  else status = sf_st_writer_save(from->writer, path, error);
+  sf_text_destroy(&meta);
+  return status;
 }
 
 static void rank_path(char *out, size_t size, const char *directory, int32_t rank) {
@@ -110,7 +153,7 @@ enum sf_status sf_trace_dump_save(struct sf_trace_dump *dump, const char *direct
   enum sf_status status = sf_make_directories(directory, error);
   for (int32_t i = 0; status == SF_OK && i < dump->ranks; i++) {
     rank_path(path, sizeof path, directory, i);
-    status = save_rank(&dump->of_rank[i], path, error);
+    status = save_rank(dump, i, path, error);
   }
   if (status != SF_OK) return status;
   int32_t stale = dump->ranks;
@@ -133,7 +176,7 @@ static void add_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const stru
 enum sf_status sf_trace_dump_log(const struct sf_chunk_log *log, const struct sf_case *c, const char *directory, struct sf_error *error) {
   struct dump_from_log to = {NULL, NULL};
   enum sf_status status = sf_catalog_create(&to.catalog, c);
-  if (status == SF_OK) status = sf_trace_dump_create(&to.dump, (int32_t)sf_case_ranks(c));
+  if (status == SF_OK) status = sf_trace_dump_create(&to.dump, c);
   if (status == SF_OK && !sf_chunk_log_visit(log->data, log->size_bytes, add_chunk, &to)) status = SF_EIO;
   if (status != SF_OK) {
     sf_error_set(error, status, "the trace could not be kept: %s", sf_status_text(status));

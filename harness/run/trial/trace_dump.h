@@ -1,5 +1,5 @@
-/* --trace DIR: writes what a run traced, one safetensors file per rank (rank-00000.safetensors), names = canonical ids, shard maps as a
- * JSON string per tensor under the metadata key "shardfuzz". */
+/* --trace DIR: writes what a run traced, one safetensors file per rank (rank-00000.safetensors), names = canonical ids, in
+ * the format of targets/trace_format.md, for `shardfuzz check`. */
 #ifndef SF_RUN_TRACE_DUMP_H
 #define SF_RUN_TRACE_DUMP_H
 
@@ -7,7 +7,7 @@
 #include "harness/spec/case.h"
 
 struct sf_trace_dump;
-enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, int32_t ranks) SF_MUST_USE;
+enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, const struct sf_case *c) SF_MUST_USE;
 /* Copies the tensor. Memory failure is remembered for _save. */
 void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *catalog, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols);
 /* Writes all ranks' files into a directory, which is made if need be; files of further ranks from an earlier run are removed. */

@@ -217,7 +217,7 @@ static void test_trace_dump_log_files_hold_tensors_and_maps_of_each_rank(void **
     assert_int_equal(weight->dims[1], 8);
     const char *maps = sf_st_meta(&file, "shardfuzz");
     char expected[160];
-    snprintf(expected, sizeof expected, "\"s0/mb0/step/param/decoder.layers.0.mlp.linear_fc1.weight/0\":{\"shape\":[8,8],\"rows\":[[%d,4,0]],\"cols\":[[0,8,0]]}", 4 * rank);
+    snprintf(expected, sizeof expected, "\"s0/mb0/step/param/decoder.layers.0.mlp.linear_fc1.weight/0\":{\"shape\":[8,8],\"index\":[[[%d,4]],[[0,8]]]}", 4 * rank);
     assert_non_null(maps);
     assert_non_null(strstr(maps, expected));
     sf_st_destroy(&file);
@@ -248,7 +248,7 @@ static void test_trace_dump_add_tensor_traced_twice_is_kept_twice(void **state) 
   const struct sf_trace_id id = {.pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = SF_SCALAR_LOSS};
   const struct sf_shard_map map = sf_shard_map_whole((struct sf_shape){1, 1});
   assert_int_equal(sf_catalog_create(&catalog, &c), SF_OK);
-  assert_int_equal(sf_trace_dump_create(&dump, 1), SF_OK);
+  assert_int_equal(sf_trace_dump_create(&dump, &c), SF_OK);
   for (int i = 0; i < 3; i++) {
     const float value = (float)i;
     sf_trace_dump_add(dump, catalog, 0, id, &map, &value, 1, 1);

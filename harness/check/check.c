@@ -1,0 +1,306 @@
+/* Comparing the candidate with the reference. */
+#include "harness/check/check_internal.h"
+
+#include "harness/check/kernel.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct sf_check_result *sf_check_add(struct sf_checking *checking, const struct sf_trace_tensor *tensor) {
+  struct sf_check_report *report = &checking->report;
+  if (report->result_count == report->result_capacity) {
+    const int32_t capacity = report->result_capacity == 0 ? 256 : 2 * report->result_capacity;
+    struct sf_check_result *results = sf_realloc(report->results, (size_t)capacity * sizeof *results);
+    if (results == NULL) {
+      sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
+      return NULL;
+    }
+    report->results = results;
+    report->result_capacity = capacity;
+  }
+  struct sf_check_result *result = &report->results[report->result_count++];
+  *result = (struct sf_check_result){.tensor = tensor, .judged = true, .rank = -1, .row = -1};
+  return result;
+}
+
+void sf_check_flag(struct sf_check_result *result, enum sf_finding_class cls, int32_t rank, const char *format, ...) {
+  va_list arguments;
+  result->flagged = result->judged = true;
+  result->why_not = NULL;
+  result->cls = cls;
+  result->rank = rank;
+  va_start(arguments, format);
+  vsnprintf(result->text, sizeof result->text, format, arguments);
+  va_end(arguments);
+}
+
+double sf_check_ratio(double error, double noise) { return error == 0 ? 0 : error / noise; }
+
+static void leave(struct sf_check_result *result, const char *why_not) {
+  result->judged = false;
+  result->why_not = why_not;
+}
+
+/* --- one tensor --------------------------------------------------------------------------------------------------- */
+
+/* A tensor streaming by. */
+struct comparing {
+  struct sf_checking *checking;
+  const struct sf_trace_tensor *reference, *tensor;
+  const struct sf_st_entry *vector; /* of the noise file */
+  double numbers[SF_NOISE_ROWS];
+  double squares, row_squares;
+  double worst_ratio_squares, worst_error, worst_noise; /* of rows */
+  int64_t worst_row;
+  double own_squares; /* of the candidate, for main gradients */
+  int64_t nonfinite_first, nonfinite_count;
+  bool reference_nonfinite;
+};
+
+/* Rows with something in them that is not finite, or beyond fp32: element by element. */
+static double slow_distance(struct comparing *to, const double *c, const double *x, int64_t first, int64_t count) {
+  double squares = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (isfinite(c[i]) && isfinite(x[i])) {
+      squares += (c[i] - x[i]) * (c[i] - x[i]);
+    } else if (isfinite(x[i])) {
+      if (to->nonfinite_first < 0) to->nonfinite_first = first + i;
+      to->nonfinite_count++;
+    } else {
+      to->reference_nonfinite = true;
+    }
+  }
+  return squares;
+}
+
+static void end_row(struct comparing *to, int64_t row, double noise) {
+  const double ratio_squares = to->row_squares == 0 ? 0 : to->row_squares / (noise * noise);
+  if (ratio_squares <= to->worst_ratio_squares) return;
+  to->worst_ratio_squares = ratio_squares;
+  to->worst_error = sqrt(to->row_squares);
+  to->worst_noise = noise;
+  to->worst_row = row;
+}
+
+struct block_values {
+  const unsigned char *c, *x;
+  enum sf_dtype dtype;
+};
+
+static enum sf_status load_block(struct block_values *out, struct comparing *to, const struct sf_block *block) {
+  struct sf_checking *checking = to->checking;
+  const void *c, *x;
+  const int64_t count = block->end - block->begin;
+  const enum sf_dtype c_type = sf_merger_dtype(checking->of_candidate), x_type = sf_merger_dtype(checking->of_reference);
+  enum sf_status status = sf_merger_block(checking->of_reference, &x, block->begin, block->end, checking->error);
+  if (status == SF_OK) status = sf_merger_block(checking->of_candidate, &c, block->begin, block->end, checking->error);
+  if (status != SF_OK) return status;
+  if (c_type != x_type) {
+    sf_widen(checking->wide[0], c, count, c_type);
+    sf_widen(checking->wide[1], x, count, x_type);
+    c = checking->wide[0];
+    x = checking->wide[1];
+  }
+  *out = (struct block_values){c, x, c_type != x_type ? SF_F64 : c_type};
+  return SF_OK;
+}
+
+static enum sf_status compare_block(struct comparing *to, const struct sf_block *block) {
+  struct sf_checking *checking = to->checking;
+  struct block_values v;
+  const int64_t rows = sf_block_rows(block), length = block->row_length;
+  enum sf_status status = load_block(&v, to, block);
+  const bool ends = block->last_part;
+  if (status == SF_OK && ends) status = sf_st_load(checking->row_noise, &checking->noise->file, to->vector, SF_NOISE_ROWS + block->row, rows, checking->error);
+  if (status != SF_OK) return status;
+  const size_t width = sf_dtype_wire_bytes(v.dtype);
+  if (to->tensor->name.kind == SF_KIND_MAIN_GRAD) to->own_squares += sf_squares(v.c, block->end - block->begin, v.dtype);
+  for (int64_t r = 0; r < rows; r++) {
+    const unsigned char *c = v.c + (size_t)(r * length) * width, *x = v.x + (size_t)(r * length) * width;
+    double squares = sf_distance_squares(c, x, length, v.dtype);
+    if (!isfinite(squares)) {
+      sf_widen(checking->wide[0], c, length, v.dtype);
+      sf_widen(checking->wide[1], x, length, v.dtype);
+      squares = slow_distance(to, checking->wide[0], checking->wide[1], block->begin + r * length, length);
+    }
+    to->row_squares = block->first_part ? squares : to->row_squares + squares;
+    to->squares += squares;
+    if (ends) end_row(to, block->row + r, checking->row_noise[r]);
+  }
+  return SF_OK;
+}
+
+/* Where an element lies, as text: "[3, 17]". */
+static const char *place_text(char *out, size_t size, const struct sf_trace_tensor *tensor, int64_t element) {
+  int64_t at[SF_ST_DIMS_MAX];
+  int length = snprintf(out, size, "[");
+  for (int32_t d = tensor->dim_count - 1; d >= 0; d--) {
+    at[d] = element % tensor->dims[d];
+    element /= tensor->dims[d];
+  }
+  for (int32_t d = 0; d < tensor->dim_count && length < (int)size; d++)
+    length += snprintf(out + length, size - (size_t)length, "%s%" PRId64, d > 0 ? ", " : "", at[d]);
+  if (length < (int)size) snprintf(out + length, size - (size_t)length, "]");
+  return out;
+}
+
+/* Non-finite values, holes and contradictions. True when there is one. */
+static bool judge_structure(struct sf_check_result *result, const struct comparing *to, const struct sf_merge_report *merged) {
+  char place[128];
+  const struct sf_trace_tensor *tensor = to->tensor;
+  const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* nothing has made these replicas equal yet */
+  if (to->nonfinite_count > 0) {
+    sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s", to->nonfinite_count,
+                  place_text(place, sizeof place, tensor, to->nonfinite_first));
+  } else if (merged->gap_count > 0) {
+    sf_check_flag(result, SF_CLASS_GAP, -1, "%" PRId64 " of %" PRId64 " elements are held by no rank, the first at %s", merged->gap_count, tensor->count,
+                  place_text(place, sizeof place, tensor, merged->gap_first));
+  } else if (merged->conflict_count > 0 && (!may_differ || !(sqrt(merged->replica_squares) <= sf_factors.fro * result->tensor_noise))) {
+    result->error = sqrt(merged->replica_squares);
+    result->noise = result->tensor_noise;
+    result->ratio = sf_check_ratio(result->error, result->noise);
+    sf_check_flag(result, SF_CLASS_CONFLICT, merged->conflict_rank, "replicas on ranks %d and %d differ in %" PRId64 " elements, the first at %s", merged->conflict_holder,
+                  merged->conflict_rank, merged->conflict_count, place_text(place, sizeof place, tensor, merged->conflict_first));
+  }
+  return result->flagged;
+}
+
+static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool isolated) {
+  const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise, row_factor = isolated ? sf_factors.row_isolated : sf_factors.row_e2e;
+  const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
+  const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
+  if (by_row && to->worst_row >= 0) {
+    result->row = to->reference->rows > 1 ? to->worst_row : -1;
+    result->error = to->worst_error;
+    result->noise = to->worst_noise;
+    result->ratio = result->row_ratio;
+  }
+  if (!isfinite(norm) || to->reference_nonfinite)
+    leave(result, "reference not finite");
+  else if (norm > 0 && !(noise <= sf_factors.ill_conditioned * norm))
+    leave(result, "ill-conditioned");
+  else if (!passes)
+    sf_check_flag(result, SF_CLASS_TOLERANCE, -1, "off by %.3g (reference %.3g), %.3g times the noise level", result->tensor_error, norm, result->ratio);
+  else if (norm == 0)
+    leave(result, "zero");
+  else if (to->numbers[SF_NOISE_ROLLED] <= sf_factors.fro * noise)
+    leave(result, "rolled copy passes");
+}
+
+static enum sf_status stream(struct comparing *to) {
+  struct sf_checking *checking = to->checking;
+  struct sf_block block;
+  enum sf_status status = sf_merger_begin(checking->of_reference, checking->reference, to->reference);
+  if (status == SF_OK) status = sf_merger_begin(checking->of_candidate, checking->candidate, to->tensor);
+  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
+  to->vector = sf_st_find(&checking->noise->file.file, to->reference->text);
+  status = sf_st_load(to->numbers, &checking->noise->file, to->vector, 0, SF_NOISE_ROWS, checking->error);
+  for (bool more = sf_block_first(&block, to->reference); status == SF_OK && more; more = sf_block_next(&block, to->reference)) status = compare_block(to, &block);
+  return status;
+}
+
+/* What can be said without looking at values. True when they need not be looked at. */
+static bool judge_maps(struct sf_check_result *result, const struct sf_trace_tensor *tensor) {
+  const struct sf_trace_tensor *reference = result->tensor;
+  const double unit = sf_dtype_unit_roundoff(reference->dtype);
+  if (tensor == NULL) {
+    sf_check_flag(result, SF_CLASS_GAP, -1, "no rank has this tensor");
+    return true;
+  }
+  const char *misfit = sf_tensor_misfit(tensor, reference);
+  const int32_t overlap = misfit != NULL ? sf_tensor_overlap_rank(tensor) : -1;
+  if (misfit != NULL && overlap >= 0) sf_check_flag(result, SF_CLASS_OVERLAP, overlap, "%s", misfit);
+  if (misfit != NULL && overlap < 0) sf_check_flag(result, SF_CLASS_MAP, tensor->odd_shape_rank, "%s", misfit);
+  for (const struct sf_piece *piece = tensor->pieces; !result->flagged && piece != NULL; piece = piece->next)
+    if (sf_dtype_unit_roundoff(piece->entry->dtype) > unit)
+      sf_check_flag(result, SF_CLASS_BITS, piece->rank, "in %s, where the reference promises %s", sf_dtype_name(piece->entry->dtype), sf_dtype_name(reference->dtype));
+  return result->flagged;
+}
+
+static enum sf_status compare_tensor(struct sf_checking *checking, const struct sf_trace_tensor *reference) {
+  struct comparing to = {.checking = checking, .reference = reference, .worst_row = -1, .nonfinite_first = -1};
+  struct sf_check_result *result = sf_check_add(checking, reference);
+  const bool is_gradient = reference->name.kind == SF_KIND_MAIN_GRAD;
+  enum sf_status status = SF_OK;
+  if (result == NULL) return SF_ENOMEM;
+  to.tensor = sf_trace_set_find(checking->candidate, reference->text);
+  if (judge_maps(result, to.tensor)) return is_gradient ? sf_check_add_squares(checking, reference->name.step, 0, true) : SF_OK;
+  status = stream(&to);
+  if (status != SF_OK) return status;
+  if (sf_merger_report(checking->of_reference).gap_count > 0)
+    return sf_error_set(checking->error, SF_EINPUT, "%s: tensor \"%.160s\": the reference does not have all of it", checking->reference->path, reference->text);
+  const struct sf_merge_report merged = sf_merger_report(checking->of_candidate);
+  result->norm = to.numbers[SF_NOISE_NORM];
+  result->tensor_error = result->error = sqrt(to.squares);
+  result->tensor_noise = result->noise = to.numbers[SF_NOISE_LEVEL];
+  result->tensor_ratio = result->ratio = sf_check_ratio(result->tensor_error, result->tensor_noise);
+  result->row_ratio = sqrt(to.worst_ratio_squares);
+  if (reference->count == 0)
+    leave(result, "empty");
+  else if (!judge_structure(result, &to, &merged))
+    judge_distance(result, &to, checking->candidate->isolated);
+  return is_gradient ? sf_check_add_squares(checking, reference->name.step, to.own_squares, merged.gap_count > 0) : SF_OK;
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+static void sum_up(struct sf_check_report *report) {
+  report->first = -1;
+  for (int32_t i = 0; i < report->result_count; i++) {
+    const struct sf_check_result *result = &report->results[i];
+    report->judged += result->judged;
+    report->not_judged += !result->judged;
+    report->findings += result->flagged;
+    if (result->flagged && report->first < 0) report->first = i;
+  }
+  report->verdict = report->findings > 0 ? SF_VERDICT_FINDING : report->judged > 0 ? SF_VERDICT_PASS : SF_VERDICT_INCONCLUSIVE;
+}
+
+static enum sf_status prepare(struct sf_checking *checking) {
+  enum sf_status status = sf_merger_create(&checking->of_reference);
+  if (status == SF_OK) status = sf_merger_create(&checking->of_candidate);
+  checking->row_noise = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *checking->row_noise);
+  for (int i = 0; i < 2; i++) {
+    checking->wide[i] = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *checking->wide[i]);
+    checking->bytes[i] = sf_alloc(SF_BLOCK_ELEMENTS * sizeof(double));
+    if (checking->wide[i] == NULL || checking->bytes[i] == NULL) status = SF_ENOMEM;
+  }
+  if (checking->row_noise == NULL) status = SF_ENOMEM;
+  return status == SF_OK ? SF_OK : sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
+}
+
+enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise, const struct sf_trace_set *candidate,
+                            struct sf_error *error) {
+  struct sf_checking checking = {.reference = reference, .candidate = candidate, .noise = noise, .error = error};
+  enum sf_status status = SF_OK;
+  if (noise->has_mode && noise->isolated && !candidate->isolated)
+    return sf_error_set(error, SF_EINPUT, "%s: is end to end, but the noise levels are of isolated runs", candidate->path);
+  status = prepare(&checking);
+  for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = compare_tensor(&checking, &reference->tensors[i]);
+  if (status == SF_OK) status = sf_check_extras(&checking);
+  if (status == SF_OK) status = sf_check_grad_norms(&checking);
+  if (status == SF_OK) {
+    sum_up(&checking.report);
+    *out = checking.report;
+  } else {
+    sf_check_report_destroy(&checking.report);
+  }
+  sf_merger_destroy(checking.of_reference);
+  sf_merger_destroy(checking.of_candidate);
+  sf_free(checking.row_noise);
+  for (int i = 0; i < 2; i++) {
+    sf_free(checking.wide[i]);
+    sf_free(checking.bytes[i]);
+  }
+  sf_free(checking.steps);
+  return status;
+}
+
+void sf_check_report_destroy(struct sf_check_report *report) {
+  if (report == NULL) return;
+  sf_free(report->results);
+  *report = (struct sf_check_report){0};
+}

@@ -1,0 +1,35 @@
+/* A candidate's trace judged by a reference's: structure first, then distances over measured noise levels, tensor by tensor. */
+#ifndef SF_CHECK_CHECK_H
+#define SF_CHECK_CHECK_H
+
+#include "harness/check/noise.h"
+#include "oracles/judge.h"
+
+/* How one tensor fared. */
+struct sf_check_result {
+  const struct sf_trace_tensor *tensor; /* the reference's; the candidate's where the reference has none */
+  bool judged, flagged;
+  const char *why_not;                  /* NULL when judged */
+  enum sf_finding_class cls;            /* flagged only */
+  int32_t rank;                         /* the rank concerned, -1 = the merged tensor */
+  int64_t row;                          /* worst row where that is worse than the whole, else -1 */
+  double norm, error, noise, ratio;     /* by the worse of tensor and row; ratio is error / noise */
+  double tensor_error, tensor_noise, tensor_ratio, row_ratio;
+  char text[200];                       /* flagged only: what is wrong */
+};
+
+struct sf_check_report {
+  enum sf_verdict verdict; /* INCONCLUSIVE: nothing could be judged */
+  int32_t result_count, result_capacity;
+  struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
+  int32_t judged, not_judged, findings;
+  int32_t first; /* place of the first finding, -1 = none */
+};
+
+/* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its end,
+ * SF_ENOMEM. *out is written only on success; release it with sf_check_report_destroy. */
+enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise, const struct sf_trace_set *candidate,
+                            struct sf_error *error) SF_MUST_USE;
+void sf_check_report_destroy(struct sf_check_report *report);
+
+#endif

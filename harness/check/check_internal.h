@@ -1,0 +1,42 @@
+/* Inside the check: what is shared by comparing tensors, and by what is computed from the candidate alone. */
+#ifndef SF_CHECK_CHECK_INTERNAL_H
+#define SF_CHECK_CHECK_INTERNAL_H
+
+#include "harness/check/blocks.h"
+#include "harness/check/check.h"
+
+/* The squared norm of a step's merged main gradients. */
+struct sf_step_norm {
+  int64_t step;
+  double squares;
+  bool incomplete; /* some could not be merged */
+};
+
+struct sf_checking {
+  const struct sf_trace_set *reference, *candidate;
+  const struct sf_noise_file *noise;
+  struct sf_merger *of_reference, *of_candidate;
+  double *wide[2], *row_noise; /* of one block */
+  unsigned char *bytes[2];
+  struct sf_check_report report;
+  struct sf_step_norm *steps;
+  int32_t step_count, step_capacity;
+  struct sf_error *error;
+};
+
+/* A new result about a tensor; NULL on no memory, with the error set. Valid until the next one is added. */
+struct sf_check_result *sf_check_add(struct sf_checking *checking, const struct sf_trace_tensor *tensor);
+void sf_check_flag(struct sf_check_result *result, enum sf_finding_class cls, int32_t rank, const char *format, ...) SF_PRINTF(4, 5);
+/* Error over noise; 0 over 0 is no distance at all. */
+double sf_check_ratio(double error, double noise);
+
+/* check_step.c: compares the candidate's grad_norm with the norm of its own main gradients. False: there are none, compare it as other tensors. */
+enum sf_status sf_check_grad_norms(struct sf_checking *checking) SF_MUST_USE;
+bool sf_check_is_grad_norm(const struct sf_trace_tensor *tensor);
+/* Adds to a step's norm; incomplete: the tensor cannot be merged. SF_ENOMEM. */
+enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, double squares, bool incomplete) SF_MUST_USE;
+
+/* check_extra.c: what the reference lacks. Recomputed activations are compared with the same rank's first pass; main gradients count for the norm. */
+enum sf_status sf_check_extras(struct sf_checking *checking) SF_MUST_USE;
+
+#endif

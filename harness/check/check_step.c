@@ -1,0 +1,75 @@
+/* Gradient norms, computed anew from the candidate's own main gradients. */
+#include "harness/check/check_internal.h"
+
+#include "harness/check/kernel.h"
+
+#include <math.h>
+
+static struct sf_step_norm *step_find(struct sf_checking *checking, int64_t step) {
+  for (int32_t i = 0; i < checking->step_count; i++)
+    if (checking->steps[i].step == step) return &checking->steps[i];
+  return NULL;
+}
+
+enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, double squares, bool incomplete) {
+  struct sf_step_norm *of = step_find(checking, step);
+  if (of == NULL && checking->step_count == checking->step_capacity) {
+    const int32_t capacity = checking->step_capacity == 0 ? 8 : 2 * checking->step_capacity;
+    struct sf_step_norm *steps = sf_realloc(checking->steps, (size_t)capacity * sizeof *steps);
+    if (steps == NULL) return sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
+    checking->steps = steps;
+    checking->step_capacity = capacity;
+  }
+  if (of == NULL) {
+    of = &checking->steps[checking->step_count++];
+    *of = (struct sf_step_norm){.step = step};
+  }
+  of->squares += squares;
+  of->incomplete |= incomplete;
+  return SF_OK;
+}
+
+bool sf_check_is_grad_norm(const struct sf_trace_tensor *tensor) {
+  return tensor->name.kind == SF_KIND_SCALAR && tensor->count == 1 && sf_trace_name_is_subject(&tensor->name, "grad_norm");
+}
+
+static enum sf_status load_scalar(double *out, struct sf_checking *checking, const struct sf_trace_tensor *tensor) {
+  const void *value;
+  enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
+  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
+  status = sf_merger_block(checking->of_candidate, &value, 0, 1, checking->error);
+  if (status == SF_OK) sf_widen(out, value, 1, sf_merger_dtype(checking->of_candidate));
+  return status;
+}
+
+/* Replaces what the comparison with the reference said of it; what is structural stays. */
+static void judge_norm(struct sf_check_result *result, double norm, double value) {
+  *result = (struct sf_check_result){.tensor = result->tensor, .judged = true, .rank = -1, .row = -1, .norm = norm};
+  result->tensor_error = result->error = fabs(value - norm);
+  result->tensor_noise = result->noise = sf_factors.norm_rel * norm;
+  result->tensor_ratio = result->ratio = sf_check_ratio(result->error, result->noise);
+  if (!isfinite(norm)) {
+    result->judged = false;
+    result->why_not = "main gradients not finite";
+  } else if (!isfinite(value)) {
+    sf_check_flag(result, SF_CLASS_NONFINITE, -1, "is not finite, the norm of the main gradients is %.9g", norm);
+  } else if (!(result->ratio <= 1)) {
+    sf_check_flag(result, SF_CLASS_TOLERANCE, -1, "is %.9g, the norm of the main gradients is %.9g", value, norm);
+  }
+}
+
+enum sf_status sf_check_grad_norms(struct sf_checking *checking) {
+  for (int32_t i = 0; i < checking->report.result_count; i++) {
+    struct sf_check_result *result = &checking->report.results[i];
+    const struct sf_trace_tensor *tensor = sf_trace_set_find(checking->candidate, result->tensor->text);
+    if (tensor == NULL || !sf_check_is_grad_norm(tensor)) continue;
+    const struct sf_step_norm *of = step_find(checking, tensor->name.step);
+    const bool structural = result->flagged && result->cls != SF_CLASS_TOLERANCE && result->cls != SF_CLASS_NONFINITE;
+    if (of == NULL || of->incomplete || structural) continue;
+    double value;
+    const enum sf_status status = load_scalar(&value, checking, tensor);
+    if (status != SF_OK) return status;
+    judge_norm(result, sqrt(of->squares), value);
+  }
+  return SF_OK;
+}

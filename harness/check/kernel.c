@@ -1,0 +1,94 @@
+#include "harness/check/kernel.h"
+
+#include "harness/base/assert.h"
+
+enum { BYTES = 256 };
+
+/* fp8 by table: 256 values. */
+struct f8_table { float value[BYTES]; };
+
+static struct f8_table f8_table_of(enum sf_dtype dtype) {
+  struct f8_table table;
+  for (int i = 0; i < BYTES; i++) table.value[i] = sf_f8_value((uint8_t)i, dtype);
+  return table;
+}
+
+/* Each loop is written out for its type, so that the compiler can vectorise it. */
+#define DISTANCE(type, wide, convert)                                \
+  do {                                                               \
+    const type *left = c, *right = x;                                \
+    double total = 0;                                                \
+    _Pragma("omp simd reduction(+ : total)")                         \
+    for (int64_t i = 0; i < count; i++) {                            \
+      const wide d = convert(left[i]) - convert(right[i]);           \
+      total += (double)d * (double)d;                                \
+    }                                                                \
+    return total;                                                    \
+  } while (0)
+
+#define SQUARES(type, convert)                                       \
+  do {                                                               \
+    const type *values = x;                                          \
+    double total = 0;                                                \
+    _Pragma("omp simd reduction(+ : total)")                         \
+    for (int64_t i = 0; i < count; i++) {                            \
+      const double v = (double)convert(values[i]);                   \
+      total += v * v;                                                \
+    }                                                                \
+    return total;                                                    \
+  } while (0)
+
+#define WIDEN(type, convert)                                         \
+  do {                                                               \
+    const type *values = in;                                         \
+    for (int64_t i = 0; i < count; i++) out[i] = (double)convert(values[i]); \
+    return;                                                          \
+  } while (0)
+
+#define SAME(v) (v)
+#define BY_TABLE(v) (table.value[v])
+
+static double distance_f8(const void *c, const void *x, int64_t count, enum sf_dtype dtype) {
+  const struct f8_table table = f8_table_of(dtype);
+  DISTANCE(uint8_t, float, BY_TABLE);
+}
+
+static double squares_f8(const void *x, int64_t count, enum sf_dtype dtype) {
+  const struct f8_table table = f8_table_of(dtype);
+  SQUARES(uint8_t, BY_TABLE);
+}
+
+static void widen_f8(double *out, const void *in, int64_t count, enum sf_dtype dtype) {
+  const struct f8_table table = f8_table_of(dtype);
+  WIDEN(uint8_t, BY_TABLE);
+}
+
+double sf_distance_squares(const void *c, const void *x, int64_t count, enum sf_dtype dtype) {
+  switch (dtype) {
+  case SF_F32: DISTANCE(float, float, SAME);
+  case SF_BF16: DISTANCE(uint16_t, float, sf_bf16_value);
+  case SF_F16: DISTANCE(uint16_t, float, sf_f16_value);
+  case SF_F64: DISTANCE(double, double, SAME);
+  default: SF_ASSERT(sf_dtype_is_f8(dtype)); return distance_f8(c, x, count, dtype);
+  }
+}
+
+double sf_squares(const void *x, int64_t count, enum sf_dtype dtype) {
+  switch (dtype) {
+  case SF_F32: SQUARES(float, SAME);
+  case SF_BF16: SQUARES(uint16_t, sf_bf16_value);
+  case SF_F16: SQUARES(uint16_t, sf_f16_value);
+  case SF_F64: SQUARES(double, SAME);
+  default: SF_ASSERT(sf_dtype_is_f8(dtype)); return squares_f8(x, count, dtype);
+  }
+}
+
+void sf_widen(double *out, const void *in, int64_t count, enum sf_dtype dtype) {
+  switch (dtype) {
+  case SF_F32: WIDEN(float, SAME);
+  case SF_BF16: WIDEN(uint16_t, sf_bf16_value);
+  case SF_F16: WIDEN(uint16_t, sf_f16_value);
+  case SF_F64: WIDEN(double, SAME);
+  default: SF_ASSERT(sf_dtype_is_f8(dtype)); widen_f8(out, in, count, dtype);
+  }
+}

@@ -1,0 +1,290 @@
+#include "harness/check/noise.h"
+
+#include "harness/check/blocks.h"
+#include "harness/check/kernel.h"
+#include "oracles/norms.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FORMAT = 1 };
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static enum sf_status read_metadata(struct sf_noise_file *noise, const char *path, struct sf_error *error) {
+  const char *text = sf_st_meta(&noise->file.file, "shardfuzz"), *mode = NULL;
+  json_int_t format = 0, draws = 0;
+  json_t *root = text == NULL ? NULL : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+  const bool good = json_unpack(root, "{s:I, s:I, s?s}", "format", &format, "draws", &draws, "mode", &mode) == 0 && draws >= 0;
+  if (good) {
+    noise->draws = draws;
+    noise->has_mode = mode != NULL;
+    noise->isolated = mode != NULL && strcmp(mode, "isolated") == 0;
+  }
+  json_decref(root);
+  if (!good) return sf_error_set(error, SF_EINPUT, "%s: no metadata \"shardfuzz\" of a noise file; shardfuzz noise makes one", path);
+  if (format != FORMAT) return sf_error_set(error, SF_EINPUT, "%s: format %lld; this program reads format %d", path, (long long)format, FORMAT);
+  return SF_OK;
+}
+
+static enum sf_status fits(const struct sf_noise_file *noise, const char *path, const struct sf_trace_set *reference, struct sf_error *error) {
+  for (int32_t i = 0; i < reference->count; i++) {
+    const struct sf_trace_tensor *tensor = &reference->tensors[i];
+    const struct sf_st_entry *entry = sf_st_find(&noise->file.file, tensor->text);
+    if (entry != NULL && entry->dtype == SF_F64 && entry->dim_count == 1 && entry->count == SF_NOISE_ROWS + tensor->rows) continue;
+    return sf_error_set(error, SF_EINPUT, "%s: is not of this reference (tensor \"%.120s\"); make it anew: shardfuzz noise %.60s DRAW...", path, tensor->text, reference->path);
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference, struct sf_error *error) {
+  struct sf_noise_file noise = {0};
+  enum sf_status status = sf_st_open(&noise.file, path, error);
+  if (status == SF_ENOTFOUND) return sf_error_set(error, SF_EINPUT, "%s: no such file; make it from perturbed runs: shardfuzz noise %.120s DRAW...", path, reference->path);
+  if (status != SF_OK) return status;
+  status = read_metadata(&noise, path, error);
+  if (status == SF_OK) status = fits(&noise, path, reference, error);
+  if (status == SF_OK)
+    *out = noise;
+  else
+    sf_noise_close(&noise);
+  return status;
+}
+
+void sf_noise_close(struct sf_noise_file *noise) {
+  if (noise != NULL) sf_st_close(&noise->file);
+}
+
+enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct sf_error *error) {
+  if (reference->ranks != 1) return sf_error_set(error, SF_EINPUT, "%s: has %d ranks; a reference is the trace of one device", reference->path, reference->ranks);
+  for (int32_t i = 0; i < reference->count; i++) {
+    const char *reason = sf_tensor_misfit(&reference->tensors[i], &reference->tensors[i]);
+    if (reason != NULL) return sf_error_set(error, SF_EINPUT, "%s: tensor \"%.160s\": %s", reference->path, reference->tensors[i].text, reason);
+  }
+  return SF_OK;
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+struct making {
+  const struct sf_trace_set *reference, *draws;
+  int32_t draw_count;
+  struct sf_new_file file;
+  struct sf_st_open layout; /* of the file: where each vector goes */
+  struct sf_merger *of_reference, *of_rolled, **of_draws;
+  double *wide[2], *rows, *draw_squares; /* rows: of one block; draw_squares: of the tensor, by draw */
+  struct sf_error *error;
+  /* of the tensor at hand */
+  const struct sf_trace_tensor *tensor;
+  const struct sf_st_entry *vector;
+  double squares, rolled_squares, row_squares, unit;
+  double *row_apart; /* of the row at hand, by draw */
+};
+
+/* Writes numbers [place, place + count) of the vector. */
+static enum sf_status put(struct making *m, int64_t place, const double *numbers, int64_t count) {
+  return sf_new_file_write(&m->file, numbers, (size_t)count * sizeof *numbers, m->vector->offset + place * (int64_t)sizeof *numbers, m->error);
+}
+
+/* The squared distance of two blocks of perhaps different types. */
+static double distance(struct making *m, const void *a, enum sf_dtype a_type, const void *b, enum sf_dtype b_type, int64_t count) {
+  if (a_type == b_type) return sf_distance_squares(a, b, count, a_type);
+  sf_widen(m->wide[0], a, count, a_type);
+  sf_widen(m->wide[1], b, count, b_type);
+  return sf_distance_squares(m->wide[0], m->wide[1], count, SF_F64);
+}
+
+/* The reference rolled by `shift` elements, against itself; a single number against zero. Two parts where the block meets the beginning. */
+static enum sf_status add_rolled(struct making *m, const unsigned char *x, const struct sf_block *block) {
+  const struct sf_trace_tensor *tensor = m->tensor;
+  const enum sf_dtype dtype = sf_merger_dtype(m->of_reference);
+  const int64_t shift = tensor->rows > 1 ? tensor->cols : 1;
+  if (tensor->count == 1) {
+    m->rolled_squares = sf_squares(x, 1, dtype);
+    return SF_OK;
+  }
+  for (int64_t at = block->begin; at < block->end;) {
+    const void *other;
+    const int64_t from = at >= shift ? at - shift : at - shift + tensor->count;
+    const int64_t to = at < shift && block->end > shift ? shift : block->end, count = to - at;
+    const enum sf_status status = sf_merger_block(m->of_rolled, &other, from, from + count, m->error);
+    if (status != SF_OK) return status;
+    m->rolled_squares += sf_distance_squares(x + (size_t)(at - block->begin) * sf_dtype_wire_bytes(dtype), other, count, dtype);
+    at = to;
+  }
+  return SF_OK;
+}
+
+static enum sf_status check_merged(struct making *m, const struct sf_trace_set *set, const struct sf_merger *merger) {
+  const struct sf_merge_report report = sf_merger_report(merger);
+  const bool may_differ = m->tensor->name.kind == SF_KIND_WGRAD;
+  if (report.gap_count > 0) return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": no rank holds element %" PRId64, set->path, m->tensor->text, report.gap_first);
+  if (report.conflict_count == 0 || may_differ) return SF_OK;
+  return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": ranks %d and %d differ in element %" PRId64, set->path, m->tensor->text, report.conflict_holder,
+                      report.conflict_rank, report.conflict_first);
+}
+
+/* One block: every row's w_r goes to its place in the file. */
+static enum sf_status add_block(struct making *m, const struct sf_block *block) {
+  const void *x, *d;
+  const enum sf_dtype type = sf_merger_dtype(m->of_reference);
+  const size_t width = sf_dtype_wire_bytes(type);
+  enum sf_status status = sf_merger_block(m->of_reference, &x, block->begin, block->end, m->error);
+  if (status == SF_OK) status = add_rolled(m, x, block);
+  if (status != SF_OK) return status;
+  const int64_t rows = sf_block_rows(block);
+  if (block->first_part) m->row_squares = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    const double squares = sf_squares((const unsigned char *)x + (size_t)(r * block->row_length) * width, block->row_length, type);
+    m->row_squares = block->parts ? m->row_squares + squares : squares;
+    m->squares += squares;
+    m->rows[r] = m->unit * sqrt(m->row_squares);
+  }
+  for (int32_t i = 0; i < m->draw_count; i++) {
+    const enum sf_dtype draw_type = sf_merger_dtype(m->of_draws[i]);
+    const size_t draw_width = sf_dtype_wire_bytes(draw_type);
+    status = sf_merger_block(m->of_draws[i], &d, block->begin, block->end, m->error);
+    if (status != SF_OK) return status;
+    if (block->first_part) m->row_apart[i] = 0;
+    for (int64_t r = 0; r < rows; r++) {
+      const int64_t at = r * block->row_length;
+      const double apart = distance(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type, (const unsigned char *)x + (size_t)at * width, type, block->row_length);
+      m->row_apart[i] = block->parts ? m->row_apart[i] + apart : apart;
+      m->draw_squares[i] += apart;
+      m->rows[r] = sf_larger(m->rows[r], sqrt(m->row_apart[i]));
+    }
+  }
+  return block->last_part ? put(m, SF_NOISE_ROWS + block->row, m->rows, rows) : SF_OK;
+}
+
+/* w_r, which stand in the file, become e_r. */
+static enum sf_status finish_rows(struct making *m) {
+  const int64_t rows = m->tensor->rows;
+  const double least = m->unit * sqrt(m->squares) / sqrt((double)(rows > 0 ? rows : 1));
+  double squares = 0;
+  for (int pass = 0; pass < 2; pass++) {
+    for (int64_t at = 0; at < rows; at += SF_BLOCK_ELEMENTS) {
+      const int64_t count = rows - at < SF_BLOCK_ELEMENTS ? rows - at : SF_BLOCK_ELEMENTS;
+      enum sf_status status = sf_st_load(m->rows, &m->layout, m->vector, SF_NOISE_ROWS + at, count, m->error);
+      if (status != SF_OK) return status;
+      if (pass == 0) {
+        squares += sf_squares(m->rows, count, SF_F64);
+        continue;
+      }
+      const double others = 0.5 * sqrt(squares / (double)rows);
+      for (int64_t r = 0; r < count; r++) m->rows[r] = sf_larger(m->rows[r] + others, least);
+      status = put(m, SF_NOISE_ROWS + at, m->rows, count);
+      if (status != SF_OK) return status;
+    }
+  }
+  return SF_OK;
+}
+
+static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tensor *tensor) {
+  m->tensor = tensor;
+  m->vector = sf_st_find(&m->layout.file, tensor->text);
+  m->squares = m->rolled_squares = m->row_squares = 0;
+  m->unit = sf_dtype_unit_roundoff(tensor->dtype);
+  enum sf_status status = sf_merger_begin(m->of_reference, m->reference, tensor);
+  if (status == SF_OK) status = sf_merger_begin(m->of_rolled, m->reference, tensor);
+  for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
+    const struct sf_trace_tensor *draw = sf_trace_set_find(&m->draws[i], tensor->text);
+    m->draw_squares[i] = m->row_apart[i] = 0;
+    if (draw == NULL) return sf_error_set(m->error, SF_EINPUT, "%s: lacks tensor \"%.160s\" of the reference", m->draws[i].path, tensor->text);
+    const char *reason = sf_tensor_misfit(draw, tensor);
+    if (reason != NULL) return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": %s", m->draws[i].path, tensor->text, reason);
+    status = sf_merger_begin(m->of_draws[i], &m->draws[i], draw);
+  }
+  return status == SF_ENOMEM ? sf_error_set(m->error, SF_ENOMEM, "%s: out of memory", m->reference->path) : status;
+}
+
+static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor *tensor) {
+  struct sf_block block;
+  enum sf_status status = begin_tensor(m, tensor);
+  for (bool more = sf_block_first(&block, tensor); status == SF_OK && more; more = sf_block_next(&block, tensor)) status = add_block(m, &block);
+  if (status == SF_OK) status = check_merged(m, m->reference, m->of_reference);
+  if (status == SF_OK) status = finish_rows(m);
+  double head[SF_NOISE_ROWS] = {[SF_NOISE_NORM] = sqrt(m->squares), [SF_NOISE_ROLLED] = sqrt(m->rolled_squares)};
+  head[SF_NOISE_LEVEL] = m->unit * head[SF_NOISE_NORM];
+  for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
+    status = check_merged(m, &m->draws[i], m->of_draws[i]);
+    const double apart = sqrt(m->draw_squares[i]);
+    if (status == SF_OK && isfinite(head[SF_NOISE_NORM]) && !isfinite(apart))
+      status = sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\" is not finite, the reference's is", m->draws[i].path, tensor->text);
+    head[SF_NOISE_LEVEL] = sf_larger(head[SF_NOISE_LEVEL], apart);
+  }
+  return status == SF_OK ? put(m, 0, head, SF_NOISE_ROWS) : status;
+}
+
+/* The header of the file to be, and its size; then it can be opened like any other. */
+static enum sf_status lay_out(struct making *m, const char *path) {
+  struct sf_st_writer *writer = NULL;
+  struct sf_bytes header = {0};
+  char meta[96];
+  int64_t data_bytes = 0;
+  const bool isolated = m->draw_count > 0 ? m->draws[0].isolated : m->reference->isolated;
+  enum sf_status status = sf_st_writer_create(&writer);
+  for (int32_t i = 0; status == SF_OK && i < m->reference->count; i++) {
+    const int64_t count = SF_NOISE_ROWS + m->reference->tensors[i].rows;
+    status = sf_st_writer_declare(writer, m->reference->tensors[i].text, SF_F64, &count, 1);
+  }
+  snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"mode\": \"%s\"}", FORMAT, m->draw_count, isolated ? "isolated" : "e2e");
+  if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", meta);
+  if (status != SF_OK) sf_error_set(m->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
+  if (status == SF_EUSAGE) status = SF_EINPUT;
+  if (status == SF_OK) status = sf_st_writer_header(writer, &header, &data_bytes, path, m->error);
+  if (status == SF_OK) status = sf_new_file_begin(&m->file, path, m->error);
+  if (status == SF_OK) status = sf_new_file_write(&m->file, header.data, header.size_bytes, 0, m->error);
+  const unsigned char zero = 0; /* the last byte gives the file its size; all others are written later */
+  if (status == SF_OK && data_bytes > 0) status = sf_new_file_write(&m->file, &zero, 1, (int64_t)header.size_bytes + data_bytes - 1, m->error);
+  if (status == SF_OK) status = sf_st_open(&m->layout, m->file.name, m->error);
+  sf_bytes_destroy(&header);
+  sf_st_writer_destroy(writer);
+  return status;
+}
+
+static enum sf_status prepare(struct making *m) {
+  enum sf_status status = SF_OK;
+  const size_t draws = (size_t)m->draw_count + 1;
+  m->of_draws = sf_alloc(draws * sizeof(struct sf_merger *));
+  m->draw_squares = sf_alloc(draws * sizeof *m->draw_squares);
+  m->row_apart = sf_alloc(draws * sizeof *m->row_apart);
+  m->rows = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->rows);
+  for (int i = 0; i < 2; i++) m->wide[i] = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->wide[i]);
+  if (!m->of_draws || !m->draw_squares || !m->row_apart || !m->rows || !m->wide[0] || !m->wide[1]) status = SF_ENOMEM;
+  if (status == SF_OK) status = sf_merger_create(&m->of_reference);
+  if (status == SF_OK) status = sf_merger_create(&m->of_rolled);
+  for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) status = sf_merger_create(&m->of_draws[i]);
+  return status == SF_OK ? SF_OK : sf_error_set(m->error, status, "%s: %s", m->reference->path, sf_status_text(status));
+}
+
+static void clean_up(struct making *m) {
+  sf_merger_destroy(m->of_reference);
+  sf_merger_destroy(m->of_rolled);
+  for (int32_t i = 0; m->of_draws != NULL && i < m->draw_count; i++) sf_merger_destroy(m->of_draws[i]);
+  sf_free(m->of_draws);
+  sf_free(m->draw_squares);
+  sf_free(m->row_apart);
+  sf_free(m->rows);
+  sf_free(m->wide[0]);
+  sf_free(m->wide[1]);
+  sf_st_close(&m->layout);
+  sf_new_file_abandon(&m->file);
+}
+
+enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_trace_set *draws, int32_t draw_count, struct sf_error *error) {
+  struct making m = {.reference = reference, .draws = draws, .draw_count = draw_count, .error = error, .file = {.descriptor = -1}};
+  enum sf_status status = SF_OK;
+  for (int32_t i = 0; i < draw_count; i++)
+    if (draws[i].isolated != draws[0].isolated)
+      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", draws[i].path, draws[i].isolated ? "isolated" : "e2e", draws[0].path);
+  status = prepare(&m);
+  if (status == SF_OK) status = lay_out(&m, path);
+  for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = make_tensor(&m, &reference->tensors[i]);
+  if (status == SF_OK) status = sf_new_file_commit(&m.file, error);
+  clean_up(&m);
+  return status;
+}

@@ -1,0 +1,28 @@
+/* noise.safetensors: how far rounding alone moves each tensor of a reference (targets/trace_format.md). */
+#ifndef SF_CHECK_NOISE_H
+#define SF_CHECK_NOISE_H
+
+#include "harness/check/trace_set.h"
+
+/* Places in a tensor's vector; from SF_NOISE_ROWS on one number for each row. */
+enum { SF_NOISE_NORM, SF_NOISE_LEVEL, SF_NOISE_ROLLED, SF_NOISE_ROWS };
+
+struct sf_noise_file {
+  struct sf_st_open file;
+  int64_t draws;
+  bool has_mode, isolated; /* what the draws were */
+};
+
+/* Checks that there is a vector of the right length for each tensor of the reference. SF_EINPUT with one line; when there is no file, how to make
+ * it. Close with sf_noise_close. */
+enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference, struct sf_error *error) SF_MUST_USE;
+void sf_noise_close(struct sf_noise_file *noise);
+
+/* Whether the trace can be a reference: one rank, that names no element twice. SF_EINPUT. */
+enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct sf_error *error) SF_MUST_USE;
+
+/* Computes the file from the (checked) reference and perturbed runs of it, tensor by tensor, and writes it whole or not at all. SF_EINPUT when a draw lacks
+ * a tensor or has another shape, ranks that contradict each other, or values that are not finite where the reference's are; SF_EIO, SF_ENOMEM. */
+enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_trace_set *draws, int32_t draw_count, struct sf_error *error) SF_MUST_USE;
+
+#endif

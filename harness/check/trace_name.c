@@ -1,0 +1,64 @@
+#include "harness/check/trace_name.h"
+
+#include <string.h>
+
+enum { DIGITS_MAX = 18 };
+
+/* One or more digits at *at, which is moved behind them. */
+static bool take_number(int64_t *out, const char **at) {
+  const char *begin = *at;
+  *out = 0;
+  while (**at >= '0' && **at <= '9' && *at - begin < DIGITS_MAX) *out = 10 * *out + (*(*at)++ - '0');
+  return *at > begin;
+}
+
+static bool take_text(const char **at, const char *text) {
+  const size_t length = strlen(text);
+  if (strncmp(*at, text, length) != 0) return false;
+  *at += length;
+  return true;
+}
+
+static bool take_pass(enum sf_pass *out, const char **at) {
+  for (int i = SF_PASS_FWD; i <= SF_PASS_STEP; i++) {
+    *out = (enum sf_pass)i;
+    if (take_text(at, sf_pass_name(*out))) return true;
+  }
+  return false;
+}
+
+/* Up to the next slash: "act" begins "act_grad" too. */
+static bool take_kind(enum sf_kind *out, const char **at) {
+  const size_t length = strcspn(*at, "/");
+  for (int i = 0; i < SF_KIND_COUNT; i++) {
+    *out = (enum sf_kind)i;
+    const char *text = sf_kind_name(*out);
+    if (strlen(text) != length || strncmp(*at, text, length) != 0) continue;
+    *at += length;
+    return true;
+  }
+  return false;
+}
+
+static bool is_call(const char *text) {
+  int64_t call, repeat;
+  if (!take_number(&call, &text)) return false;
+  return *text == '\0' || (take_text(&text, "#") && take_number(&repeat, &text) && *text == '\0');
+}
+
+bool sf_trace_name_parse(struct sf_trace_name *out, const char *text) {
+  const char *at = text;
+  struct sf_trace_name name;
+  if (!take_text(&at, "s") || !take_number(&name.step, &at) || !take_text(&at, "/mb") || !take_number(&name.microbatch, &at)) return false;
+  if (!take_text(&at, "/") || !take_pass(&name.pass, &at) || !take_text(&at, "/") || !take_kind(&name.kind, &at) || !take_text(&at, "/")) return false;
+  const char *last = strrchr(at, '/');
+  if (last == NULL || last == at || !is_call(last + 1)) return false;
+  name.subject = at;
+  name.subject_length = (int32_t)(last - at);
+  *out = name;
+  return true;
+}
+
+bool sf_trace_name_is_subject(const struct sf_trace_name *name, const char *subject) {
+  return strlen(subject) == (size_t)name->subject_length && strncmp(name->subject, subject, strlen(subject)) == 0;
+}

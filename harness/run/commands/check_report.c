@@ -1,0 +1,97 @@
+#include "harness/run/commands/check_report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { REASONS_MAX = 16 };
+
+/* Why tensors could not be judged, and how many each. */
+struct reason {
+  const char *text;
+  int32_t count;
+};
+
+static int32_t count_reasons(struct reason *out, const struct sf_check_report *report) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < report->result_count; i++) {
+    const char *why_not = report->results[i].why_not;
+    int32_t at = 0;
+    if (!why_not) continue;
+    while (at < count && strcmp(out[at].text, why_not) != 0) at++;
+    if (at == count && count == REASONS_MAX) continue;
+    if (at == count) out[count++] = (struct reason){why_not, 0};
+    out[at].count++;
+  }
+  return count;
+}
+
+static void print_first(FILE *to, const struct sf_check_result *r) {
+  fprintf(to, "first        %s\n", r->tensor->text);
+  if (r->rank >= 0) fprintf(to, "rank         %d\n", r->rank);
+  if (r->row >= 0) fprintf(to, "row          %" PRId64 "\n", r->row);
+  if (r->ratio > 0) fprintf(to, "error        %.3g, %.3g times the noise level of %.3g\n", r->error, r->ratio, r->noise);
+  fprintf(to, "what         %s\n", r->text);
+}
+
+void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
+  struct reason reasons[REASONS_MAX];
+  const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
+  const int32_t reason_count = count_reasons(reasons, report);
+  fprintf(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
+  fprintf(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
+  if (first) print_first(to, first);
+  if (first) fprintf(to, "findings     %d in this trace; this is the first in execution order\n", report->findings);
+  fprintf(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
+  for (int32_t i = 0; i < reason_count; i++) fprintf(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
+  fprintf(to, "%s\n", reason_count ? ")" : "");
+}
+
+void sf_check_table(FILE *to, const struct sf_check_report *report) {
+  fprintf(to, "%-72s %14s %11s %11s %10s %10s  %s\n", "tensor", "elements", "norm", "noise", "err/noise", "worst row", "state");
+  for (int32_t i = 0; i < report->result_count; i++) {
+    const struct sf_check_result *r = &report->results[i];
+    fprintf(to, "%-72s %14" PRId64 " %11.3g %11.3g %10.3g %10.3g  %s%s\n", r->tensor->text, r->tensor->count, r->norm, r->tensor_noise, r->tensor_ratio, r->row_ratio,
+            r->flagged ? "FLAGGED " : r->judged ? "ok" : r->why_not, r->flagged ? sf_finding_class_name(r->cls) : "");
+  }
+}
+
+/* A tensor that was flagged; figures are null where nothing was measured. */
+static void json_finding(struct sf_json_out *json, const char *key, const struct sf_check_result *r) {
+  const struct sf_trace_name *name = &r->tensor->name;
+  char subject[256];
+  snprintf(subject, sizeof subject, "%.*s", (int)name->subject_length, name->subject);
+  sf_json_out_object(json, key);
+  sf_json_out_text(json, "id", r->tensor->text);
+  sf_json_out_text(json, "class", sf_finding_class_name(r->cls));
+  sf_json_out_text(json, "kind", sf_kind_name(name->kind));
+  sf_json_out_text(json, "subject", subject);
+  sf_json_out_int(json, "rank", r->rank);
+  sf_json_out_int(json, "row", r->row);
+  sf_json_out_real(json, "error", r->error);
+  sf_json_out_real(json, "noise", r->noise);
+  sf_json_out_real(json, "ratio", r->ratio);
+  sf_json_out_text(json, "what", r->text);
+  sf_json_out_end(json);
+}
+
+void sf_check_json(struct sf_json_out *json, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
+  struct reason reasons[REASONS_MAX];
+  const int32_t reason_count = count_reasons(reasons, report);
+  sf_json_out_object(json, NULL);
+  sf_json_out_text(json, "path", candidate->path);
+  sf_json_out_int(json, "ranks", candidate->ranks);
+  sf_json_out_text(json, "mode", candidate->isolated ? "isolated" : "e2e");
+  sf_json_out_text(json, "verdict", sf_verdict_name(report->verdict));
+  sf_json_out_int(json, "judged", report->judged);
+  sf_json_out_int(json, "not_judged", report->not_judged);
+  sf_json_out_object(json, "not_judged_because");
+  for (int32_t i = 0; i < reason_count; i++) sf_json_out_int(json, reasons[i].text, reasons[i].count);
+  sf_json_out_end(json);
+  if (report->first >= 0) json_finding(json, "first", &report->results[report->first]);
+  sf_json_out_int(json, "findings", report->findings);
+  sf_json_out_array(json, "flagged");
+  for (int32_t i = 0; i < report->result_count; i++)
+    if (report->results[i].flagged) json_finding(json, NULL, &report->results[i]);
+  sf_json_out_end(json);
+  sf_json_out_end(json);
+}

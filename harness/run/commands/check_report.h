@@ -1,0 +1,16 @@
+/* What `shardfuzz check` says of a candidate: as text, as a table, as JSON. */
+#ifndef SF_RUN_CHECK_REPORT_H
+#define SF_RUN_CHECK_REPORT_H
+
+#include "harness/check/check.h"
+#include "harness/run/commands/json_out.h"
+
+#include <stdio.h>
+
+void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate);
+/* One line per tensor, in the order of the results. */
+void sf_check_table(FILE *to, const struct sf_check_report *report);
+/* Appends the candidate's object to the array that is open. */
+void sf_check_json(struct sf_json_out *json, const struct sf_check_report *report, const struct sf_trace_set *candidate);
+
+#endif

@@ -1,0 +1,182 @@
+/* check and noise: traces of any framework. */
+#include "harness/run/commands/check_report.h"
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+
+#include "harness/base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct check_flags {
+  struct sf_texts traces;
+  const char *noise;
+  bool table, json;
+};
+
+static const struct sf_option check_options[] = {
+    SF_OPTION_AT(struct check_flags, "noise", TEXT, noise, "FILE", "noise levels, instead of noise.safetensors in REF"),
+    SF_OPTION_AT(struct check_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
+    SF_OPTION_AT(struct check_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
+};
+
+static const struct sf_command check_command = {
+    .name = "check",
+    .arguments = "REF CAND...",
+    .help = "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
+            "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
+    .options = check_options,
+    .option_count = sizeof check_options / sizeof check_options[0],
+    .argument_min = 2,
+    .argument_max = 100000,
+    .argument_offset = offsetof(struct check_flags, traces),
+};
+
+struct noise_flags {
+  struct sf_texts traces;
+  const char *out;
+};
+
+static const struct sf_option noise_options[] = {
+    {.name = "out", .letter = 'o', .type = SF_OPTION_TEXT, .offset = offsetof(struct noise_flags, out), .value = "FILE", .help = "instead of noise.safetensors in REF"},
+};
+
+static const struct sf_command noise_command = {
+    .name = "noise",
+    .arguments = "REF DRAW...",
+    .help = "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.",
+    .options = noise_options,
+    .option_count = sizeof noise_options / sizeof noise_options[0],
+    .argument_min = 2,
+    .argument_max = 100000,
+    .argument_offset = offsetof(struct noise_flags, traces),
+};
+
+/* A trace holds one file open per rank. */
+static void allow_many_files(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static enum sf_status noise_path(char *out, const char *given, const char *reference, struct sf_error *error) {
+  const int length = given ? snprintf(out, SF_PATH_TEXT, "%s", given) : snprintf(out, SF_PATH_TEXT, "%s/noise.safetensors", reference);
+  return length < SF_PATH_TEXT ? SF_OK : sf_error_set(error, SF_EUSAGE, "%.80s..: the path is too long", out);
+}
+
+static enum sf_status open_reference(struct sf_trace_set *out, const char *path, struct sf_error *error) {
+  enum sf_status status = sf_input_status(sf_trace_set_open(out, path, error));
+  return status == SF_OK ? sf_reference_check(out, error) : status;
+}
+
+/* --- check ------------------------------------------------------------------------------------------------------- */
+
+/* What all candidates are judged by. */
+struct judging {
+  const struct check_flags *flags;
+  struct sf_trace_set reference;
+  struct sf_noise_file noise;
+  struct sf_json_out *json; /* NULL: not asked for */
+  bool found;
+};
+
+static enum sf_status judge(struct judging *judging, const char *path, struct sf_error *error) {
+  struct sf_trace_set candidate = {0};
+  struct sf_check_report report = {0};
+  enum sf_status status = sf_input_status(sf_trace_set_open(&candidate, path, error));
+  if (status == SF_OK) status = sf_input_status(sf_check_run(&report, &judging->reference, &judging->noise, &candidate, error));
+  if (status == SF_OK) {
+    if (judging->flags->table) sf_check_table(stdout, &report);
+    sf_check_print(stderr, &report, &candidate);
+    if (judging->flags->json) sf_check_json(judging->json, &report, &candidate);
+    judging->found |= report.verdict == SF_VERDICT_FINDING;
+  }
+  sf_check_report_destroy(&report);
+  sf_trace_set_close(&candidate);
+  return status;
+}
+
+static void json_begin(struct judging *judging) {
+  judging->json = sf_json_out_create();
+  sf_json_out_text(judging->json, "reference", judging->reference.path);
+  sf_json_out_int(judging->json, "draws", judging->noise.draws);
+  sf_json_out_array(judging->json, "candidates");
+}
+
+static enum sf_status json_end(struct judging *judging, struct sf_error *error) {
+  struct sf_text line = {0};
+  struct sf_json_out *json = judging->json;
+  sf_json_out_end(json);
+  sf_json_out_text(json, "verdict", sf_verdict_name(judging->found ? SF_VERDICT_FINDING : SF_VERDICT_PASS));
+  judging->json = NULL;
+  const enum sf_status status = sf_json_out_finish(json, &line);
+  if (status == SF_OK) puts(line.data);
+  else sf_error_set(error, status, "the JSON line could not be printed: %s", sf_status_text(status));
+  sf_text_destroy(&line);
+  return status;
+}
+
+static int check(const struct check_flags *flags) {
+  struct judging judging = {.flags = flags};
+  struct sf_error error = {SF_OK, ""};
+  char path[SF_PATH_TEXT];
+  allow_many_files();
+  enum sf_status status = open_reference(&judging.reference, flags->traces.items[0], &error);
+  if (status == SF_OK) status = noise_path(path, flags->noise, flags->traces.items[0], &error);
+  if (status == SF_OK) status = sf_input_status(sf_noise_open(&judging.noise, path, &judging.reference, &error));
+  if (status == SF_OK) {
+    fprintf(stderr, "reference    %s (%d tensors, noise levels of %lld draws)\n", judging.reference.path, judging.reference.count, (long long)judging.noise.draws);
+    if (flags->json) json_begin(&judging);
+  }
+  for (int32_t i = 1; status == SF_OK && i < flags->traces.count; i++) status = judge(&judging, flags->traces.items[i], &error);
+  if (status == SF_OK && flags->json) status = json_end(&judging, &error);
+  sf_json_out_destroy(judging.json);
+  sf_noise_close(&judging.noise);
+  sf_trace_set_close(&judging.reference);
+  return status != SF_OK ? sf_exit_failure(status, &error) : judging.found;
+}
+
+int sf_command_check(int argc, char **argv) {
+  struct check_flags flags;
+  memset(&flags, 0, sizeof flags);
+  const int ended = sf_command_begin(&check_command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = check(&flags);
+  sf_command_clear(&check_command, &flags);
+  return code;
+}
+
+/* --- noise ------------------------------------------------------------------------------------------------------- */
+
+static int noise(const struct noise_flags *flags) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_trace_set reference = {0}, *draws = NULL;
+  char path[SF_PATH_TEXT];
+  const int32_t draw_count = flags->traces.count - 1;
+  allow_many_files();
+  enum sf_status status = noise_path(path, flags->out, flags->traces.items[0], &error);
+  if (status == SF_OK) status = open_reference(&reference, flags->traces.items[0], &error);
+  if (status == SF_OK) status = sf_output_check(path, &error);
+  draws = sf_alloc((size_t)draw_count * sizeof *draws);
+  if (status == SF_OK && !draws) status = sf_error_set(&error, SF_ENOMEM, "out of memory");
+  for (int32_t i = 0; status == SF_OK && i < draw_count; i++)
+    status = sf_input_status(sf_trace_set_open(&draws[i], flags->traces.items[1 + i], &error));
+  if (status == SF_OK) status = sf_noise_make(path, &reference, draws, draw_count, &error);
+  if (status == SF_OK) fprintf(stderr, "%s: noise levels of %d tensors from %d draws\n", path, reference.count, draw_count);
+  for (int32_t i = 0; draws && i < draw_count; i++) sf_trace_set_close(&draws[i]);
+  sf_free(draws);
+  sf_trace_set_close(&reference);
+  return status != SF_OK ? sf_exit_failure(status, &error) : 0;
+}
+
+int sf_command_noise(int argc, char **argv) {
+  struct noise_flags flags;
+  memset(&flags, 0, sizeof flags);
+  const int ended = sf_command_begin(&noise_command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = noise(&flags);
+  sf_command_clear(&noise_command, &flags);
+  return code;
+}

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Traces of the built-in layers as any framework's: replay --trace writes them, noise measures, check finds a planted bug and passes what is right.
+# Then wrong input: one line each, exit 2.
+source tests/integration/common.bash
+
+case_file() { # FILE LAYOUT PLANT [MODE]
+  cat >"$1" <<JSON
+{"schema": 1, "mode": "${4:-isolated}", "model": {"layers": 2, "hidden": 16, "heads": 4, "kv_heads": 4, "head_dim": 4, "ffn": 32, "vocab": 32, "vocab_padded": 32, "seq": 8,
+  "bias": true}, "train": {"microbatches": 2, "microbatch_size": 2, "recompute_layers": 1}, "layout": {$2}, "plant": {"id": "$3"}}
+JSON
+}
+traced() { # EXIT NAME LAYOUT PLANT [REPLAY OPTION]...
+  local expected=$1 name=$2
+  case_file "$work/$name.json" "$3" "$4"
+  run "$expected" replay "$work/$name.json" --trace "$work/$name" "${@:5}"
+}
+
+traced 0 ref '' ''
+traced 0 draw-loops '' '' --gemm loops
+traced 0 draw-tp4 '"tp": 4' ''
+traced 0 draw-cp2 '"cp": 2' ''
+traced 0 tp2 '"tp": 2, "sp": true' ''
+traced 0 cp2-tp2 '"tp": 2, "cp": 2' ''
+traced 0 dp2-pp2 '"dp": 2, "pp": 2' ''
+traced 1 bias '"tp": 2' rowparallel-bias-xtp
+
+run 2 check "$work/ref" "$work/tp2"
+check "says how to make noise levels" grep -q "shardfuzz noise $work/ref DRAW" "$work/stderr"
+check "in one line" [ "$(wc -l <"$work/stderr")" -eq 1 ]
+run 0 noise "$work/ref" "$work/draw-loops" "$work/draw-tp4" "$work/draw-cp2"
+check "the file is there" [ -s "$work/ref/noise.safetensors" ]
+
+run 0 check "$work/ref" "$work/tp2" "$work/cp2-tp2" "$work/dp2-pp2" --json
+is_json 'j["verdict"], j["draws"], [(c["verdict"], c["ranks"], c["mode"]) for c in j["candidates"]]' \
+  "('PASS', 3, [('PASS', 2, 'isolated'), ('PASS', 4, 'isolated'), ('PASS', 4, 'isolated')])"
+is_json 'all(c["judged"] > 200 and c["findings"] == 0 for c in j["candidates"])' True
+is_json 'sum(c["not_judged_because"].get("reference lacks it", 0) > 0 for c in j["candidates"])' 1 # what a pipeline stage received
+run 1 check "$work/ref" "$work/bias" --json
+is_json 'j["verdict"], j["candidates"][0]["first"]["id"], j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"]' \
+  "('FINDING', 's0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0', 'tolerance', 'decoder.layers.0.self_attention.linear_proj')"
+check "as text" grep -q '^first        s0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0' "$work/stderr"
+run 1 check "$work/ref" "$work/bias" --table
+check "a line for each tensor" [ "$(grep -c 'FLAGGED tolerance$' "$work/stdout")" -ge 8 -a "$(grep -c ' ok$' "$work/stdout")" -gt 200 ]
+
+# --- what is wrong with a trace is found, or refused ------------------------------------------------------------------
+edit() { # NAME PYTHON: a copy of tp2 as $work/edited, whose second rank was changed; header, meta and data are at hand
+  rm -rf "$work/edited"
+  cp -r "$work/tp2" "$work/edited"
+  python3 - "$work/edited/rank-00001.safetensors" "$2" <<'P' || fail "$1: could not be made"
+import json, struct, sys
+path, change = sys.argv[1:]
+raw = open(path, "rb").read()
+size, = struct.unpack("<Q", raw[:8])
+header, data = json.loads(raw[8:8 + size]), bytearray(raw[8 + size:])
+meta = json.loads(header["__metadata__"]["shardfuzz"])
+act = "s0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0"
+at = header[act]["data_offsets"][0]
+cut = None
+exec(change)
+header["__metadata__"]["shardfuzz"] = json.dumps(meta)
+text = json.dumps(header).encode()
+raw = struct.pack("<Q", len(text)) + text + data
+open(path, "wb").write(raw[:cut])
+P
+}
+found() { # CLASS PYTHON
+  edit "$1" "$2"
+  run 1 check "$work/ref" "$work/edited" --json
+  is_json 'j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["id"][:15]' "('$1', 's0/mb0/fwd/act/')"
+}
+found nonfinite 'data[at:at + 4] = struct.pack("<f", float("nan"))'
+found gap 'runs = meta["tensors"][act]["index"]; runs[0] = [[0, runs[0][0][1]]] if runs[0][0][0] else runs[0]'
+found overlap 'runs = meta["tensors"][act]["index"]; begin, size = runs[0][0][:2]; runs[0] = [[begin, size // 2], [begin, size - size // 2]]'
+found tolerance 'data[at:at + 4] = struct.pack("<f", struct.unpack("<f", data[at:at + 4])[0] + 1)'
+refused() { # WORD PYTHON
+  edit "$1" "$2"
+  run 2 check "$work/ref" "$work/edited" --json
+  check "one line with '$1': $(cat "$work/stderr")" grep -q -- "$1" "$work/stderr"
+  check "one line" [ "$(grep -vc '^reference ' "$work/stderr")" -eq 1 ]
+  check "nothing on stdout" [ ! -s "$work/stdout" ]
+}
+refused 'format 2' 'meta["format"] = 2'
+refused 'missing from the metadata' 'del meta["tensors"][act]'
+refused 'leaves the shape' 'meta["tensors"][act]["index"][0][0][0] = 10 ** 6'
+refused 'beyond the file' 'cut = len(raw) - 9'
+refused 'shorter than the 8 bytes' 'cut = 3'
+refused 'duplicate' 'data[:0] = b""; header["__metadata__"]["x"] = "y"; json.dumps = lambda o, d=json.dumps: d(o).replace("\"x\"", "\"shardfuzz\"") if "__metadata__" in o else d(o)'
+edit absurd ''
+printf '\xff\xff\xff\xff\xff\xff\xff\x7f' | dd of="$work/edited/rank-00001.safetensors" conv=notrunc status=none
+run 2 check "$work/ref" "$work/edited"
+check "absurd header" grep -q 'a header of 9223372036854775807 bytes' "$work/stderr"
+rm "$work/edited/rank-00001.safetensors"
+run 2 check "$work/ref" "$work/edited"
+check "missing rank" grep -q 'rank-00001.safetensors: missing' "$work/stderr"
+run 2 check "$work/tp2" "$work/ref"
+check "reference of two ranks" grep -q 'a reference is the trace of one device' "$work/stderr"
+run 2 check "$work/ref"
+run 2 check "$work/ref" "$work/none"
+run 2 noise "$work/ref" "$work/edited"
+run 2 noise "$work/ref"
+run 2 noise "$work/ref" "$work/draw-tp4" -o "$work/no/such/file"
+finish

@@ -1,0 +1,147 @@
+#include "tests/unit/check/trace_fixture.h"
+
+#define NAME "s0/mb0/fwd/act/m/0"
+#define HEAD "\"format\": 1, \"rank\": 0, \"ranks\": 1, \"mode\": \"e2e\""
+#define ONE(map) "{" HEAD ", \"tensors\": {\"" NAME "\": " map "}}"
+
+static const float values[4] = {0, 1, 2, 3};
+static const struct part one = {NAME, SF_F32, 2, {2, 2}, values, NULL};
+
+static void assert_refused(const char *dir, const char *folder, const char *reason) {
+  char path[400];
+  struct sf_trace_set set = {.ranks = -7};
+  struct sf_error error = {SF_OK, ""};
+  snprintf(path, sizeof path, "%s/%s", dir, folder);
+  assert_int_equal(sf_trace_set_open(&set, path, &error), SF_EINPUT);
+  if (strstr(error.text, reason) == NULL || strchr(error.text, '\n') != NULL) fail_msg("expected '%s', saw: %s", reason, error.text);
+  assert_int_equal(set.ranks, -7);
+}
+
+static void test_trace_set_open_wrong_metadata_is_refused_with_a_reason(void **state) {
+  static const struct {
+    const char *meta, *reason;
+  } table[] = {
+      {NULL, "no metadata"},
+      {"", "metadata \"shardfuzz\""},
+      {"{", "metadata \"shardfuzz\""},
+      {"[]", "not an object"},
+      {"{}", "names no format"},
+      {"{\"format\": 2}", "format 2"},
+      {"{\"format\": \"1\"}", "names no format"},
+      {"{\"format\": 1, \"format\": 1}", "duplicate"},
+      {"{\"format\": 1, \"ranks\": 1, \"mode\": \"e2e\", \"tensors\": {}}", "rank 0"},
+      {"{\"format\": 1, \"rank\": 1, \"ranks\": 1}", "rank 0"},
+      {"{\"format\": 1, \"rank\": 0, \"ranks\": 0}", "ranks is no number"},
+      {"{\"format\": 1, \"rank\": 0, \"ranks\": 1000000000000}", "ranks is no number"},
+      {"{\"format\": 1, \"rank\": 0, \"ranks\": 1, \"mode\": \"both\"}", "mode"},
+      {"{" HEAD "}", "tensors is not an object"},
+      {"{" HEAD ", \"tensors\": {}}", "missing from the metadata"},
+      {"{" HEAD ", \"tensors\": {\"" NAME "\": {}, \"s0/mb0/fwd/act/n/0\": {}}}", "metadata alone"},
+      {ONE("[]"), "not an object"},
+      {ONE("{\"shape\": 4}"), "shape is no array"},
+      {ONE("{\"shape\": [1,1,1,1,1,1,1,1,1]}"), "shape is no array"},
+      {ONE("{\"shape\": [-2, 2]}"), "no size"},
+      {ONE("{\"shape\": [2.0, 2]}"), "no size"},
+      {ONE("{\"shape\": [4294967296, 4294967296]}"), "too many elements"},
+      {ONE("{\"shape\": [3, 2]}"), "differ in shape"},
+      {ONE("{\"shape\": [4, 1]}"), "differ in shape"},
+      {ONE("{\"index\": [[[0, 2]]]}"), "one list for each dimension"},
+      {ONE("{\"index\": {}}"), "one list for each dimension"},
+      {ONE("{\"index\": [[[0, 2]], 3]}"), "no list"},
+      {ONE("{\"index\": [[[0, 2]], [3]]}"), "neither"},
+      {ONE("{\"index\": [[[0, 2]], [[0]]]}"), "neither"},
+      {ONE("{\"index\": [[[0, 2]], [[0, 2, 1, 1]]]}"), "neither"},
+      {ONE("{\"index\": [[[0, 2]], [[0, -2]]]}"), "neither"},
+      {ONE("{\"index\": [[[0, 2]], [[1, 2]]]}"), "leaves the shape"},
+      {ONE("{\"flat\": [0, 4]}"), "differ in size"},
+      {ONE("{\"flat\": [0, 5]}"), "leaves the box"},
+      {ONE("{\"flat\": 4}"), "flat is not"},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    rank_write_raw(*state, "t", 0, &one, 1, table[i].meta);
+    assert_refused(*state, "t", table[i].reason);
+  }
+}
+
+static void test_trace_set_open_names_that_are_none_are_refused(void **state) {
+  static const char *const names[] = {"x", "s0/mb0/fwd/act/m", "s0/mb0/fwd/act//0", "s/mb0/fwd/act/m/0", "s0/mb/fwd/act/m/0", "s0/mb0/forward/act/m/0",
+                                      "s0/mb0/fwd/acts/m/0", "s0/mb0/fwd/act/m/", "s0/mb0/fwd/act/m/x", "s0/mb0/fwd/act/m/0x", "s0/mb0/fwd/act/0"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    const struct part part = {names[i], SF_F32, 2, {2, 2}, values, NULL};
+    rank_write(*state, "t", 0, 1, "e2e", &part, 1);
+    assert_refused(*state, "t", "its name is not");
+  }
+}
+
+static void test_trace_set_open_wrong_sets_of_ranks_are_refused(void **state) {
+  char path[300];
+  mkdir((snprintf(path, sizeof path, "%s/empty", (char *)*state), path), 0777);
+  assert_refused(*state, "empty", "one file per rank");
+  assert_refused(*state, "none", "no such file");
+  rank_write(*state, "missing", 0, 2, "e2e", &one, 1);
+  assert_refused(*state, "missing", "rank-00001.safetensors: missing");
+  rank_write(*state, "more", 0, 1, "e2e", &one, 1);
+  rank_write(*state, "more", 1, 1, "e2e", &one, 1);
+  assert_refused(*state, "more", "rank 0 says that there are 1 ranks");
+  rank_write(*state, "numbers", 0, 2, "e2e", &one, 1);
+  rank_write(*state, "numbers", 1, 3, "e2e", &one, 1);
+  assert_refused(*state, "numbers", "says that there are 3");
+  rank_write(*state, "modes", 0, 2, "e2e", &one, 1);
+  rank_write(*state, "modes", 1, 2, "isolated", &one, 1);
+  assert_refused(*state, "modes", "unlike rank 0's");
+}
+
+static void test_trace_set_open_keeps_order_shapes_and_lowest_ranks_type(void **state) {
+  const struct part zero[2] = {{"s0/mb0/fwd/act/z/0", SF_F32, 2, {2, 2}, values, NULL}, {"s0/mb0/fwd/act/a/0", SF_BF16, 0, {0}, values, NULL}};
+  const struct part second[2] = {{"s0/mb0/bwd/act_grad/a/0#2", SF_F32, 1, {4}, values, NULL}, {"s0/mb0/fwd/act/z/0", SF_F32, 1, {4}, values, NULL}};
+  rank_write(*state, "t", 0, 2, "isolated", zero, 2);
+  rank_write(*state, "t", 1, 2, "isolated", second, 2);
+  struct sf_trace_set set = set_open(*state, "t");
+  assert_int_equal(set.count, 3);
+  assert_true(set.isolated);
+  assert_string_equal(set.tensors[0].text, "s0/mb0/fwd/act/z/0");
+  assert_string_equal(set.tensors[1].text, "s0/mb0/fwd/act/a/0");
+  assert_string_equal(set.tensors[2].text, "s0/mb0/bwd/act_grad/a/0#2");
+  assert_int_equal(set.tensors[0].rows, 2);
+  assert_int_equal(set.tensors[0].odd_shape_rank, 1);
+  assert_int_equal(set.tensors[1].count, 1);
+  assert_int_equal(set.tensors[1].dtype, SF_BF16);
+  assert_int_equal(set.tensors[2].rows, 1);
+  assert_int_equal(set.tensors[2].name.kind, SF_KIND_ACT_GRAD);
+  assert_ptr_equal(sf_trace_set_find(&set, "s0/mb0/fwd/act/a/0"), &set.tensors[1]);
+  assert_null(sf_trace_set_find(&set, "s0/mb0/fwd/act/a/1"));
+  sf_trace_set_close(&set);
+}
+
+static void test_trace_set_open_any_failing_allocation_gives_no_memory(void **state) {
+  char path[300];
+  rank_write(*state, "t", 0, 2, "e2e", &one, 1);
+  rank_write(*state, "t", 1, 2, "e2e", &one, 1);
+  snprintf(path, sizeof path, "%s/t", (char *)*state);
+  for (int64_t k = 1;; k++) {
+    struct sf_trace_set set = {0};
+    struct sf_error error = {SF_OK, ""};
+    sf_alloc_fail_at(k);
+    const enum sf_status status = sf_trace_set_open(&set, path, &error);
+    const bool failed = sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    if (!failed) {
+      assert_int_equal(status, SF_OK);
+      sf_trace_set_close(&set);
+      assert_true(k > 10);
+      return;
+    }
+    assert_int_equal(status, SF_ENOMEM);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FOLDER_TEST(test_trace_set_open_wrong_metadata_is_refused_with_a_reason),
+      FOLDER_TEST(test_trace_set_open_names_that_are_none_are_refused),
+      FOLDER_TEST(test_trace_set_open_wrong_sets_of_ranks_are_refused),
+      FOLDER_TEST(test_trace_set_open_keeps_order_shapes_and_lowest_ranks_type),
+      FOLDER_TEST(test_trace_set_open_any_failing_allocation_gives_no_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
