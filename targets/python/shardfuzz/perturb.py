@@ -1,0 +1,137 @@
+"""Perturbed runs: the training step again, with errors as large as rounding may make them. What they move is the noise of the comparison.
+
+E1  the first embedding's output (the first module's where there is none) times (1 + h v), v uniform in (-1, 1), h the machine epsilon
+E3  every stored floating-point result times (1 + h v) before it is rounded, h = 2^-23 in fp32, 2^-8 in bf16, 2^-11 in fp16, 2^-52 in fp64
+E5  every product and every sum over several elements in 2, 4 or 8 randomly permuted parts, each rounded, added with rounding
+
+A TorchDispatchMode sees the operations of forward and backward below autograd. What only moves data (views, copies, gathers, masks) is not
+perturbed, nor what the optimizer does, nor anything while `paused`. Fused attention hides its products: E5 runs use the plain one.
+"""
+import contextlib
+import functools
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from .split import split_operation
+
+KINDS = ("E1", "E3", "E5")
+EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+
+# Operations that store no newly rounded values.
+MOVES = frozenset("""
+_to_copy alias arange as_strided broadcast_to cat chunk clone constant_pad_nd contiguous copy copy_ detach detach_ diagonal embedding empty
+empty_like empty_strided expand eye fill fill_ flip full full_like gather index index_select lift_fresh masked_fill masked_fill_ max
+maximum min minimum narrow new_empty new_empty_strided new_full new_ones new_zeros ones ones_like pad permute relu relu_ repeat reshape resize_
+roll rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ scalar_tensor select select_backward set_ slice slice_backward
+slice_scatter split split_with_sizes squeeze squeeze_ stack t t_ threshold_backward tile topk transpose transpose_ tril tril_ triu triu_ unbind
+unfold unsafe_split unsqueeze unsqueeze_ unsafe_view _unsafe_view view view_as where zero_ zeros zeros_like neg neg_ abs sign clamp clamp_min
+clamp_max sort isfinite _local_scalar_dense
+""".split())
+
+
+def jitter(values: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
+    """values times (1 + relative v), v uniform in (-1, 1), rounded to their type. fp32 and fp64: the values as they are. Below, what they
+    were before they were rounded is drawn first, within half a unit in the last place."""
+    def uniform(like):
+        return (torch.rand(like.shape, generator=generator, dtype=like.dtype) * 2 - 1).to(like.device)
+
+    if values.dtype in (torch.float64, torch.float32):
+        exact = values.double()
+        return (exact * (1 + relative * uniform(exact))).to(values.dtype)
+    exact = values.float()
+    _, exponent = torch.frexp(exact)
+    half_unit = torch.ldexp(torch.full_like(exact, EPSILON[values.dtype] / 4), exponent)
+    moved = torch.where(torch.isfinite(exact) & (exact != 0), exact + half_unit * uniform(exact), exact)
+    return (moved * (1 + relative * uniform(exact))).to(values.dtype)
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(self, owner: "Perturbation"):
+        super().__init__()
+        self.owner = owner
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self.owner.paused:
+            return function(*args, **kwargs)
+        return self.owner.operation(function, args, kwargs)
+
+
+class Perturbation:
+    """kind: of KINDS. seed: the draws are a function of it and of the order of operations. Use: as a context around one run."""
+
+    def __init__(self, kind: str, seed: int):
+        self.kind, self.seed = kind, seed
+        self.generator = torch.Generator().manual_seed(seed)
+        self.paused = False
+        self.first = None
+        self.stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Perturbation":
+        if self.kind == "E5":
+            self.stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+        if self.kind != "E1":
+            self.stack.enter_context(_Mode(self))
+        return self
+
+    def __exit__(self, *what) -> None:
+        self.stack.close()
+
+    def choose_first(self, modules) -> None:
+        """modules in the order of the model: the one that E1 perturbs is the first embedding, else the first that runs and has no children."""
+        self.first = next((one for one in modules if isinstance(one, torch.nn.Embedding)), None)
+
+    def output(self, module, place, output):
+        """What a module gives, perturbed if it is E1's. place (step, microbatch, call): a recomputation draws what the first pass drew."""
+        if self.kind != "E1":
+            return output
+        if self.first is None and not any(True for _ in module.children()):
+            self.first = module
+        if module is not self.first:
+            return output
+        number = functools.reduce(lambda key, part: key * 1009 + part, place, self.seed)
+        self.generator.manual_seed(number % (1 << 62))
+        return tree_map(lambda leaf: self._perturb_output(leaf) if self._perturbable(leaf) else leaf, output)
+
+    def _perturb_output(self, values: torch.Tensor) -> torch.Tensor:
+        """The gradient passes as if nothing had been done."""
+        plain = values.detach().double()
+        draw = torch.rand(plain.shape, generator=self.generator, dtype=torch.float64).to(plain.device) * 2 - 1
+        return values + ((plain * (1 + EPSILON[values.dtype] * draw)).to(values.dtype) - values.detach())
+
+    @staticmethod
+    def _perturbable(value) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype in EPSILON
+
+    def store(self, parameter) -> None:
+        """A parameter that the optimizer has changed: its storing rounds too, which E3 moves."""
+        if self.kind == "E3" and self._perturbable(parameter):
+            with torch.no_grad():
+                parameter.copy_(self._jittered(parameter))
+
+    def _jittered(self, values: torch.Tensor) -> torch.Tensor:
+        half = 1.0 if values.dtype in (torch.float64, torch.float32) else 0.5
+        return jitter(values, EPSILON[values.dtype] * half, self.generator)
+
+    def operation(self, function, args, kwargs):
+        """One operation of forward or backward."""
+        if self.kind == "E5":
+            done = split_operation(function, args, kwargs, self.generator)
+            return function(*args, **kwargs) if done is None else done[0]
+        result = function(*args, **kwargs)
+        if function.namespace == "aten" and function._schema.name[6:] in MOVES:
+            return result
+        old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
+        for value, returned in zip(tree_flatten(result)[0], range(64)):
+            if self._perturbable(value) and not self._is_view(function, returned) and (id(value) not in old or function._schema.is_mutable):
+                value.copy_(self._jittered(value))
+        return result
+
+    @staticmethod
+    def _is_view(function, number: int) -> bool:
+        """Whether a result aliases an argument without having been written."""
+        returns = function._schema.returns
+        alias = returns[min(number, len(returns) - 1)].alias_info if returns else None
+        return alias is not None and not alias.is_write

@@ -1,0 +1,83 @@
+"""Whole runs: the reference with its perturbed runs and noise levels, and the trace of a parallel run."""
+import os
+import shutil
+import subprocess
+from typing import Callable, Optional
+
+import torch
+
+from .errors import ShardfuzzError
+from .perturb import KINDS, Perturbation
+from .tracer import Tracer
+from .world import rank_and_count
+
+
+def find_program() -> str:
+    """The shardfuzz program: $SHARDFUZZ, or in PATH. Raises ShardfuzzError."""
+    named = os.environ.get("SHARDFUZZ")
+    program = shutil.which(named or "shardfuzz")
+    if program is None:
+        raise ShardfuzzError(f"no program {named or 'shardfuzz'}: set SHARDFUZZ to the built shardfuzz, which makes the noise levels")
+    return program
+
+
+def _run(directory: str, build: Callable, train_step: Callable, steps: int, seed: int, **options) -> Tracer:
+    """One traced run from a new model. The state of torch's generator is what it was, afterwards."""
+    state = torch.get_rng_state()
+    try:
+        torch.manual_seed(seed)
+        model, optimizer = build()
+        with Tracer(directory, model, optimizer, **options) as tracer:
+            for step in range(steps):
+                torch.manual_seed(seed + 1 + step)
+                loss = train_step(model, optimizer)
+                if loss is not None and not tracer.losses:
+                    tracer.scalar("loss", loss)
+        return tracer
+    finally:
+        torch.set_rng_state(state)
+
+
+def trace(directory: str, build: Callable, train_step: Callable, *, steps: int = 1, seed: int = 0, **options) -> None:
+    """Traces a parallel run; every rank calls it. build() gives (model, optimizer) in the layout under test, train_step(model, optimizer) does
+    forward, backward and optimizer.step() and may return the loss. options: those of Tracer. torch's generator is seeded alike before
+    build and before each step, on all ranks. Raises ShardfuzzError."""
+    _run(directory, build, train_step, steps, seed, **options)
+
+
+def reference(directory: str, build: Callable, train_step: Callable, *, draws: int = 9, steps: int = 1, seed: int = 0,
+              keep_draws: bool = False, skip=()) -> None:
+    """Traces the same training on one device, then runs it `draws` times more with perturbations (E1, E3, E5 in turn, perturb.py) and lets
+    `shardfuzz noise` make noise.safetensors from them. build must give the same parameters each time. Raises ShardfuzzError."""
+    if rank_and_count()[1] > 1:
+        raise ShardfuzzError(f"reference() runs on one device, not on {rank_and_count()[1]} ranks: call it in a process of its own")
+    program = find_program()
+    plain = _run(directory, build, train_step, steps, seed, skip=skip)
+    folder = os.path.join(directory, "draws")
+    shutil.rmtree(folder, ignore_errors=True)
+    folders = []
+    try:
+        for draw in range(draws):
+            kind = KINDS[draw % len(KINDS)]
+            folders.append(os.path.join(folder, f"{draw}-{kind}"))
+            perturbation = Perturbation(kind, seed * 1000 + draw)
+            drawn = _run(folders[-1], build, train_step, steps, seed, skip=skip, perturbation=perturbation)
+            _same_start(plain, drawn)
+        _make_noise(program, directory, folders)
+    finally:
+        if not keep_draws:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _same_start(plain: Tracer, drawn: Tracer) -> None:
+    """A model that starts elsewhere is no perturbed run: its distance would pass for noise."""
+    for name, record in plain.recorder.records.items():
+        if name.startswith("s0/") and record.kind == "param" and not torch.equal(record.data, drawn.recorder.records[name].data):
+            raise ShardfuzzError(f"{name}: build() gave another value in its second call; seed it, or use shardfuzz.fill(model)")
+
+
+def _make_noise(program: str, directory: str, folders) -> None:
+    done = subprocess.run([program, "noise", directory, *folders], capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ShardfuzzError(f"shardfuzz noise: {lines[-1]}")

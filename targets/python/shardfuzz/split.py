@@ -1,0 +1,117 @@
+"""Products and sums in parts: the same operation with another order of additions, each part rounded to the result's type (runs E5)."""
+from typing import Callable, Dict, List, Optional, Tuple
+
+import torch
+
+aten = torch.ops.aten
+
+
+def parts_of(count: int, generator: torch.Generator, device) -> List[torch.Tensor]:
+    """A random permutation of range(count) in 2, 4 or 8 parts, fewer where there are fewer elements."""
+    parts = min(count, 2 << int(torch.randint(3, (1,), generator=generator)))
+    order = torch.randperm(count, generator=generator)
+    return [part.to(device) for part in order.chunk(max(parts, 1))]
+
+
+def add_up(pieces: List[torch.Tensor]) -> torch.Tensor:
+    total = pieces[0]
+    for piece in pieces[1:]:
+        total = total + piece
+    return total
+
+
+def _product(operation, a, b, generator):
+    """a @ b over the last dimension of a and the last but one of b."""
+    parts = parts_of(a.shape[-1], generator, a.device)
+    return add_up([operation(a.index_select(-1, part), b.index_select(-2, part)) for part in parts])
+
+
+def _mm(generator, a, b):
+    return _product(aten.mm.default, a, b, generator)
+
+
+def _bmm(generator, a, b):
+    return _product(aten.bmm.default, a, b, generator)
+
+
+def _with_bias(operation):
+    def split(generator, bias, a, b, *, beta=1, alpha=1):
+        product = _product(operation, a, b, generator)
+        product = product if alpha == 1 else product * alpha
+        return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
+    return split
+
+
+def _mv(generator, a, b):
+    return _mm(generator, a, b.unsqueeze(-1)).squeeze(-1)
+
+
+def _dot(generator, a, b):
+    return _mm(generator, a.unsqueeze(0), b.unsqueeze(-1)).reshape(())
+
+
+def _sum(generator, values, dims=None, keepdim=False, *, dtype=None):
+    """The dimensions that go are brought together at the end, then cut."""
+    dims = [d % values.dim() for d in (dims if dims else range(values.dim()))]
+    kept = [d for d in range(values.dim()) if d not in dims]
+    shape = [values.shape[d] for d in kept]
+    flat = values.permute(kept + dims).reshape(shape + [-1])
+    pieces = [flat.index_select(-1, part).sum(-1, dtype=dtype) for part in parts_of(flat.shape[-1], generator, values.device)]
+    total = add_up(pieces)
+    return total.reshape([1 if d in dims else n for d, n in enumerate(values.shape)]) if keepdim else total
+
+
+def _sum_all(generator, values, *, dtype=None):
+    return _sum(generator, values, None, False, dtype=dtype)
+
+
+def _mean(generator, values, dims=None, keepdim=False, *, dtype=None):
+    total = _sum(generator, values, dims, keepdim, dtype=dtype)
+    return total / (values.numel() // max(total.numel(), 1))
+
+
+def _mean_all(generator, values, *, dtype=None):
+    return _mean(generator, values, None, False, dtype=dtype)
+
+
+def _embedding_gradient(generator, gradient, indices, rows, padding, by_frequency):
+    if by_frequency:
+        return aten.embedding_dense_backward.default(gradient, indices, rows, padding, by_frequency)
+    gradient, indices = gradient.reshape(-1, gradient.shape[-1]), indices.reshape(-1)
+    return add_up([aten.embedding_dense_backward.default(gradient[part], indices[part], rows, padding, False)
+                   for part in parts_of(len(indices), generator, gradient.device)])
+
+
+def _norm_gradient(generator, gradient, values, shape, mean, inverse, weight, bias, mask):
+    """Rows in parts: each row's own gradient as it is, those of weight and bias as sums over the parts."""
+    size = [values.numel() // max(mean.numel(), 1)]
+    rows, kept = mean.numel(), list(shape)
+    flat = [one.reshape([rows] + kept) for one in (gradient, values)]
+    stats = [one.reshape([rows] + [1] * len(kept)) for one in (mean, inverse)]
+    own = torch.empty_like(flat[1]) if mask[0] else None
+    sums: Tuple[list, list] = ([], [])
+    for part in parts_of(rows, generator, values.device) if size[0] else []:
+        given, of_weight, of_bias = aten.native_layer_norm_backward.default(
+            flat[0][part], flat[1][part], shape, stats[0][part], stats[1][part], weight, bias, mask)
+        if mask[0]:
+            own[part] = given
+        for store, one in zip(sums, (of_weight, of_bias)):
+            store.append(one)
+    return (None if own is None else own.reshape(values.shape), *(add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
+
+
+SPLITS: Dict[object, Callable] = {
+    aten.mm.default: _mm, aten.bmm.default: _bmm, aten.mv.default: _mv, aten.dot.default: _dot,
+    aten.addmm.default: _with_bias(aten.mm.default), aten.baddbmm.default: _with_bias(aten.bmm.default),
+    aten.sum.dim_IntList: _sum, aten.sum.default: _sum_all,
+    aten.mean.dim: _mean, aten.mean.default: _mean_all,
+    aten.embedding_dense_backward.default: _embedding_gradient, aten.native_layer_norm_backward.default: _norm_gradient,
+}
+
+
+def split_operation(function, args, kwargs, generator) -> Optional[Tuple]:
+    """(result,) of an operation in parts, or None where it is none that is split: another one, one of numbers that do not round, an empty one."""
+    split = SPLITS.get(function)
+    if split is None or not args[0].is_floating_point() or any(isinstance(one, torch.Tensor) and one.numel() == 0 for one in args):
+        return None
+    return (split(generator, *args, **kwargs),)

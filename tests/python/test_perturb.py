@@ -1,0 +1,117 @@
+"""Perturbed runs: what each kind moves, by how much, and what it leaves alone."""
+import unittest
+
+import torch
+from torch import nn
+
+from shardfuzz.perturb import EPSILON, Perturbation, jitter
+from shardfuzz.split import SPLITS, split_operation
+import worlds
+
+aten = torch.ops.aten
+
+
+def integers(*shape):
+    return torch.randint(-4, 5, shape).float()
+
+
+def operations():
+    """(operation, arguments, keywords) for each entry of the table; integers, whose sums are exact in any order."""
+    mean, inverse = torch.zeros(6, 1), torch.ones(6, 1)
+    return [
+        (aten.mm.default, (integers(5, 24), integers(24, 7)), {}), (aten.bmm.default, (integers(3, 5, 24), integers(3, 24, 7)), {}),
+        (aten.mv.default, (integers(5, 24), integers(24)), {}), (aten.dot.default, (integers(24), integers(24)), {}),
+        (aten.addmm.default, (integers(7), integers(5, 24), integers(24, 7)), {}),
+        (aten.addmm.default, (integers(7), integers(5, 24), integers(24, 7)), {"beta": 2, "alpha": 3}),
+        (aten.baddbmm.default, (integers(3, 5, 7), integers(3, 5, 24), integers(3, 24, 7)), {"beta": 0}),
+        (aten.sum.default, (integers(3, 5),), {}), (aten.sum.dim_IntList, (integers(3, 8, 5), [0, -1]), {}),
+        (aten.sum.dim_IntList, (integers(3, 8, 5), [1], True), {}), (aten.sum.dim_IntList, (integers(3, 8), None), {}),
+        (aten.mean.default, (integers(4, 8),), {}), (aten.mean.dim, (integers(4, 8, 5), [1], True), {}),
+        (aten.embedding_dense_backward.default, (integers(2, 6, 3), torch.randint(9, (2, 6)), 9, -1, False), {}),
+        (aten.native_layer_norm_backward.default, (integers(2, 3, 8), integers(2, 3, 8), [8], mean.reshape(2, 3, 1), inverse.reshape(2, 3, 1),
+                                                   torch.ones(8), torch.zeros(8), [False, True, True]), {}),
+    ]
+
+
+class Split(unittest.TestCase):
+    def test_split_operation_of_integers_is_exact(self):
+        torch.manual_seed(1)
+        generator, seen = torch.Generator().manual_seed(2), set()
+        for function, args, kwargs in operations():
+            expected = function(*args, **kwargs)
+            for _ in range(4):
+                got = split_operation(function, args, kwargs, generator)[0]
+                for one, other in zip(*[x if isinstance(x, tuple) else (x,) for x in (expected, got)]):
+                    self.assertTrue(one is None and other is None or one is not None and torch.equal(one, other) and one.dtype == other.dtype,
+                                    (function, args, kwargs))
+            seen.add(function)
+        self.assertEqual(seen, set(SPLITS))
+
+    def test_split_operation_of_a_norm_gives_each_row_its_gradient(self):
+        values, gradient, weight = torch.randn(6, 8), torch.randn(6, 8), torch.randn(8)
+        _, mean, inverse = aten.native_layer_norm.default(values, [8], weight, None, 1e-5)
+        args = (gradient, values, [8], mean, inverse, weight, torch.zeros(8), [True, True, True])
+        expected = aten.native_layer_norm_backward.default(*args)
+        got = split_operation(aten.native_layer_norm_backward.default, args, {}, torch.Generator())[0]
+        torch.testing.assert_close(got[0], expected[0], rtol=1e-6, atol=1e-6)
+
+    def test_split_operation_rounds_otherwise(self):
+        a, b = torch.randn(20, 300), torch.randn(300, 20)
+        got = split_operation(aten.mm.default, (a, b), {}, torch.Generator())[0]
+        self.assertFalse(torch.equal(got, a @ b))
+        torch.testing.assert_close(got, a @ b, rtol=1e-4, atol=1e-4)
+
+
+class Stored(unittest.TestCase):
+    def test_jitter_stays_within_its_size(self):
+        generator = torch.Generator().manual_seed(3)
+        for dtype, relative in [(torch.float32, 2.0**-23), (torch.float64, 2.0**-52), (torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)]:
+            values = torch.randn(4096, dtype=torch.float64).to(dtype)
+            moved = ((jitter(values, relative, generator).double() - values.double()) / values.double()).abs()
+            self.assertGreater(moved.max(), relative / 2)
+            self.assertLessEqual(moved.max(), 2 * EPSILON[dtype])
+            self.assertGreater((moved > 0).double().mean(), 0.2)
+
+    def test_jitter_leaves_infinities_and_zeros(self):
+        for dtype in (torch.bfloat16, torch.float32):
+            values = torch.tensor([float("inf"), float("-inf"), 0.0] * 8, dtype=dtype)
+            self.assertTrue(torch.equal(jitter(values, 2.0**-8, torch.Generator()), values))
+
+    def test_stored_results_move_once_and_moved_data_not_at_all(self):
+        x = torch.rand(64) + 1
+        before = x.clone()
+        with Perturbation("E3", 1):
+            copies = [x.view(8, 8).t().clone().contiguous().reshape(64), x[x > 0], x.where(x > 0, x), torch.cat([x[:3], x[3:]])]
+            total = x + 1
+            part = total[:32]
+            seen = total.clone()
+            part.mul_(2)
+        self.assertTrue(torch.equal(x, before))
+        self.assertTrue(torch.equal(copies[0].reshape(8, 8).t().reshape(64), x) and all(torch.equal(one, x) for one in copies[1:]))
+        self.assertFalse(torch.equal(seen, before + 1))
+        torch.testing.assert_close(seen, before + 1, rtol=2.0**-22, atol=0)
+        self.assertTrue(torch.equal(total[32:], seen[32:]))
+        self.assertFalse(torch.equal(total[:32], seen[:32] * 2))
+        torch.testing.assert_close(total[:32], seen[:32] * 2, rtol=2.0**-22, atol=0)
+
+
+def moved_gradients(rank, kind):
+    """Which gradients of two linear layers a kind moves, when only the backward pass runs under it; and the optimizer's change of a fixed one."""
+    torch.manual_seed(4)
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), torch.randn(50, 64)
+    plain = torch.autograd.grad(model(x).square().sum(), model.parameters())
+    loss = model(x).square().sum()
+    with Perturbation(kind, 5):
+        loss.backward()
+    return [not torch.equal(one, parameter.grad) for one, parameter in zip(plain, model.parameters())]
+
+
+class Backward(unittest.TestCase):
+    def test_perturbation_reaches_the_backward_pass(self):
+        for kind in ("E3", "E5"):
+            self.assertEqual(worlds.run(1, moved_gradients, kind), [[True] * 4], kind)
+        self.assertEqual(worlds.run(1, moved_gradients, "E1"), [[False] * 4])
+
+
+if __name__ == "__main__":
+    unittest.main()
