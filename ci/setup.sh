@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need and this machine lacks (Debian, Ubuntu). Does nothing when all of it is there.
+#   ci/setup.sh [--python]     --python: also PyTorch, for the Python parts' tests: python3's own if it is the right one, else in build-python
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+with_python=0
+if [ "${1:-}" = --python ]; then with_python=1; fi
 
 packages=(
   build-essential cmake ninja-build pkg-config python3
@@ -8,6 +13,14 @@ packages=(
   libsqlite3-dev sqlite3 libxml2-dev libxml2-utils
   clang-14 libclang-rt-14-dev clang-format-14
 )
+has_pytorch() { "$1" -c 'import numpy, setuptools, torch; assert torch.__version__.split("+")[0] == "2.13.0"' 2>/dev/null; }
+if [ $with_python -eq 1 ] && ! has_pytorch python3; then packages+=(python3-venv); fi
+install_pytorch() {
+  if [ $with_python -eq 0 ] || has_pytorch python3 || has_pytorch build-python/bin/python3; then return 0; fi
+  echo "ci/setup.sh: installing PyTorch in build-python" >&2
+  python3 -m venv build-python
+  build-python/bin/python3 -m pip install -q torch==2.13.0 numpy 'setuptools>=61'
+}
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   echo "ci/setup.sh: no apt-get here; install what these Debian packages hold: ${packages[*]}" >&2
@@ -19,7 +32,10 @@ missing=()
 for package in "${packages[@]}"; do
   grep -qxF "$package" <<<"$installed" || missing+=("$package")
 done
-if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+if [ ${#missing[@]} -eq 0 ]; then
+  install_pytorch
+  exit 0
+fi
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -33,3 +49,4 @@ fi
 echo "ci/setup.sh: installing ${missing[*]}" >&2
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+install_pytorch

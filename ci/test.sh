@@ -69,14 +69,22 @@ stage_fuzz_run() {
   done
   report+="         libFuzzer entries run: $count"$'\n'
 }
+stage_setup() { if [ $all -eq 1 ]; then ci/setup.sh --python; else ci/setup.sh; fi; }
 stage_python() { # the scripts behind golden files need PyTorch to run; here they must at least be Python
   local cache
   cache=$(mktemp -d)
   find ci corpus tests targets harness -name '*.py' -print0 | PYTHONPYCACHEPREFIX=$cache xargs -0r python3 -m py_compile
   rm -rf "$cache"
 }
+stage_tracer() {
+  local python=build-python/bin/python3
+  [ -x $python ] || python=python3
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python 2>&1 |
+    tee build/python.log
+  report+=$(grep -E '^Ran ' build/python.log | sed 's|^|         tests/python: |')$'\n'
+}
 
-run_stage "setup" ci/setup.sh
+run_stage "setup" stage_setup
 run_stage "tidy" ci/tidy
 run_stage "Release build" stage_release
 run_stage "Release tests" stage_release_suite
@@ -84,7 +92,10 @@ run_stage "sanitizer build" stage_sanitize
 run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
 run_stage "libFuzzer build" stage_fuzz_build
 run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
-if [ $all -eq 1 ]; then run_stage "Python scripts" stage_python; fi
+if [ $all -eq 1 ]; then
+  run_stage "Python scripts" stage_python
+  run_stage "Python tests" stage_tracer
+fi
 
 echo
 printf '%s' "$report"

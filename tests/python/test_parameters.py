@@ -7,7 +7,7 @@ from torch import nn
 
 import models
 import worlds
-from shardfuzz import parameters
+from shardfuzz import consistent, parameters
 from shardfuzz.places import place_of_dtensor
 
 MASK = (1 << 64) - 1
@@ -61,6 +61,13 @@ class Fill(unittest.TestCase):
             flat = filled[name].reshape(-1)
             for index in (0, 1, 17, len(flat) - 1):
                 self.assertEqual(flat[index], np.float32(offset) + np.float32(scale) * draw(5, name, index), (name, index))
+
+    def test_fill_has_the_bits_of_the_library(self):
+        filled = plain_parameters(0, 7)
+        for name in ("embedding.weight", "norm.bias"):
+            scale, offset = parameters.scale_and_offset(name, filled[name].shape)
+            values = consistent.fill(consistent.key(7, name, parameters.PARAMETERS), filled[name].shape, scale=scale, offset=offset)
+            self.assertEqual(bytes(values), filled[name].tobytes(), name)
 
     def test_fill_of_bf16_rounds_the_fp32_value(self):
         one, other = nn.Linear(4, 3), nn.Linear(4, 3).bfloat16()
