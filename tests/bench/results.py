@@ -213,6 +213,16 @@ def pairs(r):
         f"{r['inconclusive']} of these {r['cases']:,} inconclusive, {r['findings']} findings"
 
 
+@row("bench_check")
+def check_against_cmp(r):
+    kinds = ("fp32", "fp32_two_ranks", "bf16")
+    figure = ", ".join(f"{k.replace('_', ' ')} {r[k]['ratio_cpu']:.2f} x ({r[k]['check_gib_per_cpu_s']:.1f} of {r[k]['cmp_gib_per_cpu_s']:.1f} GiB per CPU second)" for k in kinds)
+    memory = max(max(r[k]["peak_rss_mib"], r[k]["noise_peak_rss_mib"]) for k in kinds)
+    remark = f"reference and candidate {r['fp32']['pair_gib']:.0f} GiB together; by the clock " + ", ".join(f"{r[k]['ratio_wall']:.2f} x" for k in kinds)
+    return "`check` against `cmp` on the same bytes, one thread, page cache", "at least 0.7 x; memory at most 256 MiB", f"{figure}; {memory:.0f} MiB", \
+        r["ratio_cpu_least"] >= 0.7 and memory <= 256, remark
+
+
 def ratio_table(r):
     """Quantiles of the unseen half at the full level of draws."""
     yield "| mode and precision | kind | measure | tensors | p50 | p99 | p99.9 | max | max at level 1 |"

@@ -5,7 +5,7 @@ source tests/integration/common.bash
 
 case_file() { # FILE LAYOUT PLANT [MODE]
   cat >"$1" <<JSON
-{"schema": 1, "mode": "${4:-isolated}", "model": {"layers": 2, "hidden": 16, "heads": 4, "kv_heads": 4, "head_dim": 4, "ffn": 32, "vocab": 32, "vocab_padded": 32, "seq": 8,
+{"schema": 1, "mode": "${4:-isolated}", "model": {"layers": 2, "hidden": 16, "heads": 4, "kv_heads": ${kv_heads:-4}, "head_dim": 4, "ffn": 32, "vocab": 32, "vocab_padded": 32, "seq": 8,
   "bias": true}, "train": {"microbatches": 2, "microbatch_size": 2, "recompute_layers": 1}, "layout": {$2}, "plant": {"id": "$3"}}
 JSON
 }
@@ -41,6 +41,22 @@ is_json 'j["verdict"], j["candidates"][0]["first"]["id"], j["candidates"][0]["fi
 check "as text" grep -q '^first        s0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0' "$work/stderr"
 run 1 check "$work/ref" "$work/bias" --table
 check "a line for each tensor" [ "$(grep -c 'FLAGGED tolerance$' "$work/stdout")" -ge 8 -a "$(grep -c ' ok$' "$work/stdout")" -gt 200 ]
+
+# Fewer key heads than ranks: parts of a key's gradient are summands over tp, of a norm's weight gradient over tp and cp; with ZeRO ranks hold flat ranges.
+kv_heads=2 traced 0 kv-ref '' ''
+kv_heads=2 traced 0 kv-loops '' '' --gemm loops
+kv_heads=2 traced 0 kv-cp2 '"cp": 2' ''
+kv_heads=2 traced 0 kv-tp2 '"tp": 2' ''
+kv_heads=2 traced 0 kv-tp4 '"tp": 4, "sp": true' ''
+kv_heads=2 traced 0 kv-zero '"tp": 4, "cp": 2, "dp": 2, "zero": 1' ''
+kv_heads=2 traced 1 kv-unsynced '"tp": 2, "sp": true' sp-final-ln-nosync
+check "there are summands" grep -q ',1]' "$work/kv-tp4/rank-00003.safetensors"
+check "there are flat ranges" grep -q 'flat' "$work/kv-zero/rank-00015.safetensors"
+run 0 noise "$work/kv-ref" "$work/kv-loops" "$work/kv-cp2" "$work/kv-tp2"
+run 0 check "$work/kv-ref" "$work/kv-tp4" "$work/kv-zero" --json
+is_json '[(c["verdict"], c["ranks"]) for c in j["candidates"]]' "[('PASS', 4), ('PASS', 16)]"
+run 1 check "$work/kv-ref" "$work/kv-unsynced" --json
+is_json 'j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"]' "('conflict', 'decoder.final_layernorm.weight')"
 
 # --- what is wrong with a trace is found, or refused ------------------------------------------------------------------
 edit() { # NAME PYTHON: a copy of tp2 as $work/edited, whose second rank was changed; header, meta and data are at hand

@@ -170,6 +170,28 @@ static void test_text_append_without_memory_keeps_the_text_and_stays_failed(void
   sf_text_destroy(&text);
 }
 
+static void test_new_file_appears_whole_or_not_at_all(void **state) {
+  struct folder *folder = *state;
+  struct sf_new_file file;
+  struct sf_bytes back = {0};
+  for (int commit = 0; commit < 2; commit++) {
+    assert_int_equal(sf_bytes_write_file(folder->file, "old", 3, NULL), SF_OK);
+    assert_int_equal(sf_new_file_begin(&file, folder->file, NULL), SF_OK);
+    assert_int_equal(sf_new_file_write(&file, "w", 1, 2, NULL), SF_OK);
+    assert_int_equal(sf_new_file_write(&file, "ne", 2, 0, NULL), SF_OK);
+    assert_int_equal(sf_bytes_read_file(&back, folder->file, 100, NULL), SF_OK);
+    assert_string_equal((char *)back.data, "old");
+    sf_bytes_destroy(&back);
+    if (commit) assert_int_equal(sf_new_file_commit(&file, NULL), SF_OK);
+    sf_new_file_abandon(&file);
+    assert_int_equal(sf_bytes_read_file(&back, folder->file, 100, NULL), SF_OK);
+    assert_string_equal((char *)back.data, commit ? "new" : "old");
+    sf_bytes_destroy(&back);
+    assert_int_equal(folder_empty(folder), 1);
+  }
+  assert_int_equal(sf_new_file_begin(&file, folder->path, NULL), SF_EINPUT);
+}
+
 int main(void) {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup_folder, teardown_folder)
   const struct CMUnitTest tests[] = {
@@ -179,6 +201,7 @@ int main(void) {
       IN_FOLDER(test_bytes_read_of_what_is_no_readable_file_is_refused),
       IN_FOLDER(test_bytes_write_where_no_file_can_be_is_refused),
       IN_FOLDER(test_bytes_without_memory_fails_and_leaves_the_old_file),
+      IN_FOLDER(test_new_file_appears_whole_or_not_at_all),
       cmocka_unit_test(test_u64_le_is_least_byte_first),
       cmocka_unit_test(test_text_append_grows_and_stays_terminated),
       cmocka_unit_test(test_text_append_without_memory_keeps_the_text_and_stays_failed),

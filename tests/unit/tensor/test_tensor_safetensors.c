@@ -115,11 +115,47 @@ static void test_parse_every_truncation_is_refused(void **state) {
   sf_st_destroy(&out);
 }
 
+static void path_for_test(char out[64]) { snprintf(out, 64, P_tmpdir "/sf_safetensors_%ld.st", (long)getpid()); }
+
+/* The header alone and the whole file: the same entries, and every range of elements; and both refuse what is cut short. */
+static void test_open_then_load_gives_what_parse_gives(void **state) {
+  (void)state;
+  char path[64];
+  unsigned char file[256], part[8];
+  const size_t size_bytes = make_file(
+      file, "{\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[4,12]},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"__metadata__\":{\"k\":\"v\"}}", 12);
+  struct sf_st_open opened;
+  struct sf_error error = {SF_OK, ""};
+  path_for_test(path);
+  for (size_t cut = 0; cut < size_bytes; cut++) {
+    assert_int_equal(sf_bytes_write_file(path, file, cut, NULL), SF_OK);
+    assert_int_equal(sf_st_open(&opened, path, &error), SF_EINPUT);
+  }
+  assert_int_equal(sf_bytes_write_file(path, file, size_bytes, NULL), SF_OK);
+  assert_int_equal(sf_st_open(&opened, path, &error), SF_OK);
+  assert_int_equal(opened.file.entry_count, 2);
+  assert_string_equal(sf_st_meta(&opened.file, "k"), "v");
+  const struct sf_st_entry *entry = sf_st_find(&opened.file, "b");
+  assert_null(entry->bytes);
+  for (int64_t first = 0; first <= 4; first++) {
+    for (int64_t count = 0; count <= 4 - first; count++) {
+      assert_int_equal(sf_st_load(part, &opened, entry, first, count, &error), SF_OK);
+      for (int64_t i = 0; i < 2 * count; i++) assert_int_equal(part[i], 4 + 2 * first + i);
+    }
+  }
+  assert_int_equal(truncate(path, (off_t)size_bytes - 1), 0);
+  assert_int_equal(sf_st_load(part, &opened, entry, 3, 1, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, "became shorter"));
+  sf_st_close(&opened);
+  unlink(path);
+  assert_int_equal(sf_st_open(&opened, path, &error), SF_ENOTFOUND);
+  assert_int_equal(sf_st_open(&opened, P_tmpdir, &error), SF_EINPUT);
+}
+
 static const float f32_values[6] = {1.5f, -0.0f, INFINITY, 3.0e-42f, -7.25f, 16777216.0f};
 static const float bf16_values[3] = {1.0f, -0x1.fep-100f, 0.0f};
 static const double f64_values[2] = {0.1, -1e300};
 
-static void path_for_test(char out[64]) { snprintf(out, 64, P_tmpdir "/sf_safetensors_%ld.st", (long)getpid()); }
 
 /* Every byte of both fp8 formats; NaN as they are, which is not promised. */
 static void test_writer_save_read_gives_the_same_fp8_values(void **state) {
@@ -285,6 +321,7 @@ int main(void) {
       cmocka_unit_test(test_parse_malformed_files_are_refused_with_a_reason),
       cmocka_unit_test(test_parse_header_size_beyond_the_file_is_refused),
       cmocka_unit_test(test_parse_every_truncation_is_refused),
+      cmocka_unit_test(test_open_then_load_gives_what_parse_gives),
       cmocka_unit_test(test_writer_save_read_gives_the_same_tensors),
       cmocka_unit_test(test_writer_save_read_gives_the_same_fp8_values),
       cmocka_unit_test(test_writer_save_layout_follows_the_format),
