@@ -66,12 +66,26 @@ def train_step(model, optimizer, group=None):
     return loss
 
 
+def accumulating_step(model, optimizer, group=None):
+    """Two microbatches, gradients clipped; no loss is returned, the norm is handed over."""
+    for _ in range(2):
+        tokens, labels = (rows(one, group) for one in data())
+        loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), labels.flatten())
+        shardfuzz.scalar("loss", loss)
+        (loss / 2).backward()
+    shardfuzz.gradients()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    shardfuzz.scalar("grad_norm", norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def optimizer_of(model, name):
     return torch.optim.SGD(model.parameters(), 0.1) if name == "sgd" else torch.optim.AdamW(model.parameters(), 1e-3)
 
 
-def build(name="sgd"):
-    model = Transformer()
+def build(name="sgd", data_type=torch.float32):
+    model = Transformer().to(data_type)
     shardfuzz.fill(model)
     return model, optimizer_of(model, name)
 
@@ -106,8 +120,8 @@ def tensor_parallel(model, mesh, sequence_parallel, fault=None):
                                          "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())})
 
 
-def build_parallel(sizes, sequence_parallel=False, fault=None, optimizer="sgd"):
-    """sizes: {"dp": n, "tp": n}, what is missing is 1. Returns (build, train_step, mesh)."""
+def build_parallel(sizes, sequence_parallel=False, fault=None, optimizer="sgd", step=train_step, data_type=torch.float32):
+    """sizes: {"dp": n, "tp": n}, what is missing is 1. Returns (build, train_step, mesh of the data-parallel ranks or None)."""
     names = tuple(name for name in ("dp", "tp") if sizes.get(name, 1) > 1)
     mesh = init_device_mesh("cpu", tuple(sizes[name] for name in names), mesh_dim_names=names)
 
@@ -119,8 +133,9 @@ def build_parallel(sizes, sequence_parallel=False, fault=None, optimizer="sgd"):
             for layer in model.layers:
                 fully_shard(layer, mesh=mesh["dp"])
             fully_shard(model, mesh=mesh["dp"])
+        model = model.to(data_type)
         shardfuzz.fill(model)
         return model, optimizer_of(model, optimizer)
 
     group = mesh["dp"] if "dp" in names else None
-    return make, lambda model, one: train_step(model, one, group), group
+    return make, lambda model, one: step(model, one, group), group

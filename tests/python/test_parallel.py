@@ -1,5 +1,6 @@
 """A small transformer under PyTorch's own parallelism, traced and judged by the program: right, and with a mistake planted."""
 import json
+import math
 import os
 import subprocess
 import tempfile
@@ -15,19 +16,19 @@ import shardfuzz
 import worlds
 
 PROGRAM = os.environ.get("SHARDFUZZ", "shardfuzz")
+PLAIN = ("sgd", torch.float32, "plain", 1)
 
 
-def make_reference(rank, folder, optimizer, data_type, steps):
-    def build():
-        model, _ = models.build()
-        model = model.to(data_type)
-        return model, models.optimizer_of(model, optimizer)
-    shardfuzz.reference(folder, build, models.train_step, steps=steps)
+STEPS = {"plain": models.train_step, "accumulating": models.accumulating_step}
 
 
-def trace(rank, folder, options, steps):
+def make_reference(rank, folder, optimizer, data_type, step, steps):
+    shardfuzz.reference(folder, lambda: models.build(optimizer, data_type), STEPS[step], steps=steps)
+
+
+def trace(rank, folder, sizes, sequence_parallel, fault, optimizer, data_type, step, steps):
     warnings.simplefilter("ignore")
-    build, train_step, group = models.build_parallel(**options)
+    build, train_step, group = models.build_parallel(sizes, sequence_parallel, fault, optimizer, STEPS[step], data_type)
     shardfuzz.trace(folder, build, train_step, batch=group or "same", steps=steps)
 
 
@@ -53,6 +54,71 @@ def trace_replicated(rank, folder, forgotten):
     shardfuzz.trace(folder, build, step, batch=mesh["dp"])
 
 
+class Reduced(torch.autograd.Function):
+    """A row-parallel layer's partial output summed over ranks; its gradient is each rank's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        torch.distributed.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Copied(torch.autograd.Function):
+    """A column-parallel layer's input; its gradient is summed over ranks."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.clone()
+        torch.distributed.all_reduce(gradient)
+        return gradient
+
+
+class ColumnParallel(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(Copied.apply(x))
+
+
+class RowParallel(torch.nn.Linear):
+    reduced = True
+
+    def forward(self, x):
+        partial = torch.nn.functional.linear(x, self.weight)
+        return (Reduced.apply(partial) if self.reduced else partial) + self.bias
+
+
+def places_by_hand(name, tensor):
+    """Where the pieces of hand-written MLPs lie: columns of fc1 with what follows up to fc2's input, and fc2's input dimension."""
+    kind, subject = name.split("/")[3:5]
+    activation = kind in ("act", "act_grad")
+    if subject.endswith(("fc1", "act")) and (kind == "act" or subject.endswith("act")) or kind == "act_grad" and subject.endswith("fc2"):
+        return shardfuzz.cut(tensor, -1, [0, 1])
+    if not activation and ".fc1." in subject:
+        return shardfuzz.cut(tensor, 0, [0, 1])
+    return shardfuzz.cut(tensor, 1, [0, 1]) if not activation and subject.endswith("fc2.weight") else None
+
+
+def trace_by_hand(rank, folder, fault):
+    """Tensor-parallel MLPs as frameworks without DTensor have them; fault: the layer whose output is not summed."""
+    def build():
+        model = models.Transformer()
+        for number, layer in enumerate(model.layers):
+            layer.fc1 = ColumnParallel(models.HIDDEN, 2 * models.HIDDEN)
+            layer.fc2 = RowParallel(2 * models.HIDDEN, models.HIDDEN)
+            layer.fc2.reduced = f"layers.{number}.fc2" != fault
+        shardfuzz.fill(model, places=places_by_hand)
+        return model, models.optimizer_of(model, "sgd")
+    shardfuzz.trace(folder, build, models.train_step, places=places_by_hand)
+
+
 class Parallel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -63,12 +129,12 @@ class Parallel(unittest.TestCase):
     def folder(self, name):
         return os.path.join(self.scratch.name, name)
 
-    def reference(self, optimizer="sgd", data_type=torch.float32, steps=1):
-        key = (optimizer, data_type, steps)
-        if key not in self.references:
-            self.references[key] = self.folder(f"reference-{len(self.references)}")
-            worlds.run(1, make_reference, self.references[key], *key)
-        return self.references[key]
+    def reference(self, *kind):
+        """kind: optimizer, data type, step, number of steps. Made once."""
+        if kind not in self.references:
+            self.references[kind] = self.folder(f"reference-{len(self.references)}")
+            worlds.run(1, make_reference, self.references[kind], *kind)
+        return self.references[kind]
 
     def check(self, reference, candidate):
         """(exit code, what `shardfuzz check --json` says of the candidate)."""
@@ -76,38 +142,47 @@ class Parallel(unittest.TestCase):
         self.assertIn(done.returncode, (0, 1), done.stderr)
         return done.returncode, json.loads(done.stdout.strip().splitlines()[-1])["candidates"][0]
 
-    def passes(self, options, optimizer="sgd", steps=1):
-        candidate = self.folder("candidate")
-        worlds.run(2 if sum(options["sizes"].values()) < 4 else 4, trace, candidate, {**options, "optimizer": optimizer}, steps)
-        code, said = self.check(self.reference(optimizer, steps=steps), candidate)
+    def judge(self, ranks, action, *args, kind=PLAIN):
+        """Traces on ranks and checks: (exit code, what is said)."""
+        reference, candidate = self.reference(*kind), self.folder("candidate")
+        worlds.run(ranks, action, candidate, *args)
+        return self.check(reference, candidate)
+
+    def passes(self, sizes, sequence_parallel=False, kind=PLAIN):
+        code, said = self.judge(math.prod(sizes.values()), trace, sizes, sequence_parallel, None, *kind, kind=kind)
         self.assertEqual((code, said["findings"]), (0, 0), said)
         self.assertGreater(said["judged"], 100)
 
     def test_check_of_tensor_parallel_finds_nothing(self):
-        self.passes({"sizes": {"tp": 2}})
+        self.passes({"tp": 2})
 
-    def test_check_of_sequence_parallel_with_adam_over_two_steps_finds_nothing(self):
-        self.passes({"sizes": {"tp": 2}, "sequence_parallel": True}, "adam", 2)
+    def test_check_of_sequence_parallel_in_bf16_finds_nothing(self):
+        self.passes({"tp": 2}, True, ("adam", torch.bfloat16, "plain", 1))
 
-    def test_check_of_fsdp_finds_nothing(self):
-        self.passes({"sizes": {"dp": 2}}, "adam", 2)
+    def test_check_of_fsdp_with_two_clipped_steps_of_two_microbatches_finds_nothing(self):
+        self.passes({"dp": 2}, False, ("adam", torch.float32, "accumulating", 2))
 
     def test_check_of_fsdp_over_sequence_parallel_finds_nothing(self):
-        self.passes({"sizes": {"dp": 2, "tp": 2}, "sequence_parallel": True})
+        self.passes({"dp": 2, "tp": 2}, True, ("adam", torch.float32, "accumulating", 2))
 
     def test_check_of_data_parallel_finds_nothing(self):
-        worlds.run(2, trace_replicated, self.folder("candidate"), None)
-        code, said = self.check(self.reference(), self.folder("candidate"))
+        code, said = self.judge(2, trace_replicated, None)
+        self.assertEqual((code, said["findings"]), (0, 0), said)
+
+    def test_check_of_tensor_parallel_by_hand_finds_nothing(self):
+        code, said = self.judge(2, trace_by_hand, None)
         self.assertEqual((code, said["findings"]), (0, 0), said)
 
     def test_check_with_an_output_left_partial_names_its_module(self):
-        worlds.run(2, trace, self.folder("candidate"), {"sizes": {"tp": 2}, "fault": "partial-output"}, 1)
-        code, said = self.check(self.reference(), self.folder("candidate"))
+        code, said = self.judge(2, trace, {"tp": 2}, False, "partial-output", *PLAIN)
         self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/fwd/act/layers.1.fc2/0"))
 
+    def test_check_with_an_output_not_reduced_by_hand_names_its_module(self):
+        code, said = self.judge(2, trace_by_hand, "layers.0.fc2")
+        self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/fwd/act/layers.0.fc2/0"))
+
     def test_check_with_a_gradient_not_reduced_names_its_parameter(self):
-        worlds.run(2, trace_replicated, self.folder("candidate"), "layers.0.norm2.weight")
-        code, said = self.check(self.reference(), self.folder("candidate"))
+        code, said = self.judge(2, trace_replicated, "layers.0.norm2.weight")
         self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/step/main_grad/layers.0.norm2.weight/0"))
 
 

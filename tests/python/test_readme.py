@@ -24,7 +24,7 @@ def build_parallel():
 class Readme(unittest.TestCase):
     def run_there(self, folder, *command):
         environment = {**os.environ, "PYTHONPATH": f"{folder}/installed:{ROOT}/tests/python", "SHARDFUZZ": PROGRAM}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, 0, done.stderr[-6000:])
         return done.stdout
 

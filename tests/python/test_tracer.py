@@ -177,6 +177,10 @@ class BadUse(unittest.TestCase):
         for error in errors:
             self.assertRegex(error, r'^s0/mb0/\S+: a plain tensor on 2 ranks: say batch="same"')
 
+    def test_trace_with_a_batch_that_is_no_group_says_so(self):
+        with self.assertRaisesRegex(shardfuzz.ShardfuzzError, "^3 is no group of ranks"):
+            shardfuzz.Tracer("x", nn.Linear(2, 2), torch.optim.SGD([nn.Parameter(torch.ones(1))]), batch=3)
+
     def test_trace_that_fails_on_one_rank_fails_on_all(self):
         errors, left = self.errors(2, places_that_fail_on_rank_1)
         self.assertEqual((left, [error is None for error in errors]), ([], [False, False]))

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300  # of a rank that hangs; on a busy machine a world takes a minute
 
 
 def _rank(rank, count, store, results, function, args):

@@ -9,8 +9,8 @@ exists. The README has an example that runs; targets/trace_format.md is the form
 """
 from importlib import import_module
 
-_HOMES = {"ShardfuzzError": "errors", "Tracer": "tracer", "cut": "places", "fill": "parameters", "microbatch": "tracer", "reference": "runs",
-          "scalar": "tracer", "summed": "places", "trace": "runs", "zigzag": "places"}
+_HOMES = {"ShardfuzzError": "errors", "Tracer": "tracer", "cut": "places", "fill": "parameters", "gradients": "tracer",
+          "microbatch": "tracer", "reference": "runs", "scalar": "tracer", "summed": "places", "trace": "runs", "zigzag": "places"}
 __all__ = sorted(_HOMES)
 
 

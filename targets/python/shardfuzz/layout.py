@@ -31,15 +31,9 @@ class Layout:
         self.rank, self.ranks = rank_and_count()
         self.known = self.ranks == 1 or batch is not None or places is not None
         self.group = None if batch is None or batch == "same" else group_of(batch)
-        self.batch_ranks = set() if self.group is None else self._ranks_of(batch)
+        self.batch_ranks = set() if self.group is None else set(self.group.ranks)
         self.batch_dim, self.mean, self.places = batch_dim, mean, places
         self.marks = Marks(self._describe_mark)
-
-    @staticmethod
-    def _ranks_of(batch) -> set:
-        if hasattr(batch, "mesh"):
-            return set(batch.mesh.flatten().tolist())
-        return set(batch) if isinstance(batch, (list, tuple)) else set(torch.distributed.get_process_group_ranks(batch))
 
     def place_now(self, name: str, kind: str, tensor: torch.Tensor) -> Optional[Place]:
         """What is known when the tensor passes, or None for a plain activation on several ranks. Raises ShardfuzzError."""

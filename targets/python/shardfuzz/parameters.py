@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from .errors import ShardfuzzError
-from .names import parameter_names
+from .names import parameter_names, tensor_name
 from .places import Place, is_dtensor, place_from_user, place_of_dtensor, whole
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -71,11 +71,11 @@ def scale_and_offset(name: str, shape):
 
 
 def fill(model: torch.nn.Module, seed: int = 0, places: Optional[Callable] = None) -> None:
-    """Overwrites every parameter of the model: each rank's part, whatever the layout. places(name, parameter) gives the place of what is cut
-    without DTensor, as for Tracer; None means whole. Raises ShardfuzzError."""
+    """Overwrites every parameter of the model: each rank's part, whatever the layout. places: as for Tracer, which calls it by the name of the
+    traced parameter, s0/mb0/step/param/NAME/0; None means whole. Raises ShardfuzzError."""
     for name, parameter in parameter_names(model).items():
         local = parameter._local_tensor if is_dtensor(parameter) else parameter.data
-        answer = places(name, parameter) if places is not None else None
+        answer = places(tensor_name(0, 0, "step", "param", name, 0), parameter) if places is not None else None
         if answer is not None:
             place = place_from_user(answer, parameter.shape, name)
         else:

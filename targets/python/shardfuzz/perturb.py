@@ -124,8 +124,8 @@ class Perturbation:
         if function.namespace == "aten" and function._schema.name[6:] in MOVES:
             return result
         old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
-        for value, returned in zip(tree_flatten(result)[0], range(64)):
-            if self._perturbable(value) and not self._is_view(function, returned) and (id(value) not in old or function._schema.is_mutable):
+        for number, value in enumerate(tree_flatten(result)[0]):
+            if self._perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
                 value.copy_(self._jittered(value))
         return result
 

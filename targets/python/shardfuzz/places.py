@@ -40,25 +40,34 @@ class Place:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that share something: own index among them, how many, and the sum that names them."""
+    """Global ranks that share something, and this rank's index among them. sum names them."""
 
+    ranks: Tuple[int, ...]
     index: int
-    count: int
-    sum: int
+
+    @property
+    def count(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def sum(self) -> int:
+        return 1 + min(self.ranks)
 
 
 def group_of(group) -> Group:
-    """From a DeviceMesh (all its dimensions, in row-major order), a ProcessGroup or a list of global ranks."""
+    """From a DeviceMesh (all its dimensions, in row-major order), a ProcessGroup or a list of global ranks. Raises ShardfuzzError."""
     if hasattr(group, "mesh"):
         ranks = group.mesh.flatten().tolist()
     elif isinstance(group, (list, tuple)):
         ranks = list(group)
-    else:
+    elif isinstance(group, dist.ProcessGroup):
         ranks = dist.get_process_group_ranks(group)
+    else:
+        raise ShardfuzzError(f"{group!r} is no group of ranks: a DeviceMesh, a ProcessGroup or a list of global ranks")
     rank = dist.get_rank() if dist.is_initialized() else 0
     if rank not in ranks:
         raise ShardfuzzError(f"rank {rank} is not in the group of ranks {ranks}")
-    return Group(ranks.index(rank), len(ranks), 1 + min(ranks))
+    return Group(tuple(ranks), ranks.index(rank))
 
 
 def take(runs, first: int, count: int) -> Tuple[Run, ...]:

@@ -84,20 +84,17 @@ def _embedding_gradient(generator, gradient, indices, rows, padding, by_frequenc
 
 def _norm_gradient(generator, gradient, values, shape, mean, inverse, weight, bias, mask):
     """Rows in parts: each row's own gradient as it is, those of weight and bias as sums over the parts."""
-    size = [values.numel() // max(mean.numel(), 1)]
-    rows, kept = mean.numel(), list(shape)
-    flat = [one.reshape([rows] + kept) for one in (gradient, values)]
-    stats = [one.reshape([rows] + [1] * len(kept)) for one in (mean, inverse)]
+    kept, rows = list(shape), mean.numel()
+    flat = [one.reshape([rows] + kept) for one in (gradient, values)] + [one.reshape([rows] + [1] * len(kept)) for one in (mean, inverse)]
     own = torch.empty_like(flat[1]) if mask[0] else None
     sums: Tuple[list, list] = ([], [])
-    for part in parts_of(rows, generator, values.device) if size[0] else []:
-        given, of_weight, of_bias = aten.native_layer_norm_backward.default(
-            flat[0][part], flat[1][part], shape, stats[0][part], stats[1][part], weight, bias, mask)
+    for part in parts_of(rows, generator, values.device):
+        given, *totals = aten.native_layer_norm_backward.default(flat[0][part], flat[1][part], shape, flat[2][part], flat[3][part], weight, bias, mask)
         if mask[0]:
             own[part] = given
-        for store, one in zip(sums, (of_weight, of_bias)):
-            store.append(one)
-    return (None if own is None else own.reshape(values.shape), *(add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
+        for store, total in zip(sums, totals):
+            store.append(total)
+    return (own if own is None else own.reshape(values.shape), *(add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
 
 
 SPLITS: Dict[object, Callable] = {

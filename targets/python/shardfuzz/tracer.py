@@ -6,8 +6,9 @@
         optimizer.step()
 
 What is recorded, in execution order: param at the beginning of a step; act, the output of a module behind the module's own forward hooks;
-act_grad, the gradient of a module's input before its own pre-hooks, of this call of the module alone; main_grad as optimizer.step() finds
-it; param_delta behind it; scalars that the loop hands over. Of a call's floating-point tensors the k-th has the subject `name:k` where k > 0.
+act_grad, the gradient of a module's input before its own pre-hooks, of this call of the module alone; main_grad where the loop says
+gradients(), else as optimizer.step() finds it; param_delta behind it; scalars that the loop hands over. Of a call's floating-point tensors the k-th has
+the subject `name:k` where k > 0.
 """
 import fnmatch
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
@@ -18,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from . import writer
 from .errors import ShardfuzzError
 from .layout import Layout, local_of
-from .names import module_names, parameter_names, subject, tensor_name
+from .names import ROOT, module_names, parameter_names, subject, tensor_name
 from .places import is_dtensor
 from .records import Recorder
 
@@ -36,6 +37,13 @@ def microbatch(number: int) -> None:
     model begins the next one. Does nothing when no trace is being taken."""
     if _active:
         _active[-1].microbatch(number)
+
+
+def gradients() -> None:
+    """Says that gradients are complete and reduced, before they are clipped: main_grad is taken here and not when the optimizer steps. Does
+    nothing when no trace is being taken."""
+    if _active:
+        _active[-1].gradients()
 
 
 def floating(value) -> bool:
@@ -84,6 +92,11 @@ class Tracer:
         self._open_step()
         self.numbered, self.mb = True, int(number)
 
+    def gradients(self) -> None:
+        self._pause(True)
+        self._take_gradients(self.parameters)
+        self._pause(False)
+
     # --- with ---
 
     def __enter__(self) -> "Tracer":
@@ -119,7 +132,7 @@ class Tracer:
         if len(self.stepped) < len(self.optimizers):
             return
         self.step, self.mb, self.numbered = self.step + 1, -1, False
-        self.stepped, self.losses = set(), 0
+        self.stepped, self.losses, self.taken = set(), 0, set()
         self.calls: Dict[tuple, int] = {}
         self.open_calls: Dict[str, List[Tuple[int, int, str]]] = {}
         self.before = {name: self._record(0, "step", "param", name, 0, parameter) for name, parameter in self.parameters.items()}
@@ -128,11 +141,15 @@ class Tracer:
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         return {name: parameter for name, parameter in self.parameters.items() if id(parameter) in mine}
 
-    def _before_optimizer(self, optimizer, *_) -> None:
-        for name, parameter in self._owned(optimizer).items():
-            if parameter.grad is not None:
+    def _take_gradients(self, parameters: Dict[str, torch.nn.Parameter]) -> None:
+        for name, parameter in parameters.items():
+            if parameter.grad is not None and name not in self.taken:
+                self.taken.add(name)
                 self._record(0, "step", "main_grad", name, 0, parameter.grad)
+
+    def _before_optimizer(self, optimizer, *_) -> None:
         self._pause(True)
+        self._take_gradients(self._owned(optimizer))
 
     def _after_optimizer(self, optimizer, *_) -> None:
         for name, parameter in self._owned(optimizer).items():
@@ -152,7 +169,7 @@ class Tracer:
             self._pause(True)
             self._open_step()
             direction = "recompute" if in_backward() else "fwd"
-            if module is self.modules["(model)"] and direction == "fwd" and not self.numbered:
+            if module is self.modules[ROOT] and direction == "fwd" and not self.numbered:
                 self.mb += 1
             mb = max(self.mb, 0)
             call = self.calls.get((mb, direction, name), 0)
