@@ -16,7 +16,8 @@ HOW = 'say batch="same" if each rank has the whole batch, batch=GROUP of the dat
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """The values that this rank holds, in the CPU's memory and apart from the tensor; no dimensions become one."""
     local = tensor._local_tensor if is_dtensor(tensor) else tensor
-    local = local.detach().to("cpu", copy=True).contiguous()
+    local = local.detach()
+    local = local.clone(memory_format=torch.contiguous_format) if local.device.type == "cpu" else local.cpu().contiguous()
     return local.reshape(1) if local.dim() == 0 else local
 
 

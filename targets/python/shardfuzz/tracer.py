@@ -157,8 +157,7 @@ class Tracer:
                 self.perturbation.store(parameter)
             before = self.before[name]
             if before is not None:
-                change = (local_of(parameter).double() - before.double()).to(before.dtype)
-                self._record(0, "step", "param_delta", name, 0, change, place_of=parameter)
+                self._record(0, "step", "param_delta", name, 0, local_of(parameter).sub_(before), place_of=parameter)
         self._pause(False)
         self.stepped.add(id(optimizer))
 
