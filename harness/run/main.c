@@ -17,6 +17,7 @@ static const struct sf_command_entry commands[] = {
     {"merge", sf_command_merge, "join the stores of several machines"},
     {"list", sf_command_list, "list presets, targets, plants or features"},
     {"describe", sf_command_describe, "show mesh, groups and shapes of a case"},
+    {"worker", sf_command_worker, "run cases of a framework that a worker drives"},
     {"mpi-worker", sf_command_mpi_worker, NULL},
 };
 

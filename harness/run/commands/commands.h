@@ -21,6 +21,7 @@ int sf_command_power(int argc, char **argv);
 int sf_command_merge(int argc, char **argv);
 int sf_command_list(int argc, char **argv);
 int sf_command_describe(int argc, char **argv);
+int sf_command_worker(int argc, char **argv);
 /* A rank of a launched set; started by shardfuzz itself. */
 int sf_command_mpi_worker(int argc, char **argv);
 

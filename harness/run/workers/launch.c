@@ -8,7 +8,8 @@
 #include "harness/base/alloc.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/commands/shell.h"
+#include "harness/worker/launcher.h"
+#include "harness/worker/shell.h"
 #include "harness/run/workers/worker.h"
 
 #include <errno.h>
@@ -54,26 +55,10 @@ static void on_stop(int number) {
   relay_stopped = 1;
 }
 
-static void set_default(const char *name, const char *value) { setenv(name, value, 0); }
-
-/* Ranks share cores with each other and with other sets: they are not bound to any, and they yield while they wait. */
+/* Its output is shown only to who looks for the reason of a set that does not start. */
 static _Noreturn void launcher_main(const char *command) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  signal(SIGTERM, SIG_DFL);
-  signal(SIGINT, SIG_DFL);
-  set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
-  set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-  set_default("OMPI_MCA_hwloc_base_binding_policy", "none");
-  set_default("OMPI_MCA_mpi_yield_when_idle", "1");
-  set_default("OMPI_MCA_odls_base_sigkill_timeout", "0");
-  set_default("OMP_NUM_THREADS", "1");
-  const int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (quiet >= 0 && !getenv("SHARDFUZZ_LAUNCHER_OUTPUT")) {
-    dup2(quiet, STDOUT_FILENO);
-    dup2(quiet, STDERR_FILENO);
-  }
-  execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-  _exit(127);
+  const int quiet = getenv("SHARDFUZZ_LAUNCHER_OUTPUT") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+  sf_launcher_become(command, quiet);
 }
 
 static pid_t start_ranks(const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
@@ -171,14 +156,6 @@ static void end_ranks(const struct relay *relay) {
   while (sf_engine_now() < until && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(5000);
 }
 
-/* Keeps the store's lock and other workers' descriptors from living on in this process. */
-static void close_all_but(int a, int b) {
-  const unsigned low = (unsigned)(a < b ? a : b), high = (unsigned)(a < b ? b : a);
-  if (low > 3) close_range(3, low - 1, 0);
-  if (high > low + 1) close_range(low + 1, high - 1, 0);
-  close_range(high + 1, ~0u, 0);
-}
-
 static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
   static struct relay relay;
   const char ready = 1;
@@ -187,7 +164,8 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
   action.sa_handler = on_stop; /* without SA_RESTART: poll returns */
   sigaction(SIGTERM, &action, NULL);
   signal(SIGINT, SIG_IGN);
-  close_all_but(pool_fd, listen_fd);
+  const int keep[2] = {pool_fd < listen_fd ? pool_fd : listen_fd, pool_fd < listen_fd ? listen_fd : pool_fd};
+  sf_launcher_close_others(keep, 2); /* the store's lock and other workers' descriptors would live on in this process */
   relay.pool_fd = pool_fd;
   relay.listen_fd = listen_fd;
   relay.world = options->launch_ranks;
@@ -206,16 +184,6 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
 }
 
 /* --- pool's side ----------------------------------------------------------------------------------------------- */
-
-static int listen_at(const char *path) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, SF_LAUNCH_RANKS_MAX) == 0) return fd;
-  close(fd);
-  return -1;
-}
 
 static struct sf_worker_page *map_pages(const char *path, int32_t count, int flags) {
   const size_t size_bytes = (size_t)count * sizeof(struct sf_worker_page);
@@ -256,7 +224,7 @@ enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_op
   if (!mkdtemp(directory)) return SF_EIO;
   snprintf(socket_path, sizeof socket_path, "%s/socket", directory);
   snprintf(page_path, sizeof page_path, "%s/page", directory);
-  const int listen_fd = make_pages(worker, page_path, options->launch_ranks) ? listen_at(socket_path) : -1;
+  const int listen_fd = make_pages(worker, page_path, options->launch_ranks) ? sf_launcher_listen(socket_path, SF_LAUNCH_RANKS_MAX) : -1;
   const bool paired = listen_fd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
   const pid_t pid = paired ? fork_relay(pair, listen_fd, options, socket_path, page_path) : -1;
   if (listen_fd >= 0) close(listen_fd);

@@ -1,6 +1,6 @@
 /* Command lines for /bin/sh. */
-#ifndef SF_RUN_SHELL_H
-#define SF_RUN_SHELL_H
+#ifndef SF_WORKER_SHELL_H
+#define SF_WORKER_SHELL_H
 
 #include "harness/base/bytes.h"
 

@@ -1,5 +1,5 @@
 /* Words and launchers as the shell reads them. */
-#include "harness/run/commands/shell.h"
+#include "harness/worker/shell.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "harness/run/commands/shell.h"
+#include "harness/worker/shell.h"
 
 #include <string.h>
 

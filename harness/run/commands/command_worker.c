@@ -1,0 +1,238 @@
+#include "harness/base/alloc.h"
+#include "harness/run/campaign/finding_files.h"
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/commands/json_out.h"
+#include "harness/run/commands/utf8.h"
+#include "harness/run/framework/framework.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct worker_flags {
+  struct sf_texts arguments;
+  const char *launcher, *memory, *traces, *record;
+  int64_t start_ms, deadline_ms, draws;
+  bool describe, json;
+};
+
+static const struct sf_option options[] = {
+    SF_OPTION_AT(struct worker_flags, "launcher", TEXT, launcher, "CMD", "starts a set of {n} ranks; default: 'mpirun --oversubscribe -n {n}'"),
+    SF_DURATION_AT(struct worker_flags, "start", start_ms, "a set that is not there by then does not start; default: 60s"),
+    SF_DURATION_AT(struct worker_flags, "deadline", deadline_ms, "a rank that is silent for longer hangs, ten times that with signs of life; default: 60s"),
+    SF_NUMBER_AT(struct worker_flags, "draws", draws, 1, 64, "perturbed runs of each reference; default: what the worker asks for"),
+    SF_OPTION_AT(struct worker_flags, "memory", TEXT, memory, "DIR", "where traces are while they are judged; default: /dev/shm, or /tmp where that is small"),
+    SF_OPTION_AT(struct worker_flags, "traces", TEXT, traces, "DIR", "keep all traces in this folder"),
+    SF_OPTION_AT(struct worker_flags, "record", TEXT, record, "FILE", "append one JSON line for each case: the case, its verdict and why"),
+    SF_OPTION_AT(struct worker_flags, "describe", FLAG, describe, NULL, "print what the worker says of itself, and run nothing"),
+    SF_OPTION_AT(struct worker_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
+};
+
+static const struct sf_command command = {
+    .name = "worker",
+    .arguments = "CMD [CASES.jsonl...]",
+    .help = "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
+            "the case says. Cases are JSON objects one after the other, out of the files or stdin. Prints a line for each case.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .argument_min = 1,
+    .argument_max = 1000,
+    .argument_offset = offsetof(struct worker_flags, arguments),
+};
+
+/* What goes on while cases are read and run. */
+struct session {
+  const struct worker_flags *flags;
+  struct sf_framework *framework;
+  FILE *record;
+  int64_t cases, counts[4]; /* by enum sf_verdict */
+  double seconds;
+};
+
+/* --- reports ---------------------------------------------------------------------------------------------------- */
+
+static void json_of_outcome(struct sf_json_out *json, const struct sf_framework_outcome *outcome) {
+  sf_json_out_text(json, "verdict", sf_verdict_name(outcome->verdict));
+  sf_json_out_text(json, "class", outcome->cls);
+  sf_json_out_text(json, "run", outcome->run);
+  sf_json_out_int(json, "rank", outcome->rank);
+  sf_json_out_text(json, "first", outcome->first);
+  sf_json_out_text(json, "reason", outcome->text);
+  sf_json_out_text(json, "output", outcome->output);
+  sf_json_out_int(json, "judged", outcome->judged);
+  sf_json_out_int(json, "not_judged", outcome->not_judged);
+  sf_json_out_real(json, "seconds", outcome->seconds);
+}
+
+/* {"case": .., "verdict": .., ..}, flushed: a campaign that is killed keeps what it has seen. */
+static enum sf_status record_case(struct session *s, const json_t *c, const struct sf_framework_outcome *outcome, struct sf_error *error) {
+  struct sf_text line = {0};
+  struct sf_json_out *json = sf_json_out_create();
+  if (!s->record) return sf_json_out_destroy(json), SF_OK;
+  json_of_outcome(json, outcome);
+  enum sf_status status = sf_json_out_finish(json, &line);
+  char *text = json_dumps(c, JSON_COMPACT);
+  if (!text) status = SF_ENOMEM;
+  if (status == SF_OK && (fprintf(s->record, "{\"case\": %s, %s\n", text, line.data + 1) < 0 || fflush(s->record) != 0)) {
+    status = sf_error_set(error, SF_EIO, "%s: %s", s->flags->record, strerror(errno));
+  }
+  free(text);
+  sf_text_destroy(&line);
+  return status;
+}
+
+/* What the ranks printed, each line marked, so that it is not taken for ours. */
+static void print_output(const char *output) {
+  struct sf_text text = {0};
+  sf_utf8_append(&text, output);
+  char *rest = text.data;
+  for (const char *line; text.data && (line = strsep(&rest, "\n")) != NULL;) {
+    if (*line) fprintf(stderr, "    | %s\n", line);
+  }
+  sf_text_destroy(&text);
+}
+
+static void print_outcome(const struct session *s, const struct sf_framework_outcome *outcome) {
+  struct sf_text text = {0};
+  sf_utf8_append(&text, outcome->text);
+  fprintf(stderr, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
+  if (*outcome->cls) fprintf(stderr, "  %s", outcome->cls);
+  if (*outcome->run) fprintf(stderr, "  in the %s", outcome->run);
+  if (*outcome->first) fprintf(stderr, "  %s", outcome->first);
+  if (*outcome->text && text.data) fprintf(stderr, "  %s", text.data);
+  if (outcome->judged + outcome->not_judged) fprintf(stderr, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
+  fputc('\n', stderr);
+  print_output(outcome->output);
+  sf_text_destroy(&text);
+}
+
+static int report(const struct session *s) {
+  const int code = s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
+  const int64_t restarts = sf_framework_restarts(s->framework);
+  fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped; %" PRId64 " sets ended early\n",
+          s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS], s->counts[SF_VERDICT_FINDING],
+          s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP], restarts);
+  if (!s->flags->json) return code;
+  return sf_exit_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "target", sf_description_name(sf_framework_description(s->framework)), "cases", (json_int_t)s->cases,
+                                "passed", (json_int_t)s->counts[SF_VERDICT_PASS], "findings", (json_int_t)s->counts[SF_VERDICT_FINDING], "inconclusive",
+                                (json_int_t)s->counts[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->counts[SF_VERDICT_SKIP], "ended_early", (json_int_t)restarts, "seconds",
+                                s->seconds),
+                      code);
+}
+
+/* --- cases ------------------------------------------------------------------------------------------------------ */
+
+static enum sf_status run_case(struct session *s, const json_t *c, struct sf_error *error) {
+  struct sf_framework_outcome outcome;
+  enum sf_status status = sf_framework_run(s->framework, &outcome, c, error);
+  if (status != SF_OK) return status;
+  s->counts[outcome.verdict]++;
+  s->seconds += outcome.seconds;
+  status = record_case(s, c, &outcome, error);
+  print_outcome(s, &outcome);
+  s->cases++;
+  if (status == SF_OK && sf_framework_is_exhausted(s->framework)) return sf_error_set(error, SF_EIO, "three cases in a row whose ranks did not start; no more are run");
+  return status;
+}
+
+/* Cases stand one after the other, with white space between them. Fills array. */
+static enum sf_status read_cases(json_t *array, const struct session *s, FILE *file, const char *name, struct sf_error *error) {
+  json_error_t wrong;
+  for (int64_t number = 0;; number++) {
+    int c;
+    while ((c = getc(file)) == ' ' || c == '\n' || c == '\t' || c == '\r') continue;
+    if (c == EOF) return ferror(file) ? sf_error_set(error, SF_EIO, "%s: %s", name, strerror(errno)) : SF_OK;
+    ungetc(c, file);
+    struct sf_error detail = {SF_OK, ""};
+    json_t *value = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &wrong), *complete = NULL;
+    if (!value) return sf_error_set(error, SF_EINPUT, "%s: case %" PRId64 ": %s", name, number, wrong.text);
+    const enum sf_status status = sf_description_complete(&complete, sf_framework_description(s->framework), value, &detail);
+    json_decref(value);
+    if (status != SF_OK) return sf_error_set(error, status, "%s: case %" PRId64 ": %s", name, number, *detail.text ? detail.text : sf_status_text(status));
+    if (json_array_append_new(array, complete) != 0) return SF_ENOMEM;
+  }
+}
+
+/* All cases are read and checked before the first one runs. */
+static enum sf_status read_all(json_t *array, const struct session *s, struct sf_error *error) {
+  const struct sf_texts *files = &s->flags->arguments;
+  if (files->count == 1) return read_cases(array, s, stdin, "stdin", error);
+  for (int32_t i = 1; i < files->count; i++) {
+    FILE *file = fopen(files->items[i], "r");
+    if (!file) return sf_error_set(error, SF_EINPUT, "%s: %s", files->items[i], strerror(errno));
+    const enum sf_status status = read_cases(array, s, file, files->items[i], error);
+    fclose(file);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+static enum sf_status run_cases(struct session *s, struct sf_error *error) {
+  json_t *cases = json_array(), *c;
+  size_t i;
+  enum sf_status status = cases ? read_all(cases, s, error) : SF_ENOMEM;
+  if (status == SF_OK && s->flags->record && !(s->record = fopen(s->flags->record, "ae"))) {
+    status = sf_error_set(error, SF_EUSAGE, "%s: %s", s->flags->record, strerror(errno));
+  }
+  json_array_foreach(cases, i, c) {
+    if (status == SF_OK) status = run_case(s, c, error);
+  }
+  json_decref(cases);
+  return status;
+}
+
+static enum sf_status open_framework(struct session *s, struct sf_error *error) {
+  const struct worker_flags *flags = s->flags;
+  const struct sf_framework_options framework_options = {.command = flags->arguments.items[0],
+                                                         .launcher = flags->launcher,
+                                                         .start_seconds = (double)flags->start_ms / 1000,
+                                                         .silent_seconds = (double)flags->deadline_ms / 1000,
+                                                         .draws = (int32_t)flags->draws,
+                                                         .memory = flags->memory,
+                                                         .keep = flags->traces,
+                                                         .stop = &sf_interrupted};
+  struct sf_worker_report ended;
+  enum sf_status status = sf_output_check(flags->record, error);
+  if (status == SF_OK && flags->traces) status = sf_make_directories(flags->traces, error);
+  if (status != SF_OK) return status;
+  status = sf_framework_create(&s->framework, &ended, &framework_options, error);
+  if (status != SF_OK) print_output(ended.output);
+  sf_worker_report_clear(&ended);
+  return status;
+}
+
+static int run(const struct worker_flags *flags) {
+  struct session s = {.flags = flags};
+  struct sf_error error = {SF_OK, ""};
+  enum sf_status status = open_framework(&s, &error);
+  if (status == SF_OK && flags->describe) {
+    json_dumpf(sf_framework_described(s.framework), stdout, JSON_INDENT(2));
+    putchar('\n');
+    sf_framework_destroy(s.framework);
+    return 0;
+  }
+  if (status == SF_OK) status = run_cases(&s, &error);
+  const bool cancelled = status == SF_ECANCELLED;
+  int code = s.framework && (status == SF_OK || cancelled || s.cases) ? report(&s) : 0;
+  if (status != SF_OK && !cancelled) code = sf_exit_failure(status, &error);
+  if (s.record) fclose(s.record);
+  sf_framework_destroy(s.framework);
+  return code;
+}
+
+int sf_command_worker(int argc, char **argv) {
+  struct worker_flags flags;
+  memset(&flags, 0, sizeof flags);
+  flags.launcher = "mpirun --oversubscribe -n {n}";
+  flags.start_ms = flags.deadline_ms = 60000;
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  sf_watch_interrupts();
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}

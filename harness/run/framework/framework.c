@@ -1,0 +1,269 @@
+#include "harness/run/framework/framework.h"
+
+#include "harness/base/alloc.h"
+#include "harness/run/framework/framework_judge.h"
+#include "harness/worker/guard.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Sets that are kept alive; one of one rank is always among them. A second attempt meets a machine that was busy. */
+enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3 };
+static const double ROOM_BYTES = 256e6; /* below, /dev/shm is too small for traces */
+
+struct kept_set {
+  int32_t ranks; /* 0: place is free */
+  int64_t used;  /* when: number of the request */
+  struct sf_worker_set *set;
+};
+
+struct sf_framework {
+  struct sf_framework_options options;
+  char folder[SF_FRAMEWORK_PATH];    /* of ours */
+  char reference[SF_FRAMEWORK_PATH]; /* folder of the reference whose noise is known; empty = none */
+  char *reference_text;              /* which function it is of */
+  struct kept_set sets[SETS_MAX];
+  json_t *described;
+  struct sf_description *description;
+  int64_t cases, requests, restarts;
+  int32_t unstarted; /* cases in a row whose set did not start */
+};
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* --- sets ------------------------------------------------------------------------------------------------------- */
+
+static struct kept_set *place_of(struct sf_framework *f, int32_t ranks) {
+  struct kept_set *oldest = NULL;
+  for (int32_t i = 0; i < SETS_MAX; i++) {
+    if (f->sets[i].ranks == ranks) return &f->sets[i];
+  }
+  for (int32_t i = 0; i < SETS_MAX; i++) {
+    struct kept_set *kept = &f->sets[i];
+    if (kept->ranks == 0) return kept;
+    if (kept->ranks != 1 && (!oldest || kept->used < oldest->used)) oldest = kept;
+  }
+  sf_worker_set_end(oldest->set);
+  memset(oldest, 0, sizeof *oldest);
+  return oldest;
+}
+
+static void drop_set(struct sf_framework *f, struct kept_set *kept) {
+  sf_worker_set_end(kept->set);
+  memset(kept, 0, sizeof *kept);
+  f->restarts++;
+}
+
+/* A set of that many ranks that can be asked. A report that is not ANSWERED says why there is none. */
+static enum sf_status find_set(struct sf_framework *f, struct kept_set **out, struct sf_worker_report *report, int32_t ranks) {
+  struct kept_set *kept = place_of(f, ranks);
+  const struct sf_worker_set_options options = {.command = f->options.command,
+                                                .launcher = f->options.launcher,
+                                                .ranks = ranks,
+                                                .start_seconds = f->options.start_seconds,
+                                                .silent_seconds = f->options.silent_seconds,
+                                                .folder = f->folder,
+                                                .stop = f->options.stop};
+  memset(report, 0, sizeof *report);
+  report->rank = -1;
+  if (kept->set && !sf_worker_set_is_sound(kept->set)) drop_set(f, kept);
+  for (int32_t attempt = 0; !kept->set && attempt < START_ATTEMPTS && report->end != SF_WORKER_STOPPED; attempt++) {
+    const enum sf_status status = sf_worker_set_start(&kept->set, report, &options);
+    if (status == SF_ENOMEM) return status;
+    if (status != SF_OK) f->restarts++;
+  }
+  if (kept->set) kept->ranks = ranks;
+  *out = kept;
+  return SF_OK;
+}
+
+/* Takes the request. */
+static enum sf_status ask(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks) {
+  struct kept_set *kept = NULL;
+  enum sf_status status = request ? find_set(f, &kept, report, ranks) : SF_ENOMEM;
+  if (status == SF_OK && kept->set) {
+    kept->used = ++f->requests;
+    status = sf_worker_set_ask(kept->set, report, request);
+    if (!sf_worker_goes_on(report->end)) drop_set(f, kept);
+  }
+  json_decref(request);
+  if (status == SF_OK && report->end == SF_WORKER_STOPPED) status = SF_ECANCELLED;
+  return status;
+}
+
+/* --- runs ------------------------------------------------------------------------------------------------------- */
+
+/* An empty folder for a run's trace. */
+static enum sf_status make_folder(const char *path, struct sf_error *error) {
+  sf_remove_tree(path);
+  if (mkdir(path, 0700) == 0) return SF_OK;
+  return sf_error_set(error, SF_EIO, "%s: %s", path, strerror(errno));
+}
+
+static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_worker_report *report, const char *run) {
+  const enum sf_worker_end end = report->end;
+  out->verdict = end == SF_WORKER_REFUSED ? SF_VERDICT_SKIP : end == SF_WORKER_FULL ? SF_VERDICT_INCONCLUSIVE : SF_VERDICT_FINDING;
+  const char *cls = end == SF_WORKER_REFUSED ? "" : end == SF_WORKER_FULL ? "space" : end == SF_WORKER_SILENT ? "hang" : end == SF_WORKER_GARBLED ? "protocol" : "crash";
+  snprintf(out->cls, sizeof out->cls, "%s", cls);
+  snprintf(out->run, sizeof out->run, "%s", run);
+  snprintf(out->text, sizeof out->text, "%s%s%s", end == SF_WORKER_FULL ? "no room for the trace: " : "", report->text, *report->text ? "" : sf_worker_end_name(end));
+  if (!sf_worker_goes_on(end) || end == SF_WORKER_RAISED) memcpy(out->output, report->output, sizeof out->output);
+  out->rank = report->rank;
+}
+
+/* One run of the case into folder. *good: its trace is there; else the outcome says why not. draw: -1 = not perturbed. */
+static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run, int32_t draw, const char *folder,
+                              struct sf_error *error) {
+  struct sf_worker_report report;
+  const int32_t ranks = strcmp(run, "candidate") == 0 ? sf_description_ranks(c) : 1;
+  enum sf_status status = make_folder(folder, error);
+  if (status != SF_OK) return status;
+  json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:O}", "request", "run", "run", run, "ranks", (int)ranks, "out", folder, "case", c);
+  if (request && draw >= 0 && json_object_set_new(request, "draw", json_integer(draw)) != 0) {
+    json_decref(request);
+    request = NULL;
+  }
+  status = ask(f, &report, request, ranks);
+  *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
+  f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
+  if (status == SF_OK && !*good) {
+    char name[24];
+    snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
+    outcome_of_report(outcome, &report, name);
+  }
+  sf_worker_report_clear(&report);
+  return status;
+}
+
+/* Draws and the noise file out of them; the draws are removed where traces do not stay. */
+static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *folder, const char *reference,
+                                struct sf_error *error) {
+  const int32_t count = f->options.draws ? f->options.draws : sf_description_draws(f->description);
+  char(*draws)[SF_FRAMEWORK_PATH] = sf_alloc((size_t)count * sizeof *draws);
+  enum sf_status status = draws ? SF_OK : SF_ENOMEM;
+  for (int32_t i = 0; status == SF_OK && *good && i < count; i++) {
+    snprintf(draws[i], sizeof draws[i], "%s/draw-%d", folder, i);
+    status = run_one(f, good, outcome, c, "draw", i, draws[i], error);
+  }
+  if (status == SF_OK && *good) status = sf_framework_noise(good, outcome, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, error);
+  for (int32_t i = 0; draws && !f->options.keep && i < count; i++) {
+    if (*draws[i]) sf_remove_tree(draws[i]);
+  }
+  sf_free(draws);
+  return status;
+}
+
+/* The reference of the case's function, with its noise file: the last case's, if that is the same. */
+static enum sf_status make_reference(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *folder, struct sf_error *error) {
+  char path[SF_FRAMEWORK_PATH];
+  char *text = sf_description_function_text(f->description, c);
+  if (!text) return SF_ENOMEM;
+  *good = *f->reference && f->reference_text && strcmp(text, f->reference_text) == 0;
+  if (*good) {
+    free(text);
+    return SF_OK;
+  }
+  *f->reference = '\0';
+  free(f->reference_text);
+  f->reference_text = text;
+  snprintf(path, sizeof path, "%.380s/reference", folder);
+  enum sf_status status = run_one(f, good, outcome, c, "reference", -1, path, error);
+  if (status == SF_OK && *good) status = run_draws(f, good, outcome, c, folder, path, error);
+  if (status == SF_OK && *good) memcpy(f->reference, path, sizeof path);
+  return status;
+}
+
+static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
+  char folder[SF_FRAMEWORK_PATH - 20], candidate[SF_FRAMEWORK_PATH];
+  bool good = false;
+  enum sf_status status = SF_OK;
+  if (f->options.keep) {
+    snprintf(folder, sizeof folder, "%.350s/case-%05lld", f->options.keep, (long long)f->cases);
+    status = make_folder(folder, error);
+  } else {
+    snprintf(folder, sizeof folder, "%.350s", f->folder);
+  }
+  snprintf(candidate, sizeof candidate, "%s/candidate", folder);
+  if (status == SF_OK) status = make_reference(f, &good, outcome, c, folder, error);
+  if (status == SF_OK && good) status = run_one(f, &good, outcome, c, "candidate", -1, candidate, error);
+  if (status == SF_OK && good) status = sf_framework_judge(outcome, f->reference, candidate, error);
+  if (!f->options.keep) sf_remove_tree(candidate);
+  return status;
+}
+
+enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) {
+  const double began = now();
+  const char *refusal = sf_description_refusal(f->description, complete);
+  memset(outcome, 0, sizeof *outcome);
+  outcome->rank = -1;
+  enum sf_status status = SF_OK;
+  if (refusal) {
+    outcome->verdict = SF_VERDICT_SKIP;
+    snprintf(outcome->text, sizeof outcome->text, "%s", refusal);
+  } else {
+    status = run_case(f, outcome, complete, error);
+  }
+  f->cases++;
+  outcome->seconds = now() - began;
+  return status;
+}
+
+bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstarted >= UNSTARTED_MAX; }
+
+/* --- life ------------------------------------------------------------------------------------------------------- */
+
+/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. */
+static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
+  struct statvfs room;
+  const char *memory = f->options.memory;
+  if (!memory) memory = statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
+  if (snprintf(f->folder, sizeof f->folder, "%s/shardfuzz-XXXXXX", memory) < 70 && mkdtemp(f->folder)) return SF_OK;
+  const int cause = strlen(memory) > 50 ? ENAMETOOLONG : errno; /* a socket's path has little room */
+  *f->folder = '\0';
+  return sf_error_set(error, SF_EUSAGE, "%.100s: no folder for traces can be made there: %s", memory, strerror(cause));
+}
+
+static enum sf_status ask_description(struct sf_framework *f, struct sf_worker_report *report, struct sf_error *error) {
+  enum sf_status status = ask(f, report, json_pack("{s:s}", "request", "describe"), 1);
+  if (status != SF_OK) return status;
+  if (report->end != SF_WORKER_ANSWERED) return sf_error_set(error, SF_EIO, "the worker does not describe itself: %.400s", report->text);
+  status = sf_description_create(&f->description, report->value, error);
+  if (status == SF_OK) f->described = json_incref(report->value);
+  return status;
+}
+
+enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options, struct sf_error *error) {
+  memset(report, 0, sizeof *report);
+  struct sf_framework *f = sf_alloc(sizeof *f);
+  if (!f) return SF_ENOMEM;
+  f->options = *options;
+  enum sf_status status = make_work_folder(f, error);
+  if (status == SF_OK) status = ask_description(f, report, error);
+  if (status == SF_OK) *out = f;
+  else sf_framework_destroy(f);
+  return status;
+}
+
+void sf_framework_destroy(struct sf_framework *f) {
+  if (!f) return;
+  for (int32_t i = 0; i < SETS_MAX; i++) sf_worker_set_end(f->sets[i].set);
+  if (*f->folder) sf_remove_tree(f->folder);
+  json_decref(f->described);
+  sf_description_destroy(f->description);
+  free(f->reference_text);
+  sf_free(f);
+}
+
+const struct sf_description *sf_framework_description(const struct sf_framework *f) { return f->description; }
+const json_t *sf_framework_described(const struct sf_framework *f) { return f->described; }
+int64_t sf_framework_restarts(const struct sf_framework *f) { return f->restarts; }

@@ -1,0 +1,48 @@
+/* One case of a framework after the other, on worker sets (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as
+ * the case has; their traces are judged as `shardfuzz noise` and `shardfuzz check` do. */
+#ifndef SF_RUN_FRAMEWORK_H
+#define SF_RUN_FRAMEWORK_H
+
+#include "harness/worker/description.h"
+#include "harness/worker/worker_set.h"
+#include "oracles/judge.h"
+
+enum { SF_FRAMEWORK_TEXT = 480, SF_FRAMEWORK_PATH = 400 };
+
+struct sf_framework_options {
+  const char *command, *launcher;       /* as in struct sf_worker_set_options */
+  double start_seconds, silent_seconds;
+  int32_t draws;      /* perturbed runs; 0: as many as the worker wants */
+  const char *memory; /* folder to keep traces in while they are judged; NULL: /dev/shm, or /tmp where that has little room */
+  const char *keep;   /* NULL, or a folder where all traces stay, case-00000 and on */
+  volatile sig_atomic_t *stop;
+};
+
+/* What a case showed. */
+struct sf_framework_outcome {
+  enum sf_verdict verdict;
+  char cls[24];                       /* of a finding: tolerance, conflict, .. as check has it; crash, hang, protocol. Of an inconclusive one: space, or empty */
+  char run[24];                       /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
+  int32_t rank;                       /* -1: none alone */
+  char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
+  char text[SF_FRAMEWORK_TEXT];       /* one line: why */
+  char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last, if they failed */
+  int64_t judged, not_judged;         /* tensors */
+  double seconds;
+};
+
+struct sf_framework;
+/* Starts a set of one rank and asks it to describe itself. SF_EUSAGE: no folder for traces; SF_EIO with the set's reason and what it printed last in
+ * *report; SF_EINPUT: the description is wrong; SF_ECANCELLED, SF_ENOMEM. */
+enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options, struct sf_error *error) SF_MUST_USE;
+void sf_framework_destroy(struct sf_framework *framework); /* ends every set, removes what is not to stay; takes NULL */
+const struct sf_description *sf_framework_description(const struct sf_framework *framework);
+const json_t *sf_framework_described(const struct sf_framework *framework); /* as the worker said it */
+int64_t sf_framework_restarts(const struct sf_framework *framework);        /* sets that were ended before their time */
+
+/* Runs a complete case. Whatever the worker does is an outcome. SF_ECANCELLED when stopped, SF_EIO when a folder or trace cannot be handled, SF_ENOMEM. */
+enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) SF_MUST_USE;
+/* Whether sets did not start for three cases in a row: more cases would show nothing else. */
+bool sf_framework_is_exhausted(const struct sf_framework *framework);
+
+#endif

@@ -1,0 +1,14 @@
+/* Where traces of worker sets meet the oracle of traces (harness/check). */
+#ifndef SF_RUN_FRAMEWORK_JUDGE_H
+#define SF_RUN_FRAMEWORK_JUDGE_H
+
+#include "harness/run/framework/framework.h"
+
+/* Writes the reference's noise file. *good false, with a finding of class protocol in the outcome, when the traces are not what the format says. SF_EIO,
+ * SF_ENOMEM. */
+enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count,
+                                  struct sf_error *error) SF_MUST_USE;
+/* The candidate's verdict. */
+enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *reference, const char *candidate, struct sf_error *error) SF_MUST_USE;
+
+#endif

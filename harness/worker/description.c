@@ -1,0 +1,274 @@
+#include "harness/worker/description.h"
+
+#include "harness/base/alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELDS_MAX = 512, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = 256 };
+
+struct field {
+  const char *path;       /* key of the description's object */
+  const json_t *choices;  /* an array, or NULL: a whole number */
+  json_int_t min, max, step;
+  bool layout;
+};
+
+struct sf_description {
+  json_t *value; /* keeps texts and choices alive */
+  int32_t draws, field_count;
+  struct field *fields;
+  const json_t *rules; /* an array, or NULL */
+};
+
+/* --- paths ------------------------------------------------------------------------------------------------------ */
+
+static const json_t *get_path(const json_t *object, const char *path) {
+  char part[PATH_TEXT];
+  for (const char *dot; object && (dot = strchr(path, '.')) != NULL; path = dot + 1) {
+    snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
+    object = json_object_get(object, part);
+  }
+  return json_object_get(object, path);
+}
+
+static bool set_path(json_t *object, const char *path, const json_t *value) {
+  char part[PATH_TEXT];
+  for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
+    snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
+    json_t *inner = json_object_get(object, part);
+    if (!inner && json_object_set_new(object, part, inner = json_object()) != 0) return false;
+    object = inner;
+  }
+  return json_object_set_new(object, path, json_deep_copy(value)) == 0;
+}
+
+static const struct field *find_field(const struct sf_description *description, const char *path) {
+  for (int32_t i = 0; i < description->field_count; i++) {
+    if (strcmp(description->fields[i].path, path) == 0) return &description->fields[i];
+  }
+  return NULL;
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------------- */
+
+static bool knows_keys(const json_t *object, const char *const *known, char *unknown, size_t size) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    bool found = false;
+    for (int32_t i = 0; known[i]; i++) found |= strcmp(known[i], key) == 0;
+    if (found) continue;
+    snprintf(unknown, size, "%s", key);
+    return false;
+  }
+  return true;
+}
+
+static enum sf_status read_field(struct field *out, const char *path, const json_t *value, struct sf_error *error) {
+  static const char *const known[] = {"choices", "min", "max", "step", "layout", NULL};
+  char unknown[64];
+  json_int_t min = 0, max = -1, step = 1;
+  int layout = 0;
+  json_t *choices = NULL;
+  if (strlen(path) >= PATH_TEXT || path[0] == '.' || strstr(path, "..") || !*path || path[strlen(path) - 1] == '.') {
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%.100s: not a path of at most %d characters", path, PATH_TEXT - 1);
+  }
+  if (json_is_object(value) && !knows_keys(value, known, unknown, sizeof unknown)) return sf_error_set(error, SF_EINPUT, "describe: fields.%s.%s: no such key", path, unknown);
+  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b}", "choices", &choices, "min", &min, "max", &max, "step", &step, "layout", &layout) != 0) {
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, and \"layout\": true", path);
+  }
+  const bool whole = !choices && min <= max && step >= 1;
+  if (choices ? !json_is_array(choices) || json_array_size(choices) == 0 : !whole) {
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s: nothing to choose from", path);
+  }
+  for (size_t i = 0; i < json_array_size(choices); i++) {
+    if (json_is_object(json_array_get(choices, i))) return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
+  }
+  *out = (struct field){path, choices, min, max, step, layout != 0};
+  return SF_OK;
+}
+
+/* A field may not be a member of another one. */
+static enum sf_status check_paths(const struct sf_description *description, struct sf_error *error) {
+  for (int32_t i = 0; i < description->field_count; i++) {
+    for (int32_t k = 0; k < description->field_count; k++) {
+      const char *outer = description->fields[i].path, *inner = description->fields[k].path;
+      const size_t length = strlen(outer);
+      if (strncmp(outer, inner, length) == 0 && inner[length] == '.') {
+        return sf_error_set(error, SF_EINPUT, "describe: fields.%s lies within the field %s", inner, outer);
+      }
+    }
+  }
+  return SF_OK;
+}
+
+static bool is_rank_count(const json_t *value) {
+  return json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= RANKS_MAX;
+}
+
+static enum sf_status check_ranks_field(const struct sf_description *description, struct sf_error *error) {
+  const struct field *ranks = find_field(description, "ranks");
+  bool good = ranks && ranks->layout && (ranks->choices || (ranks->min >= 1 && ranks->max <= RANKS_MAX));
+  for (size_t i = 0; good && i < json_array_size(ranks->choices); i++) good = is_rank_count(json_array_get(ranks->choices, i));
+  if (good) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "describe: fields.ranks: every worker needs it, with \"layout\": true and numbers from 1 to %d", RANKS_MAX);
+}
+
+static enum sf_status check_rules(const struct sf_description *description, struct sf_error *error) {
+  for (size_t i = 0; i < json_array_size(description->rules); i++) {
+    static const char *const known[] = {"when", "reason", NULL};
+    const char *reason = NULL, *path;
+    char unknown[64];
+    json_t *rule = json_array_get(description->rules, i), *when = NULL, *values;
+    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !json_is_object(when) || !knows_keys(rule, known, unknown, sizeof unknown)) {
+      return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu]: expected {\"when\": {FIELD: [VALUE, ..]}, \"reason\": TEXT}", i);
+    }
+    json_object_foreach(when, path, values) {
+      if (!find_field(description, path)) return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu].when.%.100s: no such field", i, path);
+      if (!json_is_array(values)) return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu].when.%.100s: expected an array", i, path);
+    }
+  }
+  return SF_OK;
+}
+
+static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
+  static const char *const known[] = {"name", "draws", "fields", "refuses", NULL};
+  const char *name = NULL, *path;
+  char unknown[64];
+  int draws = DRAWS_DEFAULT;
+  json_t *fields = NULL, *rules = NULL, *value;
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o}", "name", &name, "draws", &draws, "fields", &fields, "refuses", &rules) != 0 || !*name) {
+    return sf_error_set(error, SF_EINPUT, "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\" and \"refuses\"");
+  }
+  if (!knows_keys(description->value, known, unknown, sizeof unknown)) return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
+  if (draws < 1 || draws > DRAWS_MAX) return sf_error_set(error, SF_EINPUT, "describe: draws: %d is not between 1 and %d", draws, DRAWS_MAX);
+  if (!json_is_object(fields) || json_object_size(fields) > FIELDS_MAX) return sf_error_set(error, SF_EINPUT, "describe: fields: expected an object of at most %d", FIELDS_MAX);
+  if (rules && !json_is_array(rules)) return sf_error_set(error, SF_EINPUT, "describe: refuses: expected an array");
+  description->draws = draws;
+  description->rules = rules;
+  description->fields = sf_alloc((json_object_size(fields) + 1) * sizeof *description->fields);
+  if (!description->fields) return SF_ENOMEM;
+  json_object_foreach(fields, path, value) {
+    const enum sf_status status = read_field(&description->fields[description->field_count++], path, value, error);
+    if (status != SF_OK) return status;
+  }
+  enum sf_status status = check_paths(description, error);
+  if (status == SF_OK) status = check_ranks_field(description, error);
+  return status == SF_OK ? check_rules(description, error) : status;
+}
+
+enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) {
+  struct sf_description *description = sf_alloc(sizeof *description);
+  if (!description) return SF_ENOMEM;
+  description->value = json_deep_copy(value);
+  const enum sf_status status = description->value ? read_description(description, error) : SF_ENOMEM;
+  if (status == SF_OK) *out = description;
+  else sf_description_destroy(description);
+  return status;
+}
+
+void sf_description_destroy(struct sf_description *description) {
+  if (!description) return;
+  json_decref(description->value);
+  sf_free(description->fields);
+  sf_free(description);
+}
+
+const char *sf_description_name(const struct sf_description *description) { return json_string_value(json_object_get(description->value, "name")); }
+
+int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }
+
+/* --- cases ------------------------------------------------------------------------------------------------------ */
+
+static bool holds(const json_t *array, const json_t *value) {
+  for (size_t i = 0; i < json_array_size(array); i++) {
+    if (json_equal(json_array_get(array, i), value)) return true;
+  }
+  return false;
+}
+
+static enum sf_status check_value(const struct field *field, const json_t *value, struct sf_error *error) {
+  if (field->choices && holds(field->choices, value)) return SF_OK;
+  const json_int_t number = json_integer_value(value);
+  if (!field->choices && json_is_integer(value) && number >= field->min && number <= field->max && (number - field->min) % field->step == 0) return SF_OK;
+  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
+  if (choices) sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
+  else sf_error_set(error, SF_EINPUT, "%s: %.100s is not one of %lld, %lld, .. %lld", field->path, text ? text : "?", (long long)field->min, (long long)(field->min + field->step), (long long)field->max);
+  free(text);
+  free(choices);
+  return SF_EINPUT;
+}
+
+/* Every member, at any depth, is a field or an object of fields. prefix: path of object with a dot behind it. */
+static enum sf_status check_members(const struct sf_description *description, const json_t *object, const char *prefix, struct sf_error *error) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    char path[2 * PATH_TEXT];
+    const int length = snprintf(path, sizeof path, "%s%s", prefix, key);
+    const struct field *field = find_field(description, path);
+    enum sf_status status = SF_OK;
+    if (strchr(key, '.') || length >= PATH_TEXT || (!field && !json_is_object(value))) {
+      return sf_error_set(error, SF_EINPUT, "%.200s: no such field", path);
+    }
+    if (field) {
+      status = check_value(field, value, error);
+    } else {
+      snprintf(path, sizeof path, "%s%s.", prefix, key);
+      status = check_members(description, value, path, error);
+    }
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+/* The fields of a case, without those that only place it if `function` is set. */
+static json_t *copy_fields(const struct sf_description *description, const json_t *c, bool function) {
+  json_t *copy = json_object();
+  for (int32_t i = 0; copy && i < description->field_count; i++) {
+    const struct field *field = &description->fields[i];
+    if (function && field->layout) continue;
+    const json_t *value = get_path(c, field->path);
+    json_t *first = value || field->choices ? NULL : json_integer(field->min);
+    if (!value) value = field->choices ? json_array_get(field->choices, 0) : first;
+    const bool set = set_path(copy, field->path, value);
+    json_decref(first);
+    if (set) continue;
+    json_decref(copy);
+    return NULL;
+  }
+  return copy;
+}
+
+enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c, struct sf_error *error) {
+  if (!json_is_object(c)) return sf_error_set(error, SF_EINPUT, "a case is a JSON object");
+  const enum sf_status status = check_members(description, c, "", error);
+  if (status != SF_OK) return status;
+  json_t *complete = copy_fields(description, c, false);
+  if (!complete) return SF_ENOMEM;
+  *out = complete;
+  return SF_OK;
+}
+
+int32_t sf_description_ranks(const json_t *complete) { return (int32_t)json_integer_value(json_object_get(complete, "ranks")); }
+
+const char *sf_description_refusal(const struct sf_description *description, const json_t *complete) {
+  for (size_t i = 0; i < json_array_size(description->rules); i++) {
+    const json_t *rule = json_array_get(description->rules, i);
+    const char *path;
+    json_t *values;
+    bool applies = true;
+    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= holds(values, get_path(complete, path));
+    if (applies) return json_string_value(json_object_get(rule, "reason"));
+  }
+  return NULL;
+}
+
+char *sf_description_function_text(const struct sf_description *description, const json_t *complete) {
+  json_t *function = copy_fields(description, complete, true);
+  char *text = function ? json_dumps(function, JSON_COMPACT) : NULL;
+  json_decref(function);
+  return text;
+}

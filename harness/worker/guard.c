@@ -1,0 +1,186 @@
+#include "harness/worker/guard.h"
+
+#include "harness/worker/launcher.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The launcher has CLEAN_MS to remove its session's files after its ranks are gone; what is left then is killed, at most KILL_ROUNDS times. */
+enum { PROCESSES_MAX = 65536, CLEAN_MS = 1000, PAUSE_MS = 5, KILL_ROUNDS = 400 };
+
+static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *at) {
+  (void)about;
+  (void)kind;
+  (void)at;
+  remove(path);
+  return 0;
+}
+
+void sf_remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+
+/* --- the guard's side ------------------------------------------------------------------------------------------- */
+
+/* Every process of the machine with its parent; static, since the guard is a process of its own. */
+static struct {
+  pid_t pid, parent;
+} processes[PROCESSES_MAX];
+
+static pid_t parent_of(const char *pid_text) {
+  char path[64], line[512];
+  snprintf(path, sizeof path, "/proc/%.20s/stat", pid_text);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t length = read(fd, line, sizeof line - 1);
+  close(fd);
+  line[length > 0 ? length : 0] = '\0';
+  const char *after = strrchr(line, ')'); /* a process may have any name */
+  char state;
+  int parent = 0;
+  if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2 || state == 'Z') return 0;
+  return parent;
+}
+
+static int32_t list_processes(void) {
+  int32_t count = 0;
+  DIR *proc = opendir("/proc");
+  if (!proc) return 0;
+  for (const struct dirent *entry; count < PROCESSES_MAX && (entry = readdir(proc)) != NULL;) {
+    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+    const pid_t parent = parent_of(entry->d_name);
+    if (parent > 0) {
+      processes[count].pid = (pid_t)strtol(entry->d_name, NULL, 10);
+      processes[count++].parent = parent;
+    }
+  }
+  closedir(proc);
+  return count;
+}
+
+static bool is_below(pid_t pid, pid_t root, int32_t count) {
+  for (int32_t depth = 0; depth < 64 && pid > 1; depth++) {
+    int32_t i = 0;
+    while (i < count && processes[i].pid != pid) i++;
+    if (i == count) return false;
+    pid = processes[i].parent;
+    if (pid == root) return true;
+  }
+  return false;
+}
+
+/* Kills what descends from root; returns how many processes that were. */
+static int32_t kill_below(pid_t root) {
+  const int32_t count = list_processes();
+  int32_t killed = 0;
+  for (int32_t i = 0; i < count; i++) {
+    if (is_below(processes[i].pid, root, count)) killed += kill(processes[i].pid, SIGKILL) == 0;
+  }
+  return killed;
+}
+
+/* Reaps what has ended. False once nobody is left; *launcher becomes 0 when it is among them. */
+static bool reap(pid_t *launcher) {
+  for (;;) {
+    const pid_t pid = waitpid(-1, NULL, WNOHANG);
+    if (pid == 0 || (pid < 0 && errno == EINTR)) return true;
+    if (pid < 0) return false;
+    if (pid == *launcher) *launcher = 0;
+  }
+}
+
+/* Ranks first: a launcher whose ranks are gone cleans up and ends, while one that is told to end may leave ranks spinning. */
+static void end_all(pid_t launcher) {
+  if (launcher && kill_below(launcher) == 0) kill(launcher, SIGTERM);
+  for (int32_t waited = 0; launcher && waited < CLEAN_MS && reap(&launcher); waited += PAUSE_MS) usleep(PAUSE_MS * 1000);
+  for (int32_t round = 0; round < KILL_ROUNDS && reap(&launcher); round++) {
+    kill_below(getpid());
+    usleep(PAUSE_MS * 1000);
+  }
+}
+
+/* Until we are asked to end (true), our owner is gone (false), or the launcher has ended (true). */
+static bool watch(int hold_fd, int signal_fd, pid_t *launcher) {
+  struct signalfd_siginfo info;
+  struct pollfd fds[2] = {{hold_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}};
+  char asked = 0;
+  for (;;) {
+    if (poll(fds, 2, -1) < 0 && errno != EINTR) return false;
+    if (fds[0].revents) return read(hold_fd, &asked, 1) == 1;
+    if (!fds[1].revents || read(signal_fd, &info, sizeof info) != (ssize_t)sizeof info) continue;
+    if (info.ssi_signo == SIGTERM) return false;
+    if (!reap(launcher) || *launcher == 0) return true;
+  }
+}
+
+static _Noreturn void guard_main(int hold_fd, int output_fd, pid_t owner, const char *command, const char *folder) {
+  sigset_t watched;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGTERM);
+  sigaddset(&watched, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &watched, NULL);
+  signal(SIGINT, SIG_IGN);
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks whose launcher is gone become ours */
+  const int keep[2] = {hold_fd < output_fd ? hold_fd : output_fd, hold_fd < output_fd ? output_fd : hold_fd};
+  sf_launcher_close_others(keep, 2);
+  const int signal_fd = signalfd(-1, &watched, SFD_CLOEXEC), nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (signal_fd < 0 || nothing < 0 || getppid() != owner) _exit(0);
+  dup2(nothing, STDIN_FILENO);
+  pid_t launcher = fork();
+  if (launcher == 0) {
+    sigprocmask(SIG_UNBLOCK, &watched, NULL);
+    sf_launcher_become(command, output_fd);
+  }
+  close(output_fd);
+  const bool orderly = launcher < 0 || watch(hold_fd, signal_fd, &launcher);
+  end_all(launcher > 0 ? launcher : 0);
+  if (!orderly) sf_remove_tree(folder);
+  _exit(0);
+}
+
+/* --- the owner's side ------------------------------------------------------------------------------------------- */
+
+enum sf_status sf_guard_start(struct sf_guard *out, const char *command, const char *folder, struct sf_error *error) {
+  int hold[2] = {-1, -1}, output[2] = {-1, -1};
+  const pid_t owner = getpid();
+  fflush(NULL);
+  const bool open_ = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, hold) == 0 && pipe2(output, O_CLOEXEC) == 0;
+  const pid_t pid = open_ ? fork() : -1;
+  if (pid == 0) {
+    close(hold[0]);
+    guard_main(hold[1], output[1], owner, command, folder);
+  }
+  const int cause = errno;
+  for (int32_t i = 0; i < 2; i++) {
+    const bool kept = pid > 0 && i == 0;
+    if (!kept && hold[i] >= 0) close(hold[i]);
+    if (!kept && output[i] >= 0) close(output[i]);
+  }
+  if (pid < 0) return sf_error_set(error, SF_EIO, "a set of ranks could not be started: %s", strerror(cause));
+  fcntl(output[0], F_SETFL, O_NONBLOCK);
+  *out = (struct sf_guard){pid, hold[0], output[0]};
+  return SF_OK;
+}
+
+void sf_guard_end(struct sf_guard *guard) {
+  const char ask = 'e';
+  if (guard->pid <= 0) return;
+  (void)!send(guard->hold_fd, &ask, 1, MSG_NOSIGNAL);
+  while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) continue;
+  close(guard->hold_fd);
+  close(guard->output_fd);
+  memset(guard, 0, sizeof *guard);
+}

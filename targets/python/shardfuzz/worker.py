@@ -1,0 +1,91 @@
+"""The worker's side of the protocol (targets/worker.md): requests come to every rank, and every rank answers each.
+
+    from shardfuzz import worker
+
+    def run(request, beat):   # on every rank; request: run, draw, case, ranks, out
+        ...                   # writes this rank's trace into request["out"]; beat() now and then shows that a long run makes progress
+
+    worker.serve({"name": "mine", "fields": {...}}, run)
+
+Needs neither torch nor NumPy. The worker is started by `shardfuzz worker CMD CASES.jsonl`.
+"""
+import errno
+import json
+import os
+import socket
+import sys
+import traceback
+from typing import Callable
+
+VERSION = 1
+LINE_BYTES = 1 << 20
+TEXT_CHARACTERS = 2000
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+_RANK = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+class Refused(Exception):
+    """Raised by run, on every rank: the case is not supported; the text says why. It is skipped and counted."""
+
+
+def place() -> tuple[int, int]:
+    """(rank, number of ranks) as the launcher says it: Open MPI, MPICH, torchrun or Slurm; (0, 1) without one."""
+    for rank, ranks in _RANK:
+        if rank in os.environ and ranks in os.environ:
+            return int(os.environ[rank]), int(os.environ[ranks])
+    return 0, 1
+
+
+class _Connection:
+    """Lines to and from the harness."""
+
+    def __init__(self, path: str):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(path)
+        self.lines = self.socket.makefile("r", encoding="utf-8")
+
+    def say(self, message: dict) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        if len(line) > LINE_BYTES:
+            raise ValueError(f"a line of {len(line)} bytes; the protocol takes {LINE_BYTES}")
+        self.socket.sendall(line)
+
+
+def answer(request: dict, run: Callable, beat: Callable) -> dict:
+    """What a run comes to, without the id; the traceback of a failure goes to stderr, which the harness keeps."""
+    try:
+        run(request, beat)
+    except Refused as refused:
+        return {"refused": str(refused)[:TEXT_CHARACTERS]}
+    except Exception as failure:  # noqa: BLE001: whatever the framework raises is what the case shows
+        if isinstance(failure, OSError) and failure.errno in FULL:
+            return {"full": str(failure)[:TEXT_CHARACTERS]}
+        traceback.print_exc()
+        sys.stderr.flush()
+        return {"error": f"{type(failure).__name__}: {failure}"[:TEXT_CHARACTERS]}
+    return {"ok": {}}
+
+
+def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None]) -> None:
+    """Says hello and answers requests until the harness has no more.
+
+    describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), full (an OSError for
+    want of room) or error. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not started by shardfuzz.
+    """
+    path = os.environ.get("SHARDFUZZ_SOCKET")
+    if not path:
+        raise RuntimeError("SHARDFUZZ_SOCKET is not set: workers are started by `shardfuzz worker CMD CASES.jsonl`")
+    rank, ranks = place()
+    harness = _Connection(path)
+    harness.say({"hello": VERSION, "rank": rank, "ranks": ranks})
+    for line in harness.lines:
+        request = json.loads(line)
+        number, kind = request.get("id"), request["request"]
+        if kind == "quit":
+            return
+        if kind == "describe":
+            harness.say({"id": number, "ok": describe})
+        elif kind == "run":
+            harness.say({"id": number, **answer(request, run, lambda: harness.say({"id": number, "heartbeat": ""}))})
+        else:
+            harness.say({"id": number, "error": f"there is no request {kind!r}"})

@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# Workers that drive a framework (targets/worker.md): what a good one shows is judged; whatever a bad one does is recorded with its case, the next case
+# runs on a fresh set, and no process and no file is left.
+source tests/integration/common.bash
+source tests/integration/mpi.bash
+
+# Whatever is started inherits a mark by which it is found again.
+real=$SHARDFUZZ
+printf '#!/bin/sh\nSHARDFUZZ_TEST_MARK=%s exec %s "$@"\n' "$work" "$real" >"$work/shardfuzz"
+chmod +x "$work/shardfuzz"
+SHARDFUZZ=$work/shardfuzz
+left() { grep -lsz -- "^SHARDFUZZ_TEST_MARK=$work\$" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
+nothing_left() {
+  for _ in $(seq 40); do
+    if [ -z "$(left)" ]; then return 0; fi
+    sleep 0.1
+  done
+  ps -o pid,ppid,stat,args -p "$(left | paste -sd,)" >&2
+  return 1
+}
+mkdir "$work/memory"
+memory_is_empty() { [ -z "$(ls -A "$work/memory")" ]; }
+sample="python3 targets/samples/worker_mlp.py"
+faulty="python3 tests/integration/faulty_worker.py"
+sample_c=$(dirname "$real")/worker_mlp
+good='{"ranks": 2}'
+# EXPECTED_EXIT WORKER CASE...: runs the cases; the record is fresh
+run_cases() {
+  local expected=$1 worker=$2
+  shift 2
+  printf '%s\n' "$@" >"$work/cases.jsonl"
+  rm -f "$work/record"
+  run "$expected" worker "$worker" "$work/cases.jsonl" --record "$work/record" --memory "$work/memory" --deadline 1s --json
+  check "no process is left of: $*" nothing_left
+  check "no file is left of: $*" memory_is_empty
+}
+recorded() { # LINE EXPRESSION VALUE: the expression is on r, the record of that case
+  local seen
+  checks=$((checks + 1))
+  seen=$(sed -n "$1p" "$work/record" | python3 -c "import json, sys; r = json.loads(sys.stdin.read()); print($2)" 2>&1)
+  [ "$seen" = "$3" ] || fail "record $1: $2 is '$seen', expected '$3': $(sed -n "$1p" "$work/record" | head -c 700)"
+}
+
+# --- what a good worker shows is judged ------------------------------------------------------------------------
+for worker in "$sample" "$sample_c"; do
+  run_cases 1 "$worker" '{"ranks": 2, "tokens": 4}' '{"ranks": 2, "tokens": 4, "bug": "no-reduce"}' '{"ranks": 4, "hidden": 16, "seed": 3}' '{}'
+  is_json '[j["cases"], j["passed"], j["findings"], j["ended_early"]]' '[4, 3, 1, 0]'
+  recorded 2 '[r["verdict"], r["first"], r["run"], r["case"]["hidden"]]' "['FINDING', 's0/mb0/fwd/act/mlp.fc2/0', '', 8]"
+  recorded 1 '[r["verdict"], r["judged"], r["not_judged"]]' "['PASS', 2, 0]"
+  check "the table names the finding" grep -q '^case 1  FINDING .* s0/mb0/fwd/act/mlp.fc2/0' "$work/stderr"
+done
+run_cases 0 "$sample" '{"ranks": 4, "hidden": 24}' '{"ranks": 2}'
+recorded 1 '[r["verdict"], r["reason"]]' "['SKIP', '6 columns on each of 4 ranks are not a whole number of quads']"
+# Cases on stdin; traces that stay are judged alike by the commands for them.
+run 1 worker "$sample" --traces "$work/traces" --json <<<'{"ranks": 2, "seed": 7}{"ranks": 2, "seed": 7, "bug": "no-reduce"}'
+check "the reference of both cases is one" [ ! -e "$work/traces/case-00001/reference" ]
+run 0 check "$work/traces/case-00000/reference" "$work/traces/case-00000/candidate"
+run 1 check "$work/traces/case-00000/reference" "$work/traces/case-00001/candidate"
+run 0 worker "$sample" --describe
+check "the description is JSON" python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["name"] == "sample-mlp"' "$work/stdout"
+
+# --- faults: recorded with the case and why, and the cases between them are judged -----------------------------------
+# FAULT WHERE RUN VERDICT CLASS, and what the record's line holds. A fault in the reference or a draw has a seed of its own: references are kept.
+faults=$work/faults
+cat >"$faults" <<'FAULTS'
+stdout -1 candidate PASS - "reason":""
+silent 1 candidate FINDING hang 2 of 2 ranks did not answer and one of them said nothing for 1 s
+silent -1 candidate FINDING hang 2 of 2 ranks did not answer
+silent 0 reference FINDING hang 1 of 1 ranks did not answer
+slow -1 candidate PASS - "reason":""
+other-id 0 candidate FINDING protocol rank 0 answered request [0-9]+ while [0-9]+ was asked
+garbage 1 candidate FINDING protocol what rank 1 said is no JSON:
+no-object 1 candidate FINDING protocol what rank 1 said is no JSON object
+empty 0 candidate FINDING protocol the answer of rank 0 has none of
+endless 1 candidate FINDING protocol a line of more than 1048576 bytes
+twice 0 candidate FINDING protocol rank 0 answered twice
+fill 1 candidate INCONCLUSIVE space no room for the trace
+fill 0 reference INCONCLUSIVE space no room for the trace
+crash 1 candidate FINDING crash rank 1 is about to fall
+crash 0 draw FINDING crash "run":"draw 0"
+exit 1 candidate FINDING crash rank 1 died
+child 1 candidate FINDING crash rank 1 is about to fall
+raise -1 candidate FINDING crash "reason":"ValueError: this configuration is wrong".*line [0-9]+, in run
+one-sided 1 candidate FINDING crash rank 1 failed and 1 others did not answer: RuntimeError: only rank 1 sees this
+one-sided-exit 0 candidate FINDING crash RuntimeError: only rank 0 sees this
+refuse -1 candidate SKIP - not today
+disagree 1 candidate FINDING crash rank 1 failed and 1 others did not answer: not today
+truncate 1 candidate FINDING protocol rank-00001
+no-file 0 candidate FINDING protocol "run":"candidate"
+nan -1 candidate FINDING nonfinite mlp.fc2
+nan 1 candidate FINDING conflict replicas on ranks 0 and 1 differ
+FAULTS
+lines=("$good") number=0
+while read -r name where when _; do
+  number=$((number + 1))
+  seed=0
+  if [ "$when" != candidate ]; then seed=$number; fi
+  lines+=("{\"ranks\": 2, \"fault\": \"$name\", \"where\": $where, \"run\": \"$when\", \"seed\": $seed}" "$good")
+done <"$faults"
+run_cases 1 "$faulty" "${lines[@]}"
+check "what workers print is not ours" [ "$(wc -l <"$work/stdout")" -eq 1 ]
+is_json 'j["cases"]' $((2 * number + 1))
+recorded 1 'r["verdict"]' PASS
+line=0
+while read -r name where when verdict class pattern; do
+  line=$((line + 2))
+  if [ "$class" = - ]; then class=''; fi
+  recorded $line '[r["verdict"], r["class"], r["case"]["fault"]]' "['$verdict', '$class', '$name']"
+  recorded $((line + 1)) 'r["verdict"]' PASS
+  checks=$((checks + 1))
+  sed -n ${line}p "$work/record" | grep -qE -- "$pattern" || fail "$name: no '$pattern' in $(sed -n ${line}p "$work/record")"
+done <"$faults"
+# The set goes on after fill, raise, refuse and what is wrong in files alone.
+is_json 'j["ended_early"]' 16
+# What is said between two requests is not blamed on the second: it gets a fresh set. (The slow reference leaves the time to say it.)
+run_cases 0 "$faulty" '{"ranks": 2, "fault": "late", "where": 0}' '{"ranks": 2, "fault": "slow", "run": "reference", "seed": 9}'
+is_json '[j["passed"], j["ended_early"]]' '[2, 1]'
+# Signs of life do not help for ever: ten deadlines.
+printf '%s\n' '{"ranks": 1, "fault": "alive", "where": 0}' >"$work/cases.jsonl"
+run 1 worker "$faulty" "$work/cases.jsonl" --deadline 300ms --memory "$work/memory" --json
+check "a rank that only lives hangs" grep -q 'did not answer within 3 s, though they gave signs of life' "$work/stderr"
+
+# A memory that fills up, where this machine lets us make one: an answer, not a signal.
+mkdir "$work/small"
+if unshare -m mount -t tmpfs none "$work/small" 2>/dev/null; then
+  printf '%s\n' '{"ranks": 1, "hidden": 32, "tokens": 8}' >"$work/cases.jsonl"
+  for worker in "$sample_c" "$faulty"; do
+    checks=$((checks + 1))
+    unshare -m sh -c "mount -t tmpfs -o size=16k none '$work/small' && exec '$SHARDFUZZ' worker '$worker' '$work/cases.jsonl' --draws 9 --memory '$work/small' --json" \
+      >"$work/stdout" 2>"$work/stderr" || fail "a full memory is no failure of ours: $(cat "$work/stderr")"
+    is_json '[j["inconclusive"], j["ended_early"]]' '[1, 0]'
+    check "a full memory is told: $worker" grep -q 'INCONCLUSIVE  space .*No space left' "$work/stderr"
+  done
+fi
+
+# --- sets that do not start -------------------------------------------------------------------------------------
+run 3 worker "$faulty import" "$work/cases.jsonl" --record "$work/record2" --memory "$work/memory"
+check "death at import is told" grep -q '^shardfuzz: the worker does not describe itself: the launcher ended' "$work/stderr"
+check "its last words are shown" grep -q '    | ImportError: no module named nonsense' "$work/stderr"
+check "nothing is recorded" [ ! -e "$work/record2" ]
+check "nothing is left of it" nothing_left
+run_cases 1 "$faulty import-one" '{"ranks": 2}' '{}'
+recorded 1 '[r["verdict"], r["class"], "ImportError: no module named nonsense" in r["output"]]' "['FINDING', 'crash', True]"
+recorded 2 'r["verdict"]' PASS
+is_json 'j["ended_early"]' 2
+run_cases 3 "$faulty import-one" "$good" "$good" "$good" "$good"
+check "after three such cases it ends" grep -q 'three cases in a row whose ranks did not start' "$work/stderr"
+check "all three are recorded" [ "$(wc -l <"$work/record")" -eq 3 ]
+printf '%s\n' "$good" >"$work/cases.jsonl"
+run 1 worker "$faulty sleep" "$work/cases.jsonl" --start 2s --memory "$work/memory"
+check "ranks that never say hello are told" grep -q 'ranks did not say hello within 2 s' "$work/stderr"
+for hello in '{"hello": 2}' '{"rank": 5}' '{"ranks": 3}' '{"rank": "x"}'; do
+  run 3 worker "$faulty '$hello'" "$work/cases.jsonl" --memory "$work/memory"
+  check "a wrong hello is told: $hello" grep -qE 'shardfuzz: the worker does not describe itself: (a rank speaks|rank [0-9]+ of|the first line)' "$work/stderr"
+done
+run 3 worker "true" "$work/cases.jsonl" --memory "$work/memory"
+check "nothing is left" nothing_left
+check "memory is empty" memory_is_empty
+
+# --- ends: our own, by any signal -------------------------------------------------------------------------------
+for signal in INT KILL; do
+  printf '%s\n' '{"ranks": 2, "fault": "silent", "where": 1}' "$good" >"$work/cases.jsonl"
+  rm -f "$work/record"
+  "$SHARDFUZZ" worker "$faulty" "$work/cases.jsonl" --record "$work/record" --memory "$work/memory" --deadline 60s >"$work/stdout" 2>"$work/stderr" &
+  pid=$!
+  for _ in $(seq 100); do if [ "$(find "$work/memory" -name candidate | wc -l)" -eq 1 ]; then break; fi; sleep 0.1; done
+  sleep 0.3
+  check "it is under way" [ "$(left | wc -l)" -ge 5 ]
+  kill -s "$signal" "$pid"
+  wait "$pid" 2>/dev/null
+  check "no process is left after SIG$signal" nothing_left
+  check "no file is left after SIG$signal" memory_is_empty
+done
+
+# --- wrong input: exit 2, one line ------------------------------------------------------------------------------
+bad() { # WORD CASES [OPTION...]
+  local word=$1
+  printf '%s' "$2" >"$work/cases.jsonl"
+  shift 2
+  run 2 worker "$sample" "$work/cases.jsonl" --record "$work/none" --memory "$work/memory" "$@"
+  check "one line with '$word': $(cat "$work/stderr")" grep -qF -- "$word" "$work/stderr"
+  check "one line only" [ "$(wc -l <"$work/stderr")" -eq 1 ]
+  check "nothing is recorded" [ ! -e "$work/none" ]
+}
+bad 'case 1: ranks: 3 is none of [1,2,4]' '{} {"ranks": 3}'
+bad 'case 0: tokens: 9 is not one of 1, 2, .. 8' '{"tokens": 9}'
+bad 'case 0: hidden: 12 is not one of 8, 16, .. 32' '{"hidden": 12}'
+bad 'case 0: hiden: no such field' '{"hiden": 8}'
+bad 'case 0: bug: 1 is none of' '{"bug": 1}'
+bad 'case 0: a case is a JSON object' '[1]'
+bad 'case 1:' '{}{"ranks": 2'
+bad 'case 0: duplicate object key' '{"ranks": 1, "ranks": 2}'
+bad '/nowhere: no folder for traces' '{}' --memory /nowhere
+bad "$work/cases.jsonl/x" '{}' --traces "$work/cases.jsonl/x"
+run 2 worker "$sample" "$work/missing.jsonl" --memory "$work/memory"
+run 2 worker
+finish
