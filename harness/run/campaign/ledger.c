@@ -203,7 +203,7 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
 
 static enum sf_status remember_signature(void *ctx, const struct sf_store_verdict *verdict) {
   struct sf_ledger *ledger = ctx;
-  if (*verdict->signature) note_signature(ledger, verdict->shrink_key, verdict->signature);
+  if (verdict->signature && verdict->shrink_key) note_signature(ledger, verdict->shrink_key, verdict->signature);
   return ledger->status;
 }
 
