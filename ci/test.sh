@@ -83,6 +83,15 @@ stage_tracer() {
     tee build/python.log
   report+=$(grep -E '^Ran ' build/python.log | sed 's|^|         tests/python: |')$'\n'
 }
+stage_megatron() { # skipped, and said so, only where its packages cannot be had
+  if ! ci/megatron.sh >build/megatron-setup.log 2>&1; then
+    report+="         tests/megatron: skipped, ci/megatron.sh failed: $(tail -n 1 build/megatron-setup.log)"$'\n'
+    return 0
+  fi
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-megatron/bin/python -W ignore -m unittest discover -s tests/megatron 2>&1 |
+    tee build/megatron.log
+  report+=$(grep -E '^Ran ' build/megatron.log | sed 's|^|         tests/megatron: |')$'\n'
+}
 
 run_stage "setup" stage_setup
 run_stage "tidy" ci/tidy
@@ -95,6 +104,7 @@ run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
 if [ $all -eq 1 ]; then
   run_stage "Python scripts" stage_python
   run_stage "Python tests" stage_tracer
+  run_stage "Megatron Core" stage_megatron
 fi
 
 echo

@@ -1,0 +1,101 @@
+"""Runs a case: the package's schedule, gradients and optimizer, step by step, with everything recorded."""
+import contextlib
+from functools import partial
+
+import torch
+from megatron.core.pipeline_parallel import get_forward_backward_func
+
+from .data import Batches, loss_function
+from .model import Model
+from .tracing import Recorder
+
+
+def run_case(case, layout, perturbation=None):
+    """All steps of a case on this rank's part of the layout. perturbation: a shardfuzz.perturb.Perturbation of forward and backward passes, or None.
+
+    Returns the records [(name, tensor, place)]. Raises what the package raises."""
+    model = Model(case, layout)
+    recorder = Recorder(model)
+    if perturbation is not None:
+        perturbation.first = model.chunks[0].embedding.word_embeddings
+        perturbation.first.register_forward_hook(lambda module, args, output: perturbation.output(module, recorder.last_call, output))
+    for step in range(case["steps"]):
+        _run_step(model, recorder, Batches(case, layout, step), step, perturbation or contextlib.nullcontext())
+        if perturbation is not None:
+            for _, parameter, _ in model.parameters:
+                perturbation.store(parameter)
+    return recorder.records
+
+
+def _run_step(model, recorder, batches, step, perturbation):
+    recorder.begin_step(step)
+    before = {}
+    for name, parameter, place in model.parameters:
+        before[name] = parameter.detach().clone()
+        _add_once(recorder, "param", name, parameter, place)
+    for chunk in model.wrapped:
+        chunk.zero_grad_buffer()
+    model.optimizer.zero_grad()
+    with perturbation:
+        _forward_backward(model, recorder, batches)
+    _record_main_gradients(model, recorder)
+    succeeded, norm, _ = model.optimizer.step()
+    if not succeeded:
+        raise RuntimeError("the optimizer skipped a step")
+    if norm is not None:
+        recorder.scalar(0, "step", "grad_norm", torch.tensor(float(norm), dtype=torch.float64))
+    for name, parameter, place in model.parameters:
+        _add_once(recorder, "param_delta", name, parameter.detach() - before[name], place)
+
+
+def _add_once(recorder, kind, name, tensor, place):
+    """A tied parameter that two chunks of a rank share is one."""
+    if recorder._call(kind, name) == 0:
+        recorder.add(f"mb0/step/{kind}/{name}/0", tensor, place)
+
+
+def _forward_backward(model, recorder, batches):
+    case, layout = model.case, model.layout
+    summand = layout.summand("cp")
+
+    def forward_step(iterator, chunk):
+        number, tokens, labels, mask, positions, attention, counts = next(iterator)
+        recorder.begin_microbatch(number)
+        options = {"loss_mask": mask} if model.config.mtp_num_layers else {}
+        output = chunk(tokens, positions, attention, labels=labels, **options)
+        recorder.watch_backward(output, number)
+        record = partial(recorder.scalar, number, "fwd", "loss", summand=summand)
+        return output, loss_function(case["loss"], mask, counts, record)
+
+    several = len(model.wrapped) > 1
+    get_forward_backward_func()(
+        forward_step_func=forward_step, data_iterator=[iter(batches) for _ in model.wrapped] if several else iter(batches),
+        model=model.wrapped if several else model.wrapped[0], num_microbatches=len(batches.numbers), seq_length=case["sequence_length"],
+        micro_batch_size=case["microbatch_size"], forward_only=False)
+
+
+def _record_main_gradients(model, recorder):
+    """What the optimizer gets: whole buffers, or with the distributed optimizer the rank's share of each bucket."""
+    owned = _owned_ranges(model) if model.layout.flags["distributed_optimizer"] else None
+    for name, parameter, place in model.parameters:
+        gradient = parameter.main_grad
+        if owned is not None:
+            first, last = owned[parameter]
+            if first >= last:
+                continue
+            gradient = gradient.reshape(-1)[first:last]
+            place = dict(place, flat=[first, last - first])
+        _add_once(recorder, "main_grad", name, gradient, place)
+
+
+def _owned_ranges(model):
+    """For each parameter the elements [first, last) of its shard whose gradient this rank's optimizer gets."""
+    ranges = {}
+    for chunk in model.wrapped:
+        for buffer in chunk.buffers + chunk.expert_parallel_buffers:
+            for parameter, (start, end, number) in buffer.param_index_map.items():
+                bucket = buffer.buckets[number]
+                share = bucket.grad_data.numel() // buffer.data_parallel_group.size()
+                low = bucket.offset + share * buffer.data_parallel_group.rank()
+                ranges[parameter] = (max(start, low) - start, min(end, low + share) - start)
+    return ranges

@@ -1,0 +1,73 @@
+"""Cases of the Megatron adapter: what is unknown, of the wrong type or not supported is refused in one line with exit code 2."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from megatron_core_target.case import CaseError, complete, read_case
+from megatron_core_target.parameters import uniform, logical_indices
+
+REFUSED = {
+    "unknown key": {"modle": {}},
+    "model.layers: unknown key": {"model": {"layers": 2}},
+    "is of another type": {"layout": {"tp": True}},
+    "is none of mean": {"loss": "sum"},
+    "steps: 0 is below 1": {"steps": 0},
+    "layout.pp: 0 is below 1": {"layout": {"pp": 0}},
+    "tp must divide the heads": {"layout": {"tp": 8}},
+    "ep needs experts": {"layout": {"dp": 2, "ep": 2}},
+    "cut evenly": {"layout": {"cp": 2}, "sequence_length": 6},
+    "the interleaved schedule": {"model": {"num_layers": 4}, "layout": {"pp": 2, "vpp": 2}, "microbatches": 3},
+    "an expert's capacity": {"model": {"num_moe_experts": 2, "moe_expert_capacity_factor": 1.0}, "layout": {"dp": 2}},
+}
+
+
+class CaseTest(unittest.TestCase):
+    def test_complete_wrong_cases_refused_with_reason(self):
+        for reason, document in REFUSED.items():
+            with self.assertRaises(CaseError) as caught:
+                complete(document)
+            self.assertIn(reason, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+
+    def test_complete_strict_admits_what_differs_by_design(self):
+        document = REFUSED["an expert's capacity"]
+        self.assertEqual(complete(document, strict=True)["layout"]["dp"], 2)
+
+    def test_read_case_regression_cases_all_valid(self):
+        folder = "corpus/regress/megatron-core"
+        names = [name for name in os.listdir(folder) if name.endswith(".json")]
+        self.assertGreaterEqual(len(names), 5)
+        for name in names:
+            case = read_case(os.path.join(folder, name))
+            self.assertEqual(case["expect"]["verdict"], "FINDING")
+            self.assertTrue(case["expect"]["first"].startswith("s0/mb"))
+
+    def test_command_bad_files_one_line_and_exit_2(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for text, reason in (("{", "Expecting"), ('{"seed": 1, "seed": 2}', "repeated key"), (json.dumps({"loss": 1}), "loss")):
+                path = os.path.join(folder, "case.json")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                done = subprocess.run([sys.executable, "-m", "megatron_core_target", path, "--out", os.path.join(folder, "out")],
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(reason, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertFalse(os.path.exists(os.path.join(folder, "out")))
+
+
+class ParametersTest(unittest.TestCase):
+    def test_uniform_shards_are_pieces_of_the_whole(self):
+        whole = uniform(7, "a.weight", logical_indices({"shape": [6, 8], "index": [[[0, 6]], [[0, 8]]]}))
+        shard = uniform(7, "a.weight", logical_indices({"shape": [6, 8], "index": [[[0, 1], [3, 2]], [[4, 4]]]}))
+        self.assertTrue((shard == whole[[0, 3, 4]][:, 4:]).all())
+        self.assertFalse((shard == uniform(8, "a.weight", logical_indices({"shape": [6, 8], "index": [[[0, 1], [3, 2]], [[4, 4]]]}))).any())
+        self.assertLess(abs(whole).max(), 1)
+        self.assertGreater(whole.std(), 0.4)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,97 @@
+"""The real package: layouts that are right pass under `shardfuzz check`, and the known bugs of the corpus are found where they are.
+
+One process makes all references with their perturbed runs, one mpirun per number of ranks all candidates."""
+import glob
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+KNOWN = "corpus/regress/megatron-core"
+PROGRAM = os.environ.get("SHARDFUZZ", "build/shardfuzz")
+EXPERTS = {"num_moe_experts": 4, "add_bias_linear": False}
+GATED = {"gated_linear_unit": True, "activation_func": "silu", "normalization": "RMSNorm", "num_query_groups": 2, "qk_layernorm": True}
+CLEAN = {
+    "tp-sp": {"layout": {"tp": 2, "sp": True}, "model": dict(GATED, attention_output_gate=True), "steps": 2},
+    "pp-vpp-tied": {"layout": {"pp": 2, "vpp": 2}, "model": {"num_layers": 4, "share_embeddings_and_output_weights": True}},
+    "dp-distributed-optimizer": {"layout": {"dp": 2, "distributed_optimizer": True, "overlap_grad_reduce": True, "bucket_size": 500},
+                                 "microbatches": 4, "steps": 2},
+    "cp-per-token-documents": {"layout": {"cp": 2}, "loss": "per_token", "data": {"loss_mask": "uneven", "documents": 3},
+                               "model": {"num_query_groups": 1, "add_qkv_bias": True, "position_embedding_type": "learned_absolute"}},
+    "ep-shared-expert": {"layout": {"dp": 2, "ep": 2}, "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_z_loss_coeff=0.1)},
+    "etp-aux-loss": {"layout": {"tp": 2, "sp": True, "etp": 2},
+                     "model": dict(EXPERTS, moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.5)},
+    "mla-cp": {"layout": {"cp": 2}, "model": {"multi_latent_attention": True, "q_lora_rank": 8, "normalization": "RMSNorm", "qk_layernorm": True}},
+    "mtp-pp-recompute": {"layout": {"pp": 2}, "model": {"num_layers": 2, "mtp_num_layers": 1, "recompute_granularity": "full",
+                                                         "recompute_method": "uniform", "recompute_num_layers": 1}},
+    "linear-attention-sp": {"layout": {"tp": 2, "sp": True}, "model": {"num_layers": 2, "experimental_attention_variant": "gated_delta_net",
+                                                                        "activation_func": "silu"}},
+    "all-axes": {"layout": {"tp": 2, "dp": 2, "sp": True, "ep": 2, "etp": 2, "distributed_optimizer": True}, "microbatches": 4,
+                 "model": dict(EXPERTS, **GATED)},
+}
+
+
+def ranks_of(case):
+    layout = case.get("layout", {})
+    return layout.get("tp", 1) * layout.get("cp", 1) * layout.get("dp", 1) * layout.get("pp", 1)
+
+
+def run(command, timeout_s):
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s)
+
+
+class TracesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.cases, paths = {}, {}
+        known = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in pathlib.Path(KNOWN).glob("*.json")}
+        for name, case in {**CLEAN, **known}.items():
+            cls.cases[name] = case
+            path = os.path.join(cls.folder.name, f"{name}.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(case, file)
+            paths.setdefault(ranks_of(case), []).append(path)
+        target = [sys.executable, "-m", "megatron_core_target", "--out", cls.folder.name]
+        cls.check_run(run(target + [path for some in paths.values() for path in some], 600))
+        for ranks, some in paths.items():
+            cls.check_run(run(["mpirun", "--oversubscribe", "-n", str(ranks)] + target + some, 600))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @staticmethod
+    def check_run(done):
+        if done.returncode != 0:
+            raise AssertionError(f"exit {done.returncode}: {done.stderr[-2000:]}")
+
+    def judge(self, name):
+        folder = os.path.join(self.folder.name, name)
+        self.check_run(run([PROGRAM, "noise", f"{folder}/reference"] + sorted(glob.glob(f"{folder}/draw-*")), 60))
+        done = run([PROGRAM, "check", f"{folder}/reference", f"{folder}/candidate", "--json"], 60)
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        return json.loads(done.stdout.splitlines()[-1])["candidates"][0]
+
+    def test_layouts_that_are_right_pass(self):
+        for name in CLEAN:
+            with self.subTest(name):
+                verdict = self.judge(name)
+                self.assertEqual((verdict["verdict"], verdict.get("first")), ("PASS", None))
+                self.assertGreater(verdict["judged"], 75)
+                self.assertEqual(verdict["findings"], 0)
+
+    def test_known_bugs_are_found_where_they_are(self):
+        for name in self.cases.keys() - CLEAN.keys():
+            with self.subTest(name):
+                verdict = self.judge(name)
+                self.assertEqual((verdict["verdict"], (verdict.get("first") or {}).get("id")),
+                                 (self.cases[name]["expect"]["verdict"], self.cases[name]["expect"]["first"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
