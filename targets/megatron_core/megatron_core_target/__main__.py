@@ -1,7 +1,7 @@
 """mpirun -n RANKS python -m megatron_core_target CASE.json... --out FOLDER
 
-On one rank: the reference in FOLDER/reference and perturbed runs of it in FOLDER/draw-0, ... On as many ranks as the case's layout has:
-the candidate in FOLDER/candidate. Of several cases each has a folder of its own in FOLDER, with the case file's name.
+Each case has a folder in FOLDER, with the name of its file. On one rank it gets the reference in reference/ and perturbed runs of it in
+draw-0/, draw-1/, ...; on as many ranks as the case's layout has, the candidate in candidate/.
 Exit codes: 0; 2 bad usage, bad case, or a case that is not supported; 3 a run failed.
 """
 import argparse
@@ -28,8 +28,6 @@ def fail(code, text):
 
 
 def folder_of(path, options):
-    if len(options.case) == 1:
-        return options.out
     return os.path.join(options.out, os.path.splitext(os.path.basename(path))[0])
 
 

@@ -41,6 +41,8 @@ SUPPORTS = [
     (lambda c: c["model"]["num_layers"] % (c["layout"]["pp"] * c["layout"]["vpp"]) and not
      c["model"]["num_layers_in_first_pipeline_stage"] and not c["model"]["num_layers_in_last_pipeline_stage"], "pp * vpp must divide the layers"),
     (lambda c: c["layout"]["distributed_optimizer"] and c["optimizer"]["name"] != "adam", "the distributed optimizer has Adam only"),
+    (lambda c: "mlp" in (c["model"]["recompute_modules"] or []) and c["model"]["add_bias_linear"],
+     "recomputing mlp with a bias never ends: the bias is an output of the checkpoint, whose backward pass then enters itself"),
     (lambda c: c["model"]["experimental_attention_variant"] not in (None, "gated_delta_net"), "only gated_delta_net has a CPU path"),
     (lambda c: c["model"]["experimental_attention_variant"] and c["layout"]["cp"] > 1, "GatedDeltaNet has no context parallelism"),
     (lambda c: not c["model"]["parallel_output"] and c["precision"] == "fp32",
