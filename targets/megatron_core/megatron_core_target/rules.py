@@ -24,6 +24,7 @@ def _groups(case):
 SUPPORTS = [
     (lambda c: c["layout"]["sp"] and c["layout"]["tp"] == 1, "sp needs tp above 1"),
     (lambda c: _experts(c) and c["layout"]["tp"] > 1 and not c["layout"]["sp"], "experts with tp need sp: MoELayer refuses to train without"),
+    (lambda c: _experts(c) and c["model"]["add_bias_linear"], "experts with biases: these are added into a view, and autograd refuses"),
     (lambda c: not _experts(c) and c["layout"]["ep"] > 1, "ep needs experts"),
     (lambda c: not _experts(c) and c["layout"]["etp"] > 1, "etp needs experts"),
     (lambda c: _experts(c) and c["model"]["num_moe_experts"] % c["layout"]["ep"], "ep must divide the experts"),

@@ -20,10 +20,7 @@ def run_case(case, layout, perturbation=None):
         perturbation.first = model.chunks[0].embedding.word_embeddings
         perturbation.first.register_forward_hook(lambda module, args, output: perturbation.output(module, recorder.last_call, output))
     for step in range(case["steps"]):
-        _run_step(model, recorder, Batches(case, layout, step), step, perturbation or contextlib.nullcontext())
-        if perturbation is not None:
-            for _, parameter, _ in model.parameters:
-                perturbation.store(parameter)
+        _run_step(model, recorder, Batches(case, layout, step), step, perturbation)
     return recorder.records
 
 
@@ -36,12 +33,15 @@ def _run_step(model, recorder, batches, step, perturbation):
     for chunk in model.wrapped:
         chunk.zero_grad_buffer()
     model.optimizer.zero_grad()
-    with perturbation:
+    with perturbation or contextlib.nullcontext():
         _forward_backward(model, recorder, batches)
     _record_main_gradients(model, recorder)
     succeeded, norm, _ = model.optimizer.step()
     if not succeeded:
         raise RuntimeError("the optimizer skipped a step")
+    if perturbation is not None:
+        for _, parameter, _ in model.parameters:
+            perturbation.store(parameter)
     if norm is not None:
         recorder.scalar(0, "step", "grad_norm", torch.tensor(float(norm), dtype=torch.float64))
     for name, parameter, place in model.parameters:
