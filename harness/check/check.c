@@ -282,8 +282,9 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = compare_tensor(&checking, &reference->tensors[i]);
   if (status == SF_OK) status = sf_check_extras(&checking);
   if (status == SF_OK) status = sf_check_grad_norms(&checking);
+  if (status == SF_OK) sum_up(&checking.report);
+  if (status == SF_OK) status = sf_check_explain(&checking);
   if (status == SF_OK) {
-    sum_up(&checking.report);
     *out = checking.report;
   } else {
     sf_check_report_destroy(&checking.report);

@@ -31,7 +31,7 @@ struct sf_merger {
   struct sf_segment *segments;
   struct version *versions;
   int32_t version_count, version_capacity;
-  bool no_memory;
+  bool no_memory, adds_all;
   int64_t begin, end;
   struct sf_merge_report report;
   struct sf_error *error;
@@ -108,7 +108,7 @@ enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *s
   m->set = set;
   m->tensor = tensor;
   m->version_count = 0;
-  m->no_memory = false;
+  m->no_memory = m->adds_all = false;
   m->report = (struct sf_merge_report){.gap_first = -1, .conflict_first = -1, .conflict_rank = -1, .conflict_holder = -1};
   for (struct sf_piece *piece = tensor->pieces; piece != NULL; piece = piece->next) {
     struct noting noting = {m, piece->rank};
@@ -118,6 +118,13 @@ enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *s
   }
   m->dtype = wide ? SF_F64 : tensor->dtype;
   return m->no_memory ? SF_ENOMEM : SF_OK;
+}
+
+enum sf_status sf_merger_begin_sum(struct sf_merger *m, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) {
+  const enum sf_status status = sf_merger_begin(m, set, tensor);
+  m->adds_all = true;
+  m->dtype = SF_F64;
+  return status;
 }
 
 enum sf_dtype sf_merger_dtype(const struct sf_merger *m) { return m->dtype; }
@@ -227,12 +234,12 @@ static int64_t read_together(int64_t *to, const struct sf_segment *segments, int
 /* What a piece holds of the block under `sum`, placed into the sheet. */
 static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struct sf_piece *piece, int64_t sum) {
   const struct sf_st_open *file = &m->set->files[piece->rank];
-  const bool wide = m->dtype != piece->entry->dtype;
+  const bool wide = m->dtype != piece->entry->dtype, adds = sum > 0 || m->adds_all;
   const size_t width = sf_dtype_wire_bytes(m->dtype);
   const int64_t count = sf_piece_segments(m->segments, piece, sum, m->begin, m->end);
   for (int64_t i = 0, next = 0; i < count; i = next) {
     const int64_t length = read_together(&next, m->segments, i, count), at = m->segments[i].logical - m->begin;
-    if (next == i + 1 && sum == 0 && !wide && presence_of(sheet, at, length) == ABSENT) { /* straight to its place */
+    if (next == i + 1 && !adds && !wide && presence_of(sheet, at, length) == ABSENT) { /* straight to its place */
       const enum sf_status status = sf_st_load(sheet->values + (size_t)at * width, file, piece->entry, m->segments[i].local, length, m->error);
       if (status != SF_OK) return status;
       hold(sheet, at, length);
@@ -240,12 +247,12 @@ static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struc
     }
     const enum sf_status status = sf_st_load(m->stage, file, piece->entry, m->segments[i].local, length, m->error);
     if (status != SF_OK) return status;
-    if (wide || sum > 0) sf_widen(m->wide, m->stage, length, piece->entry->dtype);
-    const unsigned char *values = wide || sum > 0 ? (const unsigned char *)m->wide : m->stage;
+    if (wide || adds) sf_widen(m->wide, m->stage, length, piece->entry->dtype);
+    const unsigned char *values = wide || adds ? (const unsigned char *)m->wide : m->stage;
     for (int64_t k = i; k < next; k++) {
       const struct sf_segment *segment = &m->segments[k];
       const unsigned char *from = values + (size_t)(segment->local - m->segments[i].local) * width;
-      if (sum > 0)
+      if (adds)
         place_summands(sheet, segment->logical - m->begin, (const double *)(const void *)from, segment->count);
       else
         place_plain(m, piece, segment->logical - m->begin, from, segment->count);
@@ -290,14 +297,15 @@ enum sf_status sf_merger_block(struct sf_merger *m, const void **data, int64_t b
   memset(m->merged.held, 0, sizeof m->merged.held);
   for (int32_t v = 0; v < m->version_count; v++) {
     const int64_t sum = m->versions[v].sum;
-    struct sheet *sheet = sum > 0 ? &m->sum : &m->merged;
-    if (sum > 0) memset(m->sum.held, 0, sizeof m->sum.held);
+    const bool apart = sum > 0 && !m->adds_all;
+    struct sheet *sheet = apart ? &m->sum : &m->merged;
+    if (apart) memset(m->sum.held, 0, sizeof m->sum.held);
     for (struct sf_piece *piece = m->tensor->pieces; piece != NULL; piece = piece->next) {
       if (piece->sum_max < sum || piece->count == 0) continue;
       const enum sf_status status = read_piece(m, sheet, piece, sum);
       if (status != SF_OK) return status;
     }
-    if (sum > 0) merge_sum(m, v);
+    if (apart) merge_sum(m, v);
   }
   count_gaps(m);
   *data = m->merged.values;

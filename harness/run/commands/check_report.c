@@ -40,6 +40,7 @@ void sf_check_print(FILE *to, const struct sf_check_report *report, const struct
   fprintf(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
   fprintf(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
   if (first) print_first(to, first);
+  if (*report->diagnosis) fprintf(to, "diagnosis    %s\n", report->diagnosis);
   if (first) fprintf(to, "findings     %d in this trace; this is the first in execution order\n", report->findings);
   fprintf(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
   for (int32_t i = 0; i < reason_count; i++) fprintf(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
@@ -88,6 +89,7 @@ void sf_check_json(struct sf_json_out *json, const struct sf_check_report *repor
   for (int32_t i = 0; i < reason_count; i++) sf_json_out_int(json, reasons[i].text, reasons[i].count);
   sf_json_out_end(json);
   if (report->first >= 0) json_finding(json, "first", &report->results[report->first]);
+  sf_json_out_text(json, "diagnosis", *report->diagnosis ? report->diagnosis : NULL);
   sf_json_out_int(json, "findings", report->findings);
   sf_json_out_array(json, "flagged");
   for (int32_t i = 0; i < report->result_count; i++)

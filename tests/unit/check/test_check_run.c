@@ -341,6 +341,39 @@ static void test_check_run_recomputed_activation_must_repeat(void **state) {
   assert_finding(*state, "c", SF_CLASS_CONFLICT, parts[1].name, "first in its element 20");
 }
 
+/* Two ranks with halves that add up, multiples, zero, and what nothing simple explains. */
+static void test_check_run_simple_causes_are_named(void **state) {
+  static const char *const expected[] = {"missing sum: what the ranks hold adds up to the reference", "missing sum: what the ranks hold adds up to 2 times the reference",
+                                         "scale: the reference times 3", "scale: the reference times 1/4", "zero: every element is 0", "", ""};
+  float x[COUNT], a[COUNT], b[COUNT];
+  act_reference(*state);
+  fill(x, 0);
+  for (int k = 0; k < 7; k++) {
+    char path[400];
+    for (int i = 0; i < COUNT; i++) {
+      const float part = (float)(i % 11) - 5, scales[] = {0, 0, 3, 0.25f, 0, 1, 1};
+      a[i] = k < 2 ? part : scales[k] * x[i];
+      b[i] = k < 2 ? (float)(k + 1) * x[i] - part : a[i];
+    }
+    if (k == 5) a[3] = b[3] = 9;
+    if (k == 6) b[3] = 9; /* replicas of which one is right */
+    const struct part parts[2] = {act_part(ACT, a), act_part(ACT, b)};
+    for (int rank = 0; rank < 2; rank++) rank_write(*state, "c", rank, 2, "e2e", &parts[rank], 1);
+    struct sf_trace_set reference = set_open(*state, "ref"), candidate = set_open(*state, "c");
+    struct sf_noise_file noise;
+    struct sf_check_report report;
+    snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
+    assert_int_equal(sf_noise_open(&noise, path, &reference, NULL), SF_OK);
+    assert_int_equal(sf_check_run(&report, &reference, &noise, &candidate, NULL), SF_OK);
+    assert_int_equal(report.results[0].cls, k < 2 || k == 6 ? SF_CLASS_CONFLICT : SF_CLASS_TOLERANCE);
+    assert_string_equal(report.diagnosis, expected[k]);
+    sf_check_report_destroy(&report);
+    sf_noise_close(&noise);
+    sf_trace_set_close(&candidate);
+    sf_trace_set_close(&reference);
+  }
+}
+
 static void test_noise_open_wrong_files_are_refused_with_a_reason(void **state) {
   char path[300];
   float x[COUNT];
@@ -429,6 +462,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_single_number_is_judged_against_zero),
       FOLDER_TEST(test_check_run_gradient_norm_is_that_of_the_candidates_own_gradients),
       FOLDER_TEST(test_check_run_recomputed_activation_must_repeat),
+      FOLDER_TEST(test_check_run_simple_causes_are_named),
       FOLDER_TEST(test_noise_open_wrong_files_are_refused_with_a_reason),
       FOLDER_TEST(test_noise_make_unfit_draws_are_refused_and_leave_nothing),
       FOLDER_TEST(test_check_and_noise_any_failing_allocation_gives_no_memory),

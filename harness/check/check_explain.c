@@ -1,0 +1,99 @@
+/* Simple causes of the first finding: the merged tensor, or the sum of what the ranks hold, against multiples of the reference. */
+#include "harness/check/check_internal.h"
+
+#include "harness/check/kernel.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Products of the candidate c and the reference x: c c, c x, x x. */
+struct products { double cc, cx, xx; };
+
+static enum sf_status add_products(struct products *out, struct sf_checking *checking, const struct sf_block *block) {
+  const void *c, *x;
+  const int64_t count = block->end - block->begin;
+  enum sf_status status = sf_merger_block(checking->of_reference, &x, block->begin, block->end, checking->error);
+  if (status == SF_OK) status = sf_merger_block(checking->of_candidate, &c, block->begin, block->end, checking->error);
+  if (status != SF_OK) return status;
+  sf_widen(checking->wide[0], c, count, sf_merger_dtype(checking->of_candidate));
+  sf_widen(checking->wide[1], x, count, sf_merger_dtype(checking->of_reference));
+  for (int64_t i = 0; i < count; i++) {
+    out->cc += checking->wide[0][i] * checking->wide[0][i];
+    out->cx += checking->wide[0][i] * checking->wide[1][i];
+    out->xx += checking->wide[1][i] * checking->wide[1][i];
+  }
+  return SF_OK;
+}
+
+static enum sf_status measure(struct products *out, struct sf_checking *checking, const struct sf_trace_tensor *reference, const struct sf_trace_tensor *tensor, bool sum) {
+  struct sf_block block;
+  enum sf_status status = sf_merger_begin(checking->of_reference, checking->reference, reference);
+  if (status == SF_OK) status = sum ? sf_merger_begin_sum(checking->of_candidate, checking->candidate, tensor) : sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
+  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
+  *out = (struct products){0, 0, 0};
+  for (bool more = sf_block_first(&block, reference); status == SF_OK && more; more = sf_block_next(&block, reference)) status = add_products(out, checking, &block);
+  return status;
+}
+
+/* Whether c is x times *times, which is not 1, within the noise level of so much. What is left is no smaller than fp64 can show. */
+static bool is_multiple(double *times, const struct products *p, double noise) {
+  *times = p->cx / p->xx;
+  const double rest = p->cc - 2 * *times * p->cx + *times * *times * p->xx, level = sf_factors.fro * noise * fmax(1, fabs(*times));
+  return rest <= level * level;
+}
+
+/* A factor that is a whole number or one over it is said as such. */
+static void times_text(char *out, size_t size, double times, double margin) {
+  const double whole = nearbyint(times), part = nearbyint(1 / times);
+  if (fabs(times - whole) <= margin && fabs(whole) >= 1)
+    snprintf(out, size, "%.0f", whole);
+  else if (fabs(times) < 1 && fabs(times * part - 1) <= margin * fabs(part))
+    snprintf(out, size, "1/%.0f", part);
+  else
+    snprintf(out, size, "%.5g", times);
+}
+
+/* The merged tensor by itself; of replicas the lowest rank's. */
+static void explain_merged(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p, bool *is_simple) {
+  char text[32];
+  double times;
+  *is_simple = p->cc == 0 || is_multiple(&times, p, first->tensor_noise);
+  if (!*is_simple || first->cls == SF_CLASS_CONFLICT) return;
+  const double margin = sf_factors.fro * first->tensor_noise / sqrt(p->xx);
+  if (p->cc == 0) {
+    snprintf(report->diagnosis, sizeof report->diagnosis, "zero: every element is 0");
+  } else if (fabs(times - 1) > margin) { /* else it is a matter of some rows */
+    times_text(text, sizeof text, times, margin * fmax(1, fabs(times)));
+    snprintf(report->diagnosis, sizeof report->diagnosis, "scale: the reference times %s", text);
+  }
+}
+
+/* Replicas that are far apart, and none of which is the reference in a way of its own. */
+static void explain_sum(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p) {
+  char text[32];
+  double times;
+  if (!is_multiple(&times, p, first->tensor_noise)) return;
+  const double margin = sf_factors.fro * first->tensor_noise / sqrt(p->xx);
+  times_text(text, sizeof text, times, margin * fmax(1, fabs(times)));
+  if (fabs(times - 1) <= margin)
+    snprintf(report->diagnosis, sizeof report->diagnosis, "missing sum: what the ranks hold adds up to the reference");
+  else
+    snprintf(report->diagnosis, sizeof report->diagnosis, "missing sum: what the ranks hold adds up to %s times the reference", text);
+}
+
+enum sf_status sf_check_explain(struct sf_checking *checking) {
+  struct sf_check_report *report = &checking->report;
+  const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
+  struct products p = {0, 0, 0};
+  bool is_simple;
+  if (first == NULL || (first->cls != SF_CLASS_TOLERANCE && first->cls != SF_CLASS_CONFLICT)) return SF_OK;
+  const struct sf_trace_tensor *reference = sf_trace_set_find(checking->reference, first->tensor->text), *tensor = sf_trace_set_find(checking->candidate, first->tensor->text);
+  if (reference == NULL || sf_tensor_misfit(tensor, reference) != NULL || reference->count < 2) return SF_OK;
+  enum sf_status status = measure(&p, checking, reference, tensor, false);
+  if (status != SF_OK || !(p.xx > 0) || !isfinite(p.cc) || !isfinite(p.xx)) return status;
+  explain_merged(report, first, &p, &is_simple);
+  if (is_simple || first->cls != SF_CLASS_CONFLICT || !(first->error > sf_factors.ill_conditioned * sqrt(p.xx))) return SF_OK;
+  status = measure(&p, checking, reference, tensor, true);
+  if (status == SF_OK && isfinite(p.cc)) explain_sum(report, first, &p);
+  return status;
+}
