@@ -68,8 +68,9 @@ static void explain_merged(struct sf_check_report *report, const struct sf_check
   }
 }
 
-/* Replicas that are far apart, and none of which is the reference in a way of its own. */
-static void explain_sum(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p) {
+/* Replicas that are far apart. is_simple: the lowest rank's is a multiple of the reference by itself; then only a sum that is just the reference
+ * says something (the other ranks have zeros). */
+static void explain_sum(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p, bool is_simple) {
   char text[32];
   double times;
   if (!is_multiple(&times, p, first->tensor_noise)) return;
@@ -77,7 +78,7 @@ static void explain_sum(struct sf_check_report *report, const struct sf_check_re
   times_text(text, sizeof text, times, margin * fmax(1, fabs(times)));
   if (fabs(times - 1) <= margin)
     snprintf(report->diagnosis, sizeof report->diagnosis, "missing sum: what the ranks hold adds up to the reference");
-  else
+  else if (!is_simple)
     snprintf(report->diagnosis, sizeof report->diagnosis, "missing sum: what the ranks hold adds up to %s times the reference", text);
 }
 
@@ -92,8 +93,8 @@ enum sf_status sf_check_explain(struct sf_checking *checking) {
   enum sf_status status = measure(&p, checking, reference, tensor, false);
   if (status != SF_OK || !(p.xx > 0) || !isfinite(p.cc) || !isfinite(p.xx)) return status;
   explain_merged(report, first, &p, &is_simple);
-  if (is_simple || first->cls != SF_CLASS_CONFLICT || !(first->error > sf_factors.ill_conditioned * sqrt(p.xx))) return SF_OK;
+  if (first->cls != SF_CLASS_CONFLICT || !(first->error > sf_factors.ill_conditioned * sqrt(p.xx))) return SF_OK;
   status = measure(&p, checking, reference, tensor, true);
-  if (status == SF_OK && isfinite(p.cc)) explain_sum(report, first, &p);
+  if (status == SF_OK && isfinite(p.cc)) explain_sum(report, first, &p, is_simple);
   return status;
 }
