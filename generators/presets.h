@@ -3,7 +3,7 @@
 #ifndef SF_GENERATORS_PRESETS_H
 #define SF_GENERATORS_PRESETS_H
 
-enum { SF_PRESET_ASSIGNMENTS_MAX = 24 };
+enum { SF_PRESET_ASSIGNMENTS_MAX = 40 };
 
 struct sf_preset {
   const char *name;

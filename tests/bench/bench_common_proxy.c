@@ -4,6 +4,9 @@
 #include "harness/run/trial/engine_internal.h"
 #include "tests/bench/bench_common.h"
 
+#include <stddef.h>
+#include <string.h>
+
 struct sf_bench_proxy {
   struct sf_device device, *inner; /* device.impl is this object */
   struct sf_engine *engine;
@@ -27,9 +30,15 @@ FORWARD(bias_add, (DEV, float *y, const float *x, const float *bias, int64_t row
         (IN, y, x, bias, rows, cols, store))
 FORWARD(col_sum, (DEV, float *out, const float *x, int64_t rows, int64_t cols), (IN, out, x, rows, cols))
 FORWARD(add, (DEV, float *out, const float *a, const float *b, int64_t count, enum sf_dtype store), (IN, out, a, b, count, store))
+FORWARD(drop, (DEV, float *y, const float *x, const float *kept, float factor, int64_t count, enum sf_dtype store),
+        (IN, y, x, kept, factor, count, store))
+FORWARD(drop_add,
+        (DEV, float *out, const float *x, const float *branch, const float *kept, float factor, int64_t count, enum sf_dtype store),
+        (IN, out, x, branch, kept, factor, count, store))
 FORWARD(axpy, (DEV, float *out, const float *x, float factor, int64_t count), (IN, out, x, factor, count))
 FORWARD(scale, (DEV, float *x, float factor, int64_t count), (IN, x, factor, count))
 FORWARD(round, (DEV, float *out, const float *x, int64_t count, enum sf_dtype store), (IN, out, x, count, store))
+FORWARD(cast_f8, (DEV, float *out, const float *x, float scale, int64_t count, enum sf_dtype format), (IN, out, x, scale, count, format))
 FORWARD(norm_fwd,
         (DEV, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows, int64_t cols, enum sf_norm norm,
          enum sf_dtype store),
@@ -83,6 +92,15 @@ FORWARD(adam, (DEV, float *master, float *m, float *v, float *delta, const float
 FORWARD(round_stochastic, (DEV, float *w, float *delta, const float *next, const uint16_t *random, int64_t count),
         (IN, w, delta, next, random, count))
 
+static float proxy_amax(struct sf_device *dev, const float *x, int64_t count) {
+  struct sf_bench_proxy *proxy = dev->impl;
+  const double start = sf_engine_now();
+  const float amax = IN->ops->amax(IN, x, count);
+  proxy->other_seconds += sf_engine_now() - start;
+  proxy->calls++;
+  return amax;
+}
+
 static double proxy_sum_squares(struct sf_device *dev, const float *x, int64_t count) {
   struct sf_bench_proxy *proxy = dev->impl;
   const double start = sf_engine_now(), sum = IN->ops->sum_squares(IN, x, count);
@@ -107,9 +125,13 @@ static const struct sf_device_ops ops = {
     ENTRY(bias_add),
     ENTRY(col_sum),
     ENTRY(add),
+    ENTRY(drop),
+    ENTRY(drop_add),
     ENTRY(axpy),
     ENTRY(scale),
     ENTRY(round),
+    ENTRY(amax),
+    ENTRY(cast_f8),
     ENTRY(sum_squares),
     ENTRY(norm_fwd),
     ENTRY(norm_bwd),
@@ -136,7 +158,18 @@ static const struct sf_device_ops ops = {
     ENTRY(round_stochastic),
 };
 
+/* An operation that the device has and the table lacks would be a call of nothing, in whatever case first needs it. */
+static void check_complete(void) {
+  static const size_t first = offsetof(struct sf_device_ops, gemm);
+  for (size_t at = first; at < sizeof ops; at += sizeof(void (*)(void))) {
+    void (*operation)(void);
+    memcpy(&operation, (const char *)&ops + at, sizeof operation);
+    if (operation == NULL) sf_bench_die("the timing proxy lacks operation %zu of harness/device/device.h", (at - first) / sizeof operation);
+  }
+}
+
 struct sf_bench_proxy *sf_bench_proxy_create(struct sf_engine *engine) {
+  check_complete();
   struct sf_bench_proxy *proxy = sf_alloc(sizeof *proxy);
   if (!proxy) sf_bench_die("out of memory");
   proxy->device = (struct sf_device){&ops, proxy};

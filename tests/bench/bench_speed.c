@@ -118,7 +118,7 @@ static const struct sf_option options[] = {
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXT, preset),
 };
 static const struct sf_command command = {.name = "bench_speed",
-                                          .help = "Cases per second and core. Without --set: bf16, one step, microbatches of one sequence.",
+                                          .help = "Cases per second and core. Without --set: bf16, one step, microbatches of one sequence; tp, sp, dp and pp alone.",
                                           .options = options,
                                           .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
@@ -126,7 +126,12 @@ int main(int argc, char **argv) {
   struct args args = {.cases = 2000, .seed = 1, .jobs = 1, .layouts = 8, .preset = "gpt2-small-tiny"};
   const int code = sf_bench_begin(&command, &args, argc, argv);
   if (code >= 0) return code;
-  static const char *defaults[] = {"precision.compute=bf16", "train.microbatches=2", "train.microbatch_size=1", "train.steps=1"};
+  /* After what sizes the work: what every change to the dense path is measured by has nothing beside tp, sp, dp and pp. */
+  static const char *defaults[] = {"precision.compute=bf16", "train.microbatches=2", "train.microbatch_size=1", "train.steps=1",
+                                   "precision.residual_fp32=off", "precision.stochastic=off", "precision.loss_scale_log2=0",
+                                   "train.dropout_milli=0", "train.label_smoothing_milli=0", "data.documents=1", "data.padding=0",
+                                   "layout.cp=1", "layout.ep=1", "layout.etp=1", "layout.vpp=1", "layout.zero=0",
+                                   "layout.recompute_sharded=off", "layout.tp_overlap=off", "reload.after_step=0"};
   if (args.sets.count == 0) args.sets = (struct sf_texts){defaults, (int32_t)(sizeof defaults / sizeof defaults[0])};
   struct context context = {0};
   draw_cases(&context, &args);

@@ -425,6 +425,9 @@ static void test_preset_each_draws_valid_cases_of_its_model(void **state) {
       sf_draw_from_pcg(&draw, 1, i);
       must_decode(&c, &draw, &space);
       ranks = sf_case_ranks(&c) > ranks ? sf_case_ranks(&c) : ranks;
+      const struct sf_model *m = &c.model;
+      assert_true(c.moe.experts == 0 && m->mtp_depth == 0 && m->memory_seq == 0 && m->kv_lora_rank == 0 && m->window == 0);
+      assert_false(m->qk_norm || m->sinks || m->adapter || m->parallel_residual || m->post_norm);
     }
     assert_true(ranks >= 4);
   }
