@@ -26,6 +26,7 @@ struct sf_bench_proxy {
 #define DEV struct sf_device *dev
 #define IN proxy->inner
 
+/* long: one line for each operation */
 FORWARD(bias_add, (DEV, float *y, const float *x, const float *bias, int64_t rows, int64_t cols, enum sf_dtype store),
         (IN, y, x, bias, rows, cols, store))
 FORWARD(col_sum, (DEV, float *out, const float *x, int64_t rows, int64_t cols), (IN, out, x, rows, cols))
