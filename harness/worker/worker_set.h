@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SF_WORKER_RANKS_MAX = 256, SF_WORKER_OUTPUT_TEXT = 2048, SF_WORKER_LINE_BYTES = 1 << 20 };
+enum { SF_WORKER_RANKS_MAX = 256, SF_WORKER_OUTPUT_TEXT = 4096, SF_WORKER_LINE_BYTES = 1 << 20 };
 
 struct sf_worker_set_options {
   const char *command;   /* for /bin/sh, run on every rank; the environment's SHARDFUZZ_SOCKET names the socket */

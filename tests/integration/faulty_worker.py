@@ -15,7 +15,7 @@ import worker_mlp  # noqa: E402
 RANK, RANKS = worker_mlp.RANK, worker_mlp.RANKS
 DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
-                       "fault": {"choices": ["none", "stdout", "silent", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
+                       "fault": {"choices": ["none", "stdout", "silent", "silent-once", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
                                              "truncate", "no-file", "nan"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
@@ -72,7 +72,10 @@ def answer(stream, request, links, fault):
     if fault == "stdout":
         print("noise on stdout\n" + json.dumps({"id": request["id"], "ok": {}}), flush=True)
         print("noise on stderr", file=sys.stderr, flush=True)
-    if fault == "silent":
+    once = os.path.join(os.path.dirname(os.environ["SHARDFUZZ_SOCKET"]), "hung-once")  # in the folder that all sets of a run share
+    if fault == "silent" or (fault == "silent-once" and not os.path.exists(once)):
+        if fault == "silent-once":
+            open(once, "w").close()
         time.sleep(1000)
     if fault in ("alive", "slow"):
         stop = threading.Event()

@@ -201,6 +201,17 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   return status;
 }
 
+/* Time is the one thing that a busy machine changes: a hang that does not come again on a fresh set is flaky. */
+static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
+  struct sf_framework_outcome again = {.rank = -1};
+  const enum sf_status status = run_case(f, &again, c, error);
+  if (status != SF_OK || strcmp(again.cls, "hang") == 0) return status;
+  snprintf(outcome->cls, sizeof outcome->cls, "%s", sf_finding_class_name(SF_CLASS_FLAKY));
+  snprintf(again.text, sizeof again.text, "hung once (%.300s), then: %s", outcome->text, *again.cls ? again.cls : sf_verdict_name(again.verdict));
+  memcpy(outcome->text, again.text, sizeof outcome->text);
+  return SF_OK;
+}
+
 enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) {
   const double began = now();
   const char *refusal = sf_description_refusal(f->description, complete);
@@ -212,6 +223,7 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
     snprintf(outcome->text, sizeof outcome->text, "%s", refusal);
   } else {
     status = run_case(f, outcome, complete, error);
+    if (status == SF_OK && strcmp(outcome->cls, "hang") == 0) status = confirm_hang(f, outcome, complete, error);
   }
   f->cases++;
   outcome->seconds = now() - began;
