@@ -149,6 +149,22 @@ def kernels(r):
         f"{percent(r['share_judge'], 0)}"
 
 
+@row("bench_tracer")
+def tracer_alarms(r):
+    cases = sum(r[p]["cases"] for p in ("fp32", "bf16"))
+    alarms = sum(r[p]["alarms"] for p in ("fp32", "bf16"))
+    shares = {p: r[p]["not_judged"] / (r[p]["judged"] + r[p]["not_judged"]) for p in ("fp32", "bf16")}
+    remark = "tp, sp, FSDP2 on 2 ranks, tp on 4; not judged " + ", ".join(f"{p} {percent(share, 1)}" for p, share in shares.items())
+    return "PyTorch's own parallelism, traced and checked", "no alarm", f"{alarms} alarms in {cases} right layouts", alarms == 0, remark
+
+
+@row("bench_tracer")
+def tracer_cost(r):
+    share = r["traced_step_ms"] / r["step_ms"] - 1
+    figure = f"{percent(share, 0)} of a step ({r['step_ms']:.0f} ms)"
+    return "Tracing a PyTorch step, hidden 256", "at most 20 %", figure, share <= 0.2, f"files not counted; PyTorch {r['torch']}"
+
+
 @row("bench_replay")
 def replay(r):
     return "Cases run twice: same bytes in every trace", "all", f"{r['identical_traces']} of {r['cases']}", r["identical_traces"] == r["cases"], ""

@@ -40,5 +40,6 @@ run bench_plants "$here/bench_plants.sh" "$build" 3 1000 300 2000
 run bench_pairs "$here/bench_pairs.sh" "$build" 2000 1
 run bench_mutants "$here/bench_mutants.sh" "$build" 1000 1
 run bench_check "$bin/bench_check" --mib 2048 --repeat 5 --shardfuzz "$build/shardfuzz"
+if python3 -c 'import torch' 2>/dev/null; then run bench_tracer "$here/bench_tracer.py" "$build" 10; fi
 run bench_width "$bin/bench_width" --percent 100
 exit $failed

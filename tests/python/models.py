@@ -84,9 +84,9 @@ def optimizer_of(model, name):
     return torch.optim.SGD(model.parameters(), 0.1) if name == "sgd" else torch.optim.AdamW(model.parameters(), 1e-3)
 
 
-def build(name="sgd", data_type=torch.float32):
+def build(name="sgd", data_type=torch.float32, seed=0):
     model = Transformer().to(data_type)
-    shardfuzz.fill(model)
+    shardfuzz.fill(model, seed)
     return model, optimizer_of(model, name)
 
 
@@ -120,7 +120,7 @@ def tensor_parallel(model, mesh, sequence_parallel, fault=None):
                                          "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())})
 
 
-def build_parallel(sizes, sequence_parallel=False, fault=None, optimizer="sgd", step=train_step, data_type=torch.float32):
+def build_parallel(sizes, sequence_parallel=False, fault=None, optimizer="sgd", step=train_step, data_type=torch.float32, seed=0):
     """sizes: {"dp": n, "tp": n}, what is missing is 1. Returns (build, train_step, mesh of the data-parallel ranks or None)."""
     names = tuple(name for name in ("dp", "tp") if sizes.get(name, 1) > 1)
     mesh = init_device_mesh("cpu", tuple(sizes[name] for name in names), mesh_dim_names=names)
@@ -134,7 +134,7 @@ def build_parallel(sizes, sequence_parallel=False, fault=None, optimizer="sgd", 
                 fully_shard(layer, mesh=mesh["dp"])
             fully_shard(model, mesh=mesh["dp"])
         model = model.to(data_type)
-        shardfuzz.fill(model)
+        shardfuzz.fill(model, seed)
         return model, optimizer_of(model, optimizer)
 
     group = mesh["dp"] if "dp" in names else None

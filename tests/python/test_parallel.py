@@ -83,8 +83,10 @@ class Copied(torch.autograd.Function):
 
 
 class ColumnParallel(torch.nn.Linear):
+    reduced = True
+
     def forward(self, x):
-        return super().forward(Copied.apply(x))
+        return super().forward(Copied.apply(x) if self.reduced else x)
 
 
 class RowParallel(torch.nn.Linear):
@@ -107,13 +109,14 @@ def places_by_hand(name, tensor):
 
 
 def trace_by_hand(rank, folder, fault):
-    """Tensor-parallel MLPs as frameworks without DTensor have them; fault: the layer whose output is not summed."""
+    """Tensor-parallel MLPs as frameworks without DTensor have them; fault: the layer whose output, or whose input's gradient, is not summed."""
     def build():
         model = models.Transformer()
         for number, layer in enumerate(model.layers):
             layer.fc1 = ColumnParallel(models.HIDDEN, 2 * models.HIDDEN)
             layer.fc2 = RowParallel(2 * models.HIDDEN, models.HIDDEN)
-            layer.fc2.reduced = f"layers.{number}.fc2" != fault
+            for name in ("fc1", "fc2"):
+                getattr(layer, name).reduced = f"layers.{number}.{name}" != fault
         shardfuzz.fill(model, places=places_by_hand)
         return model, models.optimizer_of(model, "sgd")
     shardfuzz.trace(folder, build, models.train_step, places=places_by_hand)
@@ -180,6 +183,10 @@ class Parallel(unittest.TestCase):
     def test_check_with_an_output_not_reduced_by_hand_names_its_module(self):
         code, said = self.judge(2, trace_by_hand, "layers.0.fc2")
         self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/fwd/act/layers.0.fc2/0"))
+
+    def test_check_with_an_input_gradient_not_reduced_by_hand_names_its_module(self):
+        code, said = self.judge(2, trace_by_hand, "layers.1.fc1")
+        self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/bwd/act_grad/layers.1.fc1/0"))
 
     def test_check_with_a_gradient_not_reduced_names_its_parameter(self):
         code, said = self.judge(2, trace_replicated, "layers.0.norm2.weight")

@@ -1,4 +1,5 @@
 """What a trace has so far: values in execution order, each with its place or the mark that will tell it."""
+import weakref
 from typing import Dict, List, Optional
 
 import torch
@@ -6,7 +7,7 @@ import torch
 from .errors import ShardfuzzError
 from .layout import Layout, local_of
 from .marks import Mark
-from .places import Place
+from .places import Place, is_dtensor
 from .writer import TYPES, Entry
 
 
@@ -19,14 +20,15 @@ class Recorder:
     def __init__(self, layout: Layout):
         self.layout = layout
         self.records: Dict[str, Record] = {}
+        self.last = None  # (tensor weakly, its version, values) of the last copy: a module often gives what its last child gave
         self.error: Optional[ShardfuzzError] = None  # the first; raised by entries, since one rank alone must not leave the step
 
     def add(self, name: str, kind: str, tensor: torch.Tensor, mark: Optional[Mark] = None, place_of=None) -> torch.Tensor:
         """Copies the tensor's local values. What comes a second time under a name is added: a gradient in parts. place_of: the tensor whose
-        place it has."""
-        data = local_of(tensor)
+        place it has; then `tensor` is the recorder's own to keep."""
+        data = self._copy(tensor) if place_of is None else tensor
         if name in self.records:
-            self.records[name].data += data
+            self.records[name].data = self.records[name].data + data
             return data
         place = None
         try:
@@ -36,6 +38,15 @@ class Recorder:
         if place is None and mark is None:
             mark = self.layout.marks.of(tensor)
         self.records[name] = Record(kind, data, place, mark)
+        return data
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        if is_dtensor(tensor) or tensor.is_inference():  # their versions do not tell of changes
+            return local_of(tensor)
+        if self.last is not None and self.last[0]() is tensor and self.last[1] == tensor._version:
+            return self.last[2]
+        data = local_of(tensor)
+        self.last = (weakref.ref(tensor), tensor._version, data)
         return data
 
     def entries(self) -> List[Entry]:
