@@ -49,6 +49,7 @@ SUPPORTS = [
     (lambda c: not c["model"]["parallel_output"] and c["precision"] == "fp32",
      "gathered logits in fp32: the loss writes into a view of them, and autograd refuses"),
     (lambda c: c["model"]["window_size"] and c["layout"]["cp"] > 1, "sliding windows under cp are Transformer Engine's"),
+    (lambda c: c["model"]["multi_latent_attention"] and _groups(c) != c["model"]["num_attention_heads"], "MLA has as many key as query heads"),
     (lambda c: c["model"]["multi_latent_attention"] and (c["model"]["rotary_interleaved"] or c["model"]["attention_output_gate"]),
      "MLA has neither interleaved rotary positions nor an output gate"),
     (lambda c: _experts(c) and c["model"]["moe_router_topk"] == 1 and c["model"]["moe_router_score_function"] == "softmax" and not
