@@ -55,7 +55,7 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
     sf_free(text);
   } else {
     fprintf(stderr, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
-    fprintf(stderr, "compared     %d tensors on %d ranks, %d more could not be judged\n", outcome->checked, outcome->ranks, outcome->unchecked);
+    fprintf(stderr, "compared     %d tensors on %d rank%s, %d more could not be judged\n", outcome->checked, outcome->ranks, outcome->ranks == 1 ? "" : "s", outcome->unchecked);
   }
   if (c->expect.present) {
     fprintf(stderr, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature, sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
