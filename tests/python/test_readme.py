@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("SHARDFUZZ", "shardfuzz")
+# What PyTorch's Gloo threads say when they abort a rank that has done its work and is being taken down; seen in one run of four on a busy machine.
+GLOO_ABORT = "terminate called without an active exception"
 TRAINING = """
 import torch
 import models
@@ -24,7 +26,10 @@ def build_parallel():
 class Readme(unittest.TestCase):
     def run_there(self, folder, *command):
         environment = {**os.environ, "PYTHONPATH": f"{folder}/installed:{ROOT}/tests/python", "SHARDFUZZ": PROGRAM}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+        for _ in range(3):
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+            if done.returncode == 0 or GLOO_ABORT not in done.stderr:
+                break
         self.assertEqual(done.returncode, 0, done.stderr[-6000:])
         return done.stdout
 
