@@ -214,6 +214,7 @@ struct sf_judging {
   int32_t finding_count, finding_capacity;
   struct sf_tensor_result *results;
   int32_t result_count;
+  enum sf_level last;      /* of the draws that decide what is a finding: FULL, or SURE */
   struct sf_ties ties;     /* by the noise that is looked at */
   double *row_scratch;     /* rows of the tallest tensor */
   struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */

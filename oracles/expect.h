@@ -4,8 +4,9 @@
 
 #include "oracles/reference.h"
 
-/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight; from the second round on E5 is drawn twice. */
-enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, SF_LEVEL_COUNT };
+/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight, 24; from the second round on E5 is drawn
+ * twice. */
+enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, SF_LEVEL_SURE, SF_LEVEL_COUNT };
 
 struct sf_expected {
   struct sf_trace_id id;

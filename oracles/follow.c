@@ -36,7 +36,7 @@ static void emit_followed(void *ctx, struct sf_trace_id id, const void *values, 
     return;
   }
   memcpy(expected.x, values, size_bytes);
-  sf_compare(judging->followed[ordinal], &expected, slot->merged, SF_MODE_E2E, SF_LEVEL_FULL, judging->row_scratch);
+  sf_compare(judging->followed[ordinal], &expected, slot->merged, SF_MODE_E2E, judging->last, judging->row_scratch);
   sf_arena_rewind(collector->of_judgement, mark);
 }
 
@@ -47,7 +47,7 @@ static enum sf_status places_create(struct sf_judging *judging, const int32_t *r
     const struct sf_expected *e = judging->results[results[i]].expected;
     struct sf_comparison comparison;
     if (e->id.step == 0) continue;
-    sf_judging_compare(&comparison, judging, sf_slot_at(collector, e->ordinal, SF_SLOT_FIRST), SF_LEVEL_FULL);
+    sf_judging_compare(&comparison, judging, sf_slot_at(collector, e->ordinal, SF_SLOT_FIRST), judging->last);
     if (!comparison.flagged) continue;
     if (judging->followed == NULL) {
       const size_t size_bytes = (size_t)collector->count * sizeof(struct sf_comparison *);

@@ -300,7 +300,7 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_CONFLICT);
   finding->rank = slot->replica_rank;
   finding->error = slot->replica_error;
-  finding->noise = sf_tensor_noise(slot->expected, SF_LEVEL_FULL);
+  finding->noise = sf_tensor_noise(slot->expected, judging->last);
   finding->ratio = finding->error / finding->noise;
   sf_finding_say(finding, "rank %d holds a replica that is %.3g times the noise level away", slot->replica_rank, finding->ratio);
 }
@@ -355,8 +355,9 @@ static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) 
   finding->row = first / cols;
   finding->error = sqrt(sf_diff_squares(slot->merged, e->x, count));
   finding->ratio = INFINITY;
-  sf_finding_say(finding, "%" PRId64 " of %" PRId64 " elements are not the exact value; (%" PRId64 ", %" PRId64 ") is %.9g and must be %.9g", differing, count,
-                 first / cols, first % cols, (double)slot->merged[first], (double)e->x[first]);
+  sf_finding_say(finding,
+                 "%" PRId64 " of %" PRId64 " elements are not the exact value; (%" PRId64 ", %" PRId64 ") is %.9g and must be %.9g",
+                 differing, count, first / cols, first % cols, (double)slot->merged[first], (double)e->x[first]);
 }
 
 /* First look, with one draw of each kind. Returns whether the tensor needs a second one. */
@@ -379,18 +380,19 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
 }
 
 /* Another look, with more draws. Returns whether the tensor is still suspicious. */
-static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
+static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level,
+                                    struct sf_tensor_result *result) {
   struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_SECOND);
-  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, SF_LEVEL_SECOND)) return true;
-  result_fill(result, &comparison, SF_LEVEL_SECOND, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
+  sf_judging_compare(&comparison, judging, slot, level);
+  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, level)) return true;
+  result_fill(result, &comparison, level, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
   return false;
 }
 
 /* The last look, with all draws. */
 static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
   struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FULL);
+  sf_judging_compare(&comparison, judging, slot, judging->last);
   const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
   if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
   if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
@@ -400,13 +402,40 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
     comparison.why_not = "overflow";
   }
   const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, SF_LEVEL_FULL, comparison.flagged || has_bits || !replicas_agree(slot, SF_LEVEL_FULL));
+  result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !replicas_agree(slot, judging->last));
   if (comparison.flagged) report_tolerance(judging, slot, &comparison);
-  if (!replicas_agree(slot, SF_LEVEL_FULL)) report_replicas(judging, slot);
+  if (!replicas_agree(slot, judging->last)) report_replicas(judging, slot);
 }
 
 /* Draws enter by their maximum, so what passes with some of them passes with all: only what does not is looked at again. Noise is
  * kept by level, so that the outcome does not depend on what other layouts made of the same expectations. */
+static enum sf_status look_again(struct sf_judging *judging, enum sf_level level, int32_t *again, int32_t *again_count) {
+  const struct sf_collector *collector = judging->collector;
+  enum sf_status status = sf_expectations_raise(collector->expectations, level);
+  if (status == SF_OK) status = sf_ties_find(&judging->ties, collector, level, judging->row_scratch);
+  if (status != SF_OK) return status;
+  int32_t left = 0;
+  for (int32_t i = 0; i < *again_count; i++) {
+    struct sf_tensor_result *result = &judging->results[again[i]];
+    if (tensor_stays_suspicious(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), level, result))
+      again[left++] = again[i];
+  }
+  *again_count = left;
+  return SF_OK;
+}
+
+/* Whether one of the tensors is so far beyond its bound that more draws would not clear it. */
+static bool one_is_far_off(struct sf_judging *judging, const int32_t *results, int32_t count) {
+  const double far = 1.5, rows = judging->collector->c.mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
+  for (int32_t i = 0; i < count; i++) {
+    struct sf_comparison comparison;
+    sf_judging_compare(&comparison, judging, sf_slot_at(judging->collector, judging->results[results[i]].expected->ordinal, SF_SLOT_FIRST),
+                       SF_LEVEL_FULL);
+    if (comparison.flagged && (comparison.fro_ratio > far * sf_factors.fro || comparison.row_ratio > far * rows)) return true;
+  }
+  return false;
+}
+
 static enum sf_status judge_tolerances(struct sf_judging *judging) {
   const struct sf_collector *collector = judging->collector;
   int32_t *again = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *again); /* results to look at twice */
@@ -420,22 +449,17 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
     else if (tensor_is_suspicious(judging, slot))
       again[again_count++] = judging->result_count - 1;
   }
-  for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_FULL && again_count > 0; level++) {
-    enum sf_status status = sf_expectations_raise(collector->expectations, level);
-    if (status == SF_OK) status = sf_ties_find(&judging->ties, collector, level, judging->row_scratch);
+  for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_SURE && again_count > 0; level++) {
+    if (level == SF_LEVEL_SURE && one_is_far_off(judging, again, again_count)) break;
+    const enum sf_status status = look_again(judging, level, again, &again_count);
     if (status != SF_OK) return status;
-    int32_t left = 0;
-    const enum sf_status followed = level == SF_LEVEL_FULL ? sf_follow_changes(judging, again, again_count) : SF_OK;
-    if (followed != SF_OK) return followed;
-    for (int32_t i = 0; i < again_count; i++) {
-      struct sf_tensor_result *result = &judging->results[again[i]];
-      const struct sf_slot *slot = sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST);
-      if (level == SF_LEVEL_FULL)
-        tensor_judge_fully(judging, slot, result);
-      else if (tensor_stays_suspicious(judging, slot, result))
-        again[left++] = again[i];
-    }
-    again_count = left;
+    if (level > judging->last) judging->last = level;
+  }
+  const enum sf_status status = sf_follow_changes(judging, again, again_count);
+  if (status != SF_OK) return status;
+  for (int32_t i = 0; i < again_count; i++) {
+    struct sf_tensor_result *result = &judging->results[again[i]];
+    tensor_judge_fully(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), result);
   }
   return SF_OK;
 }
@@ -500,7 +524,7 @@ static enum sf_status judgement_fill(struct sf_judgement *out, struct sf_judging
 }
 
 static enum sf_status judging_create(struct sf_judging *out, struct sf_collector *collector) {
-  struct sf_judging judging = {.collector = collector};
+  struct sf_judging judging = {.collector = collector, .last = SF_LEVEL_FULL};
   int64_t rows = 1;
   for (int32_t i = 0; i < collector->count; i++) {
     const int64_t own = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected->spec.shape.rows;

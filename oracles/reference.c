@@ -15,7 +15,7 @@ enum sf_status sf_reference_run(const struct sf_catalog *catalog, const struct s
 }
 
 uint64_t sf_noise_key(uint64_t draw, struct sf_trace_id id, uint64_t part) {
-  return sf_hash_u64(sf_hash_u64(sf_mix64(draw + 1), sf_trace_key(id)), part);
+  return (sf_hash_u64(sf_hash_u64(sf_mix64(draw + 1), sf_trace_key(id)), part) & ~UINT64_C(1)) | (draw & 1);
 }
 
 struct sf_split sf_split_whole(int64_t size) {
@@ -39,6 +39,7 @@ struct sf_split sf_split_shuffled(int32_t *order, uint64_t draw, uint64_t number
   const int64_t wanted = in_parts || toss >= 6 ? INT64_C(2) << (sf_mix64(~key) % 3) : 1, parts = wanted < size ? wanted : size;
   struct sf_split split = {.count = (int32_t)parts, .order = order, .key = sf_mix64(key ^ 2)};
   split.large = toss < 3 ? SF_LARGE_FRONT : toss < 4 ? SF_LARGE_BACK : SF_LARGE_EITHER;
+  split.in_order = parts == 1 && split.large == SF_LARGE_FRONT && sf_mix64(key ^ 3) % 2 == 0;
   shuffle(order, key, size);
   for (int64_t p = 0; p <= parts; p++) split.cut[p] = size * p / parts;
   return split;

@@ -22,7 +22,7 @@ enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTU
 struct sf_reference_options {
   bool fp64; /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
   enum sf_perturb perturb;
-  uint64_t draw; /* seed of the perturbation */
+  uint64_t draw; /* seed of the perturbation; odd: equal numbers of a tensor are perturbed alike */
   const struct sf_gemm_table *gemm;
   /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. Tokens then go to the experts that the
    * plain run's logits choose. */

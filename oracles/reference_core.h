@@ -95,12 +95,19 @@ static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
 #endif
 }
 
+/* Of the perturbation of values[i]. In streams with an even key each place has bits of its own. With an odd key equal numbers have equal bits, as
+ * they have equal roundings: rows that are alike (few different tokens) move together, and a sum over them as far as each. */
+static inline uint64_t noise_bits(uint64_t key, int64_t i, real value) {
+  const uint64_t place = (uint64_t)(2 * i) & ((key & 1) - 1), number = real_bits(value) & (0 - (key & 1));
+  return sf_mix64(key + (place + number) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
 /* x (1 + size v), v uniform in (-1, -least) and (least, 1). Subnormals move as the least normal number does, by the distance of two of them;
  * zeros stay. */
 static inline void perturb(real *values, int64_t count, uint64_t key, double size, double least) {
   const real scale = (real)(size * (1 - least) / 8388608.0), step = (real)(size * least);
   for (int64_t i = 0; i < count; i++) {
-    const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 40);
     const real v = ((real)bits - (real)8388607.5) * scale;
     const real magnitude = values[i] < 0 ? -values[i] : values[i], moved = magnitude < (real)0x1p-126 ? (real)0x1p-126 : magnitude;
     const real of = values[i] == 0 ? 0 : values[i] < 0 ? -moved : moved;
@@ -116,7 +123,7 @@ static inline void perturb_f32(real *values, int64_t count, uint64_t key) { pert
 static inline void perturb_f16(real *values, int64_t count, uint64_t key) {
   const real unit = (real)sf_dtype_unit_roundoff(SF_F16), least = (real)sf_dtype_least_error(SF_F16);
   for (int64_t i = 0; i < count; i++) {
-    const int32_t bits = (int32_t)(sf_mix64(key + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 40);
     const real v = ((real)bits - (real)8388607.5) * (real)0x1p-23, size = (values[i] < 0 ? -values[i] : values[i]) * unit;
     values[i] += v * (size > least ? size : least);
   }
@@ -148,7 +155,7 @@ static inline struct inner inner_of(const struct run *run, struct sf_trace_id id
 
 /* first: place of values[0] in the stream. */
 static inline void inner_perturb(struct inner inner, int64_t first, real *values, int64_t count) {
-  if (inner.on) perturb_f32(values, count, inner.key + (uint64_t)first * UINT64_C(0x9e3779b97f4a7c15));
+  if (inner.on) perturb_f32(values, count, inner.key & 1 ? inner.key : inner.key + (uint64_t)(2 * first) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static inline real inner_number(struct inner inner, int64_t first, real value) {

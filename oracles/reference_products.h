@@ -49,8 +49,7 @@ static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, in
   run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
 }
 
-/* The same, one term after the other onto what is there. A library's kernel keeps several sums of every other term or so, and loses less beside a large
- * term that comes first than a plain loop may. */
+/* The same, one term after the other onto what is there. */
 static inline void multiply_in_order(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *order, int64_t k,
                                      const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   for (int64_t p = 0; p < k; p++)
@@ -124,7 +123,7 @@ static inline void multiply_units(struct run *run, enum sf_dtype format, real un
     term_sizes(run->sizes, run->order, trans_a, trans_b, m, n, k, a, lda, b, ldb);
     large_to_ends(run->order, run->sizes, &split, k);
   }
-  if (split.count == 1 && split.large == SF_LARGE_FRONT) {
+  if (split.in_order) {
     multiply_in_order(run, trans_a, trans_b, m, n, split.order, k, a, lda, b, ldb, c, ldc);
     scale_rows(c, ldc, m, n, unit);
     return;

@@ -3,9 +3,12 @@
 #define SF_ORACLES_REFERENCE_REAL_H
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 #ifdef SF_REFERENCE_DOUBLE
 typedef double real;
+typedef uint64_t real_word;
 #define REAL_GEMM dgemm
 #define real_exp exp
 #define real_erfc erfc
@@ -14,6 +17,7 @@ typedef double real;
 #define SF_REFERENCE_RUN sf_reference_run_f64
 #else
 typedef float real;
+typedef uint32_t real_word;
 #define REAL_GEMM sgemm
 #define real_exp expf
 #define real_erfc erfcf
@@ -21,5 +25,11 @@ typedef float real;
 #define real_sqrt sqrtf
 #define SF_REFERENCE_RUN sf_reference_run_f32
 #endif
+
+static inline uint64_t real_bits(real value) {
+  real_word word;
+  memcpy(&word, &value, sizeof word);
+  return word;
+}
 
 #endif

@@ -6,15 +6,20 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNCHECKED_PERCENT_MAX = 20, KEYS_MAX = 64 };
+enum { UNCHECKED_PERCENT_MAX = 20, ALARMS_MAX = 64 };
 
 enum reason { ILL_CONDITIONED, ZERO, ROLLED, OVERFLOWS, ROUTING_TIE, PARTED, OTHER_REASON, REASON_COUNT };
-static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero",  "rolled copy passes", "overflow", "routing tie",
+static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "rolled copy passes", "overflow", "routing tie",
                                                        "references part", "other"};
 
 struct args {
-  int64_t cases, seed, jobs, layouts;
+  int64_t cases, from, seed, jobs, layouts;
   struct sf_texts presets, sets;
+};
+
+struct run {
+  struct sf_campaign_options draws;
+  int64_t from;
 };
 
 struct tally {
@@ -25,13 +30,11 @@ struct tally {
   int64_t pair[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t pair_cases[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_cases_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t features[SF_FEATURES_MAX], raised;
-  struct alarm_key {
-    char text[SF_SHRINK_KEY_TEXT];
-    int64_t count, first;
-  } keys[KEYS_MAX];    /* false alarms by shrink key; what does not fit goes into the last */
-  int64_t alarm_index; /* index + 1 of the first false alarm (or harness failure); 0 = none */
-  struct sf_case alarm;
-  char alarm_text[1200];
+  struct alarm {
+    char key[SF_SHRINK_KEY_TEXT], text[1200];
+    int64_t count, first; /* first: index of c, the first such case */
+    struct sf_case c;
+  } alarms[ALARMS_MAX]; /* false alarms by shrink key, failures of the harness; what does not fit goes into the last */
   double cpu_seconds;
 };
 
@@ -75,13 +78,13 @@ static enum reason most_frequent_reason(const struct sf_judgement *judgement) {
   return (enum reason)most;
 }
 
-static void count_key(struct tally *tally, const char *text, int64_t count, int64_t first) {
-  for (int i = 0; i < KEYS_MAX; i++) {
-    struct alarm_key *key = &tally->keys[i];
-    if (key->count && strcmp(key->text, text) != 0 && i + 1 < KEYS_MAX) continue;
-    if (!key->count) snprintf(key->text, sizeof key->text, "%s", text);
-    if (!key->count || first < key->first) key->first = first;
-    key->count += count;
+static void count_alarm(struct tally *tally, const struct alarm *more) {
+  for (int i = 0; i < ALARMS_MAX; i++) {
+    struct alarm *alarm = &tally->alarms[i];
+    if (alarm->count && strcmp(alarm->key, more->key) != 0 && i + 1 < ALARMS_MAX) continue;
+    const int64_t count = alarm->count + more->count;
+    if (!alarm->count || more->first < alarm->first) *alarm = *more;
+    alarm->count = count;
     return;
   }
 }
@@ -98,11 +101,11 @@ static void count_case(struct tally *tally, const struct sf_engine *engine, cons
     tally->failed++;
   if (outcome->status == SF_OK && outcome->verdict == SF_VERDICT_INCONCLUSIVE)
     tally->inconclusive[condition][most_frequent_reason(judgement)]++;
-  if (outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING) count_key(tally, outcome->shrink_key, 1, index);
-  if ((outcome->status != SF_OK || outcome->verdict == SF_VERDICT_FINDING) && (!tally->alarm_index || index + 1 < tally->alarm_index)) {
-    tally->alarm_index = index + 1;
-    tally->alarm = *c;
-    memcpy(tally->alarm_text, outcome->text, sizeof tally->alarm_text);
+  if (outcome->status != SF_OK || outcome->verdict == SF_VERDICT_FINDING) {
+    struct alarm alarm = {.count = 1, .first = index, .c = *c};
+    snprintf(alarm.key, sizeof alarm.key, "%s", outcome->status == SF_OK ? outcome->shrink_key : "failure of the harness");
+    snprintf(alarm.text, sizeof alarm.text, "%s", outcome->text);
+    count_alarm(tally, &alarm);
   }
   for (int32_t i = 0; i < judgement->result_count; i++) {
     const struct sf_tensor_result *result = &judgement->results[i];
@@ -113,6 +116,7 @@ static void count_case(struct tally *tally, const struct sf_engine *engine, cons
 }
 
 static void work(struct sf_bench_worker *worker) {
+  const struct run *run = worker->ctx;
   struct tally *tally = worker->result;
   struct sf_engine *engine = sf_bench_engine(false, false);
   int64_t first, last;
@@ -120,9 +124,9 @@ static void work(struct sf_bench_worker *worker) {
     for (int64_t i = first; i < last; i++) {
       struct sf_case c;
       struct sf_outcome outcome;
-      sf_bench_case(&c, worker->ctx, i);
+      sf_bench_case(&c, &run->draws, run->from + i);
       sf_engine_run(engine, &c, NULL, &outcome);
-      count_case(tally, engine, &c, &outcome, i);
+      count_case(tally, engine, &c, &outcome, run->from + i);
     }
   }
   tally->raised = sf_engine_costs(engine)->raised;
@@ -130,17 +134,13 @@ static void work(struct sf_bench_worker *worker) {
   sf_engine_destroy(engine);
 }
 
-/* All members before keys are 64-bit counts. */
+/* All members before alarms are 64-bit counts. */
 static void merge(void *total, const void *result) {
   struct tally *into = total;
   const struct tally *from = result;
-  sf_bench_add_counts(into, from, offsetof(struct tally, keys));
+  sf_bench_add_counts(into, from, offsetof(struct tally, alarms));
   into->cpu_seconds += from->cpu_seconds;
-  for (int i = 0; i < KEYS_MAX && from->keys[i].count; i++) count_key(into, from->keys[i].text, from->keys[i].count, from->keys[i].first);
-  if (!from->alarm_index || (into->alarm_index && into->alarm_index <= from->alarm_index)) return;
-  into->alarm_index = from->alarm_index;
-  into->alarm = from->alarm;
-  memcpy(into->alarm_text, from->alarm_text, sizeof into->alarm_text);
+  for (int i = 0; i < ALARMS_MAX && from->alarms[i].count; i++) count_alarm(into, &from->alarms[i]);
 }
 
 static double share(int64_t part, int64_t whole) { return whole ? (double)part / (double)whole : 0; }
@@ -212,21 +212,21 @@ static void print(struct sf_json_out *json, const struct tally *tally) {
   for (int i = 0; i < sf_feature_count; i++) sf_json_out_int(json, sf_features[i].name, tally->features[i]);
   sf_json_out_end(json);
   sf_json_out_array(json, "alarms");
-  for (int i = 0; i < KEYS_MAX && tally->keys[i].count; i++) {
+  for (int i = 0; i < ALARMS_MAX && tally->alarms[i].count; i++) {
     sf_json_out_object(json, NULL);
-    sf_json_out_text(json, "key", tally->keys[i].text);
-    sf_json_out_int(json, "cases", tally->keys[i].count);
-    sf_json_out_int(json, "first", tally->keys[i].first);
+    sf_json_out_text(json, "key", tally->alarms[i].key);
+    sf_json_out_int(json, "cases", tally->alarms[i].count);
+    sf_json_out_int(json, "first", tally->alarms[i].first);
+    sf_json_out_text(json, "text", tally->alarms[i].text);
+    sf_bench_case_out(json, "case", &tally->alarms[i].c);
     sf_json_out_end(json);
   }
   sf_json_out_end(json);
-  sf_json_out_int(json, "first_alarm_index", tally->alarm_index - 1);
-  sf_json_out_text(json, "first_alarm_text", tally->alarm_index ? tally->alarm_text : NULL);
-  sf_bench_case_out(json, "first_alarm_case", tally->alarm_index ? &tally->alarm : NULL);
 }
 
 static const struct sf_option options[] = {
     SF_BENCH_WORK_OPTIONS(struct args, 1, 100000000, "Cases to run.", "Seed of the campaign."),
+    SF_BENCH_NUMBER_AT(struct args, from, 0, 100000000, "Index of the first."),
     SF_BENCH_NUMBER_AT(struct args, layouts, 1, 1000, "Cases per logical function."),
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
@@ -240,10 +240,10 @@ int main(int argc, char **argv) {
   const int code = sf_bench_begin(&command, &args, argc, argv);
   if (code >= 0) return code;
   static struct tally total;
-  struct sf_campaign_options draws;
-  sf_bench_draws(&draws, (uint64_t)args.seed, args.layouts, &args.presets, &args.sets);
+  struct run run = {.from = args.from};
+  sf_bench_draws(&run.draws, (uint64_t)args.seed, args.layouts, &args.presets, &args.sets);
   const double start = sf_engine_now();
-  sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 8 * args.layouts, work, &draws, merge);
+  sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 8 * args.layouts, work, &run, merge);
   struct sf_json_out *json = sf_bench_report("bench_clean", argc, argv);
   print(json, &total);
   sf_json_out_real(json, "seconds", sf_engine_now() - start);

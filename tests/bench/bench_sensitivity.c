@@ -188,7 +188,7 @@ static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, d
   for (int64_t i = 0; i < count; i++) values[i] = (float)((double)clean[i] * (1 + d));
   sf_round_array(values, count, e->spec.promised);
   struct sf_comparison comparison;
-  sf_compare(&comparison, e, values, mode, SF_LEVEL_FULL, scratch);
+  sf_compare(&comparison, e, values, mode, SF_LEVEL_SURE, scratch);
   free(scratch);
   free(values);
   return comparison.flagged;
@@ -197,7 +197,7 @@ static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, d
 static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, bool show) {
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int condition = (int)sf_bench_condition_of(c);
-  if (sf_expectations_raise(engine->expectations, SF_LEVEL_FULL) != SF_OK) sf_bench_die("out of memory");
+  if (sf_expectations_raise(engine->expectations, SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
   for (int32_t i = 0; i < judgement->result_count; i++) {
     const struct sf_expected *e = judgement->results[i].expected;
     if (!judgement->results[i].judged || !sf_kind_has_noise((enum sf_kind)e->id.kind) || e->exact) continue;

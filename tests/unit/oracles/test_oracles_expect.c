@@ -77,7 +77,7 @@ static struct levels levels_of(const struct sf_expectations *expectations, const
 
 static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
   (void)state;
-  static const int64_t runs[SF_LEVEL_COUNT] = {1, 4, 12, 32}; /* 3 draws, 4 from the second round on */
+  static const int64_t runs[SF_LEVEL_COUNT] = {1, 4, 12, 32, 96}; /* 3 draws, 4 from the second round on */
   struct trial t;
   trial_open(&t, SMALL_MODEL E2E "");
   const struct sf_expected *e =
@@ -97,10 +97,10 @@ static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
   }
   assert_true(last.row[SF_LEVEL_FULL] > last.row[SF_LEVEL_FIRST]);
   assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FIRST), SF_OK);
-  assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_FULL);
-  struct sf_expectations *other = NULL; /* straight to the full level: the same numbers */
+  assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_SURE);
+  struct sf_expectations *other = NULL; /* straight to the last level: the same numbers */
   assert_int_equal(sf_expectations_create(&other, t.catalog, &loops_table), SF_OK);
-  assert_int_equal(sf_expectations_raise(other, SF_LEVEL_FULL), SF_OK);
+  assert_int_equal(sf_expectations_raise(other, SF_LEVEL_SURE), SF_OK);
   for (int32_t i = 0; i < t.candidate.count; i++)
     for (int level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++)
       assert_true(sf_expectations_at(other, i)->noise[level] == sf_expectations_at(t.expectations, i)->noise[level]);

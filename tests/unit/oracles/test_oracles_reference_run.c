@@ -465,9 +465,10 @@ static void test_reference_run_stored_perturbed_moves_each_tensor_by_its_roundof
       if (id.kind == SF_KIND_PARAM && id.step == 0) assert_true(move == 0);
       if (id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD && id.kind != SF_KIND_WGRAD && id.kind != SF_KIND_MAIN_GRAD) continue;
       assert_true(move > 0.4 * sf_dtype_unit_roundoff(spec.promised) && relative_move(&moved.items[i], &other.items[i]) > 0);
-      /* bf16: fp32 sums of bf16 tensors, which are inputs and not moved; only a norm has fp32 numbers of its own */
+      /* bf16: fp32 sums of bf16 tensors, which are inputs and not moved; only a norm has fp32 numbers of its own, and draw 1 moves equal ones
+       * alike */
       const bool of_bf16_inside = f == 1 && id.kind == SF_KIND_WGRAD;
-      assert_true(move < (!of_bf16_inside ? 6 : is_norm(catalog, spec.module) ? 4 : 2) * sf_dtype_unit_roundoff(spec.promised));
+      assert_true(move < (!of_bf16_inside ? 6 : is_norm(catalog, spec.module) ? 5 : 2) * sf_dtype_unit_roundoff(spec.promised));
     }
     keeper_destroy(&plain);
     keeper_destroy(&moved);
