@@ -17,9 +17,9 @@ struct param_state {
 /* One operand of one linear layer: the largest sizes that it has had. */
 enum { FP8_LINEARS = 6, FP8_HISTORY_MAX = 4 };
 struct fp8_cast {
-  float amax;                             /* of the step so far */
-  float history[FP8_HISTORY_MAX];         /* of earlier steps, the last one first */
-  int32_t count;                          /* of those that count */
+  float amax;                     /* of the step so far */
+  float history[FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
+  int32_t count;                  /* of those that count */
 };
 
 struct run {
@@ -32,7 +32,7 @@ struct run {
   bool out_of_memory;
   enum sf_dtype format;        /* of stored tensors */
   enum sf_dtype stream_format; /* of the residual stream and its gradients */
-  int32_t input_module; /* whose output is the embedding's output */
+  int32_t input_module;        /* whose output is the embedding's output */
   uint16_t step, microbatch;
   uint64_t sum_count; /* sums taken so far: tells the splits of E5 apart */
 
@@ -45,9 +45,9 @@ struct run {
   int32_t *token;
   int32_t *documents; /* [microbatch_size][seq], first position of each position's document; NULL without documents and padding */
   float *mask;
-  struct mtp *mtp;                                      /* [model.mtp_depth] */
-  real *pair_grad;                                      /* multi-token prediction only, [tokens x 2 hidden] */
-  double loss_sum; /* of the step, before normalisation by its tokens */
+  struct mtp *mtp;                   /* [model.mtp_depth] */
+  real *pair_grad;                   /* multi-token prediction only, [tokens x 2 hidden] */
+  double loss_sum;                   /* of the step, before normalisation by its tokens */
   double loss_scale;                 /* 1 without scaling */
   int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
 
@@ -60,23 +60,23 @@ struct run {
   real *row_means;                                      /* [seq] row sums of P dP of one head */
   real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
   real *latent_a, *latent_b, *latent_c, *shared_grad, *ones; /* multi-latent attention: gradients; a number 1 for each head */
-  real *sink_terms;                                     /* sinks only: each query's part of their gradient, [tokens x heads] */
-  real *weight_grad, *logits_grad, *slot_grad;          /* experts only: [slots], [tokens x experts], [slots x hidden] */
-  real *sorted_rows, *sorted_grad;                      /* of one expert, [tokens x hidden] */
-  real *expert_a, *expert_b, *shared_expert_grad;       /* [slots x an expert's width], the same, [tokens x hidden] */
-  real *aux_grad, *aux_rows, *aux_sums;                 /* auxiliary losses only: [tokens x experts] twice, [scopes x experts] */
-  int32_t *expert_load, *counted;                       /* counted: [tokens], auxiliary losses only */
-  int64_t memory_rows;                                  /* memory_seq * microbatch_size */
-  real *memory, *memory_grad, *kv_grad;                 /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
-  real *cross_scores;                                   /* [seq x memory_seq] */
-  real *wgrad;                                          /* the largest parameter */
-  struct fp8_cast *fp8_casts;                           /* fp8 only: [layers][linears][operands] */
-  real *fp8_input, *fp8_grad, *fp8_weight;              /* fp8 only: operands as they are multiplied */
-  real *part, *part_a, *part_b;                         /* E5 only: a part of a split product and of its two factors */
-  int32_t *order;                                       /* E5 only: the indices of a split sum, shuffled */
-  int64_t key_part_count;                               /* see reference_key_parts.h; 1: none */
-  real *key_parts;                                      /* [tokens][kv_heads][parts][head_dim] */
-  real *sizes;                                          /* E5 only: of the terms of a product */
+  real *sink_terms;                                          /* sinks only: each query's part of their gradient, [tokens x heads] */
+  real *weight_grad, *logits_grad, *slot_grad;               /* experts only: [slots], [tokens x experts], [slots x hidden] */
+  real *sorted_rows, *sorted_grad;                           /* of one expert, [tokens x hidden] */
+  real *expert_a, *expert_b, *shared_expert_grad;            /* [slots x an expert's width], the same, [tokens x hidden] */
+  real *aux_grad, *aux_rows, *aux_sums;                      /* auxiliary losses only: [tokens x experts] twice, [scopes x experts] */
+  int32_t *expert_load, *counted;                            /* counted: [tokens], auxiliary losses only */
+  int64_t memory_rows;                                       /* memory_seq * microbatch_size */
+  real *memory, *memory_grad, *kv_grad;                      /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
+  real *cross_scores;                                        /* [seq x memory_seq] */
+  real *wgrad;                                               /* the largest parameter */
+  struct fp8_cast *fp8_casts;                                /* fp8 only: [layers][linears][operands] */
+  real *fp8_input, *fp8_grad, *fp8_weight;                   /* fp8 only: operands as they are multiplied */
+  real *part, *part_a, *part_b;                              /* E5 only: a part of a split product and of its two factors */
+  int32_t *order;                                            /* E5 only: the indices of a split sum, shuffled */
+  int64_t key_part_count;                                    /* see reference_key_parts.h; 1: none */
+  real *key_parts;                                           /* [tokens][kv_heads][parts][head_dim] */
+  real *sizes;                                               /* E5 only: of the terms of a product */
 };
 
 static inline real *take(struct run *run, int64_t count) {
@@ -95,19 +95,22 @@ static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
 #endif
 }
 
-/* Of the perturbation of values[i]. In streams with an even key each place has bits of its own. With an odd key equal numbers have equal bits, as
- * they have equal roundings: rows that are alike (few different tokens) move together, and a sum over them as far as each. */
-static inline uint64_t noise_bits(uint64_t key, int64_t i, real value) {
-  const uint64_t place = (uint64_t)(2 * i) & ((key & 1) - 1), number = real_bits(value) & (0 - (key & 1));
-  return sf_mix64(key + (place + number) * UINT64_C(0x9e3779b97f4a7c15));
+/* Of the perturbation of values[i]. In streams with an even key each place has bits of its own. With an odd key equal numbers have equal
+ * bits, as they have equal roundings: rows that are alike (few different tokens) move together, and a sum over them as far as each. */
+static inline uint32_t noise_bits(uint64_t key, int64_t i, real value) {
+  const uint32_t by_number = 0 - (uint32_t)(key & 1);
+  uint32_t bits = (uint32_t)(key >> 32) + (((uint32_t)i & ~by_number) | (real_bits(value) & by_number)) * 0x9e3779b9U;
+  bits = (bits ^ bits >> 16) * 0x85ebca6bU ^ (uint32_t)key;
+  bits = (bits ^ bits >> 13) * 0xc2b2ae35U;
+  return bits ^ bits >> 16;
 }
 
-/* x (1 + size v), v uniform in (-1, -least) and (least, 1). Subnormals move as the least normal number does, by the distance of two of them;
- * zeros stay. */
+/* x (1 + size v), v uniform in (-1, -least) and (least, 1). Subnormals move as the least normal number does, by the distance of two of
+ * them; zeros stay. */
 static inline void perturb(real *values, int64_t count, uint64_t key, double size, double least) {
   const real scale = (real)(size * (1 - least) / 8388608.0), step = (real)(size * least);
   for (int64_t i = 0; i < count; i++) {
-    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 40);
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 8);
     const real v = ((real)bits - (real)8388607.5) * scale;
     const real magnitude = values[i] < 0 ? -values[i] : values[i], moved = magnitude < (real)0x1p-126 ? (real)0x1p-126 : magnitude;
     const real of = values[i] == 0 ? 0 : values[i] < 0 ? -moved : moved;
@@ -123,7 +126,7 @@ static inline void perturb_f32(real *values, int64_t count, uint64_t key) { pert
 static inline void perturb_f16(real *values, int64_t count, uint64_t key) {
   const real unit = (real)sf_dtype_unit_roundoff(SF_F16), least = (real)sf_dtype_least_error(SF_F16);
   for (int64_t i = 0; i < count; i++) {
-    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 40);
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 8);
     const real v = ((real)bits - (real)8388607.5) * (real)0x1p-23, size = (values[i] < 0 ? -values[i] : values[i]) * unit;
     values[i] += v * (size > least ? size : least);
   }
@@ -223,8 +226,8 @@ static inline bool puts_out_stream(enum sf_module_class cls) {
 static inline bool reads_stream(enum sf_module_class cls) {
   return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
          cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA ||
-         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA ||
-         cls == SF_MODULE_MTP_ENORM || cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
+         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA || cls == SF_MODULE_MTP_ENORM ||
+         cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
 }
 
 /* Of what a module works on: tokens, or rows of the memory. */

@@ -61,7 +61,7 @@ static inline void perturb_cast(const struct run *run, enum sf_module_class cls,
   if (is_weight) id.microbatch = 0; /* one cast a step */
   const uint64_t key = sf_noise_key(run->options->draw, id, INNER_PART + 8 + (uint64_t)operand);
   const real up = (real)(1 + 0x1p-6), down = (real)(1 - 0x1p-6);
-  for (int64_t i = 0; i < count; i++) values[i] *= noise_bits(key, i, values[i]) >> 63 ? up : down;
+  for (int64_t i = 0; i < count; i++) values[i] *= noise_bits(key, i, values[i]) >> 31 ? up : down;
 }
 
 /* room: for count values. */

@@ -85,7 +85,7 @@ static inline void perturb_parts(struct run *run, int32_t layer, real *sums, con
   for (int64_t i = 0; i < count; i++) {
     real size = 0;
     for (int64_t head = 0; head < head_count; head++) size += heads[head * count + i] < 0 ? -heads[head * count + i] : heads[head * count + i];
-    sums[i] += (noise_bits(key, i, sums[i]) >> 63 ? unit : -unit) / 2 * size;
+    sums[i] += (noise_bits(key, i, sums[i]) >> 31 ? unit : -unit) / 2 * size;
   }
 }
 

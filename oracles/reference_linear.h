@@ -36,7 +36,8 @@ static inline void linear_forward(struct run *run, enum sf_module_class cls, int
   const int64_t rows = rows_of(run, cls), cols = linear.out;
   const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * linear.in, run->fp8_input);
   const struct factor w = weight_factor(run, cls, layer, &linear);
-  multiply_units(run, run->format, a.unit * w.unit, false, true, rows, cols, linear.in, a.values, linear.in, w.values, linear.in, out, cols);
+  multiply_units(run, run->format, a.unit * w.unit, false, true, rows, cols, linear.in, a.values, linear.in, w.values, linear.in, out,
+                 cols);
   if (linear.bias >= 0) {
     if (bias_apart) store(run, act_id(run, cls, layer, SF_KIND_ACT), 1, out, rows * cols, run->format);
     const real *restrict bias = run->params[linear.bias].weight;
@@ -106,8 +107,8 @@ static inline const real *round_stream(const struct run *run, real *out, const r
   return out;
 }
 
-/* Rounds run->dropped, products of a gradient and the factor of what is kept. Where gradients are given all that may differ is how the product was
- * formed, in fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
+/* Rounds run->dropped, products of a gradient and the factor of what is kept. Where gradients are given all that may differ is how the
+ * product was formed, in fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
 static inline void store_dropped(struct run *run, struct sf_trace_id id) {
   const int64_t count = run->tokens * run->hidden;
   if (run->c->mode != SF_MODE_ISOLATED) {
@@ -224,22 +225,33 @@ static inline void activation_forward(struct run *run, struct mlp_modules mlp, i
 /* The slope has two terms of either sign; each is perturbed by itself. */
 static inline void gelu_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
                                      int64_t width) {
-  for (int64_t j = 0; j < width; j++) {
-    const int64_t at = 4 * (i * width + j);
-    const real below = inner_number(inner, at + 1, normal_below(inner_number(inner, at, x[j])));
-    const real turning = inner_number(inner, at + 3, x[j] * normal_density(inner_number(inner, at + 2, x[j])));
-    x_grad[j] = g[j] * (below + turning);
+  enum { CHUNK = 256 };
+  real below[CHUNK], turning[CHUNK];
+  for (int64_t first = 0, count; first < width; first += count) {
+    count = width - first < CHUNK ? width - first : CHUNK;
+    const int64_t at = 4 * i * width + first;
+    for (int64_t j = 0; j < count; j++) below[j] = turning[j] = x[first + j];
+    inner_perturb(inner, at, below, count);
+    inner_perturb(inner, at + width, turning, count);
+    for (int64_t j = 0; j < count; j++) below[j] = normal_below(below[j]);
+    for (int64_t j = 0; j < count; j++) turning[j] = x[first + j] * normal_density(turning[j]);
+    inner_perturb(inner, at + 2 * width, below, count);
+    inner_perturb(inner, at + 3 * width, turning, count);
+    for (int64_t j = 0; j < count; j++) x_grad[first + j] = g[first + j] * (below[j] + turning[j]);
   }
 }
 
-static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *g, const real *gate, int64_t width) {
-  const real *up = gate + width;
-  real *up_grad = gate_grad + width;
+static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *restrict g, const real *restrict gate,
+                                       int64_t width) {
+  const real *restrict up = gate + width;
+  real *s = gate_grad + width, *turning = gate_grad; /* where the gradients go */
+  for (int64_t j = 0; j < width; j++) s[j] = sigmoid(gate[j]);
+  inner_perturb(inner, 2 * i * width, s, width);
+  for (int64_t j = 0; j < width; j++) turning[j] = gate[j] * s[j] * sigmoid(-gate[j]);
+  inner_perturb(inner, (2 * i + 1) * width, turning, width);
   for (int64_t j = 0; j < width; j++) {
-    const real s = inner_number(inner, 2 * i * width + j, sigmoid(gate[j]));
-    const real turning = inner_number(inner, (2 * i + 1) * width + j, gate[j] * s * sigmoid(-gate[j]));
-    gate_grad[j] = g[j] * up[j] * (s + turning);
-    up_grad[j] = g[j] * gate[j] * s;
+    gate_grad[j] = g[j] * up[j] * (s[j] + turning[j]);
+    s[j] = g[j] * gate[j] * s[j];
   }
 }
 

@@ -6,6 +6,14 @@
 #include <stdint.h>
 #include <string.h>
 
+/* glibc has these for vectors too. In double what such versions are less exact by is nothing beside fp32's rounding. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
+__attribute__((simd("notinbranch"))) double exp(double x);
+__attribute__((simd("notinbranch"))) double erfc(double x);
+#endif
+#endif
+
 #ifdef SF_REFERENCE_DOUBLE
 typedef double real;
 typedef uint64_t real_word;
@@ -19,17 +27,17 @@ typedef uint64_t real_word;
 typedef float real;
 typedef uint32_t real_word;
 #define REAL_GEMM sgemm
-#define real_exp expf
-#define real_erfc erfcf
+#define real_exp(x) ((float)exp((double)(x)))
+#define real_erfc(x) ((float)erfc((double)(x)))
 #define real_log logf
 #define real_sqrt sqrtf
 #define SF_REFERENCE_RUN sf_reference_run_f32
 #endif
 
-static inline uint64_t real_bits(real value) {
+static inline uint32_t real_bits(real value) {
   real_word word;
   memcpy(&word, &value, sizeof word);
-  return word;
+  return (uint32_t)(word ^ (uint64_t)word >> 32);
 }
 
 #endif

@@ -254,7 +254,7 @@ static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **stat
   job.kind = SF_JOB_SHRINK;
   job.budget = 300;
   job.c = case_make("mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 model.vocab_padded=48 model.seq=18 data.tokens=few "
-                    "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2 seed=498071397");
+                    "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2 seed=498074737");
   snprintf(job.c.plant, sizeof job.c.plant, "fp8-layer-exempt-local-index");
   snprintf(job.shrink_key, sizeof job.shrink_key, "tolerance/main_grad/decoder.final_layernorm");
   const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
