@@ -18,7 +18,7 @@ REFUSED = {
     "layout.pp: 0 is below 1": {"layout": {"pp": 0}},
     "tp must divide the heads": {"layout": {"tp": 8}},
     "ep needs experts": {"layout": {"dp": 2, "ep": 2}},
-    "experts with biases": {"model": {"num_moe_experts": 2}},
+    "experts with biases": {"model": {"num_moe_experts": 2, "add_bias_linear": True}},
     "cut evenly": {"layout": {"cp": 2}, "sequence_length": 6},
     "the interleaved schedule": {"model": {"num_layers": 4}, "layout": {"pp": 2, "vpp": 2}, "microbatches": 3},
     "an expert's capacity": {"model": {"num_moe_experts": 2, "add_bias_linear": False, "moe_expert_capacity_factor": 1.0}, "layout": {"dp": 2}},

@@ -5,9 +5,10 @@ import types
 import unittest
 
 from megatron_core_target import layout as cuts
-from megatron_core_target.case import LAYOUT
+from megatron_core_target.fields import defaults
 from megatron_core_target.names import parameter_place
 
+LAYOUT = defaults()["layout"]
 SIZES = [dict(LAYOUT, tp=tp, cp=cp, dp=dp, pp=pp, etp=tp, sp=tp > 1 and sp)
          for tp, cp, dp, pp, sp in itertools.product((1, 2, 4), (1, 2), (1, 2), (1, 2), (False, True))]
 CONFIG = types.SimpleNamespace(gated_linear_unit=True, linear_key_head_dim=4, linear_num_key_heads=4, linear_value_head_dim=8,

@@ -1,7 +1,10 @@
-"""mpirun -n RANKS python -m megatron_core_target CASE.json... --out FOLDER
+"""Runs cases on the real megatron-core.
 
-Each case has a folder in FOLDER, with the name of its file. On one rank it gets the reference in reference/ and perturbed runs of it in
-draw-0/, draw-1/, ...; on as many ranks as the case's layout has, the candidate in candidate/.
+mpirun -n RANKS python -m megatron_core_target CASE.json... --out FOLDER
+    Each case has a folder in FOLDER, with the name of its file. On one rank it gets the reference in reference/ and perturbed runs of it in
+    draw-0/, draw-1/, ...; on as many ranks as the case's layout has, the candidate in candidate/.
+python -m megatron_core_target serve
+    The worker of targets/worker.md, started by shardfuzz.
 Exit codes: 0; 2 bad usage, bad case, or a case that is not supported; 3 a run failed.
 """
 import argparse
@@ -9,17 +12,20 @@ import os
 import sys
 import traceback
 
-from .case import LAYOUT, CaseError, read_case
+from .case import CaseError, read_case
 from .layout import layout_of
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="megatron_core_target", description="Runs cases on megatron-core and writes their traces.")
-    parser.add_argument("case", nargs="+")
-    parser.add_argument("--out", required=True, metavar="FOLDER")
-    parser.add_argument("--draws", type=int, default=9, help="perturbed runs beside the reference (9)")
+    serving = sys.argv[1:2] == ["serve"]
+    parser = argparse.ArgumentParser(prog="megatron_core_target" + " serve" * serving, description="Runs cases on megatron-core and writes their traces.",
+                                     epilog="megatron_core_target serve: be the worker of shardfuzz fuzz or shardfuzz worker")
     parser.add_argument("--strict", action="store_true", help="run what differs by design too")
-    return parser.parse_args()
+    if not serving:
+        parser.add_argument("case", nargs="+")
+        parser.add_argument("--out", required=True, metavar="FOLDER")
+        parser.add_argument("--draws", type=int, default=9, help="perturbed runs beside the reference (9)")
+    return serving, parser.parse_args(sys.argv[2:] if serving else sys.argv[1:])
 
 
 def fail(code, text):
@@ -32,39 +38,48 @@ def folder_of(path, options):
 
 
 def main():
-    options = arguments()
+    serving, options = arguments()
+    if serving:
+        from .serving import serve
+        try:
+            serve(options.strict)
+        except RuntimeError as error:
+            return fail(2, error)
+        return 0
     try:
         cases = [(path, read_case(path, options.strict)) for path in options.case]
         for path, _ in cases:
             os.makedirs(folder_of(path, options), exist_ok=True)
     except (CaseError, OSError) as error:
         return fail(2, error)
-    from . import shims
+    return run_files(cases, options)
+
+
+def run_files(cases, options):
+    """Traces of case files, as the text above says. Returns the exit code."""
+    from . import shims, world
     shims.install_torch()
-    from . import world
-    rank, ranks = world.join(options.out)
+    rank, ranks = world.join(os.path.join(options.out, ""))
     shims.install_megatron()
-    for path, case in cases:
-        layout = layout_of(case["layout"] if ranks > 1 else LAYOUT, rank)
-        if layout.ranks != ranks:
-            return fail(2, f"{path}: the layout has {layout.ranks} ranks, this run has {ranks}") if rank == 0 else 2
-        try:
-            run(case, layout, folder_of(path, options), options.draws, ranks)
-        except Exception as error:  # whatever the package raises; other ranks end by their time limit or by mpirun
-            traceback.print_exc()
-            return fail(3, f"{path}: rank {rank}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-    world.leave(options.out)
-    return 0
-
-
-def run(case, layout, folder, draws, ranks):
+    from .session import Session
     from .standins import use_norm
     from .traces import write_candidate, write_reference
     use_norm()
-    if ranks == 1:
-        write_reference(case, layout, folder, draws)
-    else:
-        write_candidate(case, layout, folder, ranks)
+    session = Session(rank, ranks)
+    for path, case in cases:
+        layout = layout_of(case["layout"], rank)
+        if ranks > 1 and layout.ranks != ranks:
+            return fail(2, f"{path}: the layout has {layout.ranks} ranks, this run has {ranks}") if rank == 0 else 2
+        try:
+            if ranks == 1:
+                write_reference(session, case, folder_of(path, options), options.draws)
+            else:
+                write_candidate(session, case, folder_of(path, options), ranks)
+        except Exception as error:  # whatever the package raises; other ranks end by their time limit or by mpirun
+            traceback.print_exc()
+            return fail(3, f"{path}: rank {rank}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+    world.leave()
+    return 0
 
 
 def end(code):

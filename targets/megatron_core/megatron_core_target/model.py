@@ -3,6 +3,7 @@ import dataclasses
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.activations import squared_relu
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt.experimental_attention_variant_module_specs import get_linear_attention_pattern
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_mtp_block_spec
@@ -10,15 +11,17 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler, get_moe_layer_wise_logging_tracker
+from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 
 from . import standins
-from .case import GPT
+from .fields import GPT
 from .names import Names, parameter_place
 from .parameters import fill
 
-ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.nn.functional.relu}
+ACTIVATIONS = {"squared_relu": squared_relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.nn.functional.relu}
 
 # What a CPU cannot do, and the loss of precision that nothing asked for.
 FIXED = dict(use_cpu_initialization=True, perform_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, bias_dropout_fusion=False,
@@ -35,17 +38,24 @@ def initialize(layout):
         tensor_model_parallel_size=n["tp"], pipeline_model_parallel_size=n["pp"], context_parallel_size=n["cp"],
         virtual_pipeline_model_parallel_size=n["vpp"] if n["vpp"] > 1 else None, expert_model_parallel_size=n["ep"],
         expert_tensor_parallel_size=n["etp"], create_gloo_process_groups=False)
+    _reset_random_state()
+
+
+def _reset_random_state():
     model_parallel_cuda_manual_seed(1, force_reset_rng=True)
     torch.manual_seed(1)
 
 
 def forget():
     """Drops all that the package keeps outside of its objects: groups, buffers, random states, and what losses left in classes."""
-    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler, get_moe_layer_wise_logging_tracker
-    from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
+    forget_losses()
     if parallel_state.model_parallel_is_initialized():
-        get_moe_layer_wise_logging_tracker().clear()
         parallel_state.destroy_model_parallel()
+
+
+def forget_losses():
+    """What auxiliary and MTP losses keep in classes: sums for a log, and scales."""
+    get_moe_layer_wise_logging_tracker().clear()
     MoEAuxLossAutoScaler.main_loss_backward_scale = None
     MTPLossAutoScaler.main_loss_backward_scale = torch.tensor(1.0)
     MTPLossLoggingHelper.tracker = {}
@@ -70,7 +80,19 @@ def make_config(case, layout):
         fields.update(num_layers_in_first_pipeline_stage=None, num_layers_in_last_pipeline_stage=None)
     if not fields["linear_attention_freq"] and fields["experimental_attention_variant"]:
         fields["linear_attention_freq"] = 2
-    return kind(**fields)
+    return kind(**_in_full(fields))
+
+
+def _in_full(fields):
+    """Short forms of a case written out: a window of keys before the query, one module to recompute, full recomputation by layers."""
+    if isinstance(fields["window_size"], int):
+        fields["window_size"] = (fields["window_size"], 0)
+    if isinstance(fields["recompute_modules"], str):
+        fields["recompute_modules"] = [fields["recompute_modules"]]
+    if fields["recompute_granularity"] == "full":
+        fields["recompute_method"] = fields["recompute_method"] or "uniform"
+        fields["recompute_num_layers"] = fields["recompute_num_layers"] or 1
+    return fields
 
 
 def _layer_specification(config, stage):
@@ -117,6 +139,20 @@ class Model:
             fill(parameter, name, place, case["seed"], self.config.layernorm_zero_centered_gamma)
         self.wrapped = self._wrap()
         self.optimizer = self._make_optimizer()
+        self.start = None
+        if layout.ranks == 1:
+            self.start = [(tensor, tensor.detach().clone()) for chunk in self.chunks for tensor in (*chunk.parameters(), *chunk.buffers())]
+
+    def reset(self):
+        """As it was made. On one device alone: there nothing of the optimizer's is shared out over ranks."""
+        forget_losses()
+        _reset_random_state()
+        with torch.no_grad():
+            for tensor, value in self.start:
+                tensor.copy_(value)
+        for optimizer in getattr(self.optimizer, "chained_optimizers", [self.optimizer]):
+            optimizer.optimizer.state.clear()
+            optimizer.reload_model_params()
 
     def _wrap(self):
         flags = self.layout.flags

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 CPU = torch.device("cpu")
 _done = set()
+_kept_groups = {}
 
 
 def _once(name):
@@ -223,10 +224,15 @@ def _uneven_collectives():
     dist.all_gather, dist.reduce_scatter = uneven_all_gather, uneven_reduce_scatter
 
 
+def forget_groups():
+    """Drops the groups that were kept: those of a world that has ended."""
+    _kept_groups.clear()
+
+
 def _keep_groups():
     """Groups of the same ranks are made once: each new layout would leak Gloo's groups and threads (40 ms become 14 s after 45)."""
     from megatron.core import parallel_state
-    original, kept = parallel_state.create_group, {}
+    original, kept = parallel_state.create_group, _kept_groups
 
     def create_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False, group_desc=None):
         key = None if ranks is None else tuple(ranks)

@@ -13,6 +13,8 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 class Norm(torch.nn.Module):
     """LayerNorm or RMSNorm over the last dimension. The package's own WrappedTorchNorm refuses sequence parallelism, and its others need a GPU.
 
+    With an fp32 residual stream the output has the parameters' type.
+
     Marks its parameters as the package's norms do: under sequence parallelism each rank has the gradient of its own tokens."""
 
     def __init__(self, config, hidden_size, eps=1e-5, **options):
@@ -26,10 +28,10 @@ class Norm(torch.nn.Module):
             self.bias.sequence_parallel = config.sequence_parallel
 
     def forward(self, x):
-        weight = self.weight + 1 if self.zero_centered else self.weight
+        weight = (self.weight + 1 if self.zero_centered else self.weight).to(x.dtype)
         if self.bias is not None:
-            return functional.layer_norm(x, self.shape, weight, self.bias, self.eps)
-        return functional.rms_norm(x, self.shape, weight, self.eps)
+            return functional.layer_norm(x, self.shape, weight, self.bias.to(x.dtype), self.eps).to(self.weight.dtype)
+        return functional.rms_norm(x, self.shape, weight, self.eps).to(self.weight.dtype)
 
 
 def use_norm():

@@ -6,25 +6,43 @@ from shardfuzz import writer
 from shardfuzz.perturb import KINDS, Perturbation
 from shardfuzz.places import place_from_user
 
-from .training import run_case
+from .fields import on_one_device
 
 
-def write_reference(case, layout, folder, draws):
-    """FOLDER/reference and FOLDER/draw-0 ... of the case on one rank. Draw k perturbs in the k-th way of shardfuzz.perturb, in turn."""
-    _write(os.path.join(folder, "reference"), run_case(case, layout), 0, 1)
+def perturbation_of(case, draw):
+    """Draw k perturbs in the k-th way of shardfuzz.perturb, in turn."""
+    return Perturbation(KINDS[draw % len(KINDS)], case["seed"] * 1000 + draw)
+
+
+def write_reference(session, case, folder, draws):
+    """FOLDER/reference and FOLDER/draw-0 ... of the case on one rank."""
+    case = on_one_device(case)
+    _replace(os.path.join(folder, "reference"), session.run(case), 0, 1)
     for draw in range(draws):
-        perturbation = Perturbation(KINDS[draw % len(KINDS)], case["seed"] * 1000 + draw)
-        _write(os.path.join(folder, f"draw-{draw}"), run_case(case, layout, perturbation), 0, 1)
+        _replace(os.path.join(folder, f"draw-{draw}"), session.run(case, perturbation_of(case, draw)), 0, 1)
 
 
-def write_candidate(case, layout, folder, ranks):
+def write_candidate(session, case, folder, ranks):
     """This rank's file of FOLDER/candidate. All ranks of the layout call it; an older trace there is replaced as a whole."""
-    _write(os.path.join(folder, "candidate"), run_case(case, layout), dist.get_rank(), ranks)
+    _replace(os.path.join(folder, "candidate"), session.run(case), dist.get_rank(), ranks)
 
 
-def _write(folder, records, rank, ranks):
-    entries = [(name, tensor, place_from_user(place, tensor.shape, name)) for name, tensor, place in records]
-    path = writer.write_partial(folder, entries, rank, ranks)
+def entries_of(records):
+    """Records as shardfuzz.writer takes them."""
+    places = {}
+    return [(name, tensor, _place(places, name, tensor, place)) for name, tensor, place in records]
+
+
+def _place(known, name, tensor, place):
+    """A place is an object that many tensors of a module share."""
+    key = (id(place), tensor.shape)
+    if key not in known:
+        known[key] = place_from_user(place, tensor.shape, name)
+    return known[key]
+
+
+def _replace(folder, records, rank, ranks):
+    path = writer.write_partial(folder, entries_of(records), rank, ranks)
     dist.barrier()
     if rank == 0:
         writer.clear(folder)

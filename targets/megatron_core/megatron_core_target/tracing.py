@@ -26,12 +26,11 @@ class Recorder:
     """
 
     def __init__(self, model):
-        self.model, self.records = model, []
+        self.model = model
         self.places = Places(model.case, model.config, model.layout)
         n = model.layout.n
         self.gradient_scale = 1.0 if model.config.calculate_per_token_loss else 1.0 / (n["dp"] * n["cp"])
-        self.step, self.forward_number, self.backward_number, self.calls = 0, 0, 0, {}
-        self.last_call = (0, 0, 0)     # step, microbatch and call of the module that ran last
+        self.reset()
         for chunk, names in zip(model.chunks, model.names):
             for local, module in chunk.named_modules():
                 name = names.of(local)
@@ -40,6 +39,12 @@ class Recorder:
                     # A stage that embeds for its MTP layers only makes what is the second call on one device.
                     first = 1 if name.startswith("embedding") and not chunk.pre_process else 0
                     self._hook(name, module, *kinds, first)
+
+    def reset(self):
+        """As before the first step."""
+        self.records = []
+        self.step, self.forward_number, self.backward_number, self.calls = 0, 0, 0, {}
+        self.last_call = (0, 0, 0)     # step, microbatch and call of the module that ran last
 
     def _hook(self, name, module, inputs, output, first):
         module.register_forward_pre_hook(lambda module, args, options: self._before(name, inputs, args, options), with_kwargs=True)

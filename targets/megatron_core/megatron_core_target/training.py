@@ -6,22 +6,19 @@ import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from .data import Batches, loss_function
-from .model import Model
-from .tracing import Recorder
 
 
-def run_case(case, layout, perturbation=None):
-    """All steps of a case on this rank's part of the layout. perturbation: a shardfuzz.perturb.Perturbation of forward and backward passes, or None.
-
-    Returns the records [(name, tensor, place)]. Raises what the package raises."""
-    model = Model(case, layout)
-    recorder = Recorder(model)
+def run_steps(model, recorder, perturbation=None):
+    """All steps of the model's case on this rank's part of the layout. perturbation: a shardfuzz.perturb.Perturbation of forward and backward
+    passes, or None. Raises what the package raises."""
+    hook = None
     if perturbation is not None:
         perturbation.first = model.chunks[0].embedding.word_embeddings
-        perturbation.first.register_forward_hook(lambda module, args, output: perturbation.output(module, recorder.last_call, output))
-    for step in range(case["steps"]):
-        _run_step(model, recorder, Batches(case, layout, step), step, perturbation)
-    return recorder.records
+        hook = perturbation.first.register_forward_hook(lambda module, args, output: perturbation.output(module, recorder.last_call, output))
+    for step in range(model.case["steps"]):
+        _run_step(model, recorder, Batches(model.case, model.layout, step), step, perturbation)
+    if hook is not None:
+        hook.remove()
 
 
 def _run_step(model, recorder, batches, step, perturbation):

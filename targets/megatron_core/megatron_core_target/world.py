@@ -1,37 +1,63 @@
 """Ranks of this run, from Open MPI, torchrun, or alone, joined by Gloo."""
 import datetime
 import os
+import time
 
 import torch.distributed as dist
 
 TIMEOUT = datetime.timedelta(seconds=120)   # a collective that some rank never enters ends the run
+POLL_S = 0.005
 
 
-def join(folder):
-    """Joins the ranks that one mpirun or torchrun started. folder: one that all of them see, for the meeting. Returns (rank, ranks)."""
+def place():
+    """(rank, number of ranks) as the launcher says; (0, 1) without one."""
     environment = os.environ
-    rank = int(environment.get("OMPI_COMM_WORLD_RANK", environment.get("RANK", 0)))
-    ranks = int(environment.get("OMPI_COMM_WORLD_SIZE", environment.get("WORLD_SIZE", 1)))
-    environment.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank))
-    environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if "OMPI_COMM_WORLD_RANK" in environment and ranks > 1:
-        job = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
-        store = dist.FileStore(os.path.join(folder, f".meeting-{job.replace('/', '-')}"), ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
-    elif ranks > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=TIMEOUT)
+    return (int(environment.get("OMPI_COMM_WORLD_RANK", environment.get("RANK", 0))),
+            int(environment.get("OMPI_COMM_WORLD_SIZE", environment.get("WORLD_SIZE", 1))))
+
+
+def join(meeting, again=0):
+    """Joins the ranks that one mpirun or torchrun started. meeting: beginning of a path that all of them see. again: how often they have joined
+    before; what an earlier world has not delivered is lost with it. Returns (rank, ranks)."""
+    rank, ranks = place()
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if ranks == 1:
+        store = dist.HashStore()
+    elif "OMPI_COMM_WORLD_RANK" in os.environ:
+        job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
+        store = _meet(f"{meeting}.meeting-{job.replace('/', '-')}-{again}", rank, ranks)
     else:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=TIMEOUT)
+        store = dist.PrefixStore(str(again), dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), ranks, False, TIMEOUT))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     return rank, ranks
 
 
-def leave(folder):
+def _meet(path, rank, ranks):
+    """A store on rank 0, whose port the others read in a file that is gone when all are there."""
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, ranks, True, TIMEOUT, wait_for_workers=False)
+        with open(path + ".new", "w", encoding="ascii") as file:
+            file.write(str(store.port))
+        os.replace(path + ".new", path)
+        for other in range(1, ranks):
+            store.wait([f"here-{other}"])
+        os.remove(path)
+        return store
+    deadline = time.monotonic() + TIMEOUT.total_seconds()
+    while not os.path.exists(path):
+        if time.monotonic() > deadline:
+            raise TimeoutError("rank 0 did not say where to meet")
+        time.sleep(POLL_S)
+    with open(path, encoding="ascii") as file:
+        store = dist.TCPStore("127.0.0.1", int(file.read()), ranks, False, TIMEOUT)
+    store.set(f"here-{rank}", "")
+    return store
+
+
+def leave():
     """Ends the run once all ranks came here."""
     dist.barrier()
     dist.destroy_process_group()
-    for name in os.listdir(folder):
-        if name.startswith(".meeting-"):
-            try:
-                os.remove(os.path.join(folder, name))
-            except OSError:
-                pass

@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 import traceback
-from typing import Callable
+from typing import Callable, Optional
 
 VERSION = 1
 LINE_BYTES = 1 << 20
@@ -52,9 +52,9 @@ class _Connection:
 
 
 def answer(request: dict, run: Callable, beat: Callable) -> dict:
-    """What a run comes to, without the id; the traceback of a failure goes to stderr, which the harness keeps."""
+    """What a request comes to, without the id; the traceback of a failure goes to stderr, which the harness keeps."""
     try:
-        run(request, beat)
+        done = run(request, beat)
     except Refused as refused:
         return {"refused": str(refused)[:TEXT_CHARACTERS]}
     except Exception as failure:  # noqa: BLE001: whatever the framework raises is what the case shows
@@ -63,14 +63,15 @@ def answer(request: dict, run: Callable, beat: Callable) -> dict:
         traceback.print_exc()
         sys.stderr.flush()
         return {"error": f"{type(failure).__name__}: {failure}"[:TEXT_CHARACTERS]}
-    return {"ok": {}}
+    return {"ok": done if isinstance(done, dict) else {}}
 
 
-def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None]) -> None:
+def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], script: Optional[Callable[[dict, str], str]] = None) -> None:
     """Says hello and answers requests until the harness has no more.
 
     describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), full (an OSError for
-    want of room) or error. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not started by shardfuzz.
+    want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it the description
+    says "scripts". KeyboardInterrupt and SystemExit end the rank. RuntimeError: not started by shardfuzz.
     """
     path = os.environ.get("SHARDFUZZ_SOCKET")
     if not path:
@@ -84,8 +85,10 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None]) -> No
         if kind == "quit":
             return
         if kind == "describe":
-            harness.say({"id": number, "ok": describe})
+            harness.say({"id": number, "ok": {**describe, **({"scripts": True} if script else {})}})
         elif kind == "run":
             harness.say({"id": number, **answer(request, run, lambda: harness.say({"id": number, "heartbeat": ""}))})
+        elif kind == "script" and script:
+            harness.say({"id": number, **answer(request, lambda asked, beat: {"script": script(asked["case"], asked.get("first", ""))}, None)})
         else:
             harness.say({"id": number, "error": f"there is no request {kind!r}"})

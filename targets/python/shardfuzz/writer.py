@@ -34,18 +34,24 @@ def _header(entries: List[Entry], rank: int, ranks: int) -> bytes:
     return text + b" " * (-len(text) % 8)
 
 
+def write_file(path: str, entries: List[Entry], rank: int, ranks: int) -> None:
+    """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous CPU
+    tensors with at least one dimension. Raises OSError."""
+    header = _header(entries, rank, ranks)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)))
+        file.write(header)
+        for _, data, _ in entries:
+            file.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
+
+
 def write_partial(directory: str, entries: List[Entry], rank: int, ranks: int) -> str:
-    """Writes one rank's file under a name of its own and returns its path. Data: contiguous CPU tensors with at least one dimension.
+    """As write_file, under a name of the file's own beside its final one. Returns the path.
     Raises ShardfuzzError (no space, no permission) and leaves nothing behind."""
     path = os.path.join(directory, f".{file_name(rank)}.partial")
-    header = _header(entries, rank, ranks)
     try:
         os.makedirs(directory, exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(struct.pack("<Q", len(header)))
-            file.write(header)
-            for _, data, _ in entries:
-                file.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
+        write_file(path, entries, rank, ranks)
     except OSError as error:
         remove(path)
         raise ShardfuzzError(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,98 @@
+"""The table of all that a case has: paths, what a field may be (the plainest first, which is what a case that leaves it out gets), and who computes.
+
+Names below `model` are those of the package's TransformerConfig, MLATransformerConfig and GPTModel; a null is the package's own default.
+"""
+
+# What is computed. A campaign draws from the choices; a file may set other values of the same type.
+FUNCTION = {
+    "steps": [1, 2], "microbatches": [2, 1, 4], "microbatch_size": [2, 1], "sequence_length": [8, 16, 2],
+    "loss": ["mean", "sum_and_count", "per_token"], "precision": ["fp32", "bf16"],
+    "data.loss_mask": ["full", "uneven"], "data.documents": [1, 3], "data.microbatches": ["drawn", "equal"],
+    "optimizer.name": ["adam", "sgd"], "optimizer.clip_grad": [0.1, 0.0], "optimizer.weight_decay": [0.0, 0.1],
+    "model.num_layers": [1, 2, 4], "model.hidden_size": [16, 8, 32], "model.num_attention_heads": [4, 2], "model.num_query_groups": [None, 2, 1],
+    "model.kv_channels": [None, 8], "model.ffn_hidden_size": [None, 8, 32], "model.add_bias_linear": [False, True],
+    "model.add_qkv_bias": [False, True], "model.gated_linear_unit": [False, True],
+    "model.activation_func": ["gelu", "silu", "relu", "squared_relu"], "model.normalization": ["LayerNorm", "RMSNorm"],
+    "model.layernorm_zero_centered_gamma": [False, True], "model.fp32_residual_connection": [False, True], "model.qk_layernorm": [False, True],
+    "model.softmax_type": ["vanilla", "off-by-one", "learnable"], "model.window_size": [None, 3], "model.window_attn_skip_freq": [None, 2],
+    "model.apply_query_key_layer_scaling": [False, True], "model.attention_output_gate": [False, True],
+    "model.rotary_interleaved": [False, True], "model.rotary_percent": [1.0, 0.5], "model.rope_scaling": [False, True],
+    "model.seq_len_interpolation_factor": [None, 2.0], "model.no_rope_freq": [None, 2],
+    "model.position_embedding_type": ["rope", "learned_absolute", "none"], "model.vocab_size": [32, 64],
+    "model.share_embeddings_and_output_weights": [False, True],
+    "model.multi_latent_attention": [False, True], "model.q_lora_rank": [None, 8], "model.rope_type": ["rope", "yarn"],
+    "model.experimental_attention_variant": [None, "gated_delta_net"], "model.linear_num_key_heads": [4, 2], "model.linear_num_value_heads": [4, 2],
+    "model.num_moe_experts": [None, 4, 2, 8], "model.moe_ffn_hidden_size": [None, 8], "model.moe_layer_freq": [1, 2],
+    "model.moe_shared_expert_intermediate_size": [None, 16], "model.moe_shared_expert_gate": [False, True],
+    "model.moe_router_load_balancing_type": ["none", "aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn"],
+    "model.moe_aux_loss_coeff": [0.0, 0.5], "model.moe_z_loss_coeff": [None, 0.1], "model.moe_router_topk": [2, 1],
+    "model.moe_router_num_groups": [None, 2], "model.moe_router_group_topk": [None, 1], "model.moe_router_pre_softmax": [False, True],
+    "model.moe_router_topk_scaling_factor": [None, 2.5], "model.moe_router_score_function": ["softmax", "sigmoid"],
+    "model.moe_router_dtype": [None, "fp32", "fp64"], "model.moe_router_enable_expert_bias": [False, True],
+    "model.moe_expert_capacity_factor": [None, 1.0], "model.moe_pad_expert_input_to_capacity": [False, True],
+    "model.moe_token_drop_policy": ["probs", "position"], "model.moe_apply_probs_on_input": [False, True],
+    "model.mtp_num_layers": [None, 1, 2],
+}
+
+# Who computes, and when: a reference is the case with all of these at their first choices.
+LAYOUT = {
+    "layout.tp": [1, 2, 4], "layout.cp": [1, 2, 4], "layout.dp": [1, 2, 4], "layout.pp": [1, 2, 4], "layout.vpp": [1, 2], "layout.ep": [1, 2, 4],
+    "layout.etp": [1, 2, 4], "layout.sp": [False, True], "layout.distributed_optimizer": [False, True],
+    "layout.overlap_grad_reduce": [False, True], "layout.bucket_size": [0, 500],
+    "model.parallel_output": [True, False], "model.moe_token_dispatcher_type": ["alltoall", "allgather"],
+    "model.moe_shared_expert_overlap": [False, True],
+    "model.recompute_granularity": [None, "full", "selective"], "model.recompute_method": [None, "uniform", "block"],
+    "model.recompute_num_layers": [None, 1],
+    "model.recompute_modules": [None, "core_attn", "layernorm", "mlp", "mla_up_proj", "moe", "shared_experts"],
+    "model.distribute_saved_activations": [False, True], "model.num_layers_in_first_pipeline_stage": [None, 1],
+    "model.num_layers_in_last_pipeline_stage": [None, 1],
+}
+RANKS = ["layout.tp", "layout.cp", "layout.dp", "layout.pp"]      # a candidate has as many ranks as these multiply to
+
+# What a file may set and no campaign draws.
+FIXED = {
+    "target": "megatron-core", "mode": "e2e", "optimizer.lr": 0.01, "optimizer.eps": 0.001,
+    "expect.verdict": "", "expect.first": "",                     # for those who replay the case: PASS or FINDING, and the first finding's name
+    "model.apply_residual_connection_post_layernorm": False, "model.kv_lora_rank": 8, "model.qk_head_dim": 8, "model.qk_pos_emb_head_dim": 4,
+    "model.v_head_dim": 8, "model.linear_attention_freq": None, "model.linear_conv_kernel_dim": 4, "model.linear_key_head_dim": 8,
+    "model.linear_value_head_dim": 8, "model.mtp_loss_scaling_factor": 0.1,
+}
+GPT = ("vocab_size", "position_embedding_type", "rotary_percent", "parallel_output", "share_embeddings_and_output_weights", "rope_scaling",
+       "seq_len_interpolation_factor")                            # below model: arguments of GPTModel
+SEED = {"min": 1, "max": 2**31 - 1}
+CHOICES = {**FUNCTION, **LAYOUT}
+
+
+def value_of(case, path):
+    """The value at a path of a complete case."""
+    for part in path.split("."):
+        case = case[part]
+    return case
+
+
+def with_value(document, path, value):
+    """Sets a path of nested objects, which are made where they lack. Returns `document`."""
+    *outer, last = path.split(".")
+    inner = document
+    for part in outer:
+        inner = inner.setdefault(part, {})
+    inner[last] = value
+    return document
+
+
+def defaults():
+    """A complete case with every field at its first choice, seed 1."""
+    case = {}
+    for path, value in FIXED.items():
+        with_value(case, path, value)
+    for path, choices in CHOICES.items():
+        with_value(case, path, choices[0])
+    return with_value(case, "seed", SEED["min"])
+
+
+def on_one_device(case):
+    """The case as its reference runs: what says who computes at its first choice."""
+    case = {key: dict(value) if isinstance(value, dict) else value for key, value in case.items()}
+    for path, choices in LAYOUT.items():
+        with_value(case, path, choices[0])
+    return case

@@ -1,0 +1,71 @@
+"""The worker of targets/worker.md: one process per rank, which joins its world once and runs case after case."""
+import os
+
+from shardfuzz import worker
+
+from . import world
+from .case import CaseError, complete
+from .fields import CHOICES, LAYOUT, RANKS, SEED, on_one_device
+from .rules import described
+
+
+def description(strict=False):
+    """What the worker supports, as `describe` answers it."""
+    fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {})} for path, choices in CHOICES.items()}
+    return {"name": "megatron-core", "ranks": RANKS, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
+
+
+class Worker:
+    """Answers run requests on this rank. meeting: beginning of a path for the ranks' meeting."""
+
+    def __init__(self, meeting, strict):
+        from . import shims
+        self.meeting, self.strict, self.joined = meeting, strict, 0
+        shims.install_torch()
+        self.rank, self.ranks = world.join(meeting)
+        shims.install_megatron()
+        from .session import Session
+        from .standins import use_norm
+        use_norm()
+        self.session = Session(self.rank, self.ranks)
+        self.failed = False
+
+    def run(self, request, beat):
+        """One run, its trace in request["out"]. Raises what the package raises, on OSError no room, worker.Refused for what the package lacks."""
+        from . import traces
+        from shardfuzz import writer
+        try:
+            case = complete(request["case"], self.strict)
+        except CaseError as error:
+            raise worker.Refused(str(error)) from None
+        if self.failed:
+            self._join_again()
+        perturbation = traces.perturbation_of(case, request["draw"]) if request["run"] == "draw" else None
+        try:
+            records = self.session.run(case if request["run"] == "candidate" else on_one_device(case), perturbation)
+        except BaseException:
+            self.failed = self.ranks > 1
+            raise
+        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks)
+
+    def _join_again(self):
+        """After a failure messages may be under way that nobody reads. All ranks have failed if the set goes on, so all of them meet here."""
+        from . import shims
+        shims.forget_groups()
+        self.joined += 1
+        world.join(self.meeting, self.joined)
+        self.failed = False
+
+
+def serve(strict):
+    """Answers requests until the harness has no more. RuntimeError: not started by shardfuzz."""
+    path = os.environ.get("SHARDFUZZ_SOCKET")
+    if not path:
+        raise RuntimeError("SHARDFUZZ_SOCKET is not set: workers are started by shardfuzz")
+    state = []
+
+    def run(request, beat):
+        if not state:
+            state.append(Worker(path, strict))
+        return state[0].run(request, beat)
+    worker.serve(description(strict), run)
