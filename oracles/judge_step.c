@@ -478,21 +478,28 @@ static void judge_initial(struct sf_judging *judging, const struct sf_slot *slot
   sf_finding_say(finding, "%" PRId64 " of %" PRId64 " elements are not those that were to be loaded", differing, count);
 }
 
-static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_step *step, bool is_stochastic) {
+/* Gradients near fp32's least numbers: the clipped gradient, its share and the old moment are each rounded to a multiple of 2^-149, and Adam divides what is
+ * left of them by no more than epsilon. */
+static double subnormal_change(const struct param_job *job, const struct param_step *step, int64_t count) {
+  return job->lr * 4 * 0x1p-149 / (step->bias1 * ADAM_EPSILON) * sqrt((double)count);
+}
+
+static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_job *job, const struct param_step *step) {
   if (step->is_skipped) {
     struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, sqrt(step->delta_squares), 0);
     if (finding != NULL) sf_finding_say(finding, "weight changes by %.3g in a step that is skipped", finding->error);
     return;
   }
   const double adam = sqrt(step->adam_squares), master = sqrt(step->master_squares);
-  if (is_stochastic) {
+  if (job->is_stochastic) {
     struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), 0);
     if (finding != NULL)
       sf_finding_say(finding, "%" PRId64 " elements changed to another number than weight + Adam's change (of %.3g) rounded with their random bits",
                      step->wrong_count, adam);
     return;
   }
-  const double bound = sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master;
+  const struct sf_shape shape = slot->expected->spec.shape;
+  const double bound = sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master + subnormal_change(job, step, shape.rows * shape.cols);
   struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), bound);
   if (finding != NULL)
     sf_finding_say(finding, "change of the weight is off by %.3g; Adam makes one of %.3g from its gradients", finding->error, adam);
@@ -521,7 +528,7 @@ static void judge_param(struct sf_judging *judging, const struct step_index *ind
     if (step->is_judged && s >= sf_expectations_overflow_step(judging->collector->expectations))
       report_unchecked(judging, delta, "overflow");
     else if (step->is_judged)
-      report_delta(judging, delta, step, job.is_stochastic);
+      report_delta(judging, delta, &job, step);
     else if (step->delta != NULL)
       report_unchecked(judging, delta, INPUTS_MISSING);
     if (step->param_after == NULL) continue;
