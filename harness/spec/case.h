@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_SIGNATURE_TEXT = 192 };
+enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_SIGNATURE_TEXT = 192, SF_CASE_FRAMEWORK_TEXT = 2048 };
 
 /* What layers compute with. The first three store in the format of that name (equal numbers); FP8 stores in bf16 and casts the operands of
  * the linear layers' products. */
@@ -164,7 +164,8 @@ struct sf_case {
   struct sf_layout layout;
   struct sf_reload reload;
   int64_t schedule; /* seed of the simulator's scheduling decisions; 0 = round-robin, rendezvous at the wait */
-  char target[SF_NAME_TEXT]; /* "builtin" */
+  char target[SF_NAME_TEXT]; /* "builtin", or the name of a framework's worker */
+  char framework[SF_CASE_FRAMEWORK_TEXT]; /* "", or of a framework's case: what is not at its first choice, as a compact JSON object */
   char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
   struct sf_expect expect;
 };
@@ -188,6 +189,12 @@ int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field)
 void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value);       /* not for TEXT */
 /* Parses a value as the command line gives it: a number, true/false/on/off, an enum's name, flags joined by '+' or "none", a text. */
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
+
+/* A case of a framework (targets/worker.md): seed, target and what stands in `framework` say all of it. Everything else is as sf_case_init leaves it,
+ * but for the axes of the layout, which repeat what the framework's case says under their names, so that it has ranks and a signature. */
+static inline bool sf_case_is_framework(const struct sf_case *c) { return c->framework[0] != '\0'; }
+/* json: an object. SF_EINPUT when it is none, is too long, or has axes that are no numbers from 1 on. */
+enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct sf_error *error) SF_MUST_USE;
 
 /* The smallest valid case: every field at `smallest`. */
 void sf_case_init(struct sf_case *c);

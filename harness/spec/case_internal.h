@@ -2,6 +2,7 @@
 #ifndef SF_SPEC_CASE_INTERNAL_H
 #define SF_SPEC_CASE_INTERNAL_H
 
+#include "harness/base/bytes.h"
 #include "harness/spec/case.h"
 
 /* Whether value lies in the field's range; the error text is "field: reason". */
@@ -11,6 +12,9 @@ int sf_field_name_index(const struct sf_field *field, const char *name, size_t l
 /* Sets a TEXT field after checking length and characters. */
 enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value,
                                       struct sf_error *error) SF_MUST_USE;
+/* Of a case with sf_case_is_framework: its rules, and its object as it stands in a file, indented as a member of the document. */
+enum sf_status sf_case_validate_framework(const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+void sf_case_framework_append(struct sf_text *out, const struct sf_case *c);
 /* True when text has only characters that a TEXT field may hold. */
 bool sf_case_text_ok(const char *text);
 

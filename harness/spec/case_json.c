@@ -132,6 +132,14 @@ static enum sf_status read_section(struct sf_case *c, const char *section, json_
   return SF_OK;
 }
 
+static enum sf_status read_framework(struct sf_case *c, json_t *object, struct sf_error *error) {
+  if (!json_is_object(object)) return wrong_type(error, "framework", "an object", object);
+  char *text = json_dumps(object, JSON_COMPACT);
+  const enum sf_status status = text ? sf_case_set_framework(c, text, error) : SF_ENOMEM;
+  sf_free(text);
+  return status;
+}
+
 static enum sf_status read_schema(const json_t *value, struct sf_error *error) {
   if (value == NULL) return sf_error_set(error, SF_EINPUT, "schema: missing");
   if (!json_is_integer(value)) return wrong_type(error, "schema", "an integer", value);
@@ -151,6 +159,7 @@ static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_e
     if (strcmp(key, "schema") == 0) continue;
     if (field != NULL) status = read_field(c, field, value, error);
     else if (strcmp(key, "expect") == 0) status = read_expect(&c->expect, value, error);
+    else if (strcmp(key, "framework") == 0) status = read_framework(c, value, error);
     else if (is_section(key)) status = read_section(c, key, value, error);
     else status = sf_error_set(error, SF_EINPUT, "%.64s: no such field", key);
     if (status != SF_OK) return status;
@@ -255,10 +264,20 @@ static void write_fields(struct sf_text *text, const struct sf_case *c) {
   if (section_length(open_section) > 0) sf_text_append(text, "\n  }");
 }
 
+static void write_framework(struct sf_text *text, const struct sf_case *c) {
+  sf_text_append(text, ",\n  \"seed\": %" PRId64 ",\n  \"target\": {\n    \"name\": ", c->seed);
+  write_string(text, c->target);
+  sf_text_append(text, "\n  },\n  \"framework\": ");
+  sf_case_framework_append(text, c);
+}
+
 enum sf_status sf_case_to_json(char **out, const struct sf_case *c) {
   struct sf_text text = {0};
   sf_text_append(&text, "{\n  \"schema\": %d", SF_CASE_SCHEMA);
-  write_fields(&text, c);
+  if (sf_case_is_framework(c))
+    write_framework(&text, c);
+  else
+    write_fields(&text, c);
   if (c->expect.present) {
     sf_text_append(&text, ",\n  \"expect\": {\n    \"verdict\": ");
     write_string(&text, c->expect.verdict);

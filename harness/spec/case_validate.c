@@ -239,6 +239,7 @@ static enum sf_status check_reload(const struct sf_case *c, struct sf_error *err
 }
 
 enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
+  if (sf_case_is_framework(c)) return sf_case_validate_framework(c, error);
   const enum sf_status status = check_fields(c, error);
   return status == SF_OK ? check_reload(c, error) : status;
 }

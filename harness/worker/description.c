@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MAX = 512, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = 256 };
+enum { FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = 256 };
 
 struct field {
   const char *path;       /* key of the description's object */
@@ -20,11 +20,13 @@ struct sf_description {
   int32_t draws, field_count;
   struct field *fields;
   const json_t *rules; /* an array, or NULL */
+  const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
+  bool scripts;
 };
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
 
-static const json_t *get_path(const json_t *object, const char *path) {
+const json_t *sf_case_path_get(const json_t *object, const char *path) {
   char part[PATH_TEXT];
   for (const char *dot; object && (dot = strchr(path, '.')) != NULL; path = dot + 1) {
     snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
@@ -33,7 +35,7 @@ static const json_t *get_path(const json_t *object, const char *path) {
   return json_object_get(object, path);
 }
 
-static bool set_path(json_t *object, const char *path, const json_t *value) {
+bool sf_case_path_set(json_t *object, const char *path, const json_t *value) {
   char part[PATH_TEXT];
   for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
     snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
@@ -108,12 +110,26 @@ static bool is_rank_count(const json_t *value) {
   return json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= RANKS_MAX;
 }
 
+/* Every field of the product says who computes, and is a number. */
+static enum sf_status check_ranks_product(const struct sf_description *description, struct sf_error *error) {
+  for (size_t i = 0; i < json_array_size(description->ranks); i++) {
+    const char *path = json_string_value(json_array_get(description->ranks, i));
+    const struct field *field = path ? find_field(description, path) : NULL;
+    bool good = field && field->layout && (field->choices || (field->min >= 1 && field->max <= RANKS_MAX));
+    for (size_t k = 0; good && k < json_array_size(field->choices); k++) good = is_rank_count(json_array_get(field->choices, k));
+    if (!good) return sf_error_set(error, SF_EINPUT, "describe: ranks[%zu]: expected the path of a field with \"layout\": true and numbers from 1 to %d", i, RANKS_MAX);
+  }
+  if (json_is_array(description->ranks) && json_array_size(description->ranks) > 0 && !find_field(description, "ranks")) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "describe: ranks: expected an array of paths, and no field \"ranks\" beside it");
+}
+
 static enum sf_status check_ranks_field(const struct sf_description *description, struct sf_error *error) {
+  if (description->ranks) return check_ranks_product(description, error);
   const struct field *ranks = find_field(description, "ranks");
   bool good = ranks && ranks->layout && (ranks->choices || (ranks->min >= 1 && ranks->max <= RANKS_MAX));
   for (size_t i = 0; good && i < json_array_size(ranks->choices); i++) good = is_rank_count(json_array_get(ranks->choices, i));
   if (good) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "describe: fields.ranks: every worker needs it, with \"layout\": true and numbers from 1 to %d", RANKS_MAX);
+  return sf_error_set(error, SF_EINPUT, "describe: fields.ranks: every worker needs it, with \"layout\": true and numbers from 1 to %d, or ranks as a list of fields", RANKS_MAX);
 }
 
 static enum sf_status check_rules(const struct sf_description *description, struct sf_error *error) {
@@ -134,13 +150,13 @@ static enum sf_status check_rules(const struct sf_description *description, stru
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
-  static const char *const known[] = {"name", "draws", "fields", "refuses", NULL};
+  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", NULL};
   const char *name = NULL, *path;
   char unknown[64];
-  int draws = DRAWS_DEFAULT;
-  json_t *fields = NULL, *rules = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o}", "name", &name, "draws", &draws, "fields", &fields, "refuses", &rules) != 0 || !*name) {
-    return sf_error_set(error, SF_EINPUT, "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\" and \"refuses\"");
+  int draws = DRAWS_DEFAULT, scripts = 0;
+  json_t *fields = NULL, *rules = NULL, *ranks = NULL, *value;
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b}", "name", &name, "draws", &draws, "fields", &fields, "refuses", &rules, "ranks", &ranks, "scripts", &scripts) != 0 || !*name) {
+    return sf_error_set(error, SF_EINPUT, "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\"");
   }
   if (!knows_keys(description->value, known, unknown, sizeof unknown)) return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
   if (draws < 1 || draws > DRAWS_MAX) return sf_error_set(error, SF_EINPUT, "describe: draws: %d is not between 1 and %d", draws, DRAWS_MAX);
@@ -148,6 +164,8 @@ static enum sf_status read_description(struct sf_description *description, struc
   if (rules && !json_is_array(rules)) return sf_error_set(error, SF_EINPUT, "describe: refuses: expected an array");
   description->draws = draws;
   description->rules = rules;
+  description->ranks = ranks;
+  description->scripts = scripts != 0;
   description->fields = sf_alloc((json_object_size(fields) + 1) * sizeof *description->fields);
   if (!description->fields) return SF_ENOMEM;
   json_object_foreach(fields, path, value) {
@@ -179,6 +197,45 @@ void sf_description_destroy(struct sf_description *description) {
 const char *sf_description_name(const struct sf_description *description) { return json_string_value(json_object_get(description->value, "name")); }
 
 int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }
+bool sf_description_has_scripts(const struct sf_description *description) { return description->scripts; }
+
+/* --- fields ----------------------------------------------------------------------------------------------------- */
+
+int32_t sf_description_field_count(const struct sf_description *description) { return description->field_count; }
+const char *sf_description_field_path(const struct sf_description *description, int32_t field) { return description->fields[field].path; }
+bool sf_description_field_is_layout(const struct sf_description *description, int32_t field) { return description->fields[field].layout; }
+
+int64_t sf_description_choice_count(const struct sf_description *description, int32_t at) {
+  const struct field *field = &description->fields[at];
+  return field->choices ? (int64_t)json_array_size(field->choices) : (field->max - field->min) / field->step + 1;
+}
+
+json_t *sf_description_choice(const struct sf_description *description, int32_t at, int64_t choice) {
+  const struct field *field = &description->fields[at];
+  return field->choices ? json_incref(json_array_get(field->choices, (size_t)choice)) : json_integer(field->min + choice * field->step);
+}
+
+int32_t sf_description_rule_count(const struct sf_description *description) { return (int32_t)json_array_size(description->rules); }
+
+const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule) {
+  return json_string_value(json_object_get(json_array_get(description->rules, (size_t)rule), "reason"));
+}
+
+int32_t sf_description_find_field(const struct sf_description *description, const char *path) {
+  const struct field *field = find_field(description, path);
+  return field ? (int32_t)(field - description->fields) : -1;
+}
+
+int64_t sf_description_find_choice(const struct sf_description *description, int32_t at, const json_t *value) {
+  const struct field *field = &description->fields[at];
+  if (!value) return 0;
+  for (size_t i = 0; i < json_array_size(field->choices); i++) {
+    if (json_equal(json_array_get(field->choices, i), value)) return (int64_t)i;
+  }
+  const json_int_t above = json_integer_value(value) - field->min;
+  const bool in_range = !field->choices && json_is_integer(value) && above >= 0 && json_integer_value(value) <= field->max && above % field->step == 0;
+  return in_range ? above / field->step : -1;
+}
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
@@ -230,10 +287,10 @@ static json_t *copy_fields(const struct sf_description *description, const json_
   for (int32_t i = 0; copy && i < description->field_count; i++) {
     const struct field *field = &description->fields[i];
     if (function && field->layout) continue;
-    const json_t *value = get_path(c, field->path);
+    const json_t *value = sf_case_path_get(c, field->path);
     json_t *first = value || field->choices ? NULL : json_integer(field->min);
     if (!value) value = field->choices ? json_array_get(field->choices, 0) : first;
-    const bool set = set_path(copy, field->path, value);
+    const bool set = sf_case_path_set(copy, field->path, value);
     json_decref(first);
     if (set) continue;
     json_decref(copy);
@@ -252,7 +309,14 @@ enum sf_status sf_description_complete(json_t **out, const struct sf_description
   return SF_OK;
 }
 
-int32_t sf_description_ranks(const json_t *complete) { return (int32_t)json_integer_value(json_object_get(complete, "ranks")); }
+int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete) {
+  if (!description->ranks) return (int32_t)json_integer_value(json_object_get(complete, "ranks"));
+  json_int_t ranks = 1;
+  for (size_t i = 0; i < json_array_size(description->ranks) && ranks <= RANKS_MAX; i++) {
+    ranks *= json_integer_value(sf_case_path_get(complete, json_string_value(json_array_get(description->ranks, i))));
+  }
+  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
+}
 
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete) {
   for (size_t i = 0; i < json_array_size(description->rules); i++) {
@@ -260,7 +324,7 @@ const char *sf_description_refusal(const struct sf_description *description, con
     const char *path;
     json_t *values;
     bool applies = true;
-    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= holds(values, get_path(complete, path));
+    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= holds(values, sf_case_path_get(complete, path));
     if (applies) return json_string_value(json_object_get(rule, "reason"));
   }
   return NULL;

@@ -7,9 +7,11 @@
 #include "harness/base/status.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sf_description;
+enum { SF_DESCRIPTION_FIELDS_MAX = 512 };
 
 /* From the value that a worker answered describe with. Strict: unknown keys, fields without choices, rules about fields that do not exist are refused with
  * one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
@@ -17,12 +19,29 @@ enum sf_status sf_description_create(struct sf_description **out, const json_t *
 void sf_description_destroy(struct sf_description *description); /* takes NULL */
 const char *sf_description_name(const struct sf_description *description);
 int32_t sf_description_draws(const struct sf_description *description); /* perturbed runs that the worker wants to be judged by */
+bool sf_description_has_scripts(const struct sf_description *description); /* the worker answers `script` */
+
+/* Fields, in the order in which the worker gave them. Choice 0 is the plainest. A new reference, NULL on no memory. */
+int32_t sf_description_field_count(const struct sf_description *description);
+const char *sf_description_field_path(const struct sf_description *description, int32_t field);
+bool sf_description_field_is_layout(const struct sf_description *description, int32_t field);
+int64_t sf_description_choice_count(const struct sf_description *description, int32_t field);
+json_t *sf_description_choice(const struct sf_description *description, int32_t field, int64_t choice);
+/* Rules of what is refused, and their reasons. */
+int32_t sf_description_rule_count(const struct sf_description *description);
+const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
+/* Place of the field with this path, and of the choice with this value; -1: there is none. value NULL: 0. */
+int32_t sf_description_find_field(const struct sf_description *description, const char *path);
+int64_t sf_description_find_choice(const struct sf_description *description, int32_t field, const json_t *value);
+/* A member of a case by a field's path; borrowed, NULL when it is not there. Setting copies the value; false on no memory. */
+const json_t *sf_case_path_get(const json_t *c, const char *path);
+bool sf_case_path_set(json_t *c, const char *path, const json_t *value);
 
 /* The case with each left-out field at its first choice, fields in the description's order (a new reference). SF_EINPUT: a member that is no field,
  * or a value that is none of its choices; SF_ENOMEM. */
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c, struct sf_error *error) SF_MUST_USE;
-/* Ranks of a complete case's candidate run: its field "ranks". */
-int32_t sf_description_ranks(const json_t *complete);
+/* Ranks of a complete case's candidate run: its field "ranks", or the product of the fields that the description names instead. */
+int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete);
 /* Why the worker does not support a complete case; NULL when it does. The text belongs to the description. */
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete);
 /* A complete case without the fields that only say who computes what, as a text: cases with equal texts have one reference. To be freed with

@@ -9,10 +9,13 @@
 
 #include <signal.h>
 
+struct sf_choice_space;
+
 enum { SF_PATH_TEXT = 1024, SF_CAMPAIGN_PLANTS_MAX = 128 };
 
 struct sf_campaign_options {
   struct sf_space space;
+  const struct sf_choice_space *framework; /* NULL, or cases are drawn from a framework's fields and not from space */
   uint64_t seed;
   int64_t cases;            /* total, a resumed store's included; INT64_MAX = until the time is up */
   double seconds;           /* hand out cases for this long; 0 = no limit */

@@ -3,6 +3,7 @@
 #include "harness/base/bytes.h"
 #include "harness/base/hash.h"
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/framework/framework_case.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ enum { GENERATOR_VERSION = 1 };
 enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) {
   sf_cover_destroy(options->cover);
   options->cover = NULL;
+  if (options->framework) return SF_OK;
   return sf_cover_create(&options->cover, &options->space, options->seed, options->layouts, error);
 }
 
@@ -27,7 +29,8 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
     /* Another draw follows no row of the covering table: the row's limits may contradict it. */
     const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
     const struct sf_cover *cover = attempt ? NULL : options->cover;
-    const enum sf_status status = sf_cover_draw(out, cover, &options->space, seed, options->layouts, index, error);
+    const enum sf_status status = options->framework ? sf_framework_case_draw(out, options->framework, seed, options->layouts, index, error)
+                                                     : sf_cover_draw(out, cover, &options->space, seed, options->layouts, index, error);
     if (status != SF_OK) return status;
     if (options->plant_count) snprintf(out->plant, sizeof out->plant, "%s", options->plants[block % (uint64_t)options->plant_count]);
     if (known_allowed || attempt == REDRAWS_MAX || !sf_known_triggered(&options->known, out)) return SF_OK;
@@ -36,10 +39,24 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
 
 static uint64_t hash_known(uint64_t hash, const struct sf_known_entry *entry) {
   hash = sf_hash_string(hash, entry->signature);
+  if (entry->has_case && sf_case_is_framework(&entry->c)) return sf_hash_string(hash, entry->c.framework);
   for (int i = 0; entry->has_case && i < sf_case_field_count; i++) {
     if (sf_case_fields[i].type != SF_FIELD_TEXT) hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(&entry->c, &sf_case_fields[i]));
   }
   return hash;
+}
+
+/* Its fields too: another version of the worker draws other cases. */
+static void append_framework(struct sf_text *text, const struct sf_choice_space *space) {
+  const struct sf_description *description = space->description;
+  uint64_t fields = 0;
+  for (int32_t i = 0; i < sf_description_field_count(description); i++) {
+    fields = sf_hash_u64(sf_hash_string(fields, sf_description_field_path(description, i)), (uint64_t)sf_description_choice_count(description, i));
+  }
+  sf_text_append(text, "framework=%s\nfields=%016" PRIx64 "\nframework_ranks=%d\n", sf_description_name(description), fields, space->ranks_max);
+  for (int32_t i = 0; i < sf_description_field_count(description); i++) {
+    if (space->is_fixed[i]) sf_text_append(text, "%s=choice %d\n", sf_description_field_path(description, i), space->fixed.at[i]);
+  }
 }
 
 enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) {
@@ -57,6 +74,7 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
     if (!space->is_set[i] || space->field[i] < 0) continue;
     sf_text_append(&text, "%s=%" PRId64 "..%" PRId64 "\n", sf_case_fields[space->field[i]].path, space->set[i].lo, space->set[i].hi);
   }
+  if (options->framework) append_framework(&text, options->framework);
   if (text.failed) {
     sf_text_destroy(&text);
     return SF_ENOMEM;

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/run/framework/framework_target.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -66,6 +67,9 @@ static void append_place(struct sf_text *text, const struct sf_outcome *outcome)
   }
 }
 
+/* A framework whose worker does not come with this program. */
+static bool needs_command(const struct sf_case *c) { return sf_case_is_framework(c) && !sf_framework_is_target(c->target); }
+
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) {
   struct sf_text text = {0};
   char axes[48], reload[64] = "";
@@ -76,10 +80,15 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   append_place(&text, outcome);
   sf_text_append(&text, "what         %s\n", outcome->text);
   if (*outcome->diagnosis.text) sf_text_append(&text, "diagnosis    %s: %s\n", sf_diagnosis_class_name(outcome->diagnosis.cls), outcome->diagnosis.text);
-  sf_text_append(&text, "case         %" PRId64 " rank%s (%s)%s, %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload,
-                 c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+  sf_text_append(&text, "case         %" PRId64 " rank%s (%s)%s, ", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload);
+  if (sf_case_is_framework(c)) {
+    sf_text_append(&text, "%s, %s\n", c->target, c->framework);
+  } else {
+    sf_text_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute),
+                   c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+  }
   if (outcome->finding_count > 1) sf_text_append(&text, "findings     %d in this run; this is the first in execution order\n", outcome->finding_count);
-  if (replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'\n", replay_path);
+  if (replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'%s\n", replay_path, needs_command(c) ? " --target 'worker:CMD'" : "");
   if (text.failed) {
     sf_text_destroy(&text);
     return SF_ENOMEM;
@@ -125,7 +134,9 @@ static void remove_leftovers(const char *directory) {
 }
 
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
-                                const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) {
+                                const struct sf_job_result *shrunk, struct sf_error *error) {
+  const struct sf_case *min = shrunk ? &shrunk->min : NULL;
+  const struct sf_outcome *min_outcome = shrunk ? &shrunk->min_outcome : NULL;
   char directory[1024], path[1200];
   sf_finding_directory(directory, sizeof directory, out_dir, min ? min_outcome->signature : outcome->signature);
   enum sf_status status = sf_make_directories(directory, error);
@@ -140,6 +151,10 @@ enum sf_status sf_finding_write(char *directory_out, size_t size, const char *ou
     status = sf_case_write(&small, path, error);
   }
   if (status == SF_OK) status = write_report(directory, min ? min : c, min ? min_outcome : outcome, path, error);
+  if (status == SF_OK && shrunk && *shrunk->script) {
+    snprintf(path, sizeof path, "%s/script.py", directory);
+    status = sf_bytes_write_file(path, shrunk->script, strlen(shrunk->script), error);
+  }
   if (status == SF_OK) snprintf(directory_out, size, "%s", directory);
   return status;
 }

@@ -1,4 +1,4 @@
-/* The files of a finding: <out>/<signature>/{case.json, min.json, report.txt}. */
+/* The files of a finding: <out>/<signature>/{case.json, min.json, report.txt}, and script.py where a framework's worker wrote one. */
 #ifndef SF_RUN_FINDING_FILES_H
 #define SF_RUN_FINDING_FILES_H
 
@@ -6,9 +6,9 @@
 
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) SF_MUST_USE;
-/* Writes case (and min when not NULL) with `expect` set to what was seen. directory_out receives the folder's path. */
+/* Writes case (and the smallest one and its script, if a shrink job left them in shrunk, which may be NULL) with `expect` set to what was seen. directory_out receives the folder's path. */
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
-                                const struct sf_case *min, const struct sf_outcome *min_outcome, struct sf_error *error) SF_MUST_USE;
+                                const struct sf_job_result *shrunk, struct sf_error *error) SF_MUST_USE;
 /* <out>/<signature>, with every '/' of the signature as '-'. */
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
 /* Copies c with `expect` set to the outcome's verdict and signature. */

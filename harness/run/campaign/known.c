@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/run/framework/framework_case.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -97,6 +98,8 @@ static bool is_incidental(const struct sf_field *field) {
 }
 
 static bool contains(const struct sf_case *c, const struct sf_case *trigger) {
+  if (sf_case_is_framework(c) != sf_case_is_framework(trigger)) return false;
+  if (sf_case_is_framework(c)) return sf_framework_case_contains(c, trigger);
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
     if (is_incidental(field)) continue;

@@ -113,22 +113,21 @@ static bool owns_files(struct sf_ledger *ledger, int64_t index, const char *sign
   return access(path, F_OK) != 0;
 }
 
-static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
-                                  const struct sf_case *min, const struct sf_outcome *min_outcome) {
-  const char *signature = min ? min_outcome->signature : outcome->signature;
-  if (!owns_files(ledger, index, signature, min != NULL) || ledger->status != SF_OK) return ledger->status;
+static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+  const char *signature = shrunk ? shrunk->min_outcome.signature : outcome->signature;
+  if (!owns_files(ledger, index, signature, shrunk != NULL) || ledger->status != SF_OK) return ledger->status;
   char directory[SF_PATH_TEXT];
-  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, min, min_outcome, &ledger->error);
+  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, shrunk, &ledger->error);
 }
 
-/* The files and the row of a finding; min may be NULL. */
-static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case *min,
-                        const struct sf_outcome *min_outcome) {
+/* The files and the row of a finding. shrunk: NULL, or what a shrink job made of it. */
+static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+  const struct sf_case *min = shrunk ? &shrunk->min : NULL;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
-  const struct sf_outcome *shown = min ? min_outcome : outcome;
+  const struct sf_outcome *shown = shrunk ? &shrunk->min_outcome : outcome;
   sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
-  enum sf_status status = write_files(ledger, index, c, outcome, min, min_outcome);
+  enum sf_status status = write_files(ledger, index, c, outcome, shrunk);
   if (status == SF_OK) status = sf_case_to_json(&case_json, c);
   if (status == SF_OK && min) status = sf_case_to_json(&min_json, min);
   if (status == SF_OK) {
@@ -156,7 +155,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
   const char *signature = counted_signature(ledger, c, outcome);
   add_verdict(ledger, index, c, outcome, signature);
-  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, NULL, NULL);
+  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, NULL);
 }
 
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
@@ -169,10 +168,10 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct 
     snprintf(flaky.shrink_key, sizeof flaky.shrink_key, "flaky/%.100s", outcome->shrink_key);
     snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
     add_verdict(ledger, index, c, &flaky, flaky.signature);
-    add_finding(ledger, index, c, &flaky, NULL, NULL);
+    add_finding(ledger, index, c, &flaky, NULL);
   } else {
     add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
-    add_finding(ledger, index, c, outcome, &shrunk->min, &shrunk->min_outcome);
+    add_finding(ledger, index, c, outcome, shrunk);
     if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
   }
 }

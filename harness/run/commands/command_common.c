@@ -16,6 +16,8 @@ const char *const sf_device_names[] = {"cpu", NULL};
 const char *const sf_gemm_names[] = {"default", "xsmm", "blas", "loops", NULL};
 const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
 
+enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4 };
+
 volatile sig_atomic_t sf_interrupted;
 
 static void on_interrupt(int number) {
@@ -54,7 +56,6 @@ int sf_command_begin(const struct sf_command *command, void *target, int argc, c
 void sf_common_defaults(struct sf_common_flags *flags) {
   memset(flags, 0, sizeof *flags);
   flags->seed = 1;
-  flags->max_ranks = 8;
   flags->layouts = 4;
   flags->shrink_budget = 300;
   flags->out = "findings";
@@ -62,7 +63,7 @@ void sf_common_defaults(struct sf_common_flags *flags) {
 
 static enum sf_status fill_space(struct sf_space *space, const struct sf_common_flags *flags, struct sf_error *error) {
   sf_space_init(space);
-  space->max_ranks = flags->max_ranks;
+  space->max_ranks = flags->max_ranks ? flags->max_ranks : RANKS_DEFAULT;
   for (int32_t i = 0; i < flags->presets.count; i++) {
     const enum sf_status status = sf_space_preset(space, flags->presets.items[i], error);
     if (status != SF_OK) return status;
@@ -113,12 +114,79 @@ static enum sf_status fill_plants(struct sf_campaign_options *out, const struct 
   return SF_OK;
 }
 
-enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
+/* --- frameworks ------------------------------------------------------------------------------------------------- */
+
+enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) {
   memset(out, 0, sizeof *out);
+  out->options = (struct sf_framework_options){.command = out->command,
+                                               .launcher = flags->launcher ? flags->launcher : "mpirun --oversubscribe -n {n}",
+                                               .start_seconds = 120,
+                                               .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
+                                               .stop = &sf_interrupted};
+  if (flags->backend == SF_BACKEND_MPI) return sf_error_set(error, SF_EUSAGE, "--backend mpi: a framework's ranks run under its own launcher (--launcher)");
+  return sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
+}
+
+static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework, const struct sf_common_flags *flags) {
+  memset(out, 0, sizeof *out);
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  out->workers = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : (int32_t)cores;
+  out->gemm = sf_cpu_gemm_default();
+  out->framework = &framework->options;
+}
+
+enum sf_status sf_common_framework_of_case(struct sf_common_framework *out, struct sf_pool_options *pool, const struct sf_common_flags *flags, const struct sf_case *c,
+                                           struct sf_error *error) {
+  if (!sf_case_is_framework(c)) {
+    if (flags->target || flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--target and --framework-path are for cases of frameworks");
+    return SF_OK;
+  }
+  const enum sf_status status = sf_common_framework_start(out, flags, flags->target ? flags->target : c->target, error);
+  if (status == SF_OK) pool_of_framework(pool, out, flags);
+  return status;
+}
+
+/* What the command line fixes. */
+static enum sf_status fix_choices(struct sf_choice_space *space, const struct sf_common_flags *flags, struct sf_error *error) {
+  enum sf_status status = SF_OK;
+  if (flags->presets.count) return sf_error_set(error, SF_EUSAGE, "--preset: presets are of the built-in layers");
+  if (flags->plants.count) return sf_error_set(error, SF_EUSAGE, "--plant: planted bugs are of the built-in layers");
+  if (flags->mode) status = sf_choice_space_set(space, flags->mode == 1 ? "mode=isolated" : "mode=e2e", error);
+  for (int32_t i = 0; i < flags->sets.count && status == SF_OK; i++) status = sf_choice_space_set(space, flags->sets.items[i], error);
+  return status;
+}
+
+static enum sf_status campaign_of_framework(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
+  static struct sf_common_framework framework;
+  sf_space_init(&out->space);
+  enum sf_status status = sf_common_framework_start(&framework, flags, flags->target, error);
+  if (status == SF_OK) status = sf_framework_ask_description(&framework.description, &framework.options, error);
+  if (status != SF_OK) return status;
+  out->framework = &framework.space;
+  framework.space.description = framework.description;
+  framework.space.ranks_max = (int32_t)(flags->max_ranks ? flags->max_ranks : FRAMEWORK_RANKS_DEFAULT);
+  snprintf(out->space.target, sizeof out->space.target, "%s", sf_description_name(framework.description));
+  status = fix_choices(&framework.space, flags, error);
+  pool_of_framework(&out->pool, &framework, flags);
+  return status;
+}
+
+static enum sf_status campaign_of_layers(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
+  if (flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--framework-path needs a framework as --target");
   enum sf_status status = fill_space(&out->space, flags, error);
   if (status == SF_OK) status = fill_plants(out, &flags->plants, error);
-  if (status == SF_OK) status = sf_common_pool(&out->pool, flags, (int32_t)flags->max_ranks, error);
-  if (status != SF_OK) return status;
+  if (status == SF_OK) status = sf_common_pool(&out->pool, flags, (int32_t)out->space.max_ranks, error);
+  return status;
+}
+
+enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
+  memset(out, 0, sizeof *out);
+  const bool is_framework = flags->target && sf_framework_is_target(flags->target);
+  enum sf_status status = is_framework ? campaign_of_framework(out, flags, error) : campaign_of_layers(out, flags, error);
+  if (status != SF_OK) {
+    sf_campaign_options_clear(out);
+    return status;
+  }
   out->pool.space = &out->space;
   out->seed = (uint64_t)flags->seed;
   out->layouts = flags->layouts;
@@ -141,6 +209,8 @@ void sf_campaign_options_clear(struct sf_campaign_options *options) {
   sf_known_destroy(&options->known);
   sf_cover_destroy(options->cover);
   options->cover = NULL;
+  if (options->framework) sf_description_destroy((struct sf_description *)(uintptr_t)options->framework->description);
+  options->framework = NULL;
 }
 
 enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,

@@ -4,6 +4,7 @@
 
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/commands/options.h"
+#include "harness/run/framework/framework_target.h"
 
 #include <jansson.h>
 
@@ -12,10 +13,11 @@ enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI };
 /* Defaults are what sf_common_defaults puts there. */
 struct sf_common_flags {
   /* which cases */
-  int64_t seed, max_ranks, layouts;
+  int64_t seed, layouts;
+  int64_t max_ranks;         /* 0: 8, of a framework 4 */
   struct sf_texts presets, sets;
   int32_t mode;              /* 0 drawn, 1 isolated, 2 e2e */
-  const char *target;
+  const char *target, *framework_path;
   struct sf_texts plants;
   /* how they run */
   int32_t backend, device, gemm;
@@ -48,6 +50,10 @@ struct sf_common_flags {
       SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer hangs; default: by its size"),    \
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
+#define SF_TARGET_OPTIONS(owner, member)                                                                                               \
+  SF_OPTION_AT(owner, "target", TEXT, member.target, "T", "what is under test (shardfuzz list targets), or 'worker:CMD'"),             \
+      SF_OPTION_AT(owner, "framework-path", TEXT, member.framework_path, "DIR", "a checkout of the framework, in the place of what is installed")
+
 /* Rows for commands that draw cases. */
 #define SF_SPACE_OPTIONS(owner, member)                                                                                                \
   SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "of the campaign; the same seed draws the same cases"),                           \
@@ -56,17 +62,30 @@ struct sf_common_flags {
       SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                 \
       SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536, "largest world drawn"),                                             \
       SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference"),                         \
-      SF_OPTION_AT(owner, "target", TEXT, member.target, "T", "what is under test (shardfuzz list targets)"),                          \
+      SF_TARGET_OPTIONS(owner, member),                                                                                                \
       SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),                                    \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000, "trials spent on shrinking one finding")
 
 extern const char *const sf_backend_names[], *const sf_device_names[], *const sf_gemm_names[], *const sf_mode_names[];
 
 void sf_common_defaults(struct sf_common_flags *flags);
+/* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags' texts. */
+struct sf_common_framework {
+  char command[SF_FRAMEWORK_COMMAND_TEXT];
+  struct sf_framework_options options;
+  struct sf_description *description;
+  struct sf_choice_space space;
+};
+/* How the target's worker is started. SF_EUSAGE. */
+enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) SF_MUST_USE;
+/* For commands that run one case: fills in how its worker is started, if it is a framework's (target NULL: the case's own), and says so in the pool.
+ * SF_EUSAGE. */
+enum sf_status sf_common_framework_of_case(struct sf_common_framework *out, struct sf_pool_options *pool, const struct sf_common_flags *flags, const struct sf_case *c,
+                                           struct sf_error *error) SF_MUST_USE;
 /* Everything of the options but cases, seconds, store_path, resume, progress. Release with sf_campaign_options_clear. argv0 of a launcher's
  * ranks is this program (/proc/self/exe). */
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
-void sf_campaign_options_clear(struct sf_campaign_options *options);
+void sf_campaign_options_clear(struct sf_campaign_options *options); /* and the framework's description */
 /* The pool part alone, for commands without a space. */
 enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks, struct sf_error *error) SF_MUST_USE;
 

@@ -11,7 +11,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { CHOICES_SHOWN = 12 };
 
 struct info_flags { struct sf_texts arguments; };
 
@@ -42,20 +45,33 @@ int sf_command_merge(int argc, char **argv) {
 
 /* --- list ------------------------------------------------------------------------------------------------------ */
 
+struct list_flags {
+  struct sf_common_flags common;
+  struct sf_texts arguments;
+};
+
+static const struct sf_option list_options[] = {SF_TARGET_OPTIONS(struct list_flags, common)};
+
 static const struct sf_command list_command = {
     .name = "list",
     .arguments = "presets|targets|plants|mutants|features",
-    .help = "Prints one line for each.",
+    .help = "Prints one line for each. Of a framework as --target: its fields and their choices, and what its worker refuses.",
+    .options = list_options,
+    .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
     .argument_min = 1,
     .argument_max = 1,
-    .argument_offset = offsetof(struct info_flags, arguments),
+    .argument_offset = offsetof(struct list_flags, arguments),
 };
 
 static void list_presets(void) {
   for (int i = 0; i < sf_preset_count; i++) printf("%-20s %s\n", sf_presets[i].name, sf_presets[i].summary);
 }
 
-static void list_targets(void) { printf("%-20s %s\n", sf_target_builtin.name, "the Megatron-style layers of this program"); }
+static void list_targets(void) {
+  printf("%-20s %s\n", sf_target_builtin.name, "the Megatron-style layers of this program");
+  for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) printf("%-20s %s\n", known->name, known->what);
+  printf("%-20s %s\n", "worker:CMD", "a framework that CMD drives (targets/worker.md)");
+}
 
 static void list_plants(void) {
   for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
@@ -76,15 +92,51 @@ static void list_features(void) {
   for (int i = 0; i < sf_feature_count; i++) printf("%s\n", sf_features[i].name);
 }
 
+static void print_fields(const struct sf_description *description) {
+  for (int32_t i = 0; i < sf_description_field_count(description); i++) {
+    printf("%-44s", sf_description_field_path(description, i));
+    const int64_t count = sf_description_choice_count(description, i);
+    for (int64_t k = 0; k < count; k++) {
+      if (k == CHOICES_SHOWN && count > CHOICES_SHOWN + 1) k = count - 1, printf(" ..");
+      json_t *choice = sf_description_choice(description, i, k);
+      char *text = choice ? json_dumps(choice, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+      printf(" %s", text ? text : "?");
+      free(text);
+      json_decref(choice);
+    }
+    putchar('\n');
+  }
+}
+
+static int list_framework(const struct list_flags *flags) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_description *description = NULL;
+  static struct sf_common_framework framework;
+  enum sf_status status = sf_common_framework_start(&framework, &flags->common, flags->common.target, &error);
+  if (status == SF_OK) status = sf_framework_ask_description(&description, &framework.options, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  print_fields(description);
+  for (int32_t i = 0; i < sf_description_rule_count(description); i++) printf("refused: %s\n", sf_description_rule_reason(description, i));
+  sf_description_destroy(description);
+  return 0;
+}
+
 int sf_command_list(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*print)(void);
   } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}};
-  struct info_flags flags = {{NULL, 0}};
+  struct list_flags flags;
+  memset(&flags, 0, sizeof flags);
+  sf_common_defaults(&flags.common);
   const int ended = sf_command_begin(&list_command, &flags, argc, argv);
   if (ended >= 0) return ended;
   int code = 2;
+  if (flags.common.target && strcmp(flags.arguments.items[0], "features") == 0 && strcmp(flags.common.target, sf_target_builtin.name) != 0) {
+    code = list_framework(&flags);
+    sf_command_clear(&list_command, &flags);
+    return code;
+  }
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
     if (strcmp(lists[i].name, flags.arguments.items[0]) != 0) continue;
     lists[i].print();

@@ -10,6 +10,7 @@
 #include "harness/run/workers/worker.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +21,14 @@
 struct replay_flags {
   struct sf_common_flags common;
   struct sf_texts files;
-  const char *trace, *plant;
+  const char *trace, *plant, *script;
   bool table;
 };
 
 static const struct sf_option options[] = {
     SF_BACKEND_OPTIONS(struct replay_flags, common),
+    SF_TARGET_OPTIONS(struct replay_flags, common),
+    SF_OPTION_AT(struct replay_flags, "script", TEXT, script, "FILE", "a framework's finding: write a program that shows it without shardfuzz"),
     SF_OPTION_AT(struct replay_flags, "plant", TEXT, plant, "ID", "plant this bug instead of the file's ('none' for none)"),
     SF_OPTION_AT(struct replay_flags, "trace", TEXT, trace, "DIR", "write what was traced, one safetensors file per rank"),
     SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
@@ -147,18 +150,23 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
     if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
     else status = write_trace(&log, c, flags, &error);
   }
+  if (status == SF_OK && flags->script && *result.script) status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags->common.json);
+  if (flags->script && !*result.script) fputs("shardfuzz: there is no script: nothing was found, or the worker writes none\n", stderr);
   sf_chunk_log_destroy(&log);
   return code;
 }
 
 /* Everything that can be wrong with the command line is found before the case runs. */
-static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, const struct replay_flags *flags, struct sf_error *error) {
+static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, struct sf_common_framework *framework, const struct replay_flags *flags, struct sf_error *error) {
   enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));
   if (status != SF_OK) return status;
   if (flags->plant) snprintf(c->plant, sizeof c->plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
   if (flags->plant && *c->plant && sf_plant_id_check(flags->plant, error) != SF_OK) return SF_EUSAGE;
-  if (flags->common.launcher && (flags->trace || flags->table)) {
+  if (sf_case_is_framework(c) ? flags->trace || flags->table : flags->script != NULL) {
+    return sf_error_set(error, SF_EUSAGE, "%s", sf_case_is_framework(c) ? "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" : "--script is for cases of frameworks");
+  }
+  if (!sf_case_is_framework(c) && flags->common.launcher && (flags->trace || flags->table)) {
     return sf_error_set(error, SF_EUSAGE, "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
   }
   if (flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher && !sf_mpi_launched()) {
@@ -166,15 +174,18 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, c
   }
   status = sf_case_names_check(c, flags->files.items[0], error);
   if (status == SF_OK) status = sf_common_pool(pool, &flags->common, (int32_t)sf_case_ranks(c), error);
+  if (status == SF_OK) status = sf_common_framework_of_case(framework, pool, &flags->common, c, error);
+  if (status == SF_OK) status = sf_output_check(flags->script, error);
   if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
   return status;
 }
 
 static int run(const struct replay_flags *flags) {
   static struct sf_case c;
+  static struct sf_common_framework framework;
   struct sf_error error = {SF_OK, ""};
   struct sf_pool_options pool;
-  const enum sf_status status = prepare(&c, &pool, flags, &error);
+  const enum sf_status status = prepare(&c, &pool, &framework, flags, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   return flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
 }

@@ -19,6 +19,7 @@ static const struct sf_option options[] = {
     {.name = "out", .type = SF_OPTION_TEXT, .offset = offsetof(struct shrink_flags, min), .letter = 'o', .value = "MIN.json", .help = "the smallest case that still fails so"},
     SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most"),
     SF_BACKEND_OPTIONS(struct shrink_flags, common),
+    SF_TARGET_OPTIONS(struct shrink_flags, common),
 };
 
 static const struct sf_command command = {
@@ -36,6 +37,7 @@ static const struct sf_command command = {
 static void show_kept(const struct sf_case *min, const struct sf_space *space) {
   struct sf_stream stream;
   struct sf_codec_fixed fixed;
+  if (sf_case_is_framework(min)) return;
   if (sf_codec_encode(&stream, NULL, &fixed, min, space, NULL) != SF_OK) return;
   for (int32_t i = 0; i < fixed.count; i++) fprintf(stderr, "%s was kept: the generator does not draw its value\n", fixed.paths[i]);
 }
@@ -92,6 +94,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
 static int run(const struct shrink_flags *flags) {
   static struct sf_case c;
   static struct sf_space space;
+  static struct sf_common_framework framework;
   struct sf_error error = {SF_OK, ""};
   struct sf_pool_options pool;
   if (!flags->min) {
@@ -104,6 +107,7 @@ static int run(const struct shrink_flags *flags) {
   if (status == SF_OK) status = sf_case_names_check(&c, flags->files.items[0], &error);
   if (status == SF_OK) status = sf_output_check(flags->min, &error);
   if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
+  if (status == SF_OK) status = sf_common_framework_of_case(&framework, &pool, &flags->common, &c, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   pool.space = &space;
   return shrink(&c, flags, &pool);

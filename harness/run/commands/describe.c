@@ -125,6 +125,10 @@ static void describe_reload(struct sf_text *out, const struct sf_case *c, const 
 enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, struct sf_error *error) {
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
+  if (sf_case_is_framework(c)) {
+    sf_text_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->framework, sf_case_ranks(c));
+    return out->failed ? SF_ENOMEM : SF_OK;
+  }
   struct sf_catalog *catalog = NULL;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
   int32_t *ranks = sf_alloc((size_t)mesh.world * sizeof *ranks);

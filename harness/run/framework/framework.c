@@ -125,7 +125,7 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
 static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run, int32_t draw, const char *folder,
                               struct sf_error *error) {
   struct sf_worker_report report;
-  const int32_t ranks = strcmp(run, "candidate") == 0 ? sf_description_ranks(c) : 1;
+  const int32_t ranks = strcmp(run, "candidate") == 0 ? sf_description_ranks(f->description, c) : 1;
   enum sf_status status = make_folder(folder, error);
   if (status != SF_OK) return status;
   json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:O}", "request", "run", "run", run, "ranks", (int)ranks, "out", folder, "case", c);
@@ -227,6 +227,17 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
   }
   f->cases++;
   outcome->seconds = now() - began;
+  return status;
+}
+
+enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t size, const json_t *complete, const char *first, struct sf_error *error) {
+  struct sf_worker_report report;
+  enum sf_status status = ask(f, &report, json_pack("{s:s, s:O, s:s}", "request", "script", "case", complete, "first", first), 1);
+  const char *text = json_string_value(json_object_get(report.value, "script"));
+  if (status == SF_OK && report.end != SF_WORKER_ANSWERED) status = sf_error_set(error, SF_EIO, "the worker wrote no script: %.300s", report.text);
+  if (status == SF_OK && (!text || strlen(text) >= size)) status = sf_error_set(error, SF_EINPUT, "the worker's script is no text, or longer than %zu characters", size - 1);
+  if (status == SF_OK) snprintf(out, size, "%s", text);
+  sf_worker_report_clear(&report);
   return status;
 }
 

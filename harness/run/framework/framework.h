@@ -27,7 +27,10 @@ struct sf_framework_outcome {
   char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
   char text[SF_FRAMEWORK_TEXT];       /* one line: why */
   char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last, if they failed */
-  int64_t judged, not_judged;         /* tensors */
+  char diagnosis[160];                /* what the first one looks like; "" when nothing simple explains it */
+  int64_t row;                        /* of the first one, as struct sf_check_result has it */
+  double error, noise, ratio;
+  int64_t judged, not_judged, findings; /* tensors */
   double seconds;
 };
 
@@ -42,6 +45,9 @@ int64_t sf_framework_restarts(const struct sf_framework *framework);        /* s
 
 /* Runs a complete case. Whatever the worker does is an outcome. SF_ECANCELLED when stopped, SF_EIO when a folder or trace cannot be handled, SF_ENOMEM. */
 enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) SF_MUST_USE;
+/* The program that shows what a complete case does, as the worker writes it. first: name of the first wrong tensor, or "". SF_EIO with the worker's reason;
+ * SF_EINPUT: no text, or one longer than size. */
+enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first, struct sf_error *error) SF_MUST_USE;
 /* Whether sets did not start for three cases in a row: more cases would show nothing else. */
 bool sf_framework_is_exhausted(const struct sf_framework *framework);
 

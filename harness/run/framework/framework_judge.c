@@ -39,12 +39,16 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   out->verdict = report->verdict;
   out->judged = report->judged;
   out->not_judged = report->not_judged;
+  out->findings = report->findings;
   if (report->first < 0) return;
   const struct sf_check_result *first = &report->results[report->first];
   snprintf(out->cls, sizeof out->cls, "%s", sf_finding_class_name(first->cls));
   snprintf(out->first, sizeof out->first, "%s", first->tensor->text);
   snprintf(out->text, sizeof out->text, "%s", first->text);
+  snprintf(out->diagnosis, sizeof out->diagnosis, "%s", report->diagnosis);
   out->rank = first->rank;
+  out->row = first->row;
+  out->error = first->error, out->noise = first->noise, out->ratio = first->ratio;
 }
 
 enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *reference, const char *candidate, struct sf_error *error) {

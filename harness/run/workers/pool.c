@@ -22,6 +22,7 @@ struct sf_pool {
 };
 
 double sf_case_deadline(const struct sf_case *c) {
+  if (sf_case_is_framework(c)) return 120; /* its runs have deadlines of their own */
   const struct sf_model *m = &c->model;
   const double per_layer = (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
   const double weights = (double)m->layers * per_layer + 2.0 * (double)m->vocab_padded * (double)m->hidden;
@@ -56,7 +57,7 @@ void sf_pool_destroy(struct sf_pool *pool) {
 }
 
 static double deadline_of(const struct sf_job *job) {
-  const double one = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
+  const double one = job->deadline > 0 && !sf_case_is_framework(&job->c) ? job->deadline : sf_case_deadline(&job->c);
   /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of ours. */
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }

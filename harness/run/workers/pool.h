@@ -12,13 +12,14 @@
 #include <stdio.h>
 
 struct sf_chunk_log;
+struct sf_framework_options;
 
 enum sf_job_kind {
   SF_JOB_RUN,    /* one trial */
   SF_JOB_SHRINK, /* confirm in a fresh worker, then shrink (in further workers) */
 };
 
-enum { SF_JOB_BLOCK_MAX = 16 };
+enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288 };
 
 struct sf_job {
   int64_t tag;            /* the caller's */
@@ -38,6 +39,7 @@ struct sf_job_result {
   struct sf_case min;         /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
                                  case with its modules alone fails, if it does; the key is that failure's then */
   struct sf_outcome min_outcome;
+  char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations;
   bool minimal;               /* false: the budget ran out first */
 };
@@ -47,6 +49,7 @@ struct sf_pool_options {
   enum sf_cpu_gemm gemm;
   bool hash_trace;
   const struct sf_space *space; /* for shrinking; NULL: shrinking is not asked for */
+  const struct sf_framework_options *framework; /* NULL, or how a framework's worker is started: then cases are that framework's */
   const char *launcher;       /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
   const char *self;           /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;       /* size of a rank set */

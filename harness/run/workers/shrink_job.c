@@ -1,4 +1,5 @@
 /* Confirming and shrinking one finding, in a process of its own that starts further workers. */
+#include "harness/run/framework/framework_case.h"
 #include "harness/run/workers/worker.h"
 
 #include <stdio.h>
@@ -11,17 +12,18 @@ struct shrink_loop {
   struct sf_outcome last; /* of the last candidate that still failed so */
 };
 
-/* Runs c in the pool's worker; false when the pool itself broke. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadline, bool diagnose, struct sf_outcome *outcome) {
-  struct sf_job job;
+/* Runs c in the pool's worker; false when the pool itself broke. script: NULL, or it is diagnosed, and SF_SCRIPT_TEXT bytes for a framework's script. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadline, char *script, struct sf_outcome *outcome) {
+  static struct sf_job job;
+  static struct sf_job_result result;
   memset(&job, 0, sizeof job);
   job.kind = SF_JOB_RUN;
-  job.diagnose = diagnose;
+  job.diagnose = script != NULL;
   job.deadline = deadline;
   job.c = *c;
-  struct sf_job_result result;
   if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
   *outcome = result.outcome;
+  if (script) memcpy(script, result.script, sizeof result.script);
   return true;
 }
 
@@ -32,9 +34,20 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
   struct sf_outcome outcome;
-  if (!run_case(loop->pool, c, loop->deadline, false, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return false;
+  if (!run_case(loop->pool, c, loop->deadline, NULL, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return false;
   loop->last = outcome;
   return true;
+}
+
+/* The fields of a framework are its worker's to tell. */
+static enum sf_status shrink_framework(struct sf_case *min, struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_shrink_report *report) {
+  struct sf_framework *framework = NULL;
+  struct sf_worker_report started;
+  enum sf_status status = sf_framework_create(&framework, &started, options->framework, NULL);
+  sf_worker_report_clear(&started);
+  if (status == SF_OK) status = sf_framework_shrink(min, &loop->job->c, sf_framework_description(framework), still_fails, loop, loop->job->budget, report);
+  sf_framework_destroy(framework);
+  return status;
 }
 
 static void shrink(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
@@ -42,7 +55,10 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   memset(&report, 0, sizeof report);
   struct sf_case min;
   loop->last = result->min_outcome;
-  if (sf_shrink_run(&min, &loop->job->c, options->space, still_fails, loop, loop->job->budget, &report) != SF_OK) return;
+  const enum sf_status status = sf_case_is_framework(&loop->job->c)
+                                    ? shrink_framework(&min, loop, options, &report)
+                                    : sf_shrink_run(&min, &loop->job->c, options->space, still_fails, loop, loop->job->budget, &report);
+  if (status != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
   result->evaluations = (int32_t)report.evaluations;
@@ -56,9 +72,9 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
   const struct sf_outcome *found = &result->outcome;
   struct sf_case alone = job->c;
   struct sf_outcome outcome;
-  if (job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE)) return;
+  if (sf_case_is_framework(&job->c) || job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE)) return;
   alone.mode = SF_MODE_ISOLATED;
-  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, loop->deadline, false, &outcome)) return;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, loop->deadline, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
   job->c = result->min = alone;
   result->min_outcome = outcome;
@@ -69,7 +85,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
 static void diagnose(struct shrink_loop *loop, struct sf_job_result *result) {
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
-  if (!run_case(loop->pool, &result->min, loop->deadline, true, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
+  if (!run_case(loop->pool, &result->min, loop->deadline, result->script, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
@@ -86,7 +102,7 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
   loop.job = &shrunk;
   loop.deadline = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
   enum sf_status status = sf_pool_create(&loop.pool, &single);
-  if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, false, &result->outcome)) status = SF_EIO;
+  if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, NULL, &result->outcome)) status = SF_EIO;
   if (status != SF_OK) {
     result->outcome.status = status;
     snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");

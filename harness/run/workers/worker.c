@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/commands/table.h"
+#include "harness/run/framework/framework_case.h"
 #include "harness/run/workers/world_end.h"
 
 #include <errno.h>
@@ -231,6 +232,22 @@ static void run_job(struct sf_engine *engine, const struct sf_pool_options *opti
   if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
 }
 
+/* The framework's sets live as long as this process. Without a worker that describes itself there are no verdicts. */
+static void run_framework_job(struct sf_framework **framework, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_worker_report report = {.end = SF_WORKER_ANSWERED};
+  memset(result, 0, sizeof *result);
+  result->tag = job->tag;
+  struct sf_outcome *outcome = &result->outcome;
+  if (!options->framework) outcome->status = sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
+  else if (!*framework) outcome->status = sf_framework_create(framework, &report, options->framework, &error);
+  if (outcome->status == SF_OK) sf_framework_trial(*framework, &job->c, outcome);
+  else snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
+  sf_worker_report_clear(&report);
+  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || !job->diagnose) return;
+  if (sf_framework_script(*framework, result->script, sizeof result->script, &job->c, outcome, &error) != SF_OK) *result->script = '\0';
+}
+
 /* Not a verdict on the code under test, which has not run. */
 static void refuse_job(enum sf_status status, const struct sf_job *job, struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
@@ -243,6 +260,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
   const struct sf_engine_options engine_options = {
       .gemm = options->gemm, .hash_trace = options->hash_trace, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
+  struct sf_framework *framework = NULL;
   struct sf_job job;
   struct sf_job_result result;
   sf_worker_watch_signals(page);
@@ -251,6 +269,8 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
     page->progress.label[0] = '\0';
     if (job.kind == SF_JOB_SHRINK) {
       sf_shrink_job(options, &job, &result);
+    } else if (sf_case_is_framework(&job.c)) {
+      run_framework_job(&framework, options, &job, &result);
     } else {
       const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
       if (status == SF_OK) run_job(engine, options, &job, &result);
@@ -258,5 +278,6 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
     }
     if (!sf_fd_write(fd, &result, sizeof result)) break;
   }
+  sf_framework_destroy(framework);
   _exit(0);
 }

@@ -51,10 +51,12 @@ static void test_make_directories_file_or_link_in_the_way_is_named(void **state)
 
 static void test_finding_write_files_are_read_back_with_what_was_seen(void **state) {
   const struct sf_case c = case_make("model.layers=2 " CASE_TP2), min = case_make(CASE_TP2);
-  const struct sf_outcome outcome = finding_of(&c, "here"), min_outcome = finding_of(&min, "here");
+  const struct sf_outcome outcome = finding_of(&c, "here");
+  static struct sf_job_result shrunk;
+  shrunk = (struct sf_job_result){.min = min, .min_outcome = finding_of(&min, "here"), .script = "print(1)\n"};
   char directory[512], path[600];
   struct sf_case read;
-  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &min, &min_outcome, NULL), SF_OK);
+  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, NULL), SF_OK);
   snprintf(path, sizeof path, "%s/case.json", directory);
   assert_int_equal(sf_case_read(&read, path, NULL), SF_OK);
   assert_int_equal(read.model.layers, 2);
@@ -62,7 +64,7 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   snprintf(path, sizeof path, "%s/min.json", directory);
   assert_int_equal(sf_case_read(&read, path, NULL), SF_OK);
   assert_int_equal(read.model.layers, 1);
-  assert_true(sf_outcome_as_expected(&min_outcome, &read.expect));
+  assert_true(sf_outcome_as_expected(&shrunk.min_outcome, &read.expect));
   struct sf_bytes report;
   snprintf(path, sizeof path, "%s/report.txt", directory);
   assert_int_equal(sf_bytes_read_file(&report, path, 10000, NULL), SF_OK);
@@ -70,13 +72,17 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   assert_non_null(strstr((char *)report.data, path));
   assert_non_null(strstr((char *)report.data, "1 layer"));
   sf_bytes_destroy(&report);
+  snprintf(path, sizeof path, "%s/script.py", directory);
+  assert_int_equal(sf_bytes_read_file(&report, path, 10000, NULL), SF_OK);
+  assert_memory_equal(report.data, "print(1)\n", 9);
+  sf_bytes_destroy(&report);
 }
 
 static void test_finding_write_without_min_leaves_only_the_case(void **state) {
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   char directory[512], path[600];
-  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, NULL, NULL, NULL), SF_OK);
+  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, NULL, NULL), SF_OK);
   snprintf(path, sizeof path, "%s/min.json", directory);
   assert_int_not_equal(access(path, F_OK), 0);
   snprintf(path, sizeof path, "%s/case.json", directory);
@@ -109,12 +115,14 @@ static void test_finding_report_tells_the_place_and_the_size(void **state) {
 static void test_finding_write_each_allocation_fails_once_status_is_enomem(void **state) {
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
+  static struct sf_job_result shrunk;
+  shrunk = (struct sf_job_result){.min = c, .min_outcome = outcome, .script = "print(1)\n"};
   bool ended = false;
   int refused = 0;
   for (int64_t k = 1; !ended; k++) {
     char directory[512];
     sf_alloc_fail_at(k);
-    const enum sf_status status = sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &c, &outcome, NULL);
+    const enum sf_status status = sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, NULL);
     ended = !sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     assert_int_equal(status, ended ? SF_OK : SF_ENOMEM);

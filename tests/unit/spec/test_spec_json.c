@@ -22,6 +22,7 @@ static bool same_case(const struct sf_case *a, const struct sf_case *b) {
       return false;
     }
   }
+  if (strcmp(a->framework, b->framework) != 0) return false;
   return a->expect.present == b->expect.present && strcmp(a->expect.verdict, b->expect.verdict) == 0 &&
          strcmp(a->expect.signature, b->expect.signature) == 0;
 }
@@ -71,6 +72,54 @@ static void test_case_json_round_trip_of_the_smallest_and_a_full_case(void **sta
   expect_round_trip(&c);
   c = full_case();
   expect_round_trip(&c);
+}
+
+static void test_case_json_round_trip_of_a_frameworks_case(void **state) {
+  (void)state;
+  struct sf_case c;
+  sf_case_init(&c);
+  c.seed = 77;
+  strcpy(c.target, "megatron-core");
+  assert_int_equal(sf_case_set_framework(&c, "{\"layout\": {\"tp\": 2, \"pp\": 2, \"sp\": true}, \"model\": {\"a\": null, \"b\": [1, 2.5, \"x\\n\"]}}", NULL), SF_OK);
+  assert_int_equal(sf_case_ranks(&c), 4);
+  assert_true(c.layout.sp);
+  expect_round_trip(&c);
+  assert_int_equal(sf_case_set_framework(&c, "{}", NULL), SF_OK); /* the plain case */
+  assert_int_equal(sf_case_ranks(&c), 1);
+  expect_round_trip(&c);
+  assert_int_equal(sf_case_set_framework(&c, "{\"ranks\": 8, \"layout\": {\"tp\": 2}}", NULL), SF_OK);
+  assert_int_equal(sf_case_ranks(&c), 8);
+  char *json = NULL;
+  assert_int_equal(sf_case_to_json(&json, &c), SF_OK);
+  assert_string_equal(json, "{\n  \"schema\": 1,\n  \"seed\": 77,\n  \"target\": {\n    \"name\": \"megatron-core\"\n  },\n  \"framework\": {\n    \"ranks\": 8,\n    \"layout\": "
+                            "{\n      \"tp\": 2\n    }\n  }\n}\n");
+  sf_free(json);
+}
+
+static void test_case_json_wrong_frameworks_cases_are_refused(void **state) {
+  (void)state;
+  static const char *const rows[][2] = {
+      {"{\"schema\": 1, \"framework\": {}}", "c: framework: the target \"builtin\" is none"},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": []}", "c: framework: expected an object, found an array"},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {}, \"model\": {\"layers\": 2}}", "c: model.layers: a framework's case has its fields in \"framework\""},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {\"layout\": {\"tp\": 0}}}", "c: framework.tp: expected a number from 1 to 65536"},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {\"layout\": {\"dp\": \"2\"}}}", "c: framework.dp: expected a number from 1 to 65536"},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {}, \"layout\": {\"tp\": 2}}", "c: layout.tp: a framework's case has its fields in \"framework\""},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    struct sf_case c;
+    struct sf_error error = {SF_OK, ""};
+    assert_int_equal(sf_case_from_json(&c, rows[i][0], strlen(rows[i][0]), "c", &error), SF_EINPUT);
+    assert_string_equal(error.text, rows[i][1]);
+  }
+  static char text[3 * SF_CASE_FRAMEWORK_TEXT];
+  struct sf_case c;
+  struct sf_error error = {SF_OK, ""};
+  sf_case_init(&c);
+  snprintf(text, sizeof text, "{\"a\": \"%0*d\"}", SF_CASE_FRAMEWORK_TEXT, 0);
+  assert_int_equal(sf_case_set_framework(&c, text, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, "more than the limit"));
+  assert_false(sf_case_is_framework(&c));
 }
 
 static void test_case_json_round_trip_of_drawn_cases(void **state) {
@@ -331,6 +380,8 @@ static void test_case_write_then_read_gives_the_same_case(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_case_json_round_trip_of_the_smallest_and_a_full_case),
+      cmocka_unit_test(test_case_json_round_trip_of_a_frameworks_case),
+      cmocka_unit_test(test_case_json_wrong_frameworks_cases_are_refused),
       cmocka_unit_test(test_case_json_round_trip_of_drawn_cases),
       cmocka_unit_test(test_case_to_json_writes_fields_in_fixed_order_and_look),
       cmocka_unit_test(test_case_from_json_of_omitted_fields_gives_the_smallest),

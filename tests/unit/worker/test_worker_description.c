@@ -43,7 +43,7 @@ static void test_complete_left_out_fields_take_their_first_choice(void **state) 
   assert_string_equal(text, "{\"ranks\":1,\"model\":{\"hidden\":8,\"kind\":\"gpt\"},\"layout\":{\"sp\":true}}");
   assert_string_equal(sf_description_name(description), "m");
   assert_int_equal(sf_description_draws(description), 3);
-  assert_int_equal(sf_description_ranks(complete), 1);
+  assert_int_equal(sf_description_ranks(description, complete), 1);
   free(text);
   text = sf_description_function_text(description, complete);
   assert_string_equal(text, "{\"model\":{\"hidden\":8,\"kind\":\"gpt\"}}");
@@ -122,6 +122,11 @@ static void test_create_wrong_descriptions_are_refused_with_their_place(void **s
       {"{'name': 'm', 'fields': {" RANKS ", 'a..b': {'choices': [1]}}}", "fields.a..b: not a path"},
       {"{'name': 'm', 'fields': {" RANKS ", '': {'choices': [1]}}}", "fields.: not a path"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1]}, 'a.b': {'choices': [1]}}}", "fields.a.b lies within the field a"},
+      {"{'name': 'm', 'fields': {" RANKS "}, 'ranks': ['ranks']}", "no field \"ranks\" beside it"},
+      {"{'name': 'm', 'fields': {'tp': {'min': 1, 'max': 4}}, 'ranks': ['tp']}", "ranks[0]: expected the path"},
+      {"{'name': 'm', 'fields': {'tp': {'min': 1, 'max': 4, 'layout': true}}, 'ranks': ['dp']}", "ranks[0]: expected the path"},
+      {"{'name': 'm', 'fields': {'tp': {'min': 1, 'max': 4, 'layout': true}}, 'ranks': [1]}", "ranks[0]: expected the path"},
+      {"{'name': 'm', 'fields': {'tp': {'min': 1, 'max': 4, 'layout': true}}, 'ranks': []}", "ranks: expected an array"},
       {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': {}}", "refuses: expected an array"},
       {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': [{'when': {}}]}", "refuses[0]: expected"},
       {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': [{'when': {'b': [1]}, 'reason': 'x'}]}", "refuses[0].when.b: no such field"},

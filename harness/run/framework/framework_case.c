@@ -1,0 +1,180 @@
+#include "harness/run/framework/framework_case.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/hash.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- drawing ---------------------------------------------------------------------------------------------------- */
+
+enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description, int64_t seed, struct sf_error *error) {
+  json_t *object = sf_choices_case(choices, description, false);
+  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  sf_case_init(out);
+  snprintf(out->target, sizeof out->target, "%s", sf_description_name(description));
+  out->seed = seed;
+  const enum sf_status status = text ? sf_case_set_framework(out, text, error) : SF_ENOMEM;
+  sf_free(text);
+  json_decref(object);
+  return status;
+}
+
+enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, uint64_t seed, int64_t layouts, int64_t index, struct sf_error *error) {
+  const uint64_t function = sf_hash_u64(seed, (uint64_t)(index / layouts)), layout = sf_hash_u64(function, (uint64_t)(index % layouts) + 1);
+  struct sf_choices choices;
+  const enum sf_status status = sf_choices_draw(&choices, space, function, layout, error);
+  return status == SF_OK ? sf_framework_case_put(out, &choices, space->description, (int64_t)(function >> 40), error) : status;
+}
+
+/* --- running ---------------------------------------------------------------------------------------------------- */
+
+/* The case with all its fields, and its seed if the worker has a field for one. *out is a new reference. */
+static enum sf_status complete_case(json_t **out, const struct sf_description *description, const struct sf_case *c, struct sf_error *error) {
+  json_t *object = json_loads(c->framework, 0, NULL);
+  if (!object) return SF_ENOMEM;
+  const int32_t field = sf_description_find_field(description, "seed");
+  enum sf_status status = SF_OK;
+  if (field >= 0 && !json_object_get(object, "seed")) {
+    json_t *seed = sf_description_choice(description, field, c->seed % sf_description_choice_count(description, field));
+    if (!seed || json_object_set_new(object, "seed", seed) != 0) status = SF_ENOMEM;
+  }
+  if (status == SF_OK) status = sf_description_complete(out, description, object, error);
+  json_decref(object);
+  return status;
+}
+
+static enum sf_finding_class class_of(const char *name) {
+  for (int cls = 0; cls < SF_CLASS_COUNT; cls++)
+    if (strcmp(name, sf_finding_class_name((enum sf_finding_class)cls)) == 0) return (enum sf_finding_class)cls;
+  return SF_CLASS_CRASH; /* protocol: the worker is not what it should be */
+}
+
+/* Of a subject "decoder.layers.3.mlp.experts.1.weight" what is the same in all layers: "mlp.experts.weight". */
+static void module_of(char *out, size_t size, const char *subject, size_t length) {
+  char text[256], *rest = text;
+  size_t at = 0;
+  snprintf(text, sizeof text, "%.*s", (int)length, subject);
+  *out = '\0';
+  for (const char *part, *before = ""; (part = strsep(&rest, ".")) != NULL; before = part) {
+    const bool is_number = *part && strspn(part, "0123456789") == strlen(part);
+    if (is_number && strcmp(before, "layers") == 0) at = 0, *out = '\0'; /* what stands before it is where the layer stands */
+    if (is_number || at + strlen(part) + 2 > size) continue;
+    at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? "." : "", part);
+  }
+}
+
+/* "s0/mb1/bwd/act_grad/decoder.layers.0.mlp.linear_fc1/0" to "act_grad" and "mlp.linear_fc1". False when it is no such name. */
+static bool parse_first(char *kind, char *module, size_t size, const char *first) {
+  const char *part[6] = {first};
+  for (int i = 1; i < 6; i++) {
+    const char *slash = strchr(part[i - 1], '/');
+    if (!slash) return false;
+    part[i] = slash + 1;
+  }
+  snprintf(kind, 32, "%.*s", (int)(part[4] - part[3] - 1), part[3]);
+  module_of(module, size, part[4], (size_t)(part[5] - part[4] - 1));
+  return true;
+}
+
+/* A loud failure's key: the beginning of what it said, without what changes from case to case. */
+static void key_of_text(char *out, size_t size, const char *text) {
+  size_t at = 0;
+  const char *end = text + strcspn(text, "\n");
+  for (; text < end && at + 1 < size; text++) {
+    if (isalpha((unsigned char)*text) || *text == '_') out[at++] = *text;
+    else if (at > 0 && out[at - 1] != '.') out[at++] = '.';
+  }
+  while (at > 0 && out[at - 1] == '.') at--;
+  out[at] = '\0';
+}
+
+static void name_failure(struct sf_outcome *out, const struct sf_case *c, const struct sf_framework_outcome *seen) {
+  char kind[32] = "", module[64] = "", axes[64];
+  if (parse_first(kind, module, sizeof module, seen->first)) {
+    snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", seen->cls, kind, module);
+  } else if (class_of(seen->cls) == SF_CLASS_HANG) {
+    snprintf(out->shrink_key, sizeof out->shrink_key, "hang/%s", seen->run);
+  } else {
+    /* What a rank said, not what the others did meanwhile. */
+    const char *said = strncmp(seen->text, "rank ", 5) == 0 ? strstr(seen->text, ": ") : NULL;
+    key_of_text(module, 48, said ? said : seen->text);
+    snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%.9s/%s", seen->cls, seen->run, module);
+  }
+  sf_outcome_axes_text(axes, sizeof axes, c);
+  snprintf(out->signature, sizeof out->signature, "%s@%s", out->shrink_key, axes);
+  snprintf(out->module, sizeof out->module, "%s", module);
+}
+
+static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const struct sf_framework_outcome *seen) {
+  out->verdict = seen->verdict;
+  out->checked = (int32_t)seen->judged;
+  out->unchecked = (int32_t)seen->not_judged;
+  out->rank = seen->rank;
+  snprintf(out->text, sizeof out->text, "%s%s%s", *seen->run ? seen->run : "", *seen->run ? ": " : "", seen->text);
+  if (seen->verdict != SF_VERDICT_FINDING) return;
+  out->cls = class_of(seen->cls);
+  out->finding_count = (int32_t)seen->findings;
+  snprintf(out->first_id, sizeof out->first_id, "%s", seen->first);
+  out->row = seen->row;
+  out->error = seen->error, out->noise = seen->noise, out->ratio = seen->ratio;
+  const size_t length = strlen(out->text);
+  if (*seen->diagnosis) snprintf(out->text + length, sizeof out->text - length, "; %s", seen->diagnosis);
+  else if (*seen->output) snprintf(out->text + length, sizeof out->text - length, "\n%.600s", seen->output);
+  name_failure(out, c, seen);
+}
+
+void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c, struct sf_outcome *outcome) {
+  struct sf_framework_outcome *seen = sf_alloc(sizeof *seen);
+  struct sf_error error = {SF_OK, ""};
+  json_t *complete = NULL;
+  memset(outcome, 0, sizeof *outcome);
+  outcome->kind = outcome->module_class = outcome->rank = -1;
+  outcome->row = -1;
+  outcome->ranks = (int32_t)sf_case_ranks(c);
+  const char *name = sf_description_name(sf_framework_description(framework));
+  if (strcmp(name, c->target) != 0) sf_error_set(&error, SF_EINPUT, "target.name: the case is one of %s, the worker is %.100s", c->target, name);
+  outcome->status = !seen ? SF_ENOMEM : *error.text ? SF_EINPUT : complete_case(&complete, sf_framework_description(framework), c, &error);
+  if (outcome->status == SF_OK) outcome->status = sf_framework_run(framework, seen, complete, &error);
+  if (outcome->status == SF_OK) {
+    outcome_of(outcome, c, seen);
+    outcome->seconds = seen->seconds;
+  } else {
+    snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
+  }
+  json_decref(complete);
+  sf_free(seen);
+}
+
+enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) {
+  json_t *complete = NULL;
+  *out = '\0';
+  if (!sf_description_has_scripts(sf_framework_description(framework))) return SF_OK;
+  enum sf_status status = complete_case(&complete, sf_framework_description(framework), c, error);
+  if (status == SF_OK) status = sf_framework_ask_script(framework, out, size, complete, outcome->first_id, error);
+  json_decref(complete);
+  return status;
+}
+
+/* --- triggers --------------------------------------------------------------------------------------------------- */
+
+static bool member_contains(const json_t *value, const json_t *needed) {
+  const char *key;
+  json_t *inner;
+  if (json_is_integer(needed) && json_is_integer(value)) return json_integer_value(value) >= json_integer_value(needed);
+  if (!json_is_object(needed)) return json_equal(value, needed);
+  json_object_foreach((json_t *)(uintptr_t)needed, key, inner) {
+    if (strcmp(key, "seed") != 0 && !member_contains(json_object_get(value, key), inner)) return false;
+  }
+  return true;
+}
+
+bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger) {
+  json_t *has = json_loads(c->framework, 0, NULL), *needed = json_loads(trigger->framework, 0, NULL);
+  const bool contains = has && needed && strcmp(c->target, trigger->target) == 0 && member_contains(has, needed);
+  json_decref(has);
+  json_decref(needed);
+  return contains;
+}

@@ -1,0 +1,28 @@
+/* Cases of a framework as cases of a campaign: drawn, run, and made smaller out of what the worker says of itself. */
+#ifndef SF_RUN_FRAMEWORK_CASE_H
+#define SF_RUN_FRAMEWORK_CASE_H
+
+#include "generators/shrink.h"
+#include "harness/run/framework/framework.h"
+#include "harness/run/trial/outcome.h"
+#include "harness/worker/choices.h"
+
+/* Puts the choices into a case of the description's target. SF_EINPUT: too long for a case; SF_ENOMEM. */
+enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description, int64_t seed,
+                                     struct sf_error *error) SF_MUST_USE;
+/* Case `index` of a campaign: cases of one block of `layouts` differ in their layout alone. */
+enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, uint64_t seed, int64_t layouts, int64_t index, struct sf_error *error) SF_MUST_USE;
+
+/* Runs a case. Whatever the worker does is an outcome; what is wrong with the case, or with our own machine, stands in outcome->status. */
+void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c, struct sf_outcome *outcome);
+/* The stand-alone program that shows a finding, as the worker writes it; "" when it writes none. */
+enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) SF_MUST_USE;
+
+/* As sf_shrink_run: fewer ranks, plain choices, then choices nearer to plain ones. */
+enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_description *description, bool (*still_fails)(void *ctx, const struct sf_case *c),
+                                   void *ctx, int64_t budget, struct sf_shrink_report *report) SF_MUST_USE;
+
+/* Whether c has everything that trigger needed: each member of its object, numbers at least as large, other values equal. */
+bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger);
+
+#endif

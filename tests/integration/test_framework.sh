@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Campaigns over a framework that a worker drives: cases drawn from what it says of itself, findings shrunk, replayed, known and gated like those of the
+# built-in layers, and no process left behind.
+source tests/integration/common.bash
+source tests/integration/mpi.bash
+
+sample="worker:python3 targets/samples/worker_mlp.py"
+faulty="worker:python3 tests/integration/faulty_worker.py"
+some() { [ -e "$1" ]; }
+marked() { grep -lsz -- "^SHARDFUZZ_TEST_MARK=$work\$" /proc/[0-9]*/environ 2>/dev/null; }
+nothing_left() {
+  for _ in $(seq 40); do
+    if [ -z "$(marked)" ]; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
+export SHARDFUZZ_TEST_MARK=$work
+unmarked() { env -u SHARDFUZZ_TEST_MARK "$@"; }
+
+run 0 list features --target "$sample"
+check "fields and their choices" grep -qE '^ranks +1 2 4$' "$work/stdout"
+check "what is refused" grep -q '^refused: 6 columns' "$work/stdout"
+run 0 list targets
+check "frameworks are targets" grep -q '^megatron-core ' "$work/stdout"
+
+# --- found, shrunk, replayed -----------------------------------------------------------------------------------------
+run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 1 --out "$work/one" --store "$work/one.sqlite" --json
+is_json 'j["cases"], j["signatures"], j["crashed"]' '(24, 1, 0)'
+found=$work/one/conflict-act-mlp.fc2@dp
+check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.json"
+check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
+check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
+check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc2/0' "$found/report.txt"
+run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite"
+rows='SELECT "index", verdict, signature FROM verdict ORDER BY "index"'
+check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
+run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json
+is_json 'j["cases"]' 30
+run 2 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --set bug=none
+run 1 replay "$found/case.json" --target "$sample"
+check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
+run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json"
+check "shrink comes to the same case" cmp "$work/again.json" "$found/min.json"
+run 0 describe "$found/min.json"
+run 0 fuzz --target "$sample" --cases 12 --set bug=none --set ranks=2 --out "$work/clean" --json
+is_json 'j["passed"]' 12
+
+# --- known, gated ----------------------------------------------------------------------------------------------------
+mkdir "$work/corpus"
+cp "$found/min.json" "$work/corpus"
+printf '[{"signature": "conflict/act/mlp.fc2@dp", "case": %s}]' "$(cat "$found/min.json")" >"$work/known.json"
+run 0 gate --target "$sample" --corpus "$work/corpus" --known "$work/known.json" --seed 4 --cases 24 --out "$work/gate" --json
+is_json 'j["corpus"], j["corpus_failed"]' '(1, 0)'
+run 1 gate --target "$sample" --seed 4 --cases 24 --out "$work/gate"
+check "new" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stderr"
+
+# --- loud failures are findings, and the campaign goes on --------------------------------------------------------------
+for fault in crash:crash raise:crash silent:hang garbage:protocol; do
+  run 1 fuzz --target "$faulty" --cases 2 --set fault="${fault%:*}" --set where=1 --set run=candidate --set ranks=2 --set bug=none --deadline 1s --shrink-budget 1 --jobs 1 --out "$work/${fault%:*}" --json
+  is_json 'j["cases"], j["findings"], j["signatures"]' '(2, 2, 1)'
+  check "the class of ${fault%:*}" some "$work/${fault%:*}/${fault#*:}"*@dp
+done
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+error() { # EXPECTED_EXIT LINE ARGUMENT...
+  local expected=$1 line=$2
+  shift 2
+  run "$expected" "$@"
+  check "'$line' is said" grep -qxF "shardfuzz: $line" "$work/stderr"
+}
+error 2 "bug: no is none of its choices" fuzz --target "$sample" --cases 1 --set bug=no
+error 2 "hiden: no such field of sample-mlp" fuzz --target "$sample" --cases 1 --set hiden=8
+error 2 "what is fixed does not go together: the worker supports no such case on at most 2 ranks" fuzz --target "$sample" --cases 1 --set ranks=4 --max-ranks 2
+error 2 "--preset: presets are of the built-in layers" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny
+error 2 "--plant: planted bugs are of the built-in layers" fuzz --target "$sample" --cases 1 --plant tp-embed-mask
+error 2 "--framework-path: /nowhere is no folder" fuzz --target "$sample" --cases 1 --framework-path /nowhere
+error 2 "--framework-path needs a framework as --target" fuzz --cases 1 --framework-path "$work"
+error 2 "'sample-mlp' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started" replay "$found/min.json"
+error 2 "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" replay "$found/min.json" --target "$sample" --table
+run 3 fuzz --target worker:false --cases 1 --out "$work/none"
+check "a worker that does not start" grep -q '^shardfuzz: the worker does not describe itself: the launcher ended' "$work/stderr"
+sed 's/"sample-mlp"/"another"/' "$found/min.json" >"$work/other.json"
+error 2 "target.name: the case is one of another, the worker is sample-mlp" replay "$work/other.json" --target "$sample"
+
+check "no process is left" unmarked bash -c "$(declare -f nothing_left marked); work='$work'; nothing_left"
+finish
