@@ -119,19 +119,35 @@ static int32_t ranks_of(const struct sf_choices *choices, const struct sf_descri
   return ranks;
 }
 
-/* Whole layouts, since axes bring each other (sequence parallelism needs tensor parallelism). A layout of several ranks is looked for; none, the
- * plain one, is what is left. */
+/* Leaves the first choice of some field that the number of ranks depends on, mostly, and of up to three more of the layout: axes bring each other (sequence
+ * parallelism needs tensor parallelism). Then others, one by one, as the rules allow. What is left if no such layout is found is the plain one. */
 static void draw_layout(struct sf_choices *c, const struct sf_choice_space *space, uint64_t seed) {
   struct draw draw = {seed, 0};
-  int32_t fields[SF_DESCRIPTION_FIELDS_MAX];
+  int32_t fields[SF_DESCRIPTION_FIELDS_MAX], axes[SF_DESCRIPTION_FIELDS_MAX], axis_count = 0;
   const int32_t count = free_fields(fields, space, true);
-  for (int attempt = 0; attempt < LAYOUT_ATTEMPTS; attempt++) {
+  for (int32_t i = 0; i < count; i++)
+    if (sf_description_field_has_ranks(space->description, fields[i])) axes[axis_count++] = fields[i];
+  bool found = false;
+  for (int attempt = 0; attempt < LAYOUT_ATTEMPTS && count > 0 && !found; attempt++) {
     struct sf_choices drawn = *c;
-    const int64_t share = 2 + draw_below(&draw, 4);
-    for (int32_t i = 0; i < count; i++) drawn.at[fields[i]] = draw_below(&draw, share) == 0 ? draw_choice(&draw, space->description, fields[i]) : 0;
-    if (!sf_choices_allowed(&drawn, space) || ranks_of(&drawn, space->description) == 1) continue;
-    *c = drawn;
-    return;
+    for (int64_t more = draw_below(&draw, 4); more > 0; more--) {
+      const int32_t field = fields[draw_below(&draw, count)];
+      drawn.at[field] = draw_choice(&draw, space->description, field);
+    }
+    if (axis_count > 0 && draw_below(&draw, 4) != 0) { /* an axis that is fixed may be enough */
+      const int32_t axis = axes[draw_below(&draw, axis_count)];
+      drawn.at[axis] = draw_choice(&draw, space->description, axis);
+    }
+    found = sf_choices_allowed(&drawn, space) && ranks_of(&drawn, space->description) > 1;
+    if (found) *c = drawn;
+  }
+  const int64_t share = 3 + draw_below(&draw, 8);
+  shuffle(&draw, fields, count);
+  for (int32_t i = 0; i < count && found; i++) {
+    struct sf_choices drawn = *c;
+    if (drawn.at[fields[i]] != 0 || draw_below(&draw, share) != 0) continue;
+    drawn.at[fields[i]] = draw_choice(&draw, space->description, fields[i]);
+    if (sf_choices_allowed(&drawn, space)) *c = drawn;
   }
 }
 

@@ -205,6 +205,13 @@ int32_t sf_description_field_count(const struct sf_description *description) { r
 const char *sf_description_field_path(const struct sf_description *description, int32_t field) { return description->fields[field].path; }
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field) { return description->fields[field].layout; }
 
+bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field) {
+  const char *path = description->fields[field].path;
+  for (size_t i = 0; i < json_array_size(description->ranks); i++)
+    if (strcmp(json_string_value(json_array_get(description->ranks, i)), path) == 0) return true;
+  return !description->ranks && strcmp(path, "ranks") == 0;
+}
+
 int64_t sf_description_choice_count(const struct sf_description *description, int32_t at) {
   const struct field *field = &description->fields[at];
   return field->choices ? (int64_t)json_array_size(field->choices) : (field->max - field->min) / field->step + 1;

@@ -25,6 +25,7 @@ bool sf_description_has_scripts(const struct sf_description *description); /* th
 int32_t sf_description_field_count(const struct sf_description *description);
 const char *sf_description_field_path(const struct sf_description *description, int32_t field);
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field);
+bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field); /* the number of ranks depends on it */
 int64_t sf_description_choice_count(const struct sf_description *description, int32_t field);
 json_t *sf_description_choice(const struct sf_description *description, int32_t field, int64_t choice);
 /* Rules of what is refused, and their reasons. */

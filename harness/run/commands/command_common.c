@@ -168,6 +168,7 @@ static enum sf_status campaign_of_framework(struct sf_campaign_options *out, con
   snprintf(out->space.target, sizeof out->space.target, "%s", sf_description_name(framework.description));
   status = fix_choices(&framework.space, flags, error);
   pool_of_framework(&out->pool, &framework, flags);
+  out->pool.description = framework.description;
   return status;
 }
 

@@ -116,7 +116,10 @@ static int list_framework(const struct list_flags *flags) {
   if (status == SF_OK) status = sf_framework_ask_description(&description, &framework.options, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   print_fields(description);
-  for (int32_t i = 0; i < sf_description_rule_count(description); i++) printf("refused: %s\n", sf_description_rule_reason(description, i));
+  for (int32_t i = 0; i < sf_description_rule_count(description); i++) {
+    const char *reason = sf_description_rule_reason(description, i); /* rules of one reason follow each other */
+    if (i == 0 || strcmp(reason, sf_description_rule_reason(description, i - 1)) != 0) printf("refused: %s\n", reason);
+  }
   sf_description_destroy(description);
   return 0;
 }

@@ -1,5 +1,6 @@
 /* Confirming and shrinking one finding, in a process of its own that starts further workers. */
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/framework/framework_target.h"
 #include "harness/run/workers/worker.h"
 
 #include <stdio.h>
@@ -41,12 +42,12 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
 
 /* The fields of a framework are its worker's to tell. */
 static enum sf_status shrink_framework(struct sf_case *min, struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_shrink_report *report) {
-  struct sf_framework *framework = NULL;
-  struct sf_worker_report started;
-  enum sf_status status = sf_framework_create(&framework, &started, options->framework, NULL);
-  sf_worker_report_clear(&started);
-  if (status == SF_OK) status = sf_framework_shrink(min, &loop->job->c, sf_framework_description(framework), still_fails, loop, loop->job->budget, report);
-  sf_framework_destroy(framework);
+  struct sf_description *asked = NULL;
+  const struct sf_description *description = options->description;
+  enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
+  if (!description) description = asked;
+  if (status == SF_OK) status = sf_framework_shrink(min, &loop->job->c, description, still_fails, loop, loop->job->budget, report);
+  sf_description_destroy(asked);
   return status;
 }
 
