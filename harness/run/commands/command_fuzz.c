@@ -3,6 +3,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/opfuzz/op_command.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -136,6 +137,7 @@ static int run(const struct fuzz_flags *flags) {
 
 int sf_command_fuzz(int argc, char **argv) {
   struct fuzz_flags flags;
+  if (sf_op_target_of_arguments(argc, argv)) return sf_op_fuzz(argc, argv);
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   const int ended = sf_command_begin(&command, &flags, argc, argv);

@@ -4,6 +4,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/describe.h"
 #include "harness/run/campaign/features.h"
+#include "harness/run/opfuzz/op_command.h"
 #include "harness/run/power/mutants.h"
 #include "harness/run/store/store.h"
 #include "targets/plants.h"
@@ -54,7 +55,7 @@ static const struct sf_option list_options[] = {SF_TARGET_OPTIONS(struct list_fl
 
 static const struct sf_command list_command = {
     .name = "list",
-    .arguments = "presets|targets|plants|mutants|features",
+    .arguments = "presets|targets|plants|mutants|features|operations",
     .help = "Prints one line for each. Of a framework as --target: its fields and their choices, and what its worker refuses.",
     .options = list_options,
     .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
@@ -71,6 +72,8 @@ static void list_targets(void) {
   printf("%-20s %s\n", sf_target_builtin.name, "the Megatron-style layers of this program");
   for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) printf("%-20s %s\n", known->name, known->what);
   printf("%-20s %s\n", "worker:CMD", "a framework that CMD drives (targets/worker.md)");
+  printf("%-20s %s\n", "op:NAME, op:all", "operations of the device (shardfuzz list operations)");
+  printf("%-20s %s\n", "plugin:./LIB.so", "operations of a shared library (shardfuzz/plugin.h)");
 }
 
 static void list_plants(void) {
@@ -128,7 +131,7 @@ int sf_command_list(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*print)(void);
-  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}};
+  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}, {"operations", sf_op_list}};
   struct list_flags flags;
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
@@ -145,7 +148,7 @@ int sf_command_list(int argc, char **argv) {
     lists[i].print();
     code = 0;
   }
-  if (code) fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants, mutants or features\n", flags.arguments.items[0]);
+  if (code) fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants, mutants, features or operations\n", flags.arguments.items[0]);
   sf_command_clear(&list_command, &flags);
   return code;
 }

@@ -6,6 +6,7 @@
 #include "harness/run/workers/rank_page.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/commands/table.h"
+#include "harness/run/opfuzz/op_command.h"
 #include "harness/run/trial/trace_dump.h"
 #include "harness/run/workers/worker.h"
 
@@ -197,7 +198,7 @@ int sf_command_replay(int argc, char **argv) {
   flags.common.jobs = 1;
   const int ended = sf_command_begin(&command, &flags, argc, argv);
   if (ended >= 0) return ended;
-  const int code = run(&flags);
+  const int code = sf_op_is_replay(flags.files.items[0]) ? sf_op_replay(flags.files.items[0], &flags.common) : run(&flags);
   sf_command_clear(&command, &flags);
   return code;
 }

@@ -1,0 +1,42 @@
+/* Campaigns over operations: cases handed out to workers, findings counted by signature, each shrunk and written to a folder of its own. */
+#ifndef SF_RUN_OP_CAMPAIGN_H
+#define SF_RUN_OP_CAMPAIGN_H
+
+#include "harness/run/opfuzz/op_shrink.h"
+
+#include <signal.h>
+
+enum { SF_OP_FINDINGS_MAX = 256, SF_OP_LOST_MAX = 64 };
+
+struct sf_op_campaign_options {
+  struct sf_op_pool_options pool;
+  int64_t cases;         /* INT64_MAX: until stopped */
+  double seconds;        /* 0: no limit */
+  int32_t workers;
+  int64_t shrink_budget;
+  const char *out_dir;
+  const volatile sig_atomic_t *stop;
+};
+
+struct sf_op_finding {
+  char signature[128];
+  int64_t count, first; /* cases, and the index of the first */
+  struct sf_op_case c;  /* of the first */
+  struct sf_op_outcome outcome;
+  struct sf_op_shrunk min;
+  char folder[SF_OP_PATH];
+};
+
+struct sf_op_campaign_result {
+  int64_t cases, passed, skipped, found;
+  int64_t judged, elements;
+  double seconds; /* without shrinking */
+  bool ended_early; /* SF_OP_LOST_MAX processes were lost to hangs */
+  int32_t finding_count;
+  struct sf_op_finding findings[SF_OP_FINDINGS_MAX]; /* by signature */
+};
+
+/* The findings of the same cases are the same with any number of workers. */
+enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+
+#endif

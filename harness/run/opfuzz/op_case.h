@@ -1,0 +1,81 @@
+/* Cases of operation fuzzing: what is drawn, what a file holds, what shrinking edits. A case is a row of whole numbers with names; 0 is the
+ * simplest of each but for a dimension's smallest size. Case i of a campaign is a function of (seed, target, i) alone. */
+#ifndef SF_RUN_OP_CASE_H
+#define SF_RUN_OP_CASE_H
+
+#include "harness/base/bytes.h"
+#include "oracles/ops/op.h"
+
+enum {
+  SF_OP_SEED,
+  SF_OP_STORE,  /* enum sf_dtype of what is stored */
+  SF_OP_INPUTS, /* enum sf_dtype whose grid the inputs lie on; of a plugin the same format, or fp32 for a cast */
+  SF_OP_SPECIAL, /* of enum sf_op_special: what some elements of the inputs are replaced by */
+  SF_OP_IN_PLACE, /* outputs share the memory of their input */
+  SF_OP_DIM,
+  SF_OP_ATTR = SF_OP_DIM + SF_OP_DIMS_MAX,
+  SF_OP_VALUES = SF_OP_ATTR + SF_OP_ATTRS_MAX,     /* per operand: enum sf_op_values */
+  SF_OP_START = SF_OP_VALUES + SF_OP_OPERANDS_MAX, /* per operand: elements that its data begins after an aligned address */
+  SF_OP_PAD = SF_OP_START + SF_OP_OPERANDS_MAX,    /* per operand: elements between rows */
+  SF_OP_FIELDS = SF_OP_PAD + SF_OP_OPERANDS_MAX
+};
+enum { SF_OP_START_MAX = 15, SF_OP_PAD_MAX = 300, SF_OP_ENTRIES_MAX = 128, SF_OP_PATH = 1024, SF_OP_DIM_LIMIT = 1 << 20 };
+
+enum sf_op_special { SF_OP_PLAIN, SF_OP_TINY, SF_OP_HUGE, SF_OP_INFINITE, SF_OP_NAN, SF_OP_MIXED, SF_OP_SPECIAL_COUNT };
+/* The first six are enum sf_value_dist. INTEGERS -4..4, TIES five values, SMALL normal 2^-10, LARGE normal 2^12, FAR 1000 + normal, MASKED
+ * normal with one in four -10000 or -infinity (scores only). */
+enum sf_op_values { SF_OP_NORMAL, SF_OP_INTEGERS = 6, SF_OP_TIES, SF_OP_SMALL, SF_OP_LARGE, SF_OP_FAR, SF_OP_MASKED, SF_OP_VALUES_COUNT };
+
+struct sf_op_case {
+  int32_t entry; /* of the target */
+  int64_t field[SF_OP_FIELDS];
+};
+
+/* One operation of a target and what it takes of it. */
+struct sf_op_entry {
+  const struct sf_op *op;
+  int32_t declared; /* number of the plugin's declaration; -1: the device's */
+  bool backward;    /* its function of that name */
+  uint32_t stores;
+  bool strided, unaligned, in_place;
+  int64_t attr_fixed[SF_OP_ATTRS_MAX]; /* -1: free */
+  int64_t dim_max[SF_OP_DIMS_MAX], dim_multiple[SF_OP_DIMS_MAX];
+};
+
+struct sf_op_target {
+  char name[SF_OP_PATH + 16]; /* "op:gelu_fwd", "plugin:/path/lib.so" */
+  char path[SF_OP_PATH];      /* of the plugin; empty: the device */
+  int32_t entry_count;
+  struct sf_op_entry entries[SF_OP_ENTRIES_MAX];
+  int64_t max_elements;       /* of all operands of a case together, at least 64 */
+};
+
+static inline const struct sf_op *sf_op_of(const struct sf_op_target *target, const struct sf_op_case *c) {
+  return target->entries[c->entry].op;
+}
+
+bool sf_op_field_present(const struct sf_op *op, int32_t field);
+/* The name of a field of an operation, "values.x"; false when the operation has no such field. */
+bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t field);
+/* The smallest value of a field. */
+int64_t sf_op_field_min(const struct sf_op_entry *entry, int32_t field);
+/* Whether the target takes the case. shapes: SF_OP_OPERANDS_MAX, or NULL. */
+bool sf_op_case_valid(const struct sf_op_target *target, const struct sf_op_case *c, struct sf_op_shape *shapes, struct sf_error *error);
+void sf_op_case_draw(struct sf_op_case *out, const struct sf_op_target *target, uint64_t seed, uint64_t index);
+int64_t sf_op_case_elements(const struct sf_op *op, const struct sf_op_shape *shapes); /* of all operands */
+
+/* signature: what replaying is expected to show, or NULL. SF_ENOMEM. */
+enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const char *signature) SF_MUST_USE;
+
+/* A file with a case of an operation, read as far as it can be before its target is known. */
+struct sf_op_file {
+  char target[SF_OP_PATH + 16], op[64], signature[128];
+  void *fields; /* json_t */
+};
+/* True when the file is JSON with a member "operation". Anything else is for the reader of trials' cases. */
+bool sf_op_file_is_one(const char *path);
+enum sf_status sf_op_file_read(struct sf_op_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path, struct sf_error *error) SF_MUST_USE;
+void sf_op_file_destroy(struct sf_op_file *file);
+
+#endif

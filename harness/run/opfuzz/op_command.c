@@ -1,0 +1,215 @@
+#include "harness/run/opfuzz/op_command.h"
+
+#include "harness/run/commands/commands.h"
+#include "harness/run/commands/json_out.h"
+#include "harness/run/opfuzz/op_campaign.h"
+#include "harness/run/opfuzz/op_device.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct op_flags {
+  int64_t cases, time_ms, seed, jobs, shrink_budget, deadline_ms, max_elements;
+  int32_t gemm, device;
+  const char *target, *out;
+  bool json;
+};
+
+static const struct sf_option options[] = {
+    SF_OPTION_AT(struct op_flags, "target", TEXT, target, "T", "op:NAME, op:all or plugin:./LIB.so (shardfuzz list operations)"),
+    SF_NUMBER_AT(struct op_flags, "cases", cases, 1, INT64_MAX, "number of cases"),
+    SF_DURATION_AT(struct op_flags, "time", time_ms, "hand out cases for this long"),
+    SF_OPTION_AT(struct op_flags, "seed", INT, seed, "S", "of the campaign; the same seed draws the same cases"),
+    SF_NUMBER_AT(struct op_flags, "max-elements", max_elements, 64, 1 << 24, "largest case, all operands together; default 300000"),
+    SF_NUMBER_AT(struct op_flags, "jobs", jobs, 1, 64, "worker processes; default: one per core"),
+    SF_NUMBER_AT(struct op_flags, "shrink-budget", shrink_budget, 0, INT32_MAX, "trials spent on shrinking one finding"),
+    SF_DURATION_AT(struct op_flags, "deadline", deadline_ms, "a case that takes longer hangs; default 5 s"),
+    SF_OPTION_AT(struct op_flags, "out", TEXT, out, "DIR", "where findings are written"),
+    SF_CHOICE_AT(struct op_flags, "device", device, sf_device_names, "whose operations"),
+    SF_CHOICE_AT(struct op_flags, "gemm", gemm, sf_gemm_names, "matrix products of the device"),
+    SF_OPTION_AT(struct op_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
+};
+
+static const struct sf_command command = {
+    .name = "fuzz",
+    .help = "Draws cases of single operations, runs each twice and compares it with a reference in fp64, and shrinks what fails.\n"
+            "Without --cases and --time it goes on until it is interrupted.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+};
+
+const char *sf_op_target_of_arguments(int argc, char **argv) {
+  const char *target = NULL;
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    if (strncmp(argv[i], "--target=", 9) == 0) target = argv[i] + 9;
+    else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc) target = argv[i + 1];
+  }
+  return target && sf_op_target_is_one(target) ? target : NULL;
+}
+
+static enum sf_status gemm_of(enum sf_cpu_gemm *out, int32_t choice, struct sf_error *error) {
+  static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
+  struct sf_device *probe = NULL;
+  *out = choice ? gemms[choice] : sf_cpu_gemm_default();
+  const enum sf_status status = sf_cpu_device_create(&probe, *out);
+  if (status != SF_OK) return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
+  sf_device_destroy(probe);
+  return SF_OK;
+}
+
+static void print_summary(const struct sf_op_campaign_result *r) {
+  fprintf(stderr, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
+          r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
+  fprintf(stderr, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
+          r->elements ? 100.0 * (double)(r->elements - r->judged) / (double)r->elements : 0);
+  if (r->ended_early) fprintf(stderr, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
+  if (r->finding_count) fprintf(stderr, "%d different findings:\n", r->finding_count);
+  for (int32_t i = 0; i < r->finding_count; i++) {
+    const struct sf_op_finding *f = &r->findings[i];
+    fprintf(stderr, "  %-44s %6" PRId64 " cases, first %" PRId64 "  %s\n", f->signature, f->count, f->first, f->folder);
+  }
+}
+
+static void json_error(struct sf_json_out *json, const struct sf_op_outcome *o) {
+  sf_json_out_real(json, "relative", o->error.relative);
+  sf_json_out_real(json, "row_relative", o->error.row_relative);
+  sf_json_out_int(json, "worst_row", o->error.row);
+  sf_json_out_real(json, "ulps", o->error.ulps);
+}
+
+static void json_case(struct sf_json_out *json, const struct sf_op_target *target, const struct sf_op_case *c) {
+  const struct sf_op *op = sf_op_of(target, c);
+  sf_json_out_object(json, "shape");
+  for (int32_t i = 0; i < op->dim_count; i++) sf_json_out_int(json, op->dims[i], c->field[SF_OP_DIM + i]);
+  sf_json_out_end(json);
+}
+
+static int print_json(struct sf_json_out *json, int code) {
+  struct sf_text line = {0};
+  if (sf_json_out_finish(json, &line) != SF_OK) {
+    sf_text_destroy(&line);
+    return sf_exit_failure(SF_ENOMEM, NULL);
+  }
+  puts(line.data);
+  sf_text_destroy(&line);
+  return code;
+}
+
+static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, int code) {
+  struct sf_json_out *json = sf_json_out_create();
+  sf_json_out_int(json, "cases", r->cases);
+  sf_json_out_int(json, "passed", r->passed);
+  sf_json_out_int(json, "findings", r->found);
+  sf_json_out_int(json, "skipped", r->skipped);
+  sf_json_out_real(json, "seconds", r->seconds);
+  sf_json_out_int(json, "elements", r->elements);
+  sf_json_out_int(json, "judged", r->judged);
+  sf_json_out_array(json, "signatures");
+  for (int32_t i = 0; i < r->finding_count; i++) {
+    const struct sf_op_finding *f = &r->findings[i];
+    sf_json_out_object(json, NULL);
+    sf_json_out_text(json, "signature", f->signature);
+    sf_json_out_int(json, "count", f->count);
+    sf_json_out_int(json, "first", f->first);
+    sf_json_out_text(json, "folder", f->folder);
+    sf_json_out_bool(json, "minimal", f->min.minimal);
+    sf_json_out_int(json, "trials", f->min.trials);
+    json_case(json, target, &f->min.c);
+    json_error(json, &f->min.outcome);
+    sf_json_out_end(json);
+  }
+  sf_json_out_end(json);
+  return print_json(json, code);
+}
+
+static int run(const struct op_flags *flags) {
+  static struct sf_op_target target;
+  static struct sf_op_campaign_result result;
+  struct sf_error error = {SF_OK, ""};
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  struct sf_op_campaign_options used = {.pool = {.target = &target, .seed = (uint64_t)flags->seed, .deadline_ms = flags->deadline_ms},
+                                        .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000,
+                                        .workers = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : cores > 64 ? 64 : (int32_t)cores,
+                                        .shrink_budget = flags->shrink_budget, .out_dir = flags->out, .stop = &sf_interrupted};
+  enum sf_status status = gemm_of(&used.pool.gemm, flags->gemm, &error);
+  if (status == SF_OK) status = sf_op_target_make(&target, flags->target, flags->max_elements, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  sf_watch_interrupts();
+  status = sf_op_campaign_run(&result, &used, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  print_summary(&result);
+  const int code = result.found ? 1 : 0;
+  return flags->json ? json_summary(&result, &target, code) : code;
+}
+
+enum { ELEMENTS = 300000, BUDGET = 20000, DEADLINE_MS = 5000 };
+
+int sf_op_fuzz(int argc, char **argv) {
+  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = BUDGET, .deadline_ms = DEADLINE_MS, .max_elements = ELEMENTS};
+  const int ended = sf_command_begin(&command, &flags, argc, argv);
+  if (ended >= 0) return ended;
+  const int code = run(&flags);
+  sf_command_clear(&command, &flags);
+  return code;
+}
+
+bool sf_op_is_replay(const char *path) { return sf_op_file_is_one(path); }
+
+static int report(const struct sf_op_target *target, const struct sf_op_answer *answer, const struct sf_op_file *file, bool json) {
+  const struct sf_op *op = sf_op_of(target, &answer->c);
+  const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
+  char signature[128] = "";
+  struct sf_text text = {0};
+  if (found) sf_op_signature(signature, sizeof signature, op, &answer->outcome);
+  sf_op_report(&text, target, &answer->c, &answer->outcome);
+  if (text.data) fputs(text.data, stderr);
+  sf_text_destroy(&text);
+  const bool expected = strcmp(signature, file->signature) == 0;
+  if (*file->signature) fprintf(stderr, "expected     FINDING %s: %s\n", file->signature, expected ? "yes" : "NO");
+  const int code = found ? 1 : 0;
+  if (!json) return code;
+  struct sf_json_out *out = sf_json_out_create();
+  sf_json_out_text(out, "verdict", found ? "FINDING" : answer->outcome.cls == SF_OP_SKIPPED ? "SKIP" : "PASS");
+  sf_json_out_text(out, "signature", found ? signature : NULL);
+  if (*file->signature) sf_json_out_bool(out, "as_expected", expected);
+  json_case(out, target, &answer->c);
+  json_error(out, &answer->outcome);
+  return print_json(out, code);
+}
+
+int sf_op_replay(const char *path, const struct sf_common_flags *flags) {
+  static struct sf_op_target target;
+  struct sf_op_file file;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_op_worker *worker = NULL;
+  struct sf_op_job job = {.measure = true};
+  struct sf_op_answer answer;
+  struct sf_op_pool_options pool = {.target = &target, .deadline_ms = flags->deadline_ms ? flags->deadline_ms : 2 * DEADLINE_MS};
+  enum sf_status status = sf_op_file_read(&file, path, &error);
+  if (status == SF_OK && !sf_op_target_is_one(file.target)) status = sf_error_set(&error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
+  if (status == SF_OK) status = gemm_of(&pool.gemm, flags->gemm, &error);
+  if (status == SF_OK) status = sf_op_target_make(&target, file.target, 1 << 24, &error);
+  if (status == SF_OK) status = sf_op_file_case(&job.one, &file, &target, path, &error);
+  if (status == SF_OK) status = sf_op_worker_create(&worker, &pool);
+  if (status == SF_OK) status = sf_op_worker_run(worker, &job, &answer, &error);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(&target, &answer, &file, flags->json);
+  sf_op_worker_destroy(worker);
+  sf_op_file_destroy(&file);
+  return code;
+}
+
+static const char *const role_names[] = {"in", "out", "inout"};
+
+void sf_op_list(void) {
+  for (int32_t i = 0; i < sf_op_count(); i++) {
+    const struct sf_op *op = sf_op_at(i);
+    printf("%s%s (", op->name, sf_op_device_has(op) ? "" : " [plugins only]");
+    for (int32_t k = 0; k < op->dim_count; k++) printf("%s%s", k ? ", " : "", op->dims[k]);
+    printf(")");
+    for (int32_t k = 0; k < op->operand_count; k++) printf("%s %s %s", k ? "," : ":", role_names[op->operands[k].role], op->operands[k].name);
+    for (int32_t k = 0; k < op->attr_count; k++) printf("%s %s 0..%" PRId64, k ? "," : "; attributes", op->attrs[k].name, op->attrs[k].max);
+    printf("\n");
+  }
+}

@@ -1,0 +1,18 @@
+/* The device's operations behind one signature, and plugins' behind the same. */
+#ifndef SF_RUN_OP_DEVICE_H
+#define SF_RUN_OP_DEVICE_H
+
+#include "harness/device/device.h"
+#include "harness/run/opfuzz/op_trial.h"
+
+struct shardfuzz_plugin;
+
+/* Whether the device has the operation; some are plugins' alone. */
+bool sf_op_device_has(const struct sf_op *op);
+int32_t sf_op_device_count(void);
+/* context: a struct sf_device. */
+int sf_op_device_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c);
+/* context: a struct shardfuzz_plugin. */
+int sf_op_plugin_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c);
+
+#endif

@@ -1,0 +1,211 @@
+#include "harness/run/opfuzz/op_memory.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/run/opfuzz/op_fill.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { GUARD_BYTES = 64, WALL_BYTES = 1 << 16, ELEMENT_MAX_BYTES = 8 };
+
+/* Signalling NaNs; of E4M3 its one NaN. */
+static uint64_t poison_of(const struct sf_op_place *place) {
+  if (place->element == SF_OP_INT32) return 0x5a5a5a5a;
+  if (place->element == SF_OP_UINT16) return 0xa5a5;
+  switch (place->dtype) {
+  case SF_F64: return UINT64_C(0x7ff5a5a5a5a5a5a5);
+  case SF_BF16: return place->size_bytes == 2 ? 0x7fa5 : 0x7fa5a5a5;
+  case SF_F16: return place->size_bytes == 2 ? 0x7da5 : 0x7fa5a5a5;
+  case SF_F8E4M3: return place->size_bytes == 1 ? 0x7f : 0x7fa5a5a5;
+  case SF_F8E5M2: return place->size_bytes == 1 ? 0x7d : 0x7fa5a5a5;
+  default: return 0x7fa5a5a5;
+  }
+}
+
+/* Whether an output that still holds it was not written: an E4M3 number may well be NaN. */
+static bool poison_is_telling(const struct sf_op_place *place) { return !(place->dtype == SF_F8E4M3 && place->size_bytes == 1); }
+
+enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements) {
+  memset(out, 0, sizeof *out);
+  out->capacity = max_elements;
+  /* A case at the limit, rows SF_OP_PAD_MAX apart; guards and starts of every operand. Cases that need more are laid out without a pad. */
+  out->arena_bytes = ((size_t)max_elements * ELEMENT_MAX_BYTES * 8 + SF_OP_OPERANDS_MAX * 4096 + 4095) / 4096 * 4096;
+  out->mapping_bytes = out->arena_bytes + 2 * WALL_BYTES;
+  out->mapping = mmap(NULL, out->mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (out->mapping == MAP_FAILED) {
+    out->mapping = NULL;
+    return SF_ENOMEM;
+  }
+  out->arena = out->mapping + WALL_BYTES;
+  const size_t count = (size_t)max_elements + 1;
+  out->snapshot = sf_alloc(out->arena_bytes);
+  out->dense = sf_alloc(count * sizeof(float));
+  out->want = sf_alloc(count * sizeof(struct sf_num));
+  for (int i = 0; i < 2; i++) out->got[i] = sf_alloc(count * sizeof(double));
+  if (mprotect(out->arena, out->arena_bytes, PROT_READ | PROT_WRITE) == 0 && out->snapshot && out->dense && out->want && out->got[0] && out->got[1]) return SF_OK;
+  sf_op_memory_destroy(out);
+  return SF_ENOMEM;
+}
+
+void sf_op_memory_destroy(struct sf_op_memory *memory) {
+  if (memory->mapping) munmap(memory->mapping, memory->mapping_bytes);
+  sf_free(memory->snapshot);
+  sf_free(memory->dense);
+  sf_free(memory->want);
+  sf_free(memory->got[0]);
+  sf_free(memory->got[1]);
+  memset(memory, 0, sizeof *memory);
+}
+
+static void describe(struct sf_op_place *place, const struct sf_op_operand *operand, const struct sf_op_case *c, bool packed) {
+  place->element = operand->element;
+  place->dtype = operand->element == SF_OP_INPUT    ? (enum sf_dtype)c->field[SF_OP_INPUTS]
+                 : operand->element == SF_OP_STORED ? (enum sf_dtype)c->field[SF_OP_STORE]
+                 : operand->element == SF_OP_DOUBLE ? SF_F64
+                                                    : SF_F32;
+  const bool number = operand->element == SF_OP_INPUT || operand->element == SF_OP_STORED;
+  place->size_bytes = operand->element == SF_OP_UINT16 ? 2 : operand->element == SF_OP_DOUBLE ? 8 : packed && number ? sf_dtype_wire_bytes(place->dtype) : 4;
+}
+
+/* Where operand i lies: its own region, or an input's. */
+static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const struct sf_op *op, int32_t i) {
+  struct sf_op_place *place = &memory->places[i];
+  const int32_t shared = c->field[SF_OP_IN_PLACE] && op->operands[i].in_place ? op->operands[i].in_place - 1 : -1;
+  if (shared >= 0 && memory->places[shared].at) {
+    place->at = memory->places[shared].at;
+    place->ld = memory->places[shared].ld;
+    place->begin = place->end = 0;
+    return;
+  }
+  const int64_t pad = op->operands[i].strided ? c->field[SF_OP_PAD + i] : 0;
+  const size_t left = memory->arena_bytes / (2 * SF_OP_OPERANDS_MAX);
+  place->ld = place->cols + pad;
+  if (pad > 0 && (size_t)(place->rows * place->ld) * place->size_bytes > left) place->ld = place->cols + 1;
+  const size_t begin = memory->used, first = begin + GUARD_BYTES + (size_t)c->field[SF_OP_START + i] * place->size_bytes;
+  place->at = place->rows * place->cols > 0 ? memory->arena + first : NULL;
+  place->begin = begin;
+  place->end = (first + (size_t)(place->rows * place->ld) * place->size_bytes + GUARD_BYTES + 63) / 64 * 64;
+  memory->used = place->end;
+  SF_ASSERT_LE(memory->used, memory->arena_bytes);
+}
+
+static void poison(const struct sf_op_memory *memory, const struct sf_op_place *place) {
+  const uint64_t pattern = poison_of(place);
+  for (size_t at = place->begin; at + place->size_bytes <= place->end; at += place->size_bytes) memcpy(memory->snapshot + at, &pattern, place->size_bytes);
+}
+
+/* Dense values into the operand's memory. */
+static void pack(struct sf_op_memory *memory, int32_t i) {
+  const struct sf_op_place *place = &memory->places[i];
+  const struct sf_op_array *array = &memory->view.at[i];
+  for (int64_t r = 0; r < place->rows; r++) {
+    char *to = memory->snapshot + (place->at - memory->arena) + (size_t)(r * place->ld) * place->size_bytes;
+    const int64_t from = r * place->cols;
+    if (place->element == SF_OP_UINT16)
+      for (int64_t j = 0; j < place->cols; j++) ((uint16_t *)(void *)to)[j] = (uint16_t)array->ints[from + j];
+    else if (place->size_bytes == 4) memcpy(to, place->element == SF_OP_INT32 ? (const void *)(array->ints + from) : array->x + from, (size_t)place->cols * 4);
+    else if (place->size_bytes == 2) sf_pack((uint16_t *)(void *)to, array->x + from, place->cols, place->dtype);
+    else
+      for (int64_t j = 0; j < place->cols; j++) to[j] = (char)sf_f8_bits(array->x[from + j], place->dtype);
+  }
+}
+
+/* Dense arrays of inputs, wants of outputs. */
+static void lay_dense(struct sf_op_memory *memory, const struct sf_op *op) {
+  int64_t dense = 0, want = 0;
+  for (int32_t i = 0; i < op->operand_count; i++) {
+    struct sf_op_array *array = &memory->view.at[i];
+    const int64_t count = memory->places[i].rows * memory->places[i].cols;
+    *array = (struct sf_op_array){.rows = memory->places[i].rows, .cols = memory->places[i].cols};
+    if (op->operands[i].role != SF_OP_OUT) {
+      const bool whole = op->operands[i].element == SF_OP_INT32 || op->operands[i].element == SF_OP_UINT16;
+      if (whole) array->ints = (int32_t *)(void *)(memory->dense + dense);
+      else array->x = memory->dense + dense;
+      dense += count;
+    }
+    if (op->operands[i].role == SF_OP_IN) continue;
+    array->want = memory->want + want;
+    memory->results[i] = memory->got[0] + want;
+    want += count;
+  }
+}
+
+void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_shape *shapes) {
+  const struct sf_op *op = sf_op_of(target, c);
+  const bool packed = *target->path;
+  memory->used = 0;
+  memory->view.op = op;
+  memory->view.dims = c->field + SF_OP_DIM;
+  memory->view.attrs = c->field + SF_OP_ATTR;
+  memory->view.store = (enum sf_dtype)c->field[SF_OP_STORE];
+  memory->view.plain_tails = packed;
+  for (int32_t i = 0; i < op->operand_count; i++) {
+    memory->places[i].rows = shapes[i].rows;
+    memory->places[i].cols = shapes[i].cols;
+    describe(&memory->places[i], &op->operands[i], c, packed);
+    put(memory, c, op, i);
+  }
+  lay_dense(memory, op);
+  for (int32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i].role != SF_OP_OUT) sf_op_fill(&memory->view, i, c);
+  if (op->prepare) op->prepare(&memory->view);
+  for (int32_t i = 0; i < op->operand_count; i++) {
+    if (memory->places[i].end > memory->places[i].begin) poison(memory, &memory->places[i]);
+    if (op->operands[i].role != SF_OP_OUT && memory->places[i].at) pack(memory, i);
+  }
+  sf_op_memory_restore(memory);
+}
+
+void sf_op_memory_restore(struct sf_op_memory *memory) { memcpy(memory->arena, memory->snapshot, memory->used); }
+
+static double value_at(const char *at, const struct sf_op_place *place) {
+  float x;
+  double wide;
+  uint16_t two;
+  switch (place->size_bytes) {
+  case 8: memcpy(&wide, at, sizeof wide); return wide;
+  case 4: memcpy(&x, at, sizeof x); return (double)x;
+  case 2: memcpy(&two, at, sizeof two); return (double)(place->dtype == SF_BF16 ? sf_bf16_value(two) : sf_f16_value(two));
+  default: return (double)sf_f8_value((uint8_t)*at, place->dtype);
+  }
+}
+
+int32_t sf_op_memory_collect(struct sf_op_memory *memory, int run, int64_t *element) {
+  const struct sf_op *op = memory->view.op;
+  int32_t unwritten = -1;
+  for (int32_t i = 0; i < op->operand_count; i++) {
+    const struct sf_op_place *place = &memory->places[i];
+    if (op->operands[i].role == SF_OP_IN || !place->at) continue;
+    double *out = memory->got[run] + (memory->results[i] - memory->got[0]);
+    const uint64_t pattern = poison_of(place);
+    const bool telling = op->operands[i].role == SF_OP_OUT && place->end > place->begin && poison_is_telling(place);
+    for (int64_t r = 0; r < place->rows; r++) {
+      char *row = place->at + (size_t)(r * place->ld) * place->size_bytes;
+      for (int64_t j = 0; j < place->cols; j++) {
+        const char *at = row + (size_t)j * place->size_bytes;
+        out[r * place->cols + j] = value_at(at, place);
+        if (telling && unwritten < 0 && memcmp(at, &pattern, place->size_bytes) == 0) unwritten = i, *element = r * place->cols + j;
+      }
+      memcpy(row, memory->snapshot + (row - memory->arena), (size_t)place->cols * place->size_bytes);
+    }
+  }
+  return unwritten;
+}
+
+int32_t sf_op_memory_damage(struct sf_op_memory *memory, bool *inside, int64_t *offset) {
+  if (memcmp(memory->arena, memory->snapshot, memory->used) == 0) return -1;
+  size_t at = 0;
+  while (memory->arena[at] == memory->snapshot[at]) at++;
+  const struct sf_op *op = memory->view.op;
+  for (int32_t i = 0; i < op->operand_count; i++) {
+    const struct sf_op_place *place = &memory->places[i];
+    if (at < place->begin || at >= place->end) continue;
+    const int64_t bytes = place->at ? memory->arena + at - place->at : (int64_t)(at - place->begin);
+    *offset = bytes >= 0 ? bytes / (int64_t)place->size_bytes : -((-bytes + (int64_t)place->size_bytes - 1) / (int64_t)place->size_bytes);
+    *inside = *offset >= 0 && place->at && *offset < place->rows * place->ld && *offset % place->ld < place->cols;
+    return i;
+  }
+  SF_ASSERT(!"a byte of some operand's region");
+  return -1;
+}

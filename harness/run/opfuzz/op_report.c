@@ -1,0 +1,66 @@
+/* What a trial showed, for people. */
+#include "harness/run/opfuzz/op_trial.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void report_shape(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c) {
+  const struct sf_op *op = sf_op_of(target, c);
+  sf_text_append(out, "case         %s", op->name);
+  for (int32_t i = 0; i < op->dim_count; i++) sf_text_append(out, " %s=%" PRId64, op->dims[i], c->field[SF_OP_DIM + i]);
+  for (int32_t i = 0; i < op->attr_count; i++) {
+    const int64_t value = c->field[SF_OP_ATTR + i];
+    if (op->attrs[i].reals) sf_text_append(out, " %s=%.9g", op->attrs[i].name, (double)op->attrs[i].reals[value]);
+    else sf_text_append(out, " %s=%" PRId64, op->attrs[i].name, value);
+  }
+  sf_text_append(out, ", %s%s%s\n", sf_dtype_name((enum sf_dtype)c->field[SF_OP_STORE]), c->field[SF_OP_SPECIAL] ? ", special values" : "",
+                 c->field[SF_OP_IN_PLACE] ? ", in place" : "");
+}
+
+static void report_errors(struct sf_text *out, const struct sf_op_error *e, const struct sf_op_case *c, const struct sf_op *op, int32_t operand) {
+  const int64_t dims_cols = e->worst < 0 ? 0 : 1;
+  struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
+  op->shape(shapes, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
+  const int64_t cols = shapes[operand].cols > 0 ? shapes[operand].cols : 1;
+  sf_text_append(out, "error        %s: %.3g of the whole, %.3g of row %" PRId64, op->operands[operand].name, e->relative, e->row_relative, e->row);
+  if (dims_cols) sf_text_append(out, ", %.3g ulp at [%" PRId64 ", %" PRId64 "]", e->ulps, e->worst / cols, e->worst % cols);
+  sf_text_append(out, "\n");
+  if (e->wrong) sf_text_append(out, "wrong        %" PRId64 " elements in %" PRId64 " rows\n", e->wrong, e->wrong_rows);
+}
+
+static void report_what(struct sf_text *out, const struct sf_op *op, const struct sf_op_case *c, const struct sf_op_outcome *o) {
+  const char *name = o->operand >= 0 ? op->operands[o->operand].name : "";
+  switch ((enum sf_op_class)o->cls) {
+  case SF_OP_TOLERANCE:
+    sf_text_append(out, "what         %s[%" PRId64 ", %" PRId64 "] is %.9g, should be %.9g within %.3g before it is stored\n", name, o->row, o->col, o->got, o->want, o->bound);
+    report_errors(out, &o->error, c, op, o->operand);
+    break;
+  case SF_OP_UNWRITTEN: sf_text_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was not written\n", name, o->row, o->col); break;
+  case SF_OP_GUARD: sf_text_append(out, "what         a write %" PRId64 " elements from the first of %s, which lies outside of it\n", o->col, name); break;
+  case SF_OP_INPUT_CHANGED: sf_text_append(out, "what         element %" PRId64 " of the input %s was changed\n", o->col, name); break;
+  case SF_OP_UNREPEATABLE:
+    sf_text_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was %.9g, then %.9g from the same inputs\n", name, o->row, o->col, o->want, o->got);
+    break;
+  case SF_OP_REFUSED: sf_text_append(out, "what         the function returned %d\n", o->code); break;
+  case SF_OP_CRASH:
+    sf_text_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,
+                   *o->said ? ", having said: " : "", o->said);
+    break;
+  case SF_OP_HANG: sf_text_append(out, "what         it did not end before its deadline\n"); break;
+  default: break;
+  }
+}
+
+void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {
+  const struct sf_op *op = sf_op_of(target, c);
+  char signature[128];
+  sf_op_signature(signature, sizeof signature, op, outcome);
+  if (sf_op_is_finding((enum sf_op_class)outcome->cls)) sf_text_append(out, "verdict      FINDING (%s)\nsignature    %s\n", sf_op_class_name((enum sf_op_class)outcome->cls), signature);
+  else sf_text_append(out, "verdict      %s\n", outcome->cls == SF_OP_SKIPPED ? "SKIP" : "PASS");
+  report_what(out, op, c, outcome);
+  if (outcome->cls == SF_OP_PASSED) {
+    if (outcome->operand >= 0) report_errors(out, &outcome->error, c, op, outcome->operand);
+    sf_text_append(out, "compared     %" PRId64 " elements, %" PRId64 " more could not be judged\n", outcome->judged, outcome->elements - outcome->judged);
+  }
+  report_shape(out, target, c);
+}

@@ -1,0 +1,24 @@
+/* What `--target op:NAME` and `--target plugin:LIB.so` stand for. */
+#ifndef SF_RUN_OP_TARGET_H
+#define SF_RUN_OP_TARGET_H
+
+#include "harness/device/device.h"
+#include "harness/run/opfuzz/op_trial.h"
+
+bool sf_op_target_is_one(const char *name); /* begins with "op:" or "plugin:" */
+
+/* op:all, an operation's name, or part of one ("softmax" is each of them). A plugin is loaded in a process of its own, which reports what it declares.
+ * SF_EUSAGE, SF_EINPUT: there is no such operation; not a plugin for this program. */
+enum sf_status sf_op_target_make(struct sf_op_target *out, const char *name, int64_t max_elements, struct sf_error *error) SF_MUST_USE;
+
+/* What runs a target's cases in this process. */
+struct sf_op_lab {
+  const struct sf_op_target *target;
+  struct sf_device *device; /* NULL for a plugin */
+  struct sf_op_runner runner;
+  struct sf_op_memory memory;
+};
+enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
+void sf_op_lab_destroy(struct sf_op_lab *lab);
+
+#endif

@@ -1,0 +1,51 @@
+/* One case run and judged: twice with the same inputs, guards and inputs compared with what they were, outputs with the reference. */
+#ifndef SF_RUN_OP_TRIAL_H
+#define SF_RUN_OP_TRIAL_H
+
+#include "harness/run/opfuzz/op_memory.h"
+#include "oracles/ops/judge.h"
+
+/* What a trial showed, by falling precedence. A crash and a hang are told by the parent of the process that ran it. */
+enum sf_op_class {
+  SF_OP_PASSED,
+  SF_OP_SKIPPED,      /* the plugin said that the case is not for it */
+  SF_OP_TOLERANCE,    /* an element outside of its error interval */
+  SF_OP_UNWRITTEN,    /* an output's element that still holds what lay there */
+  SF_OP_GUARD,        /* a write beside an operand */
+  SF_OP_INPUT_CHANGED,
+  SF_OP_UNREPEATABLE, /* other bits from the same inputs */
+  SF_OP_REFUSED,      /* the function returned an error */
+  SF_OP_CRASH,
+  SF_OP_HANG,
+  SF_OP_CLASS_COUNT
+};
+const char *sf_op_class_name(enum sf_op_class cls);
+static inline bool sf_op_is_finding(enum sf_op_class cls) { return cls >= SF_OP_TOLERANCE; }
+
+struct sf_op_outcome {
+  int32_t cls;     /* enum sf_op_class */
+  int32_t operand; /* -1: none */
+  int64_t row, col;
+  double got, want, bound; /* of a tolerance finding; bound before storing */
+  int32_t code;            /* a signal, or what the function returned */
+  int64_t judged, elements;
+  struct sf_op_error error; /* of the operand, of a tolerance finding */
+  char said[160];           /* what a process that ended had printed last */
+};
+
+/* What is under test. returns 0, 1 for a case that is not for it, or another number. */
+struct sf_op_runner {
+  int (*call)(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c);
+  void *context;
+};
+
+/* c: valid for the target, with at most the memory's capacity. measure: also fills outcome->error of what passed, for the operand that is off by most ulps. */
+void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner, const struct sf_op_target *target,
+                     const struct sf_op_case *c, bool measure);
+
+/* "tolerance/norm_fwd/y": what shrinking keeps and findings are counted by. */
+void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome);
+/* Several lines that say what was found, or that nothing was. */
+void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome);
+
+#endif

@@ -1,0 +1,239 @@
+#include "harness/run/opfuzz/op_worker.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STATUS_FAILED = 97, WORKERS_MAX = 64, TICK_MS = 50 };
+
+/* What the parent sees while the child works, and after it has ended. */
+struct page {
+  _Atomic int64_t index; /* of the case that runs */
+  struct sf_op_answer so_far; /* counts of cases that ended before it */
+  struct sf_error error;
+};
+
+struct sf_op_worker {
+  struct sf_op_pool_options options;
+  pid_t pid; /* 0: none */
+  int channel, said;
+  struct page *page;
+  struct sf_op_job job; /* at work on it */
+  bool busy;
+  int64_t seen_index;
+  double seen_at;
+};
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1000000;
+}
+
+/* --- the child --------------------------------------------------------------------------------------------------------------- */
+
+static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job) {
+  struct sf_op_answer *answer = &page->so_far;
+  for (int64_t i = job->first; i < job->first + job->count; i++) {
+    atomic_store_explicit(&page->index, i, memory_order_relaxed);
+    sf_op_case_draw(&answer->c, options->target, options->seed, (uint64_t)i);
+    sf_op_trial_run(&answer->outcome, &lab->memory, &lab->runner, options->target, &answer->c, false);
+    answer->done++;
+    answer->index = i;
+    answer->skipped += answer->outcome.cls == SF_OP_SKIPPED;
+    answer->judged += answer->outcome.judged;
+    answer->elements += answer->outcome.elements;
+    if (sf_op_is_finding((enum sf_op_class)answer->outcome.cls)) return;
+  }
+}
+
+static void run_job(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job) {
+  memset(&page->so_far, 0, sizeof page->so_far);
+  if (job->count > 0) {
+    run_range(page, lab, options, job);
+    return;
+  }
+  page->so_far.c = job->one;
+  page->so_far.done = 1;
+  sf_op_trial_run(&page->so_far.outcome, &lab->memory, &lab->runner, options->target, &job->one, job->measure);
+}
+
+_Noreturn static void child(struct sf_op_worker *worker, int channel) {
+  struct sf_op_lab lab;
+  struct sf_op_job job;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGINT, SIG_IGN);
+  setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash here is an answer */
+  dup2(worker->said, STDERR_FILENO);
+  dup2(worker->said, STDOUT_FILENO);
+  const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.gemm, &worker->page->error);
+  if (status != SF_OK) {
+    worker->page->error.status = status;
+    _exit(STATUS_FAILED);
+  }
+  while (read(channel, &job, sizeof job) == (ssize_t)sizeof job) {
+    run_job(worker->page, &lab, &worker->options, &job);
+    char done = 1;
+    if (write(channel, &done, 1) != 1) break;
+  }
+  _exit(0);
+}
+
+/* --- the parent -------------------------------------------------------------------------------------------------------------- */
+
+static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return sf_error_set(error, SF_EIO, "a socket: %s", strerror(errno));
+  if (ftruncate(worker->said, 0) != 0) lseek(worker->said, 0, SEEK_SET);
+  lseek(worker->said, 0, SEEK_SET);
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(ends[0]);
+    child(worker, ends[1]);
+  }
+  close(ends[1]);
+  if (pid < 0) {
+    close(ends[0]);
+    return sf_error_set(error, SF_EIO, "a process: %s", strerror(errno));
+  }
+  worker->pid = pid;
+  worker->channel = ends[0];
+  return SF_OK;
+}
+
+/* Ends the process; returns what waitpid says of it. */
+static int stop(struct sf_op_worker *worker) {
+  int status = 0;
+  kill(worker->pid, SIGKILL);
+  while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR) {}
+  close(worker->channel);
+  worker->pid = 0;
+  return status;
+}
+
+enum sf_status sf_op_worker_create(struct sf_op_worker **out, const struct sf_op_pool_options *options) {
+  struct sf_op_worker *worker = sf_alloc(sizeof *worker);
+  if (!worker) return SF_ENOMEM;
+  worker->options = *options;
+  worker->page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  worker->said = memfd_create("said", MFD_CLOEXEC);
+  if (worker->page != MAP_FAILED && worker->said >= 0) {
+    *out = worker;
+    return SF_OK;
+  }
+  if (worker->page != MAP_FAILED) munmap(worker->page, sizeof *worker->page);
+  if (worker->said >= 0) close(worker->said);
+  sf_free(worker);
+  return SF_EIO;
+}
+
+void sf_op_worker_destroy(struct sf_op_worker *worker) {
+  if (!worker) return;
+  if (worker->pid) stop(worker);
+  munmap(worker->page, sizeof *worker->page);
+  close(worker->said);
+  sf_free(worker);
+}
+
+enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_error *error) {
+  SF_ASSERT(!worker->busy);
+  if (!worker->pid) {
+    const enum sf_status status = start(worker, error);
+    if (status != SF_OK) return status;
+  }
+  worker->job = *job;
+  worker->busy = true;
+  worker->seen_index = job->first;
+  worker->seen_at = now();
+  memset(&worker->page->so_far, 0, sizeof worker->page->so_far);
+  atomic_store(&worker->page->index, job->first);
+  /* A process that has just ended is found by the next wait. */
+  (void)!send(worker->channel, job, sizeof *job, MSG_NOSIGNAL);
+  return SF_OK;
+}
+
+/* The last line that the process printed. */
+static void last_said(struct sf_op_worker *worker, char *out, size_t size) {
+  char text[2048];
+  const off_t end = lseek(worker->said, 0, SEEK_END), from = end > (off_t)sizeof text - 1 ? end - (off_t)sizeof text + 1 : 0;
+  const ssize_t count = end > 0 ? pread(worker->said, text, sizeof text - 1, from) : 0;
+  out[0] = '\0';
+  if (count <= 0) return;
+  text[count] = '\0';
+  for (char *at = text + strlen(text); at > text && (at[-1] == '\n' || at[-1] == ' '); at--) at[-1] = '\0';
+  const char *line = strrchr(text, '\n');
+  snprintf(out, size, "%s", line ? line + 1 : text);
+}
+
+/* The answer of a process that is no more. */
+static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct sf_op_answer *answer, struct sf_error *error) {
+  const int how = stop(worker);
+  if (WIFEXITED(how) && WEXITSTATUS(how) == STATUS_FAILED) return sf_error_set(error, worker->page->error.status, "%s", worker->page->error.text);
+  *answer = worker->page->so_far;
+  answer->index = atomic_load(&worker->page->index);
+  if (worker->job.count > 0) {
+    answer->done = answer->index - worker->job.first + 1;
+    sf_op_case_draw(&answer->c, worker->options.target, worker->options.seed, (uint64_t)answer->index);
+  } else {
+    answer->c = worker->job.one;
+  }
+  memset(&answer->outcome, 0, sizeof answer->outcome);
+  answer->outcome.operand = -1;
+  answer->outcome.cls = hung ? SF_OP_HANG : SF_OP_CRASH;
+  answer->outcome.code = WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how) - 1;
+  last_said(worker, answer->outcome.said, sizeof answer->outcome.said);
+  return SF_OK;
+}
+
+/* True when the worker's case has run for longer than it may. */
+static bool overdue(struct sf_op_worker *worker) {
+  const int64_t index = atomic_load(&worker->page->index);
+  if (index != worker->seen_index) {
+    worker->seen_index = index;
+    worker->seen_at = now();
+  }
+  return now() - worker->seen_at > (double)worker->options.deadline_ms;
+}
+
+enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which, struct sf_op_answer *answer, struct sf_error *error) {
+  struct pollfd waits[WORKERS_MAX];
+  const double until = now() + (double)timeout_ms;
+  SF_ASSERT_LE(count, WORKERS_MAX);
+  for (*which = -1;;) {
+    for (int32_t i = 0; i < count; i++) waits[i] = (struct pollfd){.fd = workers[i]->busy ? workers[i]->channel : -1, .events = POLLIN};
+    poll(waits, (nfds_t)count, TICK_MS);
+    for (int32_t i = 0; i < count; i++) {
+      char done;
+      struct sf_op_worker *worker = workers[i];
+      const bool late = worker->busy && !waits[i].revents && overdue(worker);
+      if (!worker->busy || (!waits[i].revents && !late)) continue;
+      worker->busy = false;
+      *which = i;
+      if (late || recv(worker->channel, &done, 1, MSG_DONTWAIT) != 1) return answer_for(worker, late, answer, error);
+      *answer = worker->page->so_far;
+      return SF_OK;
+    }
+    if (now() >= until) return SF_OK;
+  }
+}
+
+enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_op_answer *answer, struct sf_error *error) {
+  int32_t which = -1;
+  enum sf_status status = sf_op_worker_send(worker, job, error);
+  while (status == SF_OK && which < 0) status = sf_op_workers_wait(&worker, 1, 1000, &which, answer, error);
+  return status;
+}

@@ -1,0 +1,155 @@
+/* Softmax of keys that come in blocks (device.h: struct sf_block). */
+#include "oracles/ops/op_internal.h"
+#include "oracles/ops/softmax_row.h"
+
+/* visible - hidden of device.h's `visible`; `begins`: whether rows have a first column of their own. */
+enum { VISIBLE, HIDDEN, WINDOW, BEGINS, COLUMN, SINK };
+#define BLOCK_ATTRS {"visible", 300, .size = true}, {"hidden", 40, .size = true}, {"window", 300, .size = true}, {"begins", 1}, {"column", 60, .size = true}
+
+struct seen {
+  int64_t first, end;
+};
+
+static int64_t within(int64_t column, int64_t cols) { return column < 0 ? 0 : column < cols ? column : cols; }
+
+static struct seen seen(const struct sf_op_view *view, const int32_t *begins, int64_t row) {
+  const int64_t *attrs = view->attrs, cols = view->dims[1], end = attrs[VISIBLE] - attrs[HIDDEN] + row;
+  int64_t first = 0;
+  if (attrs[WINDOW] > 0 && end - attrs[WINDOW] > first) first = end - attrs[WINDOW];
+  if (attrs[BEGINS] && begins[row] - attrs[COLUMN] > first) first = begins[row] - attrs[COLUMN];
+  const int64_t last = within(end, cols);
+  return (struct seen){first < last ? first : last, last};
+}
+
+/* Any integer becomes a column that may be a row's first. */
+static void fit_begins(const struct sf_op_view *view, int32_t *begins) {
+  const int64_t span = view->attrs[COLUMN] + view->dims[1] + 1;
+  for (int64_t r = 0; view->attrs[BEGINS] && r < view->dims[0]; r++) begins[r] = (int32_t)(begins[r] % span);
+}
+
+static bool stats_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
+  out[1] = sf_op_when(attrs[BEGINS], 1, dims[0]);
+  out[2] = out[3] = SF_OP_SHAPE(1, dims[0]);
+  return true;
+}
+
+/* Sums of exponentials are above zero; every other row begins anew. */
+static void stats_prepare(struct sf_op_view *view) {
+  fit_begins(view, view->at[1].ints);
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    if (r % 2 == 0) view->at[2].x[r] = -INFINITY;
+    if (view->at[2].x[r] == -INFINITY) view->at[3].x[r] = 0;
+  }
+}
+
+static void stats_row(struct sf_op_view *view, int64_t row) {
+  const struct seen s = seen(view, view->at[1].ints, row);
+  const float *scores = view->at[0].x + row * view->dims[1];
+  const double before = (double)view->at[2].x[row], block_top = sf_op_row_top(scores + s.first, s.end - s.first, -INFINITY);
+  struct sf_num *max = &view->at[2].want[row], *sum = &view->at[3].want[row];
+  *max = sf_op_in(view, 2, row);
+  *sum = sf_op_in(view, 3, row);
+  if (s.first == s.end) return;
+  /* Which maximum stands beside a sum that is NaN is not promised. */
+  if (isnan(block_top) || isnan(before)) {
+    *max = sf_num_unknown();
+    *sum = sf_num(NAN);
+    return;
+  }
+  const double top = before > block_top ? before : block_top;
+  if (top == -INFINITY) return;
+  struct sf_num_sum total = {0};
+  for (int64_t j = s.first; j < s.end; j++) sf_num_sum_add(&total, sf_op_exp_distance((double)scores[j], top));
+  if (before != -INFINITY) sf_num_sum_add(&total, sf_num_mul(*sum, sf_op_exp_distance(before, top)));
+  *max = sf_num(top);
+  *sum = sf_num_sum_of(&total);
+}
+
+static void stats(struct sf_op_view *view) {
+  for (int64_t r = 0; r < view->dims[0]; r++) stats_row(view, r);
+}
+
+static bool probs_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  out[0] = out[1] = SF_OP_SHAPE(1, dims[0]);
+  out[2] = sf_op_when(attrs[BEGINS], 1, dims[0]);
+  out[3] = SF_OP_SHAPE(dims[0], dims[1]);
+  return true;
+}
+
+/* A row's maximum is at least that of its block, but for those of every fourth row. */
+static void probs_prepare(struct sf_op_view *view) {
+  fit_begins(view, view->at[2].ints);
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    if (r % 4 == 3) continue;
+    const double top = sf_op_row_top(view->at[3].x + r * view->dims[1], view->dims[1], (double)view->at[0].x[r]);
+    view->at[0].x[r] = (float)top;
+  }
+}
+
+static void probs(struct sf_op_view *view) {
+  const int64_t cols = view->dims[1];
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    const struct seen s = seen(view, view->at[2].ints, r);
+    struct sf_num *want = view->at[3].want + r * cols;
+    for (int64_t j = s.first; j < s.end; j++)
+      want[j] = sf_num_div(sf_op_exp_distance((double)view->at[3].x[r * cols + j], (double)view->at[0].x[r]), sf_op_in(view, 1, r));
+    sf_op_clear(want, 0, s.first);
+    sf_op_clear(want, s.end, cols);
+  }
+}
+
+static bool sink_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  out[0] = SF_OP_SHAPE(1, 1);
+  return sf_op_shape_vector(out + 1, 3, dims[0]);
+}
+
+static void sink(struct sf_op_view *view) {
+  for (int64_t r = 0; r < view->dims[0]; r++)
+    view->at[3].want[r] = sf_num_div(sf_op_exp_distance((double)view->at[0].x[0], (double)view->at[1].x[r]), sf_op_in(view, 2, r));
+}
+
+static bool bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  out[0] = out[3] = SF_OP_SHAPE(dims[0], dims[1]);
+  out[1] = sf_op_when(attrs[BEGINS], 1, dims[0]);
+  out[2] = sf_op_when(attrs[SINK], 1, dims[0]);
+  out[4] = sf_op_when(attrs[SINK], 1, 1);
+  return true;
+}
+
+static void bwd_prepare(struct sf_op_view *view) { fit_begins(view, view->at[1].ints); }
+
+static void bwd(struct sf_op_view *view) {
+  const int64_t cols = view->dims[1];
+  struct sf_num_sum grad = {0};
+  if (view->attrs[SINK]) sf_num_sum_add(&grad, sf_op_in(view, 4, 0));
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    const struct seen s = seen(view, view->at[1].ints, r);
+    struct sf_num *want = view->at[3].want + r * cols;
+    const struct sf_num dot = sf_op_softmax_row_bwd(want + s.first, view->at[3].x + r * cols + s.first, view->at[0].x + r * cols + s.first, s.end - s.first);
+    if (view->attrs[SINK]) sf_num_sum_add(&grad, sf_num_neg(sf_num_mul(sf_op_in(view, 2, r), dot)));
+    sf_op_clear(want, 0, s.first);
+    sf_op_clear(want, s.end, cols);
+  }
+  if (view->attrs[SINK]) view->at[4].want[0] = sf_num_sum_of(&grad);
+}
+
+const struct sf_op sf_ops_block_softmax[] = {
+    {.name = "block_softmax_stats", .family = "block_softmax_stats", .stores = SF_OP_STORES_F32, .operand_count = 4, .dim_count = 2, .attr_count = 5,
+     .operands = {{"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE, .strided = true}, {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"max", SF_OP_INOUT, SF_OP_FLOAT},
+                  {"sum", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE}},
+     .dims = {"rows", "cols"}, .attrs = {BLOCK_ATTRS}, .shape = stats_shape, .prepare = stats_prepare, .reference = stats},
+    {.name = "block_softmax_probs", .family = "block_softmax_probs", .stores = SF_OP_STORES_ALL, .operand_count = 4, .dim_count = 2, .attr_count = 5,
+     .operands = {{"max", SF_OP_IN, SF_OP_FLOAT}, {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE}, {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                  {"p", SF_OP_INOUT, SF_OP_STORED, SF_OP_SCORE, .strided = true}},
+     .dims = {"rows", "cols"}, .attrs = {BLOCK_ATTRS}, .shape = probs_shape, .prepare = probs_prepare, .reference = probs},
+    {.name = "block_softmax_sink", .family = "block_softmax_sink", .stores = SF_OP_STORES_F32, .operand_count = 4, .dim_count = 1,
+     .operands = {{"logit", SF_OP_IN, SF_OP_FLOAT}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE}, {"probs", SF_OP_OUT, SF_OP_FLOAT}},
+     .dims = {"rows"}, .shape = sink_shape, .reference = sink},
+    {.name = "block_softmax_bwd", .family = "block_softmax_bwd", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 5, .dim_count = 2, .attr_count = 6,
+     .operands = {{"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT}, {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                  {"ds", SF_OP_INOUT, SF_OP_STORED}, {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"}, .attrs = {BLOCK_ATTRS, {"sink", 1}}, .shape = bwd_shape, .prepare = bwd_prepare, .reference = bwd},
+    {0},
+};

@@ -1,0 +1,111 @@
+/* Additions, casts and dropout: one rounding in fp32, or two. */
+#include "oracles/ops/op_internal.h"
+
+const float sf_op_factors[6] = {1.0f, 0.5f, -0.3f, 3.7f, 1024.0f, 0.0f};
+/* 1000 / (1000 - milli) for 0, 100, 500 and 999. */
+static const float keep_factors[4] = {1.0f, 1.11111116f, 2.0f, 1000.0f};
+
+bool sf_op_shape_vector(struct sf_op_shape *out, int operands, int64_t count) { return sf_op_shape_matrix(out, operands, 1, count); }
+bool sf_op_shape_matrix(struct sf_op_shape *out, int operands, int64_t rows, int64_t cols) {
+  for (int i = 0; i < operands; i++) out[i] = SF_OP_SHAPE(rows, cols);
+  return true;
+}
+
+static bool bias_add_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  out[1] = SF_OP_SHAPE(1, dims[1]);
+  out[0] = out[2] = SF_OP_SHAPE(dims[0], dims[1]);
+  return true;
+}
+
+static void bias_add(struct sf_op_view *view) {
+  const int64_t cols = view->at[0].cols;
+  for (int64_t r = 0; r < view->at[0].rows; r++)
+    for (int64_t j = 0; j < cols; j++)
+      view->at[2].want[r * cols + j] = sf_op_once((double)view->at[0].x[r * cols + j] + (double)view->at[1].x[j]);
+}
+
+static bool vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  return sf_op_shape_vector(out, 2, dims[0]);
+}
+static bool vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  return sf_op_shape_vector(out, 3, dims[0]);
+}
+static bool vectors_4(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  return sf_op_shape_vector(out, 4, dims[0]);
+}
+
+static void add(struct sf_op_view *view) {
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++)
+    view->at[2].want[i] = sf_op_once((double)view->at[0].x[i] + (double)view->at[1].x[i]);
+}
+
+static void drop(struct sf_op_view *view) {
+  const double factor = sf_op_real(view, 0);
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++)
+    view->at[2].want[i] = view->at[1].x[i] > 0.0f ? sf_op_once(factor * (double)view->at[0].x[i]) : sf_num(0);
+}
+
+static void drop_add(struct sf_op_view *view) {
+  const struct sf_num factor = sf_num(sf_op_real(view, 0));
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++) {
+    const struct sf_num branch = view->at[2].x[i] > 0.0f ? sf_num_mul(factor, sf_op_in(view, 1, i)) : sf_num(0);
+    view->at[3].want[i] = sf_num_add(sf_op_in(view, 0, i), branch);
+  }
+}
+
+static void axpy(struct sf_op_view *view) {
+  const struct sf_num factor = sf_num(sf_op_real(view, 0));
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++)
+    view->at[1].want[i] = sf_num_add(sf_op_in(view, 1, i), sf_num_mul(factor, sf_op_in(view, 0, i)));
+}
+
+static bool scale_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  return sf_op_shape_vector(out, 1, dims[0]);
+}
+static void scale(struct sf_op_view *view) {
+  const double factor = sf_op_real(view, 0);
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++) view->at[0].want[i] = sf_op_once(factor * (double)view->at[0].x[i]);
+}
+
+static void round_to_store(struct sf_op_view *view) {
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++) view->at[1].want[i] = sf_op_in(view, 0, i);
+}
+
+static void cast_f8(struct sf_op_view *view) {
+  const double factor = sf_op_real(view, 0);
+  for (int64_t i = 0; i < sf_op_elements(view, 0); i++) view->at[1].want[i] = sf_op_once(factor * (double)view->at[0].x[i]);
+}
+
+const struct sf_op sf_ops_elementwise[] = {
+    {.name = "bias_add", .family = "bias_add", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 2,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"bias", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
+     .dims = {"rows", "cols"}, .shape = bias_add_shape, .reference = bias_add},
+    {.name = "add", .family = "add", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1,
+     .operands = {{"a", SF_OP_IN, SF_OP_INPUT}, {"b", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
+     .dims = {"count"}, .shape = vectors_3, .reference = add},
+    {.name = "drop", .family = "drop", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1, .attr_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK}, {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
+     .dims = {"count"}, .attrs = {{"factor", 3, keep_factors}}, .shape = vectors_3, .reference = drop},
+    {.name = "drop_add", .family = "drop_add", .stores = SF_OP_STORES_ALL, .operand_count = 4, .dim_count = 1, .attr_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"branch", SF_OP_IN, SF_OP_INPUT}, {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK},
+                  {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 2}},
+     .dims = {"count"}, .attrs = {{"factor", 3, keep_factors}}, .shape = vectors_4, .reference = drop_add},
+    {.name = "axpy", .family = "axpy", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1, .attr_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = vectors_2, .reference = axpy},
+    {.name = "scale", .family = "scale", .stores = SF_OP_STORES_F32, .operand_count = 1, .dim_count = 1, .attr_count = 1,
+     .operands = {{"x", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = scale_shape, .reference = scale},
+    {.name = "round", .family = "round", .casts = true, .stores = SF_OP_STORES_ALL | SF_OP_STORES_F8, .operand_count = 2, .dim_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .bits = true}},
+     .dims = {"count"}, .shape = vectors_2, .reference = round_to_store},
+    {.name = "cast_f8", .family = "cast_f8", .casts = true, .stores = SF_OP_STORES_F8, .operand_count = 2, .dim_count = 1, .attr_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1, .bits = true}},
+     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = vectors_2, .reference = cast_f8},
+    {0},
+};

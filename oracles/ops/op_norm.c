@@ -1,0 +1,121 @@
+/* LayerNorm and RMSNorm over rows, epsilon 1e-5 under the root. */
+#include "oracles/ops/op_internal.h"
+
+enum { RMS, LAYER }; /* attribute `norm` */
+
+static struct sf_num row_mean(const float *x, int64_t cols) {
+  struct sf_num_sum sum = {0};
+  for (int64_t j = 0; j < cols; j++) sf_num_sum_add(&sum, sf_num((double)x[j]));
+  return sf_num_mean_of(&sum, cols);
+}
+
+/* 1 / sqrt(mean((x - mean)^2) + epsilon).
+ * A mean that is off by d moves the mean of squares by d^2 alone, since the distances from the true mean cancel; each distance rounds once, its
+ * square twice in all. */
+static struct sf_num row_rstd(const float *x, struct sf_num mean, int64_t cols) {
+  struct sf_num_sum squares = {0};
+  const bool plain = sf_num_plain(mean);
+  const struct sf_num centre = plain ? sf_num(mean.v) : mean;
+  for (int64_t j = 0; j < cols; j++) {
+    const struct sf_num distance = sf_num_sub(sf_num((double)x[j]), centre);
+    sf_num_sum_add(&squares, sf_num_mul(distance, distance));
+  }
+  struct sf_num variance = sf_num_mean_of(&squares, cols);
+  if (plain) variance.e += mean.e * mean.e * (1 + ((double)cols + 3) * SF_NUM_U);
+  const struct sf_num root = sf_num_sqrt(sf_num_add(variance, sf_num((double)1e-5f)));
+  return sf_num_div(sf_num(1), root);
+}
+
+static bool fwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  out[0] = out[3] = SF_OP_SHAPE(dims[0], dims[1]);
+  out[1] = SF_OP_SHAPE(1, dims[1]);
+  out[2] = sf_op_when(attrs[0] == LAYER && attrs[1], 1, dims[1]);
+  out[4] = SF_OP_SHAPE(dims[0], 2);
+  return true;
+}
+
+static void fwd(struct sf_op_view *view) {
+  const int64_t cols = view->dims[1];
+  const bool shifted = view->at[2].cols > 0;
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    const float *x = view->at[0].x + r * cols;
+    const struct sf_num mean = view->attrs[0] == LAYER ? row_mean(x, cols) : sf_num(0), rstd = row_rstd(x, mean, cols);
+    view->at[4].want[2 * r] = mean;
+    view->at[4].want[2 * r + 1] = rstd;
+    for (int64_t j = 0; j < cols; j++) {
+      const struct sf_num distance = sf_num_sub(sf_num((double)x[j]), mean);
+      const struct sf_num y = sf_num_mul(sf_num_mul(distance, rstd), sf_op_in(view, 1, j));
+      view->at[3].want[r * cols + j] = shifted ? sf_num_add(y, sf_op_in(view, 2, j)) : y;
+    }
+  }
+}
+
+static bool bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  out[0] = out[1] = out[4] = SF_OP_SHAPE(dims[0], dims[1]);
+  out[2] = SF_OP_SHAPE(dims[0], 2);
+  out[3] = SF_OP_SHAPE(1, dims[1]);
+  out[5] = sf_op_when(attrs[1], 1, dims[1]);
+  out[6] = sf_op_when(attrs[2], 1, dims[1]);
+  return true;
+}
+
+/* Means are 0 where the norm has none; 1 / deviation is above 0. */
+static void bwd_prepare(struct sf_op_view *view) {
+  float *stats = view->at[2].x;
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    if (view->attrs[0] == RMS) stats[2 * r] = 0;
+    stats[2 * r + 1] = 0.0625f + 4 * fabsf(stats[2 * r + 1]);
+  }
+}
+
+/* (x - mean) rstd, the mean and the deviation being given. */
+static struct sf_num normalised(const struct sf_op_view *view, int64_t row, int64_t col) {
+  const struct sf_num distance = sf_num_sub(sf_op_in(view, 1, row * view->dims[1] + col), sf_op_in(view, 2, 2 * row));
+  return sf_num_mul(distance, sf_op_in(view, 2, 2 * row + 1));
+}
+
+static void bwd_row(struct sf_op_view *view, int64_t row) {
+  const int64_t cols = view->dims[1];
+  struct sf_num_sum sum = {0}, dot = {0};
+  for (int64_t j = 0; j < cols; j++) {
+    const struct sf_num g = sf_num_mul(sf_op_in(view, 0, row * cols + j), sf_op_in(view, 3, j));
+    sf_num_sum_add(&sum, g);
+    sf_num_sum_add(&dot, sf_num_mul(g, normalised(view, row, j)));
+  }
+  const struct sf_num g_mean = view->attrs[0] == LAYER ? sf_num_mean_of(&sum, cols) : sf_num(0), g_dot = sf_num_mean_of(&dot, cols);
+  for (int64_t j = 0; j < cols; j++) {
+    const struct sf_num g = sf_num_mul(sf_op_in(view, 0, row * cols + j), sf_op_in(view, 3, j));
+    const struct sf_num rest = sf_num_sub(sf_num_sub(g, g_mean), sf_num_mul(normalised(view, row, j), g_dot));
+    view->at[4].want[row * cols + j] = sf_num_mul(rest, sf_op_in(view, 2, 2 * row + 1));
+  }
+}
+
+static void bwd_weights(struct sf_op_view *view, int64_t col) {
+  const int64_t cols = view->dims[1];
+  struct sf_num_sum weight = {0}, bias = {0};
+  if (view->attrs[1]) sf_num_sum_add(&weight, sf_op_in(view, 5, col));
+  if (view->attrs[2]) sf_num_sum_add(&bias, sf_op_in(view, 6, col));
+  for (int64_t r = 0; r < view->dims[0]; r++) {
+    const struct sf_num grad = sf_op_in(view, 0, r * cols + col);
+    if (view->attrs[1]) sf_num_sum_add(&weight, sf_num_mul(grad, normalised(view, r, col)));
+    if (view->attrs[2]) sf_num_sum_add(&bias, grad);
+  }
+  if (view->attrs[1]) view->at[5].want[col] = sf_num_sum_of(&weight);
+  if (view->attrs[2]) view->at[6].want[col] = sf_num_sum_of(&bias);
+}
+
+static void bwd(struct sf_op_view *view) {
+  for (int64_t r = 0; r < view->dims[0]; r++) bwd_row(view, r);
+  for (int64_t j = 0; j < view->dims[1]; j++) bwd_weights(view, j);
+}
+
+const struct sf_op sf_ops_norm[] = {
+    {.name = "norm_fwd", .family = "norm", .stores = SF_OP_STORES_ALL, .operand_count = 5, .dim_count = 2, .attr_count = 2,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"w", SF_OP_IN, SF_OP_INPUT}, {"b", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}, {"stats", SF_OP_OUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"}, .dim_min = {0, 1}, .attrs = {{"norm", 1}, {"bias", 1}}, .shape = fwd_shape, .reference = fwd},
+    {.name = "norm_bwd", .family = "norm", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 7, .dim_count = 2, .attr_count = 3,
+     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"stats", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT}, {"w", SF_OP_IN, SF_OP_INPUT},
+                  {"dx", SF_OP_OUT, SF_OP_STORED}, {"dw", SF_OP_INOUT, SF_OP_FLOAT}, {"db", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"}, .dim_min = {0, 1}, .attrs = {{"norm", 1}, {"dw", 1}, {"db", 1}}, .shape = bwd_shape, .prepare = bwd_prepare, .reference = bwd},
+    {0},
+};

@@ -1,0 +1,93 @@
+/* Matrix products and sums, bounded for any order of their terms. */
+#include "oracles/ops/op_internal.h"
+
+static const float alphas[4] = {1.0f, 0.125f, -0.3f, 0.0f};
+
+static bool gemm_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  const int64_t m = dims[0], n = dims[1], k = dims[2];
+  out[0] = attrs[0] ? SF_OP_SHAPE(k, m) : SF_OP_SHAPE(m, k);
+  out[1] = attrs[1] ? SF_OP_SHAPE(n, k) : SF_OP_SHAPE(k, n);
+  out[2] = SF_OP_SHAPE(m, n);
+  return true;
+}
+
+/* One element: the sum of alpha a b, and of c when accumulating, in any order; a product that is scaled at its end must itself stay in range. */
+static struct sf_num gemm_element(const struct sf_op_view *view, int64_t row, int64_t col) {
+  const int64_t m = view->dims[0], n = view->dims[1], k = view->dims[2];
+  const float *a = view->at[0].x + (view->attrs[0] ? row : row * k), *b = view->at[1].x + (view->attrs[1] ? col * k : col);
+  const int64_t a_step = view->attrs[0] ? m : 1, b_step = view->attrs[1] ? 1 : n;
+  const double alpha = sf_op_real(view, 3);
+  struct sf_num_sum sum = {0};
+  for (int64_t p = 0; p < k; p++) sf_num_sum_add(&sum, sf_num_mul(sf_num((double)a[p * a_step]), sf_num((double)b[p * b_step])));
+  struct sf_num product = sf_num_sum_of(&sum);
+  if (alpha != 1 && k > 0) product = sf_num_mul(sf_num(alpha), product);
+  if (view->attrs[2] == 0) return product;
+  const double before = (double)view->at[2].x[row * n + col];
+  product = sf_num_add(product, sf_num(before));
+  /* Where the sum begins with c every one of its k roundings may be of c's size. */
+  if (sf_num_plain(product)) product.e += (double)k * SF_NUM_U * (fabs(before) + fabs(alpha) * sum.size);
+  return product;
+}
+
+static void gemm(struct sf_op_view *view) {
+  const int64_t n = view->dims[1];
+  for (int64_t i = 0; i < view->dims[0]; i++)
+    for (int64_t j = 0; j < n; j++) view->at[2].want[i * n + j] = gemm_element(view, i, j);
+}
+
+static bool col_sum_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
+  out[1] = SF_OP_SHAPE(1, dims[1]);
+  return true;
+}
+
+static void col_sum(struct sf_op_view *view) {
+  for (int64_t j = 0; j < view->dims[1]; j++) {
+    struct sf_num_sum sum = {0};
+    sf_num_sum_add(&sum, sf_op_in(view, 1, j));
+    for (int64_t r = 0; r < view->dims[0]; r++) sf_num_sum_add(&sum, sf_op_in(view, 0, r * view->dims[1] + j));
+    view->at[1].want[j] = sf_num_sum_of(&sum);
+  }
+}
+
+static bool reduction_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+  (void)attrs;
+  out[0] = SF_OP_SHAPE(1, dims[0]);
+  out[1] = SF_OP_SHAPE(1, 1);
+  return true;
+}
+
+static void amax(struct sf_op_view *view) {
+  double most = 0;
+  for (int64_t i = 0; i < view->dims[0]; i++) {
+    const double size = fabs((double)view->at[0].x[i]);
+    most = size > most || isnan(size) ? size : most;
+    if (isnan(most)) break;
+  }
+  view->at[1].want[0] = sf_num(most);
+}
+
+/* Squares of floats are exact in fp64; both sums make at most one rounding of 2^-53 for each term. */
+static void sum_squares(struct sf_op_view *view) {
+  double sum = 0;
+  for (int64_t i = 0; i < view->dims[0]; i++) sum += (double)view->at[0].x[i] * (double)view->at[0].x[i];
+  view->at[1].want[0] = (struct sf_num){sum, isfinite(sum) ? 2 * (double)view->dims[0] * 0x1p-53 * sum : 0};
+}
+
+const struct sf_op sf_ops_sums[] = {
+    {.name = "gemm", .family = "gemm", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 3, .attr_count = 4,
+     .operands = {{"a", SF_OP_IN, SF_OP_INPUT, .strided = true}, {"b", SF_OP_IN, SF_OP_INPUT, .strided = true}, {"c", SF_OP_INOUT, SF_OP_STORED, .strided = true}},
+     .dims = {"m", "n", "k"}, .attrs = {{"trans_a", 1}, {"trans_b", 1}, {"accumulate", 1}, {"alpha", 3, alphas}},
+     .shape = gemm_shape, .reference = gemm, .product = true},
+    {.name = "col_sum", .family = "col_sum", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 2,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"}, .shape = col_sum_shape, .reference = col_sum},
+    {.name = "amax", .family = "amax", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"amax", SF_OP_OUT, SF_OP_FLOAT}},
+     .dims = {"count"}, .shape = reduction_shape, .reference = amax},
+    {.name = "sum_squares", .family = "sum_squares", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"sum", SF_OP_OUT, SF_OP_DOUBLE}},
+     .dims = {"count"}, .shape = reduction_shape, .reference = sum_squares},
+    {0},
+};

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# What `cmake --install` leaves is enough to build the example outside of the tree and to fuzz it.
+source tests/integration/common.bash
+build=$(dirname "$SHARDFUZZ")
+check "installed" cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
+example=$work/prefix/share/doc/shardfuzz/examples/relu2.c
+check "the example is at most 40 lines" [ "$(wc -l <"$example")" -le 40 ]
+export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+cd "$work" || exit 1
+check "the example builds" cc -std=c11 -Wall -Wextra -Werror -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o relu2.so "$example"
+check "the header is C++ too" c++ -Wall -Wextra -Wshadow -Werror -fsyntax-only $(pkg-config --cflags shardfuzz) -x c++ - <<<'#include <shardfuzz/plugin.h>'
+SHARDFUZZ=$work/prefix/bin/shardfuzz
+run 0 fuzz --target plugin:./relu2.so --cases 5000 --json
+is_json "j['passed']" 5000
+sed 's/positive \* positive/positive/' "$example" >wrong.c
+check "a changed one builds" cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o wrong.so wrong.c
+run 1 fuzz --target plugin:./wrong.so --cases 5000 --json
+is_json "j['signatures'][0]['signature']" tolerance/relu2_fwd/y
+finish

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Sample plugins: each planted bug is found within 2,000 cases and shrunk to the smallest failing shape, each fault ends in a finding or in one
+# line, kernels without a bug pass; what was found replays.
+source tests/integration/common.bash
+plugins=$(dirname "$SHARDFUZZ")/plugins
+
+# NAME SIGNATURE SHAPE [CASES]: the signature must be among the findings, shrunk to the shape ("rows=1 cols=2").
+found() {
+  local out=$work/$1 shape
+  run 1 fuzz --target "plugin:$plugins/$1.so" --cases "${4:-2000}" --deadline 300ms --seed 1 --out "$out" --json
+  shape=$(json "' '.join(f'{k}={v}' for s in j['signatures'] if s['signature'] == '$2' for k, v in s['shape'].items())")
+  check "$1: smallest failing shape '$shape', expected '$3'" [ "$shape" = "$3" ]
+  is_json "all(s['minimal'] for s in j['signatures'])" True
+  run 1 replay "$out/${2//\//-}/min.json" --json
+  is_json "j['as_expected']" True
+}
+
+found epsilon_outside tolerance/norm_fwd/y "rows=1 cols=1"
+found one_pass_variance tolerance/norm_fwd/y "rows=1 cols=2"
+found softmax_no_max tolerance/softmax_fwd/p "rows=1 cols=1"
+found tail_skipped unwritten/add/out "count=9"
+found grid_limit unwritten/bias_add/y "rows=65536 cols=1"
+found bf16_accumulation tolerance/col_sum/out "rows=1 cols=1"
+found rotary_interleaved tolerance/rotate/y "rows=1 half=2"
+found causal_off_by_keys tolerance/softmax_fwd/p "rows=1 cols=2"
+found ce_grad_unmasked tolerance/ce_grad/dlogits "rows=1 cols=1"
+found embedding_duplicates tolerance/embedding_bwd/dw "rows=2 cols=1 vocab=1"
+found gemm_stale_beta tolerance/gemm/c "m=1 n=5 k=0"
+found amax_signed tolerance/amax/amax "count=1"
+found stochastic_biased tolerance/round_stochastic/w "count=1"
+found partial_sum_race unrepeatable/col_sum/out "rows=17 cols=1"
+found swiglu_halves tolerance/swiglu_bwd/dx "rows=1 cols=1"
+
+found fault_out_of_bounds guard/relu2_fwd/y "count=1"
+found fault_input_changed input/relu2_bwd/x "count=1"
+found fault_returns_error refused/add "count=16"
+found fault_crash crash/add "count=3" 300
+found fault_free crash/add "count=1" 100
+found fault_hang hang/add "count=65535" 600
+if [ -e "$plugins/fault_exception.so" ]; then
+  found fault_exception crash/add "count=5" 100
+  check "the exception's text is told" grep -q 'no kernel for this width' "$work/fault_exception/crash-add/report.txt"
+fi
+
+# --- no finding, and the same cases with any number of processes ---------------------------------------------------------------
+run 0 fuzz --target "plugin:$plugins/sound.so" --cases 6000 --out "$work/sound" --json
+is_json "j['passed'] + j['skipped'] == j['cases'] == 6000 and j['skipped'] > 0" True
+check "a campaign without findings writes none" [ ! -e "$work/sound" ]
+for jobs in 1 3; do
+  run 1 fuzz --target "plugin:$plugins/tail_skipped.so" --cases 3000 --jobs $jobs --out "$work/jobs$jobs" --json
+  json "[(s['signature'], s['count'], s['first']) for s in j['signatures']]" >"$work/jobs$jobs.txt"
+done
+check "one process or three: the same findings" cmp "$work/jobs1.txt" "$work/jobs3.txt"
+check "one process or three: the same smallest case" cmp "$work/jobs1/unwritten-add-out/min.json" "$work/jobs3/unwritten-add-out/min.json"
+
+# --- refusals: exit 2 and one line ---------------------------------------------------------------------------------------------
+refused() { # WORD TARGET
+  run 2 fuzz --target "$2" --cases 10 --out "$work/refused"
+  checks=$((checks + 1))
+  [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$1" "$work/stderr" || fail "$2: expected one line with '$1', saw: $(head -c 400 "$work/stderr")"
+  check "$2 leaves nothing" [ ! -e "$work/refused" ]
+}
+refused "plugin ABI 7" "plugin:$plugins/refused_abi.so"
+refused "has no function shardfuzz_plugin_get" "plugin:$plugins/refused_no_entry.so"
+refused "'conv3d'" "plugin:$plugins/refused_unknown.so"
+refused "no dimension 'columns'" "plugin:$plugins/refused_limit.so"
+refused "ended its process" "plugin:$plugins/refused_crash.so"
+refused "No such file" "plugin:$work/none.so"
+echo "no library" >"$work/text.so"
+refused "cannot be loaded" "plugin:$work/text.so"
+head -c 18 "$plugins/sound.so" >"$work/foreign.so"
+printf '\xf3\x00' >>"$work/foreign.so" # another machine: e_machine of RISC-V
+tail -c +21 "$plugins/sound.so" >>"$work/foreign.so"
+refused "cannot be loaded" "plugin:$work/foreign.so"
+refused "no such operation" "op:conv3d"
+
+# --- files of cases ------------------------------------------------------------------------------------------------------------
+good=$work/tail_skipped/unwritten-add-out/min.json
+malformed() { # WORD PYTHON: a change of the document d
+  python3 -c "import json, sys; d = json.load(open('$good')); $2; json.dump(d, open('$work/bad.json', 'w'))"
+  run 2 replay "$work/bad.json" --json
+  checks=$((checks + 1))
+  [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$1" "$work/stderr" || fail "$2: expected one line with '$1', saw: $(head -c 400 "$work/stderr")"
+  check "nothing on stdout: $2" [ ! -s "$work/stdout" ]
+}
+malformed "case.width: no such field" "d['case']['width'] = 3"
+malformed "case.count: not a value" "d['case']['count'] = 'three'"
+malformed "count: -1 is not within" "d['case']['count'] = -1"
+malformed "count: 1048577 is not within" "d['case']['count'] = 1048577"
+malformed "case.store: not a value" "d['case']['store'] = 'int4'"
+malformed "schema" "d['schema'] = 9"
+malformed "schema" "del d['schema']"
+malformed "extra: no such field" "d['extra'] = 1"
+malformed "operation" "d['operation'] = 'gemm'"
+malformed "target" "d['target'] = 'builtin'"
+malformed "case: an object" "d['case'] = []"
+finish

@@ -1,0 +1,12 @@
+/* Reads through a null pointer when there are three columns or more. */
+#include "tests/plugins/kernel.h"
+
+static int forward(const struct shardfuzz_call *call) {
+  const struct shardfuzz_tensor *a = &call->tensors[0], *b = &call->tensors[1], *out = &call->tensors[2];
+  static float *volatile table;
+  for (int64_t j = 0; j < out->shape[1]; j++) put(out, 0, j, get(a, 0, j) + get(b, 0, j) + (j > 1 ? table[j] : 0.0f)); /* the bug */
+  return SHARDFUZZ_OK;
+}
+
+static const struct shardfuzz_operation operations[] = {{.name = "add", .dtypes = FORMATS, .takes = TAKES_ALL, .forward = forward}};
+PLUGIN(operations)

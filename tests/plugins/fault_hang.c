@@ -1,0 +1,15 @@
+/* Never comes back from 65,535 elements or more. */
+#include "tests/plugins/kernel.h"
+
+static int forward(const struct shardfuzz_call *call) {
+  const struct shardfuzz_tensor *a = &call->tensors[0], *b = &call->tensors[1], *out = &call->tensors[2];
+  static volatile int spin;
+  for (int64_t j = 0; j < out->shape[1]; j += out->shape[1] < 65535) { /* the bug */
+    put(out, 0, j, get(a, 0, j) + get(b, 0, j));
+    spin++;
+  }
+  return SHARDFUZZ_OK;
+}
+
+static const struct shardfuzz_operation operations[] = {{.name = "add", .dtypes = FORMATS, .takes = TAKES_ALL, .forward = forward}};
+PLUGIN(operations)
