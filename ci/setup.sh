@@ -10,7 +10,7 @@ if [ "${1:-}" = --python ]; then with_python=1; fi
 packages=(
   build-essential cmake ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libcmocka-dev libxsmm-dev libopenblas-dev libjansson-dev
-  libsqlite3-dev sqlite3 libxml2-dev libxml2-utils
+  libsqlite3-dev sqlite3 libxml2-dev libxml2-utils libdlpack-dev
   clang-14 libclang-rt-14-dev clang-format-14
 )
 has_pytorch() { "$1" -c 'import numpy, setuptools, torch; assert torch.__version__.split("+")[0] == "2.13.0"' 2>/dev/null; }

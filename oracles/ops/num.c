@@ -37,8 +37,10 @@ struct sf_num sf_num_sqrt_special(struct sf_num a) {
 struct sf_num sf_num_exp_special(struct sf_num a) {
   if (certain_nan(a)) return sf_num(NAN);
   if (certain_infinity(a)) return sf_num(exp(a.v));
-  /* A finite number beyond fp32's range that was rounded to infinity: its exponential is the same. */
-  if (isfinite(a.v) && a.e < fabs(a.v) / 2) return sf_num(a.v > 0 ? INFINITY : 0);
+  /* From 89 on it overflows, below -104 it is less than half of the smallest number. */
+  if (a.v - a.e > 89) return sf_num(INFINITY);
+  if (a.v + a.e < -104) return (struct sf_num){0, SF_NUM_TINY};
+  if (a.v + a.e < 88) return (struct sf_num){exp(a.v), exp(a.v) * expm1(a.e) + 4 * SF_NUM_U * exp(a.v + a.e) + SF_NUM_TINY};
   return sf_num_unknown();
 }
 

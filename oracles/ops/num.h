@@ -21,7 +21,7 @@ struct sf_num {
   double v, e;
 };
 
-/* The same operations where an operand is NaN, infinite, beyond fp32's range, or unknown. */
+/* The same operations where an operand is NaN, infinite, beyond fp32's range, or unknown; of exp also where it may overflow. */
 struct sf_num sf_num_add_special(struct sf_num a, struct sf_num b);
 struct sf_num sf_num_mul_special(struct sf_num a, struct sf_num b);
 struct sf_num sf_num_div_special(struct sf_num a, struct sf_num b);
@@ -61,7 +61,7 @@ static inline struct sf_num sf_num_sqrt(struct sf_num a) {
 
 /* Error: two units in the last place (4 u), one subnormal, and what the argument's error makes. */
 static inline struct sf_num sf_num_exp(struct sf_num a) {
-  if (!sf_num_plain(a)) return sf_num_exp_special(a);
+  if (!sf_num_plain(a) || a.v > 88 || a.e > 32) return sf_num_exp_special(a);
   const double v = exp(a.v), grown = a.e < 0.25 ? a.e * (1 + a.e) : expm1(a.e);
   return (struct sf_num){v, v * grown + 4 * SF_NUM_U * v * (1 + grown) + (a.v == 0 && a.e == 0 ? 0 : SF_NUM_TINY)};
 }

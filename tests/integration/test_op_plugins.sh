@@ -10,8 +10,8 @@ found() {
   run 1 fuzz --target "plugin:$plugins/$1.so" --cases "${4:-2000}" --deadline 300ms --seed 1 --out "$out" --json
   shape=$(json "' '.join(f'{k}={v}' for s in j['signatures'] if s['signature'] == '$2' for k, v in s['shape'].items())")
   check "$1: smallest failing shape '$shape', expected '$3'" [ "$shape" = "$3" ]
-  is_json "all(s['minimal'] for s in j['signatures'])" True
-  run 1 replay "$out/${2//\//-}/min.json" --json
+  [[ $2 == hang/* ]] || is_json "all(s['minimal'] for s in j['signatures'])" True # each trial of a hang costs a deadline: few are made
+  run 1 replay "$out/${2//\//-}/min.json" --deadline 1s --json
   is_json "j['as_expected']" True
 }
 
