@@ -25,7 +25,7 @@ static struct sf_num gemm_element(const struct sf_op_view *view, int64_t row, in
   const double before = (double)view->at[2].x[row * n + col];
   product = sf_num_add(product, sf_num(before));
   /* Where the sum begins with c every one of its k roundings may be of c's size, and its partial sums too. */
-  if (isfinite(product.v) && fabs(before) + fabs(alpha) * sum.size >= SF_NUM_RANGE) return sf_num_unknown();
+  if (!isnan(product.v) && isfinite(before) && fabs(before) + fabs(alpha) * sum.size >= SF_NUM_RANGE) return sf_num_unknown();
   if (sf_num_plain(product)) product.e += (double)k * SF_NUM_U * (fabs(before) + fabs(alpha) * sum.size);
   return product;
 }
