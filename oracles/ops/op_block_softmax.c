@@ -34,12 +34,13 @@ static bool stats_shape(struct sf_op_shape *out, const int64_t *dims, const int6
   return true;
 }
 
-/* Sums of exponentials are above zero; every other row begins anew. */
+/* Sums of exponentials are above zero; every other row begins anew. A maximum that is NaN never stands beside another sum. */
 static void stats_prepare(struct sf_op_view *view) {
   fit_begins(view, view->at[1].ints);
   for (int64_t r = 0; r < view->dims[0]; r++) {
     if (r % 2 == 0) view->at[2].x[r] = -INFINITY;
     if (view->at[2].x[r] == -INFINITY) view->at[3].x[r] = 0;
+    if (isnan(view->at[2].x[r])) view->at[3].x[r] = NAN;
   }
 }
 

@@ -229,6 +229,32 @@ def pairs(r):
         f"{r['inconclusive']} of these {r['cases']:,} inconclusive, {r['findings']} findings"
 
 
+@row("bench_ops")
+def ops_clean(r):
+    c = r["clean"]
+    figure = f"{c['findings']} findings of {c['cases']:,}; {c['judged']:,} elements judged, {percent(1 - c['judged'] / c['elements'])} not"
+    sound = r["sound_plugin"]
+    return "Clean cases of the device's operations, all formats", "1,000,000, no finding", figure, c["findings"] == 0 and c["cases"] >= 1000000, \
+        f"{c['cases'] / c['cpu_s']:,.0f} cases per CPU second; kernels of a plugin without a bug: {sound['findings']} findings of {sound['cases']:,}"
+
+
+@row("bench_ops")
+def ops_speed(r):
+    figure = f"{r['small']['cases_per_cpu_s']:,.0f} cases per CPU second; matrix products alone {r['small_gemm']['cases_per_cpu_s']:,.0f}"
+    return f"Operation fuzzing, at most {r['small_elements']} elements", "at least 50,000 cases/s and core, matrix products apart", figure, \
+        r["small"]["cases_per_cpu_s"] >= 50000, f"by the clock {r['small']['cases_per_s']:,.0f} and {r['small_gemm']['cases_per_s']:,.0f}"
+
+
+@row("bench_ops")
+def ops_planted(r):
+    found = {name: p for name, p in r["planted"].items() if p}
+    figure = f"{len(found)} of {len(r['planted'])} found within 2,000 cases, the last in case {max(p['case'] for p in found.values()):,}; " \
+             f"{sum(p['minimal'] for p in found.values())} shrunk until no single step makes them smaller"
+    shapes = "; ".join(f"{name} " + " ".join(f"{k}={v}" for k, v in p["shape"].items()) for name, p in found.items())
+    return "Planted kernel bugs in sample plugins", "all of at least 12 found; smallest failing shape", figure, \
+        len(found) == len(r["planted"]) >= 12 and all(p["minimal"] for p in found.values()), shapes
+
+
 @row("bench_check")
 def check_against_cmp(r):
     kinds = ("fp32", "fp32_two_ranks", "bf16")

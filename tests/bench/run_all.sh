@@ -38,6 +38,7 @@ run bench_sensitivity "$bin/bench_sensitivity" --cases 2000 --jobs "$jobs"
 run bench_backends "$here/bench_backends.sh" "$build" 200 500
 run bench_plants "$here/bench_plants.sh" "$build" 3 1000 300 2000
 run bench_pairs "$here/bench_pairs.sh" "$build" 2000 1
+run bench_ops "$here/bench_ops.sh" "$build" 1000000 1
 run bench_mutants "$here/bench_mutants.sh" "$build" 1000 1
 run bench_check "$bin/bench_check" --mib 2048 --repeat 5 --shardfuzz "$build/shardfuzz"
 if python3 -c 'import torch' 2>/dev/null; then run bench_tracer "$here/bench_tracer.py" "$build" 10; fi

@@ -83,7 +83,7 @@ static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const s
   place->ld = place->cols + pad;
   if (pad > 0 && (size_t)(place->rows * place->ld) * place->size_bytes > left) place->ld = place->cols + 1;
   const size_t begin = memory->used, first = begin + GUARD_BYTES + (size_t)c->field[SF_OP_START + i] * place->size_bytes;
-  place->at = place->rows * place->cols > 0 ? memory->arena + first : NULL;
+  place->at = place->rows + place->cols > 0 ? memory->arena + first : NULL;
   place->begin = begin;
   place->end = (first + (size_t)(place->rows * place->ld) * place->size_bytes + GUARD_BYTES + 63) / 64 * 64;
   memory->used = place->end;

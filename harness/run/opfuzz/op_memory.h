@@ -8,7 +8,7 @@
 #include "harness/run/opfuzz/op_case.h"
 
 struct sf_op_place {
-  char *at;            /* the first element; NULL when the operand is left out */
+  char *at;            /* the first element; NULL when the operand is left out, or has neither rows nor columns */
   int64_t rows, cols, ld;
   size_t size_bytes;   /* of an element */
   enum sf_op_element element;

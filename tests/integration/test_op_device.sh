@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The device's own operations: no finding, the same cases with any number of processes and each matrix product, a campaign that is interrupted.
+source tests/integration/common.bash
+
+run 0 list operations
+check "every operation is listed" [ "$(wc -l <"$work/stdout")" -ge 35 ]
+run 0 fuzz --target op:all --cases 30000 --seed 3 --out "$work/out" --json
+is_json "j['cases'] == j['passed'] == 30000 and j['judged'] > 0.97 * j['elements']" True
+check "nothing is written without a finding" [ ! -e "$work/out" ]
+for gemm in xsmm blas loops; do
+  run 0 fuzz --target op:gemm --gemm $gemm --cases 2000 --max-elements 4000 --out "$work/out" --json
+  is_json "j['passed']" 2000
+done
+run 0 fuzz --target op:softmax --cases 2000 --jobs 1 --json
+one=$(json "(j['elements'], j['judged'])")
+run 0 fuzz --target op:softmax --cases 2000 --jobs 3 --json
+is_json "(j['elements'], j['judged'])" "$one"
+
+cat >"$work/case.json" <<'JSON'
+{"schema": 1, "target": "op:norm_fwd", "operation": "norm_fwd", "case": {"rows": 3, "cols": 65, "norm": 1, "bias": 1, "store": "bf16", "seed": 12, "values.x": "far"}}
+JSON
+run 0 replay "$work/case.json" --json
+is_json "j['verdict']" PASS
+is_json "0 < j['ulps'] < 2" True
+check "the error is reported per row and in ulp" grep -qE 'of row [0-9]+, .* ulp at' "$work/stderr"
+
+# A time limit, and an interrupt: what was run is counted, and the exit code is that of what was found.
+run 0 fuzz --target op:all --time 1s --json
+is_json "j['cases'] > 100" True
+"$SHARDFUZZ" fuzz --target op:all --out "$work/out" >"$work/stdout" 2>"$work/stderr" &
+pid=$!
+sleep 1
+kill -INT $pid
+wait $pid
+check "an interrupted campaign without findings exits 0" [ $? -eq 0 ]
+check "and says what it ran" grep -qE '^[0-9]+ cases in' "$work/stderr"
+run 2 fuzz --target op: --cases 5
+run 2 fuzz --target op:all --cases 0
+run 2 fuzz --target op:all --plant rowparallel-bias-xtp
+finish

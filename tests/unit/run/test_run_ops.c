@@ -1,0 +1,182 @@
+/* The machinery of operation fuzzing on the device's own operations, with what a broken kernel would do put on top. */
+#include "harness/base/pcg.h"
+#include "harness/run/opfuzz/op_device.h"
+#include "harness/run/opfuzz/op_target.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { CASES = 60, ELEMENTS = 2000 };
+
+enum damage { NONE, ELEMENT, BESIDE, INPUT, SECOND_RUN, SKIPPED_ELEMENT };
+struct breaker {
+  struct sf_op_runner device;
+  enum damage damage;
+  int32_t operand;
+  int64_t row, col;
+  float value;
+  int calls;
+};
+
+static void write_value(const struct sf_op_place *place, int64_t row, int64_t col, float value) {
+  char *at = place->at + (size_t)(row * place->ld + col) * place->size_bytes;
+  const double wide = (double)value;
+  if (place->size_bytes == 8) memcpy(at, &wide, sizeof wide);
+  else memcpy(at, &value, place->size_bytes);
+}
+
+static int broken_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c) {
+  struct breaker *b = context;
+  const struct sf_op_place *place = &memory->places[b->operand];
+  const int code = b->device.call(b->device.context, entry, memory, c);
+  const bool second = b->calls++ % 2 == 1;
+  if (b->damage == ELEMENT || (b->damage == SECOND_RUN && second)) write_value(place, b->row, b->col, b->value);
+  if (b->damage == INPUT) place->at[0] = (char)(place->at[0] ^ 1);
+  if (b->damage == BESIDE) write_value(place, place->rows - 1, place->cols, 1.0f);
+  if (b->damage == SKIPPED_ELEMENT) memcpy(place->at, memory->snapshot + (place->at - memory->arena), place->size_bytes);
+  return code;
+}
+
+struct bed {
+  struct sf_op_target target;
+  struct sf_op_lab lab;
+  struct sf_pcg pcg;
+};
+
+static int setup(void **state) {
+  static struct bed bed;
+  if (sf_op_target_make(&bed.target, "op:all", ELEMENTS, NULL) != SF_OK) return -1;
+  bed.pcg = sf_pcg_create(11, 1);
+  *state = &bed;
+  return sf_op_lab_create(&bed.lab, &bed.target, SF_CPU_GEMM_LOOPS, NULL) == SF_OK ? 0 : -1;
+}
+static int teardown(void **state) {
+  struct bed *bed = *state;
+  sf_op_lab_destroy(&bed->lab);
+  return 0;
+}
+
+/* A target of one operation of the device. */
+static struct sf_op_target only(const struct bed *bed, int32_t entry) {
+  struct sf_op_target target = bed->target;
+  target.entries[0] = bed->target.entries[entry];
+  target.entry_count = 1;
+  return target;
+}
+
+static bool has_elements(const struct sf_op_place *place) { return place->rows * place->cols > 0; }
+
+/* An operand of the role that has elements; -1 when the case has none. */
+static int32_t operand_of(const struct sf_op_memory *memory, bool output) {
+  for (int32_t i = 0; i < memory->view.op->operand_count; i++)
+    if ((memory->view.op->operands[i].role != SF_OP_IN) == output && has_elements(&memory->places[i])) return i;
+  return -1;
+}
+
+/* Breaks CASES cases of each operation; those for which `prepare` finds nothing to break do not count. At least a third must. */
+static void expect_class(struct bed *bed, enum damage damage, enum sf_op_class wanted, bool (*prepare)(struct bed *bed, struct breaker *breaker)) {
+  for (int32_t e = 0; e < bed->target.entry_count; e++) {
+    static struct sf_op_target target;
+    struct breaker breaker = {.device = bed->lab.runner};
+    const struct sf_op_runner broken = {broken_call, &breaker};
+    struct sf_op_outcome outcome;
+    int tried = 0;
+    target = only(bed, e);
+    for (uint64_t i = 0; i < CASES; i++) {
+      struct sf_op_case c;
+      sf_op_case_draw(&c, &target, 5, i);
+      sf_op_trial_run(&outcome, &bed->lab.memory, &bed->lab.runner, &target, &c, false);
+      assert_int_equal(outcome.cls, SF_OP_PASSED);
+      if (!prepare(bed, &breaker)) continue;
+      breaker.damage = damage;
+      sf_op_trial_run(&outcome, &bed->lab.memory, &broken, &target, &c, false);
+      if (outcome.cls != (int32_t)wanted) fail_msg("%s: %s, not %s", target.entries[0].op->name, sf_op_class_name((enum sf_op_class)outcome.cls), sf_op_class_name(wanted));
+      tried++;
+    }
+    if (tried < CASES / 3 && wanted != SF_OP_INPUT_CHANGED && wanted != SF_OP_UNWRITTEN) fail_msg("%s: only %d of %d cases could be broken", target.entries[0].op->name, tried, CASES);
+  }
+}
+
+/* One judged element moved by four times what explains its error, and a quarter of itself. */
+static bool pick_element(struct bed *bed, struct breaker *breaker) {
+  const struct sf_op_memory *memory = &bed->lab.memory;
+  const int32_t i = operand_of(memory, true);
+  if (i < 0) return false;
+  const int64_t cols = memory->places[i].cols, at = (int64_t)sf_pcg_below(&bed->pcg, (uint64_t)(memory->places[i].rows * cols));
+  const struct sf_num want = memory->view.at[i].want[at];
+  if (!sf_num_plain(want)) return false;
+  breaker->operand = i;
+  breaker->row = at / cols, breaker->col = at % cols;
+  breaker->value = (float)(want.v + copysign(4 * want.e + 0.25 * fabs(want.v) + 1e-6, want.v));
+  return sf_op_stored((double)breaker->value, memory->places[i].dtype) != sf_op_stored(want.v, memory->places[i].dtype) && isfinite(breaker->value);
+}
+static bool pick_output(struct bed *bed, struct breaker *breaker) {
+  breaker->operand = operand_of(&bed->lab.memory, true);
+  return breaker->operand >= 0;
+}
+/* An output that nothing lies in before the call. */
+static bool pick_new_output(struct bed *bed, struct breaker *breaker) {
+  const struct sf_op_memory *memory = &bed->lab.memory;
+  for (int32_t i = 0; i < memory->view.op->operand_count; i++)
+    if (memory->view.op->operands[i].role == SF_OP_OUT && has_elements(&memory->places[i]) && memory->places[i].end > 0) {
+      breaker->operand = i;
+      return true;
+    }
+  return false;
+}
+/* An input that no output shares. */
+static bool pick_input(struct bed *bed, struct breaker *breaker) {
+  const struct sf_op_memory *memory = &bed->lab.memory;
+  for (int32_t i = 0; i < memory->view.op->operand_count; i++)
+    if (memory->view.op->operands[i].role != SF_OP_IN && memory->places[i].end == 0) return false;
+  breaker->operand = operand_of(memory, false);
+  return breaker->operand >= 0;
+}
+
+static void test_ops_wrong_element_is_found(void **state) { expect_class(*state, ELEMENT, SF_OP_TOLERANCE, pick_element); }
+static void test_ops_write_beside_an_output_is_found(void **state) { expect_class(*state, BESIDE, SF_OP_GUARD, pick_output); }
+static void test_ops_changed_input_is_found(void **state) { expect_class(*state, INPUT, SF_OP_INPUT_CHANGED, pick_input); }
+static void test_ops_second_run_that_differs_is_found(void **state) { expect_class(*state, SECOND_RUN, SF_OP_UNREPEATABLE, pick_element); }
+static void test_ops_element_not_written_is_found(void **state) { expect_class(*state, SKIPPED_ELEMENT, SF_OP_UNWRITTEN, pick_new_output); }
+
+/* Drawing twice gives the same case; writing and reading it too. */
+static void test_ops_case_file_round_trip(void **state) {
+  struct bed *bed = *state;
+  char path[] = "/tmp/shardfuzz-op-XXXXXX";
+  const int descriptor = mkstemp(path);
+  assert_true(descriptor >= 0);
+  close(descriptor);
+  for (uint64_t i = 0; i < 300; i++) {
+    struct sf_op_case c, again, back;
+    struct sf_op_file file;
+    struct sf_text text = {0};
+    sf_op_case_draw(&c, &bed->target, 9, i);
+    sf_op_case_draw(&again, &bed->target, 9, i);
+    assert_memory_equal(&c, &again, sizeof c);
+    assert_int_equal(sf_op_case_to_json(&text, &bed->target, &c, "tolerance/x/y"), SF_OK);
+    assert_int_equal(sf_bytes_write_file(path, text.data, text.length, NULL), SF_OK);
+    assert_true(sf_op_file_is_one(path));
+    assert_int_equal(sf_op_file_read(&file, path, NULL), SF_OK);
+    assert_int_equal(sf_op_file_case(&back, &file, &bed->target, path, NULL), SF_OK);
+    assert_string_equal(file.signature, "tolerance/x/y");
+    assert_memory_equal(&c, &back, sizeof c);
+    sf_op_file_destroy(&file);
+    sf_text_destroy(&text);
+  }
+  unlink(path);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_ops_wrong_element_is_found),          cmocka_unit_test(test_ops_write_beside_an_output_is_found),
+      cmocka_unit_test(test_ops_changed_input_is_found),          cmocka_unit_test(test_ops_second_run_that_differs_is_found),
+      cmocka_unit_test(test_ops_element_not_written_is_found),    cmocka_unit_test(test_ops_case_file_round_trip),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
