@@ -4,6 +4,8 @@
 source tests/integration/common.bash
 source tests/integration/mpi.bash
 
+# Most of it needs no mpirun, which takes its time to start.
+launch=(--launcher "$PWD/tests/integration/launch_ranks.sh {n}")
 sample="worker:python3 targets/samples/worker_mlp.py"
 faulty="worker:python3 tests/integration/faulty_worker.py"
 some() { [ -e "$1" ]; }
@@ -25,7 +27,7 @@ run 0 list targets
 check "frameworks are targets" grep -q '^megatron-core ' "$work/stdout"
 
 # --- found, shrunk, replayed -----------------------------------------------------------------------------------------
-run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 1 --out "$work/one" --store "$work/one.sqlite" --json
+run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 1 --out "$work/one" --store "$work/one.sqlite" --json "${launch[@]}"
 is_json 'j["cases"], j["signatures"], j["crashed"]' '(24, 1, 0)'
 found=$work/one/conflict-act-mlp.fc2@dp
 check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.json"
@@ -35,29 +37,56 @@ check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc
 run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite"
 rows='SELECT "index", verdict, signature FROM verdict ORDER BY "index"'
 check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
-run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json
+run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json "${launch[@]}"
 is_json 'j["cases"]' 30
-run 2 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --set bug=none
-run 1 replay "$found/case.json" --target "$sample"
+run 2 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --set bug=none "${launch[@]}"
+run 1 replay "$found/case.json" --target "$sample" "${launch[@]}"
 check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
-run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json"
+run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json" "${launch[@]}"
 check "shrink comes to the same case" cmp "$work/again.json" "$found/min.json"
 run 0 describe "$found/min.json"
-run 0 fuzz --target "$sample" --cases 12 --set bug=none --set ranks=2 --out "$work/clean" --json
+run 0 fuzz --target "$sample" --cases 12 --set bug=none --set ranks=2 --out "$work/clean" --json "${launch[@]}"
 is_json 'j["passed"]' 12
 
 # --- known, gated ----------------------------------------------------------------------------------------------------
 mkdir "$work/corpus"
 cp "$found/min.json" "$work/corpus"
 printf '[{"signature": "conflict/act/mlp.fc2@dp", "case": %s}]' "$(cat "$found/min.json")" >"$work/known.json"
-run 0 gate --target "$sample" --corpus "$work/corpus" --known "$work/known.json" --seed 4 --cases 24 --out "$work/gate" --json
+run 0 gate --target "$sample" --corpus "$work/corpus" --known "$work/known.json" --seed 4 --cases 24 --out "$work/gate" --json "${launch[@]}"
 is_json 'j["corpus"], j["corpus_failed"]' '(1, 0)'
-run 1 gate --target "$sample" --seed 4 --cases 24 --out "$work/gate"
+run 1 gate --target "$sample" --seed 4 --cases 24 --out "$work/gate" "${launch[@]}"
 check "new" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stderr"
+
+# A framework that is imported: its checkout is under test, and what its base shows too is nobody's fault. A mended case of the corpus fails no gate.
+cat >"$work/worker_toy.py" <<'PYTHON'
+import os
+import sys
+sys.path.insert(0, "targets/samples")
+import toy
+import worker_mlp
+from shardfuzz import worker
+connections = worker_mlp.connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if worker_mlp.RANKS > 1 else []
+fields = {key: value for key, value in worker_mlp.DESCRIBE["fields"].items() if key != "bug"}
+worker.serve({"name": "toy", "draws": 2, "fields": fields}, lambda request, beat: worker_mlp.write(
+    request["out"], worker_mlp.step({**request["case"], "bug": toy.BUG}, request.get("draw", -1) + 1, connections)))
+PYTHON
+toy="worker:python3 $work/worker_toy.py"
+mkdir "$work/wrong" "$work/right" "$work/toy_corpus"
+echo 'BUG = "no-reduce"' >"$work/wrong/toy.py"
+echo 'BUG = "none"' >"$work/right/toy.py"
+toy_gate() { run "$1" gate --target "$toy" --cases 4 --seed 5 --out "$work/toy" "${launch[@]}" "${@:2}"; }
+toy_gate 0 --framework-path "$work/right" --framework-base "$work/wrong"
+toy_gate 1 --framework-path "$work/wrong" --framework-base "$work/right"
+check "new against the base" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stderr"
+cp "$work/toy/conflict-act-mlp.fc2@dp/min.json" "$work/toy_corpus"
+toy_gate 0 --framework-path "$work/wrong" --framework-base "$work/wrong" --corpus "$work/toy_corpus"
+check "the base has it too" grep -q '^also in base  *conflict/act/mlp.fc2@dp' "$work/stderr"
+toy_gate 0 --framework-path "$work/right" --corpus "$work/toy_corpus"
+check "a mended bug is gone" grep -q '^gone .*min.json' "$work/stderr"
 
 # --- loud failures are findings, and the campaign goes on --------------------------------------------------------------
 for fault in crash:crash raise:crash silent:hang garbage:protocol; do
-  run 1 fuzz --target "$faulty" --cases 2 --set fault="${fault%:*}" --set where=1 --set run=candidate --set ranks=2 --set bug=none --deadline 1s --shrink-budget 1 --jobs 1 --out "$work/${fault%:*}" --json
+  run 1 fuzz --target "$faulty" --cases 2 --set fault="${fault%:*}" --set where=1 --set run=candidate --set ranks=2 --set bug=none --deadline 1s --shrink-budget 1 --jobs 1 --out "$work/${fault%:*}" --json "${launch[@]}"
   is_json 'j["cases"], j["findings"], j["signatures"]' '(2, 2, 1)'
   check "the class of ${fault%:*}" some "$work/${fault%:*}/${fault#*:}"*@dp
 done
@@ -75,6 +104,9 @@ error 2 "what is fixed does not go together: the worker supports no such case on
 error 2 "--preset: presets are of the built-in layers" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny
 error 2 "--plant: planted bugs are of the built-in layers" fuzz --target "$sample" --cases 1 --plant tp-embed-mask
 error 2 "--framework-path: /nowhere is no folder" fuzz --target "$sample" --cases 1 --framework-path /nowhere
+error 2 "--framework-base: /nowhere is no folder" gate --target "$sample" --cases 1 --framework-base /nowhere
+error 2 "--framework-base needs a framework as --target" gate --cases 1 --framework-base "$work"
+error 2 "--base is for the built-in layers: --framework-base names the base of a framework" gate --target "$sample" --cases 1 --base "$SHARDFUZZ"
 error 2 "--framework-path needs a framework as --target" fuzz --cases 1 --framework-path "$work"
 error 2 "'sample-mlp' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started" replay "$found/min.json"
 error 2 "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" replay "$found/min.json" --target "$sample" --table

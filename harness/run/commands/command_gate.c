@@ -15,12 +15,13 @@
 struct gate_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms;
-  const char *corpus, *base, *junit, *summary;
+  const char *corpus, *base, *framework_base, *junit, *summary;
 };
 
 static const struct sf_option options[] = {
     SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first"),
     SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR", "shardfuzz of the base revision: what it shows too does not fail the gate"),
+    SF_OPTION_AT(struct gate_flags, "framework-base", TEXT, framework_base, "DIR", "the framework's base revision: what it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
     SF_DURATION_AT(struct gate_flags, "time", time_ms, "fuzz for this long; default 10m"),
     SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
@@ -80,6 +81,10 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   enum sf_status status = sf_common_outside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_output_check(flags->junit, error);
   if (status == SF_OK) status = sf_output_check(flags->summary, error);
+  const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target);
+  if (status == SF_OK && (is_framework ? flags->base : flags->framework_base)) {
+    status = sf_error_set(error, SF_EUSAGE, "%s", is_framework ? "--base is for the built-in layers: --framework-base names the base of a framework" : "--framework-base needs a framework as --target");
+  }
   if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
   if (status == SF_OK) status = sf_campaign_cover(&out->campaign, error);
   if (status != SF_OK) return status;
@@ -87,7 +92,8 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   if (flags->cases > 0) out->campaign.cases = flags->cases;
   out->campaign.progress = isatty(STDERR_FILENO);
   out->corpus = flags->corpus;
-  out->base = flags->base;
+  out->base = (struct sf_gate_base){
+      .program = flags->base, .framework_path = flags->framework_base, .launcher = flags->common.launcher, .target = out->campaign.framework ? flags->common.target : NULL};
   return SF_OK;
 }
 

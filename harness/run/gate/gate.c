@@ -23,7 +23,7 @@ struct gate {
 
 bool sf_gate_interrupted(const struct sf_gate_options *options) { return options->campaign.stop && *options->campaign.stop; }
 
-static const char *const state_texts[] = {"ok", "new", "known", "also in base", "not as expected"};
+static const char *const state_texts[] = {"ok", "new", "known", "also in base", "not as expected", "gone"};
 const char *sf_gate_state_text(enum sf_gate_state state) { return state_texts[state]; }
 
 static struct sf_gate_item *add_item(struct gate *g) {
@@ -93,8 +93,9 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
   const struct sf_expect pass = {true, "PASS", ""};
   const struct sf_expect *expect = job->c.expect.present ? &job->c.expect : &pass;
   if (sf_outcome_as_expected(seen, expect)) return;
-  item->state = SF_GATE_UNEXPECTED;
-  g->result->corpus_failed++;
+  const bool is_gone = sf_case_is_framework(&job->c) && seen->verdict == SF_VERDICT_PASS && strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
+  item->state = is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
+  g->result->corpus_failed += !is_gone;
   snprintf(item->text, sizeof item->text, "expected %s %s, saw %s %s: %.700s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict), seen->signature,
            seen->text);
 }
@@ -129,8 +130,8 @@ static enum sf_status replay_corpus(struct gate *g) {
 static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item) {
   bool has = false;
   char note[SF_GATE_NOTE_TEXT];
-  const enum sf_status status = sf_gate_base_has(&has, note, g->options->base, g->options->campaign.pool.launcher, item->min_path, item->name);
-  if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base);
+  const enum sf_status status = sf_gate_base_has(&has, note, &g->options->base, item->min_path, item->name);
+  if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base.program ? g->options->base.program : g->options->base.framework_path);
   if (has) item->state = SF_GATE_IN_BASE;
   const size_t length = strlen(item->text);
   if (*note) snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
@@ -147,7 +148,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
   snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
   item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
-  return item->state == SF_GATE_NEW && g->options->base ? ask_base(g, item) : SF_OK;
+  return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
 }
 
 static enum sf_status list_findings(struct gate *g) {
@@ -164,7 +165,7 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   struct sf_error detail = {SF_OK, ""};
   struct gate g = {.options = options, .result = result, .error = &detail};
   memset(result, 0, sizeof *result);
-  enum sf_status status = options->base ? sf_gate_base_check(options->base, &detail) : SF_OK;
+  enum sf_status status = sf_gate_base_check(&options->base, &detail);
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = sf_campaign_run(&options->campaign, &result->campaign, &detail);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = list_findings(&g);

@@ -3,14 +3,16 @@
 #define SF_RUN_GATE_H
 
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/gate/gate_base.h"
 
 struct sf_gate_options {
   struct sf_campaign_options campaign; /* seconds, seed, known, out_dir, pool; store_path names a file that does not exist */
   const char *corpus;   /* folder of *.json cases with `expect`; NULL = none */
-  const char *base;     /* NULL, or the shardfuzz executable of the base revision, or the folder it lies in */
+  struct sf_gate_base base; /* zeros: none */
 };
 
-enum sf_gate_state { SF_GATE_OK, SF_GATE_NEW, SF_GATE_KNOWN, SF_GATE_IN_BASE, SF_GATE_UNEXPECTED };
+/* GONE: a framework's case of the corpus that passes although a finding was expected. The framework has been mended, which fails nobody's gate. */
+enum sf_gate_state { SF_GATE_OK, SF_GATE_NEW, SF_GATE_KNOWN, SF_GATE_IN_BASE, SF_GATE_UNEXPECTED, SF_GATE_GONE };
 struct sf_gate_item {
   char name[SF_PATH_TEXT];            /* corpus file, or signature of a finding */
   enum sf_gate_state state;

@@ -18,7 +18,7 @@ static void program_of(char *out, size_t size, const char *base) {
   snprintf(out, size, "%s%s", base, folder ? "/shardfuzz" : "");
 }
 
-enum sf_status sf_gate_base_check(const char *base, struct sf_error *error) {
+static enum sf_status check_program(const char *base, struct sf_error *error) {
   char program[SF_PATH_TEXT + 16];
   struct stat info;
   if (strlen(base) >= SF_PATH_TEXT) return sf_error_set(error, SF_EUSAGE, "--base: the path is too long");
@@ -28,14 +28,27 @@ enum sf_status sf_gate_base_check(const char *base, struct sf_error *error) {
   return SF_OK;
 }
 
+enum sf_status sf_gate_base_check(const struct sf_gate_base *base, struct sf_error *error) {
+  struct stat info;
+  if (base->program) return check_program(base->program, error);
+  if (!base->framework_path || (stat(base->framework_path, &info) == 0 && S_ISDIR(info.st_mode))) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--framework-base: %s is no folder", base->framework_path);
+}
+
 /* No shell is between: paths may hold any character. */
-static _Noreturn void run_base(const char *program, const char *launcher, const char *case_path, int output) {
+static _Noreturn void run_base(const struct sf_gate_base *base, const char *case_path, int output) {
+  char program[SF_PATH_TEXT + 16] = "/proc/self/exe";
+  const char *arguments[12] = {program, "replay", case_path, "--json"};
+  int count = 4;
+  if (base->program) program_of(program, sizeof program, base->program);
+  if (base->target) arguments[count++] = "--target", arguments[count++] = base->target;
+  if (base->framework_path) arguments[count++] = "--framework-path", arguments[count++] = base->framework_path;
+  if (base->launcher) arguments[count++] = "--launcher", arguments[count++] = base->launcher;
   const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(nowhere, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(nowhere, STDERR_FILENO);
-  if (launcher) execl(program, program, "replay", case_path, "--json", "--launcher", launcher, (char *)NULL);
-  else execl(program, program, "replay", case_path, "--json", (char *)NULL);
+  execv(program, (char *const *)(uintptr_t)arguments);
   _exit(127);
 }
 
@@ -62,12 +75,9 @@ static bool last_line_has(const struct sf_text *output, const char *signature) {
   return has;
 }
 
-enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const char *base, const char *launcher, const char *case_path,
-                                const char *signature) {
-  char program[SF_PATH_TEXT + 16];
+enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path, const char *signature) {
   struct sf_text output = {0};
   int ends[2], ended = 0;
-  program_of(program, sizeof program, base);
   if (pipe2(ends, O_CLOEXEC) != 0) return SF_EIO;
   fflush(NULL);
   const pid_t pid = fork();
@@ -76,7 +86,7 @@ enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const c
     close(ends[1]);
     return SF_EIO;
   }
-  if (pid == 0) run_base(program, launcher, case_path, ends[1]);
+  if (pid == 0) run_base(base, case_path, ends[1]);
   close(ends[1]);
   const bool complete = read_to_end(&output, ends[0]);
   close(ends[0]);
