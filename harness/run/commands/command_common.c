@@ -4,6 +4,7 @@
 #include "harness/comm/mpi.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/power/mutants.h"
+#include "harness/run/trial/engine.h"
 #include "targets/target.h"
 
 #include <errno.h>
@@ -36,21 +37,23 @@ int sf_exit_failure(enum sf_status status, const struct sf_error *error) {
   return status == SF_EUSAGE || status == SF_EINPUT || status == SF_ENOTSUP || status == SF_ENOTFOUND ? 2 : 3;
 }
 
-int sf_command_begin(const struct sf_command *command, void *target, int argc, char **argv) {
-  struct sf_error error = {SF_OK, ""};
-  bool wants_help = false;
-  const enum sf_status status = sf_command_parse(command, target, &wants_help, argc, argv, &error);
-  if (status != SF_OK) {
-    sf_command_clear(command, target);
-    return sf_exit_failure(status, &error);
-  }
-  if (!wants_help) return -1;
+static void print_help(const struct sf_command *command) {
   struct sf_text text = {0};
   sf_command_help(&text, command);
   if (text.data) fputs(text.data, stdout);
   sf_text_destroy(&text);
-  sf_command_clear(command, target);
-  return 0;
+}
+
+int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv) {
+  struct sf_error error = {SF_OK, ""};
+  bool wants_help = false;
+  int code = 0;
+  const enum sf_status status = sf_command_parse(command, flags, &wants_help, argc, argv, &error);
+  if (status != SF_OK) code = sf_exit_failure(status, &error);
+  else if (wants_help) print_help(command);
+  else code = run(flags);
+  sf_command_clear(command, flags);
+  return code;
 }
 
 void sf_common_defaults(struct sf_common_flags *flags) {
@@ -135,15 +138,17 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
   out->framework = &framework->options;
 }
 
-enum sf_status sf_common_framework_of_case(struct sf_common_framework *out, struct sf_pool_options *pool, const struct sf_common_flags *flags, const struct sf_case *c,
-                                           struct sf_error *error) {
-  if (!sf_case_is_framework(c)) {
-    if (flags->target || flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--target and --framework-path are for cases of frameworks");
-    return SF_OK;
+enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, const struct sf_case *c,
+                                      const char *path, struct sf_error *error) {
+  enum sf_status status = sf_case_names_check(c, path, error);
+  if (status != SF_OK) return status;
+  if (sf_case_is_framework(c)) {
+    status = sf_common_framework_start(framework, flags, flags->target ? flags->target : c->target, error);
+    if (status == SF_OK) pool_of_framework(pool, framework, flags);
+    return status;
   }
-  const enum sf_status status = sf_common_framework_start(out, flags, flags->target ? flags->target : c->target, error);
-  if (status == SF_OK) pool_of_framework(pool, out, flags);
-  return status;
+  if (flags->target || flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--target and --framework-path are for cases of frameworks");
+  return sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
 }
 
 /* What the command line fixes. */

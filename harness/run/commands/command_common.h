@@ -78,10 +78,10 @@ struct sf_common_framework {
 };
 /* How the target's worker is started. SF_EUSAGE. */
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) SF_MUST_USE;
-/* For commands that run one case: fills in how its worker is started, if it is a framework's (target NULL: the case's own), and says so in the pool.
- * SF_EUSAGE. */
-enum sf_status sf_common_framework_of_case(struct sf_common_framework *out, struct sf_pool_options *pool, const struct sf_common_flags *flags, const struct sf_case *c,
-                                           struct sf_error *error) SF_MUST_USE;
+/* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers, or of its framework's worker
+ * (target NULL: the case's own), which *framework then describes. path: of the case's file, for errors. */
+enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, const struct sf_case *c,
+                                      const char *path, struct sf_error *error) SF_MUST_USE;
 /* Everything of the options but cases, seconds, store_path, resume, progress. Release with sf_campaign_options_clear. argv0 of a launcher's
  * ranks is this program (/proc/self/exe). */
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
@@ -94,8 +94,8 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
 enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,
                                  const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
 
-/* Parses, prints the help when asked. Returns -1 to go on, else the exit code. */
-int sf_command_begin(const struct sf_command *command, void *target, int argc, char **argv);
+/* A whole command: parses into flags, which hold their defaults, prints the help when asked, runs, and frees what the options own. Returns the exit code. */
+int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv);
 
 /* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
 enum sf_status sf_input_status(enum sf_status status);

@@ -116,7 +116,8 @@ static int run_in_mpi(struct sf_campaign_options *used, bool json) {
   return status != SF_OK ? sf_exit_failure(status, &error) : finish(used, &result, json);
 }
 
-static int run(const struct fuzz_flags *flags) {
+static int run(void *context) {
+  const struct fuzz_flags *flags = context;
   static struct sf_campaign_options used;
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
@@ -140,9 +141,5 @@ int sf_command_fuzz(int argc, char **argv) {
   if (sf_op_target_of_arguments(argc, argv)) return sf_op_fuzz(argc, argv);
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }

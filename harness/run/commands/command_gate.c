@@ -114,7 +114,8 @@ static void remove_store(const char *folder, const char *store) {
   rmdir(folder);
 }
 
-static int run(struct gate_flags *flags) {
+static int run(void *context) {
+  struct gate_flags *flags = context;
   static struct sf_gate_options used;
   struct sf_gate_result result;
   struct sf_error error = {SF_OK, ""};
@@ -138,9 +139,5 @@ int sf_command_gate(int argc, char **argv) {
   sf_common_defaults(&flags.common);
   flags.common.seed = -1;
   flags.time_ms = 10 * 60 * 1000;
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }

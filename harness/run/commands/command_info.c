@@ -30,18 +30,20 @@ static const struct sf_command merge_command = {
     .argument_offset = offsetof(struct info_flags, arguments),
 };
 
-int sf_command_merge(int argc, char **argv) {
-  struct info_flags flags = {{NULL, 0}};
+static int merge(void *context) {
+  const struct info_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_store_merge_report report;
-  const int ended = sf_command_begin(&merge_command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const enum sf_status status = sf_store_merge(&report, flags.arguments.items[0], flags.arguments.items + 1, flags.arguments.count - 1, &error);
-  sf_command_clear(&merge_command, &flags);
+  const enum sf_status status = sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   fprintf(stderr, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts, report.duplicates, report.conflicts);
   if (report.conflicts) fprintf(stderr, "first conflict: %s\n", report.first_conflict);
   return report.conflicts ? 1 : 0;
+}
+
+int sf_command_merge(int argc, char **argv) {
+  struct info_flags flags = {{NULL, 0}};
+  return sf_command_main(&merge_command, &flags, merge, argc, argv);
 }
 
 /* --- list ------------------------------------------------------------------------------------------------------ */
@@ -127,30 +129,28 @@ static int list_framework(const struct list_flags *flags) {
   return 0;
 }
 
-int sf_command_list(int argc, char **argv) {
+static int list(void *context) {
   static const struct {
     const char *name;
     void (*print)(void);
   } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}, {"operations", sf_op_list}};
+  const struct list_flags *flags = context;
+  const char *wanted = flags->arguments.items[0], *target = flags->common.target;
+  if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_framework(flags);
+  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+    if (strcmp(lists[i].name, wanted) != 0) continue;
+    lists[i].print();
+    return 0;
+  }
+  fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants, mutants, features or operations\n", wanted);
+  return 2;
+}
+
+int sf_command_list(int argc, char **argv) {
   struct list_flags flags;
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
-  const int ended = sf_command_begin(&list_command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  int code = 2;
-  if (flags.common.target && strcmp(flags.arguments.items[0], "features") == 0 && strcmp(flags.common.target, sf_target_builtin.name) != 0) {
-    code = list_framework(&flags);
-    sf_command_clear(&list_command, &flags);
-    return code;
-  }
-  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-    if (strcmp(lists[i].name, flags.arguments.items[0]) != 0) continue;
-    lists[i].print();
-    code = 0;
-  }
-  if (code) fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants, mutants, features or operations\n", flags.arguments.items[0]);
-  sf_command_clear(&list_command, &flags);
-  return code;
+  return sf_command_main(&list_command, &flags, list, argc, argv);
 }
 
 /* --- describe -------------------------------------------------------------------------------------------------- */
@@ -164,17 +164,19 @@ static const struct sf_command describe_command = {
     .argument_offset = offsetof(struct info_flags, arguments),
 };
 
-int sf_command_describe(int argc, char **argv) {
+static int describe(void *context) {
   static struct sf_case c;
-  struct info_flags flags = {{NULL, 0}};
+  const struct info_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_text text = {0};
-  const int ended = sf_command_begin(&describe_command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  enum sf_status status = sf_input_status(sf_case_read(&c, flags.arguments.items[0], &error));
+  enum sf_status status = sf_input_status(sf_case_read(&c, flags->arguments.items[0], &error));
   if (status == SF_OK) status = sf_describe_case(&text, &c, &error);
-  sf_command_clear(&describe_command, &flags);
   if (status == SF_OK) fputs(text.data, stdout);
   sf_text_destroy(&text);
   return status == SF_OK ? 0 : sf_exit_failure(status, &error);
+}
+
+int sf_command_describe(int argc, char **argv) {
+  struct info_flags flags = {{NULL, 0}};
+  return sf_command_main(&describe_command, &flags, describe, argc, argv);
 }

@@ -152,7 +152,8 @@ static int search(const struct searches *s, const struct power_flags *flags) {
   return code;
 }
 
-static int run(struct power_flags *flags) {
+static int run(void *context) {
+  struct power_flags *flags = context;
   static struct searches s;
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
@@ -175,9 +176,5 @@ int sf_command_power(int argc, char **argv) {
   flags.cases = 200;
   flags.clean = -1;
   flags.seeds = 1;
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }

@@ -173,15 +173,15 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
   if (flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher && !sf_mpi_launched()) {
     return sf_error_set(error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
   }
-  status = sf_case_names_check(c, flags->files.items[0], error);
-  if (status == SF_OK) status = sf_common_pool(pool, &flags->common, (int32_t)sf_case_ranks(c), error);
-  if (status == SF_OK) status = sf_common_framework_of_case(framework, pool, &flags->common, c, error);
+  status = sf_common_pool_of_case(pool, framework, &flags->common, c, flags->files.items[0], error);
   if (status == SF_OK) status = sf_output_check(flags->script, error);
   if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
   return status;
 }
 
-static int run(const struct replay_flags *flags) {
+static int run(void *context) {
+  const struct replay_flags *flags = context;
+  if (sf_op_is_replay(flags->files.items[0])) return sf_op_replay(flags->files.items[0], &flags->common);
   static struct sf_case c;
   static struct sf_common_framework framework;
   struct sf_error error = {SF_OK, ""};
@@ -196,11 +196,7 @@ int sf_command_replay(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   flags.common.jobs = 1;
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = sf_op_is_replay(flags.files.items[0]) ? sf_op_replay(flags.files.items[0], &flags.common) : run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }
 
 int sf_command_mpi_worker(int argc, char **argv) {

@@ -91,7 +91,8 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
   return finish(flags, pool->space, &result);
 }
 
-static int run(const struct shrink_flags *flags) {
+static int run(void *context) {
+  const struct shrink_flags *flags = context;
   static struct sf_case c;
   static struct sf_space space;
   static struct sf_common_framework framework;
@@ -104,10 +105,8 @@ static int run(const struct shrink_flags *flags) {
   sf_space_init(&space);
   enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
   if (status == SF_OK) status = sf_input_status(sf_case_read(&c, flags->files.items[0], &error));
-  if (status == SF_OK) status = sf_case_names_check(&c, flags->files.items[0], &error);
   if (status == SF_OK) status = sf_output_check(flags->min, &error);
-  if (status == SF_OK) status = sf_common_pool(&pool, &flags->common, (int32_t)sf_case_ranks(&c), &error);
-  if (status == SF_OK) status = sf_common_framework_of_case(&framework, &pool, &flags->common, &c, &error);
+  if (status == SF_OK) status = sf_common_pool_of_case(&pool, &framework, &flags->common, &c, flags->files.items[0], &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   pool.space = &space;
   return shrink(&c, flags, &pool);
@@ -118,9 +117,5 @@ int sf_command_shrink(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   flags.common.jobs = 1;
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }

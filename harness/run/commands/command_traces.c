@@ -118,7 +118,8 @@ static enum sf_status json_end(struct judging *judging, struct sf_error *error) 
   return status;
 }
 
-static int check(const struct check_flags *flags) {
+static int check(void *context) {
+  const struct check_flags *flags = context;
   struct judging judging = {.flags = flags};
   struct sf_error error = {SF_OK, ""};
   char path[SF_PATH_TEXT];
@@ -141,16 +142,13 @@ static int check(const struct check_flags *flags) {
 int sf_command_check(int argc, char **argv) {
   struct check_flags flags;
   memset(&flags, 0, sizeof flags);
-  const int ended = sf_command_begin(&check_command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = check(&flags);
-  sf_command_clear(&check_command, &flags);
-  return code;
+  return sf_command_main(&check_command, &flags, check, argc, argv);
 }
 
 /* --- noise ------------------------------------------------------------------------------------------------------- */
 
-static int noise(const struct noise_flags *flags) {
+static int noise(void *context) {
+  const struct noise_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_trace_set reference = {0}, *draws = NULL;
   char path[SF_PATH_TEXT];
@@ -174,9 +172,5 @@ static int noise(const struct noise_flags *flags) {
 int sf_command_noise(int argc, char **argv) {
   struct noise_flags flags;
   memset(&flags, 0, sizeof flags);
-  const int ended = sf_command_begin(&noise_command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = noise(&flags);
-  sf_command_clear(&noise_command, &flags);
-  return code;
+  return sf_command_main(&noise_command, &flags, noise, argc, argv);
 }

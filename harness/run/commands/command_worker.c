@@ -205,7 +205,9 @@ static enum sf_status open_framework(struct session *s, struct sf_error *error) 
   return status;
 }
 
-static int run(const struct worker_flags *flags) {
+static int run(void *context) {
+  const struct worker_flags *flags = context;
+  sf_watch_interrupts();
   struct session s = {.flags = flags};
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = open_framework(&s, &error);
@@ -229,10 +231,5 @@ int sf_command_worker(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   flags.launcher = "mpirun --oversubscribe -n {n}";
   flags.start_ms = flags.deadline_ms = 60000;
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  sf_watch_interrupts();
-  const int code = run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }

@@ -124,7 +124,8 @@ static int json_summary(const struct sf_op_campaign_result *r, const struct sf_o
   return print_json(json, code);
 }
 
-static int run(const struct op_flags *flags) {
+static int run(void *context) {
+  const struct op_flags *flags = context;
   static struct sf_op_target target;
   static struct sf_op_campaign_result result;
   struct sf_error error = {SF_OK, ""};
@@ -148,11 +149,7 @@ enum { ELEMENTS = 300000, BUDGET = 20000, DEADLINE_MS = 5000 };
 
 int sf_op_fuzz(int argc, char **argv) {
   struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = BUDGET, .deadline_ms = DEADLINE_MS, .max_elements = ELEMENTS};
-  const int ended = sf_command_begin(&command, &flags, argc, argv);
-  if (ended >= 0) return ended;
-  const int code = run(&flags);
-  sf_command_clear(&command, &flags);
-  return code;
+  return sf_command_main(&command, &flags, run, argc, argv);
 }
 
 bool sf_op_is_replay(const char *path) { return sf_op_file_is_one(path); }
