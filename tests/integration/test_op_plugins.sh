@@ -35,7 +35,7 @@ found fault_out_of_bounds guard/relu2_fwd/y "count=1"
 found fault_input_changed input/relu2_bwd/x "count=1"
 found fault_returns_error refused/add "count=16"
 found fault_crash crash/add "count=3" 300
-found fault_free crash/add "count=1" 100
+found fault_free crash/add "count=0" 100
 found fault_hang hang/add "count=65535" 600
 if [ -e "$plugins/fault_exception.so" ]; then
   found fault_exception crash/add "count=5" 100
