@@ -1,4 +1,5 @@
 """The worker of targets/worker.md: one process per rank, which joins its world once and runs case after case."""
+import gc
 import os
 
 from shardfuzz import worker
@@ -29,6 +30,8 @@ class Worker:
         use_norm()
         self.session = Session(self.rank, self.ranks)
         self.failed = False
+        gc.collect()
+        gc.freeze()      # what was imported: models are cycles, and each search for them would go through all of it
 
     def run(self, request, beat):
         """One run, its trace in request["out"]. Raises what the package raises, on OSError no room, worker.Refused for what the package lacks."""

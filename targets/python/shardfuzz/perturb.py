@@ -38,13 +38,24 @@ def jitter(values: torch.Tensor, relative: float, generator: torch.Generator) ->
         return (torch.rand(like.shape, generator=generator, dtype=like.dtype) * 2 - 1).to(like.device)
 
     if values.dtype in (torch.float64, torch.float32):
-        exact = values.double()
-        return (exact * (1 + relative * uniform(exact))).to(values.dtype)
+        drawn = torch.rand(values.shape, generator=generator, dtype=torch.float64).to(values.device)
+        return drawn.mul_(2 * relative).add_(1 - relative).mul_(values).to(values.dtype)
     exact = values.float()
     _, exponent = torch.frexp(exact)
     half_unit = torch.ldexp(torch.full_like(exact, EPSILON[values.dtype] / 4), exponent)
     moved = torch.where(torch.isfinite(exact) & (exact != 0), exact + half_unit * uniform(exact), exact)
     return (moved * (1 + relative * uniform(exact))).to(values.dtype)
+
+
+@functools.lru_cache(maxsize=None)
+def _only_moves(function) -> bool:
+    return function.namespace == "aten" and function._schema.name[6:] in MOVES
+
+
+@functools.lru_cache(maxsize=None)
+def _is_new(function) -> bool:
+    """Whether a function's one result is a tensor of its own, no argument and no view of one."""
+    return not function._schema.is_mutable and all(one.alias_info is None for one in function._schema.returns)
 
 
 class _Mode(TorchDispatchMode):
@@ -121,7 +132,11 @@ class Perturbation:
             done = split_operation(function, args, kwargs, self.generator)
             return function(*args, **kwargs) if done is None else done[0]
         result = function(*args, **kwargs)
-        if function.namespace == "aten" and function._schema.name[6:] in MOVES:
+        if _only_moves(function):
+            return result
+        if isinstance(result, torch.Tensor) and _is_new(function):
+            if result.dtype in EPSILON:
+                result.copy_(self._jittered(result))
             return result
         old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
         for number, value in enumerate(tree_flatten(result)[0]):
