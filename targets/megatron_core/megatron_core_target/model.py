@@ -80,10 +80,10 @@ def make_config(case, layout):
         fields.update(num_layers_in_first_pipeline_stage=None, num_layers_in_last_pipeline_stage=None)
     if not fields["linear_attention_freq"] and fields["experimental_attention_variant"]:
         fields["linear_attention_freq"] = 2
-    return kind(**_in_full(fields))
+    return kind(**in_full(fields))
 
 
-def _in_full(fields):
+def in_full(fields):
     """Short forms of a case written out: a window of keys before the query, one module to recompute, full recomputation by layers."""
     if isinstance(fields["window_size"], int):
         fields["window_size"] = (fields["window_size"], 0)

@@ -51,6 +51,11 @@ class Worker:
             raise
         writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks)
 
+    def script(self, case, first):
+        """The text of a stand-alone script that shows the tensor `first` of a case. Raises ValueError for a case that is none."""
+        from .script import script
+        return script(complete(case, self.strict), first)
+
     def _join_again(self):
         """After a failure messages may be under way that nobody reads. All ranks have failed if the set goes on, so all of them meet here."""
         from . import shims
@@ -67,8 +72,8 @@ def serve(strict):
         raise RuntimeError("SHARDFUZZ_SOCKET is not set: workers are started by shardfuzz")
     state = []
 
-    def run(request, beat):
+    def started():
         if not state:
             state.append(Worker(path, strict))
-        return state[0].run(request, beat)
-    worker.serve(description(strict), run)
+        return state[0]
+    worker.serve(description(strict), lambda request, beat: started().run(request, beat), lambda case, first: started().script(case, first))
