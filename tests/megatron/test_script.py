@@ -11,10 +11,11 @@ import tempfile
 import unittest
 
 import sets
+from known import FIRST, FOLDER
 from megatron_core_target import serving
 from megatron_core_target.case import read_case
 
-KNOWN = pathlib.Path("corpus/regress/megatron-core")
+KNOWN = pathlib.Path(FOLDER)
 RUN = ("expert-data-group", "gathered-logits")
 LINE = re.compile(r"^rank \d+, \[[\d, ]*\]: \S+, one device \S+, off by (\S+) of the norm$", re.M)
 SHOWN = 1e-6        # ten times what fp32 rounds in a norm
@@ -29,8 +30,7 @@ class ScriptTest(unittest.TestCase):
             cls.described = ranks.ask({"request": "describe"})[0]["ok"]
             for path in KNOWN.glob("*.json"):
                 case = read_case(path)
-                first = case.pop("expect")["first"]
-                answer = ranks.ask({"request": "script", "case": case, "first": first})[0]
+                answer = ranks.ask({"request": "script", "case": case, "first": FIRST[path.stem]})[0]
                 cls.texts[path.stem] = answer["ok"]["script"]
             case = sets.plain(serving.description())
             cls.without_first = ranks.ask({"request": "script", "case": case, "first": ""})[0]

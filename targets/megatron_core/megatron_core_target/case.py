@@ -1,7 +1,7 @@
 """A case: a JSON object that says what is computed and on which layout. Read strictly; what cannot run is refused with a reason."""
 import json
 
-from .fields import CHOICES, defaults, value_of
+from .fields import CHOICES, SEED, defaults, value_of
 from .rules import refusals
 
 
@@ -22,7 +22,7 @@ def read_case(path, strict=False):
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, CaseError) as error:
         raise CaseError(f"{path}: {error}") from error
     try:
-        return complete(document, strict)
+        return complete(_of_campaign(document), strict)
     except CaseError as error:
         raise CaseError(f"{path}: {error}") from error
 
@@ -30,7 +30,7 @@ def read_case(path, strict=False):
 def complete(document, strict=False):
     """A case with defaults filled in. Raises CaseError for unknown fields, wrong types and what the target does not support."""
     case = _filled(document, TOP, "")
-    for path, choices in {**CHOICES, "expect.verdict": ["", "PASS", "FINDING"]}.items():
+    for path, choices in CHOICES.items():
         value = value_of(case, path)
         if isinstance(choices[0], str) and not path.startswith("model.") and value not in choices:
             raise CaseError(f"{path}: {value!r} is none of {', '.join(choices)}")
@@ -43,6 +43,13 @@ def complete(document, strict=False):
     if reasons:
         raise CaseError("not supported: " + "; ".join(reasons))
     return case
+
+
+def _of_campaign(document):
+    """The object of a case as shardfuzz writes it, with its seed; other documents as they are."""
+    if not isinstance(document, dict) or "framework" not in document:
+        return document
+    return {"seed": SEED["min"] + document.get("seed", 0) % (SEED["max"] - SEED["min"] + 1), "target": document["target"]["name"], **document["framework"]}
 
 
 def _unique(pairs):

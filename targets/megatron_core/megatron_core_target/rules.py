@@ -120,6 +120,8 @@ SUPPORTS = [
 BY_DESIGN = [
     ("moe_expert_capacity_factor layout.tp layout.cp layout.dp layout.sp", lambda factor, *layout: factor and _token_ranks(*layout) > 1,
      "an expert's capacity counts the tokens of one rank (moe_utils.get_capacity)"),
+    ("moe_router_load_balancing_type layout.tp layout.cp layout.sp", lambda kind, tp, cp, sp: kind == "sinkhorn" and _token_ranks(tp, cp, 1, sp) > 1,
+     "sinkhorn balances the tokens of one rank (TopKRouter.sinkhorn_load_balancing)"),
     ("moe_router_load_balancing_type layout.dp data.microbatches", lambda kind, dp, data: "global_aux_loss" in _kinds(kind) and dp > 1 and data == "drawn",
      "the global auxiliary loss counts the tokens since the step began (TopKRouter._apply_global_aux_loss): replicas see others than one device"),
     ("mtp_num_layers share_embeddings_and_output_weights layout.pp", lambda depth, tied, pp: depth and tied and pp > 1,

@@ -1,0 +1,14 @@
+"""The first wrong tensor of each case in corpus/regress/megatron-core."""
+FOLDER = "corpus/regress/megatron-core"
+FIRST = {
+    "aux-loss-per-token": "s0/mb0/bwd/act_grad/decoder.layers.0.mlp.router/0",
+    "expert-data-group": "s0/mb0/step/main_grad/decoder.layers.0.mlp.experts.local_experts.0.linear_fc1.weight/0",
+    "gathered-logits": "s0/mb0/fwd/act/model/0",
+    "global-aux-loss": "s0/mb0/bwd/act_grad/decoder.layers.0.mlp.router/0",
+    "linear-attention-norm": "s0/mb0/step/main_grad/decoder.layers.0.self_attention.out_norm.weight/0",
+    "loss-of-local-tokens": "s0/mb1/bwd/act_grad/output_layer/0",
+    "mla-shared-key": "s0/mb0/bwd/act_grad/decoder.layers.0.self_attention.linear_kv_down_proj/0",
+    "mtp-loss-of-local-tokens": "s0/mb0/bwd/act_grad/output_layer/0",
+    "mtp-position-embedding": "s0/mb0/step/main_grad/embedding.position_embeddings.weight/0",
+    "sinks-clipping-norm": "s0/mb0/step/scalar/grad_norm/0",
+}

@@ -1,0 +1,45 @@
+"""shardfuzz over the real package: the known bugs are found where they are, and a campaign finds one by itself and makes it small."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from known import FIRST, FOLDER
+
+PROGRAM = os.environ.get("SHARDFUZZ", "build/shardfuzz")
+
+
+def run(*arguments):
+    """stdout's last line as JSON, and stderr."""
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    done = subprocess.run([PROGRAM, *arguments, "--json"], env=environment, capture_output=True, text=True, timeout=600)
+    if done.returncode not in (0, 1):
+        raise AssertionError(f"exit {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+class CampaignTest(unittest.TestCase):
+    def test_gate_finds_every_known_bug_where_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result, text = run("gate", "--target", "megatron-core", "--corpus", FOLDER, "--cases", "1", "--jobs", "1", "--seed", "1", "--out", folder,
+                               "--set", "layout.dp=2", "--set", "model.num_moe_experts=null")
+        self.assertEqual((result["corpus"], result["corpus_failed"], [item for item in result["items"] if item["state"] == "gone"]), (len(FIRST), 0, []), text)
+
+    def test_campaign_finds_shrinks_and_writes_a_script(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result, text = run("fuzz", "--target", "megatron-core", "--cases", "1", "--jobs", "1", "--seed", "3", "--shrink-budget", "30", "--out", folder,
+                               "--set", "model.multi_latent_attention=true", "--set", "layout.tp=2", "--set", "model.num_layers=1",
+                               "--set", "model.num_moe_experts=null", "--set", "model.mtp_num_layers=null", "--max-ranks", "2")
+            self.assertEqual(result["signatures"], 1, text)
+            found = pathlib.Path(folder, "tolerance-act_grad-self_attention.linear_kv_down_proj@tp")
+            smallest = json.loads((found / "min.json").read_text(encoding="utf-8"))
+            self.assertEqual(smallest["framework"], {"model": {"multi_latent_attention": True}, "layout": {"tp": 2}})
+            script = (found / "script.py").read_text(encoding="utf-8")
+        compile(script, "script.py", "exec")
+        self.assertIn("multi_latent_attention", script)
+
+
+if __name__ == "__main__":
+    unittest.main()
