@@ -2,9 +2,8 @@
 # Campaigns over a framework that a worker drives: cases drawn from what it says of itself, findings shrunk, replayed, known and gated like those of the
 # built-in layers, and no process left behind.
 source tests/integration/common.bash
-source tests/integration/mpi.bash
 
-# Most of it needs no mpirun, which takes its time to start.
+# What needs a real launcher stands in test_worker.sh.
 launch=(--launcher "$PWD/tests/integration/launch_ranks.sh {n}")
 sample="worker:python3 targets/samples/worker_mlp.py"
 faulty="worker:python3 tests/integration/faulty_worker.py"
@@ -20,9 +19,6 @@ nothing_left() {
 export SHARDFUZZ_TEST_MARK=$work
 unmarked() { env -u SHARDFUZZ_TEST_MARK "$@"; }
 
-run 0 list features --target "$sample"
-check "fields and their choices" grep -qE '^ranks +1 2 4$' "$work/stdout"
-check "what is refused" grep -q '^refused: 6 columns' "$work/stdout"
 run 0 list targets
 check "frameworks are targets" grep -q '^megatron-core ' "$work/stdout"
 
@@ -34,7 +30,7 @@ check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.j
 check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
 check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc2/0' "$found/report.txt"
-run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite"
+run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite" "${launch[@]}"
 rows='SELECT "index", verdict, signature FROM verdict ORDER BY "index"'
 check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
 run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json "${launch[@]}"
@@ -95,7 +91,7 @@ done
 error() { # EXPECTED_EXIT LINE ARGUMENT...
   local expected=$1 line=$2
   shift 2
-  run "$expected" "$@"
+  run "$expected" "$@" "${launch[@]}"
   check "'$line' is said" grep -qxF "shardfuzz: $line" "$work/stderr"
 }
 error 2 "bug: no is none of its choices" fuzz --target "$sample" --cases 1 --set bug=no
@@ -110,7 +106,7 @@ error 2 "--base is for the built-in layers: --framework-base names the base of a
 error 2 "--framework-path needs a framework as --target" fuzz --cases 1 --framework-path "$work"
 error 2 "'sample-mlp' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started" replay "$found/min.json"
 error 2 "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" replay "$found/min.json" --target "$sample" --table
-run 3 fuzz --target worker:false --cases 1 --out "$work/none"
+run 3 fuzz --target worker:false --cases 1 --out "$work/none" "${launch[@]}"
 check "a worker that does not start" grep -q '^shardfuzz: the worker does not describe itself: the launcher ended' "$work/stderr"
 sed 's/"sample-mlp"/"another"/' "$found/min.json" >"$work/other.json"
 error 2 "target.name: the case is one of another, the worker is sample-mlp" replay "$work/other.json" --target "$sample"

@@ -59,6 +59,12 @@ run 1 check "$work/traces/case-00000/reference" "$work/traces/case-00001/candida
 run 0 worker "$sample" --describe
 check "the description is JSON" python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["name"] == "sample-mlp"' "$work/stdout"
 
+run 0 list features --target "worker:$sample"
+check "fields and their choices" grep -qE '^ranks +1 2 4$' "$work/stdout"
+check "what is refused" grep -q '^refused: 6 columns' "$work/stdout"
+run 1 fuzz --target "worker:$sample" --cases 8 --set bug=no-reduce --set ranks=2 --jobs 1 --shrink-budget 4 --out "$work/campaign" --json
+is_json 'j["cases"], j["findings"], j["signatures"]' '(8, 8, 1)'
+
 # --- faults: recorded with the case and why, and the cases between them are judged -----------------------------------
 # FAULT WHERE RUN VERDICT CLASS, and what the record's line holds. A fault in the reference or a draw has a seed of its own: references are kept.
 faults=$work/faults
