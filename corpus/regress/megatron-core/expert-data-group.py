@@ -44,7 +44,7 @@ CUTS = [(r"word_embeddings\.weight$|output_layer\.weight$", 0, 1, "tp"), (r"^(?!
 def shard(full, dimension, parts, axis):   # each of the parts is cut by itself: a list of their sizes, or how many equal ones there are
     pieces, (count, at) = full.split(parts, dimension) if isinstance(parts, list) else full.chunk(parts, dimension), SIZES[axis]
     return torch.cat([piece.chunk(count, dimension)[at] for piece in pieces], dimension)
-seen, means, calls, now = [], [], [], [-1]
+seen, means, calls, now, texts = [], [], [], [-1], [None] * RANKS
 def chunk(config, stage):
     block = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization, vp_stage=stage)
     return gpt_model.GPTModel(config, block, max_sequence_length=8, pre_process=groups.is_pipeline_first_stage(False, vp_stage=stage),
@@ -77,12 +77,12 @@ for name, parameter in parameters.items():  # the same numbers whatever rank hol
 wrapped = [DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True), model) for model in chunks]
 step(0)
 result = getattr(parameters.get("decoder.layers.0.mlp.experts.local_experts.0.linear_fc1.weight"), "main_grad", None)
-if ONE:
-    torch.save(result, __file__ + ".pt")
+if ONE: torch.save(result, __file__ + ".pt")
 elif result is not None:
     expected = torch.load(__file__ + ".pt")
     off = (result.double() - expected.double()).nan_to_num(0)
     at = tuple(map(int, torch.unravel_index(off.abs().argmax(), off.shape)))
-    print(f"rank {RANK}, {list(at)}: {result[at]:.9g}, one device {expected[at]:.9g}, off by {off.norm() / expected.double().norm():.3g} of the norm", flush=True)
-dist.barrier()
+    texts[RANK] = f"rank {RANK}, {list(at)}: {result[at]:.9g}, one device {expected[at]:.9g}, off by {off.norm() / expected.double().norm():.3g} of the norm"
+dist.all_gather_object(texts, texts[RANK])  # one rank prints: lines of several may run into each other
+if any(texts) and RANK == 0: print(*filter(None, texts), sep="\n", flush=True)
 os._exit(0)

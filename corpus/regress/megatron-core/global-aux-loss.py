@@ -32,7 +32,7 @@ CASE = dict(finalize_model_grads_func=finalize_model_grads, num_layers=1, hidden
     attention_dropout=0.0, hidden_dropout=0.0, pipeline_dtype=torch.float32)
 LAYOUT = {} if ONE else dict(moe_token_dispatcher_type='alltoall')
 GROUPS = {} if ONE else dict()
-seen, means, calls, now = [], [], [], [-1]
+seen, means, calls, now, texts = [], [], [], [-1], [None] * RANKS
 def watch(part, args, options):            # the gradient of this call's input alone, whoever else reads the tensor
     inputs = {**dict(enumerate(args)), **options}
     keys = [key for key, x in inputs.items() if torch.is_tensor(x) and x.requires_grad and not isinstance(x, torch.nn.Parameter)]
@@ -74,12 +74,12 @@ for name, part, model in [(*found, model) for model in chunks for found in model
 wrapped = [DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True), model) for model in chunks]
 step(0)
 result = seen[0] if seen else None
-if ONE:
-    torch.save(result, __file__ + ".pt")
+if ONE: torch.save(result, __file__ + ".pt")
 elif result is not None:
     expected = torch.load(__file__ + ".pt")
     off = (result.double() - expected.double()).nan_to_num(0)
     at = tuple(map(int, torch.unravel_index(off.abs().argmax(), off.shape)))
-    print(f"rank {RANK}, {list(at)}: {result[at]:.9g}, one device {expected[at]:.9g}, off by {off.norm() / expected.double().norm():.3g} of the norm", flush=True)
-dist.barrier()
+    texts[RANK] = f"rank {RANK}, {list(at)}: {result[at]:.9g}, one device {expected[at]:.9g}, off by {off.norm() / expected.double().norm():.3g} of the norm"
+dist.all_gather_object(texts, texts[RANK])  # one rank prints: lines of several may run into each other
+if any(texts) and RANK == 0: print(*filter(None, texts), sep="\n", flush=True)
 os._exit(0)

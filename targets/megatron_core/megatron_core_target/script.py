@@ -222,7 +222,7 @@ class Script(Tables):
     # --- what is shown ---
 
     def _watch(self):
-        return "seen, means, calls, now = [], [], [], [-1]\n" + {"act": parts.WATCH_OUTPUT, "act_grad": parts.WATCH_GRADIENT}.get(self.what["kind"], "")
+        return "seen, means, calls, now, texts = [], [], [], [-1], [None] * RANKS\n" + {"act": parts.WATCH_OUTPUT, "act_grad": parts.WATCH_GRADIENT}.get(self.what["kind"], "")
 
     # --- the end: groups, model, steps, comparison ---
 

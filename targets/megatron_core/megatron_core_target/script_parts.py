@@ -150,14 +150,14 @@ for name, parameter in parameters.items():  # the same numbers whatever rank hol
     full = @GAMMA_MEAN@ + 0.2 * full if "norm.weight" in name else 0.2 * full if full.dim() < 2 else full if "embed" in name else full * 1.2 / full[0].numel() ** 0.5
     parameter.data.copy_(@CUT_FULL@)
 @HOOK@wrapped = [DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True@DDP@), @MODULE@) for model in chunks]
-@NO_SYNC@@OPTIMIZER@@STEPS@@RESULT@if ONE:
-    torch.save(result, __file__ + ".pt")
+@NO_SYNC@@OPTIMIZER@@STEPS@@RESULT@if ONE: torch.save(result, __file__ + ".pt")
 elif result is not None:
     expected = torch.load(__file__ + ".pt")
 @PART@    off = (result.double() - expected.double()).nan_to_num(0)
     at = tuple(map(int, torch.unravel_index(off.abs().argmax(), off.shape)))
-    print(f"rank {RANK}, {list(at)}: {result[at]:.9g}, one device {expected[at]:.9g}, off by {off.norm() / expected.double().norm():.3g} of the norm", flush=True)
-dist.barrier()
+    texts[RANK] = f"rank {RANK}, {list(at)}: {result[at]:.9g}, one device {expected[at]:.9g}, off by {off.norm() / expected.double().norm():.3g} of the norm"
+dist.all_gather_object(texts, texts[RANK])  # one rank prints: lines of several may run into each other
+if any(texts) and RANK == 0: print(*filter(None, texts), sep="\\n", flush=True)
 os._exit(0)
 '''
 
