@@ -25,11 +25,18 @@ enum sf_status sf_choices_of_case(struct sf_choices *out, const struct sf_descri
 /* The case (a new reference): all fields, or only those that are not at their first choice. NULL on no memory. */
 json_t *sf_choices_case(const struct sf_choices *choices, const struct sf_description *description, bool all);
 
-/* Whether the worker supports the case, as far as its rules say, on at most ranks_max ranks. False on no memory too. */
+/* Whether the worker supports the case, as far as its rules say, on at most ranks_max ranks. */
 bool sf_choices_allowed(const struct sf_choices *choices, const struct sf_choice_space *space);
 
-/* Draws what is computed from `function`, who computes it from `layout`: whatever the seeds are, a case of the space. The case is plain but for a drawn
- * share of its fields; on one rank only where nothing else was found. SF_EINPUT when what is fixed is not allowed together. */
-enum sf_status sf_choices_draw(struct sf_choices *out, const struct sf_choice_space *space, uint64_t function, uint64_t layout, struct sf_error *error) SF_MUST_USE;
+/* Draws what is computed from `function`, who computes it from `function`, its place among the function's layouts and `redraw`: whatever they are, a
+ * case of the space, on one rank only where nothing else was found. Fields that need each other are drawn together, most groups of them not at all
+ * (swarm testing); what a rule refuses is mended, not thrown away; neighbouring places begin with different axes.
+ * SF_EINPUT when what is fixed is not allowed together. */
+enum sf_status sf_choices_draw(struct sf_choices *out, const struct sf_choice_space *space, uint64_t function, int64_t place, uint64_t redraw,
+                               struct sf_error *error) SF_MUST_USE;
+/* Which of the fields that decide the number of ranks, counted without those that are fixed, can leave one rank for this function: bit i is the i-th. */
+uint64_t sf_choices_axes(const struct sf_choices *function, const struct sf_choice_space *space);
+/* How many of the groups the function leaves plain: its last two bits, 0 is most, 3 fewest. */
+enum { SF_CHOICES_DENSITIES = 4 };
 
 #endif

@@ -1,6 +1,7 @@
 #include "harness/worker/description.h"
 
 #include "harness/base/alloc.h"
+#include "harness/worker/conditions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@ struct field {
   const char *path;       /* key of the description's object */
   const json_t *choices;  /* an array, or NULL: a whole number */
   json_int_t min, max, step;
-  bool layout;
+  bool layout, has_ranks;
+  const json_t *needs;    /* an object, or NULL */
 };
 
 struct sf_description {
@@ -22,6 +24,7 @@ struct sf_description {
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
   bool scripts;
+  struct sf_condition_table *rule_table, *needs_table; /* the same as places: a row for each rule, for each field */
 };
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
@@ -69,17 +72,17 @@ static bool knows_keys(const json_t *object, const char *const *known, char *unk
 }
 
 static enum sf_status read_field(struct field *out, const char *path, const json_t *value, struct sf_error *error) {
-  static const char *const known[] = {"choices", "min", "max", "step", "layout", NULL};
+  static const char *const known[] = {"choices", "min", "max", "step", "layout", "needs", NULL};
   char unknown[64];
   json_int_t min = 0, max = -1, step = 1;
   int layout = 0;
-  json_t *choices = NULL;
+  json_t *choices = NULL, *needs = NULL;
   if (strlen(path) >= PATH_TEXT || path[0] == '.' || strstr(path, "..") || !*path || path[strlen(path) - 1] == '.') {
     return sf_error_set(error, SF_EINPUT, "describe: fields.%.100s: not a path of at most %d characters", path, PATH_TEXT - 1);
   }
   if (json_is_object(value) && !knows_keys(value, known, unknown, sizeof unknown)) return sf_error_set(error, SF_EINPUT, "describe: fields.%s.%s: no such key", path, unknown);
-  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b}", "choices", &choices, "min", &min, "max", &max, "step", &step, "layout", &layout) != 0) {
-    return sf_error_set(error, SF_EINPUT, "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, and \"layout\": true", path);
+  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o}", "choices", &choices, "min", &min, "max", &max, "step", &step, "layout", &layout, "needs", &needs) != 0) {
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, perhaps with \"layout\": true, \"needs\": {..}", path);
   }
   const bool whole = !choices && min <= max && step >= 1;
   if (choices ? !json_is_array(choices) || json_array_size(choices) == 0 : !whole) {
@@ -88,7 +91,7 @@ static enum sf_status read_field(struct field *out, const char *path, const json
   for (size_t i = 0; i < json_array_size(choices); i++) {
     if (json_is_object(json_array_get(choices, i))) return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
   }
-  *out = (struct field){path, choices, min, max, step, layout != 0};
+  *out = (struct field){path, choices, min, max, step, layout != 0, false, needs};
   return SF_OK;
 }
 
@@ -132,21 +135,72 @@ static enum sf_status check_ranks_field(const struct sf_description *description
   return sf_error_set(error, SF_EINPUT, "describe: fields.ranks: every worker needs it, with \"layout\": true and numbers from 1 to %d, or ranks as a list of fields", RANKS_MAX);
 }
 
-static enum sf_status check_rules(const struct sf_description *description, struct sf_error *error) {
-  for (size_t i = 0; i < json_array_size(description->rules); i++) {
-    static const char *const known[] = {"when", "reason", NULL};
-    const char *reason = NULL, *path;
-    char unknown[64];
-    json_t *rule = json_array_get(description->rules, i), *when = NULL, *values;
-    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !json_is_object(when) || !knows_keys(rule, known, unknown, sizeof unknown)) {
-      return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu]: expected {\"when\": {FIELD: [VALUE, ..]}, \"reason\": TEXT}", i);
-    }
-    json_object_foreach(when, path, values) {
-      if (!find_field(description, path)) return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu].when.%.100s: no such field", i, path);
-      if (!json_is_array(values)) return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu].when.%.100s: expected an array", i, path);
+/* {FIELD: [VALUE, ..]}. where: what it is of, for the message. */
+static enum sf_status check_conditions(const struct sf_description *description, json_t *conditions, const char *where, struct sf_error *error) {
+  const char *path;
+  json_t *values;
+  json_object_foreach(conditions, path, values) {
+    if (!find_field(description, path)) return sf_error_set(error, SF_EINPUT, "describe: %s.%.100s: no such field", where, path);
+    if (!json_is_array(values)) return sf_error_set(error, SF_EINPUT, "describe: %s.%.100s: expected an array", where, path);
+  }
+  return SF_OK;
+}
+
+/* A layout's share in what a function needs would make the function depend on who computes it. */
+static enum sf_status check_needs(const struct sf_description *description, struct sf_error *error) {
+  for (int32_t i = 0; i < description->field_count; i++) {
+    const struct field *field = &description->fields[i];
+    char where[PATH_TEXT + 16];
+    const char *path;
+    json_t *values;
+    if (!field->needs) continue;
+    snprintf(where, sizeof where, "fields.%s.needs", field->path);
+    if (!json_is_object(field->needs)) return sf_error_set(error, SF_EINPUT, "describe: %s: expected {FIELD: [VALUE, ..]}", where);
+    const enum sf_status status = check_conditions(description, (json_t *)(uintptr_t)field->needs, where, error);
+    if (status != SF_OK) return status;
+    json_object_foreach((json_t *)(uintptr_t)field->needs, path, values) {
+      const struct field *needed = find_field(description, path);
+      if (needed == field || (needed->layout && !field->layout)) return sf_error_set(error, SF_EINPUT, "describe: %s.%s: a field needs others, and one without \"layout\" only such", where, path);
     }
   }
   return SF_OK;
+}
+
+static enum sf_status check_rules(const struct sf_description *description, struct sf_error *error) {
+  for (size_t i = 0; i < json_array_size(description->rules); i++) {
+    static const char *const known[] = {"when", "reason", NULL};
+    const char *reason = NULL;
+    char unknown[64], where[40];
+    json_t *rule = json_array_get(description->rules, i), *when = NULL;
+    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !json_is_object(when) || !knows_keys(rule, known, unknown, sizeof unknown)) {
+      return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu]: expected {\"when\": {FIELD: [VALUE, ..]}, \"reason\": TEXT}", i);
+    }
+    snprintf(where, sizeof where, "refuses[%zu].when", i);
+    const enum sf_status status = check_conditions(description, when, where, error);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+static bool names_ranks(const struct sf_description *description, const char *path) {
+  for (size_t i = 0; i < json_array_size(description->ranks); i++)
+    if (strcmp(json_string_value(json_array_get(description->ranks, i)), path) == 0) return true;
+  return !description->ranks && strcmp(path, "ranks") == 0;
+}
+
+/* Rules and needs as places, for drawing. */
+static enum sf_status make_tables(struct sf_description *description) {
+  enum sf_status status = sf_condition_table_create(&description->rule_table);
+  if (status == SF_OK) status = sf_condition_table_create(&description->needs_table);
+  for (size_t i = 0; status == SF_OK && i < json_array_size(description->rules); i++) {
+    status = sf_condition_table_add(description->rule_table, description, json_object_get(json_array_get(description->rules, i), "when"));
+  }
+  for (int32_t i = 0; status == SF_OK && i < description->field_count; i++) {
+    struct field *field = &description->fields[i];
+    field->has_ranks = names_ranks(description, field->path);
+    status = sf_condition_table_add(description->needs_table, description, field->needs);
+  }
+  return status;
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
@@ -174,7 +228,9 @@ static enum sf_status read_description(struct sf_description *description, struc
   }
   enum sf_status status = check_paths(description, error);
   if (status == SF_OK) status = check_ranks_field(description, error);
-  return status == SF_OK ? check_rules(description, error) : status;
+  if (status == SF_OK) status = check_rules(description, error);
+  if (status == SF_OK) status = check_needs(description, error);
+  return status == SF_OK ? make_tables(description) : status;
 }
 
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) {
@@ -191,6 +247,8 @@ void sf_description_destroy(struct sf_description *description) {
   if (!description) return;
   json_decref(description->value);
   sf_free(description->fields);
+  sf_condition_table_destroy(description->rule_table);
+  sf_condition_table_destroy(description->needs_table);
   sf_free(description);
 }
 
@@ -205,12 +263,7 @@ int32_t sf_description_field_count(const struct sf_description *description) { r
 const char *sf_description_field_path(const struct sf_description *description, int32_t field) { return description->fields[field].path; }
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field) { return description->fields[field].layout; }
 
-bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field) {
-  const char *path = description->fields[field].path;
-  for (size_t i = 0; i < json_array_size(description->ranks); i++)
-    if (strcmp(json_string_value(json_array_get(description->ranks, i)), path) == 0) return true;
-  return !description->ranks && strcmp(path, "ranks") == 0;
-}
+bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field) { return description->fields[field].has_ranks; }
 
 int64_t sf_description_choice_count(const struct sf_description *description, int32_t at) {
   const struct field *field = &description->fields[at];
@@ -227,6 +280,9 @@ int32_t sf_description_rule_count(const struct sf_description *description) { re
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule) {
   return json_string_value(json_object_get(json_array_get(description->rules, (size_t)rule), "reason"));
 }
+
+struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule) { return sf_condition_table_row(description->rule_table, rule); }
+struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field) { return sf_condition_table_row(description->needs_table, field); }
 
 int32_t sf_description_find_field(const struct sf_description *description, const char *path) {
   const struct field *field = find_field(description, path);
@@ -321,6 +377,16 @@ int32_t sf_description_ranks(const struct sf_description *description, const jso
   json_int_t ranks = 1;
   for (size_t i = 0; i < json_array_size(description->ranks) && ranks <= RANKS_MAX; i++) {
     ranks *= json_integer_value(sf_case_path_get(complete, json_string_value(json_array_get(description->ranks, i))));
+  }
+  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
+}
+
+int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at) {
+  json_int_t ranks = 1;
+  for (int32_t i = 0; i < description->field_count && ranks <= RANKS_MAX; i++) {
+    const struct field *field = &description->fields[i];
+    if (!field->has_ranks) continue;
+    ranks *= field->choices ? json_integer_value(json_array_get(field->choices, (size_t)at[i])) : field->min + at[i] * field->step;
   }
   return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
 }

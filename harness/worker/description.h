@@ -31,6 +31,20 @@ json_t *sf_description_choice(const struct sf_description *description, int32_t 
 /* Rules of what is refused, and their reasons. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
+/* "Field has one of these choices", as places. A rule refuses a case where all its conditions hold; what a field needs is that all of them hold: elsewhere
+ * its other choices change nothing. Borrowed from the description. */
+struct sf_condition {
+  int32_t field, count;
+  const int32_t *choices;
+};
+struct sf_conditions {
+  int32_t count;
+  const struct sf_condition *items;
+};
+struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule);
+struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field);
+/* at: one place for each field. */
+bool sf_condition_holds(const struct sf_condition *condition, const int32_t *at);
 /* Place of the field with this path, and of the choice with this value; -1: there is none. value NULL: 0. */
 int32_t sf_description_find_field(const struct sf_description *description, const char *path);
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t field, const json_t *value);
@@ -43,6 +57,8 @@ bool sf_case_path_set(json_t *c, const char *path, const json_t *value);
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c, struct sf_error *error) SF_MUST_USE;
 /* Ranks of a complete case's candidate run: its field "ranks", or the product of the fields that the description names instead. */
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete);
+/* The same of one place for each field. */
+int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at);
 /* Why the worker does not support a complete case; NULL when it does. The text belongs to the description. */
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete);
 /* A complete case without the fields that only say who computes what, as a text: cases with equal texts have one reference. To be freed with

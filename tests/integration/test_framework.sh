@@ -31,11 +31,15 @@ check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
 check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc2/0' "$found/report.txt"
 run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite" "${launch[@]}"
-rows='SELECT "index", verdict, signature FROM verdict ORDER BY "index"'
+rows='SELECT idx, verdict, signature FROM verdict ORDER BY idx'
 check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
 run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json "${launch[@]}"
 is_json 'j["cases"]' 30
 run 2 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --set bug=none "${launch[@]}"
+run 0 fuzz --target "$sample" --cases 24 --seed 3 --dry-run --out "$work/none" "${launch[@]}"
+check "a dry run prints each case" [ "$(grep -c '^{"schema": 1,.*"framework": {.*}}$' "$work/stdout")" = 24 ]
+check "a dry run writes nothing" [ ! -e "$work/none" ]
+check "a dry run prints the cases that a campaign runs" [ "$(query "$work/one.sqlite" 'SELECT min(idx) FROM verdict WHERE verdict = '"'FINDING'")" = "$(($(grep -n -m 1 'no-reduce' "$work/stdout" | cut -d: -f1) - 1))" ]
 run 1 replay "$found/case.json" --target "$sample" "${launch[@]}"
 check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
 run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json" "${launch[@]}"
@@ -95,6 +99,7 @@ error() { # EXPECTED_EXIT LINE ARGUMENT...
   check "'$line' is said" grep -qxF "shardfuzz: $line" "$work/stderr"
 }
 error 2 "bug: no is none of its choices" fuzz --target "$sample" --cases 1 --set bug=no
+error 2 "--dry-run needs --cases" fuzz --target "$sample" --dry-run
 error 2 "hiden: no such field of sample-mlp" fuzz --target "$sample" --cases 1 --set hiden=8
 error 2 "what is fixed does not go together: the worker supports no such case on at most 2 ranks" fuzz --target "$sample" --cases 1 --set ranks=4 --max-ranks 2
 error 2 "--preset: presets are of the built-in layers" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny

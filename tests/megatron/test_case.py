@@ -8,6 +8,7 @@ import unittest
 
 from known import FIRST, FOLDER
 from megatron_core_target.case import CaseError, complete, read_case
+from megatron_core_target.fields import CHOICES, FUNCTION, NEEDS
 from megatron_core_target.layout import layout_of
 from megatron_core_target.parameters import uniform, logical_indices
 
@@ -34,6 +35,14 @@ class CaseTest(unittest.TestCase):
                 complete(document)
             self.assertIn(reason, str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
+
+    def test_needs_name_choices_and_leave_plain_ones_out(self):
+        for path, needs in NEEDS.items():
+            self.assertIn(path, CHOICES)
+            for other, values in needs.items():
+                self.assertIn(other, FUNCTION if path in FUNCTION else CHOICES)
+                self.assertLess(set(values), set(CHOICES[other]), f"{path} needs any {other}")
+                self.assertTrue(values)
 
     def test_complete_strict_admits_what_differs_by_design(self):
         document = REFUSED["an expert's capacity"]

@@ -10,6 +10,7 @@
 #include <signal.h>
 
 struct sf_choice_space;
+struct sf_choice_cover;
 
 enum { SF_PATH_TEXT = 1024, SF_CAMPAIGN_PLANTS_MAX = 128 };
 
@@ -23,6 +24,7 @@ struct sf_campaign_options {
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];
   int32_t plant_count;      /* plants are given to the logical functions in turn */
   struct sf_cover *cover;   /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
+  struct sf_choice_cover *choice_cover; /* the same of a framework's fields */
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;

@@ -13,27 +13,40 @@
 enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16 };
 
 /* Version of the generator: raised when the same choices begin to mean another case. */
-enum { GENERATOR_VERSION = 1 };
+enum { GENERATOR_VERSION = 2 };
 
 enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) {
   sf_cover_destroy(options->cover);
   options->cover = NULL;
-  if (options->framework) return SF_OK;
+  sf_choice_cover_destroy(options->choice_cover);
+  options->choice_cover = NULL;
+  if (options->framework) return sf_choice_cover_create(&options->choice_cover, options->framework, options->seed, error);
   return sf_cover_create(&options->cover, &options->space, options->seed, options->layouts, error);
+}
+
+static bool is_wanted(const struct sf_campaign_options *options, const struct sf_case *c, uint64_t block) {
+  const bool known_allowed = sf_hash_u64(options->seed, block) % 100 < KNOWN_PERCENT;
+  return known_allowed || !sf_known_triggered(&options->known, c);
+}
+
+static enum sf_status framework_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
+  enum { ATTEMPTS_MAX = REDRAWS_MAX * SF_FRAMEWORK_LAYOUT_ATTEMPTS };
+  for (uint64_t attempt = 0;; attempt++) {
+    const enum sf_status status = sf_framework_case_draw(out, options->framework, options->choice_cover, options->seed, options->layouts, index, attempt, error);
+    if (status != SF_OK || attempt == ATTEMPTS_MAX || is_wanted(options, out, (uint64_t)(index / options->layouts))) return status;
+  }
 }
 
 enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
   const uint64_t block = (uint64_t)(index / options->layouts);
-  const bool known_allowed = sf_hash_u64(options->seed, block) % 100 < KNOWN_PERCENT;
+  if (options->framework) return framework_case(out, options, index, error);
   for (uint64_t attempt = 0;; attempt++) {
     /* Another draw follows no row of the covering table: the row's limits may contradict it. */
     const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
-    const struct sf_cover *cover = attempt ? NULL : options->cover;
-    const enum sf_status status = options->framework ? sf_framework_case_draw(out, options->framework, seed, options->layouts, index, error)
-                                                     : sf_cover_draw(out, cover, &options->space, seed, options->layouts, index, error);
+    const enum sf_status status = sf_cover_draw(out, attempt ? NULL : options->cover, &options->space, seed, options->layouts, index, error);
     if (status != SF_OK) return status;
     if (options->plant_count) snprintf(out->plant, sizeof out->plant, "%s", options->plants[block % (uint64_t)options->plant_count]);
-    if (known_allowed || attempt == REDRAWS_MAX || !sf_known_triggered(&options->known, out)) return SF_OK;
+    if (attempt == REDRAWS_MAX || is_wanted(options, out, block)) return SF_OK;
   }
 }
 
@@ -68,7 +81,7 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
                  space->max_ranks);
   sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
   sf_text_append(&text, "backend=%s\n", options->pool.launcher || options->inside_mpi ? "mpi" : "sim");
-  if (options->cover) sf_text_append(&text, "cover=pairs\n");
+  if (options->cover || options->choice_cover) sf_text_append(&text, "cover=pairs\n");
   for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
   for (int i = 0; i < SF_STREAM_MAX; i++) {
     if (!space->is_set[i] || space->field[i] < 0) continue;

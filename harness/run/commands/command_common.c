@@ -4,6 +4,7 @@
 #include "harness/comm/mpi.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/power/mutants.h"
+#include "harness/worker/choice_cover.h"
 #include "harness/run/trial/engine.h"
 #include "targets/target.h"
 
@@ -215,6 +216,8 @@ void sf_campaign_options_clear(struct sf_campaign_options *options) {
   sf_known_destroy(&options->known);
   sf_cover_destroy(options->cover);
   options->cover = NULL;
+  sf_choice_cover_destroy(options->choice_cover);
+  options->choice_cover = NULL;
   if (options->framework) sf_description_destroy((struct sf_description *)(uintptr_t)options->framework->description);
   options->framework = NULL;
 }

@@ -1,3 +1,4 @@
+#include "harness/base/alloc.h"
 #include "harness/run/campaign/mpi_campaign.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
@@ -14,7 +15,7 @@ struct fuzz_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms;
   const char *store;
-  bool resume;
+  bool resume, dry_run;
 };
 
 static const struct sf_option options[] = {
@@ -25,6 +26,7 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
     SF_OPTION_AT(struct fuzz_flags, "store", TEXT, store, "FILE", "the campaign's SQLite file; default: a new one under --out"),
     SF_OPTION_AT(struct fuzz_flags, "resume", FLAG, resume, NULL, "go on with the store, or start it"),
+    SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
     SF_BACKEND_OPTIONS(struct fuzz_flags, common),
 };
@@ -47,6 +49,7 @@ static void default_store(char *out, size_t size, const char *folder) {
 
 static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   if (flags->resume && !flags->store) return sf_error_set(error, SF_EUSAGE, "--resume needs --store");
+  if (flags->dry_run && flags->cases == 0) return sf_error_set(error, SF_EUSAGE, "--dry-run needs --cases");
   enum sf_status status = sf_common_campaign(out, &flags->common, error);
   if (status == SF_OK) status = sf_campaign_cover(out, error);
   if (status != SF_OK) return status;
@@ -103,6 +106,29 @@ static int finish(const struct sf_campaign_options *used, const struct sf_campai
   return json ? sf_exit_json(sf_json_of_campaign(result), code) : code;
 }
 
+/* A case file's lines as one. */
+static void print_line(const char *json) {
+  for (const char *at = json; *at; at++) {
+    if (*at == '\n') at += strspn(at + 1, " ");
+    else putchar(*at);
+  }
+  putchar('\n');
+}
+
+static int print_cases(const struct sf_campaign_options *used) {
+  struct sf_error error = {SF_OK, ""};
+  enum sf_status status = SF_OK;
+  for (int64_t i = 0; status == SF_OK && i < used->cases && !sf_interrupted; i++) {
+    struct sf_case c;
+    char *json = NULL;
+    status = sf_campaign_case(&c, used, i, &error);
+    if (status == SF_OK) status = sf_case_to_json(&json, &c);
+    if (status == SF_OK) print_line(json);
+    sf_free(json);
+  }
+  return status == SF_OK ? 0 : sf_exit_failure(status, &error);
+}
+
 static int run_in_mpi(struct sf_campaign_options *used, bool json) {
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
@@ -124,6 +150,11 @@ static int run(void *context) {
   enum sf_status status = fill(&used, flags, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
+  if (flags->dry_run) {
+    const int code = print_cases(&used);
+    sf_campaign_options_clear(&used);
+    return code;
+  }
   const bool inside = used.inside_mpi = flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher;
   if (inside && !sf_mpi_launched()) {
     status = sf_error_set(&error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");

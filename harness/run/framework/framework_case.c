@@ -22,10 +22,14 @@ enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choice
   return status;
 }
 
-enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, uint64_t seed, int64_t layouts, int64_t index, struct sf_error *error) {
-  const uint64_t function = sf_hash_u64(seed, (uint64_t)(index / layouts)), layout = sf_hash_u64(function, (uint64_t)(index % layouts) + 1);
+enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover, uint64_t seed, int64_t layouts, int64_t index,
+                                      uint64_t attempt, struct sf_error *error) {
+  const uint64_t functions = attempt / SF_FRAMEWORK_LAYOUT_ATTEMPTS, redraw = attempt % SF_FRAMEWORK_LAYOUT_ATTEMPTS;
+  const int64_t block = index / layouts;
+  const bool covers = cover && functions == 0 && block < sf_choice_cover_rows(cover);
+  const uint64_t function = covers ? sf_choice_cover_function(cover, block) : sf_hash_u64(functions ? sf_hash_u64(seed, functions) : seed, (uint64_t)block);
   struct sf_choices choices;
-  const enum sf_status status = sf_choices_draw(&choices, space, function, layout, error);
+  const enum sf_status status = sf_choices_draw(&choices, space, function, index % layouts, redraw, error);
   return status == SF_OK ? sf_framework_case_put(out, &choices, space->description, (int64_t)(function >> 40), error) : status;
 }
 

@@ -49,6 +49,38 @@ LAYOUT = {
 }
 RANKS = ["layout.tp", "layout.cp", "layout.dp", "layout.pp"]      # a candidate has as many ranks as these multiply to
 
+ATTENTION, EXPERTS = {"model.experimental_attention_variant": [None]}, {"model.num_moe_experts": [4, 2, 8]}
+OWN_KEYS = {"model.multi_latent_attention": [False]}
+ROTARY = {"model.position_embedding_type": ["rope"]}
+AUXILIARY = ["aux_loss", "seq_aux_loss", "global_aux_loss"]
+# Where a field does something: elsewhere its choices compute the same, so that a campaign draws it together with these.
+NEEDS = {
+    "data.microbatches": {"model.moe_router_load_balancing_type": ["global_aux_loss"]},
+    "model.num_query_groups": OWN_KEYS, "model.kv_channels": OWN_KEYS, "model.attention_output_gate": OWN_KEYS,
+    "model.softmax_type": ATTENTION, "model.window_size": ATTENTION, "model.apply_query_key_layer_scaling": ATTENTION,
+    "model.window_attn_skip_freq": {"model.window_size": [3]},
+    "model.rotary_interleaved": ROTARY, "model.rotary_percent": {**ROTARY, **OWN_KEYS},
+    "model.rope_scaling": {**ROTARY, **OWN_KEYS}, "model.seq_len_interpolation_factor": {**ROTARY, **OWN_KEYS}, "model.no_rope_freq": ROTARY,
+    "model.q_lora_rank": {"model.multi_latent_attention": [True]}, "model.rope_type": {"model.multi_latent_attention": [True]},
+    "model.linear_num_key_heads": {"model.experimental_attention_variant": ["gated_delta_net"]},
+    "model.linear_num_value_heads": {"model.experimental_attention_variant": ["gated_delta_net"]},
+    "model.moe_shared_expert_gate": {**EXPERTS, "model.moe_shared_expert_intermediate_size": [16]},
+    "model.moe_shared_expert_overlap": {**EXPERTS, "model.moe_shared_expert_intermediate_size": [16]},
+    "model.moe_router_load_balancing_type": EXPERTS, "model.moe_aux_loss_coeff": {**EXPERTS, "model.moe_router_load_balancing_type": AUXILIARY},
+    "model.moe_router_group_topk": {**EXPERTS, "model.moe_router_num_groups": [2]}, "model.moe_router_num_groups": {**EXPERTS, "model.moe_router_group_topk": [1]},
+    "model.moe_pad_expert_input_to_capacity": {**EXPERTS, "model.moe_expert_capacity_factor": [1.0]},
+    "model.moe_token_drop_policy": {**EXPERTS, "model.moe_expert_capacity_factor": [1.0]},
+    **{f"model.{name}": EXPERTS for name in (
+        "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_z_loss_coeff", "moe_router_topk", "moe_router_pre_softmax",
+        "moe_router_topk_scaling_factor", "moe_router_score_function", "moe_router_dtype", "moe_router_enable_expert_bias",
+        "moe_expert_capacity_factor", "moe_apply_probs_on_input")},
+    "layout.vpp": {"layout.pp": [2, 4]}, "layout.sp": {"layout.tp": [2, 4]}, "layout.ep": EXPERTS, "layout.etp": EXPERTS,
+    "model.moe_token_dispatcher_type": EXPERTS, "model.recompute_method": {"model.recompute_granularity": ["full"]},
+    "model.recompute_num_layers": {"model.recompute_granularity": ["full"]}, "model.recompute_modules": {"model.recompute_granularity": ["selective"]},
+    "model.distribute_saved_activations": {"model.recompute_granularity": ["full"], "layout.tp": [2, 4]},
+    "model.num_layers_in_first_pipeline_stage": {"layout.pp": [2, 4]}, "model.num_layers_in_last_pipeline_stage": {"layout.pp": [2, 4]},
+}
+
 # What a file may set and no campaign draws.
 FIXED = {
     "target": "megatron-core", "mode": "e2e", "optimizer.lr": 0.01, "optimizer.eps": 0.001,

@@ -6,13 +6,14 @@ from shardfuzz import worker
 
 from . import world
 from .case import CaseError, complete
-from .fields import CHOICES, LAYOUT, RANKS, SEED, on_one_device
+from .fields import CHOICES, LAYOUT, NEEDS, RANKS, SEED, on_one_device
 from .rules import described
 
 
 def description(strict=False):
     """What the worker supports, as `describe` answers it."""
-    fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {})} for path, choices in CHOICES.items()}
+    fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {}), **({"needs": NEEDS[path]} if path in NEEDS else {})}
+              for path, choices in CHOICES.items()}
     return {"name": "megatron-core", "ranks": RANKS, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
 
 

@@ -99,11 +99,11 @@ static void test_draw_is_a_function_of_seed_and_index(void **state) {
   struct sf_case a, b;
   int64_t different = 0;
   for (int64_t i = 0; i < 40; i++) {
-    assert_int_equal(sf_framework_case_draw(&a, &space, 3, 4, i, NULL), SF_OK);
-    assert_int_equal(sf_framework_case_draw(&b, &space, 3, 4, i, NULL), SF_OK);
+    assert_int_equal(sf_framework_case_draw(&a, &space, NULL, 3, 4, i, 0, NULL), SF_OK);
+    assert_int_equal(sf_framework_case_draw(&b, &space, NULL, 3, 4, i, 0, NULL), SF_OK);
     assert_memory_equal(&a, &b, sizeof a);
     assert_true(sf_case_ranks(&a) > 1);
-    assert_int_equal(sf_framework_case_draw(&b, &space, 4, 4, i, NULL), SF_OK);
+    assert_int_equal(sf_framework_case_draw(&b, &space, NULL, 4, 4, i, 0, NULL), SF_OK);
     different += strcmp(a.framework, b.framework) != 0;
   }
   assert_true(different > 20);

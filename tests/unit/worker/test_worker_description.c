@@ -22,7 +22,7 @@ static json_t *json_of(const char *text) {
 }
 
 static const char sample[] = "{'name': 'm', 'draws': 3, 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'model.hidden': {'min': 8, 'max': 32, 'step': 8},"
-                             "'model.kind': {'choices': ['gpt', [1, 2], null]}, 'layout.sp': {'choices': [false, true], 'layout': true}},"
+                             "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], 'layout': true}},"
                              "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': 'wide'}]}";
 
 static struct sf_description *make(const char *text) {
@@ -69,6 +69,22 @@ static void test_refusal_all_fields_of_a_rule_must_fit(void **state) {
     json_decref(given);
     json_decref(complete);
   }
+  sf_description_destroy(description);
+}
+
+static void test_conditions_are_places_of_choices(void **state) {
+  (void)state;
+  struct sf_description *description = make(sample);
+  const struct sf_conditions needs = sf_description_needs(description, 2), rule = sf_description_rule(description, 0);
+  const int32_t at[2][4] = {{1, 2, 0, 0}, {0, 3, 0, 1}};
+  assert_int_equal(sf_description_needs(description, 0).count, 0);
+  assert_int_equal(needs.count, 1);
+  assert_int_equal(needs.items[0].field, 1);
+  assert_int_equal(needs.items[0].count, 2); /* 9 is none of the field's numbers */
+  assert_true(sf_condition_holds(&needs.items[0], at[0]) && !sf_condition_holds(&needs.items[0], at[1]));
+  assert_int_equal(rule.count, 2);
+  for (int32_t i = 0; i < 2; i++) assert_true(!sf_condition_holds(&rule.items[i], at[0]) && sf_condition_holds(&rule.items[i], at[1]));
+  assert_int_equal(sf_description_ranks_at(description, at[0]), 2);
   sf_description_destroy(description);
 }
 
@@ -119,6 +135,11 @@ static void test_create_wrong_descriptions_are_refused_with_their_place(void **s
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'min': 1, 'max': 2, 'step': 0}}}", "fields.a: nothing to choose from"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [{}]}}}", "fields.a: a choice is an object"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choice': [1]}}}", "fields.a.choice: no such key"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': [1]}}}", "fields.a.needs: expected"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': [1]}}}}", "fields.a.needs.b: no such field"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': 1}}, 'b': {'choices': [1]}}}", "fields.a.needs.b: expected an array"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'a': [1]}}}}", "fields.a.needs.a: a field needs others"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'ranks': [2]}}}}", "fields.a.needs.ranks: a field needs others"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a..b': {'choices': [1]}}}", "fields.a..b: not a path"},
       {"{'name': 'm', 'fields': {" RANKS ", '': {'choices': [1]}}}", "fields.: not a path"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1]}, 'a.b': {'choices': [1]}}}", "fields.a.b lies within the field a"},
@@ -163,6 +184,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_complete_left_out_fields_take_their_first_choice),
       cmocka_unit_test(test_refusal_all_fields_of_a_rule_must_fit),
+      cmocka_unit_test(test_conditions_are_places_of_choices),
       cmocka_unit_test(test_complete_wrong_cases_are_refused_with_their_place),
       cmocka_unit_test(test_create_wrong_descriptions_are_refused_with_their_place),
       cmocka_unit_test(test_create_without_memory_leaves_nothing),
