@@ -217,6 +217,7 @@ struct sf_judging {
   enum sf_level last;      /* of the draws that decide what is a finding: FULL, or SURE */
   struct sf_ties ties;     /* by the noise that is looked at */
   double *row_scratch;     /* rows of the tallest tensor */
+  bool explained;                  /* each module by itself made what it should of what the candidate gave it */
   struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */
   struct sf_finding spare; /* takes what did not fit */
 };
@@ -241,6 +242,11 @@ void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, c
 /* results: places in judging->results of tensors that were suspicious. If all draws leave one of a later step so, runs the reference once
  * more with the candidate's changes of the weights and fills in judging->followed for such tensors. */
 enum sf_status sf_follow_changes(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
+
+/* --- alone.c: end to end, each module by itself on the candidate's own tensors ------------------------------------- */
+
+/* results: as above. If all that was found is tensors within ten noise levels or so, fills in judging->explained. */
+enum sf_status sf_explain_alone(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 

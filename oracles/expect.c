@@ -25,6 +25,8 @@ struct place {
 struct sf_expectations {
   struct sf_catalog *catalog;
   const struct sf_gemm_table *gemm;
+  const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: tensors of isolated mode are consistent ones */
+  void *given_ctx;
   struct sf_arena *arena;
   struct sf_expected *entries;
   int32_t count, capacity;
@@ -200,6 +202,7 @@ static enum sf_status table_build(struct sf_expectations *x) {
 static enum sf_status run_reference(struct sf_expectations *x, struct sf_reference_options options,
                                     void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
   options.gemm = x->gemm;
+  options.given = x->given, options.given_ctx = x->given_ctx;
   const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
   x->status = SF_OK;
   x->next = 0;
@@ -208,28 +211,41 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   return status != SF_OK ? status : x->status;
 }
 
-enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm) {
-  struct sf_expectations *x = sf_alloc(sizeof *x);
-  if (x == NULL) return SF_ENOMEM;
-  x->gemm = gemm;
+/* Takes over x, which is all zeros but for what the caller chose. */
+static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
   x->overflow_step = INT32_MAX;
   for (int level = 0; level < SF_LEVEL_COUNT; level++) x->parted_step[level] = x->doubt_step[level] = INT32_MAX;
   x->loss_scale = 1;
-  enum sf_status status = sf_catalog_create(&x->catalog, &catalog->logical);
-  if (status != SF_OK) goto fail;
+  enum sf_status status = sf_catalog_create(&x->catalog, logical);
+  if (status != SF_OK) return status;
   x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
-  if (x->arena == NULL) {
-    status = SF_ENOMEM;
-    goto fail;
-  }
+  if (x->arena == NULL) return SF_ENOMEM;
   status = run_reference(x, (struct sf_reference_options){.perturb = SF_PERTURB_NONE}, emit_plain);
-  if (status == SF_OK) status = table_build(x);
-  if (status != SF_OK) goto fail;
-  *out = x;
-  return SF_OK;
-fail:
-  sf_expectations_destroy(x);
+  return status == SF_OK ? table_build(x) : status;
+}
+
+static enum sf_status expectations_create(struct sf_expectations **out, const struct sf_case *logical, struct sf_expectations chosen) {
+  struct sf_expectations *x = sf_alloc(sizeof *x);
+  if (x == NULL) return SF_ENOMEM;
+  *x = chosen;
+  const enum sf_status status = expectations_fill(x, logical);
+  if (status == SF_OK)
+    *out = x;
+  else
+    sf_expectations_destroy(x);
   return status;
+}
+
+enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm) {
+  return expectations_create(out, &catalog->logical, (struct sf_expectations){.gemm = gemm});
+}
+
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm,
+                                            const float *(*given)(void *ctx, struct sf_trace_id id), void *ctx) {
+  struct sf_case alone = catalog->logical;
+  alone.mode = SF_MODE_ISOLATED;
+  alone.data.acts = SF_DIST_NORMAL; /* end to end memories are */
+  return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given, .given_ctx = ctx});
 }
 
 void sf_expectations_destroy(struct sf_expectations *expectations) {
@@ -341,6 +357,7 @@ enum sf_status sf_expectations_run(struct sf_expectations *expectations, const s
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
+const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations) { return expectations->gemm; }
 int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
 int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level) {

@@ -30,6 +30,10 @@ struct sf_expectations;
  * failure. */
 enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
                                       const struct sf_gemm_table *gemm) SF_MUST_USE;
+/* What each module of an end-to-end case makes of what the candidate's modules gave it: the reference in isolated mode, with tensors of the candidate's in
+ * place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; must outlive the object with ctx. SF_ENOMEM. */
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm,
+                                            const float *(*given)(void *ctx, struct sf_trace_id id), void *ctx) SF_MUST_USE;
 void sf_expectations_destroy(struct sf_expectations *expectations);
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
@@ -57,6 +61,7 @@ int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations
 /* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then a matter of
  * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
 int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
+const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);
 size_t sf_expectations_bytes(const struct sf_expectations *expectations);
 

@@ -395,6 +395,7 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
   sf_judging_compare(&comparison, judging, slot, judging->last);
   const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
   if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
+  if (comparison.flagged && judging->explained) comparison.flagged = false, comparison.why_not = "amplified";
   if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
     const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
     if (!in_doubt && report_nonfinite(judging, slot, result)) return;
@@ -455,7 +456,8 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
     if (status != SF_OK) return status;
     if (level > judging->last) judging->last = level;
   }
-  const enum sf_status status = sf_follow_changes(judging, again, again_count);
+  enum sf_status status = sf_follow_changes(judging, again, again_count);
+  if (status == SF_OK) status = sf_explain_alone(judging, again, again_count);
   if (status != SF_OK) return status;
   for (int32_t i = 0; i < again_count; i++) {
     struct sf_tensor_result *result = &judging->results[again[i]];

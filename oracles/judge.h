@@ -40,7 +40,7 @@ struct sf_tensor_result {
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;
-  const char *why_not; /* "ill-conditioned", "zero", "rolled copy passes", "references part", "overflow", ..; NULL when judged */
+  const char *why_not; /* "ill-conditioned", "zero", "rolled copy passes", "references part", "overflow", "amplified", ..; NULL when judged */
 };
 
 struct sf_collector;

@@ -31,6 +31,10 @@ struct sf_reference_options {
   /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's. */
   const float *(*change)(void *ctx, struct sf_trace_id id);
   void *change_ctx;
+  /* In isolated mode: what a finished tensor, or the weight of a later step (by the id of its PARAM), is overwritten with in place of consistent
+   * tensors; borrowed during the call. NULL from the function: it stays as it was computed. */
+  const float *(*given)(void *ctx, struct sf_trace_id id);
+  void *given_ctx;
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.

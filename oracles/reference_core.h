@@ -199,10 +199,19 @@ static inline void finish_kept(struct run *run, struct sf_trace_id id, real *val
   emit(run, id, values, rows, cols);
 }
 
+static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
+  const float *given = run->options->given(run->options->given_ctx, id);
+  for (int64_t i = 0; given != NULL && i < count; i++) values[i] = (real)given[i];
+}
+
 /* A finished tensor: stored, emitted, and in isolated mode overwritten before anything uses it. */
 static inline void finish(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
   finish_kept(run, id, values, rows, cols, format);
   if (run->c->mode != SF_MODE_ISOLATED) return;
+  if (run->options->given != NULL) {
+    take_given(run, id, values, rows * cols);
+    return;
+  }
   const struct sf_fill how = sf_fill_for_trace(run->catalog, id);
   fill(values, &how, rows * cols);
 }

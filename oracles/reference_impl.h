@@ -254,7 +254,7 @@ static inline void steps_run(struct run *run) {
   for (int64_t step = 0; step < train->steps; step++) {
     run->step = (uint16_t)step;
     params_emit(run);
-    if (run->c->mode == SF_MODE_ISOLATED && step > 0) params_load(run, step);
+    if (run->c->mode == SF_MODE_ISOLATED && run->options->given == NULL && step > 0) params_load(run, step);
     if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
     main_grads_zero(run);
     run->loss_sum = 0;

@@ -57,7 +57,9 @@ static inline void params_load(struct run *run, int64_t step) {
 static inline void params_emit(struct run *run) {
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
     const struct sf_shape shape = run->catalog->params[p].shape;
-    emit(run, step_id(run, SF_KIND_PARAM, p), run->params[p].weight, shape.rows, shape.cols);
+    const struct sf_trace_id id = step_id(run, SF_KIND_PARAM, p);
+    emit(run, id, run->params[p].weight, shape.rows, shape.cols);
+    if (run->options->given != NULL && run->step > 0) take_given(run, id, run->params[p].weight, param_count(run, p));
   }
 }
 

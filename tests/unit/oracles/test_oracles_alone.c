@@ -1,0 +1,119 @@
+/* End to end: what a module makes of noise that no draw has is told from what it makes wrong. */
+#include "tests/unit/oracles/candidate.h"
+
+#include "oracles/collector.h"
+
+#define WORDS                                                                                                                              \
+  SMALL_MODEL E2E "layout.tp=2 precision.compute=bf16 model.norm=layer model.qk_norm=on model.positions=learned model.bias=on data.weights=sparse "
+
+struct moved {
+  struct sf_trace_id id;
+  const float *values;
+};
+
+static const float *moved_tensor(void *ctx, struct sf_trace_id id) {
+  const struct moved *moved = ctx;
+  return sf_trace_key(id) == sf_trace_key(moved->id) ? moved->values : NULL;
+}
+
+/* The candidate becomes the run in which one tensor has these values, and all that follows from them. */
+static void run_with(struct trial *t, struct moved moved) {
+  struct sf_case alone = t->catalog->logical;
+  struct sf_catalog *catalog;
+  alone.mode = SF_MODE_ISOLATED;
+  assert_int_equal(sf_catalog_create(&catalog, &alone), SF_OK);
+  candidate_destroy(&t->candidate);
+  t->candidate = (struct candidate){.catalog = t->catalog};
+  const struct sf_reference_options options = {.gemm = &loops_table, .given = moved_tensor, .given_ctx = &moved};
+  const struct sf_reference_sink sink = {.ctx = &t->candidate, .emit = candidate_emit};
+  assert_int_equal(sf_reference_run(catalog, &options, &sink), SF_OK);
+  sf_catalog_destroy(catalog);
+  const struct tensor *tensor = tensor_at(&t->candidate, SF_KIND_ACT, moved.id.subject, 0, 0);
+  memcpy(tensor->values, moved.values, (size_t)tensor->count * sizeof *moved.values);
+}
+
+static int count_amplified(const struct sf_judgement *judgement) {
+  int count = 0;
+  for (int32_t i = 0; i < judgement->result_count; i++) {
+    const char *why = judgement->results[i].why_not;
+    count += why != NULL && strcmp(why, "amplified") == 0;
+  }
+  return count;
+}
+
+/* Moves one head's vector of one row of linear_qkv's output by `levels` of the row's noise levels, along `sign` in its first column, until what
+ * follows is further from the reference than any draw. Returns how many tensors were. */
+static int move_until_amplified(struct trial *t, double levels) {
+  const int64_t width = t->catalog->logical.model.head_dim;
+  struct sf_trace_id id = {.kind = SF_KIND_ACT, .pass = SF_PASS_FWD, .subject = sf_catalog_module(t->catalog, SF_MODULE_LINEAR_QKV, 0)};
+  assert_int_equal(sf_expectations_raise(t->expectations, SF_LEVEL_SURE), SF_OK);
+  const struct sf_expected *e = sf_expectations_find(t->expectations, id);
+  const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
+  double *noise = malloc((size_t)rows * sizeof *noise);
+  float *values = malloc((size_t)(rows * cols) * sizeof *values);
+  assert_true(noise != NULL && values != NULL);
+  sf_row_noise(noise, e, SF_LEVEL_SURE);
+  int amplified = 0;
+  for (int64_t i = 0; i < rows * (cols / width) && amplified == 0; i++) {
+    const int64_t row = i / (cols / width), first = i % (cols / width) * width;
+    memcpy(values, e->x, (size_t)(rows * cols) * sizeof *values);
+    float *const at = values + row * cols + first;
+    at[0] = sf_bf16_round(at[0] + (float)(at[0] > 0 ? -levels * noise[row] : levels * noise[row]));
+    run_with(t, (struct moved){id, values});
+    trial_judge(t);
+    amplified = count_amplified(&t->judgement);
+  }
+  free(noise);
+  free(values);
+  return amplified;
+}
+
+static void test_judge_amplified_noise_is_no_finding(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, WORDS);
+  assert_true(move_until_amplified(&t, 3) > 0);
+  assert_int_equal(t.judgement.verdict, SF_VERDICT_PASS);
+  trial_close(&t);
+}
+
+/* The same run, and beside it one module that is wrong by less than its noise end to end. */
+static void test_judge_amplified_noise_beside_a_wrong_module_is_found(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, WORDS);
+  assert_true(move_until_amplified(&t, 3) > 0);
+  const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC2, 1);
+  for (int64_t k = 0; k < act->count; k++) act->values[k] = sf_bf16_round(act->values[k] * 1.03f);
+  trial_judge(&t);
+  assert_int_equal(t.judgement.verdict, SF_VERDICT_FINDING);
+  assert_int_equal(count_amplified(&t.judgement), 0);
+  trial_close(&t);
+}
+
+/* No module made it of its input. */
+static void test_judge_small_error_of_a_module_is_found(void **state) {
+  (void)state;
+  struct trial t;
+  trial_open(&t, WORDS);
+  const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_PROJ, 0);
+  const struct sf_expected *e = sf_expectations_find(t.expectations, act->id);
+  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
+  double *noise = malloc((size_t)e->spec.shape.rows * sizeof *noise);
+  assert_non_null(noise);
+  sf_row_noise(noise, e, SF_LEVEL_FULL);
+  act->values[3] += (float)(6 * noise[0]);
+  free(noise);
+  trial_judge(&t);
+  assert_first_at(&t, SF_CLASS_TOLERANCE, act);
+  trial_close(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_judge_amplified_noise_is_no_finding),
+      cmocka_unit_test(test_judge_amplified_noise_beside_a_wrong_module_is_found),
+      cmocka_unit_test(test_judge_small_error_of_a_module_is_found),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
