@@ -68,7 +68,7 @@ static bool choose(struct codec *codec, int64_t *value, enum sf_walk place) {
   struct sf_domain domain;
   if (sf_walk_is_number(place)) return choose_number(codec, value, place);
   if (codec->mode == CODEC_EDIT && wanted_value(codec, value, place)) return true;
-  sf_domain_create(&domain, place, &codec->to, codec->swarm, &codec->bounds, codec->space->is_set[place]);
+  sf_domain_create(&domain, place, &codec->to, codec->swarm, &codec->bounds, sf_space_asks(codec->space, place));
   if (domain.count == 0) return false;
   int32_t at = 0;
   if (codec->mode == CODEC_DECODE)

@@ -13,15 +13,18 @@ struct sf_range {
 struct sf_space {
   int64_t max_ranks;          /* of the drawn world; 8 */
   bool is_set[SF_STREAM_MAX]; /* by place in the walk (codec_internal.h): whether `set` holds */
+  bool is_limited[SF_STREAM_MAX]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
   struct sf_range set[SF_STREAM_MAX];
   int16_t field[SF_STREAM_MAX];                   /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
-  char target[SF_NAME_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
+  char target[SF_TARGET_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
 
 void sf_space_init(struct sf_space *space);
 /* "KEY=VALUE" or, for a number, "KEY=LO..HI". A later one replaces an earlier one of the same key. A value outside the
  * generator's own range is allowed as long as a case can have it. SF_EINPUT names key and reason. */
 enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) SF_MUST_USE;
+/* Narrows a number's range to lo..hi, in the field's own numbers, whatever was set before. SF_EINPUT: there is no such field, or nothing is left. */
+enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t lo, int64_t hi, struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) SF_MUST_USE; /* presets.h */
 /* Fixes one field to the value it has in c. Asserts that the path exists. */
 void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c);

@@ -157,7 +157,7 @@ struct sf_domain {
 };
 /* c holds what was decided before; swarm is the choice at SF_WALK_SWARM. Empty when nothing is feasible. */
 void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
-                      bool is_set);
+                      bool is_asked);
 /* Place of a value among those that the generator draws at a feature's place; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_walk place, int64_t value);
 int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
@@ -186,5 +186,8 @@ struct sf_edit {
 };
 /* The case that an edit makes of c, in the space; false when there is none. */
 bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit);
+
+/* Whether values outside of the generator's own were asked for. */
+static inline bool sf_space_asks(const struct sf_space *space, enum sf_walk place) { return space->is_set[place] && !space->is_limited[place]; }
 
 #endif

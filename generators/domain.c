@@ -416,7 +416,7 @@ static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case
 }
 
 void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
-                      bool is_set) {
+                      bool is_asked) {
   const struct sf_range range = bounds->at[place];
   const bool unused = sf_walk_is_second(place) && bounds->at[SF_WALK_RELOAD_AFTER].hi == 0;
   const enum sf_walk first = sf_walk_first(place);
@@ -433,7 +433,7 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
       first == SF_WALK_FROZEN || first == SF_WALK_RECOMPUTE || first == SF_WALK_PP_FIRST || first == SF_WALK_PP_LAST;
   if (tables[first].feature || computed_feature) tilt_features(out, swarm);
   if (place == SF_WALK_TOPK) prefer_all_experts(out, c);
-  if (is_set) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
+  if (is_asked) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
   keep_feasible(out, place, bounds);
   if (out->count == 0) add_smallest_feasible(out, place, bounds);
 }

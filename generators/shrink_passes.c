@@ -199,7 +199,7 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
   if (sf_case_ranks(c) > bounds.max_ranks) bounds.max_ranks = sf_case_ranks(c);
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
     if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = sf_walk_get(c, space, (enum sf_walk)i);
-  sf_domain_create(&domain, place, c, 0, &bounds, space->is_set[place]);
+  sf_domain_create(&domain, place, c, 0, &bounds, sf_space_asks(space, place));
   int32_t count = 0;
   for (int32_t i = 0; i < domain.count; i++) {
     if (domain.values[i] == current) break;

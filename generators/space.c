@@ -89,6 +89,7 @@ void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case
   SF_ASSERT(place >= 0);
   const int64_t value = sf_walk_get(c, space, (enum sf_walk)place);
   space->is_set[place] = true;
+  space->is_limited[place] = false;
   space->set[place] = (struct sf_range){value, value};
 }
 
@@ -132,6 +133,7 @@ static enum sf_status set_range(struct sf_space *space, const struct sf_field *f
   if (lo > hi) return sf_error_set(error, SF_EINPUT, "%s: the range %s is empty", field->path, value);
   const int place = find_place(field->path, strlen(field->path));
   space->is_set[place] = true;
+  space->is_limited[place] = false;
   space->set[place] = (struct sf_range){lo, hi};
   return SF_OK;
 }
@@ -153,6 +155,20 @@ enum sf_status sf_space_set(struct sf_space *space, const char *assignment, stru
   if (status != SF_OK) return status;
   if (field->type == SF_FIELD_TEXT) return set_text(space, path, &scratch, error);
   sf_space_fix(space, path, &scratch);
+  return SF_OK;
+}
+
+enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t lo, int64_t hi, struct sf_error *error) {
+  const int place = find_place(path, strlen(path));
+  if (place < 0 || sf_case_fields[space->field[place]].type == SF_FIELD_TEXT) return sf_error_set(error, SF_EINPUT, "%s: not a number that is drawn", path);
+  const struct sf_field *field = &sf_case_fields[space->field[place]];
+  struct sf_range range = space->is_set[place] ? space->set[place] : (struct sf_range){field->min, field->max};
+  if (lo > range.lo) range.lo = lo;
+  if (hi < range.hi) range.hi = hi;
+  if (range.lo > range.hi) return sf_error_set(error, SF_EINPUT, "%s: the target takes none of the values that are set", path);
+  space->is_limited[place] = space->is_limited[place] || !space->is_set[place];
+  space->is_set[place] = true;
+  space->set[place] = range;
   return SF_OK;
 }
 

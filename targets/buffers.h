@@ -5,7 +5,7 @@
 
 #include "targets/target.h"
 
-enum { SF_BUFFER_CLASSES_MAX = 64 };
+enum { SF_BUFFER_CLASSES_MAX = 96 };
 struct sf_buffer_header;
 struct sf_buffers {
   struct sf_arena *arena;

@@ -6,6 +6,7 @@
 #include "targets/documents.h"
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
+#include "targets/plugin_layers.h"
 
 /* Whatever sf_case_validate lets through. */
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
@@ -125,4 +126,6 @@ static void run_rank(struct sf_rank_env *env) {
 
 const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};
 
-const struct sf_target *sf_target_find(const char *name) { return strcmp(name, sf_target_builtin.name) == 0 ? &sf_target_builtin : NULL; }
+const struct sf_target *sf_target_find(const char *name) {
+  return strcmp(name, sf_target_builtin.name) == 0 || sf_plugin_target_path(name) != NULL ? &sf_target_builtin : NULL;
+}

@@ -3,6 +3,7 @@
 #include "targets/fault.h"
 #include "targets/linear.h"
 #include "targets/overlapped_gather.h"
+#include "targets/plugged_layer.h"
 
 static void create_params(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
                           const struct sf_dim_map *out_dim) {
@@ -12,6 +13,15 @@ static void create_params(struct sf_column_parallel_linear *linear, struct sf_ra
   linear->weight = sf_parameter_create(run, cls, layer, 0, &weight_cut);
   const struct sf_parameter_cut bias_cut = {sf_dim_map_whole(1), *out_dim};
   linear->bias = sf_parameter_create(run, cls, layer, 1, &bias_cut);
+}
+
+static void plug(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer) {
+  linear->plugged = sf_plugged_create(run, cls, layer, false, linear->sp);
+  if (linear->plugged == NULL) return;
+  linear->plugged->in_map = &linear->in_map;
+  linear->plugged->out_map = &linear->out_map;
+  sf_plugged_add_parameter(linear->plugged, "weight", linear->weight, linear->call);
+  sf_plugged_add_parameter(linear->plugged, "bias", linear->bias, 0);
 }
 
 void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls,
@@ -32,6 +42,7 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   linear->overlap = run->c->layout.tp_overlap && linear->weight->trainable;
   linear->in = sf_dim_map_length(&linear->weight->map.cols);
   linear->in_map = (struct sf_shard_map){.rows = run->map_hidden.rows, .cols = linear->weight->map.cols};
+  plug(linear, run, cls, layer);
 }
 
 void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear, const struct sf_rank_run *run, int64_t rows) {
@@ -59,6 +70,10 @@ static void multiply_forward(struct sf_rank_run *run, const struct sf_column_par
 
 float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *input,
                                          float **saved) {
+  if (linear->plugged != NULL) {
+    *saved = input;
+    return sf_plugged_forward(run, linear->plugged, input);
+  }
   const int64_t tokens = linear->tokens, h = linear->in;
   float scale = 1.0f;
   if (linear->fp8 != NULL) scale = sf_fp8_scale(run, linear->fp8, SF_FP8_INPUT, input, linear->tokens_local * h, linear->sp);
@@ -103,6 +118,11 @@ static float *reduce_input_grad(struct sf_rank_run *run, const struct sf_column_
 
 float *sf_column_parallel_linear_backward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, const float *grad,
                                           float *saved) {
+  if (linear->plugged != NULL) {
+    float *plugged_grad = sf_plugged_backward(run, linear->plugged, grad, saved);
+    sf_buffers_give(&run->acts, saved);
+    return plugged_grad;
+  }
   struct sf_device *dev = run->env->device;
   const int64_t tokens = linear->tokens, h = linear->in;
   struct sf_overlapped_gather gather = {0};

@@ -6,10 +6,13 @@
 
 #include "targets/rank_run.h"
 
+struct sf_plugged;
+
 struct sf_column_parallel_linear {
   struct sf_parameter *weight; /* [out x in], this rank's rows */
   struct sf_parameter *bias;   /* [out] or NULL */
   struct sf_fp8_linear *fp8;   /* NULL: multiplies in the compute format */
+  struct sf_plugged *plugged;  /* NULL: computed here; else what is saved is the input */
   struct sf_group tp;
   bool sp;
   bool overlap; /* the backward gathers the input again, while it computes; only for a weight that trains */

@@ -1,5 +1,7 @@
 #include "targets/norm.h"
 
+#include "targets/plugged_layer.h"
+
 static struct sf_parameter *create_vector(struct sf_rank_run *run, enum sf_module_class cls, int32_t index, int which, bool sp) {
   const struct sf_catalog *catalog = run->env->catalog;
   const int32_t known = sf_catalog_param(catalog, cls, index, which);
@@ -12,6 +14,15 @@ static struct sf_parameter *create_vector(struct sf_rank_run *run, enum sf_modul
   return param;
 }
 
+static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
+  layer->plugged = sf_plugged_create(run, cls, index, false, sp);
+  if (layer->plugged == NULL) return;
+  layer->plugged->in_map = layer->plugged->out_map = &layer->map;
+  layer->plugged->in_dtype = layer->grad_dtype;
+  sf_plugged_add_parameter(layer->plugged, "weight", layer->weight, 0);
+  sf_plugged_add_parameter(layer->plugged, "bias", layer->bias, 0);
+}
+
 void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
   const bool ends_branch = cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM;
   const bool of_latent = cls == SF_MODULE_Q_LAYERNORM || cls == SF_MODULE_KV_LAYERNORM;
@@ -21,9 +32,12 @@ void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, 
   layer->bias = create_vector(run, cls, index, 1, sp);
   layer->width = layer->weight->count;
   layer->map = (struct sf_shard_map){.rows = run->map_hidden.rows, .cols = sf_dim_map_whole(layer->width)};
+  plug(layer, run, cls, index, sp);
 }
 
 float *sf_norm_layer_forward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *x, float **stats) {
+  *stats = NULL;
+  if (layer->plugged != NULL) return sf_plugged_forward(run, layer->plugged, x);
   struct sf_device *dev = run->env->device;
   float *y = sf_buffers_take(&run->acts, run->tokens_local * layer->width);
   *stats = sf_buffers_take(&run->acts, 2 * run->tokens_local);
@@ -34,6 +48,7 @@ float *sf_norm_layer_forward(struct sf_rank_run *run, const struct sf_norm_layer
 }
 
 float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *grad, const float *x, float *stats) {
+  if (layer->plugged != NULL) return sf_plugged_backward(run, layer->plugged, grad, x);
   struct sf_device *dev = run->env->device;
   const int64_t h = layer->width;
   float *dx = sf_buffers_take(&run->acts, run->tokens_local * h);

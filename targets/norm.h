@@ -4,9 +4,12 @@
 
 #include "targets/rank_run.h"
 
+struct sf_plugged;
+
 struct sf_norm_layer {
   struct sf_parameter *weight; /* [width] */
   struct sf_parameter *bias;   /* [width], LayerNorm only, else NULL */
+  struct sf_plugged *plugged;  /* NULL: computed here; else there are no stats */
   enum sf_norm norm;
   enum sf_dtype grad_dtype;    /* of the gradient of what it reads: the stream's format; of a latent and at a branch's end the compute format */
   int32_t module;

@@ -15,6 +15,7 @@ struct sf_mlp_modules {
 struct sf_parallel_mlp {
   struct sf_column_parallel_linear linear_fc1;
   struct sf_row_parallel_linear linear_fc2;
+  struct sf_plugged *plugged; /* NULL: computed here */
   enum sf_activation activation;
   int32_t layer, module_activation;
 };

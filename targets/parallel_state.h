@@ -12,7 +12,7 @@ struct sf_parallel_state {
   struct sf_group tp_pp;     /* tp x pp, "model parallel": one copy of the whole model; gradient norm */
   struct sf_group kv_rep;    /* part of tp whose ranks replicate one key/value head; size 1 unless tp > kv_heads */
   struct sf_group embedding; /* first and last stage of this rank's pipeline; size 0 on stages between and when pp is 1 */
-  struct sf_group tp_cp;     /* fp8 only: ranks with pieces of one microbatch's tensors */
+  struct sf_group tp_cp;     /* fp8 and plugins only: ranks with pieces of one microbatch's tensors */
   struct sf_group tp_cp_dp;  /* fp8 only: of all microbatches' */
   struct sf_group microbatch; /* auxiliary losses only: tp x cp, ranks with other tokens of one microbatch */
   struct sf_group etp, ep;     /* the expert mesh: parts of an expert, experts */

@@ -2,6 +2,16 @@
 
 #include "targets/fault.h"
 #include "targets/linear.h"
+#include "targets/plugged_layer.h"
+
+static void plug(struct sf_row_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer) {
+  linear->plugged = sf_plugged_create(run, cls, layer, false, linear->sp);
+  if (linear->plugged == NULL) return;
+  linear->plugged->in_map = &linear->in_map;
+  linear->plugged->out_map = &run->map_hidden;
+  sf_plugged_add_parameter(linear->plugged, "weight", linear->weight, 0);
+  sf_plugged_add_parameter(linear->plugged, "bias", linear->bias, 0);
+}
 
 void sf_row_parallel_linear_create(struct sf_row_parallel_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
                                    int64_t in_total, const struct sf_group *tp, bool sp) {
@@ -12,6 +22,7 @@ void sf_row_parallel_linear_create(struct sf_row_parallel_linear *linear, struct
   const struct sf_parameter_cut weight_cut = {h_dim, in_dim}, bias_cut = {sf_dim_map_whole(1), h_dim};
   linear->weight = sf_parameter_create(run, cls, layer, 0, &weight_cut);
   linear->bias = sf_parameter_create(run, cls, layer, 1, &bias_cut);
+  plug(linear, run, cls, layer);
   if (linear->bias == NULL) return;
   linear->bias->replicated = true;
   linear->bias->sum_over_tp = sp;
@@ -33,6 +44,7 @@ static float *reduce_output(struct sf_rank_run *run, const struct sf_row_paralle
 }
 
 float *sf_row_parallel_linear_forward(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, float *input) {
+  if (linear->plugged != NULL) return sf_plugged_forward(run, linear->plugged, input);
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden;
   const float *weight = linear->weight->model;
@@ -69,6 +81,11 @@ static void param_grads(struct sf_rank_run *run, const struct sf_row_parallel_li
 
 float *sf_row_parallel_linear_backward(struct sf_rank_run *run, const struct sf_row_parallel_linear *linear, const float *grad,
                                        float *input) {
+  if (linear->plugged != NULL) {
+    float *plugged_grad = sf_plugged_backward(run, linear->plugged, grad, input);
+    sf_buffers_give(&run->acts, input);
+    return plugged_grad;
+  }
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden;
   float *gathered = NULL, *cast = NULL;

@@ -4,10 +4,13 @@
 
 #include "targets/rank_run.h"
 
+struct sf_plugged;
+
 struct sf_row_parallel_linear {
   struct sf_parameter *weight; /* [h x in], this rank's columns */
   struct sf_parameter *bias;   /* [h], replicated, or NULL */
   struct sf_fp8_linear *fp8;   /* NULL: multiplies in the compute format */
+  struct sf_plugged *plugged;  /* NULL: computed here */
   struct sf_group tp;
   bool sp;
   int64_t in; /* input features held */

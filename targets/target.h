@@ -10,6 +10,8 @@
 #include "harness/tensor/trace.h"
 #include "targets/plants.h"
 
+struct sf_plugin_layers;
+
 /* All that one rank is given; nothing else may be read. Groups are made from `mesh` and handed to layers as values; only planted
  * faults may look at `default_mesh`. */
 struct sf_rank_env {
@@ -21,6 +23,7 @@ struct sf_rank_env {
   struct sf_arena *arena;             /* of this rank and this trial */
   const struct sf_trace_sink *sink;
   enum sf_fault fault;                /* SF_FAULT_NONE or the planted one */
+  const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin_layers.h) */
 };
 
 struct sf_target {
@@ -31,6 +34,6 @@ struct sf_target {
   void (*run)(struct sf_rank_env *env);
 };
 extern const struct sf_target sf_target_builtin;
-const struct sf_target *sf_target_find(const char *name); /* NULL when there is none */
+const struct sf_target *sf_target_find(const char *name); /* NULL when there is none. plugin:PATH is the built-in one, with env->layers */
 
 #endif

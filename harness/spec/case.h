@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_SIGNATURE_TEXT = 192, SF_CASE_FRAMEWORK_TEXT = 2048 };
+enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_TARGET_TEXT = 512, SF_SIGNATURE_TEXT = 192, SF_CASE_FRAMEWORK_TEXT = 2048 };
 
 /* What layers compute with. The first three store in the format of that name (equal numbers); FP8 stores in bf16 and casts the operands of
  * the linear layers' products. */
@@ -164,7 +164,7 @@ struct sf_case {
   struct sf_layout layout;
   struct sf_reload reload;
   int64_t schedule; /* seed of the simulator's scheduling decisions; 0 = round-robin, rendezvous at the wait */
-  char target[SF_NAME_TEXT]; /* "builtin", or the name of a framework's worker */
+  char target[SF_TARGET_TEXT]; /* "builtin", "plugin:" and the path of a library of layers, or the name of a framework's worker */
   char framework[SF_CASE_FRAMEWORK_TEXT]; /* "", or of a framework's case: what is not at its first choice, as a compact JSON object */
   char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
   struct sf_expect expect;

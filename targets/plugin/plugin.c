@@ -1,27 +1,53 @@
 #include "targets/plugin/plugin.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <string.h>
 
-enum { ENTRIES_MAX = 64, LISTED_MAX = 16 };
+enum { ENTRIES_MAX = 64, LAYERS_MAX = 8, LISTED_MAX = 16 };
 
 const struct shardfuzz_operation *sf_plugin_operation(const struct shardfuzz_plugin *plugin, int32_t index) {
   return (const struct shardfuzz_operation *)(const void *)((const char *)plugin->entries + (size_t)index * plugin->entry_bytes);
 }
 
-static enum sf_status check_operation(const struct shardfuzz_operation *op, int32_t index, const char *path, struct sf_error *error) {
+/* What operations and layers declare alike. */
+struct declared {
+  const char *name;
+  uint32_t dtypes;
+  bool computes;
+  const struct shardfuzz_attribute *fixed;
+  const struct shardfuzz_limit *limits;
+  int32_t fixed_count, limit_count;
+};
+
+const struct shardfuzz_layer *sf_plugin_layer(const struct shardfuzz_plugin *plugin, int32_t index) {
+  return (const struct shardfuzz_layer *)(const void *)((const char *)plugin->entries + (size_t)index * plugin->entry_bytes);
+}
+
+static struct declared entry_of(const struct shardfuzz_plugin *plugin, int32_t index) {
+  if (plugin->kind == SHARDFUZZ_KIND_LAYERS) {
+    const struct shardfuzz_layer *layer = sf_plugin_layer(plugin, index);
+    return (struct declared){layer->module, layer->dtypes, layer->forward && layer->backward, layer->fixed, layer->limits, layer->fixed_count, layer->limit_count};
+  }
+  const struct shardfuzz_operation *op = sf_plugin_operation(plugin, index);
+  return (struct declared){op->name, op->dtypes, op->forward || op->backward, op->fixed, op->limits, op->fixed_count, op->limit_count};
+}
+
+static enum sf_status check_entry(const struct shardfuzz_plugin *plugin, int32_t index, const char *path, struct sf_error *error) {
+  const bool layers = plugin->kind == SHARDFUZZ_KIND_LAYERS;
+  const struct declared entry = entry_of(plugin, index);
   const char *missing = NULL;
-  if (!op->name || !*op->name) missing = "a name";
-  else if (!op->forward && !op->backward) missing = "a function";
-  else if (op->dtypes == 0) missing = "a format";
-  else if (op->fixed_count < 0 || op->fixed_count > LISTED_MAX || (op->fixed_count > 0 && !op->fixed)) missing = "the list of fixed attributes";
-  else if (op->limit_count < 0 || op->limit_count > LISTED_MAX || (op->limit_count > 0 && !op->limits)) missing = "the list of limits";
-  for (int32_t i = 0; !missing && i < op->fixed_count; i++)
-    if (!op->fixed[i].name) missing = "a fixed attribute's name";
-  for (int32_t i = 0; !missing && i < op->limit_count; i++)
-    if (!op->limits[i].dimension || op->limits[i].max < 0 || op->limits[i].multiple < 0) missing = "a limit's dimension or numbers that are not negative";
+  if (!entry.name || !*entry.name) missing = "a name";
+  else if (!entry.computes) missing = layers ? "forward or backward" : "a function";
+  else if (entry.dtypes == 0) missing = "a format";
+  else if (entry.fixed_count < 0 || entry.fixed_count > LISTED_MAX || (entry.fixed_count > 0 && !entry.fixed)) missing = "the list of fixed attributes";
+  else if (entry.limit_count < 0 || entry.limit_count > LISTED_MAX || (entry.limit_count > 0 && !entry.limits)) missing = "the list of limits";
+  for (int32_t i = 0; !missing && i < entry.fixed_count; i++)
+    if (!entry.fixed[i].name) missing = "a fixed attribute's name";
+  for (int32_t i = 0; !missing && i < entry.limit_count; i++)
+    if (!entry.limits[i].dimension || entry.limits[i].max < 0 || entry.limits[i].multiple < 0) missing = "a limit's dimension or numbers that are not negative";
   if (!missing) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "%s: operation %d lacks %s", path, index, missing);
+  return sf_error_set(error, SF_EINPUT, "%s: %s %d lacks %s", path, layers ? "layer" : "operation", index, missing);
 }
 
 static enum sf_status check(const struct shardfuzz_plugin *plugin, const char *path, struct sf_error *error) {
@@ -29,15 +55,19 @@ static enum sf_status check(const struct shardfuzz_plugin *plugin, const char *p
   if (plugin->abi != SHARDFUZZ_PLUGIN_ABI) {
     return sf_error_set(error, SF_EINPUT, "%s: made for plugin ABI %u, this is %u", path, plugin->abi, SHARDFUZZ_PLUGIN_ABI);
   }
-  if (plugin->size_bytes < sizeof *plugin || plugin->entry_bytes < sizeof(struct shardfuzz_operation)) {
+  const bool layers = plugin->kind == SHARDFUZZ_KIND_LAYERS;
+  if (plugin->size_bytes < sizeof *plugin || plugin->entry_bytes < (layers ? sizeof(struct shardfuzz_layer) : sizeof(struct shardfuzz_operation))) {
     return sf_error_set(error, SF_EINPUT, "%s: its declaration is shorter than that of plugin ABI %u", path, SHARDFUZZ_PLUGIN_ABI);
   }
-  if (plugin->kind != SHARDFUZZ_KIND_OPERATIONS) return sf_error_set(error, SF_EINPUT, "%s: declares kind %u; this version runs operations", path, plugin->kind);
-  if (plugin->entry_count < 1 || plugin->entry_count > ENTRIES_MAX || !plugin->entries) {
-    return sf_error_set(error, SF_EINPUT, "%s: declares %d operations; 1 to %d are taken", path, plugin->entry_count, ENTRIES_MAX);
+  if (!layers && plugin->kind != SHARDFUZZ_KIND_OPERATIONS) {
+    return sf_error_set(error, SF_EINPUT, "%s: declares kind %u; this version runs operations and layers", path, plugin->kind);
+  }
+  const int32_t most = layers ? LAYERS_MAX : ENTRIES_MAX;
+  if (plugin->entry_count < 1 || plugin->entry_count > most || !plugin->entries) {
+    return sf_error_set(error, SF_EINPUT, "%s: declares %d %s; 1 to %d are taken", path, plugin->entry_count, layers ? "layers" : "operations", most);
   }
   for (int32_t i = 0; i < plugin->entry_count; i++) {
-    const enum sf_status status = check_operation(sf_plugin_operation(plugin, i), i, path, error);
+    const enum sf_status status = check_entry(plugin, i, path, error);
     if (status != SF_OK) return status;
   }
   return SF_OK;

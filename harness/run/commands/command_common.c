@@ -3,9 +3,11 @@
 #include "generators/presets.h"
 #include "harness/comm/mpi.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/power/mutants.h"
 #include "harness/worker/choice_cover.h"
 #include "harness/run/trial/engine.h"
+#include "targets/plugin_layers.h"
 #include "targets/target.h"
 
 #include <errno.h>
@@ -81,6 +83,7 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
     if (status != SF_OK) return status;
   }
   if (!flags->target) return SF_OK;
+  if (sf_plugin_target_path(flags->target)) return sf_plugin_probe_space(space, flags->target, error);
   if (!sf_target_find(flags->target)) return sf_error_set(error, SF_EUSAGE, "there is no target '%s'; shardfuzz list targets", flags->target);
   snprintf(space->target, sizeof space->target, "%s", flags->target);
   return SF_OK;
@@ -149,7 +152,8 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
     return status;
   }
   if (flags->target || flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--target and --framework-path are for cases of frameworks");
-  return sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
+  if (sf_plugin_target_path(c->target)) status = sf_plugin_probe_layers(c->target, error);
+  return status != SF_OK ? status : sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
 }
 
 /* What the command line fixes. */

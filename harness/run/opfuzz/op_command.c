@@ -4,6 +4,7 @@
 #include "harness/run/commands/json_out.h"
 #include "harness/run/opfuzz/op_campaign.h"
 #include "harness/run/opfuzz/op_device.h"
+#include "harness/run/plugins/plugin_probe.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
     if (strncmp(argv[i], "--target=", 9) == 0) target = argv[i] + 9;
     else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc) target = argv[i + 1];
   }
-  return target && sf_op_target_is_one(target) ? target : NULL;
+  return target && sf_op_target_is_one(target) && !sf_plugin_has_layers(target) ? target : NULL;
 }
 
 static enum sf_status gemm_of(enum sf_cpu_gemm *out, int32_t choice, struct sf_error *error) {

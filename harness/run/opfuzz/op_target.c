@@ -1,18 +1,12 @@
 #include "harness/run/opfuzz/op_target.h"
 
 #include "harness/run/opfuzz/op_device.h"
+#include "harness/run/plugins/plugin_probe.h"
 #include "targets/plugin/plugin.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { LOAD_TIMEOUT_MS = 10000 };
 static const char op_prefix[] = "op:", plugin_prefix[] = "plugin:";
 
 static bool begins(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
@@ -116,65 +110,27 @@ struct declaration {
 };
 
 /* In a process of its own. */
-static void read_declaration(struct declaration *out) {
+static void read_declaration(void *answer) {
+  struct declaration *out = answer;
   const struct shardfuzz_plugin *plugin = NULL;
   struct sf_error reason = {SF_OK, ""};
   out->status = sf_plugin_load(&plugin, out->target.path, &out->error);
+  if (out->status == SF_OK && plugin->kind != SHARDFUZZ_KIND_OPERATIONS) out->status = sf_error_set(&out->error, SF_EINPUT, "%s: has layers and no operations", out->target.path);
   for (int32_t i = 0; out->status == SF_OK && i < plugin->entry_count; i++) {
     out->status = declare(&out->target, sf_plugin_operation(plugin, i), i, &reason);
     if (out->status != SF_OK) sf_error_set(&out->error, out->status, "%s: %.300s", out->target.path, reason.text);
   }
 }
 
-static bool write_all(int descriptor, const void *data, size_t size) {
-  for (const char *at = data; size > 0;) {
-    const ssize_t count = write(descriptor, at, size);
-    if (count <= 0) return false;
-    at += count, size -= (size_t)count;
-  }
-  return true;
-}
-
-/* What arrives before the deadline; true when it is everything. */
-static bool read_all(int descriptor, void *data, size_t size) {
-  char *at = data;
-  while (size > 0) {
-    struct pollfd waits = {.fd = descriptor, .events = POLLIN};
-    if (poll(&waits, 1, LOAD_TIMEOUT_MS) <= 0) return false;
-    const ssize_t count = read(descriptor, at, size);
-    if (count <= 0) return false;
-    at += count, size -= (size_t)count;
-  }
-  return true;
-}
-
 static enum sf_status make_plugin(struct sf_op_target *out, const char *path, struct sf_error *error) {
   static struct declaration declaration;
-  int ends[2];
-  char *whole = realpath(path, NULL);
-  if (!whole) return sf_error_set(error, SF_EINPUT, "%s: %s", path, strerror(errno));
-  const int length = snprintf(out->path, sizeof out->path, "%s", whole);
-  free(whole); /* libc's own memory */
-  if (length >= (int)sizeof out->path) return sf_error_set(error, SF_EINPUT, "%s: the path is too long", path);
-  snprintf(out->name, sizeof out->name, "plugin:%s", out->path);
   memset(&declaration, 0, sizeof declaration);
+  enum sf_status status = sf_plugin_full_path(out->path, sizeof out->path, path, error);
+  if (status != SF_OK) return status;
+  snprintf(out->name, sizeof out->name, "plugin:%s", out->path);
   declaration.target = *out;
-  if (pipe(ends) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", strerror(errno));
-  fflush(NULL);
-  const pid_t child = fork();
-  if (child == 0) {
-    close(ends[0]);
-    read_declaration(&declaration);
-    _exit(write_all(ends[1], &declaration, sizeof declaration) ? 0 : 1);
-  }
-  close(ends[1]);
-  const bool whole_answer = child > 0 && read_all(ends[0], &declaration, sizeof declaration);
-  close(ends[0]);
-  if (child > 0) {
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-  }
-  if (!whole_answer) return sf_error_set(error, SF_EINPUT, "%s: the library ended its process, or did not come back, while it was loaded", path);
+  status = sf_plugin_probe(&declaration, sizeof declaration, read_declaration, path, error);
+  if (status != SF_OK) return status;
   if (declaration.status != SF_OK) return sf_error_set(error, declaration.status, "%s", declaration.error.text);
   *out = declaration.target;
   return SF_OK;

@@ -116,6 +116,7 @@ void sf_engine_destroy(struct sf_engine *engine) {
   sf_free(engine->arenas);
   sf_free(engine->ranks);
   sf_free(engine->rank_args);
+  sf_free(engine->loaded);
   if (engine->device) sf_device_destroy(engine->device);
   if (engine->sim) sf_sim_destroy(engine->sim);
   sf_free(engine);
@@ -155,6 +156,7 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
         .arena = engine->arenas[i],
         .sink = &engine->sink,
         .fault = engine->fault,
+        .layers = engine->layers,
     };
     engine->ranks[i].mutator =
         (struct sf_mutator){.mutation = engine->is_mutant ? &engine->mutation : NULL, .mesh = &engine->mesh, .arena = engine->arenas[i]};
@@ -248,6 +250,22 @@ static enum sf_status plant(struct sf_engine *engine, const char *id, struct sf_
   return status;
 }
 
+/* Finds the modules that a plugin replaces. */
+static enum sf_status load_layers(struct sf_engine *engine, const struct sf_case *c, struct sf_error *error) {
+  const char *path = sf_plugin_target_path(c->target);
+  engine->layers = NULL;
+  if (!path) return SF_OK;
+  if (!engine->loaded || strcmp(engine->loaded_target, c->target) != 0) {
+    sf_free(engine->loaded);
+    engine->loaded = NULL;
+    const enum sf_status status = sf_plugin_layers_create(&engine->loaded, path, error);
+    if (status != SF_OK) return status;
+    snprintf(engine->loaded_target, sizeof engine->loaded_target, "%s", c->target);
+  }
+  engine->layers = engine->loaded;
+  return sf_plugin_layers_support(engine->layers, c, error);
+}
+
 static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome, struct sf_error *error) {
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
@@ -255,7 +273,10 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   if (!target) return sf_error_set(error, SF_EINPUT, "target.name: there is no target '%s'", c->target);
   status = plant(engine, c->plant, error);
   if (status != SF_OK) return status;
-  if (target->supports(c, error) != SF_OK) {
+  status = target->supports(c, error);
+  if (status == SF_OK) status = load_layers(engine, c, error);
+  if (status != SF_OK && status != SF_ENOTSUP) return status;
+  if (status == SF_ENOTSUP) {
     outcome->verdict = SF_VERDICT_SKIP;
     snprintf(outcome->text, sizeof outcome->text, "%s", error->text);
     return SF_OK;

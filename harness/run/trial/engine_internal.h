@@ -6,6 +6,7 @@
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/power/mutants.h"
+#include "targets/plugin_layers.h"
 
 /* What a rank's program is started with. */
 struct sf_engine_rank {
@@ -27,12 +28,17 @@ struct sf_engine {
   struct sf_collector *collector;
   struct sf_judgement judgement;
 
+  /* Layers of the library that was loaded last; NULL: none. */
+  struct sf_plugin_layers *loaded;
+  char loaded_target[SF_TARGET_TEXT];
+
   /* The current trial. */
   const struct sf_case *c;
   struct sf_mesh mesh, second_mesh; /* second: after reloading */
   enum sf_fault fault;
   struct sf_mutation mutation;
   bool is_mutant; /* mutation holds */
+  const struct sf_plugin_layers *layers; /* NULL: all modules are built in */
   struct sf_chunk_log *record; /* NULL = nobody wants the trace itself */
   struct sf_chunk_log *listener; /* not NULL: nothing is judged; the tensor of this key is kept here */
   uint64_t listen_key;

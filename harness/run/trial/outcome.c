@@ -47,6 +47,12 @@ void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, co
   snprintf(out->text, sizeof out->text, "%s", finding->text);
 }
 
+/* What stands before the pass: a plugin's modules have dots in their names. */
+static size_t module_length(const char *label) {
+  const char *forward = strstr(label, ".fwd"), *backward = strstr(label, ".bwd");
+  return forward ? (size_t)(forward - label) : backward ? (size_t)(backward - label) : strcspn(label, ".");
+}
+
 void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text) {
   out->verdict = SF_VERDICT_FINDING;
   out->cls = cls;
@@ -55,7 +61,7 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
   out->row = -1;
   out->finding_count = 1;
   snprintf(out->label, sizeof out->label, "%s", label);
-  snprintf(out->module, sizeof out->module, "%.*s", (int)strcspn(label, "."), label);
+  snprintf(out->module, sizeof out->module, "%.*s", (int)module_length(label), label);
   snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm/%s", sf_finding_class_name(cls), *label ? label : "none");
   set_signature(out, c);
   snprintf(out->text, sizeof out->text, "%s", text);

@@ -1,8 +1,8 @@
-/* shardfuzz plugins, ABI version 1: a shared library hands its kernels to `shardfuzz fuzz --target plugin:./libkernels.so`.
+/* shardfuzz plugins, ABI version 1: a shared library hands its kernels or layers to `shardfuzz fuzz --target plugin:./libkernels.so`.
  *
  * The library exports one function, shardfuzz_plugin_get(), which returns a declaration: a table of operations by the names of the reference
- * (`shardfuzz list operations` prints them with their operands, in order, dimensions and attributes), the formats each takes, and the functions
- * that compute it. C and C++; no dependency.
+ * (`shardfuzz list operations` prints them with their operands, in order, dimensions and attributes), or of parallel layers by the names of the
+ * reference's modules (further down), the formats each takes, and the functions that compute it. C and C++; no dependency.
  *
  * Rules for an operation's functions: inputs are only read; of an output every element is written, and nothing beside it; nothing is kept of a
  * pointer once the call has returned; the same call gives the same bits. No exception may leave. Calls come from one thread. */
@@ -106,8 +106,115 @@ struct shardfuzz_operation {
   int32_t fixed_count, limit_count;
 };
 
-/* What a plugin is; layers and models have numbers in a later version. */
-enum shardfuzz_kind { SHARDFUZZ_KIND_OPERATIONS = 1 };
+/* --- layers ---------------------------------------------------------------------------------------------------------------------
+ *
+ * A layer takes the place of one module of the built-in model, in every decoder layer and on every rank; all else stays built in. Modules:
+ *
+ *   self_attention.linear_qkv, mlp.linear_fc1, mlp.shared_experts.linear_fc1, cross_attention.linear_q, cross_attention.linear_kv, output_layer:
+ *     column-parallel, y = x W^T + b. Input: tokens x features, with sequence parallelism this rank's tokens of its tp group; output: all tokens
+ *     of the group x this rank's features. The output is not reduced, the input's gradient is summed over tp (with sequence parallelism: and cut).
+ *   self_attention.linear_proj, mlp.linear_fc2, mlp.shared_experts.linear_fc2, cross_attention.linear_proj:
+ *     row-parallel: input all tokens x this rank's features, output summed over tp (and cut), then the bias.
+ *   input_layernorm, pre_mlp_layernorm, pre_cross_attn_layernorm, post_self_attn_layernorm, post_mlp_layernorm, decoder.final_layernorm:
+ *     RMSNorm, or LayerNorm with attribute norm 1, of this rank's tokens; epsilon 1e-5.
+ *   mlp: column-parallel linear_fc1, the activation, row-parallel linear_fc2, with the tensors between them handed to call->trace.
+ *
+ * Gradients of parameters are this microbatch's, in fp32, from the tokens that this rank has seen: sums over data and context parallel ranks,
+ * and with sequence parallelism over tp for what every tp rank holds (a norm's weight, a row-parallel bias), are made later, not here.
+ *
+ * Rules: inputs and parameters are only read; of an output and a gradient every element is written, and nothing beside it. All memory is the
+ * harness's; nothing is kept of a pointer once a call has returned, except what `save` gave. Simulated ranks are fibers of one process, each with
+ * 256 KiB of stack: nothing of a rank may be in static memory, and others run while it waits in a call of the communicator, which does not
+ * return when it cannot complete. No exception may leave. */
+
+/* Groups of ranks; the members' order is the same on all of them. TP_CP: ranks with pieces of one microbatch. */
+enum shardfuzz_group {
+  SHARDFUZZ_GROUP_TP = 0,
+  SHARDFUZZ_GROUP_CP = 1,
+  SHARDFUZZ_GROUP_DP = 2,
+  SHARDFUZZ_GROUP_DP_CP = 3,
+  SHARDFUZZ_GROUP_PP = 4,
+  SHARDFUZZ_GROUP_TP_CP = 5,
+  SHARDFUZZ_GROUP_WORLD = 6,
+  SHARDFUZZ_GROUPS = 7
+};
+enum shardfuzz_reduce { SHARDFUZZ_SUM = 0, SHARDFUZZ_MAX = 1 };
+struct shardfuzz_member {
+  int32_t size, index;
+};
+
+struct shardfuzz_layer_call;
+/* The communicator's calls. Each is made by all members in the same order with the same numbers; it blocks. dtype: SHARDFUZZ_F32, _BF16, _F16 or
+ * _F64, of the memory and of what travels; counts are elements. Members of an all-reduce get the same bits. */
+struct shardfuzz_comm {
+  uint32_t size_bytes; /* of this struct */
+  int32_t group_count;
+  const struct shardfuzz_member *groups; /* by enum shardfuzz_group: how many ranks, and which this one is */
+  void (*all_reduce)(const struct shardfuzz_layer_call *call, int32_t group, void *data, int64_t count, uint32_t dtype, uint32_t reduce);
+  /* out [count]: this member's part of the reduction of in [size x count] */
+  void (*reduce_scatter)(const struct shardfuzz_layer_call *call, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce);
+  void (*all_gather)(const struct shardfuzz_layer_call *call, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype); /* out [size x count] */
+  void (*broadcast)(const struct shardfuzz_layer_call *call, int32_t group, void *data, int64_t count, int32_t root, uint32_t dtype);
+  /* in is cut by in_counts, a number for each member; out holds what they sent here, out_counts[i] elements from member i */
+  void (*all_to_all)(const struct shardfuzz_layer_call *call, int32_t group, void *out, const int64_t *out_counts, const void *in, const int64_t *in_counts, uint32_t dtype);
+  void (*send)(const struct shardfuzz_layer_call *call, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype); /* may wait for the receiver */
+  void (*recv)(const struct shardfuzz_layer_call *call, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype);
+  void (*barrier)(const struct shardfuzz_layer_call *call, int32_t group);
+};
+
+/* `length` elements of the logical tensor from `start` on. */
+struct shardfuzz_run {
+  int64_t start, length;
+};
+/* A parameter's shard. Local row i is the i-th of the logical rows of row_runs, columns likewise; a vector is one row. */
+struct shardfuzz_parameter {
+  const char *name; /* "weight", "bias"; of mlp "linear_fc1.weight" */
+  struct shardfuzz_tensor value;
+  struct shardfuzz_tensor grad; /* fp32; data is NULL in the forward, and where the parameter is frozen */
+  int64_t shape[2];             /* of the logical tensor */
+  const struct shardfuzz_run *row_runs, *col_runs;
+  int32_t row_run_count, col_run_count;
+};
+
+enum shardfuzz_trace { SHARDFUZZ_OUTPUT = 0, SHARDFUZZ_INPUT_GRAD = 1 };
+
+/* Tensors are dense, in the format that each says: the case's, or fp32 where the residual stream is. */
+struct shardfuzz_layer_call {
+  uint32_t size_bytes; /* of this struct; grows with later versions */
+  uint32_t dtype;      /* enum shardfuzz_dtype of the case */
+  const char *module;  /* its name: "decoder.layers.3.mlp.linear_fc2" */
+  int64_t step, microbatch;
+  const struct shardfuzz_tensor *input, *output; /* output: the forward's, which it writes */
+  const struct shardfuzz_tensor *output_grad, *input_grad; /* of the backward, which writes input_grad; else NULL */
+  const struct shardfuzz_parameter *parameters;
+  const struct shardfuzz_attribute *attributes; /* sequence_parallel 0 or 1, activation (0 GELU, 1 SwiGLU, 2 squared ReLU), norm (0 RMS, 1 layer), epsilon */
+  int32_t parameter_count, attribute_count;
+  const struct shardfuzz_comm *comm;
+  void *saved;                                                          /* backward: what save gave in the forward, or NULL */
+  void *(*save)(const struct shardfuzz_layer_call *call, uint64_t size_bytes); /* forward, at most once: memory that lives until this microbatch's backward */
+  void *(*scratch)(const struct shardfuzz_layer_call *call, uint64_t size_bytes); /* memory that lives until the call returns */
+  /* mlp: hands over the output of linear_fc1 and of activation, in the backward the gradients of the inputs of linear_fc2 and of activation, each
+   * dense in the case's format, as soon as it is computed; go on with what then stands there. module: "linear_fc1". which: enum shardfuzz_trace. */
+  void (*trace)(const struct shardfuzz_layer_call *call, uint32_t which, const char *module, void *data);
+  void *host;
+};
+typedef int shardfuzz_layer_function(const struct shardfuzz_layer_call *call); /* any other number than SHARDFUZZ_OK: a finding */
+
+enum shardfuzz_layer_takes { SHARDFUZZ_TAKES_SEQUENCE_PARALLEL = 1 };
+
+struct shardfuzz_layer {
+  const char *module;
+  uint32_t dtypes; /* SHARDFUZZ_BIT of fp32, bf16, fp16 */
+  uint32_t takes;  /* of enum shardfuzz_layer_takes */
+  shardfuzz_layer_function *forward, *backward;
+  const struct shardfuzz_attribute *fixed; /* fields of a case file with one value: {"model.activation", 0, 0}; only `integer` counts */
+  const struct shardfuzz_limit *limits;    /* of a case file's fields: {"layout.tp", 4, 0} */
+  int32_t fixed_count, limit_count;
+};
+
+/* --- the declaration ------------------------------------------------------------------------------------------------------------ */
+
+enum shardfuzz_kind { SHARDFUZZ_KIND_OPERATIONS = 1, SHARDFUZZ_KIND_LAYERS = 2 };
 
 struct shardfuzz_plugin {
   uint32_t abi;        /* SHARDFUZZ_PLUGIN_ABI */
@@ -115,8 +222,8 @@ struct shardfuzz_plugin {
   uint32_t kind;       /* enum shardfuzz_kind: says what `entries` are */
   int32_t entry_count;
   const char *name;
-  const void *entries; /* struct shardfuzz_operation[entry_count] */
-  uint32_t entry_bytes; /* sizeof(struct shardfuzz_operation) */
+  const void *entries;  /* struct shardfuzz_operation[entry_count], or struct shardfuzz_layer[entry_count] */
+  uint32_t entry_bytes; /* size of one */
   uint32_t reserved;    /* 0 */
 };
 

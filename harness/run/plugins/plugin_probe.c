@@ -1,0 +1,124 @@
+#include "harness/run/plugins/plugin_probe.h"
+
+#include "harness/base/alloc.h"
+#include "targets/plugin_layers.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LOAD_TIMEOUT_MS = 10000 };
+
+static bool write_all(int descriptor, const void *data, size_t size) {
+  for (const char *at = data; size > 0;) {
+    const ssize_t count = write(descriptor, at, size);
+    if (count <= 0) return false;
+    at += count, size -= (size_t)count;
+  }
+  return true;
+}
+
+/* What arrives before the deadline; true when it is everything. */
+static bool read_all(int descriptor, void *data, size_t size) {
+  char *at = data;
+  while (size > 0) {
+    struct pollfd waits = {.fd = descriptor, .events = POLLIN};
+    if (poll(&waits, 1, LOAD_TIMEOUT_MS) <= 0) return false;
+    const ssize_t count = read(descriptor, at, size);
+    if (count <= 0) return false;
+    at += count, size -= (size_t)count;
+  }
+  return true;
+}
+
+enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, struct sf_error *error) {
+  char *whole = realpath(path, NULL);
+  if (!whole) return sf_error_set(error, SF_EINPUT, "%s: %s", path, strerror(errno));
+  const int length = snprintf(out, size, "%s", whole);
+  free(whole); /* libc's own memory */
+  return length < (int)size ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: the path is too long", path);
+}
+
+enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) {
+  int ends[2];
+  if (pipe(ends) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", strerror(errno));
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    ask(answer);
+    _exit(write_all(ends[1], answer, size) ? 0 : 1);
+  }
+  close(ends[1]);
+  const bool whole_answer = child > 0 && read_all(ends[0], answer, size);
+  close(ends[0]);
+  if (child > 0) {
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+  }
+  if (whole_answer) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "%s: the library ended its process, or did not come back, while it was loaded", path);
+}
+
+/* --- layers ------------------------------------------------------------------------------------------------------- */
+
+struct layers_answer {
+  char path[SF_TARGET_TEXT];
+  enum sf_status status;
+  struct sf_error error;
+  uint32_t kind;
+  int32_t range_count;
+  struct sf_plugin_range ranges[SF_PLUGIN_RANGES_MAX];
+};
+
+static void ask_kind(void *answer) {
+  struct layers_answer *out = answer;
+  const struct shardfuzz_plugin *plugin = NULL;
+  out->status = sf_plugin_load(&plugin, out->path, &out->error);
+  if (out->status == SF_OK) out->kind = plugin->kind;
+}
+
+static void ask_layers(void *answer) {
+  struct layers_answer *out = answer;
+  struct sf_plugin_layers *layers = NULL;
+  out->status = sf_plugin_layers_create(&layers, out->path, &out->error);
+  if (out->status == SF_OK) out->range_count = sf_plugin_layers_ranges(out->ranges, layers);
+  sf_free(layers);
+}
+
+bool sf_plugin_has_layers(const char *target) {
+  static struct layers_answer answer;
+  const char *path = sf_plugin_target_path(target);
+  memset(&answer, 0, sizeof answer);
+  if (!path || sf_plugin_full_path(answer.path, sizeof answer.path, path, NULL) != SF_OK) return false;
+  return sf_plugin_probe(&answer, sizeof answer, ask_kind, path, NULL) == SF_OK && answer.status == SF_OK && answer.kind == SHARDFUZZ_KIND_LAYERS;
+}
+
+static enum sf_status ask(struct layers_answer *answer, const char *target, struct sf_error *error) {
+  const char *path = sf_plugin_target_path(target);
+  memset(answer, 0, sizeof *answer);
+  /* The name of the target has to fit with its prefix. */
+  enum sf_status status = sf_plugin_full_path(answer->path, sizeof answer->path - (size_t)(path - target), path, error);
+  if (status == SF_OK) status = sf_plugin_probe(answer, sizeof *answer, ask_layers, path, error);
+  if (status == SF_OK && answer->status != SF_OK) status = sf_error_set(error, answer->status, "%s", answer->error.text);
+  return status;
+}
+
+enum sf_status sf_plugin_probe_layers(const char *target, struct sf_error *error) {
+  static struct layers_answer answer;
+  return ask(&answer, target, error);
+}
+
+enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target, struct sf_error *error) {
+  static struct layers_answer answer;
+  enum sf_status status = ask(&answer, target, error);
+  for (int32_t i = 0; i < answer.range_count && status == SF_OK; i++)
+    status = sf_space_limit(space, answer.ranges[i].path, answer.ranges[i].lo, answer.ranges[i].hi, error);
+  if (status == SF_OK) snprintf(space->target, sizeof space->target, "plugin:%.*s", (int)sizeof answer.path - 8, answer.path);
+  return status;
+}

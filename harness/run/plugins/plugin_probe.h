@@ -1,0 +1,23 @@
+/* What a shared library says of itself, asked in a process of its own: code of the library runs when it is loaded. */
+#ifndef SF_RUN_PLUGIN_PROBE_H
+#define SF_RUN_PLUGIN_PROBE_H
+
+#include "generators/codec.h"
+
+/* The whole path of a file that is there. SF_EINPUT. */
+enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, struct sf_error *error) SF_MUST_USE;
+
+/* Lets `ask` fill the answer, plain data, in a process that may be lost, and brings it back; the caller fills in what `ask` needs to know. SF_EINPUT
+ * naming the path: the process ended or did not come back in ten seconds. SF_EIO. */
+enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) SF_MUST_USE;
+
+/* Whether a target's name is "plugin:LIB.so" and the library declares layers. False where it cannot be asked: whoever loads it says why. */
+bool sf_plugin_has_layers(const char *target);
+
+/* "plugin:LIB.so" with layers: its target's name, with the whole path, and the ranges of what its layers take. SF_EINPUT: it is none, the path is
+ * too long, nothing of the space is left. */
+enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target, struct sf_error *error) SF_MUST_USE;
+/* Whether it can be loaded here. SF_EINPUT. */
+enum sf_status sf_plugin_probe_layers(const char *target, struct sf_error *error) SF_MUST_USE;
+
+#endif

@@ -1,0 +1,214 @@
+#include "targets/plugged_layer.h"
+
+#include "harness/base/assert.h"
+#include "targets/plugged_call.h"
+
+#include <stdio.h>
+
+enum { ATTRIBUTES = 4 };
+
+struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp) {
+  const struct sf_plugin_layers *layers = run->env->layers;
+  const struct sf_plugin_layer *found = NULL;
+  for (int32_t i = 0; layers != NULL && i < layers->count; i++)
+    if (layers->at[i].cls == cls && layers->at[i].is_mlp == is_mlp) found = &layers->at[i];
+  if (found == NULL) return NULL;
+  struct sf_plugged *plugged = sf_rank_alloc(run->env, sizeof *plugged);
+  const int64_t waiting = run->c->train.microbatches / run->parallel.dp.size;
+  const int32_t module = sf_rank_module(run, cls, layer);
+  *plugged = (struct sf_plugged){.layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .sp = sp};
+  plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
+  for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
+  const char *name = run->env->catalog->modules[module].name;
+  const size_t cut = is_mlp ? strlen(name) - strlen(".linear_fc1") : strlen(name);
+  snprintf(plugged->name, sizeof plugged->name, "%.*s", (int)cut, name);
+  return plugged;
+}
+
+void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call) {
+  if (param == NULL) return;
+  SF_ASSERT_LT(plugged->param_count, SF_PLUGGED_PARAMETERS_MAX);
+  plugged->params[plugged->param_count].name = name;
+  plugged->params[plugged->param_count].param = param;
+  plugged->params[plugged->param_count++].call = call;
+}
+
+/* --- what a call is made of ----------------------------------------------------------------------------------------- */
+
+/* A tensor with the memory of its shape. */
+struct dense {
+  struct shardfuzz_tensor tensor;
+  int64_t shape[2], strides[2];
+};
+
+struct dense_parameter {
+  struct dense value, grad;
+  struct shardfuzz_run rows[SF_RUNS_MAX], cols[SF_RUNS_MAX];
+};
+
+/* The whole call; lives on the rank's stack. */
+struct frame {
+  struct sf_plugged_call call;
+  struct shardfuzz_layer_call given;
+  struct dense input, output, output_grad, input_grad;
+  struct dense_parameter dense_params[SF_PLUGGED_PARAMETERS_MAX];
+  struct shardfuzz_parameter parameters[SF_PLUGGED_PARAMETERS_MAX];
+  struct shardfuzz_attribute attributes[ATTRIBUTES];
+};
+
+static struct shardfuzz_type type_of(enum sf_dtype dtype) {
+  if (dtype == SF_BF16) return (struct shardfuzz_type){SHARDFUZZ_CODE_BFLOAT, 16, 1};
+  return (struct shardfuzz_type){SHARDFUZZ_CODE_FLOAT, dtype == SF_F16 ? 16 : 32, 1};
+}
+
+static const struct shardfuzz_tensor *dense_set(struct dense *dense, void *data, struct sf_shape shape, enum sf_dtype dtype) {
+  dense->shape[0] = shape.rows, dense->shape[1] = shape.cols;
+  dense->strides[0] = shape.cols, dense->strides[1] = 1;
+  dense->tensor = (struct shardfuzz_tensor){.data = data, .device = {1, 0}, .ndim = 2, .dtype = type_of(dtype), .shape = dense->shape, .strides = dense->strides};
+  return &dense->tensor;
+}
+
+static const struct shardfuzz_tensor *give_values(struct frame *f, struct dense *dense, const char *what, const float *values, const struct sf_shard_map *map, enum sf_dtype dtype) {
+  const struct sf_shape shape = sf_shard_map_local_shape(map);
+  return dense_set(dense, sf_plugged_take_values(&f->call, what, values, shape.rows * shape.cols, dtype), shape, dtype);
+}
+
+static const struct shardfuzz_tensor *give_room(struct frame *f, struct dense *dense, const char *what, const struct sf_shard_map *map, enum sf_dtype dtype) {
+  const struct sf_shape shape = sf_shard_map_local_shape(map);
+  return dense_set(dense, sf_plugged_take(&f->call, what, sf_plugged_bytes(shape.rows * shape.cols, dtype)), shape, dtype);
+}
+
+static int32_t runs_of(struct shardfuzz_run *out, const struct sf_dim_map *dim) {
+  for (int32_t i = 0; i < dim->count; i++) out[i] = (struct shardfuzz_run){dim->runs[i].start, dim->runs[i].len};
+  return dim->count;
+}
+
+static void give_parameter(struct frame *f, int32_t index) {
+  const struct sf_rank_run *run = f->call.run;
+  const struct sf_parameter *param = f->call.plugged->params[index].param;
+  const struct sf_shape logical = run->env->catalog->params[param->index].shape;
+  struct dense_parameter *dense = &f->dense_params[index];
+  struct shardfuzz_parameter *out = &f->parameters[index];
+  *out = (struct shardfuzz_parameter){.name = f->call.plugged->params[index].name, .shape = {logical.rows, logical.cols}, .row_runs = dense->rows, .col_runs = dense->cols};
+  out->row_run_count = runs_of(dense->rows, &param->map.rows);
+  out->col_run_count = runs_of(dense->cols, &param->map.cols);
+  out->value = *give_values(f, &dense->value, "parameters", param->model, &param->map, run->dtype);
+  if (f->call.backward && param->trainable) out->grad = *give_room(f, &dense->grad, "parameters' gradients", &param->map, SF_F32);
+  else out->grad = *dense_set(&dense->grad, NULL, sf_shard_map_local_shape(&param->map), SF_F32);
+}
+
+/* --- functions of the call -------------------------------------------------------------------------------------------- */
+
+static void *save(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
+  struct sf_plugged_call *call = given->host;
+  void **slot = &call->plugged->saved[call->run->local_microbatch];
+  if (call->backward) sf_plugged_fail(call, "called save");
+  if (*slot != NULL) sf_plugged_fail(call, "called save twice");
+  return *slot = sf_plugged_take(call, "saved memory", size_bytes);
+}
+
+static void *scratch(const struct shardfuzz_layer_call *given, uint64_t size_bytes) { return sf_plugged_take(given->host, "scratch memory", size_bytes); }
+
+static void trace_in_place(struct sf_plugged_call *call, void *data, enum sf_dtype dtype, enum sf_kind kind, int32_t module, const struct sf_shard_map *map) {
+  const struct sf_shape shape = sf_shard_map_local_shape(map);
+  const int64_t count = shape.rows * shape.cols;
+  float *values = sf_buffers_take(&call->run->acts, count);
+  sf_plugged_unpack(values, data, count, dtype);
+  if (kind == SF_KIND_ACT) sf_trace_act(call->run, module, map, values);
+  else sf_trace_act_grad(call->run, module, map, values);
+  sf_plugged_pack(data, values, count, dtype);
+  sf_buffers_give(&call->run->acts, values);
+}
+
+static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which, const char *module, void *data) {
+  struct sf_plugged_call *call = given->host;
+  const struct sf_plugged_inner *inner = which == SHARDFUZZ_OUTPUT ? call->plugged->outputs : call->plugged->input_grads;
+  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(call, "called trace for tensors of the other pass");
+  for (int i = 0; i < SF_PLUGGED_INNER_MAX; i++) {
+    if (inner[i].name == NULL || strcmp(inner[i].name, module) != 0) continue;
+    trace_in_place(call, data, call->run->dtype, call->backward ? SF_KIND_ACT_GRAD : SF_KIND_ACT, inner[i].module, inner[i].map);
+    return;
+  }
+  sf_plugged_fail(call, "called trace for '%.40s', which is no module inside it", module);
+}
+
+/* --- the two passes ----------------------------------------------------------------------------------------------------- */
+
+static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const float *input) {
+  f->call = (struct sf_plugged_call){.run = run, .plugged = plugged, .backward = backward};
+  sf_plugged_comm_fill(&f->call);
+  const struct shardfuzz_attribute attributes[ATTRIBUTES] = {{"sequence_parallel", plugged->sp, plugged->sp},
+                                                             {"activation", run->c->model.activation, (double)run->c->model.activation},
+                                                             {"norm", run->c->model.norm, (double)run->c->model.norm},
+                                                             {"epsilon", 0, 1e-5}};
+  memcpy(f->attributes, attributes, sizeof attributes);
+  for (int32_t i = 0; i < plugged->param_count; i++) give_parameter(f, i);
+  f->given = (struct shardfuzz_layer_call){.size_bytes = sizeof f->given,
+                                           .dtype = (uint32_t)run->dtype,
+                                           .module = plugged->name,
+                                           .step = run->step,
+                                           .microbatch = run->microbatch,
+                                           .parameters = f->parameters,
+                                           .attributes = f->attributes,
+                                           .parameter_count = plugged->param_count,
+                                           .attribute_count = ATTRIBUTES,
+                                           .comm = &f->call.comm,
+                                           .save = save,
+                                           .scratch = scratch,
+                                           .trace = trace_inner,
+                                           .host = &f->call};
+  f->given.input = give_values(f, &f->input, "input", input, plugged->in_map, plugged->in_dtype);
+}
+
+/* The plugin runs. Whoever looks at a rank that died or stands still finds the place by its label. */
+static void frame_run(struct frame *f) {
+  struct sf_comm *comm = f->call.run->env->comm;
+  const struct sf_plugin_layer *layer = f->call.plugged->layer;
+  sf_comm_show_progress(comm, layer->place[f->call.backward]);
+  const int result = (f->call.backward ? layer->declared->backward : layer->declared->forward)(&f->given);
+  sf_comm_show_progress(comm, layer->place[f->call.backward]);
+  if (result != SHARDFUZZ_OK) sf_plugged_fail(&f->call, "returned %d", result);
+  sf_plugged_check(&f->call);
+  /* The ranks of a microbatch meet: a collective that one of them left out is found here, not at the next one that all of them make. */
+  sf_barrier(comm, &f->call.run->parallel.tp_cp, layer->place[f->call.backward]);
+}
+
+static float *take_result(struct frame *f, const struct dense *dense, enum sf_dtype dtype) {
+  const int64_t count = dense->shape[0] * dense->shape[1];
+  float *out = sf_buffers_take(&f->call.run->acts, count);
+  sf_plugged_unpack(out, dense->tensor.data, count, dtype);
+  return out;
+}
+
+float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *input) {
+  struct frame f;
+  void **slot = &plugged->saved[run->local_microbatch];
+  sf_plugged_give_kept(run, *slot); /* of a forward that is run again */
+  *slot = NULL;
+  frame_begin(&f, run, plugged, false, input);
+  f.given.output = give_room(&f, &f.output, "output", plugged->out_map, run->dtype);
+  frame_run(&f);
+  float *out = take_result(&f, &f.output, run->dtype);
+  if (*slot != NULL) sf_plugged_keep(&f.call, *slot);
+  sf_plugged_release(&f.call);
+  sf_trace_act(run, plugged->last_module, plugged->out_map, out);
+  return out;
+}
+
+float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const float *input) {
+  struct frame f;
+  void **slot = &plugged->saved[run->local_microbatch];
+  frame_begin(&f, run, plugged, true, input);
+  if (*slot != NULL) sf_plugged_return(&f.call, *slot);
+  f.given.saved = *slot;
+  *slot = NULL;
+  f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, plugged->out_map, run->dtype);
+  f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", plugged->in_map, plugged->in_dtype);
+  frame_run(&f);
+  float *out = take_result(&f, &f.input_grad, plugged->in_dtype);
+  sf_trace_act_grad(run, plugged->first_module, plugged->in_map, out);
+  for (int32_t i = 0; i < plugged->param_count; i++)
+    if (plugged->params[i].param->trainable) sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
+  sf_plugged_release(&f.call);
+  return out;
+}

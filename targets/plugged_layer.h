@@ -1,0 +1,47 @@
+/* One module of one rank whose forward and backward a plugin computes (targets/plugin_layers.h). The module's owner makes the parameters and maps
+ * as ever, asks here whether a plugin has the module, and hands its calls over. */
+#ifndef SF_TARGETS_PLUGGED_LAYER_H
+#define SF_TARGETS_PLUGGED_LAYER_H
+
+#include "targets/plugin_layers.h"
+#include "targets/rank_run.h"
+
+enum { SF_PLUGGED_PARAMETERS_MAX = 4, SF_PLUGGED_INNER_MAX = 2 };
+
+/* A module inside the layer that hands over its tensors itself. */
+struct sf_plugged_inner {
+  const char *name;
+  int32_t module;
+  const struct sf_shard_map *map; /* of the output; or of the input's gradient */
+};
+
+struct sf_plugged {
+  const struct sf_plugin_layer *layer;
+  char name[72]; /* "decoder.layers.3.mlp.linear_fc2" */
+  /* Told by the owner; maps are borrowed. The first module is where the input's gradient is traced, the last where the output is. */
+  int32_t first_module, last_module;
+  const struct sf_shard_map *in_map, *out_map;
+  enum sf_dtype in_dtype; /* of the input and its gradient; the output has the compute format */
+  bool sp;
+  int32_t param_count;
+  struct {
+    const char *name;
+    struct sf_parameter *param;
+    int call; /* of its gradient */
+  } params[SF_PLUGGED_PARAMETERS_MAX];
+  struct sf_plugged_inner outputs[SF_PLUGGED_INNER_MAX], input_grads[SF_PLUGGED_INNER_MAX]; /* of mlp */
+  void **saved; /* by this rank's microbatch: what waits for its backward, or NULL */
+};
+
+/* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, in_dtype is the
+ * compute format. Leaves the rank with SF_ENOMEM. */
+struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
+/* param NULL: the model has none. name is a constant. */
+void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
+
+/* Shape: input as in_map says (borrowed) -> as out_map says (the caller's), traced. What the plugin does against its contract leaves the rank. */
+float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *input);
+/* Shape: grad as out_map says, input as in_map says (both borrowed) -> gradient of the input (the caller's), traced; adds the parameters'. */
+float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const float *input);
+
+#endif

@@ -1,0 +1,43 @@
+/* Layers of a shared library (targets/plugin, shardfuzz/plugin.h) in the place of modules of the built-in target. A target named "plugin:PATH" is
+ * the built-in one with those modules replaced. */
+#ifndef SF_TARGETS_PLUGIN_LAYERS_H
+#define SF_TARGETS_PLUGIN_LAYERS_H
+
+#include "targets/plugin/plugin.h"
+#include "targets/target.h"
+
+enum { SF_PLUGIN_LAYERS_MAX = 8, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX = 64 };
+
+/* One declared layer. Labels name communication calls and places: "mlp.linear_fc2.fwd.all_reduce", "mlp.linear_fc2.fwd". */
+struct sf_plugin_layer {
+  const struct shardfuzz_layer *declared;
+  enum sf_module_class cls; /* the module that is replaced; of mlp linear_fc1 */
+  bool is_mlp;
+  char place[2][SF_PLUGIN_LABEL_TEXT];                  /* forward, backward */
+  char calls[2][SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* by enum sf_comm_op */
+};
+
+struct sf_plugin_layers {
+  int32_t count;
+  struct sf_plugin_layer at[SF_PLUGIN_LAYERS_MAX];
+};
+
+/* The library's path in a target's name; NULL: the name is no plugin's. */
+const char *sf_plugin_target_path(const char *target);
+
+/* Loads the library into this process, for good, and finds its modules. Code of the library runs. *out is destroyed with sf_free. SF_EINPUT: as
+ * sf_plugin_load; a library of operations; a module or a field of a case that does not exist; a module twice. SF_ENOMEM. */
+enum sf_status sf_plugin_layers_create(struct sf_plugin_layers **out, const char *path, struct sf_error *error) SF_MUST_USE;
+
+/* SF_OK, or SF_ENOTSUP with what the layers do not take; also when the case's model has none of the modules. SF_ENOMEM. */
+enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+
+/* Ranges of a case's fields outside of which no case is supported, for drawing. A field may occur several times. Returns how many, at most
+ * SF_PLUGIN_RANGES_MAX. */
+struct sf_plugin_range {
+  char path[48];
+  int64_t lo, hi;
+};
+int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers);
+
+#endif

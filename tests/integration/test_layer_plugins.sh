@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Layers as plugins: sound ones pass ordinary campaigns, each planted bug is found in the module that the plugin replaces and replays, each fault
+# ends in a finding there, wrong declarations in one line; simulated and under mpirun.
+source tests/integration/common.bash
+plugins=$(dirname "$SHARDFUZZ")/plugins
+export OMP_NUM_THREADS=1
+small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 --set moe.experts=0 --seed 3 --shrink-budget 25 --json)
+
+# NAME SIGNATURE ARGUMENT...: the only findings of a small campaign are of this module and kind
+found() {
+  local name=$1 signature=$2 out=$work/$1
+  shift 2
+  run 1 fuzz --target "plugin:$plugins/$name.so" --cases 12 "${small[@]}" --out "$out" "$@"
+  check "$name: $signature among $(ls "$out" | tr '\n' ' ')" [ -e "$out/${signature//\//-}/min.json" ]
+  check "$name: nothing but $signature" [ -z "$(find "$out" -mindepth 1 -maxdepth 1 -type d ! -name "*-${signature#*/*/}" ! -name "*-${signature##*/}")" ]
+  run 1 replay "$out/${signature//\//-}/min.json" --json
+  is_json "j['as_expected']" True
+}
+none() { # NAME ARGUMENT...
+  local name=$1
+  shift
+  run 0 fuzz --target "plugin:$plugins/$name.so" --json --out "$work/$name" "$@"
+}
+
+# --- without a bug --------------------------------------------------------------------------------------------------------------
+none layer_sound --cases 40 --max-ranks 4 --seed 5
+is_json "j['passed']" 40
+none layer_sound_branches --cases 12 --max-ranks 4 --seed 5
+is_json "j['passed']" 12
+none layer_row_sound --cases 40 --seed 5
+is_json "j['passed']" 40
+none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
+is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
+
+# --- planted bugs ---------------------------------------------------------------------------------------------------------------
+found layer_row_no_reduce conflict/act/mlp.linear_fc2@tp --set layout.sp=off
+found layer_row_bias_grad tolerance/wgrad/mlp.linear_fc2@tp --set data.exact=off --set model.bias=on --set train.frozen=none --mode isolated
+found layer_row_scale tolerance/act_grad/mlp.linear_fc2@tp --set data.exact=off --mode isolated
+found layer_row_bias tolerance/act/mlp.linear_fc2@tp --set data.exact=off --set model.bias=on --mode isolated
+found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off
+found layer_mlp_untraced gap/act/mlp.linear_fc1@tp --cases 3
+
+# --- faults ---------------------------------------------------------------------------------------------------------------------
+found layer_fault_left_out mismatch/comm/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 3
+found layer_fault_crash crash/comm/mlp.linear_fc2.fwd@tp --cases 3
+found layer_fault_changed crash/comm/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "changed its parameters" "$work/layer_fault_changed/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_behind crash/comm/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "wrote behind its output" "$work/layer_fault_behind/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_error crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set model.seq=16
+check "it is told" grep -q "returned 7" "$work/layer_fault_error/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_free crash/comm/mlp.linear_fc2.fwd.all_reduce@tp --cases 2 --set layout.sp=off
+if [ -e "$plugins/layer_fault_exception.so" ]; then
+  found layer_fault_exception crash/comm/decoder.final_layernorm.fwd@tp --cases 2 --set precision.residual_fp32=off
+fi
+run 1 fuzz --target "plugin:$plugins/layer_fault_hang.so" --cases 1 "${small[@]}" --set model.seq=32 --deadline 300ms --shrink-budget 1 --jobs 1 --out "$work/hang"
+check "a hang is a finding of its module" [ -e "$work/hang/hang-comm-mlp.linear_fc2.fwd@tp/min.json" ]
+
+# --- refusals -------------------------------------------------------------------------------------------------------------------
+refused() { # WORD ARGUMENT...
+  local word=$1
+  shift
+  run 2 "$@"
+  checks=$((checks + 1))
+  [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$word" "$work/stderr" || fail "$*: expected one line with '$word', saw: $(head -c 400 "$work/stderr")"
+}
+target=plugin:$plugins/layer_refused.so
+REFUSED=unknown refused "'mlp.conv3d' is no module" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=field refused "a case has no number 'layout.width'" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=twice refused "mlp and mlp.linear_fc2 replace the same module" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=one-pass refused "lacks forward or backward" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=kind refused "declares kind 9" fuzz --target "$target" --cases 1 --out "$work/refused"
+refused "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set moe.experts=4 --cases 1 --out "$work/refused"
+check "refusals leave nothing" [ ! -e "$work/refused" ]
+case=$work/layer_row_scale/tolerance-act_grad-mlp.linear_fc2@tp/min.json
+sed 's/layer_row_scale/layer_none/' "$case" >"$work/missing.json"
+refused "No such file" replay "$work/missing.json"
+sed 's/layer_row_scale/sound/' "$case" >"$work/operations.json"
+refused "has operations and no layers" replay "$work/operations.json"
+run 1 replay "$case" --plant none --json # it is in the plugin, not planted
+finish

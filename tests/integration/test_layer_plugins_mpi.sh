@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Layers as plugins on MPI ranks: sound ones pass, a bug, a crash and a reduction that is left out are findings in their module.
+source tests/integration/common.bash
+source tests/integration/mpi.bash
+plugins=$(dirname "$SHARDFUZZ")/plugins
+small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 --set moe.experts=0 --set layout.sp=off --seed 3 --shrink-budget 6 --json)
+
+run 0 fuzz --target "plugin:$plugins/layer_sound.so" --launcher "$launcher" --max-ranks 2 --cases 30 --seed 4 --out "$work/sound" --json
+is_json "j['passed']" 30
+run 1 fuzz --target "plugin:$plugins/layer_row_no_reduce.so" --launcher "$launcher" "${small[@]}" --cases 3 --out "$work/bug"
+check "a missing all-reduce" [ -e "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" ]
+run 1 fuzz --target "plugin:$plugins/layer_fault_crash.so" --launcher "$launcher" "${small[@]}" --cases 1 --out "$work/crash"
+check "a crash" [ -n "$(find "$work/crash" -name 'crash-comm-mlp.linear_fc2.fwd*')" ]
+run 1 fuzz --target "plugin:$plugins/layer_fault_left_out.so" --launcher "$launcher" "${small[@]}" --cases 1 --deadline 1s --shrink-budget 1 --out "$work/left_out"
+check "a reduction left out: $(ls "$work/left_out")" [ -n "$(find "$work/left_out" -name '*-comm-mlp.linear_fc2.fwd*')" ]
+checks=$((checks + 1))
+mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --backend mpi --target "plugin:$plugins/layer_sound.so" --max-ranks 2 --cases 20 --out "$work/inside" >"$work/stdout" 2>"$work/stderr" ||
+  fail "inside mpirun: $(cat "$work/stderr")"
+checks=$((checks + 1))
+mpirun --oversubscribe -n 2 "$SHARDFUZZ" replay --backend mpi "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" >"$work/stdout" 2>"$work/stderr"
+grep -q "conflict/act/mlp.linear_fc2@tp: yes" "$work/stderr" || fail "replay inside mpirun: $(cat "$work/stderr")"
+check "no process is left" none_left
+finish

@@ -1,0 +1,128 @@
+/* What the sample layers share: tensors as floats, the products of a linear layer, reductions over tp. Written for clearness. BUG is one of the
+ * numbers below; each stands in the one line that it changes. */
+#ifndef SF_TESTS_PLUGINS_LAYER_H
+#define SF_TESTS_PLUGINS_LAYER_H
+
+#include "tests/plugins/kernel.h"
+
+enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_ORDER, CRASHES, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
+       NO_GRAD_SUM, STALE_SAVED, NO_TRACE };
+#ifndef BUG
+#define BUG SOUND
+#endif
+
+typedef const struct shardfuzz_layer_call *layer_call;
+typedef const struct shardfuzz_tensor *tensor;
+
+static inline int64_t rows_of(tensor t) { return t->shape[0]; }
+static inline int64_t cols_of(tensor t) { return t->shape[1]; }
+static inline struct shardfuzz_member tp_of(layer_call call) { return call->comm->groups[SHARDFUZZ_GROUP_TP]; }
+static inline int64_t layer_attribute(layer_call call, const char *name) {
+  for (int32_t i = 0; i < call->attribute_count; i++)
+    if (strcmp(call->attributes[i].name, name) == 0) return call->attributes[i].integer;
+  return -1;
+}
+static inline int is_sp(layer_call call) { return layer_attribute(call, "sequence_parallel") == 1; }
+
+/* NULL: the model has none of that name. */
+static inline const struct shardfuzz_parameter *parameter(layer_call call, const char *name) {
+  for (int32_t i = 0; i < call->parameter_count; i++)
+    if (strcmp(call->parameters[i].name, name) == 0) return &call->parameters[i];
+  return NULL;
+}
+
+static inline size_t element_bytes(uint32_t dtype) { return dtype == SHARDFUZZ_F32 ? 4 : 2; }
+static inline float *floats(layer_call call, int64_t count) { return call->scratch(call, (uint64_t)count * sizeof(float)); }
+
+/* A tensor of the case's format in memory of the caller's. */
+struct wire {
+  struct shardfuzz_tensor t;
+  int64_t shape[2], strides[2];
+};
+static inline tensor wire_at(struct wire *w, layer_call call, void *data, int64_t rows, int64_t cols) {
+  w->shape[0] = rows, w->shape[1] = cols;
+  w->strides[0] = cols, w->strides[1] = 1;
+  w->t = (struct shardfuzz_tensor){.data = data, .ndim = 2, .dtype = call->output_grad ? call->output_grad->dtype : call->output->dtype, .shape = w->shape, .strides = w->strides};
+  return &w->t;
+}
+
+static inline float *read_floats(layer_call call, tensor t) {
+  float *out = floats(call, rows_of(t) * cols_of(t));
+  for (int64_t i = 0; i < rows_of(t); i++)
+    for (int64_t j = 0; j < cols_of(t); j++) out[i * cols_of(t) + j] = get(t, i, j);
+  return out;
+}
+static inline void write_floats(tensor t, const float *values) {
+  for (int64_t i = 0; i < rows_of(t); i++)
+    for (int64_t j = 0; j < cols_of(t); j++) put(t, i, j, values[i * cols_of(t) + j]);
+}
+
+/* y [rows x out] = x [rows x in] w^T, w [out x in] */
+static inline void multiply(float *y, const float *x, const float *w, int64_t rows, int64_t in, int64_t out) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < out; j++) {
+      float sum = 0;
+      for (int64_t k = 0; k < in; k++) sum += x[i * in + k] * w[j * in + k];
+      y[i * out + j] = sum;
+    }
+}
+/* dx [rows x in] = g [rows x out] w */
+static inline void multiply_back(float *dx, const float *g, const float *w, int64_t rows, int64_t in, int64_t out) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t k = 0; k < in; k++) {
+      float sum = 0;
+      for (int64_t j = 0; j < out; j++) sum += g[i * out + j] * w[j * in + k];
+      dx[i * in + k] = sum;
+    }
+}
+/* The gradients of weight and bias, those that are wanted. */
+static inline void parameter_grads(const struct shardfuzz_parameter *weight, const struct shardfuzz_parameter *bias, const float *g, const float *x, int64_t rows, const float *own_g,
+                                   int64_t own_rows) {
+  const int64_t out = weight->value.shape[0], in = weight->value.shape[1];
+  float *dw = weight->grad.data, *db = bias ? bias->grad.data : NULL;
+  for (int64_t j = 0; dw && j < out; j++)
+    for (int64_t k = 0; k < in; k++) {
+      float sum = 0;
+      for (int64_t i = 0; i < rows; i++) sum += g[i * out + j] * x[i * in + k];
+      dw[j * in + k] = sum;
+    }
+  for (int64_t j = 0; db && j < out; j++) {
+    db[j] = 0;
+    for (int64_t i = 0; i < own_rows; i++) db[j] += own_g[i * out + j];
+  }
+}
+
+/* All tokens of the tp group, as floats. own: this rank's, all of them without sequence parallelism. */
+static inline float *gather_tokens(layer_call call, tensor own, int64_t *rows) {
+  const int64_t parts = is_sp(call) ? tp_of(call).size : 1;
+  struct wire w;
+  *rows = rows_of(own) * parts;
+  if (parts == 1) return read_floats(call, own);
+  void *all = call->scratch(call, (uint64_t)(*rows * cols_of(own)) * element_bytes(call->dtype));
+  call->comm->all_gather(call, SHARDFUZZ_GROUP_TP, all, own->data, rows_of(own) * cols_of(own), call->dtype);
+  return read_floats(call, wire_at(&w, call, all, *rows, cols_of(own)));
+}
+
+/* out = the sum over tp of `partial`, all tokens; with sequence parallelism of this rank's tokens. */
+static inline void sum_over_tp(layer_call call, tensor out, const float *partial, int64_t rows) {
+  struct wire w;
+  const int64_t cols = cols_of(out);
+  tensor whole = wire_at(&w, call, call->scratch(call, (uint64_t)(rows * cols) * element_bytes(call->dtype)), rows, cols);
+  write_floats(whole, partial);
+  if (is_sp(call)) {
+    call->comm->reduce_scatter(call, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, call->dtype, SHARDFUZZ_SUM);
+    return;
+  }
+  call->comm->all_reduce(call, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, call->dtype, SHARDFUZZ_SUM);
+  memcpy(out->data, whole->data, (size_t)(rows * cols) * element_bytes(call->dtype));
+}
+
+#define LAYERS(list)                                                                                                                            \
+  const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {                                                                                   \
+    static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_LAYERS,     \
+                                                   .entry_count = sizeof list / sizeof list[0], .name = "sample", .entries = list,             \
+                                                   .entry_bytes = sizeof list[0]};                                                             \
+    return &plugin;                                                                                                                             \
+  }
+
+#endif

@@ -1,0 +1,3 @@
+/* One of two ranks aborts. */
+#define BUG CRASHES
+#include "tests/plugins/layer_row.h"
