@@ -16,4 +16,14 @@ sed 's/positive \* positive/positive/' "$example" >wrong.c
 check "a changed one builds" cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o wrong.so wrong.c
 run 1 fuzz --target plugin:./wrong.so --cases 5000 --json
 is_json "j['signatures'][0]['signature']" tolerance/relu2_fwd/y
+
+layer=$work/prefix/share/doc/shardfuzz/examples/linear_fc2.c
+check "the layer is at most 60 lines" [ "$(wc -l <"$layer")" -le 60 ]
+check "the layer builds" cc -std=c11 -Wall -Wextra -Werror -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o linear_fc2.so "$layer"
+run 0 fuzz --target plugin:./linear_fc2.so --cases 60 --json
+is_json "j['passed']" 60
+sed 's/^  call->comm->all_reduce.*$//' "$layer" >wrong_layer.c
+check "a layer without its sum builds" cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o wrong_layer.so wrong_layer.c
+run 1 fuzz --target plugin:./wrong_layer.so --cases 12 --max-ranks 2 --shrink-budget 20 --out "$work/wrong" --json
+check "it is found in its module" [ -e "$work/wrong/conflict-act-mlp.linear_fc2@tp/min.json" ]
 finish
