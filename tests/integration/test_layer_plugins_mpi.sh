@@ -14,10 +14,10 @@ check "a crash" [ -n "$(find "$work/crash" -name 'crash-comm-mlp.linear_fc2.fwd*
 run 1 fuzz --target "plugin:$plugins/layer_fault_left_out.so" --launcher "$launcher" "${small[@]}" --cases 1 --deadline 1s --shrink-budget 1 --out "$work/left_out"
 check "a reduction left out: $(ls "$work/left_out")" [ -n "$(find "$work/left_out" -name '*-comm-mlp.linear_fc2.fwd*')" ]
 checks=$((checks + 1))
-mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --backend mpi --target "plugin:$plugins/layer_sound.so" --max-ranks 2 --cases 20 --out "$work/inside" >"$work/stdout" 2>"$work/stderr" ||
+mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --backend mpi --target "plugin:$plugins/layer_sound.so" --max-ranks 2 --cases 20 --deadline 120s --out "$work/inside" >"$work/stdout" 2>"$work/stderr" ||
   fail "inside mpirun: $(cat "$work/stderr")"
 checks=$((checks + 1))
-mpirun --oversubscribe -n 2 "$SHARDFUZZ" replay --backend mpi "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" >"$work/stdout" 2>"$work/stderr"
+mpirun --oversubscribe -n 2 "$SHARDFUZZ" replay --backend mpi --deadline 120s "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" >"$work/stdout" 2>"$work/stderr"
 grep -q "conflict/act/mlp.linear_fc2@tp: yes" "$work/stderr" || fail "replay inside mpirun: $(cat "$work/stderr")"
 check "no process is left" none_left
 finish
