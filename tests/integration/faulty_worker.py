@@ -19,7 +19,7 @@ DESCRIBE = {"name": "faulty", "draws": 2,
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
                                              "truncate", "no-file", "nan"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
-                       "run": {"choices": ["candidate", "reference", "draw"], "layout": True}},
+                       "run": {"choices": ["candidate", "reference", "draw", "draw 8"], "layout": True}},
             "refuses": []}
 AT_IMPORT = sys.argv[1] if len(sys.argv) > 1 else ""
 
@@ -132,7 +132,7 @@ def main():
             say(stream, json.dumps({"id": request["id"], "ok": DESCRIBE}))
             continue
         case = request["case"]
-        here = case["where"] in (-1, RANK) and case["run"] == request["run"]
+        here = case["where"] in (-1, RANK) and case["run"] in (request["run"], f"draw {request.get('draw')}")
         for text in answer(stream, request, links, case["fault"] if here else "none"):
             say(stream, text)
 

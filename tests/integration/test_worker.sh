@@ -121,21 +121,29 @@ is_json 'j["ended_early"]' 18
 # What is said between two requests is not blamed on the second: it gets a fresh set. (The slow reference leaves the time to say it.)
 run_cases 0 "$faulty" '{"ranks": 2, "fault": "late", "where": 0}' '{"ranks": 2, "fault": "slow", "run": "reference", "seed": 9}'
 is_json '[j["passed"], j["ended_early"]]' '[2, 1]'
+# What passes by a third of the draws needs no more of them; what does not is judged by all.
+printf '%s\n' '{"ranks": 2, "fault": "raise", "run": "draw 8"}' '{"ranks": 2, "fault": "raise", "run": "draw 8", "bug": "no-reduce"}' '{"ranks": 2, "bug": "no-reduce"}' \
+  '{"ranks": 2, "fault": "raise", "run": "draw 8"}' >"$work/cases.jsonl"
+run 1 worker "$faulty" "$work/cases.jsonl" --draws 9 --record "$work/record9" --memory "$work/memory" --json
+is_json '[j["passed"], j["findings"]]' '[2, 2]'
+check "the last draw is run where it is needed" grep -q '"bug":"no-reduce".*"fault":"raise".*"class":"crash","run":"draw 8"' "$work/record9"
+check "with all draws the verdict is that of the traces" grep -q '"bug":"no-reduce".*"fault":"none".*"class":"conflict"' "$work/record9"
 # Signs of life do not help for ever: ten deadlines.
 printf '%s\n' '{"ranks": 1, "fault": "alive", "where": 0}' >"$work/cases.jsonl"
 run 1 worker "$faulty" "$work/cases.jsonl" --deadline 300ms --memory "$work/memory" --json
 check "a rank that only lives hangs" grep -q 'did not answer within 3 s, though they gave signs of life' "$work/stderr"
 
-# A memory that fills up, where this machine lets us make one: an answer, not a signal.
+# A memory that fills up, by traces and by noise levels, where this machine lets us make one: an answer, not a signal.
 mkdir "$work/small"
 if unshare -m mount -t tmpfs none "$work/small" 2>/dev/null; then
   printf '%s\n' '{"ranks": 1, "hidden": 32, "tokens": 8}' >"$work/cases.jsonl"
-  for worker in "$sample_c" "$faulty"; do
+  for size in "8k $sample_c" "16k $sample_c" "8k $faulty" "16k $faulty"; do
+    worker=${size#* }
     checks=$((checks + 1))
-    unshare -m sh -c "mount -t tmpfs -o size=16k none '$work/small' && exec '$SHARDFUZZ' worker '$worker' '$work/cases.jsonl' --draws 9 --memory '$work/small' --json" \
+    unshare -m sh -c "mount -t tmpfs -o size=${size%% *} none '$work/small' && exec '$SHARDFUZZ' worker '$worker' '$work/cases.jsonl' --draws 9 --memory '$work/small' --json" \
       >"$work/stdout" 2>"$work/stderr" || fail "a full memory is no failure of ours: $(cat "$work/stderr")"
     is_json '[j["inconclusive"], j["ended_early"]]' '[1, 0]'
-    check "a full memory is told: $worker" grep -q 'INCONCLUSIVE  space .*No space left' "$work/stderr"
+    check "a full memory is told: $size" grep -q 'INCONCLUSIVE  space .*No space left' "$work/stderr"
   done
 fi
 

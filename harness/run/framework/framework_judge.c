@@ -3,12 +3,21 @@
 #include "harness/base/alloc.h"
 #include "harness/check/check.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What is wrong with a trace is wrong with the worker that wrote it; what is wrong with our files is not. */
+/* What is wrong with a trace is wrong with the worker that wrote it; what is wrong with our files is not, and where they only lack room the case is too
+ * large for the folder, as when the worker's trace does not fit. */
 static enum sf_status blame(bool *good, struct sf_framework_outcome *outcome, const char *run, enum sf_status status, const struct sf_error *error) {
   *good = status == SF_OK;
+  if (status == SF_EIO && strstr(error->text, strerror(ENOSPC))) {
+    outcome->verdict = SF_VERDICT_INCONCLUSIVE;
+    snprintf(outcome->cls, sizeof outcome->cls, "space");
+    snprintf(outcome->run, sizeof outcome->run, "%s", run);
+    snprintf(outcome->text, sizeof outcome->text, "no room for the noise levels: %s", error->text);
+    return SF_OK;
+  }
   if (status != SF_EINPUT && status != SF_ENOTFOUND) return status;
   outcome->verdict = SF_VERDICT_FINDING;
   snprintf(outcome->cls, sizeof outcome->cls, "protocol");
@@ -17,9 +26,9 @@ static enum sf_status blame(bool *good, struct sf_framework_outcome *outcome, co
   return SF_OK;
 }
 
-enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count,
-                                  struct sf_error *error) {
-  char path[SF_FRAMEWORK_PATH + 24], run[24] = "reference";
+enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH],
+                                  int32_t draw_count, struct sf_error *error) {
+  char run[24] = "reference";
   struct sf_trace_set set = {0};
   struct sf_trace_set *opened = sf_alloc((size_t)draw_count * sizeof *opened);
   enum sf_status status = opened ? sf_trace_set_open(&set, reference, error) : SF_ENOMEM;
@@ -27,8 +36,7 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
     snprintf(run, sizeof run, "draw %d", i);
     status = sf_trace_set_open(&opened[i], draws[i], error);
   }
-  snprintf(path, sizeof path, "%s/noise.safetensors", reference);
-  if (status == SF_OK) status = sf_noise_make(path, &set, opened, draw_count, error);
+  if (status == SF_OK) status = sf_noise_make(noise, &set, opened, draw_count, error);
   for (int32_t i = 0; opened && i < draw_count; i++) sf_trace_set_close(&opened[i]);
   sf_trace_set_close(&set);
   sf_free(opened);
@@ -51,22 +59,20 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   out->error = first->error, out->noise = first->noise, out->ratio = first->ratio;
 }
 
-enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *reference, const char *candidate, struct sf_error *error) {
-  char path[SF_FRAMEWORK_PATH + 24];
+enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char *candidate, struct sf_error *error) {
   struct sf_trace_set reference_set = {0}, candidate_set = {0};
-  struct sf_noise_file noise = {0};
+  struct sf_noise_file levels = {0};
   struct sf_check_report report = {0};
   bool good = false;
-  snprintf(path, sizeof path, "%s/noise.safetensors", reference);
   enum sf_status status = sf_trace_set_open(&reference_set, reference, error);
-  if (status == SF_OK) status = sf_noise_open(&noise, path, &reference_set, error);
+  if (status == SF_OK) status = sf_noise_open(&levels, noise, &reference_set, error);
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
-  if (status == SF_OK) status = sf_check_run(&report, &reference_set, &noise, &candidate_set, error);
+  if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, error);
   if (status == SF_OK) outcome_of_report(outcome, &report);
   status = blame(&good, outcome, "candidate", status, error);
   sf_check_report_destroy(&report);
   sf_trace_set_close(&candidate_set);
-  sf_noise_close(&noise);
+  sf_noise_close(&levels);
   sf_trace_set_close(&reference_set);
   return status;
 }

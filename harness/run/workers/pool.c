@@ -62,11 +62,13 @@ static double deadline_of(const struct sf_job *job) {
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }
 
-/* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. */
+/* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. A framework's process does both: its sets take
+ * seconds to start. */
 static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   struct sf_worker *worker = &pool->workers[i];
   const bool for_shrinking = worker->jobs[worker->job_next].kind == SF_JOB_SHRINK;
-  if (worker->pid && worker->for_shrinking != for_shrinking) sf_worker_stop(worker);
+  if (worker->pid && worker->for_shrinking != for_shrinking && !pool->options.framework) sf_worker_stop(worker);
+  worker->for_shrinking = for_shrinking;
   for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
     if (!worker->pid) {
       const enum sf_status status = sf_worker_start(worker, &pool->options, for_shrinking);

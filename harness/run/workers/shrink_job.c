@@ -90,7 +90,28 @@ static void diagnose(struct shrink_loop *loop, struct sf_job_result *result) {
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
-void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options, struct sf_job_result *result) {
+  const struct sf_job *job = loop->job;
+  if (!run_case(loop->pool, &job->c, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, &result->outcome)) {
+    result->outcome.status = SF_EIO;
+    snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
+    return;
+  }
+  if (!same_failure(&result->outcome, job->shrink_key)) {
+    result->outcome.verdict = SF_VERDICT_FINDING;
+    result->outcome.cls = SF_CLASS_FLAKY;
+    return;
+  }
+  result->min = job->c;
+  result->min_outcome = result->outcome;
+  if (job->budget > 0) {
+    name_culprit(loop, shrunk, result);
+    shrink(loop, options, result);
+  }
+  diagnose(loop, result);
+}
+
+void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   struct sf_pool_options single = *options;
   single.workers = 1;
   single.hash_trace = false;
@@ -102,22 +123,14 @@ void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *j
   memset(&loop, 0, sizeof loop);
   loop.job = &shrunk;
   loop.deadline = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
-  enum sf_status status = sf_pool_create(&loop.pool, &single);
-  if (status == SF_OK && !run_case(loop.pool, &job->c, job->was_hang ? 10 * loop.deadline : loop.deadline, NULL, &result->outcome)) status = SF_EIO;
-  if (status != SF_OK) {
+  loop.pool = *kept;
+  const enum sf_status status = loop.pool ? SF_OK : sf_pool_create(&loop.pool, &single);
+  if (status == SF_OK) {
+    confirm_and_shrink(&loop, &shrunk, options, result);
+  } else {
     result->outcome.status = status;
     snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
-  } else if (!same_failure(&result->outcome, job->shrink_key)) {
-    result->outcome.verdict = SF_VERDICT_FINDING;
-    result->outcome.cls = SF_CLASS_FLAKY;
-  } else {
-    result->min = job->c;
-    result->min_outcome = result->outcome;
-    if (job->budget > 0) {
-      name_culprit(&loop, &shrunk, result);
-      shrink(&loop, options, result);
-    }
-    diagnose(&loop, result);
   }
-  sf_pool_destroy(loop.pool);
+  *kept = sf_case_is_framework(&job->c) ? loop.pool : NULL;
+  if (!*kept) sf_pool_destroy(loop.pool);
 }

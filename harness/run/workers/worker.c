@@ -261,6 +261,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
       .gemm = options->gemm, .hash_trace = options->hash_trace, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_framework *framework = NULL;
+  struct sf_pool *shrinkers = NULL;
   struct sf_job job;
   struct sf_job_result result;
   sf_worker_watch_signals(page);
@@ -268,7 +269,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
     page->progress.rank = page->trace_rank = -1;
     page->progress.label[0] = '\0';
     if (job.kind == SF_JOB_SHRINK) {
-      sf_shrink_job(options, &job, &result);
+      sf_shrink_job(&shrinkers, options, &job, &result);
     } else if (sf_case_is_framework(&job.c)) {
       run_framework_job(&framework, options, &job, &result);
     } else {
@@ -278,6 +279,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
     }
     if (!sf_fd_write(fd, &result, sizeof result)) break;
   }
+  sf_pool_destroy(shrinkers);
   sf_framework_destroy(framework);
   _exit(0);
 }

@@ -25,7 +25,7 @@ struct sf_worker {
   size_t received;              /* bytes of an unfinished result */
   struct sf_job_result result;
   bool launched;                /* the process is the relay of a launched set */
-  bool for_shrinking;           /* the process runs SHRINK jobs, in workers of its own */
+  bool for_shrinking;           /* its job is a SHRINK job, which is run in workers of its own */
 };
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
@@ -51,8 +51,9 @@ void sf_worker_watch_signals(struct sf_worker_page *page);
 /* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. */
 void sf_worker_catch_fatal(void (*handler)(int));
 
-/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). */
-void sf_shrink_job(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result);
+/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than those that
+ * found it; *kept, NULL at first, holds them for the next job and is the caller's to destroy. */
+void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result);
 
 /* Launched rank sets (launch.c): parent's and ranks' side. */
 enum { SF_LAUNCH_RANKS_MAX = 1024 };
