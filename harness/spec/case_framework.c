@@ -1,6 +1,7 @@
 /* Cases of frameworks: the object that a worker knows how to read, kept as text, and the axes that it names. */
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/reals.h"
 #include "harness/spec/case_internal.h"
 
 #include <jansson.h>
@@ -50,6 +51,7 @@ enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct
     return sf_error_set(error, SF_EINPUT, "framework: expected an object");
   }
   char *text = json_dumps(object, JSON_COMPACT);
+  if (text) sf_reals_shorten(text);
   enum sf_status status = text ? read_axes(&layout, object, error) : SF_ENOMEM;
   if (status == SF_OK && strlen(text) >= sizeof c->framework) {
     status = sf_error_set(error, SF_EINPUT, "framework: %zu characters, more than the limit of %zu", strlen(text), sizeof c->framework - 1);
@@ -86,6 +88,7 @@ void sf_case_framework_append(struct sf_text *out, const struct sf_case *c) {
   json_t *object = json_loads(c->framework, 0, NULL);
   char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
   out->failed |= text == NULL;
+  if (text) sf_reals_shorten(text);
   for (const char *at = text; at && *at; at++) {
     if (*at == '\n') sf_text_append(out, "\n  ");
     else sf_text_append(out, "%c", *at);

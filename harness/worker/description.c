@@ -1,6 +1,7 @@
 #include "harness/worker/description.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/reals.h"
 #include "harness/worker/conditions.h"
 
 #include <stdio.h>
@@ -314,6 +315,8 @@ static enum sf_status check_value(const struct field *field, const json_t *value
   const json_int_t number = json_integer_value(value);
   if (!field->choices && json_is_integer(value) && number >= field->min && number <= field->max && (number - field->min) % field->step == 0) return SF_OK;
   char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
+  if (text) sf_reals_shorten(text);
+  if (choices) sf_reals_shorten(choices);
   if (choices) sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
   else sf_error_set(error, SF_EINPUT, "%s: %.100s is not one of %lld, %lld, .. %lld", field->path, text ? text : "?", (long long)field->min, (long long)(field->min + field->step), (long long)field->max);
   free(text);

@@ -1,5 +1,6 @@
 /* merge, list and describe. */
 #include "generators/presets.h"
+#include "harness/base/reals.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/describe.h"
@@ -105,6 +106,7 @@ static void print_fields(const struct sf_description *description) {
       if (k == CHOICES_SHOWN && count > CHOICES_SHOWN + 1) k = count - 1, printf(" ..");
       json_t *choice = sf_description_choice(description, i, k);
       char *text = choice ? json_dumps(choice, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+      if (text) sf_reals_shorten(text);
       printf(" %s", text ? text : "?");
       free(text);
       json_decref(choice);

@@ -1,4 +1,5 @@
 #include "harness/base/alloc.h"
+#include "harness/base/reals.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
@@ -76,7 +77,8 @@ static enum sf_status record_case(struct session *s, const json_t *c, const stru
   json_of_outcome(json, outcome);
   enum sf_status status = sf_json_out_finish(json, &line);
   char *text = json_dumps(c, JSON_COMPACT);
-  if (!text) status = SF_ENOMEM;
+  if (text) sf_reals_shorten(text);
+  else status = SF_ENOMEM;
   if (status == SF_OK && (fprintf(s->record, "{\"case\": %s, %s\n", text, line.data + 1) < 0 || fflush(s->record) != 0)) {
     status = sf_error_set(error, SF_EIO, "%s: %s", s->flags->record, strerror(errno));
   }
