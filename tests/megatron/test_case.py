@@ -8,6 +8,7 @@ import unittest
 
 from known import FIRST, FOLDER
 from megatron_core_target.case import CaseError, complete, read_case
+from megatron_core_target.data import Batches
 from megatron_core_target.fields import CHOICES, FUNCTION, NEEDS
 from megatron_core_target.layout import layout_of
 from megatron_core_target.parameters import uniform, logical_indices
@@ -24,6 +25,11 @@ REFUSED = {
     "experts with biases": {"model": {"num_moe_experts": 2, "add_bias_linear": True}},
     "cut evenly": {"layout": {"cp": 2}, "sequence_length": 6},
     "the interleaved schedule": {"model": {"num_layers": 4}, "layout": {"pp": 2, "vpp": 2}, "microbatches": 3},
+    "packed sequences": {"data": {"packing": "thd"}},
+    "nothing else reads them": {"data": {"padding": "uneven"}},
+    "masks experts in place of tokens": {"data": {"padding": "uneven"}, "model": {"num_moe_experts": 2, "moe_router_score_function": "sigmoid",
+                                                                                 "moe_router_enable_expert_bias": True}},
+    "the stage that embeds alone": {"data": {"padding": "uneven"}, "model": {"num_moe_experts": 2, "num_layers": 2}, "layout": {"tp": 2, "sp": True, "pp": 2}},
     "an expert's capacity": {"model": {"num_moe_experts": 2, "add_bias_linear": False, "moe_expert_capacity_factor": 1.0}, "layout": {"dp": 2}},
 }
 
@@ -66,6 +72,23 @@ class CaseTest(unittest.TestCase):
                 self.assertIn(reason, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertFalse(os.path.exists(os.path.join(folder, "out")))
+
+
+class DataTest(unittest.TestCase):
+    def test_padding_is_the_end_of_each_sequence_and_out_of_the_loss(self):
+        case = complete({"seed": 5, "data": {"padding": "uneven", "loss_mask": "uneven"}, "model": {"num_moe_experts": 2}, "layout": {"cp": 2}})
+        plain = complete({"seed": 5, "data": {"loss_mask": "uneven"}})
+        whole = Batches(case, layout_of(plain["layout"], 0), 0)
+        self.assertTrue(whole.padding.any() and not whole.padding[..., 0].any())
+        self.assertFalse((whole.padding[..., :-1] & ~whole.padding[..., 1:]).any())
+        self.assertFalse((whole.mask.bool() & whole.padding).any())
+        self.assertTrue((Batches(plain, layout_of(plain["layout"], 0), 0).tokens == whole.tokens).all())
+        for rank in range(2):
+            layout = layout_of(case["layout"], rank)
+            pieces = Batches(case, layout, 0)
+            for number, *_, padding, counts in pieces:
+                self.assertTrue((padding == whole.padding[number][:, pieces.positions]).all())
+                self.assertEqual(counts[1], int(whole.mask[number].sum()))
 
 
 class ParametersTest(unittest.TestCase):

@@ -7,7 +7,8 @@ from . import layout as cuts
 class Batches:
     """Microbatches of one step, numbered over all data parallel ranks: replica r of dp has r, r + dp, ...
 
-    tokens, labels: [microbatches, b, s]; mask: the same in float32, weights of the loss; attention: [microbatches, b, 1, s, s], True is hidden.
+    tokens, labels: [microbatches, b, s]; mask: the same in float32, weights of the loss; attention: [microbatches, b, 1, s, s], True is hidden;
+    padding: [microbatches, b, s], True is padding, or None without.
     """
 
     def __init__(self, case, layout, step):
@@ -21,21 +22,27 @@ class Batches:
             self.mask = (torch.rand(shape, generator=generator) < 0.2 + 0.6 * share).float()
             self.mask[..., 0] = 1.0
         self.attention = _attention_mask(shape, case["data"]["documents"], generator)
+        self.padding = None
+        if case["data"]["padding"] == "uneven":
+            lengths = torch.randint(1, shape[2] + 1, shape[:2] + (1,), generator=generator)
+            self.padding = torch.arange(shape[2]) >= lengths
+            self.mask = self.mask * ~self.padding
         if case["data"]["microbatches"] == "equal":
-            self.tokens, self.labels, self.mask, self.attention = (tensor[:1].expand_as(tensor) for tensor in (
-                self.tokens, self.labels, self.mask, self.attention))
+            self.tokens, self.labels, self.mask, self.attention, self.padding = (tensor if tensor is None else tensor[:1].expand_as(tensor) for tensor in (
+                self.tokens, self.labels, self.mask, self.attention, self.padding))
         positions = [torch.arange(start, start + length) for start, length in cuts.zig_zag(shape[2], layout)]
         self.positions = torch.cat(positions)
         self.counts = [(int(mask[:, self.positions].sum()), int(mask.sum())) for mask in self.mask]
         self.numbers = range(layout.at["dp"], shape[0], layout.n["dp"])
 
     def __iter__(self):
-        """(number, this rank's tokens, labels, loss mask and positions [b, s / cp], attention mask of whole sequences, counts).
+        """(number, this rank's tokens, labels, loss mask and positions [b, s / cp], attention mask of whole sequences, padding [b, s / cp] or None, counts).
 
         counts: tokens that count, of this rank's piece and of the whole microbatch."""
         for number in self.numbers:
             pieces = [tensor[number][:, self.positions].contiguous() for tensor in (self.tokens, self.labels, self.mask)]
-            yield (number, *pieces, self.positions.expand(len(pieces[0]), -1).contiguous(), self.attention[number], self.counts[number])
+            padding = None if self.padding is None else self.padding[number][:, self.positions].contiguous()
+            yield (number, *pieces, self.positions.expand(len(pieces[0]), -1).contiguous(), self.attention[number], padding, self.counts[number])
 
 
 def _attention_mask(shape, documents, generator):

@@ -7,7 +7,8 @@ Names below `model` are those of the package's TransformerConfig, MLATransformer
 FUNCTION = {
     "steps": [1, 2], "microbatches": [2, 1, 4], "microbatch_size": [2, 1], "sequence_length": [8, 16, 2],
     "loss": ["mean", "sum_and_count", "per_token"], "precision": ["fp32", "bf16"],
-    "data.loss_mask": ["full", "uneven"], "data.documents": [1, 3], "data.microbatches": ["drawn", "equal"],
+    "data.loss_mask": ["full", "uneven"], "data.documents": [1, 3], "data.microbatches": ["drawn", "equal"], "data.padding": ["none", "uneven"],
+    "data.packing": ["none", "thd"],
     "optimizer.name": ["adam", "sgd"], "optimizer.clip_grad": [0.1, 0.0], "optimizer.weight_decay": [0.0, 0.1],
     "model.num_layers": [1, 2, 4], "model.hidden_size": [16, 8, 32], "model.num_attention_heads": [4, 2], "model.num_query_groups": [None, 2, 1],
     "model.kv_channels": [None, 8], "model.ffn_hidden_size": [None, 8, 32], "model.add_bias_linear": [False, True],
@@ -55,6 +56,7 @@ ROTARY = {"model.position_embedding_type": ["rope"]}
 AUXILIARY = ["aux_loss", "seq_aux_loss", "global_aux_loss"]
 # Where a field does something: elsewhere its choices compute the same, so that a campaign draws it together with these.
 NEEDS = {
+    "data.padding": EXPERTS,                                      # padding_mask: of the router alone
     "data.microbatches": {"model.moe_router_load_balancing_type": ["global_aux_loss"]},
     "model.num_query_groups": OWN_KEYS, "model.kv_channels": OWN_KEYS, "model.attention_output_gate": OWN_KEYS,
     "model.softmax_type": ATTENTION, "model.window_size": ATTENTION, "model.apply_query_key_layer_scaling": ATTENTION,

@@ -178,7 +178,8 @@ class Script(Tables):
         return "    if stage is not None:\n        groups.set_virtual_pipeline_model_parallel_rank(stage)\n" if self.layout["vpp"] > 1 else ""
 
     def _mask(self):
-        return ", loss_mask=masks[i][:, here]" if self.model["mtp_num_layers"] else ""
+        padding = ", padding_mask=padding[i][:, here]" if self.case["data"]["padding"] != "none" else ""
+        return (", loss_mask=masks[i][:, here]" if self.model["mtp_num_layers"] else "") + padding
 
     def _iterators(self):
         return "[iter(numbers) for _ in wrapped]" if self.layout["vpp"] > 1 else "iter(numbers)"
@@ -208,8 +209,12 @@ class Script(Tables):
             share = (data["documents"] - 1) / max(self.case["sequence_length"] - 1, 1)
             text += (f"    document = (torch.rand(masks.shape, generator=generator) < {share:.3f}).cumsum(-1)\n"
                      f"    hidden = hidden | (document[..., :, None] != document[..., None, :]).unsqueeze(2)\n")
+        names = "tokens, masks, hidden"
+        if data["padding"] != "none":
+            text += "    masks = masks * ~(padding := torch.arange(masks.shape[2]) >= torch.randint(1, masks.shape[2] + 1, (*masks.shape[:2], 1), generator=generator))\n"
+            names += ", padding"
         if data["microbatches"] == "equal":
-            text += "    tokens, masks, hidden = (x[:1].expand_as(x) for x in (tokens, masks, hidden))\n"
+            text += f"    {names} = (x[:1].expand_as(x) for x in ({names}))\n"
         return text
 
     def _transpose(self):

@@ -56,9 +56,11 @@ def _forward_backward(model, recorder, batches):
     summand = layout.summand("cp")
 
     def forward_step(iterator, chunk):
-        number, tokens, labels, mask, positions, attention, counts = next(iterator)
+        number, tokens, labels, mask, positions, attention, padding, counts = next(iterator)
         recorder.begin_microbatch(number)
         options = {"loss_mask": mask} if model.config.mtp_num_layers else {}
+        if padding is not None:
+            options["padding_mask"] = padding
         output = chunk(tokens, positions, attention, labels=labels, **options)
         recorder.watch_backward(output, number)
         record = partial(recorder.scalar, number, "fwd", "loss", summand=summand)
