@@ -29,6 +29,7 @@ found gemm_stale_beta tolerance/gemm/c "m=1 n=5 k=0"
 found amax_signed tolerance/amax/amax "count=1"
 found stochastic_biased tolerance/round_stochastic/w "count=1"
 found partial_sum_race unrepeatable/col_sum/out "rows=17 cols=1"
+found index_overflow crash/rotate "rows=2 half=1"
 found swiglu_halves tolerance/swiglu_bwd/dx "rows=1 cols=1"
 
 found fault_out_of_bounds guard/relu2_fwd/y "count=1"

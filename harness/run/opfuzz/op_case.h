@@ -16,9 +16,12 @@ enum {
   SF_OP_ATTR = SF_OP_DIM + SF_OP_DIMS_MAX,
   SF_OP_VALUES = SF_OP_ATTR + SF_OP_ATTRS_MAX,     /* per operand: enum sf_op_values */
   SF_OP_START = SF_OP_VALUES + SF_OP_OPERANDS_MAX, /* per operand: elements that its data begins after an aligned address */
-  SF_OP_PAD = SF_OP_START + SF_OP_OPERANDS_MAX,    /* per operand: elements between rows */
+  SF_OP_PAD = SF_OP_START + SF_OP_OPERANDS_MAX,    /* per operand: elements between rows; of plugins above SF_OP_PAD_MAX: rows far apart */
   SF_OP_FIELDS = SF_OP_PAD + SF_OP_OPERANDS_MAX
 };
+/* Rows that lie so far apart that the second one's index does not fit into a signed number of 32 bits, nor the third one's into an unsigned one. */
+#define SF_OP_FAR_PAD (INT64_C(1) << 31)
+enum { SF_OP_FAR_ROWS = 4, SF_OP_FAR_SPREAD = 64 };
 enum { SF_OP_START_MAX = 15, SF_OP_PAD_MAX = 300, SF_OP_ENTRIES_MAX = 128, SF_OP_PATH = 1024, SF_OP_DIM_LIMIT = 1 << 20 };
 
 enum sf_op_special { SF_OP_PLAIN, SF_OP_TINY, SF_OP_HUGE, SF_OP_INFINITE, SF_OP_NAN, SF_OP_MIXED, SF_OP_SPECIAL_COUNT };

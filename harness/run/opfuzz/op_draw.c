@@ -12,7 +12,7 @@ static int64_t below(struct sf_pcg *pcg, int64_t bound) { return (int64_t)sf_pcg
 /* Around the widths of vectors and tiles, and primes. */
 static const int64_t edges[] = {7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 255, 256, 257};
 static const int64_t primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 67, 97, 131, 251};
-enum { EDGES = sizeof edges / sizeof edges[0], PRIMES = sizeof primes / sizeof primes[0], TALL_ONE_IN = 192, TALL = 65535 };
+enum { EDGES = sizeof edges / sizeof edges[0], PRIMES = sizeof primes / sizeof primes[0], TALL_ONE_IN = 192, FAR_ONE_IN = 96, TALL = 65535 };
 
 static int64_t draw_size(struct sf_pcg *pcg, int64_t max) {
   const int64_t kind = below(pcg, 100);
@@ -99,6 +99,20 @@ static void draw_memory(struct sf_op_case *c, const struct sf_op_entry *entry, s
   c->field[SF_OP_IN_PLACE] = may_share && entry->in_place && below(pcg, 3) == 0;
 }
 
+/* One operand of a small case has its rows far apart. */
+static void draw_far(struct sf_op_case *c, const struct sf_op_entry *entry, struct sf_pcg *pcg) {
+  const struct sf_op *op = entry->op;
+  if (entry->declared < 0 || !entry->strided || below(pcg, FAR_ONE_IN) != 0) return;
+  const int32_t from = (int32_t)below(pcg, op->operand_count);
+  for (int32_t k = 0; k < op->operand_count; k++) {
+    const int32_t i = (from + k) % op->operand_count;
+    if (!op->operands[i].strided) continue;
+    for (int32_t dim = 0; dim < op->dim_count; dim++) c->field[SF_OP_DIM + dim] = fit_dim(entry, dim, 1 + below(pcg, SF_OP_FAR_ROWS));
+    c->field[SF_OP_PAD + i] = SF_OP_FAR_PAD + below(pcg, SF_OP_FAR_SPREAD);
+    return;
+  }
+}
+
 static void draw_once(struct sf_op_case *c, const struct sf_op_target *target, struct sf_pcg *pcg) {
   memset(c, 0, sizeof *c);
   c->entry = (int32_t)below(pcg, target->entry_count);
@@ -111,6 +125,7 @@ static void draw_once(struct sf_op_case *c, const struct sf_op_target *target, s
   draw_dims(c, target, entry, pcg);
   draw_attrs(c, entry, pcg);
   draw_memory(c, entry, pcg);
+  draw_far(c, entry, pcg);
   if (c->field[SF_OP_IN_PLACE] && entry->declared >= 0 && c->field[SF_OP_INPUTS] != c->field[SF_OP_STORE]) c->field[SF_OP_IN_PLACE] = 0;
 }
 
@@ -142,7 +157,8 @@ static int64_t field_max(const struct sf_op_entry *entry, int32_t field) {
   if (field < SF_OP_VALUES) return op->attrs[field - SF_OP_ATTR].max;
   if (field < SF_OP_START) return op->operands[field - SF_OP_VALUES].fill == SF_OP_SCORE ? SF_OP_MASKED : SF_OP_MASKED - 1;
   if (field < SF_OP_PAD) return entry->unaligned ? SF_OP_START_MAX : 0;
-  return entry->strided && op->operands[field - SF_OP_PAD].strided ? SF_OP_PAD_MAX : 0;
+  if (!entry->strided || !op->operands[field - SF_OP_PAD].strided) return 0;
+  return entry->declared >= 0 ? SF_OP_FAR_PAD + SF_OP_FAR_SPREAD : SF_OP_PAD_MAX; /* a product of the device hands its strides to libraries that count in 32 bits */
 }
 
 static bool formats_valid(const struct sf_op_entry *entry, const struct sf_op_case *c, struct sf_error *error) {

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Address space of far rows, and how much of its beginning cannot be touched: a wrapped index reaches 2^31 elements back. */
+#define FAR_BYTES (INT64_C(56) << 30)
+#define FAR_BEFORE (INT64_C(16) << 30)
 enum { GUARD_BYTES = 64, WALL_BYTES = 1 << 16, ELEMENT_MAX_BYTES = 8 };
 
 /* Signalling NaNs; of E4M3 its one NaN. */
@@ -49,6 +52,7 @@ enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_element
 }
 
 void sf_op_memory_destroy(struct sf_op_memory *memory) {
+  if (memory->far_mapping) munmap(memory->far_mapping, (size_t)FAR_BYTES);
   if (memory->mapping) munmap(memory->mapping, memory->mapping_bytes);
   sf_free(memory->snapshot);
   sf_free(memory->dense);
@@ -68,6 +72,40 @@ static void describe(struct sf_op_place *place, const struct sf_op_operand *oper
   place->size_bytes = operand->element == SF_OP_UINT16 ? 2 : operand->element == SF_OP_DOUBLE ? 8 : packed && number ? sf_dtype_wire_bytes(place->dtype) : 4;
 }
 
+/* Memory for rows that are far apart. False where such a space is refused, or the operand does not fit: it is laid out without a pad then. */
+static bool far_fits(struct sf_op_memory *memory, const struct sf_op_place *place, int64_t pad) {
+  const int64_t most = FAR_BYTES - FAR_BEFORE - 4096;
+  if (memory->far_used || place->rows > SF_OP_FAR_ROWS || (place->cols + pad) * place->rows * (int64_t)place->size_bytes > most) return false;
+  if (memory->far_mapping) return true;
+  void *space = mmap(NULL, (size_t)FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return false;
+  if (mprotect((char *)space + FAR_BEFORE, (size_t)(FAR_BYTES - FAR_BEFORE), PROT_READ | PROT_WRITE) != 0) {
+    munmap(space, (size_t)FAR_BYTES);
+    return false;
+  }
+  memory->far_mapping = space;
+  return true;
+}
+
+static void put_far(struct sf_op_memory *memory, struct sf_op_place *place, int64_t pad, int64_t start) {
+  place->far = memory->far_used = true;
+  place->ld = place->cols + pad;
+  place->at = memory->far_mapping + FAR_BEFORE + 4096 + (size_t)start * place->size_bytes;
+  place->pitch = ((size_t)place->cols * place->size_bytes + 2 * GUARD_BYTES + 63) / 64 * 64;
+  place->begin = place->home = memory->used;
+  place->end = memory->used = place->begin + (size_t)place->rows * place->pitch;
+  SF_ASSERT_LE(memory->used, memory->arena_bytes);
+}
+
+/* Where row r of an operand begins in the snapshot. */
+static char *snapshot_row(const struct sf_op_memory *memory, const struct sf_op_place *place, int64_t r) {
+  if (place->far) return memory->snapshot + place->home + (size_t)r * place->pitch + GUARD_BYTES;
+  return memory->snapshot + (place->at - memory->arena) + (size_t)(r * place->ld) * place->size_bytes;
+}
+
+/* A far row with its guards. */
+static char *far_row(const struct sf_op_place *place, int64_t r) { return place->at + (size_t)(r * place->ld) * place->size_bytes - GUARD_BYTES; }
+
 /* Where operand i lies: its own region, or an input's. */
 static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const struct sf_op *op, int32_t i) {
   struct sf_op_place *place = &memory->places[i];
@@ -75,10 +113,18 @@ static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const s
   if (shared >= 0 && memory->places[shared].at) {
     place->at = memory->places[shared].at;
     place->ld = memory->places[shared].ld;
+    place->far = memory->places[shared].far;
+    place->home = memory->places[shared].home;
+    place->pitch = memory->places[shared].pitch;
     place->begin = place->end = 0;
     return;
   }
   const int64_t pad = op->operands[i].strided ? c->field[SF_OP_PAD + i] : 0;
+  place->far = false;
+  if (pad > SF_OP_PAD_MAX && place->rows > 1 && place->cols > 0 && far_fits(memory, place, pad)) {
+    put_far(memory, place, pad, c->field[SF_OP_START + i]);
+    return;
+  }
   const size_t left = memory->arena_bytes / (2 * SF_OP_OPERANDS_MAX);
   place->ld = place->cols + pad;
   if (pad > 0 && (size_t)(place->rows * place->ld) * place->size_bytes > left) place->ld = place->cols + 1;
@@ -100,7 +146,7 @@ static void pack(struct sf_op_memory *memory, int32_t i) {
   const struct sf_op_place *place = &memory->places[i];
   const struct sf_op_array *array = &memory->view.at[i];
   for (int64_t r = 0; r < place->rows; r++) {
-    char *to = memory->snapshot + (place->at - memory->arena) + (size_t)(r * place->ld) * place->size_bytes;
+    char *to = snapshot_row(memory, place, r);
     const int64_t from = r * place->cols;
     if (place->element == SF_OP_UINT16)
       for (int64_t j = 0; j < place->cols; j++) ((uint16_t *)(void *)to)[j] = (uint16_t)array->ints[from + j];
@@ -134,6 +180,8 @@ static void lay_dense(struct sf_op_memory *memory, const struct sf_op *op) {
 void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_shape *shapes) {
   const struct sf_op *op = sf_op_of(target, c);
   const bool packed = *target->path;
+  if (memory->far_used) madvise(memory->far_mapping + FAR_BEFORE, (size_t)(FAR_BYTES - FAR_BEFORE), MADV_DONTNEED);
+  memory->far_used = false;
   memory->used = 0;
   memory->view.op = op;
   memory->view.dims = c->field + SF_OP_DIM;
@@ -157,7 +205,13 @@ void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *t
   sf_op_memory_restore(memory);
 }
 
-void sf_op_memory_restore(struct sf_op_memory *memory) { memcpy(memory->arena, memory->snapshot, memory->used); }
+void sf_op_memory_restore(struct sf_op_memory *memory) {
+  memcpy(memory->arena, memory->snapshot, memory->used);
+  for (int32_t i = 0; memory->far_used && i < memory->view.op->operand_count; i++) {
+    const struct sf_op_place *place = &memory->places[i];
+    for (int64_t r = 0; place->far && place->end > place->begin && r < place->rows; r++) memcpy(far_row(place, r), snapshot_row(memory, place, r) - GUARD_BYTES, place->pitch);
+  }
+}
 
 static double value_at(const char *at, const struct sf_op_place *place) {
   float x;
@@ -187,13 +241,32 @@ int32_t sf_op_memory_collect(struct sf_op_memory *memory, int run, int64_t *elem
         out[r * place->cols + j] = value_at(at, place);
         if (telling && unwritten < 0 && memcmp(at, &pattern, place->size_bytes) == 0) unwritten = i, *element = r * place->cols + j;
       }
-      memcpy(row, memory->snapshot + (row - memory->arena), (size_t)place->cols * place->size_bytes);
+      memcpy(row, snapshot_row(memory, place, r), (size_t)place->cols * place->size_bytes);
     }
   }
   return unwritten;
 }
 
+/* The same of rows that are far apart. */
+static int32_t far_damage(const struct sf_op_memory *memory, bool *inside, int64_t *offset) {
+  for (int32_t i = 0; memory->far_used && i < memory->view.op->operand_count; i++) {
+    const struct sf_op_place *place = &memory->places[i];
+    for (int64_t r = 0; place->far && place->end > place->begin && r < place->rows; r++) {
+      const char *is = far_row(place, r), *was = snapshot_row(memory, place, r) - GUARD_BYTES;
+      if (memcmp(is, was, place->pitch) == 0) continue;
+      int64_t at = 0;
+      while (is[at] == was[at]) at++;
+      *inside = at >= GUARD_BYTES && (at - GUARD_BYTES) / (int64_t)place->size_bytes < place->cols;
+      *offset = r * place->ld + (at >= GUARD_BYTES ? (at - GUARD_BYTES) / (int64_t)place->size_bytes : -1);
+      return i;
+    }
+  }
+  return -1;
+}
+
 int32_t sf_op_memory_damage(struct sf_op_memory *memory, bool *inside, int64_t *offset) {
+  const int32_t far = far_damage(memory, inside, offset);
+  if (far >= 0) return far;
   if (memcmp(memory->arena, memory->snapshot, memory->used) == 0) return -1;
   size_t at = 0;
   while (memory->arena[at] == memory->snapshot[at]) at++;

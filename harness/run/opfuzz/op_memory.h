@@ -1,7 +1,8 @@
 /* The memory of one case: operands with guards round them, a snapshot of all of it, the dense inputs, what came out and what was wanted.
  *
  * Guards, the space between rows and outputs before the call hold a signalling NaN, which no operation makes and any reading shows. Memory that
- * cannot be touched lies before and behind all operands. */
+ * cannot be touched lies before and behind all operands. Rows that are far apart are watched themselves, what lies between them is not: only pages
+ * that are touched cost memory. */
 #ifndef SF_RUN_OP_MEMORY_H
 #define SF_RUN_OP_MEMORY_H
 
@@ -14,12 +15,16 @@ struct sf_op_place {
   enum sf_op_element element;
   enum sf_dtype dtype; /* of numbers: how they are held and, in an output, rounded; SF_F64 of a double */
   size_t begin, end;   /* region with its guards, from the beginning of the arena */
+  bool far;            /* its rows lie in memory of their own; the region then holds them one after the other, each between guards */
+  size_t home, pitch;  /* far: beginning of the region that has its rows, bytes of a row and its guards */
 };
 
 struct sf_op_memory {
   int64_t capacity;  /* elements of all operands together */
   char *mapping, *arena;
   size_t mapping_bytes, arena_bytes, used;
+  char *far_mapping;   /* address space for one operand whose rows are far apart, made when one is drawn; NULL: none */
+  bool far_used;
   char *snapshot;
   float *dense;
   struct sf_num *want;
