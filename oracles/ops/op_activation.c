@@ -4,15 +4,6 @@
 
 static const double primitive = 8 * SF_NUM_U;
 
-static bool vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 2, dims[0]);
-}
-static bool vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 3, dims[0]);
-}
-
 /* Phi(x). By 1 + erf the sum rounds at the size of 1, and erf itself to an ulp of at most 1: 2 u in half of it. */
 static struct sf_num cumulative(double x, bool plain_tails) {
   if (isnan(x)) return sf_num(NAN);
@@ -104,17 +95,17 @@ static void relu2_bwd(struct sf_op_view *view) {
 
 const struct sf_op sf_ops_activation[] = {
     {.name = "gelu_fwd", .family = "gelu", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = vectors_2, .reference = gelu_fwd},
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = sf_op_vectors_2, .reference = gelu_fwd},
     {.name = "gelu_bwd", .family = "gelu", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = vectors_3, .reference = gelu_bwd},
+     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = sf_op_vectors_3, .reference = gelu_bwd},
     {.name = "swiglu_fwd", .family = "swiglu", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 2,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"rows", "cols"}, .shape = swiglu_fwd_shape, .reference = swiglu_fwd},
     {.name = "swiglu_bwd", .family = "swiglu", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 2,
      .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}},
      .dims = {"rows", "cols"}, .shape = swiglu_bwd_shape, .reference = swiglu_bwd},
     {.name = "relu2_fwd", .family = "relu2", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = vectors_2, .reference = relu2_fwd},
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = sf_op_vectors_2, .reference = relu2_fwd},
     {.name = "relu2_bwd", .family = "relu2", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = vectors_3, .reference = relu2_bwd},
+     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"}, .shape = sf_op_vectors_3, .reference = relu2_bwd},
     {0},
 };

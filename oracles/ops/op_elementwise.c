@@ -25,11 +25,11 @@ static void bias_add(struct sf_op_view *view) {
       view->at[2].want[r * cols + j] = sf_op_once((double)view->at[0].x[r * cols + j] + (double)view->at[1].x[j]);
 }
 
-static bool vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+bool sf_op_vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
   (void)attrs;
   return sf_op_shape_vector(out, 2, dims[0]);
 }
-static bool vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
+bool sf_op_vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
   (void)attrs;
   return sf_op_shape_vector(out, 3, dims[0]);
 }
@@ -87,25 +87,25 @@ const struct sf_op sf_ops_elementwise[] = {
      .dims = {"rows", "cols"}, .shape = bias_add_shape, .reference = bias_add},
     {.name = "add", .family = "add", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1,
      .operands = {{"a", SF_OP_IN, SF_OP_INPUT}, {"b", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
-     .dims = {"count"}, .shape = vectors_3, .reference = add},
+     .dims = {"count"}, .shape = sf_op_vectors_3, .reference = add},
     {.name = "drop", .family = "drop", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1, .attr_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK}, {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
-     .dims = {"count"}, .attrs = {{"factor", 3, keep_factors}}, .shape = vectors_3, .reference = drop},
+     .dims = {"count"}, .attrs = {{"factor", 3, keep_factors}}, .shape = sf_op_vectors_3, .reference = drop},
     {.name = "drop_add", .family = "drop_add", .stores = SF_OP_STORES_ALL, .operand_count = 4, .dim_count = 1, .attr_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"branch", SF_OP_IN, SF_OP_INPUT}, {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK},
                   {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 2}},
      .dims = {"count"}, .attrs = {{"factor", 3, keep_factors}}, .shape = vectors_4, .reference = drop_add},
     {.name = "axpy", .family = "axpy", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1, .attr_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = vectors_2, .reference = axpy},
+     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = sf_op_vectors_2, .reference = axpy},
     {.name = "scale", .family = "scale", .stores = SF_OP_STORES_F32, .operand_count = 1, .dim_count = 1, .attr_count = 1,
      .operands = {{"x", SF_OP_INOUT, SF_OP_FLOAT}},
      .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = scale_shape, .reference = scale},
     {.name = "round", .family = "round", .casts = true, .stores = SF_OP_STORES_ALL | SF_OP_STORES_F8, .operand_count = 2, .dim_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .bits = true}},
-     .dims = {"count"}, .shape = vectors_2, .reference = round_to_store},
+     .dims = {"count"}, .shape = sf_op_vectors_2, .reference = round_to_store},
     {.name = "cast_f8", .family = "cast_f8", .casts = true, .stores = SF_OP_STORES_F8, .operand_count = 2, .dim_count = 1, .attr_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1, .bits = true}},
-     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = vectors_2, .reference = cast_f8},
+     .dims = {"count"}, .attrs = {{"factor", 5, sf_op_factors}}, .shape = sf_op_vectors_2, .reference = cast_f8},
     {0},
 };

@@ -22,6 +22,9 @@ extern const float sf_op_factors[6];
 
 /* count elements in one row, or rows x cols, for the first `operands` operands. */
 bool sf_op_shape_vector(struct sf_op_shape *out, int operands, int64_t count);
+/* Shapes of operations of two and three vectors of dims[0] elements. */
+bool sf_op_vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
+bool sf_op_vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
 bool sf_op_shape_matrix(struct sf_op_shape *out, int operands, int64_t rows, int64_t cols);
 
 #endif

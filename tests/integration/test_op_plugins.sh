@@ -55,10 +55,13 @@ check "one process or three: the same findings" cmp "$work/jobs1.txt" "$work/job
 check "one process or three: the same smallest case" cmp "$work/jobs1/unwritten-add-out/min.json" "$work/jobs3/unwritten-add-out/min.json"
 
 # --- refusals: exit 2 and one line ---------------------------------------------------------------------------------------------
-refused() { # WORD TARGET
-  run 2 fuzz --target "$2" --cases 10 --out "$work/refused"
+one_line() { # WORD WHAT: all of stderr is one line with the word
   checks=$((checks + 1))
   [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$1" "$work/stderr" || fail "$2: expected one line with '$1', saw: $(head -c 400 "$work/stderr")"
+}
+refused() { # WORD TARGET
+  run 2 fuzz --target "$2" --cases 10 --out "$work/refused"
+  one_line "$1" "$2"
   check "$2 leaves nothing" [ ! -e "$work/refused" ]
 }
 refused "plugin ABI 7" "plugin:$plugins/refused_abi.so"
@@ -80,8 +83,7 @@ good=$work/tail_skipped/unwritten-add-out/min.json
 malformed() { # WORD PYTHON: a change of the document d
   python3 -c "import json, sys; d = json.load(open('$good')); $2; json.dump(d, open('$work/bad.json', 'w'))"
   run 2 replay "$work/bad.json" --json
-  checks=$((checks + 1))
-  [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$1" "$work/stderr" || fail "$2: expected one line with '$1', saw: $(head -c 400 "$work/stderr")"
+  one_line "$1" "$2"
   check "nothing on stdout: $2" [ ! -s "$work/stdout" ]
 }
 malformed "case.width: no such field" "d['case']['width'] = 3"
