@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need and this machine lacks (Debian, Ubuntu). Does nothing when all of it is there.
 #   ci/setup.sh [--python]     --python: also PyTorch, for the Python parts' tests: python3's own if it is the right one, else in build-python
+#   ci/setup.sh --cuda         cuBLAS alone, for builds with nvcc: a PyPI package in build-cuda/packages, unless the toolkit has it
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 with_python=0
 if [ "${1:-}" = --python ]; then with_python=1; fi
+if [ "${1:-}" = --cuda ]; then
+  command -v nvcc >/dev/null || { echo "ci/setup.sh: there is no nvcc" >&2 && exit 1; }
+  if [ -e build-cuda/packages/nvidia/cu13/include/cublasLt.h ] || [ -e /usr/local/cuda/include/cublasLt.h ]; then exit 0; fi
+  echo "ci/setup.sh: installing cuBLAS in build-cuda/packages" >&2
+  exec python3 -m pip install -q --no-deps --disable-pip-version-check --root-user-action=ignore --target build-cuda/packages nvidia-cublas==13.10.0.20
+fi
 
 packages=(
   build-essential cmake ninja-build pkg-config python3

@@ -39,16 +39,26 @@ suite() {
   report+=$(grep -E 'tests passed' "$folder/ctest.log" | sed "s|^|         $folder: |")$'\n'
 }
 
-stage_release() { build build all -DCMAKE_BUILD_TYPE=Release -DSF_WERROR=ON; }
+cuda=OFF
+stage_cuda_setup() { # without nvcc or cuBLAS the CUDA device is not built, and that is said
+  mkdir -p build
+  if [ $all -eq 1 ] && ci/setup.sh --cuda >build/cuda-setup.log 2>&1; then
+    cuda=ON
+    report+="         CUDA: compiled for sm_90 and PTX; kernels run on the CPU"$'\n'
+  elif [ $all -eq 1 ]; then
+    report+="         CUDA: skipped, ci/setup.sh --cuda failed: $(tail -n 1 build/cuda-setup.log)"$'\n'
+  fi
+}
+stage_release() { build build all -DCMAKE_BUILD_TYPE=Release -DSF_WERROR=ON -DSF_CUDA=$cuda; }
 stage_release_suite() { suite build; }
-stage_sanitize() { build build-asan all -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DSF_WERROR=ON -DSF_SANITIZE=ON; }
+stage_sanitize() { build build-asan all -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DSF_WERROR=ON -DSF_SANITIZE=ON -DSF_CUDA=OFF; }
 stage_sanitize_suite() {
   # Open MPI keeps memory until the process ends; what we leak ourselves still fails.
   export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0" UBSAN_OPTIONS=print_stacktrace=1
   suite build-asan -L '^(unit|contract)$'
 }
 stage_fuzz_build() {
-  build build-fuzz fuzz_entries -DCMAKE_C_COMPILER=clang-14 -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DSF_FUZZ=ON -DSF_MPI=OFF
+  build build-fuzz fuzz_entries -DCMAKE_C_COMPILER=clang-14 -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DSF_FUZZ=ON -DSF_MPI=OFF -DSF_CUDA=OFF
 }
 stage_fuzz_run() {
   local source entry count=0
@@ -95,6 +105,7 @@ stage_megatron() { # skipped, and said so, only where its packages cannot be had
 
 run_stage "setup" stage_setup
 run_stage "tidy" ci/tidy
+run_stage "CUDA setup" stage_cuda_setup
 run_stage "Release build" stage_release
 run_stage "Release tests" stage_release_suite
 run_stage "sanitizer build" stage_sanitize

@@ -19,11 +19,20 @@ bool sf_alloc_did_fail(void);
 /* Allocations that failed since the program began, real ones too: for callers of libraries that swallow a failure. */
 uint64_t sf_alloc_failures(void);
 
+/* Where else memory may come from. alloc gives NULL when there is none; release takes what alloc gave. */
+struct sf_memory {
+  void *(*alloc)(void *context, size_t size_bytes);
+  void (*release)(void *context, void *memory);
+  void *context;
+};
+
 /* Arena: memory that is released all at once. Grows by blocks; memory is 64-byte aligned. */
 struct sf_arena;
 
 /* poison: fill what is handed out with the float NaN 0x7fa5a5a5, so that reading before writing shows. NULL on no memory. */
 struct sf_arena *sf_arena_create(size_t block_bytes, bool poison);
+/* The same with blocks from `memory`, which must outlive the arena; NULL: from the heap. */
+struct sf_arena *sf_arena_create_in(const struct sf_memory *memory, size_t block_bytes, bool poison);
 void *sf_arena_alloc(struct sf_arena *arena, size_t size_bytes); /* NULL on no memory; never zeroed */
 /* Everything handed out becomes invalid; the blocks are kept for reuse. */
 void sf_arena_reset(struct sf_arena *arena);

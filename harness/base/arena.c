@@ -29,14 +29,17 @@ struct block {
 
 struct sf_arena {
   struct block *first, *current;
+  const struct sf_memory *memory; /* NULL: the heap */
   size_t block_bytes, peak_bytes;
   bool poison;
 };
 
 static size_t round_up(size_t size_bytes) { return (size_bytes + (ARENA_ALIGN - 1)) & ~(size_t)(ARENA_ALIGN - 1); }
 
-static struct block *block_create(size_t capacity) {
-  struct block *block = sf_realloc(NULL, sizeof *block + ARENA_ALIGN + capacity); /* not zeroed: that would cost as much as using it */
+static struct block *block_create(const struct sf_memory *memory, size_t capacity) {
+  const size_t size_bytes = sizeof(struct block) + ARENA_ALIGN + capacity;
+  /* Not zeroed: that would cost as much as using it. */
+  struct block *block = memory != NULL ? memory->alloc(memory->context, size_bytes) : sf_realloc(NULL, size_bytes);
   if (block == NULL) return NULL;
   *block = (struct block){0};
   const uintptr_t start = (uintptr_t)(block + 1);
@@ -46,17 +49,23 @@ static struct block *block_create(size_t capacity) {
   return block;
 }
 
-static void block_destroy(struct block *block) {
+static void block_destroy(const struct sf_memory *memory, struct block *block) {
   region_open(block->data, block->capacity);
-  sf_free(block);
+  if (memory != NULL)
+    memory->release(memory->context, block);
+  else
+    sf_free(block);
 }
 
-struct sf_arena *sf_arena_create(size_t block_bytes, bool poison) {
+struct sf_arena *sf_arena_create(size_t block_bytes, bool poison) { return sf_arena_create_in(NULL, block_bytes, poison); }
+
+struct sf_arena *sf_arena_create_in(const struct sf_memory *memory, size_t block_bytes, bool poison) {
   struct sf_arena *arena = sf_alloc(sizeof *arena);
   if (arena == NULL) return NULL;
   arena->block_bytes = round_up(block_bytes > 0 ? block_bytes : 1);
   arena->poison = poison;
-  arena->first = arena->current = block_create(arena->block_bytes);
+  arena->memory = memory;
+  arena->first = arena->current = block_create(memory, arena->block_bytes);
   if (arena->first == NULL) {
     sf_free(arena);
     return NULL;
@@ -68,7 +77,7 @@ void sf_arena_destroy(struct sf_arena *arena) {
   if (arena == NULL) return;
   for (struct block *block = arena->first, *next; block != NULL; block = next) {
     next = block->next;
-    block_destroy(block);
+    block_destroy(arena->memory, block);
   }
   sf_free(arena);
 }
@@ -81,7 +90,7 @@ static bool arena_advance(struct sf_arena *arena, size_t needed) {
     const size_t limit = arena->block_bytes * ARENA_GROWTH_MAX;
     size_t capacity = current->capacity < limit / 2 ? current->capacity * 2 : limit;
     if (capacity < needed) capacity = needed;
-    struct block *block = block_create(capacity);
+    struct block *block = block_create(arena->memory, capacity);
     if (block == NULL) return false;
     block->next = next;
     current->next = next = block;

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-_Noreturn void sf_assert_fail(const char *file, int line, const char *expression);
-_Noreturn void sf_assert_fail_int(const char *file, int line, const char *expression, int64_t left, int64_t right);
+/* Of C and C++. */
+__attribute__((noreturn)) void sf_assert_fail(const char *file, int line, const char *expression);
+__attribute__((noreturn)) void sf_assert_fail_int(const char *file, int line, const char *expression, int64_t left, int64_t right);
 
 #define SF_ASSERT(expression) ((expression) ? (void)0 : sf_assert_fail(__FILE__, __LINE__, #expression))
 

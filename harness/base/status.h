@@ -14,7 +14,8 @@
   X(EMISMATCH, "ranks called different operations")               \
   X(ERANK, "a rank failed")                                       \
   X(ETIMEDOUT, "timed out")                                       \
-  X(ECANCELLED, "cancelled")
+  X(ECANCELLED, "cancelled")                                       \
+  X(ENODEVICE, "there is no such device here")
 
 enum sf_status {
 #define X(name, text) SF_##name,

@@ -24,12 +24,21 @@ static void fill_table(struct sf_device_ops *ops) {
   sf_cpu_fill_adam(ops);
 }
 
+static void destroy(struct sf_device *dev) {
+  struct sf_cpu *cpu = dev->impl;
+  sf_gemm_xsmm_teardown(cpu);
+  sf_free(cpu->block);
+  sf_free(cpu->pack);
+  sf_free(cpu);
+}
+
 enum sf_status sf_cpu_device_create(struct sf_device **out, enum sf_cpu_gemm gemm) {
   enum sf_status status = SF_ENOMEM;
   struct sf_cpu *cpu = sf_alloc(sizeof *cpu);
   if (!cpu) return SF_ENOMEM;
   cpu->device.ops = &cpu->ops;
   cpu->device.impl = cpu;
+  cpu->device.destroy = destroy;
   cpu->pack = sf_alloc(SF_GEMM_PACK_FLOATS * sizeof(float));
   cpu->block = sf_alloc(SF_GEMM_BLOCK_FLOATS * sizeof(float));
   if (!cpu->pack || !cpu->block) goto done;
@@ -41,15 +50,6 @@ done:
   else
     sf_device_destroy(&cpu->device);
   return status;
-}
-
-void sf_device_destroy(struct sf_device *dev) {
-  if (!dev) return;
-  struct sf_cpu *cpu = dev->impl;
-  sf_gemm_xsmm_teardown(cpu);
-  sf_free(cpu->block);
-  sf_free(cpu->pack);
-  sf_free(cpu);
 }
 
 enum sf_cpu_gemm sf_cpu_gemm_default(void) {

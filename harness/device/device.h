@@ -1,16 +1,22 @@
-/* The device: the operations that layers are made of. One table per device; `cpu` in three variants of GEMM.
+/* The device: the operations that layers are made of. One table per device; `cpu` in three variants of GEMM, and `cuda`.
  *
  * All matrices are row-major floats with a leading dimension (elements from one row to the next); "storing" rounds to the given format.
- * Internal arithmetic is fp32; sums over a row and exponentials are fp32 with the stated error. No operation allocates or fails.
+ * Internal arithmetic is fp32; sums over a row and exponentials are fp32 with the stated error. No operation allocates or fails; a GPU that fails ends the process with one line.
  * Accumulating operations say "+=". NaN and infinity propagate as IEEE arithmetic has it unless said otherwise; empty matrices are allowed. */
 #ifndef SF_DEVICE_DEVICE_H
 #define SF_DEVICE_DEVICE_H
 
+#include "harness/base/alloc.h"
 #include "harness/base/status.h"
 #include "harness/spec/case.h"
 
 struct sf_device_ops;
-struct sf_device { const struct sf_device_ops *ops; void *impl; };
+struct sf_device {
+  const struct sf_device_ops *ops;
+  void *impl;
+  const struct sf_memory *memory; /* where operands are best put: the device reads them there without copying. NULL: anywhere */
+  void (*destroy)(struct sf_device *dev);
+};
 
 struct sf_gemm {
   bool trans_a, trans_b;
@@ -46,7 +52,7 @@ struct sf_adam {
 };
 
 struct sf_device_ops {
-  const char *name; /* "cpu-xsmm", "cpu-blas", "cpu-loops" */
+  const char *name; /* "cpu-xsmm", "cpu-blas", "cpu-loops", "cuda" */
 
   /* c = round(alpha op(a) op(b) [+ c]) to `store`, fp32 accumulation. */
   void (*gemm)(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store);
@@ -128,6 +134,17 @@ enum sf_cpu_gemm { SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS };
 /* One thread. XSMM leaves rare and large shapes to the loops and agrees with them in every bit (NaN payloads apart). SF_ENOTSUP when the build lacks the library. */
 enum sf_status sf_cpu_device_create(struct sf_device **out, enum sf_cpu_gemm gemm) SF_MUST_USE;
 enum sf_cpu_gemm sf_cpu_gemm_default(void); /* the fastest in the build; loops under sanitizers */
+
+/* GEMM by cuBLASLt, kernels for the rest (cuda/). Same bits on each run. Each operation has ended when its call returns, so that the host may
+ * look at any tensor at any time. Operands outside of dev->memory are copied to it and back. The process may not fork afterwards and use
+ * the device in the child. SF_ENODEVICE: no GPU, no library, or a build without CUDA; the error says which. */
+enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) SF_MUST_USE;
+
+enum sf_device_kind { SF_DEVICE_CPU, SF_DEVICE_CUDA };
+/* gemm: of the CPU. SF_ENOMEM, SF_ENOTSUP, SF_ENODEVICE. */
+enum sf_status sf_device_create(struct sf_device **out, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
+/* Whether it could be created, found out in a process of its own: one that has used a GPU could not fork workers that do. */
+enum sf_status sf_device_probe(enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
 void sf_device_destroy(struct sf_device *dev);
 
 /* cos_sin table for rotate: positions x head_dim floats, computed in double and rounded to fp32. */

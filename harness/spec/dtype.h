@@ -12,6 +12,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Rounding is compiled for GPUs too, from the same text. */
+#ifdef __CUDACC__
+#define SF_ANYWHERE __host__ __device__ static inline
+#else
+#define SF_ANYWHERE static inline
+#endif
+
 enum sf_dtype { SF_F32, SF_BF16, SF_F16, SF_F64, SF_F8E4M3, SF_F8E5M2, SF_DTYPE_COUNT, SF_WIRE_DTYPE_COUNT = SF_F8E4M3 };
 
 const char *sf_dtype_name(enum sf_dtype dtype);          /* "fp32", "bf16", "fp16", "fp64", "fp8_e4m3", "fp8_e5m2" */
@@ -24,7 +31,7 @@ double sf_dtype_least_error(enum sf_dtype dtype);
 static inline bool sf_dtype_is_packed(enum sf_dtype dtype) { return dtype == SF_BF16 || dtype == SF_F16; } /* two bytes on a wire */
 
 /* Nearest bf16 value, ties to even; NaN stays a (quiet) NaN, overflow gives infinity, subnormals are kept. */
-static inline float sf_bf16_round(float x) {
+SF_ANYWHERE float sf_bf16_round(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   const uint32_t nan = (bits & 0x7fffffffu) > 0x7f800000u;
@@ -38,7 +45,7 @@ static inline float sf_bf16_round(float x) {
 /* One of the two neighbours of x in bf16 (x itself, if it is one): the one away from zero where the lower 16 bits of x and `random` carry, so
  * with probability lower bits / 2^16 if random is uniform; x is then right on average. Beyond the largest bf16 number that neighbour is
  * infinity. Infinities stay, NaN stays a (quiet) NaN. */
-static inline float sf_bf16_round_stochastic(float x, uint16_t random) {
+SF_ANYWHERE float sf_bf16_round_stochastic(float x, uint16_t random) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   const uint32_t nan = (bits & 0x7fffffffu) > 0x7f800000u;
@@ -48,7 +55,7 @@ static inline float sf_bf16_round_stochastic(float x, uint16_t random) {
 }
 
 /* Nearest fp16 value, ties to even: 11 bits from 2^-14, multiples of 2^-24 below; from 65520 on infinity. NaN stays a (quiet) NaN. */
-static inline float sf_f16_round(float x) {
+SF_ANYWHERE float sf_f16_round(float x) {
   uint32_t bits, small_bits;
   memcpy(&bits, &x, sizeof bits);
   const uint32_t sign = bits & 0x80000000u, size = bits & 0x7fffffffu;
@@ -68,14 +75,14 @@ struct sf_f8_grid {
   uint32_t cut_bits, normal_from, largest;
   float subnormal_anchor; /* fp32 numbers from here on are as far apart as the subnormals */
 };
-static inline struct sf_f8_grid sf_f8_grid_of(enum sf_dtype dtype) {
+SF_ANYWHERE struct sf_f8_grid sf_f8_grid_of(enum sf_dtype dtype) {
   return dtype == SF_F8E4M3 ? (struct sf_f8_grid){20, 0x3c800000u, 0x43e00000u, 0x1p14f} : (struct sf_f8_grid){21, 0x38800000u, 0x47600000u, 0x1p7f};
 }
-static inline float sf_f8_largest(enum sf_dtype dtype) { return dtype == SF_F8E4M3 ? 448.0f : 57344.0f; }
+SF_ANYWHERE float sf_f8_largest(enum sf_dtype dtype) { return dtype == SF_F8E4M3 ? 448.0f : 57344.0f; }
 
 /* Nearest E4M3 or E5M2 value, ties to even. E4M3: 4 bits from 2^-6, multiples of 2^-9 below, at most 448; E5M2: 3 bits from 2^-14, multiples
  * of 2^-16 below, at most 57344. Larger numbers and infinity give the largest; NaN stays a (quiet) NaN. */
-static inline float sf_f8_round(float x, enum sf_dtype dtype) {
+SF_ANYWHERE float sf_f8_round(float x, enum sf_dtype dtype) {
   const struct sf_f8_grid grid = sf_f8_grid_of(dtype);
   uint32_t bits, small_bits;
   memcpy(&bits, &x, sizeof bits);
@@ -91,14 +98,14 @@ static inline float sf_f8_round(float x, enum sf_dtype dtype) {
   return x;
 }
 
-static inline bool sf_dtype_is_f8(enum sf_dtype dtype) { return dtype == SF_F8E4M3 || dtype == SF_F8E5M2; }
+SF_ANYWHERE bool sf_dtype_is_f8(enum sf_dtype dtype) { return dtype == SF_F8E4M3 || dtype == SF_F8E5M2; }
 
-static inline float sf_round(float x, enum sf_dtype dtype) {
+SF_ANYWHERE float sf_round(float x, enum sf_dtype dtype) {
   return dtype == SF_BF16 ? sf_bf16_round(x) : dtype == SF_F16 ? sf_f16_round(x) : sf_dtype_is_f8(dtype) ? sf_f8_round(x, dtype) : x;
 }
 
 /* A value on the grid <-> its two bytes. A value off the grid is cut, not rounded. */
-static inline uint16_t sf_bf16_bits(float value) {
+SF_ANYWHERE uint16_t sf_bf16_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return (uint16_t)(bits >> 16);
@@ -112,7 +119,7 @@ static inline float sf_bf16_value(uint16_t packed) {
 }
 
 /* The exponent's bias is 127 in fp32 and 15 here. */
-static inline uint16_t sf_f16_bits(float value) {
+SF_ANYWHERE uint16_t sf_f16_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   const uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;

@@ -173,7 +173,7 @@ struct sf_bench_proxy *sf_bench_proxy_create(struct sf_engine *engine) {
   check_complete();
   struct sf_bench_proxy *proxy = sf_alloc(sizeof *proxy);
   if (!proxy) sf_bench_die("out of memory");
-  proxy->device = (struct sf_device){&ops, proxy};
+  proxy->device = (struct sf_device){.ops = &ops, .impl = proxy, .memory = engine->device->memory};
   proxy->inner = engine->device;
   proxy->engine = engine;
   engine->device = &proxy->device;

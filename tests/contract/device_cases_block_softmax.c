@@ -120,6 +120,7 @@ void test_block_softmax_fwd_random_within_bound(void **state) {
 /* A block that holds nothing but NaN (or masked scores beside it) has no maximum; the row is NaN all the same. */
 void test_block_softmax_fwd_nan_alone_in_a_block_fills_the_row(void **state) {
   struct fixture *f = *state;
+  begin(state, "block_softmax_fwd nan");
   for (int at = 0; at < 3; at++)
     for (int masked = 0; masked < 2; masked++) {
       const struct layout l = {.rows = 1, .cols = 6, .visible = 6, .count = 3, .begin = {0, 2, 4, 6}, .order = {1, 0, 2}};
@@ -128,6 +129,7 @@ void test_block_softmax_fwd_nan_alone_in_a_block_fills_the_row(void **state) {
       run_forward(f, &l, p, 6, NULL, SF_F32);
       for (int j = 0; j < 6; j++) assert_true(isnan(p[j]));
     }
+  end(state);
 }
 
 void test_block_softmax_bwd_random_within_bound(void **state) {

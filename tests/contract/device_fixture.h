@@ -21,7 +21,9 @@ enum values { NORMAL, OFFSET, TIES, WIDE, SPECIAL, VALUES_COUNT };
 
 struct fixture {
   const char *name;
+  enum sf_device_kind kind;
   enum sf_cpu_gemm gemm;
+  int repeats; /* of one call that must give the same bits */
   struct sf_device *dev;
   struct sf_pcg pcg;
   const char *op;

@@ -2,6 +2,7 @@
  * A bound is written beside each model; u is the unit roundoff of fp32. A result stored in bf16 or fp16 may be off by half an ulp of that more. */
 #include "tests/contract/device_fixture.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 
 /* --- elementwise ------------------------------------------------------------------------------------------------- */
@@ -499,7 +500,7 @@ static void test_create_allocation_fails_reported(void **state) {
   for (int64_t k = 1; k < 20; k++) {
     struct sf_device *dev = NULL;
     sf_alloc_fail_at(k);
-    const enum sf_status status = sf_cpu_device_create(&dev, f->gemm);
+    const enum sf_status status = sf_device_create(&dev, f->kind, f->gemm, NULL);
     const bool failed = sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     assert_int_equal(status, failed ? SF_ENOMEM : SF_OK);
@@ -513,8 +514,11 @@ static void test_create_allocation_fails_reported(void **state) {
 }
 
 static int run_variant(struct fixture *f, uint64_t seed) {
-  const enum sf_status status = sf_cpu_device_create(&f->dev, f->gemm);
-  if (status != SF_OK && status != SF_ENOTSUP) return 1;
+  struct sf_error error = {SF_OK, ""};
+  const enum sf_status status = sf_device_create(&f->dev, f->kind, f->gemm, &error);
+  if (status != SF_OK) print_message("%s: skipped: %s\n", f->name, error.text);
+  if (status != SF_OK && status != SF_ENOTSUP && status != SF_ENODEVICE) return 1;
+  f->repeats = f->kind == SF_DEVICE_CPU ? REPEATS : 5;
   f->pcg = sf_pcg_create(seed, (uint64_t)f->gemm);
 #define T(name)                                                                                                                            \
   { #name, name, NULL, NULL, f }
@@ -551,14 +555,18 @@ static int run_variant(struct fixture *f, uint64_t seed) {
   return failed;
 }
 
-/* test_device_contract [seed] */
+/* test_device_contract [cpu|cuda] [seed] */
 int main(int argc, char **argv) {
-  const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 20240607;
+  const char *kind = argc > 1 && isalpha((unsigned char)*argv[1]) ? argv[1] : "";
+  const char *number = argc > 1 + (*kind != '\0') ? argv[argc - 1] : "20240607";
+  const uint64_t seed = strtoull(number, NULL, 10);
   struct fixture variants[] = {{.name = "cpu-loops", .gemm = SF_CPU_GEMM_LOOPS},
                                {.name = "cpu-blas", .gemm = SF_CPU_GEMM_BLAS},
-                               {.name = "cpu-xsmm", .gemm = SF_CPU_GEMM_XSMM}};
+                               {.name = "cpu-xsmm", .gemm = SF_CPU_GEMM_XSMM},
+                               {.name = "cuda", .kind = SF_DEVICE_CUDA}};
   int failed = 0;
-  for (int i = 0; i < 3; i++) failed += run_variant(&variants[i], seed);
-  if (failed) print_message("replay: test_device_contract %llu\n", (unsigned long long)seed);
+  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+    if (strncmp(variants[i].name, kind, strlen(kind)) == 0) failed += run_variant(&variants[i], seed);
+  if (failed) print_message("replay: test_device_contract %s %llu\n", kind, (unsigned long long)seed);
   return failed != 0;
 }

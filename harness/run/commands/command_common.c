@@ -16,11 +16,12 @@
 #include <unistd.h>
 
 const char *const sf_backend_names[] = {"sim", "mpi", NULL};
-const char *const sf_device_names[] = {"cpu", NULL};
+const char *const sf_device_names[] = {"cpu", "cuda", NULL}; /* in the order of enum sf_device_kind */
 const char *const sf_gemm_names[] = {"default", "xsmm", "blas", "loops", NULL};
 const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
 
-enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4 };
+/* Each process on a GPU holds some hundred megabytes of it, and they take turns. */
+enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, GPU_WORKERS_DEFAULT = 4 };
 
 volatile sig_atomic_t sf_interrupted;
 
@@ -89,19 +90,31 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
   return SF_OK;
 }
 
+enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, int32_t device, int32_t choice, struct sf_error *error) {
+  static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
+  struct sf_error reason = {SF_OK, ""};
+  if (device != SF_DEVICE_CPU && choice != 0) return sf_error_set(error, SF_EUSAGE, "--gemm is of --device cpu");
+  *gemm = choice ? gemms[choice] : sf_cpu_gemm_default();
+  const enum sf_status status = sf_device_probe((enum sf_device_kind)device, *gemm, &reason);
+  if (status == SF_OK) return SF_OK;
+  if (device != SF_DEVICE_CPU) return sf_error_set(error, status, "--device %s: %.400s", sf_device_names[device], reason.text);
+  return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
+}
+
+int32_t sf_common_workers(int64_t jobs, int32_t device) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN), most = device == SF_DEVICE_CPU ? INT32_MAX : GPU_WORKERS_DEFAULT;
+  return jobs ? (int32_t)jobs : cores < 1 ? 1 : cores < most ? (int32_t)cores : (int32_t)most;
+}
+
 enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks, struct sf_error *error) {
   static char self[SF_PATH_TEXT];
-  static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
   memset(out, 0, sizeof *out);
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   /* A launched set of ranks keeps the cores of a small machine busy by itself. */
-  out->workers = flags->jobs ? (int32_t)flags->jobs : flags->launcher || cores < 1 ? 1 : (int32_t)cores;
-  out->gemm = flags->gemm ? gemms[flags->gemm] : sf_cpu_gemm_default();
+  out->workers = flags->launcher && !flags->jobs ? 1 : sf_common_workers(flags->jobs, flags->device);
+  out->device = (enum sf_device_kind)flags->device;
   out->launch_ranks = ranks;
-  struct sf_device *probe = NULL;
-  const enum sf_status status = sf_cpu_device_create(&probe, out->gemm);
-  if (status != SF_OK) return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[flags->gemm], sf_status_text(status));
-  sf_device_destroy(probe);
+  const enum sf_status status = sf_common_device(&out->gemm, flags->device, flags->gemm, error);
+  if (status != SF_OK) return status;
   if (!flags->launcher) return SF_OK;
   if (!sf_mpi_available()) return sf_error_set(error, SF_ENOTSUP, "--launcher: this build has no MPI");
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -130,6 +143,7 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                                                .start_seconds = 120,
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
+  if (flags->device != SF_DEVICE_CPU) return sf_error_set(error, SF_EUSAGE, "--device is of the built-in layers");
   if (flags->backend == SF_BACKEND_MPI) return sf_error_set(error, SF_EUSAGE, "--backend mpi: a framework's ranks run under its own launcher (--launcher)");
   return sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
 }

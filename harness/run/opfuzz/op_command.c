@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct op_flags {
   int64_t cases, time_ms, seed, jobs, shrink_budget, deadline_ms, max_elements;
@@ -50,14 +49,11 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
   return target && sf_op_target_is_one(target) && !sf_plugin_has_layers(target) ? target : NULL;
 }
 
-static enum sf_status gemm_of(enum sf_cpu_gemm *out, int32_t choice, struct sf_error *error) {
-  static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
-  struct sf_device *probe = NULL;
-  *out = choice ? gemms[choice] : sf_cpu_gemm_default();
-  const enum sf_status status = sf_cpu_device_create(&probe, *out);
-  if (status != SF_OK) return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
-  sf_device_destroy(probe);
-  return SF_OK;
+/* Whose operations they are: a plugin brings its own. */
+static enum sf_status choose_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) {
+  if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0) return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
+  out->device = (enum sf_device_kind)device;
+  return sf_common_device(&out->gemm, device, gemm, error);
 }
 
 static void print_summary(const struct sf_op_campaign_result *r) {
@@ -130,12 +126,12 @@ static int run(void *context) {
   static struct sf_op_target target;
   static struct sf_op_campaign_result result;
   struct sf_error error = {SF_OK, ""};
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const int32_t workers = sf_common_workers(flags->jobs, flags->device);
   struct sf_op_campaign_options used = {.pool = {.target = &target, .seed = (uint64_t)flags->seed, .deadline_ms = flags->deadline_ms},
                                         .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000,
-                                        .workers = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : cores > 64 ? 64 : (int32_t)cores,
+                                        .workers = workers > 64 ? 64 : workers,
                                         .shrink_budget = flags->shrink_budget, .out_dir = flags->out, .stop = &sf_interrupted};
-  enum sf_status status = gemm_of(&used.pool.gemm, flags->gemm, &error);
+  enum sf_status status = choose_device(&used.pool, flags->device, flags->gemm, flags->target, &error);
   if (status == SF_OK) status = sf_op_target_make(&target, flags->target, flags->max_elements, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
@@ -187,7 +183,7 @@ int sf_op_replay(const char *path, const struct sf_common_flags *flags) {
   struct sf_op_pool_options pool = {.target = &target, .deadline_ms = flags->deadline_ms ? flags->deadline_ms : 2 * DEADLINE_MS};
   enum sf_status status = sf_op_file_read(&file, path, &error);
   if (status == SF_OK && !sf_op_target_is_one(file.target)) status = sf_error_set(&error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
-  if (status == SF_OK) status = gemm_of(&pool.gemm, flags->gemm, &error);
+  if (status == SF_OK) status = choose_device(&pool, flags->device, flags->gemm, file.target, &error);
   if (status == SF_OK) status = sf_op_target_make(&target, file.target, 1 << 24, &error);
   if (status == SF_OK) status = sf_op_file_case(&job.one, &file, &target, path, &error);
   if (status == SF_OK) status = sf_op_worker_create(&worker, &pool);

@@ -29,24 +29,28 @@ static uint64_t poison_of(const struct sf_op_place *place) {
 /* Whether an output that still holds it was not written: an E4M3 number may well be NaN. */
 static bool poison_is_telling(const struct sf_op_place *place) { return !(place->dtype == SF_F8E4M3 && place->size_bytes == 1); }
 
-enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements) {
+/* Memory with walls before and behind it. */
+static void map_walled(struct sf_op_memory *out) {
+  out->mapping_bytes = out->arena_bytes + 2 * WALL_BYTES;
+  out->mapping = mmap(NULL, out->mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (out->mapping == MAP_FAILED) out->mapping = NULL;
+  else if (mprotect(out->mapping + WALL_BYTES, out->arena_bytes, PROT_READ | PROT_WRITE) == 0) out->arena = out->mapping + WALL_BYTES;
+}
+
+enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from) {
   memset(out, 0, sizeof *out);
   out->capacity = max_elements;
   /* A case at the limit, rows SF_OP_PAD_MAX apart; guards and starts of every operand. Cases that need more are laid out without a pad. */
   out->arena_bytes = ((size_t)max_elements * ELEMENT_MAX_BYTES * 8 + SF_OP_OPERANDS_MAX * 4096 + 4095) / 4096 * 4096;
-  out->mapping_bytes = out->arena_bytes + 2 * WALL_BYTES;
-  out->mapping = mmap(NULL, out->mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (out->mapping == MAP_FAILED) {
-    out->mapping = NULL;
-    return SF_ENOMEM;
-  }
-  out->arena = out->mapping + WALL_BYTES;
+  out->from = from;
+  if (from) out->arena = from->alloc(from->context, out->arena_bytes);
+  else map_walled(out);
   const size_t count = (size_t)max_elements + 1;
   out->snapshot = sf_alloc(out->arena_bytes);
   out->dense = sf_alloc(count * sizeof(float));
   out->want = sf_alloc(count * sizeof(struct sf_num));
   for (int i = 0; i < 2; i++) out->got[i] = sf_alloc(count * sizeof(double));
-  if (mprotect(out->arena, out->arena_bytes, PROT_READ | PROT_WRITE) == 0 && out->snapshot && out->dense && out->want && out->got[0] && out->got[1]) return SF_OK;
+  if (out->arena && out->snapshot && out->dense && out->want && out->got[0] && out->got[1]) return SF_OK;
   sf_op_memory_destroy(out);
   return SF_ENOMEM;
 }
@@ -54,6 +58,7 @@ enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_element
 void sf_op_memory_destroy(struct sf_op_memory *memory) {
   if (memory->far_mapping) munmap(memory->far_mapping, (size_t)FAR_BYTES);
   if (memory->mapping) munmap(memory->mapping, memory->mapping_bytes);
+  if (memory->from && memory->arena) memory->from->release(memory->from->context, memory->arena);
   sf_free(memory->snapshot);
   sf_free(memory->dense);
   sf_free(memory->want);

@@ -1,11 +1,12 @@
 /* The memory of one case: operands with guards round them, a snapshot of all of it, the dense inputs, what came out and what was wanted.
  *
  * Guards, the space between rows and outputs before the call hold a signalling NaN, which no operation makes and any reading shows. Memory that
- * cannot be touched lies before and behind all operands. Rows that are far apart are watched themselves, what lies between them is not: only pages
- * that are touched cost memory. */
+ * cannot be touched lies before and behind all operands, but for those that lie in a device's own memory. Rows that are far apart are watched
+ * themselves, what lies between them is not: only pages that are touched cost memory. */
 #ifndef SF_RUN_OP_MEMORY_H
 #define SF_RUN_OP_MEMORY_H
 
+#include "harness/base/alloc.h"
 #include "harness/run/opfuzz/op_case.h"
 
 struct sf_op_place {
@@ -22,6 +23,7 @@ struct sf_op_place {
 struct sf_op_memory {
   int64_t capacity;  /* elements of all operands together */
   char *mapping, *arena;
+  const struct sf_memory *from; /* NULL: the mapping is our own */
   size_t mapping_bytes, arena_bytes, used;
   char *far_mapping;   /* address space for one operand whose rows are far apart, made when one is drawn; NULL: none */
   bool far_used;
@@ -34,8 +36,8 @@ struct sf_op_memory {
   double *results[SF_OP_OPERANDS_MAX]; /* where an output's values of the first run begin in got[0] */
 };
 
-/* max_elements: the largest case that fits. SF_ENOMEM. */
-enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements) SF_MUST_USE;
+/* max_elements: the largest case that fits. from: where operands are put (borrowed), without walls then; NULL: a mapping. SF_ENOMEM. */
+enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from) SF_MUST_USE;
 void sf_op_memory_destroy(struct sf_op_memory *memory);
 
 /* Lays out a valid case and fills it. packed: numbers are held in their own formats (plugins), not as floats on their grid (the device). */

@@ -144,12 +144,12 @@ enum sf_status sf_op_target_make(struct sf_op_target *out, const char *name, int
   return make_plugin(out, name + strlen(plugin_prefix), error);
 }
 
-enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_cpu_gemm gemm, struct sf_error *error) {
+enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_device_kind device, enum sf_cpu_gemm gemm, struct sf_error *error) {
   const struct shardfuzz_plugin *plugin = NULL;
   memset(out, 0, sizeof *out);
   out->target = target;
-  enum sf_status status = *target->path ? sf_plugin_load(&plugin, target->path, error) : sf_cpu_device_create(&out->device, gemm);
-  if (status == SF_OK) status = sf_op_memory_create(&out->memory, target->max_elements);
+  enum sf_status status = *target->path ? sf_plugin_load(&plugin, target->path, error) : sf_device_create(&out->device, device, gemm, error);
+  if (status == SF_OK) status = sf_op_memory_create(&out->memory, target->max_elements, out->device ? out->device->memory : NULL);
   out->runner = plugin ? (struct sf_op_runner){sf_op_plugin_call, (void *)(uintptr_t)plugin} : (struct sf_op_runner){sf_op_device_call, out->device};
   if (status != SF_OK) sf_op_lab_destroy(out);
   return status;

@@ -18,7 +18,7 @@ struct sf_op_lab {
   struct sf_op_runner runner;
   struct sf_op_memory memory;
 };
-enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_device_kind device, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
 void sf_op_lab_destroy(struct sf_op_lab *lab);
 
 #endif

@@ -79,7 +79,7 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash here is an answer */
   dup2(worker->said, STDERR_FILENO);
   dup2(worker->said, STDOUT_FILENO);
-  const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.gemm, &worker->page->error);
+  const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.device, worker->options.gemm, &worker->page->error);
   if (status != SF_OK) {
     worker->page->error.status = status;
     _exit(STATUS_FAILED);

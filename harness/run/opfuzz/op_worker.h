@@ -6,6 +6,7 @@
 
 struct sf_op_pool_options {
   const struct sf_op_target *target;
+  enum sf_device_kind device;
   enum sf_cpu_gemm gemm;
   uint64_t seed;
   int64_t deadline_ms; /* of one case */

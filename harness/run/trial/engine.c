@@ -88,7 +88,7 @@ enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_o
   if (!engine) return SF_ENOMEM;
   engine->options = *options;
   engine->sink = (struct sf_trace_sink){engine, on_trace_point};
-  enum sf_status status = sf_cpu_device_create(&engine->device, options->gemm);
+  enum sf_status status = sf_device_create(&engine->device, options->device, options->gemm, NULL);
   if (status == SF_OK && !options->mpi) status = sf_sim_create(&engine->sim);
   if (status != SF_OK) {
     sf_engine_destroy(engine);
@@ -133,7 +133,7 @@ static enum sf_status grow_ranks(struct sf_engine *engine, int32_t count) {
   if (!args) return SF_ENOMEM;
   engine->rank_args = args;
   while (engine->rank_capacity < count) {
-    struct sf_arena *arena = sf_arena_create(count > 64 ? ARENA_BLOCK_BYTES / 4 : ARENA_BLOCK_BYTES, true);
+    struct sf_arena *arena = sf_arena_create_in(engine->device->memory, count > 64 ? ARENA_BLOCK_BYTES / 4 : ARENA_BLOCK_BYTES, true);
     if (!arena) return SF_ENOMEM;
     engine->arenas[engine->rank_capacity++] = arena;
   }

@@ -18,12 +18,16 @@ static void add_mutator(struct sf_outcome *outcome, int64_t fired, uint64_t outp
   outcome->mutant_outputs = sf_hash_u64(outcome->mutant_outputs, output_hash);
 }
 
+/* Drivers of other devices want more than layers do. */
+enum { DEVICE_STACK_BYTES = 2 << 20 };
+
 enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report) {
   const int32_t world = (int32_t)sf_case_ranks(engine->c);
   enum sf_status status = sf_engine_prepare_ranks(engine, world);
   if (status != SF_OK) return status;
   const struct sf_sim_options options = {
       .world = world,
+      .stack_bytes = engine->device->memory ? DEVICE_STACK_BYTES : 0,
       .schedule = (uint64_t)engine->c->schedule,
       .measure = engine->options.measure,
       .progress = engine->options.progress,

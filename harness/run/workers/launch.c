@@ -67,7 +67,7 @@ static pid_t start_ranks(const struct sf_pool_options *options, const char *sock
   sf_shell_launcher(&command, options->launcher, options->launch_ranks);
   sf_text_append(&command, " ");
   sf_shell_quote(&command, options->self);
-  sf_text_append(&command, " mpi-worker --socket %s --page %s --gemm %d </dev/null", socket_path, page_path, (int)options->gemm);
+  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d </dev/null", socket_path, page_path, (int)options->device, (int)options->gemm);
   const pid_t pid = command.failed ? -1 : fork();
   if (pid == 0) launcher_main(command.data);
   sf_text_destroy(&command);
@@ -267,8 +267,8 @@ static int connect_to(const char *path) {
   return -1;
 }
 
-static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, enum sf_cpu_gemm gemm) {
-  const struct sf_engine_options options = {.gemm = gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, enum sf_device_kind device, enum sf_cpu_gemm gemm) {
+  const struct sf_engine_options options = {.device = device, .gemm = gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_job job;
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;
@@ -293,7 +293,7 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, e
   return 0;
 }
 
-int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_cpu_gemm gemm) {
+int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_device_kind device, enum sf_cpu_gemm gemm) {
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank whose launcher is gone would spin for ever */
   struct sf_mpi *mpi = NULL;
   if (sf_mpi_create(&mpi, NULL) != SF_OK) return 3;
@@ -304,7 +304,7 @@ int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_
   const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
   const int fd = connect_to(socket_path);
   if (fd < 0 || !sf_fd_write(fd, &hello, sizeof hello)) return 3;
-  const int code = serve_jobs(mpi, fd, page, gemm);
+  const int code = serve_jobs(mpi, fd, page, device, gemm);
   sf_mpi_destroy(mpi);
   return code;
 }

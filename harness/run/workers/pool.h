@@ -47,6 +47,7 @@ struct sf_job_result {
 
 struct sf_pool_options {
   int32_t workers;            /* >= 1 */
+  enum sf_device_kind device;
   enum sf_cpu_gemm gemm;
   bool hash_trace;
   const struct sf_space *space; /* for shrinking; NULL: shrinking is not asked for */

@@ -54,7 +54,7 @@ static int setup(void **state) {
   if (sf_op_target_make(&bed.target, "op:all", ELEMENTS, NULL) != SF_OK) return -1;
   bed.pcg = sf_pcg_create(11, 1);
   *state = &bed;
-  return sf_op_lab_create(&bed.lab, &bed.target, SF_CPU_GEMM_LOOPS, NULL) == SF_OK ? 0 : -1;
+  return sf_op_lab_create(&bed.lab, &bed.target, SF_DEVICE_CPU, SF_CPU_GEMM_LOOPS, NULL) == SF_OK ? 0 : -1;
 }
 static int teardown(void **state) {
   struct bed *bed = *state;

@@ -1,0 +1,30 @@
+# CUDA: nvcc, and headers of cuBLAS from the toolkit or from the PyPI package nvidia-cublas (ci/setup.sh --cuda puts it in build-cuda/packages).
+# The library itself is opened when a device is made, and so is the driver: the program starts without either.
+set(SF_CUDA_PACKAGES ${CMAKE_SOURCE_DIR}/build-cuda/packages CACHE PATH "Where PyPI packages of CUDA libraries lie")
+find_program(NVCC nvcc PATHS /usr/local/cuda/bin)
+find_path(CUBLAS_INCLUDE cublasLt.h HINTS ${SF_CUDA_PACKAGES}/nvidia/cu13/include PATHS /usr/local/cuda/include)
+if(NVCC AND CUBLAS_INCLUDE)
+  set(CUDA_FOUND 1)
+else()
+  set(CUDA_FOUND 0)
+endif()
+option(SF_CUDA "Build the CUDA device" ${CUDA_FOUND})
+if(NOT SF_CUDA)
+  return()
+endif()
+if(NOT CUDA_FOUND)
+  message(FATAL_ERROR "SF_CUDA=ON: there is no nvcc or no cublasLt.h (ci/setup.sh --cuda)")
+endif()
+
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90) # code for it, and PTX that newer ones compile
+endif()
+set(CMAKE_CUDA_COMPILER ${NVCC})
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 17)
+get_filename_component(CUBLAS_FOLDER ${CUBLAS_INCLUDE}/../lib ABSOLUTE)
+# Without fused multiply-add, so that kernels give the bits that they give on a CPU (harness/device/cuda/cuda.cuh).
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-fmad=false> "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+if(SF_WERROR)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>" "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror>")
+endif()

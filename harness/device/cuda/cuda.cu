@@ -1,0 +1,156 @@
+/* The CUDA device: its life, memory that both sides address, and operands that lie elsewhere. */
+#include "harness/device/cuda/cuda.cuh"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGING_BLOCK_BYTES = 1 << 20 };
+
+void sf_cuda_fail(const char *what, const char *why) {
+  fprintf(stderr, "shardfuzz: the GPU failed: %s: %s\n", what, why);
+  fflush(NULL);
+  abort();
+}
+
+static void check(cudaError_t error, const char *what) {
+  if (error != cudaSuccess) sf_cuda_fail(what, cudaGetErrorString(error));
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+static bool remember(struct sf_cuda *cuda, void *memory, size_t size_bytes) {
+  if (cuda->region_count == cuda->region_capacity) {
+    const int32_t capacity = 2 * cuda->region_capacity + 16;
+    void *regions = sf_realloc(cuda->regions, (size_t)capacity * sizeof *cuda->regions);
+    if (regions == NULL) return false;
+    cuda->regions = (struct sf_cuda_region *)regions;
+    cuda->region_capacity = capacity;
+  }
+  cuda->regions[cuda->region_count++] = {(const char *)memory, (const char *)memory + size_bytes};
+  return true;
+}
+
+static void *memory_alloc(void *context, size_t size_bytes) {
+  struct sf_cuda *cuda = (struct sf_cuda *)context;
+  void *memory = NULL;
+  if (cudaMallocManaged(&memory, size_bytes > 0 ? size_bytes : 1, cudaMemAttachGlobal) != cudaSuccess) {
+    (void)cudaGetLastError(); /* said by returning NULL */
+    return NULL;
+  }
+  if (remember(cuda, memory, size_bytes)) return memory;
+  (void)cudaFree(memory);
+  return NULL;
+}
+
+static void memory_release(void *context, void *memory) {
+  struct sf_cuda *cuda = (struct sf_cuda *)context;
+  for (int32_t i = 0; i < cuda->region_count; i++)
+    if (cuda->regions[i].from == memory) {
+      cuda->regions[i] = cuda->regions[--cuda->region_count];
+      break;
+    }
+  (void)cudaFree(memory);
+}
+
+static bool is_ours(const struct sf_cuda *cuda, const char *at, size_t size_bytes) {
+  for (int32_t i = 0; i < cuda->region_count; i++)
+    if (at >= cuda->regions[i].from && at + size_bytes <= cuda->regions[i].end) return true;
+  return false;
+}
+
+/* --- one operation ------------------------------------------------------------------------------------------------ */
+
+void sf_cuda_begin(struct sf_cuda_call *call, struct sf_device *dev) {
+  call->cuda = (struct sf_cuda *)dev->impl;
+  call->mark = sf_arena_mark(call->cuda->staging);
+  call->back_count = 0;
+}
+
+void *sf_cuda_scratch(struct sf_cuda_call *call, size_t size_bytes) {
+  void *memory = sf_arena_alloc(call->cuda->staging, size_bytes);
+  if (memory == NULL) sf_cuda_fail("scratch memory", "out of memory");
+  return memory;
+}
+
+void *sf_cuda_place(struct sf_cuda_call *call, const void *host, size_t size_bytes, enum sf_cuda_role role) {
+  if (host == NULL || size_bytes == 0 || call->cuda->reads_all || is_ours(call->cuda, (const char *)host, size_bytes)) return (void *)(uintptr_t)host;
+  void *copy = sf_cuda_scratch(call, size_bytes);
+  if (role & SF_CUDA_IN) memcpy(copy, host, size_bytes);
+  if (role & SF_CUDA_OUT) {
+    if (call->back_count == SF_CUDA_OPERANDS_MAX) sf_cuda_fail("operands", "more than there is room for");
+    call->back[call->back_count++] = {(void *)(uintptr_t)host, copy, size_bytes};
+  }
+  return copy;
+}
+
+void sf_cuda_wait(struct sf_cuda_call *call) {
+  check(cudaGetLastError(), "launch of a kernel");
+  check(cudaStreamSynchronize(call->cuda->stream), "a kernel");
+}
+
+void sf_cuda_end(struct sf_cuda_call *call) {
+  sf_cuda_wait(call);
+  for (int32_t i = 0; i < call->back_count; i++) memcpy(call->back[i].to, call->back[i].from, call->back[i].size_bytes);
+  sf_arena_rewind(call->cuda->staging, call->mark);
+}
+
+/* --- life ----------------------------------------------------------------------------------------------------------- */
+
+static void fill_table(struct sf_device_ops *ops) {
+  ops->name = "cuda";
+  sf_cuda_fill_gemm(ops);
+  sf_cuda_fill_elementwise(ops);
+  sf_cuda_fill_reductions(ops);
+  sf_cuda_fill_norm(ops);
+  sf_cuda_fill_softmax(ops);
+  sf_cuda_fill_block_softmax(ops);
+  sf_cuda_fill_rotary(ops);
+  sf_cuda_fill_activation(ops);
+  sf_cuda_fill_embedding(ops);
+  sf_cuda_fill_cross_entropy(ops);
+  sf_cuda_fill_adam(ops);
+}
+
+static void destroy(struct sf_device *dev) {
+  struct sf_cuda *cuda = (struct sf_cuda *)dev->impl;
+  sf_arena_destroy(cuda->staging);
+  if (cuda->blas) cuda->blas->destroy(cuda->blas);
+  if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
+  sf_free(cuda->regions);
+  sf_free(cuda);
+}
+
+/* The GPU that the process is given, and what it can do. */
+static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
+  int driver = 0, count = 0, managed = 0, reads_all = 0;
+  cudaError_t result = cudaDriverGetVersion(&driver);
+  if (result == cudaSuccess && driver == 0) return sf_error_set(error, SF_ENODEVICE, "there is no CUDA driver on this machine");
+  if (result == cudaSuccess) result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess && count == 0) result = cudaErrorNoDevice;
+  if (result == cudaSuccess) result = cudaSetDevice(0);
+  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0);
+  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&reads_all, cudaDevAttrPageableMemoryAccess, 0);
+  if (result == cudaSuccess) result = cudaStreamCreate(&cuda->stream);
+  if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
+  if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");
+  cuda->reads_all = reads_all;
+  return SF_OK;
+}
+
+enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) {
+  struct sf_cuda *cuda = (struct sf_cuda *)sf_alloc(sizeof *cuda);
+  if (cuda == NULL) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
+  cuda->device = {&cuda->ops, cuda, &cuda->memory, destroy};
+  cuda->memory = {memory_alloc, memory_release, cuda};
+  fill_table(&cuda->ops);
+  enum sf_status status = open_gpu(cuda, error);
+  if (status == SF_OK) status = sf_cuda_blas_create(&cuda->blas, error);
+  if (status == SF_OK && (cuda->staging = sf_arena_create_in(&cuda->memory, STAGING_BLOCK_BYTES, false)) == NULL)
+    status = sf_error_set(error, SF_ENOMEM, "memory of the GPU: %s", sf_status_text(SF_ENOMEM));
+  if (status == SF_OK)
+    *out = &cuda->device;
+  else
+    destroy(&cuda->device);
+  return status;
+}

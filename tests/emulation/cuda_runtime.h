@@ -1,0 +1,76 @@
+/* Stands in for CUDA's header, so that kernels compile as C++ and run on a CPU: one fiber per thread of a block, block after block, and the few calls
+ * of the runtime that the device makes. For tests.
+ *
+ * Threads meet at barriers and run one after the other in between, in an order that changes from launch to launch; blocks too. Shared memory is NaN
+ * when a block begins. A barrier that not all threads of a block reach ends the program. */
+#ifndef SF_TESTS_EMULATION_CUDA_RUNTIME_H
+#define SF_TESTS_EMULATION_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static __attribute__((section("sf_emulated_shared")))
+
+struct sf_emulated_index { unsigned x; };
+struct sf_emulated_place { sf_emulated_index thread, block, threads, blocks; };
+extern sf_emulated_place sf_emulated_now;
+#define threadIdx (sf_emulated_now.thread)
+#define blockIdx (sf_emulated_now.block)
+#define blockDim (sf_emulated_now.threads)
+#define gridDim (sf_emulated_now.blocks)
+
+void __syncthreads(void);
+
+static inline uint32_t __float_as_uint(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+static inline float __uint_as_float(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+static inline unsigned atomicOr(unsigned *at, unsigned bits) {
+  const unsigned old = *at;
+  *at |= bits;
+  return old;
+}
+
+/* Runs body(argument) in each thread of each block. */
+void sf_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *argument), void *argument);
+
+template <class F> static inline void sf_emulated_call(void *f) { (*(F *)f)(); }
+template <class F> static inline void sf_emulated_launch_of(unsigned blocks, unsigned threads, F f) {
+  sf_emulated_launch(blocks, threads, sf_emulated_call<F>, &f);
+}
+#define SF_CUDA_LAUNCH(kernel, grid, block, stream, ...)                                   \
+  do {                                                                                     \
+    (void)(stream);                                                                        \
+    sf_emulated_launch_of((unsigned)(grid), (unsigned)(block), [=]() { kernel(__VA_ARGS__); }); \
+  } while (0)
+
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
+enum cudaDeviceAttr { cudaDevAttrManagedMemory, cudaDevAttrPageableMemoryAccess };
+enum { cudaMemAttachGlobal = 1 };
+typedef struct sf_emulated_stream *cudaStream_t;
+
+cudaError_t cudaMallocManaged(void **out, size_t size_bytes, unsigned flags);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaGetDeviceCount(int *out); /* 0 with the environment's SF_EMULATED_DEVICES=0 */
+cudaError_t cudaDriverGetVersion(int *out);
+cudaError_t cudaSetDevice(int device);
+/* Pageable memory is read with the environment's SF_EMULATED_READS_ALL=1 alone. */
+cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device);
+cudaError_t cudaStreamCreate(cudaStream_t *out);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t error);
+
+#endif

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The CUDA device. Where there is no GPU the program says so in one line. Its kernels run on a CPU, in a program made for that: single operations, and
+# layers on simulated ranks, whose verdicts are those of the CPU device.
+source tests/integration/common.bash
+
+emulated=$(dirname "$SHARDFUZZ")/tests/emulation/shardfuzz_emulated
+one_line() { check "one line: $1" [ "$(wc -l <"$work/stderr")" -eq 1 ]; }
+
+if [ ! -e /dev/nvidia0 ] && [ ! -e /dev/dxg ]; then
+  for command in "fuzz" "fuzz --target op:all" "gate --corpus corpus/regress" "power" "replay corpus/regress/$(ls corpus/regress | grep json | head -1)"; do
+    run 3 $command --device cuda
+    one_line "$command"
+    check "the device is named" grep -q '^shardfuzz: --device cuda: ' "$work/stderr"
+  done
+fi
+run 2 fuzz --device cuda --gemm blas
+run 2 fuzz --device cuda --target worker:true
+if [ ! -x "$emulated" ]; then finish && exit 77; fi # a build without C++
+
+export SHARDFUZZ=$emulated
+SF_EMULATED_DEVICES=0 run 3 fuzz --device cuda
+one_line "no device"
+run 0 fuzz --target op:all --device cuda --cases 700 --max-elements 3000 --deadline 60s --seed 7 --out "$work/out" --json
+is_json "j['cases'] == j['passed'] == 700 and j['judged'] > 0.97 * j['elements']" True
+
+replay_op() { # OPERATION FIELDS: passes on the device
+  echo "{\"schema\": 1, \"target\": \"op:$1\", \"operation\": \"$1\", \"case\": {$2, \"seed\": 12}}" >"$work/case.json"
+  run 0 replay "$work/case.json" --device cuda --deadline 60s --json
+  is_json "j['verdict']" PASS
+}
+# More elements than a launch has threads, more rows than it has blocks, and products that are taken in narrow formats.
+replay_op gelu_fwd '"count": 300000, "store": "bf16"'
+replay_op sum_squares '"count": 300000'
+replay_op ce_row_max '"rows": 1500, "cols": 3'
+for format in bf16 fp16 fp32; do replay_op gemm "\"m\": 130, \"n\": 129, \"k\": 131, \"store\": \"fp32\", \"inputs\": \"$format\""; done
+
+small=(--set model.hidden=16 --set model.seq=8 --max-ranks 2 --jobs 2 --deadline 120s --cases 6 --seed 4)
+run 0 fuzz "${small[@]}" --out "$work/cpu" --json
+verdicts=$(json "(j['passed'], j['inconclusive'], j['findings'])")
+run 0 fuzz "${small[@]}" --device cuda --out "$work/cuda" --json
+is_json "(j['passed'], j['inconclusive'], j['findings'])" "$verdicts"
+run 1 fuzz "${small[@]}" --mode isolated --set layout.tp=2 --plant rowparallel-bias-xtp --set model.bias=true --device cuda --shrink-budget 0 --out "$work/plant" --json
+finish
