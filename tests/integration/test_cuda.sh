@@ -13,6 +13,12 @@ if [ ! -e /dev/nvidia0 ] && [ ! -e /dev/dxg ]; then
     check "the device is named" grep -q '^shardfuzz: --device cuda: ' "$work/stderr"
   done
 fi
+if ! nvidia-smi -L >/dev/null 2>&1; then
+  ci/gpu.sh "$work/gpu.json" >"$work/stdout" 2>"$work/stderr"
+  check "ci/gpu.sh without a GPU: exit 3" [ $? -eq 3 ]
+  one_line "ci/gpu.sh"
+  check "nothing is written" [ ! -e "$work/gpu.json" ]
+fi
 run 2 fuzz --device cuda --gemm blas
 run 2 fuzz --device cuda --target worker:true
 if [ ! -x "$emulated" ]; then finish && exit 77; fi # a build without C++
