@@ -77,10 +77,11 @@ static void describe(struct sf_op_place *place, const struct sf_op_operand *oper
   place->size_bytes = operand->element == SF_OP_UINT16 ? 2 : operand->element == SF_OP_DOUBLE ? 8 : packed && number ? sf_dtype_wire_bytes(place->dtype) : 4;
 }
 
-/* Memory for rows that are far apart. False where such a space is refused, or the operand does not fit: it is laid out without a pad then. */
+/* Memory for rows that are far apart. False where such a space is refused, a device has memory of its own, or the operand does not fit: it is laid out
+ * without a pad then. */
 static bool far_fits(struct sf_op_memory *memory, const struct sf_op_place *place, int64_t pad) {
   const int64_t most = FAR_BYTES - FAR_BEFORE - 4096;
-  if (memory->far_used || place->rows > SF_OP_FAR_ROWS || (place->cols + pad) * place->rows * (int64_t)place->size_bytes > most) return false;
+  if (memory->from != NULL || memory->far_used || place->rows > SF_OP_FAR_ROWS || (place->cols + pad) * place->rows * (int64_t)place->size_bytes > most) return false;
   if (memory->far_mapping) return true;
   void *space = mmap(NULL, (size_t)FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) return false;
