@@ -1,6 +1,6 @@
 /* Feasibility: whether decided and fixed fields still leave a valid case. The rules that join fields (sf_case_validate) fall into
- * groups that meet only in the sizes of tp and cp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages pp and
- * dp are looked at together, and with ZeRO once dp and once cp is taken above 1. */
+ * groups that meet only in the sizes of tp and cp, dp and pp, so the smallest possible size of each axis decides; with interleaved stages
+ * pp and dp are looked at together, and with ZeRO once dp and once cp is taken above 1. */
 #include "generators/bounds_internal.h"
 
 #include "harness/base/assert.h"
@@ -44,7 +44,8 @@ bool sf_bounds_need_sp(const struct sf_range *at) { return at[SF_WALK_SP].lo > 0
 static bool tokens_fit(const struct sf_range *at, int64_t tp, int64_t cp) {
   const int64_t parts = sf_bounds_need_sp(at) ? tp : 1;
   if (cp > 1 && at[SF_WALK_MEMORY_SEQ].lo > 0) return false;
-  return sf_range_has_multiple(at[SF_WALK_SEQ], cp > 1 ? 2 * cp * parts : parts) && (cp > 1 || sf_range_has_multiple(at[SF_WALK_MEMORY_SEQ], parts));
+  return sf_range_has_multiple(at[SF_WALK_SEQ], cp > 1 ? 2 * cp * parts : parts) &&
+         (cp > 1 || sf_range_has_multiple(at[SF_WALK_MEMORY_SEQ], parts));
 }
 
 struct sf_range sf_bounds_vocab_rows(const struct sf_range *at) {
@@ -61,12 +62,6 @@ static bool tp_fits(const struct sf_range *at, int64_t tp, int64_t cp) {
          heads_fit(at, tp, trades ? tp * cp : 1);
 }
 
-static bool stages_divide(int64_t layers, int64_t pp, int64_t first, int64_t last) {
-  if (pp > layers || (pp == 1 && (first > 0 || last > 0))) return false;
-  const int64_t sharing = pp - (first > 0) - (last > 0), left = layers - first - last;
-  return sharing == 0 ? left == 0 : left >= sharing && left % sharing == 0;
-}
-
 struct sf_range sf_bounds_layers(const struct sf_range *at) {
   struct sf_range layers = at[SF_WALK_LAYERS];
   const int64_t exempt = at[SF_WALK_FP8_FIRST].lo + at[SF_WALK_FP8_LAST].lo;
@@ -75,11 +70,29 @@ struct sf_range sf_bounds_layers(const struct sf_range *at) {
   return layers;
 }
 
+/* How many layers the first and the last stage may have together, with a number of its own for each or an even share (which counts as
+ * none); an empty range when that cannot be. */
+static struct sf_range exempt_layers(const struct sf_range *at, bool has_first, bool has_last) {
+  const struct sf_range ends[2] = {at[SF_WALK_PP_FIRST], at[SF_WALK_PP_LAST]};
+  const bool has[2] = {has_first, has_last};
+  struct sf_range sum = {0, 0};
+  for (int i = 0; i < 2; i++) {
+    if (has[i] ? ends[i].hi < 1 : ends[i].lo > 0) return (struct sf_range){1, 0};
+    sum.lo += has[i] && ends[i].lo < 1 ? 1 : ends[i].lo;
+    sum.hi += has[i] ? ends[i].hi : 0;
+  }
+  return sum;
+}
+
 bool sf_bounds_stages_fit(const struct sf_range *at, int64_t layers, int64_t pp) {
-  const struct sf_range first = at[SF_WALK_PP_FIRST], last = at[SF_WALK_PP_LAST];
-  for (int64_t f = first.lo; f <= first.hi && f <= layers; f++)
-    for (int64_t l = last.lo; l <= last.hi && f + l <= layers; l++)
-      if (stages_divide(layers, pp, f, l)) return true;
+  if (pp > layers) return false;
+  for (int i = 0; i < (pp == 1 ? 1 : 4); i++) {
+    const struct sf_range exempt = exempt_layers(at, i & 1, i & 2);
+    const int64_t sharing = pp - (i & 1) - (i >> 1);
+    const struct sf_range left = {layers - exempt.hi > sharing ? layers - exempt.hi : sharing, layers - exempt.lo};
+    if (exempt.lo > exempt.hi) continue;
+    if (sharing == 0 ? layers >= exempt.lo && layers <= exempt.hi : sf_range_has_multiple(left, sharing)) return true;
+  }
   return false;
 }
 
@@ -220,9 +233,10 @@ bool sf_bounds_layout_fits(const struct sf_bounds *bounds) {
 static bool may_lack_reload(const struct sf_range *at) {
   static const enum sf_walk sizes[] = {SF_WALK_SECOND_TP, SF_WALK_SECOND_CP, SF_WALK_SECOND_EP, SF_WALK_SECOND_ETP,
                                        SF_WALK_SECOND_DP, SF_WALK_SECOND_PP, SF_WALK_SECOND_VPP};
-  static const enum sf_walk others[] = {SF_WALK_RELOAD_AFTER,     SF_WALK_SECOND_SP,       SF_WALK_SECOND_TP_OVERLAP, SF_WALK_SECOND_RECOMPUTE_SHARDED,
-                                        SF_WALK_SECOND_PP_FIRST,  SF_WALK_SECOND_PP_LAST,  SF_WALK_SECOND_CP_COMM,    SF_WALK_SECOND_ZERO,
-                                        SF_WALK_SECOND_ORDER,     SF_WALK_SECOND_BUCKET,   SF_WALK_SECOND_OVERLAP};
+  static const enum sf_walk others[] = {
+      SF_WALK_RELOAD_AFTER,    SF_WALK_SECOND_SP,      SF_WALK_SECOND_TP_OVERLAP, SF_WALK_SECOND_RECOMPUTE_SHARDED,
+      SF_WALK_SECOND_PP_FIRST, SF_WALK_SECOND_PP_LAST, SF_WALK_SECOND_CP_COMM,    SF_WALK_SECOND_ZERO,
+      SF_WALK_SECOND_ORDER,    SF_WALK_SECOND_BUCKET,  SF_WALK_SECOND_OVERLAP};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
     if (at[sizes[i]].lo > 1) return false;
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
