@@ -3,6 +3,7 @@
 set -uo pipefail
 : "${SHARDFUZZ:?names the executable}"
 SHARDFUZZ=$(realpath "$SHARDFUZZ")
+build=$(dirname "$SHARDFUZZ")
 work=$(mktemp -d "${TMPDIR:-/tmp}/shardfuzz-test-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 failures=0 checks=0

@@ -9,6 +9,10 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_
 export OMPI_MCA_btl_vader_backing_directory=$work
 launcher='mpirun --oversubscribe -n {n}'
 
+# A program of this test's own, since other tests run beside it: its processes are told from theirs by its path.
+cp "$SHARDFUZZ" "$work/program"
+SHARDFUZZ=$work/program
+
 # Processes of this test's executable; ones that have ended and wait for their parent do not count.
 alive() { ps -eo stat=,args= | grep -v '^Z' | grep -F "$SHARDFUZZ" | grep -vc grep; }
 # Within 3 seconds none is left.

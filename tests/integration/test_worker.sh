@@ -22,7 +22,7 @@ mkdir "$work/memory"
 memory_is_empty() { [ -z "$(ls -A "$work/memory")" ]; }
 sample="python3 targets/samples/worker_mlp.py"
 faulty="python3 tests/integration/faulty_worker.py"
-sample_c=$(dirname "$real")/worker_mlp
+sample_c=$build/worker_mlp
 good='{"ranks": 2}'
 # EXPECTED_EXIT WORKER CASE...: runs the cases; the record is fresh
 run_cases() {
