@@ -31,7 +31,7 @@ build() { # FOLDER NINJA_TARGET OPTIONS...
   cmake -G Ninja -S . -B "$folder" "$@" >/dev/null
   ninja -C "$folder" --quiet "$target"
 }
-# FOLDER OPTIONS...: mpirun tests are RUN_SERIAL, the others share the cores. Keeps the closing lines for the end.
+# FOLDER OPTIONS...: keeps the closing lines for the end.
 suite() {
   local folder=$1
   shift
@@ -60,24 +60,30 @@ stage_sanitize_suite() {
 stage_fuzz_build() {
   build build-fuzz fuzz_entries -DCMAKE_C_COMPILER=clang-14 -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DSF_FUZZ=ON -DSF_MPI=OFF -DSF_CUDA=OFF
 }
+fuzz_entry() { # NAME
+  mkdir -p "build-fuzz/corpus/$1" build-fuzz/artifacts
+  local folders=("build-fuzz/corpus/$1")
+  if [ -d "corpus/seeds/$1" ]; then folders+=("corpus/seeds/$1"); fi
+  if ! "build-fuzz/tests/fuzz/$1" -max_total_time=$fuzz_seconds -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
+    -artifact_prefix=build-fuzz/artifacts/ "${folders[@]}" >"build-fuzz/$1.log" 2>&1; then
+    tail -n 60 "build-fuzz/$1.log" >&2
+    return 1
+  fi
+  echo "-- $1"$'\n'"$(grep -E 'stat::number_of_executed_units|DONE' "build-fuzz/$1.log")"
+}
 stage_fuzz_run() {
-  local source entry count=0
-  for source in tests/fuzz/fuzz_*.c; do
-    [ -e "$source" ] || continue
-    entry=$(basename "$source" .c)
-    mkdir -p "build-fuzz/corpus/$entry" build-fuzz/artifacts
-    local folders=("build-fuzz/corpus/$entry")
-    if [ -d "corpus/seeds/$entry" ]; then folders+=("corpus/seeds/$entry"); fi
-    echo "-- $entry"
-    if ! "build-fuzz/tests/fuzz/$entry" -max_total_time=$fuzz_seconds -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
-      -artifact_prefix=build-fuzz/artifacts/ "${folders[@]}" >"build-fuzz/$entry.log" 2>&1; then
-      tail -n 60 "build-fuzz/$entry.log" >&2
-      return 1
-    fi
-    grep -E 'stat::number_of_executed_units|DONE' "build-fuzz/$entry.log"
-    count=$((count + 1))
+  local entries i entry process processes failed=0
+  entries=($(basename -s .c tests/fuzz/fuzz_*.c))
+  for ((i = 0; i < ${#entries[@]}; i += jobs)); do # as many at a time as there are cores
+    processes=()
+    for entry in "${entries[@]:i:jobs}"; do
+      fuzz_entry "$entry" &
+      processes+=($!)
+    done
+    for process in "${processes[@]}"; do wait "$process" || failed=1; done
+    [ $failed -eq 0 ] || return 1
   done
-  report+="         libFuzzer entries run: $count"$'\n'
+  report+="         libFuzzer entries run: ${#entries[@]}"$'\n'
 }
 stage_setup() { if [ $all -eq 1 ]; then ci/setup.sh --python; else ci/setup.sh; fi; }
 stage_python() { # the scripts behind golden files need PyTorch to run; here they must at least be Python

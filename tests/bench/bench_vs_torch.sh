@@ -8,7 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench_vs_torch.sh BUILD_DIR [CASES [TORCH_CASES]]}
 cases=${2:-4000} torch_cases=${3:-160}
-jobs=$(nproc)
+jobs=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc says 1 where OpenMP may use one thread
 
 ours=$("$build/tests/bench/bench_speed" --cases "$cases" --jobs "$jobs")
 bf16=$(python3 "$here/baseline_torch.py" --cases "$torch_cases" --dtype bf16 --check 1)

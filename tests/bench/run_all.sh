@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: run_all.sh BUILD_DIR [NAME...]}
 shift
 wanted=("$@")
-jobs=$(nproc)
+jobs=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc says 1 where OpenMP may use one thread
 bin=$build/tests/bench
 cd "$here" || exit 3
 ninja -C "$build" benches >&2 || exit 3
