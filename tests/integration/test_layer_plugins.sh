@@ -2,7 +2,7 @@
 # Layers as plugins: sound ones pass ordinary campaigns, each planted bug is found in the module that the plugin replaces and replays, each fault
 # ends in a finding there, wrong declarations in one line; simulated and under mpirun.
 source tests/integration/common.bash
-plugins=$(dirname "$SHARDFUZZ")/plugins
+plugins=$build/plugins
 export OMP_NUM_THREADS=1
 small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 --set moe.experts=0 --seed 3 --shrink-budget 25 --json)
 

@@ -2,7 +2,7 @@
 # Layers as plugins on MPI ranks: sound ones pass, a bug, a crash and a reduction that is left out are findings in their module.
 source tests/integration/common.bash
 source tests/integration/mpi.bash
-plugins=$(dirname "$SHARDFUZZ")/plugins
+plugins=$build/plugins
 small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 --set moe.experts=0 --set layout.sp=off --seed 3 --shrink-budget 6 --json)
 
 run 0 fuzz --target "plugin:$plugins/layer_sound.so" --launcher "$launcher" --max-ranks 2 --cases 30 --seed 4 --out "$work/sound" --json

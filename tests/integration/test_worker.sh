@@ -67,6 +67,7 @@ is_json 'j["cases"], j["findings"], j["signatures"]' '(8, 8, 1)'
 
 # --- faults: recorded with the case and why, and the cases between them are judged -----------------------------------
 # FAULT WHERE RUN VERDICT CLASS, and what the record's line holds. A fault in the reference or a draw has a seed of its own: references are kept.
+# Of a rank that is gone and one that misses it either may be seen first.
 faults=$work/faults
 cat >"$faults" <<'FAULTS'
 stdout -1 candidate PASS - "reason":""
@@ -84,8 +85,8 @@ fill 1 candidate INCONCLUSIVE space no room for the trace
 fill 0 reference INCONCLUSIVE space no room for the trace
 crash 1 candidate FINDING crash rank 1 is about to fall
 crash 0 draw FINDING crash "run":"draw 0"
-exit 1 candidate FINDING crash rank 1 died
-child 1 candidate FINDING crash rank 1 died
+exit 1 candidate FINDING crash rank 1 died|rank 0 failed and the set ended: EOFError
+child 1 candidate FINDING crash rank 1 died|rank 0 failed and the set ended: EOFError
 raise -1 candidate FINDING crash "reason":"ValueError: this configuration is wrong".*line [0-9]+, in run
 one-sided 1 candidate FINDING crash rank 1 failed and 1 others did not answer: RuntimeError: only rank 1 sees this
 one-sided-exit 0 candidate FINDING crash RuntimeError: only rank 0 sees this
