@@ -497,6 +497,11 @@ bool sf_worker_set_is_sound(struct sf_worker_set *set) {
   return true;
 }
 
+static bool is_gone(int fd) {
+  struct pollfd end = {fd, 0, 0};
+  return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+}
+
 enum sf_status sf_worker_set_ask(struct sf_worker_set *set, struct sf_worker_report *report, json_t *request) {
   memset(report, 0, sizeof *report);
   report->rank = -1;
@@ -511,7 +516,8 @@ enum sf_status sf_worker_set_ask(struct sf_worker_set *set, struct sf_worker_rep
   for (int32_t i = 0; i < set->connected && !set->over; i++) {
     set->ranks[i].state = RANK_WAITED_FOR;
     set->ranks[i].heard = now();
-    if (send_line(set->ranks[i].fd, line, length + 1)) continue;
+    /* A rank that is gone is missed when answers are read, after what the others have said: one of them may know why. */
+    if (send_line(set->ranks[i].fd, line, length + 1) || is_gone(set->ranks[i].fd)) continue;
     report->rank = i;
     fail(set, report, SF_WORKER_DIED, "rank %d took no request", i);
   }
