@@ -260,9 +260,9 @@ static sf_request mutate_start(struct sf_comm *comm, const struct sf_comm_call *
   if (!is_named(mutation, call)) return m->inner->start(comm, call, blocking);
   bool fires = mutation->occurrence < 0 || mutation->occurrence == (int64_t)call->occurrence;
   struct sf_comm_call changed = *call;
-  struct sf_group group;
+  struct sf_group *group = take(comm, sizeof *group); /* of an asynchronous call, which reads it later */
   if (mutation->kind == SF_MUTATION_STALE) make_stale(comm, &changed, fires);
-  fires = fires && change_call(comm, &changed, &group);
+  fires = fires && change_call(comm, &changed, group);
   if (!fires) return m->inner->start(comm, call, blocking);
   m->fired++;
   if (mutation->kind != SF_MUTATION_DROP) return start_changed(comm, &changed, blocking);
