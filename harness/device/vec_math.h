@@ -4,6 +4,7 @@
 #ifndef SF_DEVICE_VEC_MATH_H
 #define SF_DEVICE_VEC_MATH_H
 
+#include "harness/device/polynomials.h"
 #include "harness/device/vec.h"
 
 /* exp(high + low), |low| <= 0.06 and small against 1. n ln 2 is taken off in two parts, the rest (below 0.42) goes into a minimax
@@ -15,11 +16,7 @@ SF_VEC_INLINE sf_vec sf_vec_exp2part(sf_vec high, sf_vec low) {
   const sf_vec shifted = high * 1.44269504f + shift;
   const sf_vec n = shifted - shift;
   const sf_vec r = ((high - n * 0.693359375f) + n * 2.12194440e-4f) + low;
-  sf_vec q = r * 0.001378062f + 0.008385219f;
-  q = q * r + 0.041670356f;
-  q = q * r + 0.16666353f;
-  q = q * r + 0.4999998f;
-  const sf_vec p = (r * r) * q + r;
+  const sf_vec p = (r * r) * SF_EXP_POLYNOMIAL(r) + r;
   const sf_uvec exponent = (sf_uvec)shifted - 0x4b400000u;
   const sf_ivec half = (sf_ivec)exponent >> 1, rest = (sf_ivec)exponent - half;
   return ((p + 1.0f) * (sf_vec)((half + 127) << 23)) * (sf_vec)((rest + 127) << 23);
@@ -41,16 +38,7 @@ SF_VEC_INLINE void sf_vec_normal(sf_vec *cumulative, sf_vec *density, sf_vec x) 
   const sf_vec e = sf_vec_exp2part(head * head * -0.5f, (a - head) * (a + head) * -0.5f);
   const sf_vec inverse = 1.0f / (a + 4.0f);
   const sf_vec t = (a - 4.0f) * inverse;
-  sf_vec g = t * -0.00013419632f + 0.00017465929f;
-  g = g * t + 0.0015684083f;
-  g = g * t - 0.003510211f;
-  g = g * t - 0.007524004f;
-  g = g * t + 0.06040349f;
-  g = g * t - 0.18652366f;
-  g = g * t + 0.3871369f;
-  g = g * t - 0.60789657f;
-  g = g * t + 0.75528514f;
-  const sf_vec outside = e * g * inverse;
+  const sf_vec outside = e * SF_NORMAL_POLYNOMIAL(t) * inverse;
   *cumulative = sf_vec_select(x < 0.0f, outside, 1.0f - outside);
   *density = e * 0.398942280f;
 }

@@ -4,6 +4,7 @@
 #define SF_DEVICE_CUDA_MATH_CUH
 
 #include "harness/device/cuda/cuda.cuh"
+#include "harness/device/polynomials.h"
 
 /* exp(high + low); vec_math.h: sf_vec_exp2part */
 __device__ static inline float sf_cuda_exp2part(float high, float low) {
@@ -13,11 +14,7 @@ __device__ static inline float sf_cuda_exp2part(float high, float low) {
   const float shifted = high * 1.44269504f + shift;
   const float n = shifted - shift;
   const float r = ((high - n * 0.693359375f) + n * 2.12194440e-4f) + low;
-  float q = r * 0.001378062f + 0.008385219f;
-  q = q * r + 0.041670356f;
-  q = q * r + 0.16666353f;
-  q = q * r + 0.4999998f;
-  const float p = (r * r) * q + r;
+  const float p = (r * r) * SF_EXP_POLYNOMIAL(r) + r;
   const uint32_t exponent = __float_as_uint(shifted) - 0x4b400000u;
   const int32_t whole = (int32_t)exponent, half = whole >> 1, rest = (int32_t)(exponent - (uint32_t)half);
   return ((p + 1.0f) * __uint_as_float((uint32_t)(half + 127) << 23)) * __uint_as_float((uint32_t)(rest + 127) << 23);
@@ -33,16 +30,7 @@ __device__ static inline void sf_cuda_normal(float *cumulative, float *density, 
   const float e = sf_cuda_exp2part(head * head * -0.5f, (a - head) * (a + head) * -0.5f);
   const float inverse = 1.0f / (a + 4.0f);
   const float t = (a - 4.0f) * inverse;
-  float g = t * -0.00013419632f + 0.00017465929f;
-  g = g * t + 0.0015684083f;
-  g = g * t - 0.003510211f;
-  g = g * t - 0.007524004f;
-  g = g * t + 0.06040349f;
-  g = g * t - 0.18652366f;
-  g = g * t + 0.3871369f;
-  g = g * t - 0.60789657f;
-  g = g * t + 0.75528514f;
-  const float outside = e * g * inverse;
+  const float outside = e * SF_NORMAL_POLYNOMIAL(t) * inverse;
   *cumulative = x < 0.0f ? outside : 1.0f - outside;
   *density = e * 0.398942280f;
 }
