@@ -393,12 +393,19 @@ static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c
   if (c->moe.experts > 0) add(domain, c->moe.experts, weight);
 }
 
+/* Gradients of isolated mode are given, and do not overflow. */
+static bool may_overflow(const struct sf_case *c) {
+  return c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14;
+}
+
 /* What was drawn before makes some values worth more. */
 static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case *c) {
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
   const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0, cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
   const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
   if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16) out->weights[0] *= UNSCALED_SHARE;
+  /* What becomes of a scale that has overflowed shows in the next step alone. */
+  if ((place == SF_WALK_LOSS_SCALE_WINDOW || place == SF_WALK_STEPS) && may_overflow(c)) out->weights[0] /= 10;
   if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */
   /* End to end, noise hides most of what may be wrong with a cast. */
   if (place == SF_WALK_COMPUTE && c->mode == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;

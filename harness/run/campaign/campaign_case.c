@@ -12,8 +12,8 @@
 /* Draws that contain the trigger of a known finding are replaced, except in this share of the logical functions. */
 enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16 };
 
-/* Version of the generator: raised when the same choices begin to mean another case. */
-enum { GENERATOR_VERSION = 2 };
+/* Version of the generator: raised when the same seed begins to draw other cases. */
+enum { GENERATOR_VERSION = 3 };
 
 enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) {
   sf_cover_destroy(options->cover);

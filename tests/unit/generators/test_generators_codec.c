@@ -307,6 +307,26 @@ static void test_decode_range_reaches_its_upper_part(void **state) {
   assert_true(most > 250);
 }
 
+/* The step after an overflow shows what became of the scale. */
+static void test_decode_scale_that_overflows_mostly_has_another_step(void **state) {
+  (void)state;
+  static const int total = 400;
+  struct sf_space space = default_space();
+  int lived = 0;
+  must_set(&space, "mode=e2e");
+  must_set(&space, "precision.compute=fp16");
+  must_set(&space, "precision.loss_scale_log2=16");
+  for (int i = 0; i < total; i++) {
+    struct sf_draw draw;
+    struct sf_case c;
+    sf_draw_from_pcg(&draw, 1, (uint64_t)i);
+    must_decode(&c, &draw, &space);
+    lived += c.precision.loss_scale_window > 0 && c.train.steps > 1;
+  }
+  assert_true(lived > total * 6 / 10);
+  assert_true(lived < total * 95 / 100);
+}
+
 static void test_decode_contradicting_settings_are_explained(void **state) {
   (void)state;
   static const struct {
@@ -464,6 +484,7 @@ int main(void) {
       cmocka_unit_test(test_encode_invalid_case_is_refused),
       cmocka_unit_test(test_space_set_values_hold_in_every_case),
       cmocka_unit_test(test_decode_range_reaches_its_upper_part),
+      cmocka_unit_test(test_decode_scale_that_overflows_mostly_has_another_step),
       cmocka_unit_test(test_decode_contradicting_settings_are_explained),
       cmocka_unit_test(test_space_set_bad_assignments_are_refused),
       cmocka_unit_test(test_order_text_numbers_are_a_bijection),
