@@ -22,6 +22,8 @@ CLEAN = {
     "ep-shared-expert": {"layout": {"dp": 2, "ep": 2}, "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_z_loss_coeff=0.1)},
     "etp-aux-loss": {"layout": {"tp": 2, "sp": True, "etp": 2},
                      "model": dict(EXPERTS, moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.5)},
+    "overlapped-shared-expert": {"layout": {"tp": 2, "sp": True, "etp": 2},
+                                 "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_shared_expert_overlap=True)},
     "mla-cp": {"layout": {"cp": 2}, "model": {"multi_latent_attention": True, "q_lora_rank": 8, "normalization": "RMSNorm", "qk_layernorm": True}},
     "mtp-pp-recompute": {"layout": {"pp": 2}, "model": {"num_layers": 2, "mtp_num_layers": 1, "recompute_granularity": "full",
                                                          "recompute_method": "uniform", "recompute_num_layers": 1}},

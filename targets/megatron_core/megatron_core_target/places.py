@@ -2,7 +2,7 @@
 
 Kinds of dimensions: seq, positions of the sequence, cut by cp in zig-zag and by tp where sequence parallelism is on; ctx, positions cut by
 cp alone; tok, seq times the sequences of a microbatch; tp, cut over tp; glu, each half over tp if the unit is gated; gdn, packed parts of
-GatedDeltaNet, each over tp; all, whole.
+GatedDeltaNet, each over tp; all, whole; sum, whole, of which each rank of tp has a summand.
 """
 import re
 
@@ -13,6 +13,7 @@ HIDDEN = ("seq", "all", "all")         # the residual stream [s, b, h]
 HEADS = ("ctx", "all", "tp", "all")    # [s, b, heads, dim]
 INNER = ("ctx", "all", "tp")           # what lies between a column and a row parallel linear
 WIDE = ("ctx", "all", "all")
+SUMMAND = ("ctx", "all", "sum")        # its sum over tp is yet to come
 
 # Module (the end of its global name) -> (kinds of its input, None if it has none to judge; kinds of its output). The first match counts.
 # With more input tensors than one, a tuple of kinds for each.
@@ -79,23 +80,33 @@ class Places:
         return self.known[key]
 
     def output_kinds(self, name, module, kinds):
-        """Kinds of an output where the case decides: gathered logits, embeddings before they are cut, MLA's query norm."""
+        """Kinds of an output where the case decides: gathered logits, embeddings before they are cut, MLA's query norm, overlapped shared experts."""
+        if self._without_communication(name, "linear_fc2"):
+            return SUMMAND
         if name.endswith("output_layer") and module.gather_output:
             return WIDE
         if re.search(r"(word|position)_embeddings$", name):
             return HIDDEN if getattr(module, "reduce_scatter_embeddings", False) else WIDE
-        return self.input_kinds(name, kinds)
+        return self._norm_kinds(name, kinds)
 
     def input_kinds(self, name, kinds):
-        """Kinds of an input where the case decides: MLA's query norm reads the residual stream's rows."""
-        if self.config.multi_latent_attention and name.endswith("q_layernorm"):
-            return HIDDEN
-        return kinds
+        """Kinds of an input's gradient where the case decides: MLA's query norm, overlapped shared experts."""
+        return SUMMAND if self._without_communication(name, "linear_fc1") else self._norm_kinds(name, kinds)
+
+    def _norm_kinds(self, name, kinds):
+        """MLA's query norm works on the residual stream's rows."""
+        return HIDDEN if self.config.multi_latent_attention and name.endswith("q_layernorm") else kinds
+
+    def _without_communication(self, name, linear):
+        """Whether it is that linear of a shared expert which gathers and reduces by itself, between the dispatcher's calls."""
+        return self.config.moe_shared_expert_overlap and name.endswith("shared_experts." + linear)
 
     def _dimension(self, name, kind, size):
         layout, tp, cp = self.layout, self.layout.n["tp"], self.layout.n["cp"]
         if kind == "all":
             return size, [[0, size]]
+        if kind == "sum":
+            return size, [[0, size, layout.summand("tp")]] if tp > 1 else [[0, size]]
         if kind == "ctx":
             return size * cp, cuts.zig_zag(size * cp, layout)
         if kind in ("seq", "tok"):
