@@ -111,8 +111,8 @@ error 2 "--base is for the built-in layers: --framework-base names the base of a
 error 2 "--framework-path needs a framework as --target" fuzz --cases 1 --framework-path "$work"
 error 2 "'sample-mlp' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started" replay "$found/min.json"
 error 2 "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" replay "$found/min.json" --target "$sample" --table
-run 3 fuzz --target worker:false --cases 1 --out "$work/none" "${launch[@]}"
-check "a worker that does not start" grep -q '^shardfuzz: the worker does not describe itself: the launcher ended' "$work/stderr"
+run 3 fuzz --target worker:/nowhere/worker --cases 1 --out "$work/none" "${launch[@]}"
+check "a worker that does not start" grep -q '^shardfuzz: the worker does not describe itself: the launcher ended.*; it printed: .*/nowhere/worker' "$work/stderr"
 sed 's/"sample-mlp"/"another"/' "$found/min.json" >"$work/other.json"
 error 2 "target.name: the case is one of another, the worker is sample-mlp" replay "$work/other.json" --target "$sample"
 

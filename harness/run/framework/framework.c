@@ -289,7 +289,9 @@ static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *
 static enum sf_status ask_description(struct sf_framework *f, struct sf_worker_report *report, struct sf_error *error) {
   enum sf_status status = ask(f, report, json_pack("{s:s}", "request", "describe"), 1);
   if (status != SF_OK) return status;
-  if (report->end != SF_WORKER_ANSWERED) return sf_error_set(error, SF_EIO, "the worker does not describe itself: %.400s", report->text);
+  if (report->end != SF_WORKER_ANSWERED)
+    return sf_error_set(error, SF_EIO, "the worker does not describe itself: %.400s%s%.*s", report->text, *report->output ? "; it printed: " : "",
+                        (int)strcspn(report->output, "\n"), report->output);
   status = sf_description_create(&f->description, report->value, error);
   if (status == SF_OK) f->described = json_incref(report->value);
   return status;
