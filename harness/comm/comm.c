@@ -4,6 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +93,7 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   }
   call->occurrence = count_occurrence(comm, call->label);
   sf_comm_show_progress(comm, call->label);
+  if (call->count > SF_COMM_COUNT_MAX) sf_comm_fail(comm, SF_ERANK, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op), call->count);
   if (comm->keep_events) log_event(comm, call);
   if (comm->progress != NULL) comm->progress->in_call = 1;
   const sf_request request = comm->ops->start(comm, call, blocking);

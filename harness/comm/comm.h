@@ -60,6 +60,9 @@ struct sf_comm_call {
   uint32_t occurrence; /* how often this rank has used this label before */
 };
 
+/* A call with more elements is a mistake of the rank's, not a lack of memory. */
+#define SF_COMM_COUNT_MAX (INT64_C(1) << 36)
+
 struct sf_comm;
 struct sf_comm_ops {
   const char *name; /* "sim", "mpi" */

@@ -191,6 +191,17 @@ static void test_fail_one_rank_ends_the_run(void **state) {
   expect_report(state, 4, one_fails, SF_ENOTSUP, 2, "begin", "no kernel for 7 heads");
 }
 
+static void one_asks_for_too_much(struct sf_comm *comm, void *arg) {
+  (void)arg;
+  float value = 1;
+  const struct sf_group group = sf_group_create(everybody, comm->world, comm->rank);
+  sf_all_reduce(comm, &group, &value, comm->rank == 1 ? SF_COMM_COUNT_MAX + 1 : 1, SF_F32, SF_REDUCE_SUM, "sum");
+}
+
+static void test_call_absurd_count_is_the_ranks_failure(void **state) {
+  expect_report(state, 3, one_asks_for_too_much, SF_ERANK, 1, "sum", "all_reduce of 68719476737 elements: no tensor is that large");
+}
+
 static void leaks(struct sf_comm *comm, void *arg) {
   (void)arg;
   static float data[2];
@@ -308,6 +319,7 @@ int main(void) {
       cmocka_unit_test(test_labels_differing_is_no_mismatch),
       cmocka_unit_test(test_mismatch_all_to_all_names_the_piece),
       cmocka_unit_test(test_fail_one_rank_ends_the_run),
+      cmocka_unit_test(test_call_absurd_count_is_the_ranks_failure),
       cmocka_unit_test(test_leak_names_oldest_request),
       cmocka_unit_test(test_wait_unknown_request_is_reported),
       cmocka_unit_test(test_labels_too_many_is_a_failure),
