@@ -191,7 +191,7 @@ void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t 
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
 
 /* A case of a framework (targets/worker.md): seed, target and what stands in `framework` say all of it. Everything else is as sf_case_init leaves it,
- * but for the axes of the layout, which repeat what the framework's case says under their names, so that it has ranks and a signature. */
+ * but for the axes of the layout and the mode, which repeat what the framework's case says under their names, so that it has ranks and a signature. */
 static inline bool sf_case_is_framework(const struct sf_case *c) { return c->framework[0] != '\0'; }
 /* json: an object. SF_EINPUT when it is none, is too long, or has axes that are no numbers from 1 on. */
 enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct sf_error *error) SF_MUST_USE;

@@ -41,6 +41,12 @@ static enum sf_status read_axes(struct sf_layout *layout, const json_t *object, 
   return SF_OK;
 }
 
+/* A worker without modes runs end to end. */
+static enum sf_mode read_mode(const json_t *object) {
+  const char *mode = json_string_value(json_object_get(object, "mode"));
+  return mode && strcmp(mode, "isolated") == 0 ? SF_MODE_ISOLATED : SF_MODE_E2E;
+}
+
 enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct sf_error *error) {
   struct sf_layout layout = c->layout;
   json_error_t wrong;
@@ -60,6 +66,7 @@ enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct
     memset(c->framework, 0, sizeof c->framework);
     memcpy(c->framework, text, strlen(text));
     c->layout = layout;
+    c->mode = read_mode(object);
   }
   sf_free(text);
   json_decref(object);

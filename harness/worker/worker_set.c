@@ -8,6 +8,7 @@
 #include "harness/worker/shell.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,6 +279,20 @@ static bool wait_for_hellos(struct sf_worker_set *set, struct sf_worker_report *
   return true;
 }
 
+/* The library of consistent tensors that lies beside this program, unless the user named one. */
+static void append_library(struct sf_text *command) {
+  static const char name[] = "libshardfuzz.so";
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof name);
+  if (length <= 0) return;
+  path[length] = '\0';
+  memcpy(strrchr(path, '/') + 1, name, sizeof name);
+  if (access(path, R_OK) != 0) return;
+  sf_text_append(command, "test -n \"$SHARDFUZZ_LIBRARY\" || SHARDFUZZ_LIBRARY=");
+  sf_shell_quote(command, path);
+  sf_text_append(command, "; export SHARDFUZZ_LIBRARY; ");
+}
+
 /* exec LAUNCHER COMMAND, with the socket's path in the environment. The command is one word of the launcher's: a shell of its own on each rank. */
 static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *error) {
   struct sf_text command = {0};
@@ -286,6 +301,7 @@ static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *er
   if (length >= (int)sizeof set->socket_path) return sf_error_set(error, SF_EUSAGE, "%s: the path is too long for a socket", set->options.folder);
   set->listen_fd = sf_launcher_listen(set->socket_path, set->options.ranks);
   if (set->listen_fd < 0) return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, strerror(errno));
+  append_library(&command);
   sf_text_append(&command, "SHARDFUZZ_SOCKET=");
   sf_shell_quote(&command, set->socket_path);
   sf_text_append(&command, "; export SHARDFUZZ_SOCKET; exec ");

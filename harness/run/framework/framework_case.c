@@ -109,6 +109,8 @@ static void name_failure(struct sf_outcome *out, const struct sf_case *c, const 
   }
   sf_outcome_axes_text(axes, sizeof axes, c);
   snprintf(out->signature, sizeof out->signature, "%s@%s", out->shrink_key, axes);
+  const size_t length = strlen(out->shrink_key);
+  if (c->mode == SF_MODE_ISOLATED) snprintf(out->shrink_key + length, sizeof out->shrink_key - length, "%s", SF_KEY_ISOLATED);
   snprintf(out->module, sizeof out->module, "%s", module);
 }
 

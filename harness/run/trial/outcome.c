@@ -12,6 +12,7 @@ void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c) {
       {"tp", first->tp > 1 || second->tp > 1}, {"sp", first->sp || second->sp},         {"cp", first->cp > 1 || second->cp > 1},
       {"ep", first->ep > 1 || second->ep > 1}, {"dp", first->dp > 1 || second->dp > 1}, {"pp", first->pp > 1 || second->pp > 1},
       {"vpp", first->vpp > 1 || second->vpp > 1},
+      {"isolated", sf_case_is_framework(c) && c->mode == SF_MODE_ISOLATED},
   };
   size_t length = 0;
   out[0] = '\0';
@@ -20,6 +21,17 @@ void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c) {
     length += (size_t)snprintf(out + length, out_size - length, "%s%s", length ? "+" : "", axes[i].name);
   }
   if (!length) snprintf(out, out_size, "none");
+}
+
+/* Without the mode. */
+static size_t key_length(const char *key) {
+  const size_t length = strlen(key), mark = strlen(SF_KEY_ISOLATED);
+  return length > mark && strcmp(key + length - mark, SF_KEY_ISOLATED) == 0 ? length - mark : length;
+}
+
+bool sf_outcome_same_failure(const char *key, const char *other_key) {
+  const size_t length = key_length(key);
+  return length == key_length(other_key) && strncmp(key, other_key, length) == 0;
 }
 
 static void set_signature(struct sf_outcome *out, const struct sf_case *c) {

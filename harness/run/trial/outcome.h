@@ -7,6 +7,7 @@
 #include "oracles/flat_bound.h"
 
 enum { SF_SHRINK_KEY_TEXT = 128 };
+#define SF_KEY_ISOLATED "+isolated" /* behind a shrink key */
 
 struct sf_outcome {
   enum sf_status status;       /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
@@ -41,8 +42,12 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
 /* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
  * alike (SF_EINPUT) leaves them whole. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
-/* "tp+sp+dp": the axes that are > 1 (sp: on) in the layout or in the one that the case is loaded with; "none". */
+/* "tp+sp+dp": the axes that are > 1 (sp: on) in the layout or in the one that the case is loaded with, and "isolated" where that is the mode of a
+ * framework's case; "none". */
 void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c);
+/* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says nothing of the
+ * other; shrinking may change the mode. */
+bool sf_outcome_same_failure(const char *key, const char *other_key);
 /* Why the harness could not judge the case. */
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
 /* Whether the outcome is as the case's `expect` says (verdict, and the signature if one is given); true when the case expects nothing. */

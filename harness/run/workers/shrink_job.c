@@ -29,7 +29,7 @@ static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadl
 }
 
 static bool same_failure(const struct sf_outcome *outcome, const char *shrink_key) {
-  return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && strcmp(outcome->shrink_key, shrink_key) == 0;
+  return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_outcome_same_failure(outcome->shrink_key, shrink_key);
 }
 
 static bool still_fails(void *ctx, const struct sf_case *c) {

@@ -61,11 +61,17 @@ def run_files(cases, options):
     shims.install_torch()
     rank, ranks = world.join(os.path.join(options.out, ""))
     shims.install_megatron()
+    from .given import require_library
     from .session import Session
     from .standins import use_norm
     from .traces import write_candidate, write_reference
     use_norm()
     session = Session(rank, ranks)
+    try:
+        for _, case in cases:
+            require_library(case)
+    except RuntimeError as error:
+        return fail(2, error)
     for path, case in cases:
         layout = layout_of(case["layout"], rank)
         if ranks > 1 and layout.ranks != ranks:

@@ -5,6 +5,7 @@ Names below `model` are those of the package's TransformerConfig, MLATransformer
 
 # What is computed. A campaign draws from the choices; a file may set other values of the same type.
 FUNCTION = {
+    "mode": ["e2e", "isolated"],                                   # isolated: modules get given inputs and gradients
     "steps": [1, 2], "microbatches": [2, 1, 4], "microbatch_size": [2, 1], "sequence_length": [8, 16, 2],
     "loss": ["mean", "sum_and_count", "per_token"], "precision": ["fp32", "bf16"],
     "data.loss_mask": ["full", "uneven"], "data.documents": [1, 3], "data.microbatches": ["drawn", "equal"], "data.padding": ["none", "uneven"],
@@ -85,7 +86,7 @@ NEEDS = {
 
 # What a file may set and no campaign draws.
 FIXED = {
-    "target": "megatron-core", "mode": "e2e", "optimizer.lr": 0.01, "optimizer.eps": 0.001,
+    "target": "megatron-core", "optimizer.lr": 0.01, "optimizer.eps": 0.001,
     "model.apply_residual_connection_post_layernorm": False, "model.kv_lora_rank": 8, "model.qk_head_dim": 8, "model.qk_pos_emb_head_dim": 4,
     "model.v_head_dim": 8, "model.linear_attention_freq": None, "model.linear_conv_kernel_dim": 4, "model.linear_key_head_dim": 8,
     "model.linear_value_head_dim": 8, "model.mtp_loss_scaling_factor": 0.1,

@@ -140,19 +140,27 @@ class Model:
         self.wrapped = self._wrap()
         self.optimizer = self._make_optimizer()
         self.start = None
-        if layout.ranks == 1:
+        if layout.ranks == 1 or case["mode"] == "isolated":
             self.start = [(tensor, tensor.detach().clone()) for chunk in self.chunks for tensor in (*chunk.parameters(), *chunk.buffers())]
 
     def reset(self):
         """As it was made. On one device alone: there nothing of the optimizer's is shared out over ranks."""
         forget_losses()
         _reset_random_state()
+        for optimizer in self._optimizers():
+            optimizer.optimizer.state.clear()
+        self.reload()
+
+    def reload(self):
+        """Parameters and buffers as they were made, the optimizer's copies of them too; what it remembers of former steps stays."""
         with torch.no_grad():
             for tensor, value in self.start:
                 tensor.copy_(value)
-        for optimizer in getattr(self.optimizer, "chained_optimizers", [self.optimizer]):
-            optimizer.optimizer.state.clear()
+        for optimizer in self._optimizers():
             optimizer.reload_model_params()
+
+    def _optimizers(self):
+        return getattr(self.optimizer, "chained_optimizers", [self.optimizer])
 
     def _wrap(self):
         flags = self.layout.flags

@@ -12,21 +12,27 @@ from .script_places import part_of
 from .script_tables import Tables
 
 NAME = re.compile(r"s(?P<step>\d+)/mb(?P<microbatch>\d+)/(?P<pass>\w+)/(?P<kind>\w+)/(?P<subject>[^/]+)/(?P<call>\d+)$")
+BORDER = re.compile(r"\.(input|output)(:\d+)?(?=/\d+$)")
 SHOWN = ("act", "act_grad", "main_grad", "scalar")
 FALLBACK = {"step": 0, "microbatch": 0, "pass": "step", "kind": "scalar", "subject": "grad_norm", "call": 0}
 WORDS = {"act": "the output of", "act_grad": "the gradient of the input of", "main_grad": "the gradient of", "scalar": "the"}
 
 
 def wanted(first):
-    """What to show of the tensor with this name: the parts of the name. What a script cannot show gives way to the gradient norm."""
-    found = NAME.match(first)
+    """What to show of the tensor with this name: the parts of the name. What a script cannot show gives way to the gradient norm.
+
+    A script runs end to end: what came to a module's border shows behind the module."""
+    found = NAME.match(BORDER.sub("", first))
     if not found or found["kind"] not in SHOWN or found["pass"] == "recompute":
         return dict(FALLBACK)
     result = {**found.groupdict(), **{key: int(found[key]) for key in ("step", "microbatch", "call")}}
     if result["kind"] == "scalar" and result["subject"] not in ("loss", "grad_norm"):
         return dict(FALLBACK)
-    if result["kind"] in ("act", "act_grad") and result["subject"] != "model" and kinds_of(result["subject"].split(":")[0]) is None:
-        return dict(FALLBACK)
+    if result["kind"] in ("act", "act_grad"):
+        name = result["subject"].split(":")[0]
+        kinds = kinds_of("" if name == "model" else name)
+        if kinds is None or result["kind"] == "act_grad" and not kinds[0]:
+            return dict(FALLBACK)
     return result
 
 

@@ -37,10 +37,12 @@ class Worker:
     def run(self, request, beat):
         """One run, its trace in request["out"]. Raises what the package raises, on OSError no room, worker.Refused for what the package lacks."""
         from . import traces
+        from .given import require_library
         from shardfuzz import writer
         try:
             case = complete(request["case"], self.strict)
-        except CaseError as error:
+            require_library(case)
+        except (CaseError, RuntimeError) as error:
             raise worker.Refused(str(error)) from None
         if self.failed:
             self._join_again()
@@ -50,7 +52,7 @@ class Worker:
         except BaseException:
             self.failed = self.ranks > 1
             raise
-        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks)
+        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks, case["mode"])
 
     def script(self, case, first):
         """The text of a stand-alone script that shows the tensor `first` of a case. Raises ValueError for a case that is none."""

@@ -10,21 +10,22 @@ from .fields import on_one_device
 
 
 def perturbation_of(case, draw):
-    """Draw k perturbs in the k-th way of shardfuzz.perturb, in turn."""
-    return Perturbation(KINDS[draw % len(KINDS)], case["seed"] * 1000 + draw)
+    """Draw k perturbs in the k-th way of shardfuzz.perturb, in turn. Isolated there is no E1: inputs are equal by construction."""
+    kinds = [kind for kind in KINDS if kind != "E1" or case["mode"] == "e2e"]
+    return Perturbation(kinds[draw % len(kinds)], case["seed"] * 1000 + draw)
 
 
 def write_reference(session, case, folder, draws):
     """FOLDER/reference and FOLDER/draw-0 ... of the case on one rank."""
     case = on_one_device(case)
-    _replace(os.path.join(folder, "reference"), session.run(case), 0, 1)
+    _replace(os.path.join(folder, "reference"), session.run(case), 0, 1, case["mode"])
     for draw in range(draws):
-        _replace(os.path.join(folder, f"draw-{draw}"), session.run(case, perturbation_of(case, draw)), 0, 1)
+        _replace(os.path.join(folder, f"draw-{draw}"), session.run(case, perturbation_of(case, draw)), 0, 1, case["mode"])
 
 
 def write_candidate(session, case, folder, ranks):
     """This rank's file of FOLDER/candidate. All ranks of the layout call it; an older trace there is replaced as a whole."""
-    _replace(os.path.join(folder, "candidate"), session.run(case), dist.get_rank(), ranks)
+    _replace(os.path.join(folder, "candidate"), session.run(case), dist.get_rank(), ranks, case["mode"])
 
 
 def entries_of(records):
@@ -41,8 +42,8 @@ def _place(known, name, tensor, place):
     return known[key]
 
 
-def _replace(folder, records, rank, ranks):
-    path = writer.write_partial(folder, entries_of(records), rank, ranks)
+def _replace(folder, records, rank, ranks, mode):
+    path = writer.write_partial(folder, entries_of(records), rank, ranks, mode)
     dist.barrier()
     if rank == 0:
         writer.clear(folder)

@@ -1,7 +1,10 @@
 """Records what a run shows, in execution order, under the names of targets/trace_format.md."""
+from typing import NamedTuple
+
 import torch
 from megatron.core.transformer.identity_op import IdentityFuncOp, IdentityOp
 
+from .given import Border, Given
 from .places import Places, kinds_of
 
 
@@ -19,17 +22,42 @@ class _Tap(torch.autograd.Function):
         return gradient, None
 
 
+class _Point(NamedTuple):
+    """One tensor that passes a module's border. where: pass; name: of the module; number: of the input tensor."""
+    step: int
+    microbatch: int
+    where: str
+    name: str
+    number: int
+    call: int
+    place: dict
+
+    def path(self, where, kind, side=""):
+        """As Recorder.add wants it. side: of what came to the border from outside, .input or .output."""
+        number = f":{self.number}" if self.number else ""
+        return f"mb{self.microbatch}/{where}/{kind}/{self.name}{side}{number}/{self.call}"
+
+    def key(self, what):
+        """Name of a given tensor: a recomputation gets what the first pass got."""
+        return f"s{self.step}/mb{self.microbatch}/{self.name}/{self.number}/{self.call}/{what}"
+
+
 class Recorder:
     """Hooks of one rank's model chunks. `records`: (name, tensor, place) in execution order; tensors are copies.
 
     Gradients of activations are the loss's of the whole step: what the package divides by later, once gradients are reduced, is divided here.
+
+    Isolated, each tensor that passes into a traced module or out of it is recorded as it came (NAME.input forward, NAME.output backward) and then replaced
+    by a given one, so that modules, and what the modules around them do between their calls, are judged each by itself.
     """
 
     def __init__(self, model):
         self.model = model
         self.places = Places(model.case, model.config, model.layout)
         n = model.layout.n
-        self.gradient_scale = 1.0 if model.config.calculate_per_token_loss else 1.0 / (n["dp"] * n["cp"])
+        divided = 1 if model.config.calculate_per_token_loss else n["dp"] * n["cp"]
+        self.gradient_scale = 1.0 / divided
+        self.given = Given(model.case, model.config, divided) if model.case["mode"] == "isolated" else None
         self.reset()
         for chunk, names in zip(model.chunks, model.names):
             for local, module in chunk.named_modules():
@@ -47,7 +75,7 @@ class Recorder:
         self.last_call = (0, 0, 0)     # step, microbatch and call of the module that ran last
 
     def _hook(self, name, module, inputs, output, first):
-        module.register_forward_pre_hook(lambda module, args, options: self._before(name, inputs, args, options), with_kwargs=True)
+        module.register_forward_pre_hook(lambda module, args, options: self._before(name, module, inputs, args, options), with_kwargs=True)
         module.register_forward_hook(lambda module, args, result: self._after(name, module, output, result, first))
 
     def begin_step(self, step):
@@ -85,34 +113,73 @@ class Recorder:
         self.calls[key] = number + 1
         return number
 
-    def _before(self, name, inputs, args, options):
-        """Puts a tap on each input that the table knows: floating, with a gradient, and no parameter."""
+    def _before(self, name, module, inputs, args, options):
+        """Puts a tap or a border on each input that the table knows: floating, with a gradient unless isolated, and no parameter."""
         microbatch, where = self._now()
         call, seen = self._call(microbatch, where, "in", name), [0]
         self.last_call = (self.step, microbatch, call)
 
         def tapped(value):
-            usable = isinstance(value, torch.Tensor) and value.requires_grad and not isinstance(value, torch.nn.Parameter)
+            usable = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and (
+                value.is_floating_point() if self.given else value.requires_grad)
             if not usable or seen[0] >= len(inputs):
                 return value
-            place_in_call = seen[0]
+            number = seen[0]
             seen[0] += 1
-            subject = f"{name or 'model'}:{place_in_call}" if place_in_call else name or "model"
-
-            def record(gradient):
-                place = self.places.of(name, self.places.input_kinds(name, inputs[place_in_call]), gradient.shape)
-                self.add(f"mb{microbatch}/bwd/act_grad/{subject}/{call}", gradient, place, self.gradient_scale)
-            return _Tap.apply(value, record)
+            place = self.places.of(name, self.places.input_kinds(name, inputs[number]), value.shape)
+            return self._input(_Point(self.step, microbatch, where, name or "model", number, call, place), value, module)
         return tuple(tapped(value) for value in args), {key: tapped(value) for key, value in options.items()}
 
+    def _input(self, point, value, module):
+        """What a module reads in place of `value`; the gradient that it gives back is recorded."""
+        def record(gradient):
+            self.add(point.path("bwd", "act_grad"), gradient, point.place, self.gradient_scale)
+        if self.given is None:
+            return _Tap.apply(value, record)
+
+        def replace(tensor):
+            self.add(point.path(point.where, "act", ".input"), tensor, point.place)
+            return self.given.value(point.key("input"), tensor, point.place, module if point.name.endswith("router") else None)
+
+        def replace_gradient(gradient):
+            record(gradient)
+            return self.given.gradient(point.key("input gradient"), gradient, point.place)
+        return Border.apply(value, replace, replace_gradient)
+
     def _after(self, name, module, kinds, result, first):
-        """Records the first tensor of a module's output. Of the whole model that is a loss on the last stage only."""
+        """Records the first tensor of a module's output. Of the whole model that is a loss on the last stage only. Isolated, what is returned takes
+        the result's place."""
         tensor = result[0] if isinstance(result, tuple) else result
         if not isinstance(tensor, torch.Tensor) or (name == "" and not module.post_process):
-            return
+            return None
         kinds = self.places.output_kinds(name, module, kinds)
-        if name.endswith(("word_embeddings", "position_embeddings")) and not getattr(module, "reduce_scatter_embeddings", False):
-            tensor = tensor.transpose(0, 1)
+        # The package's word embeddings have the batch first; what the table says is the order after the embedding has turned it.
+        turned = name.endswith(("word_embeddings", "position_embeddings")) and not getattr(module, "reduce_scatter_embeddings", False)
+        shape = tensor.transpose(0, 1).shape if turned else tensor.shape
         microbatch, where = self._now()
         call = self._call(microbatch, where, "out", name) + first
-        self.add(f"mb{microbatch}/{where}/act/{name or 'model'}/{call}", tensor, self.places.of(name, kinds, tensor.shape))
+        point = _Point(self.step, microbatch, where, name or "model", 0, call, self.places.of(name, kinds, shape))
+        if self.given is None:
+            self.add(point.path(where, "act"), tensor.transpose(0, 1) if turned else tensor, point.place)
+            return None
+        replaced = self._output(point, tensor, turned)
+        return (replaced, *result[1:]) if isinstance(result, tuple) else replaced
+
+    def _output(self, point, tensor, turned):
+        """What others read in place of a module's output; the gradient that they give back is recorded, and the module gets a given one."""
+        def turn(one):
+            return one.transpose(0, 1) if turned else one
+
+        def replace(made):
+            made = turn(made)
+            self.add(point.path(point.where, "act"), made, point.place)
+            value = self.given.value(point.key("output"), made, point.place)
+            # Experts that a token does not go to have probability zero.
+            value = torch.where(made == 0, made, value) if point.name.endswith("router") else value
+            return turn(value).contiguous()
+
+        def replace_gradient(gradient):
+            gradient = turn(gradient)
+            self.add(point.path("bwd", "act_grad", ".output"), gradient, point.place, self.gradient_scale)
+            return turn(self.given.gradient(point.key("output gradient"), gradient, point.place)).contiguous()
+        return Border.apply(tensor, replace, replace_gradient)

@@ -23,10 +23,11 @@ def run_steps(model, recorder, perturbation=None):
 
 def _run_step(model, recorder, batches, step, perturbation):
     recorder.begin_step(step)
-    before = {}
     for name, parameter, place in model.parameters:
-        before[name] = parameter.detach().clone()
         _add_once(recorder, "param", name, parameter, place)
+    if step > 0 and model.case["mode"] == "isolated":
+        model.reload()
+    before = {name: parameter.detach().clone() for name, parameter, _ in model.parameters}
     for chunk in model.wrapped:
         chunk.zero_grad_buffer()
     model.optimizer.zero_grad()

@@ -5,7 +5,7 @@ E3  every stored floating-point result times (1 + h v) before it is rounded, h =
 E5  every product and every sum over several elements in 2, 4 or 8 randomly permuted parts, each rounded, added with rounding
 
 A TorchDispatchMode sees the operations of forward and backward below autograd. What only moves data (views, copies, gathers, masks) is not
-perturbed, nor what the optimizer does, nor anything while `paused`. Fused attention hides its products: E5 runs use the plain one.
+perturbed unless it rounds (a cast to a type of less precision), nor what the optimizer does, nor anything while `paused`. Fused attention hides its products: E5 runs use the plain one.
 """
 import contextlib
 import functools
@@ -132,7 +132,7 @@ class Perturbation:
             done = split_operation(function, args, kwargs, self.generator)
             return function(*args, **kwargs) if done is None else done[0]
         result = function(*args, **kwargs)
-        if _only_moves(function):
+        if _only_moves(function) and not self._rounds(function, args, result):
             return result
         if isinstance(result, torch.Tensor) and _is_new(function):
             if result.dtype in EPSILON:
@@ -143,6 +143,11 @@ class Perturbation:
             if self._perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
                 value.copy_(self._jittered(value))
         return result
+
+    @staticmethod
+    def _rounds(function, args, result) -> bool:
+        """Whether a copy has less precision than what it was made of."""
+        return function is torch.ops.aten._to_copy.default and EPSILON.get(result.dtype, 0) > EPSILON.get(args[0].dtype, 1)
 
     @staticmethod
     def _is_view(function, number: int) -> bool:

@@ -20,7 +20,7 @@ def file_name(rank: int) -> str:
     return f"rank-{rank:05d}.safetensors"
 
 
-def _header(entries: List[Entry], rank: int, ranks: int) -> bytes:
+def _header(entries: List[Entry], rank: int, ranks: int, mode: str) -> bytes:
     tensors: Dict[str, dict] = {}
     header: Dict[str, dict] = {}
     offset = 0
@@ -29,15 +29,15 @@ def _header(entries: List[Entry], rank: int, ranks: int) -> bytes:
         header[name] = {"dtype": TYPES[data.dtype], "shape": list(data.shape), "data_offsets": [offset, end]}
         tensors[name] = place.to_json()
         offset = end
-    about = {"format": 1, "rank": rank, "ranks": ranks, "mode": "e2e", "tensors": tensors}
+    about = {"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "tensors": tensors}
     text = json.dumps({"__metadata__": {"shardfuzz": json.dumps(about)}, **header}).encode()
     return text + b" " * (-len(text) % 8)
 
 
-def write_file(path: str, entries: List[Entry], rank: int, ranks: int) -> None:
+def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e") -> None:
     """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous CPU
-    tensors with at least one dimension. Raises OSError."""
-    header = _header(entries, rank, ranks)
+    tensors with at least one dimension. mode: e2e or isolated. Raises OSError."""
+    header = _header(entries, rank, ranks, mode)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)))
         file.write(header)
@@ -45,13 +45,13 @@ def write_file(path: str, entries: List[Entry], rank: int, ranks: int) -> None:
             file.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
 
 
-def write_partial(directory: str, entries: List[Entry], rank: int, ranks: int) -> str:
+def write_partial(directory: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e") -> str:
     """As write_file, under a name of the file's own beside its final one. Returns the path.
     Raises ShardfuzzError (no space, no permission) and leaves nothing behind."""
     path = os.path.join(directory, f".{file_name(rank)}.partial")
     try:
         os.makedirs(directory, exist_ok=True)
-        write_file(path, entries, rank, ranks)
+        write_file(path, entries, rank, ranks, mode)
     except OSError as error:
         remove(path)
         raise ShardfuzzError(f"{path}: {error.strerror or error}") from None

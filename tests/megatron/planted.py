@@ -1,0 +1,36 @@
+"""The worker of Megatron Core with two wrong modules in what candidates compute of a case with seed PLANTED: the norm before the attention of
+layer 0 is 1 % too large, and linear_fc2 of layer 1 leaves out its all-reduce."""
+from unittest import mock
+
+from megatron_core_target import serving
+
+PLANTED = 77
+WRONG = ("decoder.layers.0.input_layernorm", "decoder.layers.1.mlp.linear_fc2")
+
+
+def plant(decoder):
+    from megatron.core.tensor_parallel import layers     # after the shims
+    norm, linear = decoder.layers[0].input_layernorm, decoder.layers[1].mlp.linear_fc2
+    norm_forward, linear_forward = norm.forward, linear.forward
+
+    def without_sum(*args, **options):
+        with mock.patch.object(layers, "reduce_from_tensor_model_parallel_region", lambda tensor, group=None: tensor.clone()):
+            return linear_forward(*args, **options)
+    norm.forward, linear.forward = (lambda *args, **options: norm_forward(*args, **options) * 1.01), without_sum
+
+
+class PlantedWorker(serving.Worker):
+    def __init__(self, *args):
+        super().__init__(*args)
+        build = self.session._build
+
+        def build_and_plant(case):
+            build(case)
+            if self.ranks > 1 and case["seed"] == PLANTED:
+                plant(self.session.model.chunks[0].decoder)
+        self.session._build = build_and_plant
+
+
+if __name__ == "__main__":
+    serving.Worker = PlantedWorker
+    serving.serve(strict=False)
