@@ -26,6 +26,8 @@ CLEAN = {
     "tp-recompute-norms": {"layout": {"tp": 2}, "model": {"recompute_granularity": "selective", "recompute_modules": "layernorm"}},
     "ep-groups-bf16": {"layout": {"dp": 2, "ep": 2}, "precision": "bf16", "model": dict(EXPERTS, moe_router_num_groups=2, moe_router_group_topk=1)},
     "etp-aux-loss": {"layout": {"tp": 2, "sp": True, "etp": 2}, "model": dict(EXPERTS, moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.5)},
+    "etp-overlapped-shared-expert": {"layout": {"tp": 2, "sp": True, "etp": 2},
+                                     "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_shared_expert_overlap=True)},
     "cp-latent-attention": {"layout": {"cp": 2}, "model": {"multi_latent_attention": True, "q_lora_rank": 8, "qk_layernorm": True}},
     "tp-sp-linear-attention": {"layout": {"tp": 2, "sp": True}, "model": {"num_layers": 2, "experimental_attention_variant": "gated_delta_net"}},
 }
@@ -78,9 +80,9 @@ class GivenTest(unittest.TestCase):
     """Given tensors by themselves."""
     PLACE = {"shape": [16, 2, 8], "index": [[[0, 16]], [[0, 2]], [[0, 8]]]}
 
-    def given(self, **config):
-        config = {"calculate_per_token_loss": False, "moe_router_num_groups": None, **config}
-        return Given(complete({"mode": "isolated", "seed": 3}), type("Config", (), config), 2)
+    def given(self, first=True):
+        config = {"calculate_per_token_loss": False, "moe_router_num_groups": None}
+        return Given(complete({"mode": "isolated", "seed": 3}), type("Config", (), config), first, 2)
 
     def test_value_part_is_that_of_the_whole_and_gradient_is_undone_by_the_average(self):
         given, part = self.given(), {"shape": [16, 2, 8], "index": [[[4, 2], [10, 2]], [[0, 2]], [[0, 8]]]}
@@ -90,6 +92,11 @@ class GivenTest(unittest.TestCase):
         self.assertTrue(torch.equal(given.gradient("a", torch.empty(16, 2, 8), self.PLACE), whole * given.gradient_scale))
         self.assertEqual(given.gradient_scale, 2 / 32)
         self.assertTrue(0.8 < whole.std() < 1.2)
+
+    def test_value_of_summands_adds_up_to_the_whole(self):
+        summands = {"shape": [16, 2, 8], "index": [[[0, 16]], [[0, 2]], [[0, 8, 1]]]}
+        parts = [self.given(first).value("a", torch.empty(16, 2, 8), summands) for first in (True, False)]
+        self.assertTrue(torch.equal(sum(parts), self.given().value("a", torch.empty(16, 2, 8), self.PLACE)))
 
     def test_value_of_a_router_has_no_token_near_a_tie_on_whole_or_part(self):
         router = type("Router", (), {"weight": torch.empty(8, 8).uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(1))})

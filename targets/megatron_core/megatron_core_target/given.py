@@ -8,6 +8,8 @@ import math
 import torch
 from shardfuzz import consistent
 
+from .places import has_sums
+
 FORMATS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}     # of others: fp32 values, which they hold as they are
 TRIES = 32          # rows drawn for one token whose experts are too near to each other
 LOGIT_GAP = 1 / 16  # between any two experts of a token: in bf16 four units of the last place of a logit of 2 to 4
@@ -24,10 +26,11 @@ def require_library(case):
 
 
 class Given:
-    """Given tensors of one rank. case: complete; config: the package's; divided: what the package divides gradients of activations by later."""
+    """Given tensors of one rank. case: complete; config: the package's; first: whether the rank is the first of its tp group; divided: what the
+    package divides gradients of activations by later."""
 
-    def __init__(self, case, config, divided):
-        self.seed, self.config = case["seed"], config
+    def __init__(self, case, config, first, divided):
+        self.seed, self.config, self.first = case["seed"], config, first
         tokens = case["microbatches"] * case["microbatch_size"] * case["sequence_length"]
         self.gradient_scale = divided * (1.0 if config.calculate_per_token_loss else 2.0 ** -round(math.log2(tokens)))
 
@@ -49,7 +52,9 @@ class Given:
         return self._fill(name, like, place, self.gradient_scale)
 
     def _fill(self, name, like, place, scale, salt=0):
-        """Memory of its own, which recomputation may free."""
+        """Memory of its own, which recomputation may free. Of summands the first rank of tp has all, the others have zeros."""
+        if not self.first and has_sums(place):
+            return torch.zeros(like.shape, dtype=like.dtype)
         key = consistent.key(self.seed, name, salt)
         numbers = consistent.fill(key, place["shape"], place["index"], scale=scale, dtype=FORMATS.get(like.dtype, "F32"))
         filled = torch.empty(like.shape, dtype=like.dtype)

@@ -62,6 +62,18 @@ def kinds_of(name):
     raise KeyError(f"no line for module {name!r} in places.py")
 
 
+def without_sums(place):
+    """The place of what belongs to summands on the other way, the gradient of a sum or the input of what gives summands: whole on each rank."""
+    if not has_sums(place):
+        return place
+    return {"shape": place["shape"], "index": [[run[:2] for run in runs] for runs in place["index"]]}
+
+
+def has_sums(place):
+    """Whether some of its elements are summands."""
+    return any(len(run) > 2 for runs in place["index"] for run in runs)
+
+
 class Places:
     """Index lists of one rank in one case. config: the package's TransformerConfig."""
 

@@ -5,7 +5,7 @@ import torch
 from megatron.core.transformer.identity_op import IdentityFuncOp, IdentityOp
 
 from .given import Border, Given
-from .places import Places, kinds_of
+from .places import Places, kinds_of, without_sums
 
 
 class _Tap(torch.autograd.Function):
@@ -57,7 +57,7 @@ class Recorder:
         n = model.layout.n
         divided = 1 if model.config.calculate_per_token_loss else n["dp"] * n["cp"]
         self.gradient_scale = 1.0 / divided
-        self.given = Given(model.case, model.config, divided) if model.case["mode"] == "isolated" else None
+        self.given = Given(model.case, model.config, model.layout.at["tp"] == 0, divided) if model.case["mode"] == "isolated" else None
         self.reset()
         for chunk, names in zip(model.chunks, model.names):
             for local, module in chunk.named_modules():
@@ -137,9 +137,11 @@ class Recorder:
         if self.given is None:
             return _Tap.apply(value, record)
 
+        whole = without_sums(point.place)
+
         def replace(tensor):
-            self.add(point.path(point.where, "act", ".input"), tensor, point.place)
-            return self.given.value(point.key("input"), tensor, point.place, module if point.name.endswith("router") else None)
+            self.add(point.path(point.where, "act", ".input"), tensor, whole)
+            return self.given.value(point.key("input"), tensor, whole, module if point.name.endswith("router") else None)
 
         def replace_gradient(gradient):
             record(gradient)
@@ -167,6 +169,8 @@ class Recorder:
 
     def _output(self, point, tensor, turned):
         """What others read in place of a module's output; the gradient that they give back is recorded, and the module gets a given one."""
+        whole = without_sums(point.place)
+
         def turn(one):
             return one.transpose(0, 1) if turned else one
 
@@ -180,6 +184,6 @@ class Recorder:
 
         def replace_gradient(gradient):
             gradient = turn(gradient)
-            self.add(point.path("bwd", "act_grad", ".output"), gradient, point.place, self.gradient_scale)
-            return turn(self.given.gradient(point.key("output gradient"), gradient, point.place)).contiguous()
+            self.add(point.path("bwd", "act_grad", ".output"), gradient, whole, self.gradient_scale)
+            return turn(self.given.gradient(point.key("output gradient"), gradient, whole)).contiguous()
         return Border.apply(tensor, replace, replace_gradient)

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/trial/outcome.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,26 @@ static void test_contains_numbers_at_least_and_choices_equal(void **state) {
   }
 }
 
+static void test_mode_of_a_case_is_one_of_its_axes(void **state) {
+  (void)state;
+  static const char *const rows[][2] = {{"{\"layout\":{\"tp\":2}}", "tp"}, {"{\"mode\":\"isolated\",\"layout\":{\"tp\":2}}", "tp+isolated"},
+                                        {"{\"mode\":\"e2e\"}", "none"},   {"{\"mode\":3,\"ranks\":2}", "dp"}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_case c = case_of(rows[i][0]);
+    char axes[64];
+    sf_outcome_axes_text(axes, sizeof axes, &c);
+    assert_string_equal(axes, rows[i][1]);
+  }
+}
+
+static void test_same_failure_whatever_the_mode(void **state) {
+  (void)state;
+  assert_true(sf_outcome_same_failure("tolerance/act/mlp" SF_KEY_ISOLATED, "tolerance/act/mlp"));
+  assert_true(sf_outcome_same_failure("tolerance/act/mlp", "tolerance/act/mlp"));
+  assert_false(sf_outcome_same_failure("tolerance/act/mlp" SF_KEY_ISOLATED, "tolerance/act/mlp.router" SF_KEY_ISOLATED));
+  assert_false(sf_outcome_same_failure("tolerance/act/mlp+sp", "tolerance/act/mlp"));
+}
+
 static void test_draw_is_a_function_of_seed_and_index(void **state) {
   (void)state;
   struct sf_description *description = describe();
@@ -115,6 +136,8 @@ int main(void) {
       cmocka_unit_test(test_shrink_comes_to_what_the_bug_needs),
       cmocka_unit_test(test_shrink_keeps_to_its_budget),
       cmocka_unit_test(test_contains_numbers_at_least_and_choices_equal),
+      cmocka_unit_test(test_mode_of_a_case_is_one_of_its_axes),
+      cmocka_unit_test(test_same_failure_whatever_the_mode),
       cmocka_unit_test(test_draw_is_a_function_of_seed_and_index),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
