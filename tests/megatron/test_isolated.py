@@ -81,7 +81,7 @@ class GivenTest(unittest.TestCase):
     PLACE = {"shape": [16, 2, 8], "index": [[[0, 16]], [[0, 2]], [[0, 8]]]}
 
     def given(self, first=True):
-        config = {"calculate_per_token_loss": False, "moe_router_num_groups": None}
+        config = {"calculate_per_token_loss": False, "moe_router_group_topk": None}
         return Given(complete({"mode": "isolated", "seed": 3}), type("Config", (), config), first, 2)
 
     def test_value_part_is_that_of_the_whole_and_gradient_is_undone_by_the_average(self):

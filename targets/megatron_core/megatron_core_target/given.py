@@ -66,11 +66,10 @@ class Given:
         """Tokens [s, b] whose choice of experts rounding could change, from logits in fp64: the same answer on every rank that has the token."""
         logits = values.double() @ router.weight.detach().double().T
         near = _least_gap(logits) < LOGIT_GAP
-        groups = self.config.moe_router_num_groups
-        if groups:
+        if self.config.moe_router_group_topk:
             scores = logits.sigmoid() if self.config.moe_router_score_function == "sigmoid" else logits.softmax(-1)
             each = self.config.moe_router_topk // self.config.moe_router_group_topk
-            totals = scores.unflatten(-1, (groups, -1)).topk(each, -1).values.sum(-1)
+            totals = scores.unflatten(-1, (self.config.moe_router_num_groups, -1)).topk(each, -1).values.sum(-1)
             near = near | (_least_gap(totals) < GROUP_GAP * totals.amax(-1))
         return near
 
