@@ -1,5 +1,6 @@
 #include "harness/check/noise.h"
 
+#include "harness/check/alike.h"
 #include "harness/check/blocks.h"
 #include "harness/check/kernel.h"
 #include "oracles/norms.h"
@@ -72,6 +73,8 @@ enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct s
 struct making {
   const struct sf_trace_set *reference, *draws;
   int32_t draw_count;
+  struct sf_alike alike;              /* run 0 is the reference, run 1 + i draw i */
+  struct sf_alike_block *same_blocks; /* the block at hand, by run */
   struct sf_new_file file;
   struct sf_st_open layout; /* of the file: where each vector goes */
   struct sf_merger *of_reference, *of_rolled, **of_draws;
@@ -136,6 +139,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
   if (status == SF_OK) status = add_rolled(m, x, block);
   if (status != SF_OK) return status;
   const int64_t rows = sf_block_rows(block);
+  m->same_blocks[0] = (struct sf_alike_block){x, type};
   if (block->first_part) m->row_squares = 0;
   for (int64_t r = 0; r < rows; r++) {
     const double squares = sf_squares((const unsigned char *)x + (size_t)(r * block->row_length) * width, block->row_length, type);
@@ -148,6 +152,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
     const size_t draw_width = sf_dtype_wire_bytes(draw_type);
     status = sf_merger_block(m->of_draws[i], &d, block->begin, block->end, m->error);
     if (status != SF_OK) return status;
+    m->same_blocks[1 + i] = (struct sf_alike_block){d, draw_type};
     if (block->first_part) m->row_apart[i] = 0;
     for (int64_t r = 0; r < rows; r++) {
       const int64_t at = r * block->row_length;
@@ -157,6 +162,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
       m->rows[r] = sf_larger(m->rows[r], sqrt(m->row_apart[i]));
     }
   }
+  sf_alike_compare(&m->alike, m->same_blocks, block->end - block->begin, m->wide);
   return block->last_part ? put(m, SF_NOISE_ROWS + block->row, m->rows, rows) : SF_OK;
 }
 
@@ -219,6 +225,22 @@ static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor
   return status == SF_OK ? put(m, 0, head, SF_NOISE_ROWS) : status;
 }
 
+/* Draws that tell something: all but those that are another run again. */
+static int32_t distinct_draws(const struct making *m) {
+  int32_t distinct = 0;
+  for (int32_t i = 1; i < m->alike.count; i++) distinct += m->alike.first[i] == i;
+  return distinct;
+}
+
+static enum sf_status check_alike(struct making *m, int32_t distinct_min) {
+  if (distinct_draws(m) >= distinct_min) return SF_OK;
+  int32_t i = 1;
+  while (m->alike.first[i] == i) i++;
+  const int32_t other = m->alike.first[i];
+  return sf_error_set(m->error, SF_EINPUT, "%.160s: has the same values as %s %.160s in every tensor; each draw must be perturbed, and by numbers of its own", m->draws[i - 1].path,
+                      other == 0 ? "the reference" : "draw", other == 0 ? m->reference->path : m->draws[other - 1].path);
+}
+
 /* The header of the file to be, and its size; then it can be opened like any other. */
 static enum sf_status lay_out(struct making *m, const char *path) {
   struct sf_st_writer *writer = NULL;
@@ -252,9 +274,11 @@ static enum sf_status prepare(struct making *m) {
   m->of_draws = sf_alloc(draws * sizeof(struct sf_merger *));
   m->draw_squares = sf_alloc(draws * sizeof *m->draw_squares);
   m->row_apart = sf_alloc(draws * sizeof *m->row_apart);
+  m->same_blocks = sf_alloc(draws * sizeof *m->same_blocks);
   m->rows = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->rows);
   for (int i = 0; i < 2; i++) m->wide[i] = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->wide[i]);
-  if (!m->of_draws || !m->draw_squares || !m->row_apart || !m->rows || !m->wide[0] || !m->wide[1]) status = SF_ENOMEM;
+  if (!m->of_draws || !m->draw_squares || !m->row_apart || !m->same_blocks || !m->rows || !m->wide[0] || !m->wide[1]) status = SF_ENOMEM;
+  if (status == SF_OK) status = sf_alike_create(&m->alike, m->draw_count + 1);
   if (status == SF_OK) status = sf_merger_create(&m->of_reference);
   if (status == SF_OK) status = sf_merger_create(&m->of_rolled);
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) status = sf_merger_create(&m->of_draws[i]);
@@ -268,6 +292,8 @@ static void clean_up(struct making *m) {
   sf_free(m->of_draws);
   sf_free(m->draw_squares);
   sf_free(m->row_apart);
+  sf_free(m->same_blocks);
+  sf_alike_destroy(&m->alike);
   sf_free(m->rows);
   sf_free(m->wide[0]);
   sf_free(m->wide[1]);
@@ -275,15 +301,17 @@ static void clean_up(struct making *m) {
   sf_new_file_abandon(&m->file);
 }
 
-enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_trace_set *draws, int32_t draw_count, struct sf_error *error) {
-  struct making m = {.reference = reference, .draws = draws, .draw_count = draw_count, .error = error, .file = {.descriptor = -1}};
+enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_noise_draws *draws, struct sf_error *error) {
+  const struct sf_trace_set *sets = draws->sets;
+  struct making m = {.reference = reference, .draws = sets, .draw_count = draws->count, .error = error, .file = {.descriptor = -1}};
   enum sf_status status = SF_OK;
-  for (int32_t i = 0; i < draw_count; i++)
-    if (draws[i].isolated != draws[0].isolated)
-      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", draws[i].path, draws[i].isolated ? "isolated" : "e2e", draws[0].path);
+  for (int32_t i = 0; i < draws->count; i++)
+    if (sets[i].isolated != sets[0].isolated)
+      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", sets[i].path, sets[i].isolated ? "isolated" : "e2e", sets[0].path);
   status = prepare(&m);
   if (status == SF_OK) status = lay_out(&m, path);
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = make_tensor(&m, &reference->tensors[i]);
+  if (status == SF_OK) status = check_alike(&m, draws->distinct_min);
   if (status == SF_OK) status = sf_new_file_commit(&m.file, error);
   clean_up(&m);
   return status;

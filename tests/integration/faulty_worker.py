@@ -17,7 +17,7 @@ DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
                        "fault": {"choices": ["none", "stdout", "silent", "silent-once", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
-                                             "truncate", "no-file", "nan"], "layout": True},
+                                             "truncate", "no-file", "nan", "unperturbed"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
                        "run": {"choices": ["candidate", "reference", "draw", "draw 8"], "layout": True}},
             "refuses": []}
@@ -64,7 +64,8 @@ def run(links, fault, request, _):
         raise ValueError("this configuration is wrong")
     if fault in ("refuse", "disagree"):
         raise worker_mlp.worker.Refused("not today")
-    worker_mlp.write(request["out"], worker_mlp.step(request["case"], request.get("draw", -1) + 1, links))
+    perturbed = 0 if fault == "unperturbed" else request.get("draw", -1) + 1
+    worker_mlp.write(request["out"], worker_mlp.step(request["case"], perturbed, links))
 
 
 def answer(stream, request, links, fault):

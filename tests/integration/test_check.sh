@@ -16,7 +16,7 @@ traced() { # EXIT NAME LAYOUT PLANT [REPLAY OPTION]...
 }
 
 traced 0 ref '' ''
-traced 0 draw-loops '' '' --gemm loops
+traced 0 draw-tp4-cp2 '"tp": 4, "cp": 2' ''
 traced 0 draw-tp4 '"tp": 4' ''
 traced 0 draw-cp2 '"cp": 2' ''
 traced 0 tp2 '"tp": 2, "sp": true' ''
@@ -27,7 +27,7 @@ traced 1 bias '"tp": 2' rowparallel-bias-xtp
 run 2 check "$work/ref" "$work/tp2"
 check "says how to make noise levels" grep -q "shardfuzz noise $work/ref DRAW" "$work/stderr"
 check "in one line" [ "$(wc -l <"$work/stderr")" -eq 1 ]
-run 0 noise "$work/ref" "$work/draw-loops" "$work/draw-tp4" "$work/draw-cp2"
+run 0 noise "$work/ref" "$work/draw-tp4-cp2" "$work/draw-tp4" "$work/draw-cp2"
 check "the file is there" [ -s "$work/ref/noise.safetensors" ]
 
 run 0 check "$work/ref" "$work/tp2" "$work/cp2-tp2" "$work/dp2-pp2" --json
@@ -44,7 +44,7 @@ check "a line for each tensor" [ "$(grep -c 'FLAGGED tolerance$' "$work/stdout")
 
 # Fewer key heads than ranks: parts of a key's gradient are summands over tp, of a norm's weight gradient over tp and cp; with ZeRO ranks hold flat ranges.
 kv_heads=2 traced 0 kv-ref '' ''
-kv_heads=2 traced 0 kv-loops '' '' --gemm loops
+kv_heads=2 traced 0 kv-tp4-cp2 '"tp": 4, "cp": 2' ''
 kv_heads=2 traced 0 kv-cp2 '"cp": 2' ''
 kv_heads=2 traced 0 kv-tp2 '"tp": 2' ''
 kv_heads=2 traced 0 kv-tp4 '"tp": 4, "sp": true' ''
@@ -52,7 +52,7 @@ kv_heads=2 traced 0 kv-zero '"tp": 4, "cp": 2, "dp": 2, "zero": 1' ''
 kv_heads=2 traced 1 kv-unsynced '"tp": 2, "sp": true' sp-final-ln-nosync
 check "there are summands" grep -q ',1]' "$work/kv-tp4/rank-00003.safetensors"
 check "there are flat ranges" grep -q 'flat' "$work/kv-zero/rank-00015.safetensors"
-run 0 noise "$work/kv-ref" "$work/kv-loops" "$work/kv-cp2" "$work/kv-tp2"
+run 0 noise "$work/kv-ref" "$work/kv-tp4-cp2" "$work/kv-cp2" "$work/kv-tp2"
 run 0 check "$work/kv-ref" "$work/kv-tp4" "$work/kv-zero" --json
 is_json '[(c["verdict"], c["ranks"]) for c in j["candidates"]]' "[('PASS', 4), ('PASS', 16)]"
 run 1 check "$work/kv-ref" "$work/kv-unsynced" --json
@@ -114,6 +114,13 @@ check "reference of two ranks" grep -q 'a reference is the trace of one device' 
 run 2 check "$work/ref"
 run 2 check "$work/ref" "$work/none"
 run 2 noise "$work/ref" "$work/edited"
+rm "$work/ref/noise.safetensors"
+for draws in "$work/ref" "$work/draw-tp4-cp2 $work/ref" "$work/draw-tp4-cp2 $work/draw-cp2 $work/draw-tp4-cp2"; do
+  run 2 noise "$work/ref" $draws
+  check "draws that are alike: $draws" grep -qE '^shardfuzz: [^ ]*/(ref|draw-tp4-cp2): has the same values as (the reference|draw) ' "$work/stderr"
+  check "in one line" [ "$(wc -l <"$work/stderr")" -eq 1 ]
+  check "nothing is written" [ "$(ls "$work/ref")" = rank-00000.safetensors ]
+done
 run 2 noise "$work/ref"
 run 2 noise "$work/ref" "$work/draw-tp4" -o "$work/no/such/file"
 finish

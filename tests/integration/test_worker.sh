@@ -129,6 +129,9 @@ run 1 worker "$faulty" "$work/cases.jsonl" --draws 9 --record "$work/record9" --
 is_json '[j["passed"], j["findings"]]' '[2, 2]'
 check "the last draw is run where it is needed" grep -q '"bug":"no-reduce".*"fault":"raise".*"class":"crash","run":"draw 8"' "$work/record9"
 check "with all draws the verdict is that of the traces" grep -q '"bug":"no-reduce".*"fault":"none".*"class":"conflict"' "$work/record9"
+# Draws that nothing has perturbed pass nothing but what is right by the floors alone.
+run_cases 1 "$faulty" '{"ranks": 2, "fault": "unperturbed", "run": "draw", "bug": "no-reduce"}'
+recorded 1 '[r["class"], "has the same values as the reference" in r["reason"]]' "['protocol', True]"
 # Signs of life do not help for ever: ten deadlines.
 printf '%s\n' '{"ranks": 1, "fault": "alive", "where": 0}' >"$work/cases.jsonl"
 run 1 worker "$faulty" "$work/cases.jsonl" --deadline 300ms --memory "$work/memory" --json

@@ -143,6 +143,15 @@ def reference_of_unseeded(rank, folder):
     shardfuzz.reference(folder, build, lambda model, optimizer: step(model, optimizer, torch.ones(2, 4)))
 
 
+def reference_of_a_line(folder, weight):
+    """y = w x of two numbers: a sum of two has one order, so all E5 runs of it are the plain run again."""
+    def build():
+        model = nn.Linear(2, 1, bias=False)
+        nn.init.constant_(model.weight, weight)
+        return model, torch.optim.SGD(model.parameters(), 0.5)
+    shardfuzz.reference(folder, build, lambda model, optimizer: step(model, optimizer, torch.full((1, 2), weight)), keep_draws=True)
+
+
 def trace_small(folder):
     shardfuzz.trace(folder, models.build, models.train_step)
 
@@ -197,6 +206,15 @@ class BadUse(unittest.TestCase):
     def test_reference_with_another_start_in_each_build_says_so(self):
         errors, _ = self.errors(1, reference_of_unseeded)
         self.assertRegex(errors[0], r"^s0/mb0/step/param/weight/0: build\(\) gave another value in its second call")
+
+    def test_reference_of_a_tiny_model_has_draws_that_differ(self):
+        errors, left = self.errors(1, lambda rank, folder: reference_of_a_line(folder, 0.3))
+        self.assertEqual((errors, sorted(left)), ([None], ["draws", "noise.safetensors", "rank-00000.safetensors"]))
+
+    def test_reference_that_nothing_moves_says_so(self):
+        errors, left = self.errors(1, lambda rank, folder: reference_of_a_line(folder, 0.0))
+        self.assertRegex(errors[0], "^shardfuzz noise: .*/0-E3: has the same values as the reference")
+        self.assertNotIn("noise.safetensors", left)
 
     def test_reference_without_program_says_so(self):
         def action(rank, folder):

@@ -161,7 +161,8 @@ static int noise(void *context) {
   if (status == SF_OK && !draws) status = sf_error_set(&error, SF_ENOMEM, "out of memory");
   for (int32_t i = 0; status == SF_OK && i < draw_count; i++)
     status = sf_input_status(sf_trace_set_open(&draws[i], flags->traces.items[1 + i], &error));
-  if (status == SF_OK) status = sf_noise_make(path, &reference, draws, draw_count, &error);
+  const struct sf_noise_draws all = {.sets = draws, .count = draw_count, .distinct_min = draw_count};
+  if (status == SF_OK) status = sf_noise_make(path, &reference, &all, &error);
   if (status == SF_OK) fprintf(stderr, "%s: noise levels of %d tensors from %d draws\n", path, reference.count, draw_count);
   for (int32_t i = 0; draws && i < draw_count; i++) sf_trace_set_close(&draws[i]);
   sf_free(draws);

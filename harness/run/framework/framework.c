@@ -166,7 +166,7 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
     if (i >= f->draws_made) status = run_one(f, good, outcome, c, "draw", i, draws[i], error);
   }
   noise_path(noise, sizeof noise, f, reference, count);
-  if (status == SF_OK && *good) status = sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, error);
+  if (status == SF_OK && *good) status = sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, count < draws_of(f), error);
   const bool done = status != SF_OK || !*good || count == draws_of(f);
   for (int32_t i = 0; draws && done && !f->options.keep && i < count; i++) {
     if (*draws[i]) sf_remove_tree(draws[i]);

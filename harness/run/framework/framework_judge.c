@@ -27,7 +27,7 @@ static enum sf_status blame(bool *good, struct sf_framework_outcome *outcome, co
 }
 
 enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH],
-                                  int32_t draw_count, struct sf_error *error) {
+                                  int32_t draw_count, bool first, struct sf_error *error) {
   char run[24] = "reference";
   struct sf_trace_set set = {0};
   struct sf_trace_set *opened = sf_alloc((size_t)draw_count * sizeof *opened);
@@ -36,7 +36,8 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
     snprintf(run, sizeof run, "draw %d", i);
     status = sf_trace_set_open(&opened[i], draws[i], error);
   }
-  if (status == SF_OK) status = sf_noise_make(noise, &set, opened, draw_count, error);
+  const struct sf_noise_draws all = {.sets = opened, .count = draw_count, .distinct_min = first ? 0 : 1};
+  if (status == SF_OK) status = sf_noise_make(noise, &set, &all, error);
   for (int32_t i = 0; opened && i < draw_count; i++) sf_trace_set_close(&opened[i]);
   sf_trace_set_close(&set);
   sf_free(opened);

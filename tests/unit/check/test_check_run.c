@@ -18,16 +18,18 @@ static void fill(float *out, float times) {
 
 static struct part act_part(const char *name, const float *values) { return (struct part){name, SF_F32, 2, {ROWS, COLS}, values, NULL}; }
 
-static enum sf_status noise_make(const char *dir, const char *const *draws, int count, struct sf_error *error) {
+static enum sf_status noise_make_of(const char *dir, const char *const *draws, int count, int distinct_min, struct sf_error *error) {
   char path[400];
   struct sf_trace_set reference = set_open(dir, "ref"), sets[4];
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", dir);
   for (int i = 0; i < count; i++) sets[i] = set_open(dir, draws[i]);
-  const enum sf_status status = sf_noise_make(path, &reference, sets, count, error);
+  const enum sf_status status = sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = sets, .count = count, .distinct_min = distinct_min}, error);
   for (int i = 0; i < count; i++) sf_trace_set_close(&sets[i]);
   sf_trace_set_close(&reference);
   return status;
 }
+
+static enum sf_status noise_make(const char *dir, const char *const *draws, int count, struct sf_error *error) { return noise_make_of(dir, draws, count, 0, error); }
 
 /* Judges DIR/FOLDER; the first finding, or a result that is not flagged. */
 static enum sf_verdict judge(struct sf_check_result *first, char *name, const char *dir, const char *folder) {
@@ -421,6 +423,36 @@ static void test_noise_make_unfit_draws_are_refused_and_leave_nothing(void **sta
   assert_int_equal(files, 1);
 }
 
+/* What a perturbation leaves alone in one tensor may lie in another; of types, values count. */
+static void test_noise_make_draws_that_are_alike_are_refused(void **state) {
+  static const char *const all[] = {"moved", "moved-too", "again", "still", "still-f64"};
+  static const struct {
+    int draws[3], count, distinct_min;
+    const char *alike, *to;
+  } table[] = {{{0, 1}, 2, 2, NULL, NULL}, {{3}, 1, 1, "still", "the reference"}, {{4}, 1, 1, "still-f64", "the reference"}, {{0, 1, 2}, 3, 3, "again", "draw"},
+               {{0, 3, 1}, 3, 3, "still", "the reference"}, {{0, 2, 3}, 3, 1, NULL, NULL}, {{3, 4}, 2, 1, "still", "the reference"}, {{3, 4}, 2, 0, NULL, NULL}};
+  float x[COUNT], d[COUNT], e[COUNT];
+  double wide[COUNT];
+  struct sf_error error = {SF_OK, ""};
+  fill(x, 0);
+  fill(d, 1);
+  fill(e, 1);
+  e[COUNT - 1] = nextafterf(e[COUNT - 1], 9);
+  for (int i = 0; i < COUNT; i++) wide[i] = (double)x[i];
+  const struct part still = act_part(ACT, x), moved[3] = {act_part(MAIN_GRAD, d), act_part(MAIN_GRAD, e), act_part(MAIN_GRAD, d)};
+  const struct part parts[5][2] = {{still, moved[0]}, {still, moved[1]}, {still, moved[2]}, {still, act_part(MAIN_GRAD, x)}, {still, {MAIN_GRAD, SF_F64, 2, {ROWS, COLS}, wide, NULL}}};
+  rank_write(*state, "ref", 0, 1, "e2e", parts[3], 2);
+  for (int i = 0; i < 5; i++) rank_write(*state, all[i], 0, 1, "e2e", parts[i], 2);
+  for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
+    const char *draws[3], *alike = table[k].alike;
+    for (int i = 0; i < table[k].count; i++) draws[i] = all[table[k].draws[i]];
+    assert_int_equal(noise_make_of(*state, draws, table[k].count, table[k].distinct_min, &error), alike ? SF_EINPUT : SF_OK);
+    char wanted[120];
+    snprintf(wanted, sizeof wanted, "/%s: has the same values as %s ", alike ? alike : "", alike ? table[k].to : "");
+    if (alike && strstr(error.text, wanted) == NULL) fail_msg("%zu: '%s' lacks '%s'", k, error.text, wanted);
+  }
+}
+
 static void test_check_and_noise_any_failing_allocation_gives_no_memory(void **state) {
   char path[300];
   float c[COUNT];
@@ -434,7 +466,7 @@ static void test_check_and_noise_any_failing_allocation_gives_no_memory(void **s
     struct sf_noise_file noise = {0};
     struct sf_check_report report = {0};
     sf_alloc_fail_at(k);
-    enum sf_status status = sf_noise_make(path, &reference, &candidate, 1, NULL);
+    enum sf_status status = sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = &candidate, .count = 1, .distinct_min = 1}, NULL);
     if (status == SF_OK) status = sf_noise_open(&noise, path, &reference, NULL);
     if (status == SF_OK) status = sf_check_run(&report, &reference, &noise, &candidate, NULL);
     const bool failed = sf_alloc_did_fail();
@@ -465,6 +497,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_simple_causes_are_named),
       FOLDER_TEST(test_noise_open_wrong_files_are_refused_with_a_reason),
       FOLDER_TEST(test_noise_make_unfit_draws_are_refused_and_leave_nothing),
+      FOLDER_TEST(test_noise_make_draws_that_are_alike_are_refused),
       FOLDER_TEST(test_check_and_noise_any_failing_allocation_gives_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
