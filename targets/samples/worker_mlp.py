@@ -2,7 +2,7 @@
 
     shardfuzz worker 'python3 targets/samples/worker_mlp.py' CASES.jsonl
 """
-import array, json, os, random, sys, time
+import array, os, random, sys, time
 from multiprocessing.connection import Client, Listener
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))  # without pip install ./targets/python
@@ -38,39 +38,22 @@ def all_reduce(links, values):
     return total
 
 
-def draw(seed, name, indices):
-    """Values of logical elements, whoever holds them."""
-    return [random.Random(f"{seed}/{name}/{index}").gauss(0, 1) for index in indices]
-
-
 def step(case, perturbed, links):
     """{name: (shape, index, values)}; perturbed > 0 moves every stored value as rounding might."""
-    tokens, hidden, rng = case["tokens"], case["hidden"], random.Random(perturbed)
+    tokens, hidden, rng = range(case["tokens"]), range(case["hidden"]), random.Random(perturbed)
+    mine = range(RANK * len(hidden) // RANKS, (RANK + 1) * len(hidden) // RANKS)
+    value = lambda *element: random.Random(f"{case['seed']}/{element}").gauss(0, 1)  # of a logical element, whoever holds it
     store = lambda values: array.array("f", [v * (1 + (perturbed > 0) * 2**-23 * rng.uniform(-1, 1)) for v in values])
-    mine = range(RANK * hidden // RANKS, (RANK + 1) * hidden // RANKS)
-    x = store(draw(case["seed"], "x", range(tokens * hidden)))
-    w1 = [draw(case["seed"], "fc1", range(n * hidden, (n + 1) * hidden)) for n in mine]
-    w2 = [draw(case["seed"], "fc2", [n * hidden + k for k in mine]) for n in range(hidden)]
-    fc1 = store(max(0, sum(a * b for a, b in zip(x[t * hidden:], row))) for t in range(tokens) for row in w1)
-    part = [sum(a * b for a, b in zip(fc1[t * len(mine):], row)) for t in range(tokens) for row in w2]
+    x = [store(value("x", t, k) for k in hidden) for t in tokens]
+    w1, w2 = [[value("fc1", n, k) for k in hidden] for n in mine], [[value("fc2", n, k) for k in mine] for n in hidden]
+    fc1 = [store(max(0, sum(a * b for a, b in zip(x[t], row))) for row in w1) for t in tokens]
+    part = [sum(a * b for a, b in zip(fc1[t], row)) for t in tokens for row in w2]
     fc2 = store(part if case["bug"] == "no-reduce" or RANKS == 1 else all_reduce(links, part))
-    shape, rows = [tokens, hidden], [[0, tokens]]
-    return {"s0/mb0/fwd/act/mlp.fc1/0": (shape, [rows, [[mine.start, len(mine)]]], fc1), "s0/mb0/fwd/act/mlp.fc2/0": (shape, [rows, [[0, hidden]]], fc2)}
-
-
-def write(folder, tensors):
-    header, data = {}, b""
-    for name, (_, index, values) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": [runs[0][1] for runs in index], "data_offsets": [len(data), len(data) + 4 * len(values)]}
-        data += values.tobytes()
-    places = {name: {"shape": shape, "index": index} for name, (shape, index, _) in tensors.items()}
-    header["__metadata__"] = {"shardfuzz": json.dumps({"format": 1, "rank": RANK, "ranks": RANKS, "mode": "e2e", "tensors": places})}
-    text = json.dumps(header).encode()
-    with open(f"{folder}/rank-{RANK:05d}.safetensors", "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, 8 + len(text) + len(data))  # no room is an error here, which is answered
-        file.write(len(text).to_bytes(8, "little") + text + data)
+    shape, rows = [len(tokens), len(hidden)], [[0, len(tokens)]]
+    return {"s0/mb0/fwd/act/mlp.fc1/0": (shape, [rows, [[mine.start, len(mine)]]], sum(fc1, array.array("f"))),
+            "s0/mb0/fwd/act/mlp.fc2/0": (shape, [rows, [[0, len(hidden)]]], fc2)}
 
 
 if __name__ == "__main__":
     connections = connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if RANKS > 1 else []
-    worker.serve(DESCRIBE, lambda request, beat: write(request["out"], step(request["case"], request.get("draw", -1) + 1, connections)))
+    worker.serve(DESCRIBE, lambda request, beat: worker.write_trace(request["out"], step(request["case"], request.get("draw", -1) + 1, connections)))

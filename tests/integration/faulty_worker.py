@@ -65,7 +65,7 @@ def run(links, fault, request, _):
     if fault in ("refuse", "disagree"):
         raise worker_mlp.worker.Refused("not today")
     perturbed = 0 if fault == "unperturbed" else request.get("draw", -1) + 1
-    worker_mlp.write(request["out"], worker_mlp.step(request["case"], perturbed, links))
+    worker_mlp.worker.write_trace(request["out"], worker_mlp.step(request["case"], perturbed, links))
 
 
 def answer(stream, request, links, fault):

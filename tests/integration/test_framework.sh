@@ -67,7 +67,7 @@ import worker_mlp
 from shardfuzz import worker
 connections = worker_mlp.connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if worker_mlp.RANKS > 1 else []
 fields = {key: value for key, value in worker_mlp.DESCRIBE["fields"].items() if key != "bug"}
-worker.serve({"name": "toy", "draws": 2, "fields": fields}, lambda request, beat: worker_mlp.write(
+worker.serve({"name": "toy", "draws": 2, "fields": fields}, lambda request, beat: worker.write_trace(
     request["out"], worker_mlp.step({**request["case"], "bug": toy.BUG}, request.get("draw", -1) + 1, connections)))
 PYTHON
 toy="worker:python3 $work/worker_toy.py"

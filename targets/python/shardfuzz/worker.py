@@ -3,7 +3,8 @@
     from shardfuzz import worker
 
     def run(request, beat):   # on every rank; request: run, draw, case, ranks, out
-        ...                   # writes this rank's trace into request["out"]; beat() now and then shows that a long run makes progress
+        ...                   # beat() now and then shows that a long run makes progress
+        worker.write_trace(request["out"], {"s0/mb0/fwd/act/fc/0": ([4, 8], [[[0, 4]], [[0, 8]]], values)})
 
     worker.serve({"name": "mine", "fields": {...}}, run)
 
@@ -34,6 +35,24 @@ def place() -> tuple[int, int]:
         if rank in os.environ and ranks in os.environ:
             return int(os.environ[rank]), int(os.environ[ranks])
     return 0, 1
+
+
+def write_trace(folder: str, tensors: dict) -> None:
+    """Writes this rank's trace, of fp32 tensors end to end: {name: (shape, index, array.array("f"))}, shape and index as in targets/trace_format.md, the
+    values of the rank's part in row-major order. For torch tensors: shardfuzz.writer. Raises OSError, also when there is no room, before anything is written."""
+    rank, ranks = place()
+    header, places, end = {}, {}, 0
+    for name, (shape, index, values) in tensors.items():
+        begin, end = end, end + 4 * len(values)
+        header[name] = {"dtype": "F32", "shape": [sum(run[1] for run in runs) for runs in index], "data_offsets": [begin, end]}
+        places[name] = {"shape": shape, "index": index}
+    header["__metadata__"] = {"shardfuzz": json.dumps({"format": 1, "rank": rank, "ranks": ranks, "mode": "e2e", "tensors": places})}
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, f"rank-{rank:05d}.safetensors"), "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, _, values in tensors.values():
+            file.write(values)
 
 
 class _Connection:
