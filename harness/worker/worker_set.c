@@ -6,6 +6,7 @@
 #include "harness/worker/launcher.h"
 #include "harness/worker/line_buffer.h"
 #include "harness/worker/shell.h"
+#include "harness/worker/starved.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -26,7 +27,9 @@ enum rank_state { RANK_WAITED_FOR, RANK_DONE, RANK_REFUSED, RANK_FULL, RANK_FAIL
 struct rank {
   int fd; /* -1: not connected */
   enum rank_state state;
-  double heard; /* when it last said something */
+  pid_t pid;      /* 0: not known */
+  double heard;   /* when it last said something */
+  double starved; /* sf_starved_seconds at that time */
   struct sf_line_buffer lines;
 };
 
@@ -253,6 +256,7 @@ static void accept_rank(struct sf_worker_set *set) {
   for (int32_t i = 0; i < set->options.ranks; i++) {
     if (set->ranks[i].fd >= 0) continue;
     set->ranks[i].fd = fd;
+    set->ranks[i].pid = sf_peer_pid(fd);
     return;
   }
   close(fd);
@@ -351,6 +355,11 @@ static int32_t count_state(const struct sf_worker_set *set, enum rank_state stat
   return count;
 }
 
+static void note_heard(struct rank *rank) {
+  rank->heard = now();
+  rank->starved = sf_starved_seconds(rank->pid);
+}
+
 /* One line of a rank. False: the set has failed. */
 static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_report *report, const char *line, size_t length) {
   struct rank *rank = &set->ranks[r];
@@ -358,7 +367,7 @@ static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
   json_int_t id = -1;
   json_t *answer = parse_line(line, length, &wrong);
   report->rank = r;
-  rank->heard = now();
+  note_heard(rank);
   if (answer && json_unpack(answer, "{s:I}", "id", &id) != 0) wrong = "has no id";
   const json_t *ok = json_object_get(answer, "ok");
   if (wrong) {
@@ -457,6 +466,19 @@ static int32_t broken_off(const struct sf_worker_set *set) {
   return -1;
 }
 
+/* Whether some rank has said nothing for too long. Time in which one of them had no processor does not count: the others may wait for it. */
+static bool is_silent(const struct sf_worker_set *set, double t) {
+  double longest = 0, starved = 0;
+  for (int32_t i = 0; i < set->options.ranks; i++)
+    if (set->ranks[i].state == RANK_WAITED_FOR && t - set->ranks[i].heard > longest) longest = t - set->ranks[i].heard;
+  if (longest <= set->options.silent_seconds) return false;
+  for (int32_t i = 0; i < set->options.ranks; i++) {
+    const double waited = sf_starved_seconds(set->ranks[i].pid) - set->ranks[i].starved;
+    if (set->ranks[i].state == RANK_WAITED_FOR && waited > starved) starved = waited;
+  }
+  return longest - starved > set->options.silent_seconds;
+}
+
 /* Whether some rank has kept silent for too long; the set has failed then. */
 static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *report, double began, double *broken_since) {
   const double t = now(), silent_seconds = set->options.silent_seconds;
@@ -466,9 +488,7 @@ static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *repo
   char text[sizeof report->text];
   snprintf(text, sizeof text, "%s", report->text);
   if (broken >= 0 && *broken_since <= 0) *broken_since = t;
-  bool silent = false;
-  for (int32_t i = 0; i < set->options.ranks; i++) silent |= set->ranks[i].state == RANK_WAITED_FOR && t - set->ranks[i].heard > silent_seconds;
-  const bool late = t - began > LIMIT_FACTOR * silent_seconds;
+  const bool silent = is_silent(set, t), late = t - began > LIMIT_FACTOR * silent_seconds;
   if (broken >= 0 && (silent || late || t - *broken_since > GRACE_SECONDS)) {
     report->rank = broken;
     fail(set, report, SF_WORKER_ONE_SIDED, "rank %d failed and %d others did not answer: %.400s", broken, waiting, text);
@@ -477,7 +497,7 @@ static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *repo
     fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer and one of them said nothing for %g s", waiting, set->options.ranks, silent_seconds);
   } else if (late) {
     report->rank = waiting == 1 ? waited : -1;
-    fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer within %g s, though they gave signs of life", waiting, set->options.ranks, LIMIT_FACTOR * silent_seconds);
+    fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer within %g s, though they gave signs of life or had no processor", waiting, set->options.ranks, LIMIT_FACTOR * silent_seconds);
   } else {
     return true;
   }
@@ -531,7 +551,7 @@ enum sf_status sf_worker_set_ask(struct sf_worker_set *set, struct sf_worker_rep
   line[length] = '\n'; /* in the place of the NUL: length + 1 bytes are sent */
   for (int32_t i = 0; i < set->connected && !set->over; i++) {
     set->ranks[i].state = RANK_WAITED_FOR;
-    set->ranks[i].heard = now();
+    note_heard(&set->ranks[i]);
     /* A rank that is gone is missed when answers are read, after what the others have said: one of them may know why. */
     if (send_line(set->ranks[i].fd, line, length + 1) || is_gone(set->ranks[i].fd)) continue;
     report->rank = i;

@@ -1,0 +1,13 @@
+/* Tells a rank that hangs from one that a busy machine does not let run. */
+#ifndef SF_WORKER_STARVED_H
+#define SF_WORKER_STARVED_H
+
+#include <sys/types.h>
+
+/* The process at the other end of a Unix socket; 0 when it is not known. */
+pid_t sf_peer_pid(int fd);
+/* For how many seconds, since it began, the process's first thread could have run and no processor was free. A thread that waits for something has none of
+ * them, one that spins beside others has. 0 when the kernel does not say, or there is no such process. */
+double sf_starved_seconds(pid_t pid);
+
+#endif
