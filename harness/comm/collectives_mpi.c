@@ -156,19 +156,24 @@ void mpi_fingerprint(int64_t out[2], const struct sf_comm_call *call) {
   out[1] = -out[0];
 }
 
-struct summary {
-  int64_t count;
-  int32_t rank, op, wire, reduce, root;
-  uint32_t occurrence;
-  char label[64];
-};
+struct mpi_summary mpi_summary_of(const struct sf_comm_call *call, int32_t rank) {
+  struct mpi_summary summary = {.count = call->count,
+                                .rank = rank,
+                                .op = (int32_t)call->op,
+                                .wire = (int32_t)call->wire,
+                                .reduce = (int32_t)call->reduce,
+                                .root = call->root,
+                                .occurrence = call->occurrence};
+  snprintf(summary.label, sizeof summary.label, "%s", call->label);
+  return summary;
+}
 
-static bool same_call(const struct summary *a, const struct summary *b) {
+bool mpi_same_call(const struct mpi_summary *a, const struct mpi_summary *b) {
   return a->op == b->op && a->wire == b->wire && a->reduce == b->reduce && a->root == b->root &&
          (a->count == b->count || a->op == SF_COMM_ALL_TO_ALL);
 }
 
-static void summary_text(char text[160], const struct summary *s) {
+void mpi_summary_text(char text[160], const struct mpi_summary *s) {
   static const char *const reduces[] = {[SF_REDUCE_SUM] = "sum", [SF_REDUCE_MAX] = "max", [SF_REDUCE_AVG] = "avg"};
   snprintf(text, 160, "rank %d calls %s '%.60s' #%u (%lld x %s, %s, root %d)", s->rank, sf_comm_op_name((enum sf_comm_op)s->op), s->label,
            s->occurrence, (long long)s->count, sf_dtype_name((enum sf_dtype)s->wire), reduces[s->reduce], s->root);
@@ -177,21 +182,14 @@ static void summary_text(char text[160], const struct summary *s) {
 void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   int size = 0;
   mpi_must(mpi, MPI_Comm_size(comm, &size), call);
-  struct summary mine = {.count = call->count,
-                         .rank = mpi->comm.rank,
-                         .op = (int32_t)call->op,
-                         .wire = (int32_t)call->wire,
-                         .reduce = (int32_t)call->reduce,
-                         .root = call->root,
-                         .occurrence = call->occurrence};
-  snprintf(mine.label, sizeof mine.label, "%s", call->label);
-  struct summary *all = mpi_scratch(mpi, 0, (size_t)size * sizeof *all);
+  const struct mpi_summary mine = mpi_summary_of(call, mpi->comm.rank);
+  struct mpi_summary *all = mpi_scratch(mpi, 0, (size_t)size * sizeof *all);
   mpi_must(mpi, MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, comm), call);
   int other = 1;
-  while (other < size - 1 && same_call(&all[0], &all[other])) other++;
+  while (other < size - 1 && mpi_same_call(&all[0], &all[other])) other++;
   char first_text[160], other_text[160];
-  summary_text(first_text, &all[0]);
-  summary_text(other_text, &all[other]);
+  mpi_summary_text(first_text, &all[0]);
+  mpi_summary_text(other_text, &all[other]);
   mpi->report->rank = all[0].rank; /* the same on all members */
   mpi_leave(mpi, SF_EMISMATCH, call->label, "%s, %s", first_text, other_text);
 }

@@ -229,14 +229,17 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
   *report = (struct sf_comm_report){.status = SF_OK, .rank = -1};
   mpi->report = report;
   mpi->first = first;
-  mpi->comm = (struct sf_comm){.ops = &mpi_ops, .impl = mpi, .rank = mpi->rank - first, .world = world, .progress = progress};
+  mpi->comm = (struct sf_comm){.ops = mpi->transport != NULL ? mpi->transport->ops : &mpi_ops, .impl = mpi, .rank = mpi->rank - first, .world = world, .progress = progress};
   if (progress != NULL) *progress = (struct sf_comm_progress){.rank = mpi->comm.rank};
   const double start = MPI_Wtime();
   if (setjmp(mpi->escape) == 0) {
+    if (mpi->transport != NULL) mpi->transport->begin(mpi, first, world);
     rank_main(&mpi->comm, arg);
+    if (mpi->transport != NULL) mpi->transport->check(mpi);
     check_leaks(mpi);
   }
   if (progress != NULL) progress->in_call = SF_COMM_ENDED;
+  if (mpi->transport != NULL) mpi->transport->end(mpi, report->status);
   abandon_open(mpi);
   report->seconds_total = MPI_Wtime() - start;
   sf_free(mpi->comm.events);
@@ -301,6 +304,7 @@ enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) {
 
 void sf_mpi_destroy(struct sf_mpi *mpi) {
   if (mpi == NULL) return;
+  if (mpi->transport != NULL) mpi->transport->destroy(mpi);
   for (uint64_t i = 0; mpi->groups != NULL && i <= mpi->group_mask; i++)
     if (mpi->groups[i].key != 0) MPI_Comm_free(&mpi->groups[i].comm);
   mpi_ops_destroy(mpi);

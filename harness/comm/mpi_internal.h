@@ -30,8 +30,19 @@ struct mpi_scratch {
   size_t size_bytes;
 };
 
+/* Another way for the data of a run than MPI's messages (nccl/): the calls of its ranks, and what is done around a run. */
+struct mpi_transport {
+  const struct sf_comm_ops *ops;
+  void (*begin)(struct sf_mpi *mpi, int32_t first, int32_t world); /* before the rank's program */
+  void (*check)(struct sf_mpi *mpi);                              /* after it: leaves when a request is open */
+  void (*end)(struct sf_mpi *mpi, enum sf_status status);         /* however the run ended */
+  void (*destroy)(struct sf_mpi *mpi);                            /* before MPI ends */
+};
+
 struct sf_mpi {
   int32_t rank, world;
+  const struct mpi_transport *transport; /* NULL: MPI itself */
+  void *transport_state;
   MPI_Comm control, messages;
   MPI_Op sums[SF_WIRE_DTYPE_COUNT], maxima[SF_WIRE_DTYPE_COUNT];
   struct mpi_group *groups; /* open addressing by key */
@@ -57,6 +68,17 @@ void *mpi_scratch(struct sf_mpi *mpi, int index, size_t size_bytes);
 int mpi_count(struct sf_mpi *mpi, int64_t count, const struct sf_comm_call *call);
 MPI_Datatype mpi_type_of(enum sf_dtype wire);
 MPI_Op mpi_op_of(const struct sf_mpi *mpi, const struct sf_comm_call *call);
+
+/* What a rank says of its call when the members' calls are compared. */
+struct mpi_summary {
+  int64_t count;
+  int32_t rank, op, wire, reduce, root;
+  uint32_t occurrence;
+  char label[64];
+};
+struct mpi_summary mpi_summary_of(const struct sf_comm_call *call, int32_t rank);
+bool mpi_same_call(const struct mpi_summary *a, const struct mpi_summary *b);
+void mpi_summary_text(char text[160], const struct mpi_summary *summary);
 
 /* collectives_mpi.c */
 enum sf_status mpi_ops_create(struct sf_mpi *mpi);

@@ -1,0 +1,253 @@
+/* The NCCL backend: its life, one run, calls and waits. */
+#include "harness/comm/nccl.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/local_rank.h"
+#include "harness/comm/nccl/nccl_internal.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EPOCH_TAG = 2, ENDING_SECONDS = 5 };
+static const char share_gpus[] = "NCCL_MULTI_RANK_GPU_ENABLE";
+
+void nccl_progress(struct sf_nccl *nccl) {
+  nccl_read_notes(nccl);
+  nccl_move(nccl);
+}
+
+/* --- the backend's operations ------------------------------------------------------------------------------------- */
+
+static struct nccl_request *request_open(struct sf_nccl *nccl, const struct sf_comm_call *call) {
+  struct nccl_request *request = sf_alloc(sizeof *request);
+  if (request == NULL) mpi_leave(nccl->mpi, SF_ENOMEM, call->label, "no memory for a request");
+  request->call = *call;
+  request->id = ++nccl->last_id;
+  if (nccl->last != NULL) nccl->last->next = request;
+  else nccl->first = request;
+  nccl->last = request;
+  nccl_post(nccl, request);
+  return request;
+}
+
+static void request_close(struct sf_nccl *nccl, struct nccl_request *request) {
+  struct nccl_request **at = &nccl->first, *previous = NULL;
+  for (; *at != request; at = &(*at)->next) previous = *at;
+  *at = request->next;
+  if (nccl->last == request) nccl->last = previous;
+  nccl_request_clear(nccl, request);
+  sf_free(request);
+}
+
+static void complete(struct sf_nccl *nccl, struct nccl_request *request) {
+  while (request->state != REQUEST_DONE) {
+    nccl_progress(nccl);
+    sched_yield();
+  }
+  request_close(nccl, request);
+}
+
+static struct sf_nccl *nccl_of(struct sf_comm *comm) { return ((struct sf_mpi *)comm->impl)->transport_state; }
+
+static sf_request nccl_start(struct sf_comm *comm, const struct sf_comm_call *call, bool blocking) {
+  struct sf_nccl *nccl = nccl_of(comm);
+  nccl->mpi->report->calls++;
+  struct nccl_request *request = request_open(nccl, call);
+  const sf_request id = request->id;
+  nccl_progress(nccl);
+  if (!blocking) return id;
+  complete(nccl, request);
+  return 0;
+}
+
+static void nccl_wait(struct sf_comm *comm, sf_request id) {
+  struct sf_nccl *nccl = nccl_of(comm);
+  struct nccl_request *request = nccl->first;
+  while (request != NULL && request->id != id) request = request->next;
+  if (request == NULL)
+    mpi_leave(nccl->mpi, SF_ERANK, comm->last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", comm->rank,
+              (unsigned long long)id);
+  sf_comm_show_progress(comm, request->call.label);
+  complete(nccl, request);
+}
+
+__attribute__((noreturn)) static void nccl_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
+  mpi_leave(comm->impl, status == SF_OK ? SF_ERANK : status, comm->last_label, "%s", text);
+}
+
+static const struct sf_comm_ops nccl_ops = {.name = "nccl", .start = nccl_start, .wait = nccl_wait, .fail = nccl_fail};
+
+/* --- one run ------------------------------------------------------------------------------------------------------ */
+
+/* The ranks of the run agree on its number, which tells their notes from those of earlier runs: each hears, in ever larger steps, the largest that
+ * the others know. */
+static void run_begin(struct sf_mpi *mpi, int32_t first, int32_t world) {
+  struct sf_nccl *nccl = mpi->transport_state;
+  const struct sf_comm_call begin = {.op = SF_COMM_BARRIER, .label = "begin"};
+  const int32_t place = mpi->rank - first;
+  for (int32_t distance = 1; distance < world; distance *= 2) {
+    const int to = first + (place + distance) % world, from = first + (place - distance + world) % world;
+    uint32_t other = 0;
+    mpi_must(mpi, MPI_Sendrecv(&nccl->epoch, 1, MPI_UINT32_T, to, EPOCH_TAG, &other, 1, MPI_UINT32_T, from, EPOCH_TAG, nccl->notes, MPI_STATUS_IGNORE), &begin);
+    if (other > nccl->epoch) nccl->epoch = other;
+  }
+  nccl->epoch++;
+  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) channel->sequence = 0;
+}
+
+static void run_check(struct sf_mpi *mpi) {
+  const struct sf_nccl *nccl = mpi->transport_state;
+  int32_t more = -1;
+  for (const struct nccl_request *request = nccl->first; request != NULL; request = request->next) more++;
+  if (more < 0) return;
+  const struct sf_comm_call *call = &nccl->first->call;
+  mpi_leave(mpi, SF_ERANK, call->label, "rank %d ended without waiting for %s '%s' #%u and %d more requests", mpi->comm.rank,
+            sf_comm_op_name(call->op), call->label, call->occurrence, more);
+}
+
+/* What is under way when a rank leaves can only be ended with its communicator; what has not begun there leaves it whole. */
+static void run_end(struct sf_mpi *mpi, enum sf_status status) {
+  struct sf_nccl *nccl = mpi->transport_state;
+  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) {
+    if (channel->first != NULL && (channel->first->state != REQUEST_QUEUED || channel->state == CHANNEL_STARTING)) nccl_channel_abort(nccl, channel);
+    channel->first = channel->last = NULL;
+  }
+  SF_ASSERT(status != SF_OK || nccl->first == NULL);
+  while (nccl->first != NULL) request_close(nccl, nccl->first);
+  nccl_drop_notes(nccl);
+}
+
+/* --- the job ------------------------------------------------------------------------------------------------------ */
+
+enum sf_status sf_nccl_probe(struct sf_error *error) {
+  struct nccl_api api;
+  const enum sf_status status = nccl_api_open(&api, error);
+  nccl_api_close(&api);
+  return status;
+}
+
+/* Communicators end together: first all are told, then each is waited for, though not for ever. */
+static void channels_end(struct sf_nccl *nccl) {
+  const double until = MPI_Wtime() + ENDING_SECONDS;
+  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next)
+    if (channel->state == CHANNEL_OPEN) (void)nccl->api.nccl.CommFinalize(channel->comm);
+  while (nccl->channels != NULL) {
+    struct nccl_channel *channel = nccl->channels;
+    int error = channel->state == CHANNEL_OPEN ? NCCL_IN_PROGRESS : NCCL_OK;
+    while (error == NCCL_IN_PROGRESS && MPI_Wtime() < until) {
+      if (nccl->api.nccl.CommGetAsyncError(channel->comm, &error) != NCCL_OK) break;
+      sched_yield();
+    }
+    if (channel->state == CHANNEL_OPEN && error == NCCL_OK) {
+      (void)nccl->api.nccl.CommDestroy(channel->comm);
+      channel->comm = NULL;
+    }
+    nccl_channel_abort(nccl, channel);
+    nccl->channels = channel->next;
+    nccl_channel_destroy(nccl, channel);
+  }
+}
+
+static void job_end(struct sf_mpi *mpi) {
+  struct sf_nccl *nccl = mpi->transport_state;
+  channels_end(nccl);
+  for (int32_t i = 0; i < nccl->buffer_count; i++) (void)nccl->api.cuda.MemFree((cu_pointer)(uintptr_t)nccl->buffers[i].memory);
+  sf_free(nccl->buffers);
+  nccl_drop_notes(nccl);
+  MPI_Barrier(nccl->notes); /* notes that nobody read have been sent all the same */
+  while (nccl->outbox != NULL) {
+    struct nccl_note *note = nccl->outbox;
+    nccl->outbox = note->next;
+    MPI_Wait(&note->sending, MPI_STATUS_IGNORE);
+    sf_free(note);
+  }
+  MPI_Comm_free(&nccl->notes);
+  if (nccl->context != NULL) (void)nccl->api.cuda.PrimaryCtxRelease(nccl->device);
+  nccl_api_close(&nccl->api);
+  sf_free(nccl);
+  mpi->transport = NULL;
+  mpi->transport_state = NULL;
+}
+
+static const struct mpi_transport transport = {.ops = &nccl_ops, .begin = run_begin, .check = run_check, .end = run_end, .destroy = job_end};
+
+static enum sf_status refuse_cuda(const struct sf_nccl *nccl, int result, struct sf_error *error) {
+  const char *text = NULL;
+  (void)nccl->api.cuda.GetErrorString(result, &text);
+  return sf_error_set(error, SF_ENODEVICE, "%s", text != NULL ? text : "the CUDA driver fails");
+}
+
+/* Ranks of this machine that share a GPU need a library that can, and have to ask for it. */
+static enum sf_status allow_sharing(const struct sf_nccl *nccl, int local_ranks, int gpus, struct sf_error *error) {
+  char version[24];
+  if (local_ranks <= gpus) return SF_OK;
+  nccl_version_text(version, nccl->api.version);
+  if (nccl->api.version < NCCL_SHARES_GPUS_SINCE)
+    return sf_error_set(error, SF_ENODEVICE, "%d ranks on %d GPU%s: NCCL %s needs one for each, 2.30.4 and later can share", local_ranks, gpus, gpus == 1 ? "" : "s", version);
+  if (setenv(share_gpus, "1", 0) != 0) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
+  if (strcmp(getenv(share_gpus), "1") != 0)
+    return sf_error_set(error, SF_ENODEVICE, "%d ranks on %d GPU%s, which %s=%s forbids", local_ranks, gpus, gpus == 1 ? "" : "s", share_gpus, getenv(share_gpus));
+  return SF_OK;
+}
+
+static enum sf_status open_gpu(struct sf_nccl *nccl, int local_ranks, struct sf_error *error) {
+  const struct nccl_api *api = &nccl->api;
+  int gpus = 0;
+  int result = api->cuda.Init(0);
+  if (result == CU_OK) result = api->cuda.DeviceGetCount(&gpus);
+  if (result != CU_OK) return refuse_cuda(nccl, result, error);
+  if (gpus == 0) return sf_error_set(error, SF_ENODEVICE, "there is no GPU on this machine");
+  const enum sf_status status = allow_sharing(nccl, local_ranks, gpus, error);
+  if (status != SF_OK) return status;
+  result = api->cuda.DeviceGet(&nccl->device, sf_local_rank() % gpus);
+  if (result == CU_OK) result = api->cuda.PrimaryCtxRetain(&nccl->context, nccl->device);
+  if (result == CU_OK) result = api->cuda.CtxSetCurrent(nccl->context);
+  return result == CU_OK ? SF_OK : refuse_cuda(nccl, result, error);
+}
+
+/* All ranks get the first one's failure, if any failed. */
+static enum sf_status agree(const struct sf_nccl *nccl, enum sf_status status, struct sf_error *error) {
+  struct sf_error shared = {SF_OK, ""};
+  int first = status != SF_OK ? nccl->mpi->rank : nccl->mpi->world;
+  if (MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, nccl->notes) != MPI_SUCCESS) return sf_error_set(error, SF_EIO, "MPI: the ranks do not meet");
+  if (first == nccl->mpi->world) return SF_OK;
+  if (error != NULL) shared = *error;
+  shared.status = status;
+  if (MPI_Bcast(&shared, sizeof shared, MPI_BYTE, first, nccl->notes) != MPI_SUCCESS) return sf_error_set(error, SF_EIO, "MPI: the ranks do not meet");
+  return sf_error_set(error, shared.status, "--backend nccl: %.400s", shared.text);
+}
+
+static enum sf_status count_local(struct sf_mpi *mpi, int *local_ranks) {
+  MPI_Comm local;
+  if (MPI_Comm_split_type(mpi->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) return SF_EIO;
+  const int code = MPI_Comm_size(local, local_ranks);
+  MPI_Comm_free(&local);
+  return code == MPI_SUCCESS ? SF_OK : SF_EIO;
+}
+
+enum sf_status sf_mpi_use_nccl(struct sf_mpi *mpi, struct sf_error *error) {
+  struct sf_error own = {SF_OK, ""};
+  int local_ranks = 1;
+  SF_ASSERT(mpi->transport == NULL);
+  struct sf_nccl *nccl = sf_alloc(sizeof *nccl);
+  if (nccl == NULL) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
+  nccl->mpi = mpi;
+  if (MPI_Comm_dup(mpi->control, &nccl->notes) != MPI_SUCCESS || count_local(mpi, &local_ranks) != SF_OK) {
+    sf_free(nccl);
+    return sf_error_set(error, SF_EIO, "MPI could not make the communicators");
+  }
+  mpi->transport_state = nccl;
+  enum sf_status status = nccl_api_open(&nccl->api, &own);
+  if (status == SF_OK) status = open_gpu(nccl, local_ranks, &own);
+  status = agree(nccl, status, &own);
+  if (status == SF_OK) {
+    mpi->transport = &transport;
+    return SF_OK;
+  }
+  if (error != NULL) *error = own;
+  job_end(mpi);
+  return status;
+}

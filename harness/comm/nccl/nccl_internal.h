@@ -1,0 +1,110 @@
+/* What the files of the NCCL backend share.
+ *
+ * A call goes through four states. Its members (or both ends of a message) meet over MPI by notes; when they agree, the request joins the queue of its
+ * channel, an NCCL communicator with a stream of its own; the channel's first request runs; its result is copied back. All of it happens in
+ * nccl_progress, which every call and every wait repeats: nothing here blocks on one thing alone, so that a rank that waits still answers the
+ * others. */
+#ifndef SF_COMM_NCCL_INTERNAL_H
+#define SF_COMM_NCCL_INTERNAL_H
+
+#include "harness/comm/mpi_internal.h"
+#include "harness/comm/nccl/nccl_api.h"
+
+struct nccl_request;
+
+enum nccl_channel_state { CHANNEL_ABSENT, CHANNEL_STARTING, CHANNEL_OPEN };
+/* The ranks of a group, or the sender and the receiver of messages in one direction. */
+struct nccl_channel {
+  struct nccl_channel *next;
+  uint64_t key;      /* of the members' list in the job */
+  int32_t size, index;
+  int32_t *ranks;    /* in the job */
+  enum nccl_channel_state state;
+  nccl_comm comm;
+  struct nccl_id name, opened; /* of the communicator: as the first member named it, and as it was opened here */
+  uint32_t named_in;           /* the run in which it was */
+  cu_stream stream;
+  cu_event event;
+  uint64_t sequence; /* calls of this run */
+  struct nccl_request *first, *last; /* queue of agreed requests */
+};
+
+enum nccl_request_state { REQUEST_MEETING, REQUEST_QUEUED, REQUEST_ISSUED, REQUEST_RUNNING, REQUEST_DONE };
+struct nccl_request {
+  struct sf_comm_call call; /* its group is the channel's, and may be gone */
+  struct nccl_request *next;       /* of the run, in the order of the calls */
+  struct nccl_request *next_in_channel;
+  struct nccl_request *own_send;   /* of a receive from oneself */
+  struct nccl_channel *channel;
+  uint64_t id, sequence;
+  enum nccl_request_state state;
+  void *in, *out;         /* on the GPU; of calls in place both are the same */
+  void *host;             /* values as they travel, where the caller's buffer does not have them so */
+};
+
+/* What ranks tell each other before data move. */
+enum nccl_note_kind { NOTE_CALL, NOTE_ANSWER, NOTE_OFFER, NOTE_GO };
+struct nccl_note {
+  struct nccl_note *next;   /* of those that wait for their call here */
+  MPI_Request sending;
+  /* From here on it travels. */
+  int32_t kind, from, tag, size; /* size: of the group, if counts follow */
+  uint32_t epoch;
+  bool has_channel;              /* the writer has a communicator for the key; of an answer: use the old one */
+  enum sf_status status;         /* of an answer */
+  int32_t rank;                  /* the one that the report names */
+  uint64_t key, sequence;
+  struct mpi_summary call;
+  struct nccl_id id;
+  char text[400];
+  int64_t counts[]; /* all-to-all: what the writer sends to each member, then what it expects of each */
+};
+
+struct nccl_buffer {
+  void *memory;
+  size_t size_bytes;
+  bool used;
+};
+
+struct sf_nccl {
+  struct nccl_api api;
+  struct sf_mpi *mpi;
+  MPI_Comm notes;
+  int device;
+  cu_context context;
+  struct nccl_channel *channels;
+  struct nccl_request *first, *last; /* of this run */
+  struct nccl_note *inbox, *outbox;
+  struct nccl_buffer *buffers;
+  int32_t buffer_count, buffer_capacity;
+  uint32_t epoch;
+  uint64_t last_id;
+};
+
+/* nccl_meet.c */
+struct nccl_channel *nccl_channel_of(struct sf_nccl *nccl, const int32_t *ranks, int32_t size, int32_t index, bool is_messages,
+                                     const struct sf_comm_call *call);
+void nccl_post(struct sf_nccl *nccl, struct nccl_request *request);
+/* Reads what has come and goes on with what it allows. Leaves the run where calls do not agree. */
+void nccl_read_notes(struct sf_nccl *nccl);
+void nccl_drop_notes(struct sf_nccl *nccl);
+
+/* nccl_transfer.c */
+/* The members agree. id: of the channel's communicator, if not all of them had one; else NULL. */
+void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const struct nccl_id *id);
+/* Starts communicators and requests, and finishes what has run. */
+void nccl_move(struct sf_nccl *nccl);
+/* Whatever runs on the channel ends, and its communicator is gone. */
+void nccl_channel_abort(struct sf_nccl *nccl, struct nccl_channel *channel);
+void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel);
+void nccl_request_clear(struct sf_nccl *nccl, struct nccl_request *request);
+/* Ends the run unless result is NCCL_OK or NCCL_IN_PROGRESS. */
+void nccl_must(struct sf_nccl *nccl, int result, const struct nccl_channel *channel, const struct sf_comm_call *call);
+void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call *call);
+/* Integers in the order of the numbers (NaN last, -0 before 0), since NCCL's maximum drops a NaN; and back. */
+void nccl_keys_of_values(void *keys, const void *values, int64_t count, enum sf_dtype wire);
+void nccl_values_of_keys(void *values, const void *keys, int64_t count, enum sf_dtype wire);
+
+void nccl_progress(struct sf_nccl *nccl);
+
+#endif

@@ -1,0 +1,24 @@
+/* A CUDA driver and an NCCL without a GPU, as shared libraries of the real ones' names, for tests alone: libcuda.so.1 has streams and events, and
+ * libnccl.so.2 runs collectives between processes through files that they map. What they are strict about: work runs later than it is asked for, and only
+ * when the driver is asked how it stands; memory of the GPU is what the driver gave; a call inside a group has not begun when the group ends.
+ *
+ * The environment: SF_EMULATED_DEVICES (GPUs, 1), SF_EMULATED_NCCL_VERSION (23203), SF_EMULATED_NCCL_FAULT=RANK:N (the N-th operation of that rank of the
+ * job, from 1, ends in an error of a peer), SF_EMULATED_NCCL_LOG (a file that gets a line for each communicator that is opened or aborted). */
+#ifndef SF_TESTS_EMULATION_NCCL_EMULATED_H
+#define SF_TESTS_EMULATION_NCCL_EMULATED_H
+
+#include "harness/comm/nccl/nccl_api.h"
+
+#include <stdbool.h>
+
+/* Work of a stream: called again and again until it says that it is done, and never after that. */
+typedef bool (*emulated_work)(void *argument);
+void sf_emulated_enqueue(cu_stream stream, emulated_work work, void *argument);
+/* Every stream does what it can. */
+void sf_emulated_advance(void);
+/* Whether all of it is memory of the GPU. */
+bool sf_emulated_owns(const void *memory, size_t size_bytes);
+int sf_emulated_device(void);
+_Noreturn void sf_emulated_end(const char *what);
+
+#endif
