@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU: builds with CUDA, runs the device contract suite, operation fuzzing and planted bugs on it, compute-sanitizer over the
-# suite, and the speed against the CPU. Writes one JSON file; exits 1 if any part failed, 3 without a GPU.
+# suite, the communicator's suite on NCCL with one rank and with two, and the speed against the CPU. Writes one JSON file; exits 1 if any part failed, 3 without a GPU.
 #   ci/gpu.sh [FILE.json]      default: build-gpu/gpu.json
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -13,7 +13,7 @@ fi
 ci/setup.sh
 ci/setup.sh --cuda
 cmake -G Ninja -S . -B build-gpu -DCMAKE_BUILD_TYPE=Release -DSF_CUDA=ON '-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real;100' >/dev/null
-ninja -C build-gpu --quiet shardfuzz test_device_contract
+ninja -C build-gpu --quiet shardfuzz test_device_contract test_comm_contract
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
@@ -40,6 +40,17 @@ part contract 600 "$suite" cuda
 part operations 1800 "${fuzz[@]}" --target op:all --device cuda --cases 20000 --deadline 60s
 part layers 1800 "${fuzz[@]}" --device cuda --cases 500 --deadline 300s
 part power 3600 build-gpu/shardfuzz power --device cuda --json
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+for ranks in 1 2; do # two share the GPU where the library can, and say so where not
+  part nccl_$ranks 600 mpirun --oversubscribe -n $ranks build-gpu/tests/contract/test_comm_contract nccl
+  if grep -q 'needs one for each' "$work/nccl_$ranks.err" "$work/nccl_$ranks.out"; then
+    rm "$work/nccl_$ranks.code"
+    skip nccl_$ranks "$(grep -h -m 1 'needs one for each' "$work/nccl_$ranks.err" "$work/nccl_$ranks.out")"
+  fi
+done
+if [ ! -e "$work/nccl_2.skipped" ]; then
+  part nccl_layers 1800 mpirun --oversubscribe -n 2 "${fuzz[@]}" --backend nccl --device cuda --max-ranks 2 --cases 100 --deadline 300s
+fi
 for tool in memcheck racecheck; do
   if command -v compute-sanitizer >/dev/null; then
     part $tool 3600 compute-sanitizer --tool $tool --error-exitcode 9 "$suite" cuda

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need and this machine lacks (Debian, Ubuntu). Does nothing when all of it is there.
 #   ci/setup.sh [--python]     --python: also PyTorch, for the Python parts' tests: python3's own if it is the right one, else in build-python
-#   ci/setup.sh --cuda         cuBLAS alone, for builds with nvcc: a PyPI package in build-cuda/packages, unless the toolkit has it
+#   ci/setup.sh --cuda         cuBLAS and NCCL alone, for builds with nvcc: PyPI packages in build-cuda, unless the toolkit has them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,9 +9,17 @@ with_python=0
 if [ "${1:-}" = --python ]; then with_python=1; fi
 if [ "${1:-}" = --cuda ]; then
   command -v nvcc >/dev/null || { echo "ci/setup.sh: there is no nvcc" >&2 && exit 1; }
-  if [ -e build-cuda/packages/nvidia/cu13/include/cublasLt.h ] || [ -e /usr/local/cuda/include/cublasLt.h ]; then exit 0; fi
-  echo "ci/setup.sh: installing cuBLAS in build-cuda/packages" >&2
-  exec python3 -m pip install -q --no-deps --disable-pip-version-check --root-user-action=ignore --target build-cuda/packages nvidia-cublas==13.10.0.20
+  install() { # FOLDER PACKAGE: pip does not add to a folder of another package's
+    echo "ci/setup.sh: installing $2 in $1" >&2
+    python3 -m pip install -q --no-deps --disable-pip-version-check --root-user-action=ignore --target "$1" "$2"
+  }
+  if [ ! -e build-cuda/packages/nvidia/cu13/include/cublasLt.h ] && [ ! -e /usr/local/cuda/include/cublasLt.h ]; then
+    install build-cuda/packages nvidia-cublas==13.10.0.20
+  fi
+  if [ ! -e build-cuda/nccl/nvidia/nccl/include/nccl.h ] && [ ! -e /usr/local/cuda/include/nccl.h ]; then
+    install build-cuda/nccl nvidia-nccl-cu13==2.32.3
+  fi
+  exit 0
 fi
 
 packages=(

@@ -23,3 +23,11 @@ none_left() {
   done
   return 1
 }
+
+# What a verdict of real ranks has in common with that of simulated ones.
+# A routing tie counts where a run turned it, as real ranks may and simulated ones not: of experts end to end neither what could be checked nor
+# "inconclusive" is compared.
+bit_of() { echo $((1 << ($("$SHARDFUZZ" list features | grep -nx "$1" | cut -d: -f1) - 1))); }
+turns="(features & $(bit_of moe)) <> 0 AND (features & $(bit_of isolated)) = 0"
+columns="idx, CASE WHEN $turns AND verdict = 'INCONCLUSIVE' THEN 'PASS' ELSE verdict END, class, signature, ranks, layers, features, more_features"
+columns="$columns, CASE WHEN $turns THEN checked + unchecked ELSE checked END, CASE WHEN $turns THEN 0 ELSE unchecked END"

@@ -12,13 +12,6 @@ job() {
   if [ $seen -eq 124 ] || [ $seen -eq 137 ]; then fail "mpirun -n 4 shardfuzz $*: did not end"; fi
 }
 
-# A routing tie counts where a run turned it, as real ranks may and simulated ones not: of experts end to end neither what could be checked nor
-# "inconclusive" is compared.
-bit_of() { echo $((1 << ($("$SHARDFUZZ" list features | grep -nx "$1" | cut -d: -f1) - 1))); }
-turns="(features & $(bit_of moe)) <> 0 AND (features & $(bit_of isolated)) = 0"
-columns="idx, CASE WHEN $turns AND verdict = 'INCONCLUSIVE' THEN 'PASS' ELSE verdict END, class, signature, ranks, layers, features, more_features"
-columns="$columns, CASE WHEN $turns THEN checked + unchecked ELSE checked END, CASE WHEN $turns THEN 0 ELSE unchecked END"
-
 # The same cases, inside mpirun and simulated.
 job fuzz --backend mpi --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/mpi.sqlite" --json
 check "clean cases exit with 0" [ $seen -eq 0 ]

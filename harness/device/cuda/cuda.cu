@@ -1,6 +1,10 @@
 /* The CUDA device: its life, memory that both sides address, and operands that lie elsewhere. */
 #include "harness/device/cuda/cuda.cuh"
 
+extern "C" {
+#include "harness/base/local_rank.h"
+}
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,16 +125,17 @@ static void destroy(struct sf_device *dev) {
   sf_free(cuda);
 }
 
-/* The GPU that the process is given, and what it can do. */
+/* The GPU that the process is given, and what it can do. Ranks of a machine take its GPUs in turns. */
 static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   int driver = 0, count = 0, managed = 0, reads_all = 0;
   cudaError_t result = cudaDriverGetVersion(&driver);
   if (result == cudaSuccess && driver == 0) return sf_error_set(error, SF_ENODEVICE, "there is no CUDA driver on this machine");
   if (result == cudaSuccess) result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count == 0) result = cudaErrorNoDevice;
-  if (result == cudaSuccess) result = cudaSetDevice(0);
-  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0);
-  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&reads_all, cudaDevAttrPageableMemoryAccess, 0);
+  const int gpu = count > 0 ? sf_local_rank() % count : 0;
+  if (result == cudaSuccess) result = cudaSetDevice(gpu);
+  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, gpu);
+  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&reads_all, cudaDevAttrPageableMemoryAccess, gpu);
   if (result == cudaSuccess) result = cudaStreamCreate(&cuda->stream);
   if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
   if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");

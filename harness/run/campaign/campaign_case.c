@@ -80,7 +80,8 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
   sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed, options->layouts,
                  space->max_ranks);
   sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
-  sf_text_append(&text, "backend=%s\n", options->pool.launcher || options->inside_mpi ? "mpi" : "sim");
+  const bool is_real = options->pool.launcher || options->inside_mpi;
+  sf_text_append(&text, "backend=%s\n", !is_real ? "sim" : options->pool.nccl ? "nccl" : "mpi");
   if (options->cover || options->choice_cover) sf_text_append(&text, "cover=pairs\n");
   for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
   for (int i = 0; i < SF_STREAM_MAX; i++) {

@@ -1,5 +1,6 @@
 /* What a user can have named wrongly, found before anything runs. */
 #include "harness/run/commands/command_common.h"
+#include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
 
@@ -27,9 +28,27 @@ enum sf_status sf_output_check(const char *path, struct sf_error *error) {
   return SF_OK;
 }
 
+bool sf_common_is_rank(const struct sf_common_flags *flags) { return flags->backend != SF_BACKEND_SIM && !flags->launcher; }
+
+enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
+  if (!sf_common_is_rank(flags) || sf_mpi_launched()) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'", sf_backend_names[flags->backend]);
+}
+
+struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_mpi *mpi = NULL;
+  enum sf_status status = sf_mpi_create(&mpi, &error);
+  if (status == SF_OK && pool->nccl) status = sf_mpi_use_nccl(mpi, &error);
+  if (status == SF_OK) return mpi;
+  *code = mpi && sf_mpi_rank(mpi) != 0 ? 0 : sf_exit_failure(status, &error); /* rank 0 speaks for the job */
+  sf_mpi_destroy(mpi);
+  return NULL;
+}
+
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
-  if (flags->backend != SF_BACKEND_MPI || flags->launcher) return SF_OK;
-  return sf_error_set(error, SF_EUSAGE, "--backend mpi needs --launcher 'mpirun --oversubscribe -n {n}' with this command");
+  if (!sf_common_is_rank(flags)) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs --launcher 'mpirun --oversubscribe -n {n}' with this command", sf_backend_names[flags->backend]);
 }
 
 int sf_exit_json(json_t *object, int code) {

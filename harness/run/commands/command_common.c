@@ -1,7 +1,7 @@
 #include "harness/run/commands/command_common.h"
 
 #include "generators/presets.h"
-#include "harness/comm/mpi.h"
+#include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/power/mutants.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const sf_backend_names[] = {"sim", "mpi", NULL};
+const char *const sf_backend_names[] = {"sim", "mpi", "nccl", NULL}; /* in the order of enum sf_backend_choice */
 const char *const sf_device_names[] = {"cpu", "cuda", NULL}; /* in the order of enum sf_device_kind */
 const char *const sf_gemm_names[] = {"default", "xsmm", "blas", "loops", NULL};
 const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
@@ -106,6 +106,12 @@ int32_t sf_common_workers(int64_t jobs, int32_t device) {
   return jobs ? (int32_t)jobs : cores < 1 ? 1 : cores < most ? (int32_t)cores : (int32_t)most;
 }
 
+static enum sf_status probe_nccl(struct sf_error *error) {
+  struct sf_error reason = {SF_OK, ""};
+  const enum sf_status status = sf_nccl_probe(&reason);
+  return status == SF_OK ? SF_OK : sf_error_set(error, status, "--backend nccl: %.400s", reason.text);
+}
+
 enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks, struct sf_error *error) {
   static char self[SF_PATH_TEXT];
   memset(out, 0, sizeof *out);
@@ -113,9 +119,10 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   out->workers = flags->launcher && !flags->jobs ? 1 : sf_common_workers(flags->jobs, flags->device);
   out->device = (enum sf_device_kind)flags->device;
   out->launch_ranks = ranks;
-  const enum sf_status status = sf_common_device(&out->gemm, flags->device, flags->gemm, error);
-  if (status != SF_OK) return status;
-  if (!flags->launcher) return SF_OK;
+  out->nccl = flags->backend == SF_BACKEND_NCCL;
+  enum sf_status status = sf_common_device(&out->gemm, flags->device, flags->gemm, error);
+  if (status == SF_OK && out->nccl) status = probe_nccl(error);
+  if (status != SF_OK || !flags->launcher) return status;
   if (!sf_mpi_available()) return sf_error_set(error, SF_ENOTSUP, "--launcher: this build has no MPI");
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   if (length < 0) return sf_error_set(error, SF_EIO, "/proc/self/exe: %s", strerror(errno));
@@ -144,7 +151,7 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
   if (flags->device != SF_DEVICE_CPU) return sf_error_set(error, SF_EUSAGE, "--device is of the built-in layers");
-  if (flags->backend == SF_BACKEND_MPI) return sf_error_set(error, SF_EUSAGE, "--backend mpi: a framework's ranks run under its own launcher (--launcher)");
+  if (flags->backend != SF_BACKEND_SIM) return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)", sf_backend_names[flags->backend]);
   return sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
 }
 

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI };
+enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL };
 
 /* Defaults are what sf_common_defaults puts there. */
 struct sf_common_flags {
@@ -106,7 +106,13 @@ enum sf_status sf_input_status(enum sf_status status);
 /* A file that a command is going to write: its folder must be there and take files, and nothing but a file may lie at the path. Found out
  * before hours of work. path NULL: nothing to check. SF_EUSAGE. */
 enum sf_status sf_output_check(const char *path, struct sf_error *error) SF_MUST_USE;
-/* For commands that do not run inside mpirun: --backend mpi is refused without --launcher. */
+/* Whether this process is a rank of a job that the user has started: --backend mpi or nccl without --launcher. */
+bool sf_common_is_rank(const struct sf_common_flags *flags);
+/* For commands that can be such a rank: mpirun must be there then. SF_EUSAGE. */
+enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
+/* MPI, and NCCL where the pool's ranks are to use it. NULL: that failed, one rank has said why, and *code is what this one is to exit with. */
+struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) SF_MUST_USE;
+/* For commands that do not run inside mpirun: --backend mpi and nccl are refused without --launcher. */
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
 /* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory. */
 int sf_exit_json(json_t *object, int code);

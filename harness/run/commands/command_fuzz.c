@@ -132,10 +132,10 @@ static int print_cases(const struct sf_campaign_options *used) {
 static int run_in_mpi(struct sf_campaign_options *used, bool json) {
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
-  struct sf_mpi *mpi = NULL;
-  enum sf_status status = sf_mpi_create(&mpi, &error);
-  if (status != SF_OK) return sf_exit_failure(status, &error);
-  status = sf_campaign_mpi_run(mpi, used, &result, &error);
+  int code = 0;
+  struct sf_mpi *mpi = sf_common_mpi_create(&used->pool, &code);
+  if (!mpi) return code;
+  const enum sf_status status = sf_campaign_mpi_run(mpi, used, &result, &error);
   const bool root = sf_mpi_rank(mpi) == 0;
   sf_mpi_destroy(mpi);
   if (!root) return 0; /* rank 0 speaks for the job */
@@ -147,7 +147,8 @@ static int run(void *context) {
   static struct sf_campaign_options used;
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
-  enum sf_status status = fill(&used, flags, &error);
+  enum sf_status status = sf_common_inside_mpi(&flags->common, &error);
+  if (status == SF_OK) status = fill(&used, flags, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
   if (flags->dry_run) {
@@ -155,12 +156,8 @@ static int run(void *context) {
     sf_campaign_options_clear(&used);
     return code;
   }
-  const bool inside = used.inside_mpi = flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher;
-  if (inside && !sf_mpi_launched()) {
-    status = sf_error_set(&error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
-    return sf_exit_failure(status, &error);
-  }
-  if (inside) return run_in_mpi(&used, flags->common.json);
+  used.inside_mpi = sf_common_is_rank(&flags->common);
+  if (used.inside_mpi) return run_in_mpi(&used, flags->common.json);
   status = sf_campaign_run(&used, &result, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : finish(&used, &result, flags->common.json);
   sf_campaign_options_clear(&used);

@@ -112,8 +112,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
   struct sf_engine *engine = NULL;
   struct sf_rank_watch *watch = NULL;
   int code = 0;
-  enum sf_status status = sf_mpi_create(&mpi, &error);
-  if (status != SF_OK) return sf_exit_failure(status, &error);
+  if (!(mpi = sf_common_mpi_create(pool, &code))) return code;
   const bool root = sf_mpi_rank(mpi) == 0;
   if (sf_case_ranks(c) > sf_mpi_world(mpi)) {
     sf_error_set(&error, SF_EUSAGE, "the case has %lld ranks, the MPI job only %d", (long long)sf_case_ranks(c), sf_mpi_world(mpi));
@@ -121,7 +120,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
     sf_mpi_destroy(mpi);
     return code;
   }
-  status = sf_rank_watch_open_temporary(&watch, mpi, &error);
+  enum sf_status status = sf_rank_watch_open_temporary(&watch, mpi, &error);
   if (status == SF_OK) status = make_rank_engine(&engine, mpi, watch, pool);
   if (status != SF_OK) {
     fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
@@ -170,10 +169,8 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
   if (!sf_case_is_framework(c) && flags->common.launcher && (flags->trace || flags->table)) {
     return sf_error_set(error, SF_EUSAGE, "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
   }
-  if (flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher && !sf_mpi_launched()) {
-    return sf_error_set(error, SF_EUSAGE, "--backend mpi needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'");
-  }
-  status = sf_common_pool_of_case(pool, framework, &flags->common, c, flags->files.items[0], error);
+  status = sf_common_inside_mpi(&flags->common, error);
+  if (status == SF_OK) status = sf_common_pool_of_case(pool, framework, &flags->common, c, flags->files.items[0], error);
   if (status == SF_OK) status = sf_output_check(flags->script, error);
   if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
   return status;
@@ -188,7 +185,7 @@ static int run(void *context) {
   struct sf_pool_options pool;
   const enum sf_status status = prepare(&c, &pool, &framework, flags, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  return flags->common.backend == SF_BACKEND_MPI && !flags->common.launcher ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
+  return sf_common_is_rank(&flags->common) ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
 }
 
 int sf_command_replay(int argc, char **argv) {
@@ -200,9 +197,10 @@ int sf_command_replay(int argc, char **argv) {
 }
 
 int sf_command_mpi_worker(int argc, char **argv) {
-  static const char *const names[] = {"--socket", "--page", "--device", "--gemm"};
-  if (argc != 8) return 2;
-  for (int i = 0; i < 4; i++)
+  static const char *const names[] = {"--socket", "--page", "--device", "--gemm", "--nccl"};
+  if (argc != 10) return 2;
+  for (int i = 0; i < 5; i++)
     if (strcmp(argv[2 * i], names[i]) != 0) return 2;
-  return sf_launch_rank_main(argv[1], argv[3], (enum sf_device_kind)atoi(argv[5]), (enum sf_cpu_gemm)atoi(argv[7]));
+  const struct sf_pool_options pool = {.device = (enum sf_device_kind)atoi(argv[5]), .gemm = (enum sf_cpu_gemm)atoi(argv[7]), .nccl = atoi(argv[9]) != 0};
+  return sf_launch_rank_main(argv[1], argv[3], &pool);
 }

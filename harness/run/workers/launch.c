@@ -6,6 +6,7 @@
  * the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank when
  * its launcher is. */
 #include "harness/base/alloc.h"
+#include "harness/comm/nccl.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/worker/launcher.h"
@@ -67,7 +68,8 @@ static pid_t start_ranks(const struct sf_pool_options *options, const char *sock
   sf_shell_launcher(&command, options->launcher, options->launch_ranks);
   sf_text_append(&command, " ");
   sf_shell_quote(&command, options->self);
-  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d </dev/null", socket_path, page_path, (int)options->device, (int)options->gemm);
+  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d </dev/null", socket_path, page_path, (int)options->device,
+                 (int)options->gemm, (int)options->nccl);
   const pid_t pid = command.failed ? -1 : fork();
   if (pid == 0) launcher_main(command.data);
   sf_text_destroy(&command);
@@ -267,8 +269,8 @@ static int connect_to(const char *path) {
   return -1;
 }
 
-static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, enum sf_device_kind device, enum sf_cpu_gemm gemm) {
-  const struct sf_engine_options options = {.device = device, .gemm = gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, const struct sf_pool_options *pool) {
+  const struct sf_engine_options options = {.device = pool->device, .gemm = pool->gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_job job;
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;
@@ -293,10 +295,16 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, e
   return 0;
 }
 
-int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_device_kind device, enum sf_cpu_gemm gemm) {
+int sf_launch_rank_main(const char *socket_path, const char *page_path, const struct sf_pool_options *pool) {
+  struct sf_error error = {SF_OK, ""};
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank whose launcher is gone would spin for ever */
   struct sf_mpi *mpi = NULL;
-  if (sf_mpi_create(&mpi, NULL) != SF_OK) return 3;
+  enum sf_status status = sf_mpi_create(&mpi, &error);
+  if (status == SF_OK && pool->nccl) status = sf_mpi_use_nccl(mpi, &error);
+  if (status != SF_OK) { /* seen with SHARDFUZZ_LAUNCHER_OUTPUT */
+    fprintf(stderr, "shardfuzz: %s\n", error.text);
+    return 3;
+  }
   struct sf_worker_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);
   if (!pages) return 3;
   struct sf_worker_page *page = &pages[sf_mpi_rank(mpi)];
@@ -304,7 +312,7 @@ int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_
   const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
   const int fd = connect_to(socket_path);
   if (fd < 0 || !sf_fd_write(fd, &hello, sizeof hello)) return 3;
-  const int code = serve_jobs(mpi, fd, page, device, gemm);
+  const int code = serve_jobs(mpi, fd, page, pool);
   sf_mpi_destroy(mpi);
   return code;
 }

@@ -62,7 +62,7 @@ enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_op
 /* Ends the set's ranks and waits a moment for its launcher to clean up after them. */
 void sf_launch_end(const struct sf_worker *worker);
 /* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N`, run by every rank of a set; returns the exit code. */
-int sf_launch_rank_main(const char *socket_path, const char *page_path, enum sf_device_kind device, enum sf_cpu_gemm gemm);
+int sf_launch_rank_main(const char *socket_path, const char *page_path, const struct sf_pool_options *pool);
 
 /* Whole-message input and output on a descriptor; false on end of file or error. */
 bool sf_fd_write(int fd, const void *data, size_t size_bytes);
