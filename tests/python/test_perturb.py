@@ -95,6 +95,17 @@ class Stored(unittest.TestCase):
         torch.testing.assert_close(total[:32], seen[:32] * 2, rtol=2.0**-22, atol=0)
 
 
+    def test_cast_to_less_precision_moves_within_two_units_and_back_not_at_all(self):
+        x = torch.rand(4096) + 1
+        with Perturbation("E3", 1):
+            down, up = x.bfloat16(), x.bfloat16().double()
+        plain = x.bfloat16()
+        moved = (down.double() - plain.double()).abs() / plain.double()
+        self.assertGreater((moved > 0).double().mean(), 0.2)
+        self.assertLessEqual(moved.max(), 2 * EPSILON[torch.bfloat16])
+        self.assertTrue(torch.equal(up.bfloat16().double(), up))
+
+
 def moved_gradients(rank, kind):
     """Which gradients of two linear layers a kind moves, when only the backward pass runs under it; and the optimizer's change of a fixed one."""
     torch.manual_seed(4)
