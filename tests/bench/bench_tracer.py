@@ -55,20 +55,25 @@ def check(program, folder, seed, precision, counts):
 
 
 def cost(rank):
-    """(CPU seconds of a step, of a step under a tracer), the least of several."""
+    """(CPU seconds of a step, of a step under a tracer, of copying what it recorded), the least of several."""
     models.HIDDEN, models.LAYERS, models.SEQUENCES, models.LENGTH = 256, 4, 8, 64
     model, optimizer = models.build("adam")
-    plain, traced = [], []
+    plain, traced, copied = [], [], []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         for _ in range(10):
             begin = time.process_time()
             models.train_step(model, optimizer)
             plain.append(time.process_time() - begin)
             begin = time.process_time()
-            with shardfuzz.Tracer(folder, model, optimizer):
+            with shardfuzz.Tracer(folder, model, optimizer) as tracer:
                 models.train_step(model, optimizer)
                 traced.append(time.process_time() - begin)
-    return min(plain), min(traced)
+            recorded = [record.data for record in tracer.recorder.records.values()]
+            begin = time.process_time()
+            copies = [data.clone() for data in recorded]
+            copied.append(time.process_time() - begin)
+            del recorded, copies
+    return min(plain), min(traced), min(copied)
 
 
 def main():
@@ -79,8 +84,8 @@ def main():
         for seed in range(seeds):
             for precision, counts in figures.items():
                 check(os.environ["SHARDFUZZ"], folder, seed, precision, counts)
-    plain, traced = worlds.run(1, cost)[0]
-    line.print_line("bench_tracer", f"bench_tracer.py {seeds}", {**figures, "step_ms": 1e3 * plain, "traced_step_ms": 1e3 * traced, "torch": torch.__version__})
+    plain, traced, copied = worlds.run(1, cost)[0]
+    line.print_line("bench_tracer", f"bench_tracer.py {seeds}", {**figures, "step_ms": 1e3 * plain, "traced_step_ms": 1e3 * traced, "copies_ms": 1e3 * copied, "torch": torch.__version__})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,12 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
     return local.reshape(1) if local.dim() == 0 else local
 
 
+def change_of(tensor: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """local_of(tensor) - before, which an earlier local_of gave."""
+    local = (tensor._local_tensor if is_dtensor(tensor) else tensor).detach()
+    return torch.sub(local.cpu().reshape(before.shape), before)
+
+
 class Layout:
     """batch: who holds which rows of activations. "same": every rank has all of them. A data-parallel group (DeviceMesh, ProcessGroup, list of
     ranks): each of its ranks has an equal part along batch_dim, in the group's order, and with mean=True a loss that is the mean over its own

@@ -4,6 +4,7 @@ A run is (start, length, sum); a dimension's index is a list of runs in local or
 rank: the same on all its ranks, and another one for each group.
 """
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import List, Optional, Tuple
 
 import torch
@@ -103,6 +104,7 @@ def chunk(runs, index: int, count: int) -> Tuple[Run, ...]:
     return take(runs, index * size, size)
 
 
+@lru_cache(maxsize=4096)
 def whole(shape) -> Place:
     """The whole tensor, a replica where several ranks hold it. A tensor without dimensions is a vector of one element."""
     shape = tuple(shape) or (1,)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import writer
 from .errors import ShardfuzzError
-from .layout import Layout, local_of
+from .layout import Layout, change_of
 from .names import ROOT, module_names, parameter_names, subject, tensor_name
 from .places import is_dtensor
 from .records import Recorder
@@ -157,7 +157,7 @@ class Tracer:
                 self.perturbation.store(parameter)
             before = self.before[name]
             if before is not None:
-                self._record(0, "step", "param_delta", name, 0, local_of(parameter).sub_(before), place_of=parameter)
+                self._record(0, "step", "param_delta", name, 0, change_of(parameter, before), place_of=parameter)
         self._pause(False)
         self.stepped.add(id(optimizer))
 
@@ -182,7 +182,9 @@ class Tracer:
     def _watch_inputs(self, module, name: str, mb: int, call: int, inputs):
         """The inputs with aliases in place of tensors that need gradients: an alias's gradient is this call's alone. A module that works in place
         gets the tensor itself: a view that is overwritten has no gradient of what it was."""
-        leaves, form = tree_flatten(inputs)
+        args, kwargs = inputs
+        plain = not kwargs and all(isinstance(one, torch.Tensor) for one in args)  # most modules': nothing to take apart
+        leaves, form = (list(args), None) if plain else tree_flatten(inputs)
         aliases: Dict[int, torch.Tensor] = {}
         number, step = -1, self.step
         for i, leaf in enumerate(leaves):
@@ -193,10 +195,12 @@ class Tracer:
             if not leaf.requires_grad or isinstance(leaf, torch.nn.Parameter):
                 continue
             alias = leaf if getattr(module, "inplace", False) is True else leaf.view_as(leaf)
-            mark = None if is_dtensor(leaf) else self.layout.marks.of(leaf)
+            mark = None if self.layout.ranks == 1 or is_dtensor(leaf) else self.layout.marks.of(leaf)
             alias.register_hook(self._take_gradient(step, mb, subject(name, number), call, mark))
             aliases[id(leaf)] = leaves[i] = alias
-        return tree_unflatten(leaves, form) if aliases else None
+        if not aliases:
+            return None
+        return (tuple(leaves), kwargs) if plain else tree_unflatten(leaves, form)
 
     def _take_gradient(self, step: int, mb: int, name: str, call: int, mark):
         def hook(gradient):
@@ -211,7 +215,8 @@ class Tracer:
             if self.perturbation is not None:
                 output = self.perturbation.output(module, (self.step, mb, call), output)
             self._pause(True)
-            tensors = [leaf for leaf in tree_flatten(output)[0] if floating(leaf)]
+            leaves = [output] if isinstance(output, torch.Tensor) else tree_flatten(output)[0]
+            tensors = [leaf for leaf in leaves if floating(leaf)]
             for number, tensor in enumerate(tensors):
                 self._record(mb, direction, "act", subject(name, number), call, tensor)
             self._pause(False)
