@@ -1,6 +1,7 @@
 /* The tolerance rule: distance to the reference over a noise level, for the whole tensor and for its worst row. */
 #include "oracles/collector.h"
 
+#include "harness/base/assert.h"
 #include "harness/base/hash.h"
 #include "oracles/norms.h"
 
@@ -18,6 +19,12 @@ const struct sf_factors sf_factors = {
     .loss_rel = 1e-5,
     .adam_rel = 1e-4,
 };
+
+double sf_draws_widening(int64_t draws) {
+  static const double by_draws[] = {[1] = 16, 4, 1.75, 1.5, 1.35, 1.25, 1.15, 1.05};
+  SF_ASSERT(draws > 0);
+  return draws < (int64_t)(sizeof by_draws / sizeof by_draws[0]) ? by_draws[draws] : 1;
+}
 
 enum { BITS_ELEMENTS_MIN = 512, MANTISSAS_FEW = 128 };
 

@@ -74,5 +74,8 @@ struct sf_factors {
   double fro, row_e2e, row_isolated, ill_conditioned, norm_rel, loss_rel, adam_rel;
 };
 extern const struct sf_factors sf_factors;
+/* What distances of so few draws of a recipe for nine are multiplied by, since the largest of few is too small by chance; 1 from nine on.
+ * Source: measured, harness/DESIGN.md 9 (traces of other programs) and tests/bench/bench_draws.py. */
+double sf_draws_widening(int64_t draws);
 
 #endif

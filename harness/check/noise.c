@@ -3,6 +3,7 @@
 #include "harness/check/alike.h"
 #include "harness/check/blocks.h"
 #include "harness/check/kernel.h"
+#include "oracles/judge.h"
 #include "oracles/norms.h"
 
 #include <inttypes.h>
@@ -18,10 +19,12 @@ enum { FORMAT = 1 };
 static enum sf_status read_metadata(struct sf_noise_file *noise, const char *path, struct sf_error *error) {
   const char *text = sf_st_meta(&noise->file.file, "shardfuzz"), *mode = NULL;
   json_int_t format = 0, draws = 0;
+  double widening = 1;
   json_t *root = text == NULL ? NULL : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-  const bool good = json_unpack(root, "{s:I, s:I, s?s}", "format", &format, "draws", &draws, "mode", &mode) == 0 && draws >= 0;
+  const bool good = json_unpack(root, "{s:I, s:I, s?F, s?s}", "format", &format, "draws", &draws, "widening", &widening, "mode", &mode) == 0 && draws >= 0;
   if (good) {
     noise->draws = draws;
+    noise->widening = widening;
     noise->has_mode = mode != NULL;
     noise->isolated = mode != NULL && strcmp(mode, "isolated") == 0;
   }
@@ -84,6 +87,7 @@ struct making {
   const struct sf_trace_tensor *tensor;
   const struct sf_st_entry *vector;
   double squares, rolled_squares, row_squares, unit;
+  double widening; /* of measured distances; floors stay */
   double *row_apart; /* of the row at hand, by draw */
 };
 
@@ -159,7 +163,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
       const double apart = distance(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type, (const unsigned char *)x + (size_t)at * width, type, block->row_length);
       m->row_apart[i] = block->parts ? m->row_apart[i] + apart : apart;
       m->draw_squares[i] += apart;
-      m->rows[r] = sf_larger(m->rows[r], sqrt(m->row_apart[i]));
+      m->rows[r] = sf_larger(m->rows[r], m->widening * sqrt(m->row_apart[i]));
     }
   }
   sf_alike_compare(&m->alike, m->same_blocks, block->end - block->begin, m->wide);
@@ -220,7 +224,7 @@ static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor
     const double apart = sqrt(m->draw_squares[i]);
     if (status == SF_OK && isfinite(head[SF_NOISE_NORM]) && !isfinite(apart))
       status = sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\" is not finite, the reference's is", m->draws[i].path, tensor->text);
-    head[SF_NOISE_LEVEL] = sf_larger(head[SF_NOISE_LEVEL], apart);
+    head[SF_NOISE_LEVEL] = sf_larger(head[SF_NOISE_LEVEL], m->widening * apart);
   }
   return status == SF_OK ? put(m, 0, head, SF_NOISE_ROWS) : status;
 }
@@ -245,7 +249,7 @@ static enum sf_status check_alike(struct making *m, int32_t distinct_min) {
 static enum sf_status lay_out(struct making *m, const char *path) {
   struct sf_st_writer *writer = NULL;
   struct sf_bytes header = {0};
-  char meta[96];
+  char meta[128];
   int64_t data_bytes = 0;
   const bool isolated = m->draw_count > 0 ? m->draws[0].isolated : m->reference->isolated;
   enum sf_status status = sf_st_writer_create(&writer);
@@ -253,7 +257,7 @@ static enum sf_status lay_out(struct making *m, const char *path) {
     const int64_t count = SF_NOISE_ROWS + m->reference->tensors[i].rows;
     status = sf_st_writer_declare(writer, m->reference->tensors[i].text, SF_F64, &count, 1);
   }
-  snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"mode\": \"%s\"}", FORMAT, m->draw_count, isolated ? "isolated" : "e2e");
+  snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"widening\": %.4g, \"mode\": \"%s\"}", FORMAT, m->draw_count, m->widening, isolated ? "isolated" : "e2e");
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", meta);
   if (status != SF_OK) sf_error_set(m->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
   if (status == SF_EUSAGE) status = SF_EINPUT;
@@ -305,6 +309,7 @@ enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *refere
   const struct sf_trace_set *sets = draws->sets;
   struct making m = {.reference = reference, .draws = sets, .draw_count = draws->count, .error = error, .file = {.descriptor = -1}};
   enum sf_status status = SF_OK;
+  m.widening = draws->first || draws->count == 0 ? 1 : sf_draws_widening(draws->count);
   for (int32_t i = 0; i < draws->count; i++)
     if (sets[i].isolated != sets[0].isolated)
       return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", sets[i].path, sets[i].isolated ? "isolated" : "e2e", sets[0].path);

@@ -10,6 +10,7 @@ enum { SF_NOISE_NORM, SF_NOISE_LEVEL, SF_NOISE_ROLLED, SF_NOISE_ROWS };
 struct sf_noise_file {
   struct sf_st_open file;
   int64_t draws;
+  double widening;         /* of what the draws measured, since they are few */
   bool has_mode, isolated; /* what the draws were */
 };
 
@@ -26,6 +27,7 @@ struct sf_noise_draws {
   const struct sf_trace_set *sets;
   int32_t count;
   int32_t distinct_min; /* fewer that count are SF_EINPUT; 0: any number will do */
+  bool first;           /* of more, which follow where these do not suffice: bounds are as narrow as they measure. Else few draws make wider ones */
 };
 
 /* Computes the file from the (checked) reference and perturbed runs of it, tensor by tensor, and writes it whole or not at all. SF_EINPUT when a draw lacks

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+enum { WIDENING_TEXT = 64 };
+
 struct check_flags {
   struct sf_texts traces;
   const char *noise;
@@ -45,7 +47,8 @@ static const struct sf_option noise_options[] = {
 static const struct sf_command noise_command = {
     .name = "noise",
     .arguments = "REF DRAW...",
-    .help = "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.",
+    .help = "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
+            "Nine draws or more give the bounds of the method; fewer give wider ones, since the largest of few is too small by chance.",
     .options = noise_options,
     .option_count = sizeof noise_options / sizeof noise_options[0],
     .argument_min = 2,
@@ -69,6 +72,13 @@ static enum sf_status noise_path(char *out, const char *given, const char *refer
 static enum sf_status open_reference(struct sf_trace_set *out, const char *path, struct sf_error *error) {
   enum sf_status status = sf_input_status(sf_trace_set_open(out, path, error));
   return status == SF_OK ? sf_reference_check(out, error) : status;
+}
+
+/* What is said of noise levels of few draws. */
+static const char *widening_text(char out[WIDENING_TEXT], double widening) {
+  *out = '\0';
+  if (widening != 1) snprintf(out, WIDENING_TEXT, ", widened %.3g times since they are few", widening);
+  return out;
 }
 
 /* --- check ------------------------------------------------------------------------------------------------------- */
@@ -102,6 +112,7 @@ static void json_begin(struct judging *judging) {
   judging->json = sf_json_out_create();
   sf_json_out_text(judging->json, "reference", judging->reference.path);
   sf_json_out_int(judging->json, "draws", judging->noise.draws);
+  sf_json_out_real(judging->json, "widening", judging->noise.widening);
   sf_json_out_array(judging->json, "candidates");
 }
 
@@ -122,13 +133,14 @@ static int check(void *context) {
   const struct check_flags *flags = context;
   struct judging judging = {.flags = flags};
   struct sf_error error = {SF_OK, ""};
-  char path[SF_PATH_TEXT];
+  char path[SF_PATH_TEXT], text[WIDENING_TEXT];
   allow_many_files();
   enum sf_status status = open_reference(&judging.reference, flags->traces.items[0], &error);
   if (status == SF_OK) status = noise_path(path, flags->noise, flags->traces.items[0], &error);
   if (status == SF_OK) status = sf_input_status(sf_noise_open(&judging.noise, path, &judging.reference, &error));
   if (status == SF_OK) {
-    fprintf(stderr, "reference    %s (%d tensors, noise levels of %lld draws)\n", judging.reference.path, judging.reference.count, (long long)judging.noise.draws);
+    fprintf(stderr, "reference    %s (%d tensors, noise levels of %lld draws%s)\n", judging.reference.path, judging.reference.count, (long long)judging.noise.draws,
+            widening_text(text, judging.noise.widening));
     if (flags->json) json_begin(&judging);
   }
   for (int32_t i = 1; status == SF_OK && i < flags->traces.count; i++) status = judge(&judging, flags->traces.items[i], &error);
@@ -151,7 +163,7 @@ static int noise(void *context) {
   const struct noise_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_trace_set reference = {0}, *draws = NULL;
-  char path[SF_PATH_TEXT];
+  char path[SF_PATH_TEXT], text[WIDENING_TEXT];
   const int32_t draw_count = flags->traces.count - 1;
   allow_many_files();
   enum sf_status status = noise_path(path, flags->out, flags->traces.items[0], &error);
@@ -163,7 +175,8 @@ static int noise(void *context) {
     status = sf_input_status(sf_trace_set_open(&draws[i], flags->traces.items[1 + i], &error));
   const struct sf_noise_draws all = {.sets = draws, .count = draw_count, .distinct_min = draw_count};
   if (status == SF_OK) status = sf_noise_make(path, &reference, &all, &error);
-  if (status == SF_OK) fprintf(stderr, "%s: noise levels of %d tensors from %d draws\n", path, reference.count, draw_count);
+  if (status == SF_OK)
+    fprintf(stderr, "%s: noise levels of %d tensors from %d draws%s\n", path, reference.count, draw_count, widening_text(text, sf_draws_widening(draw_count)));
   for (int32_t i = 0; draws && i < draw_count; i++) sf_trace_set_close(&draws[i]);
   sf_free(draws);
   sf_trace_set_close(&reference);

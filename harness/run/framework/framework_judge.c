@@ -36,7 +36,7 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
     snprintf(run, sizeof run, "draw %d", i);
     status = sf_trace_set_open(&opened[i], draws[i], error);
   }
-  const struct sf_noise_draws all = {.sets = opened, .count = draw_count, .distinct_min = first ? 0 : 1};
+  const struct sf_noise_draws all = {.sets = opened, .count = draw_count, .distinct_min = first ? 0 : 1, .first = first};
   if (status == SF_OK) status = sf_noise_make(noise, &set, &all, error);
   for (int32_t i = 0; opened && i < draw_count; i++) sf_trace_set_close(&opened[i]);
   sf_trace_set_close(&set);

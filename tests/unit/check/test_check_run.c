@@ -18,18 +18,18 @@ static void fill(float *out, float times) {
 
 static struct part act_part(const char *name, const float *values) { return (struct part){name, SF_F32, 2, {ROWS, COLS}, values, NULL}; }
 
-static enum sf_status noise_make_of(const char *dir, const char *const *draws, int count, int distinct_min, struct sf_error *error) {
+static enum sf_status noise_make_of(const char *dir, const char *const *draws, int count, int distinct_min, bool first, struct sf_error *error) {
   char path[400];
-  struct sf_trace_set reference = set_open(dir, "ref"), sets[4];
+  struct sf_trace_set reference = set_open(dir, "ref"), sets[10];
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", dir);
   for (int i = 0; i < count; i++) sets[i] = set_open(dir, draws[i]);
-  const enum sf_status status = sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = sets, .count = count, .distinct_min = distinct_min}, error);
+  const enum sf_status status = sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = sets, .count = count, .distinct_min = distinct_min, .first = first}, error);
   for (int i = 0; i < count; i++) sf_trace_set_close(&sets[i]);
   sf_trace_set_close(&reference);
   return status;
 }
 
-static enum sf_status noise_make(const char *dir, const char *const *draws, int count, struct sf_error *error) { return noise_make_of(dir, draws, count, 0, error); }
+static enum sf_status noise_make(const char *dir, const char *const *draws, int count, struct sf_error *error) { return noise_make_of(dir, draws, count, 0, true, error); }
 
 /* Judges DIR/FOLDER; the first finding, or a result that is not flagged. */
 static enum sf_verdict judge(struct sf_check_result *first, char *name, const char *dir, const char *folder) {
@@ -423,6 +423,41 @@ static void test_noise_make_unfit_draws_are_refused_and_leave_nothing(void **sta
   assert_int_equal(files, 1);
 }
 
+/* The tensor's noise level by `count` draws that lie as far from the reference as each other. */
+static double level_of(const char *dir, int count, bool first) {
+  static const char *const draws[] = {"d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"};
+  char path[300];
+  double numbers[SF_NOISE_ROWS + ROWS];
+  struct sf_st_file file;
+  struct sf_error error = {SF_OK, ""};
+  if (noise_make_of(dir, draws, count, count, first, &error) != SF_OK) fail_msg("%s", error.text);
+  snprintf(path, sizeof path, "%s/ref/noise.safetensors", dir);
+  assert_int_equal(sf_st_read(&file, path, NULL), SF_OK);
+  sf_st_load_f64(numbers, sf_st_find(&file, ACT));
+  sf_st_destroy(&file);
+  return numbers[SF_NOISE_LEVEL];
+}
+
+static void test_noise_make_few_draws_are_widened_unless_more_follow(void **state) {
+  float x[COUNT], d[COUNT];
+  char name[8];
+  fill(x, 0);
+  const struct part reference = act_part(ACT, x), draw = act_part(ACT, d);
+  rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);
+  for (int i = 0; i < 10; i++) {
+    fill(d, 0);
+    d[i] += 0x1p-10f;
+    snprintf(name, sizeof name, "d%d", i);
+    rank_write(*state, name, 0, 1, "e2e", &draw, 1);
+  }
+  assert_true(fabs(level_of(*state, 9, false) / 0x1p-10 - 1) < 1e-3);
+  for (int count = 1; count <= 10; count++) {
+    assert_true(level_of(*state, count, true) == level_of(*state, 9, false));
+    assert_true(fabs(level_of(*state, count, false) / level_of(*state, 9, false) / sf_draws_widening(count) - 1) < 1e-12);
+    assert_true(count >= 9 ? sf_draws_widening(count) == 1 : sf_draws_widening(count) > sf_draws_widening(count + 1));
+  }
+}
+
 /* What a perturbation leaves alone in one tensor may lie in another; of types, values count. */
 static void test_noise_make_draws_that_are_alike_are_refused(void **state) {
   static const char *const all[] = {"moved", "moved-too", "again", "still", "still-f64"};
@@ -446,7 +481,7 @@ static void test_noise_make_draws_that_are_alike_are_refused(void **state) {
   for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
     const char *draws[3], *alike = table[k].alike;
     for (int i = 0; i < table[k].count; i++) draws[i] = all[table[k].draws[i]];
-    assert_int_equal(noise_make_of(*state, draws, table[k].count, table[k].distinct_min, &error), alike ? SF_EINPUT : SF_OK);
+    assert_int_equal(noise_make_of(*state, draws, table[k].count, table[k].distinct_min, false, &error), alike ? SF_EINPUT : SF_OK);
     char wanted[120];
     snprintf(wanted, sizeof wanted, "/%s: has the same values as %s ", alike ? alike : "", alike ? table[k].to : "");
     if (alike && strstr(error.text, wanted) == NULL) fail_msg("%zu: '%s' lacks '%s'", k, error.text, wanted);
@@ -497,6 +532,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_simple_causes_are_named),
       FOLDER_TEST(test_noise_open_wrong_files_are_refused_with_a_reason),
       FOLDER_TEST(test_noise_make_unfit_draws_are_refused_and_leave_nothing),
+      FOLDER_TEST(test_noise_make_few_draws_are_widened_unless_more_follow),
       FOLDER_TEST(test_noise_make_draws_that_are_alike_are_refused),
       FOLDER_TEST(test_check_and_noise_any_failing_allocation_gives_no_memory),
   };
