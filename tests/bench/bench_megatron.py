@@ -2,11 +2,12 @@
 
     mpirun -n RANKS PYTHON tests/bench/bench_megatron.py [--cases N]      (ranks: 2 or 4; PYTHON: that of ci/megatron.sh)
 
-A differential case is a candidate run whose records are handed over; the reference and its perturbed runs belong to the model and serve many
-layouts. Traced and untraced runs alternate. Rank 0 prints one JSON line per layout.
+A case here is a candidate alone: model, step, trace files. bench_megatron_campaign.py has references and judgement too. Traced and untraced runs
+alternate. Rank 0 prints one JSON line per layout.
 """
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -18,14 +19,7 @@ import torch.distributed as dist  # noqa: E402
 
 from megatron_core_target import world  # noqa: E402
 from megatron_core_target.case import complete  # noqa: E402
-from megatron_core_target.layout import layout_of  # noqa: E402
-
-EXPERTS = {"num_moe_experts": 4, "add_bias_linear": False}
-LAYOUTS = {
-    2: {"tp": {"tp": 2}, "tp+sp": {"tp": 2, "sp": True}, "pp": {"pp": 2}, "cp": {"cp": 2}, "dp": {"dp": 2},
-        "dp+distributed_optimizer": {"dp": 2, "distributed_optimizer": True}, "dp+ep": {"dp": 2, "ep": 2}},
-    4: {"tp": {"tp": 4}, "tp+pp": {"tp": 2, "pp": 2}, "tp+dp": {"tp": 2, "dp": 2}, "cp+dp": {"cp": 2, "dp": 2}, "dp+ep": {"dp": 4, "ep": 4}},
-}
+from megatron_layouts import LAYOUTS, model_of  # noqa: E402
 
 
 def timed(run):
@@ -51,17 +45,21 @@ def median(values):
     return sorted(values)[len(values) // 2]
 
 
-def measure(name, fields, rank, ranks, count):
-    from megatron_core_target.training import run_case
-    model = EXPERTS if fields.get("ep") else {}
-    case = complete({"layout": fields, "model": dict(model, num_layers=2), "microbatches": 4})
-    layout = layout_of(case["layout"], rank)
-    run_case(case, layout)
-    pairs = [(timed(lambda: run_case(case, layout)), untraced(lambda: run_case(case, layout))) for _ in range(count)]
-    traced, plain = median([pair[0] for pair in pairs]), median([pair[1] for pair in pairs])
+def measure(name, fields, session, folder, count):
+    """session: a megatron_core_target.session.Session; folder: for traces."""
+    from megatron_core_target.traces import entries_of
+    from shardfuzz import writer
+    rank, ranks = session.rank, session.ranks
+    case = complete({"layout": fields, "model": model_of(fields)})
+
+    def traced():
+        writer.write_file(os.path.join(folder, writer.file_name(rank)), entries_of(session.run(case)), rank, ranks)
+    traced()
+    pairs = [(timed(traced), untraced(lambda: session.run(case))) for _ in range(count)]
+    with_trace, plain = median([pair[0] for pair in pairs]), median([pair[1] for pair in pairs])
     if rank == 0:
-        print(json.dumps({"bench": "megatron", "ranks": ranks, "layout": name, "cases": count, "cases_per_s": round(1 / traced, 2),
-                          "untraced_per_s": round(1 / plain, 2), "tracing_share": round(1 - plain / traced, 3)}), flush=True)
+        print(json.dumps({"bench": "megatron", "ranks": ranks, "layout": name, "cases": count, "cases_per_s": round(1 / with_trace, 2),
+                          "untraced_per_s": round(1 / plain, 2), "tracing_share": round(1 - plain / with_trace, 3)}), flush=True)
 
 
 def main():
@@ -76,9 +74,12 @@ def main():
     if ranks not in LAYOUTS:
         print("bench_megatron.py: 2 or 4 ranks", file=sys.stderr)
         return 2
-    for name, fields in LAYOUTS[ranks].items():
-        measure(name, fields, rank, ranks, count)
-    world.leave(folder)
+    from megatron_core_target.session import Session
+    session = Session(rank, ranks)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as traces:
+        for name, fields in LAYOUTS[ranks].items():
+            measure(name, fields, session, traces, count)
+    world.leave()
     return 0
 
 
