@@ -43,6 +43,8 @@ TRIGGERS = {
     "sinks-clipping-norm": lambda c: c["model.softmax_type"] == "learnable" and c["layout.tp"] > 1 and c["optimizer.clip_grad"] > 0
     and not c["model.multi_latent_attention"],
     "mtp-loss-of-local-tokens": lambda c: c["model.mtp_num_layers"] and c["layout.cp"] > 1,
+    "z-loss-padding": lambda c: c["model.num_moe_experts"] and c["model.moe_z_loss_coeff"] and c["data.padding"] == "uneven"
+    and (c["layout.cp"] > 1 or c["layout.tp"] > 1 and c["layout.sp"]),
     "mtp-position-embedding": lambda c: c["model.mtp_num_layers"] and c["model.position_embedding_type"] == "learned_absolute" and c["layout.pp"] > 1,
 }
 
