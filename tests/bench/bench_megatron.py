@@ -19,7 +19,7 @@ import torch.distributed as dist  # noqa: E402
 
 from megatron_core_target import world  # noqa: E402
 from megatron_core_target.case import complete  # noqa: E402
-from megatron_layouts import LAYOUTS, model_of  # noqa: E402
+from megatron_layouts import LAYOUTS, case_of  # noqa: E402
 
 
 def timed(run):
@@ -50,7 +50,7 @@ def measure(name, fields, session, folder, count):
     from megatron_core_target.traces import entries_of
     from shardfuzz import writer
     rank, ranks = session.rank, session.ranks
-    case = complete({"layout": fields, "model": model_of(fields)})
+    case = complete(case_of(fields))
 
     def traced():
         writer.write_file(os.path.join(folder, writer.file_name(rank)), entries_of(session.run(case)), rank, ranks)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Differential cases per second of a campaign over Megatron Core, smallest shapes, by layout: reference with its perturbed runs, candidate, judgement.
 
-    tests/bench/bench_megatron_campaign.py BUILD_DIR [--cases N] [--jobs J]
+    tests/bench/bench_megatron_campaign.py BUILD_DIR [--cases N] [--jobs J] [--ranks 2|4]
 
 Every field but the seed stands at its first choice; a function has four candidates, as in any campaign. A campaign of N cases and one of N / 8 run; the
 time between them is that of the other cases, without the start of ranks. Prints one JSON line for each number of ranks, with the speed of the mix
@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 
 from line import print_line
-from megatron_layouts import LAYOUTS, model_of
+from megatron_layouts import LAYOUTS, case_of
 
 
 def first_choices(program):
@@ -22,6 +22,14 @@ def first_choices(program):
     lines = subprocess.run([program, "list", "features", "--target", "megatron-core"], capture_output=True, text=True, check=True).stdout.splitlines()
     fields = dict(line.split(None, 1) for line in lines if not line.startswith("refused:"))
     return {path: json.dumps(json.JSONDecoder().raw_decode(choices)[0]) for path, choices in fields.items() if path != "seed"}
+
+
+def changes(case):
+    """{path: text} of what a case sets."""
+    flat = {path: value for path, value in case.items() if not isinstance(value, dict)}
+    for part in ("layout", "model"):
+        flat.update({f"{part}.{name}": value for name, value in case[part].items()})
+    return {path: json.dumps(value) for path, value in flat.items()}
 
 
 def seconds(program, fields, cases, jobs, seed):
@@ -43,14 +51,14 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--cases", type=int, default=160)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--ranks", type=int, choices=list(LAYOUTS), action="append")
     options = parser.parse_args()
     program, few = os.path.join(options.build, "shardfuzz"), options.cases // 8
     plain = first_choices(program)
-    for ranks, layouts in LAYOUTS.items():
+    for ranks in options.ranks or LAYOUTS:
         speeds = {}
-        for name, layout in layouts.items():
-            changed = {**{f"layout.{key}": value for key, value in layout.items()}, **{f"model.{key}": value for key, value in model_of(layout).items()}}
-            fields = {**plain, **{path: json.dumps(value) for path, value in changed.items()}}
+        for name, layout in LAYOUTS[ranks].items():
+            fields = {**plain, **changes(case_of(layout))}
             some, all_of_them = (seconds(program, fields, cases, options.jobs, 1) for cases in (few, options.cases))
             speeds[name] = round((options.cases - few) / (all_of_them - some), 2)
         mix = len(speeds) / sum(1 / speed for speed in speeds.values())

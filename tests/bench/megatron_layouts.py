@@ -8,6 +8,7 @@ LAYOUTS = {
 }
 
 
-def model_of(layout):
-    """Fields of `model` that the layout needs: a layer for each stage, experts to spread."""
-    return {**({"num_layers": layout["pp"]} if "pp" in layout else {}), **({"num_moe_experts": 4, "add_bias_linear": False} if "ep" in layout else {})}
+def case_of(layout):
+    """A case of that layout with what the layout needs: a layer for each stage, experts to spread, a microbatch for each replica."""
+    model = {**({"num_layers": layout["pp"]} if "pp" in layout else {}), **({"num_moe_experts": 4, "add_bias_linear": False} if "ep" in layout else {})}
+    return {"layout": layout, "model": model, "microbatches": max(2, layout.get("dp", 1))}
