@@ -4,7 +4,7 @@
 #   ci/test.sh [--all]     --all: also the Python and CUDA parts of the tree
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-fuzz_seconds=20 # for each libFuzzer entry
+fuzz_seconds=10 # for each libFuzzer entry
 all=0
 for argument in "$@"; do
   case $argument in
