@@ -32,18 +32,22 @@ def auxiliary(case, kinds=AUXILIARY):
     return case["model.num_moe_experts"] and case["model.moe_router_load_balancing_type"] in kinds and case["model.moe_aux_loss_coeff"] > 0
 
 
+def has_z_loss(case):
+    return case["model.num_moe_experts"] and case["model.moe_z_loss_coeff"]
+
+
 TRIGGERS = {
     "mla-shared-key": lambda c: c["model.multi_latent_attention"] and c["layout.tp"] > 1,
     "gathered-logits": lambda c: not c["model.parallel_output"] and c["layout.tp"] > 1 and c["precision"] == "bf16",
     "loss-of-local-tokens": lambda c: c["loss"] == "sum_and_count" and c["data.loss_mask"] == "uneven" and c["layout.cp"] > 1,
-    "aux-loss-per-token": lambda c: c["loss"] == "per_token" and auxiliary(c) and (c["layout.cp"] > 1 or c["layout.tp"] > 1 and c["layout.sp"]),
+    "aux-loss-per-token": lambda c: c["loss"] == "per_token" and (auxiliary(c) or has_z_loss(c)) and (c["layout.cp"] > 1 or c["layout.tp"] > 1 and c["layout.sp"]),
     "global-aux-loss": lambda c: auxiliary(c, ("global_aux_loss",)) and c["layout.dp"] > 1,
     "expert-data-group": lambda c: c["model.num_moe_experts"] and c["layout.etp"] != c["layout.tp"] and c["layout.ep"] == 1,
     "linear-attention-norm": lambda c: c["model.experimental_attention_variant"] and c["layout.tp"] > 1 and not c["layout.sp"],
     "sinks-clipping-norm": lambda c: c["model.softmax_type"] == "learnable" and c["layout.tp"] > 1 and c["optimizer.clip_grad"] > 0
     and not c["model.multi_latent_attention"],
     "mtp-loss-of-local-tokens": lambda c: c["model.mtp_num_layers"] and c["layout.cp"] > 1,
-    "z-loss-padding": lambda c: c["model.num_moe_experts"] and c["model.moe_z_loss_coeff"] and c["data.padding"] == "uneven"
+    "z-loss-padding": lambda c: has_z_loss(c) and c["data.padding"] == "uneven"
     and (c["layout.cp"] > 1 or c["layout.tp"] > 1 and c["layout.sp"]),
     "mtp-position-embedding": lambda c: c["model.mtp_num_layers"] and c["model.position_embedding_type"] == "learned_absolute" and c["layout.pp"] > 1,
 }
