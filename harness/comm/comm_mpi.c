@@ -183,14 +183,16 @@ static void mpi_wait(struct sf_comm *comm, sf_request id) {
   struct sf_mpi *mpi = comm->impl;
   struct mpi_request *request = mpi->open;
   while (request != NULL && request->id != id) request = request->next;
-  if (request == NULL)
-    mpi_leave(mpi, SF_ERANK, comm->last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", comm->rank,
-              (unsigned long long)id);
+  if (request == NULL) mpi_leave_not_open(mpi, id);
   sf_comm_show_progress(comm, request->call.label);
   request_finish(mpi, request);
 }
 
-__attribute__((noreturn)) static void mpi_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
+void mpi_leave_not_open(struct sf_mpi *mpi, sf_request id) {
+  mpi_leave(mpi, SF_ERANK, mpi->comm.last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", mpi->comm.rank, (unsigned long long)id);
+}
+
+void mpi_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
   mpi_leave(comm->impl, status == SF_OK ? SF_ERANK : status, comm->last_label, "%s", text);
 }
 

@@ -67,18 +67,12 @@ static void nccl_wait(struct sf_comm *comm, sf_request id) {
   struct sf_nccl *nccl = nccl_of(comm);
   struct nccl_request *request = nccl->first;
   while (request != NULL && request->id != id) request = request->next;
-  if (request == NULL)
-    mpi_leave(nccl->mpi, SF_ERANK, comm->last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", comm->rank,
-              (unsigned long long)id);
+  if (request == NULL) mpi_leave_not_open(nccl->mpi, id);
   sf_comm_show_progress(comm, request->call.label);
   complete(nccl, request);
 }
 
-__attribute__((noreturn)) static void nccl_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
-  mpi_leave(comm->impl, status == SF_OK ? SF_ERANK : status, comm->last_label, "%s", text);
-}
-
-static const struct sf_comm_ops nccl_ops = {.name = "nccl", .start = nccl_start, .wait = nccl_wait, .fail = nccl_fail};
+static const struct sf_comm_ops nccl_ops = {.name = "nccl", .start = nccl_start, .wait = nccl_wait, .fail = mpi_fail};
 
 /* --- one run ------------------------------------------------------------------------------------------------------ */
 
