@@ -1,7 +1,7 @@
 #include "targets/plugged_layer.h"
 
 #include "harness/base/assert.h"
-#include "targets/plugged_call.h"
+#include "targets/plugged_host.h"
 
 #include <stdio.h>
 
@@ -46,9 +46,17 @@ struct dense_parameter {
   struct shardfuzz_run rows[SF_RUNS_MAX], cols[SF_RUNS_MAX];
 };
 
-/* The whole call; lives on the rank's stack. */
+/* One call of the plugin's function. */
+struct call {
+  struct sf_plugged_host host; /* first */
+  struct sf_rank_run *run;
+  struct sf_plugged *plugged;
+  bool backward;
+};
+
+/* The same with all that it hands over; lives on the rank's stack. */
 struct frame {
-  struct sf_plugged_call call;
+  struct call call;
   struct shardfuzz_layer_call given;
   struct dense input, output, output_grad, input_grad;
   struct dense_parameter dense_params[SF_PLUGGED_PARAMETERS_MAX];
@@ -70,12 +78,12 @@ static const struct shardfuzz_tensor *dense_set(struct dense *dense, void *data,
 
 static const struct shardfuzz_tensor *give_values(struct frame *f, struct dense *dense, const char *what, const float *values, const struct sf_shard_map *map, enum sf_dtype dtype) {
   const struct sf_shape shape = sf_shard_map_local_shape(map);
-  return dense_set(dense, sf_plugged_take_values(&f->call, what, values, shape.rows * shape.cols, dtype), shape, dtype);
+  return dense_set(dense, sf_plugged_take_values(&f->call.host, what, values, shape.rows * shape.cols, dtype), shape, dtype);
 }
 
 static const struct shardfuzz_tensor *give_room(struct frame *f, struct dense *dense, const char *what, const struct sf_shard_map *map, enum sf_dtype dtype) {
   const struct sf_shape shape = sf_shard_map_local_shape(map);
-  return dense_set(dense, sf_plugged_take(&f->call, what, sf_plugged_bytes(shape.rows * shape.cols, dtype)), shape, dtype);
+  return dense_set(dense, sf_plugged_take(&f->call.host, what, sf_plugged_bytes(shape.rows * shape.cols, dtype)), shape, dtype);
 }
 
 static int32_t runs_of(struct shardfuzz_run *out, const struct sf_dim_map *dim) {
@@ -100,16 +108,19 @@ static void give_parameter(struct frame *f, int32_t index) {
 /* --- functions of the call -------------------------------------------------------------------------------------------- */
 
 static void *save(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
-  struct sf_plugged_call *call = given->host;
+  struct call *call = given->host;
   void **slot = &call->plugged->saved[call->run->local_microbatch];
-  if (call->backward) sf_plugged_fail(call, "called save");
-  if (*slot != NULL) sf_plugged_fail(call, "called save twice");
-  return *slot = sf_plugged_take(call, "saved memory", size_bytes);
+  if (call->backward) sf_plugged_fail(&call->host, "called save");
+  if (*slot != NULL) sf_plugged_fail(&call->host, "called save twice");
+  return *slot = sf_plugged_take(&call->host, "saved memory", size_bytes);
 }
 
-static void *scratch(const struct shardfuzz_layer_call *given, uint64_t size_bytes) { return sf_plugged_take(given->host, "scratch memory", size_bytes); }
+static void *scratch(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
+  struct call *call = given->host;
+  return sf_plugged_take(&call->host, "scratch memory", size_bytes);
+}
 
-static void trace_in_place(struct sf_plugged_call *call, void *data, enum sf_dtype dtype, enum sf_kind kind, int32_t module, const struct sf_shard_map *map) {
+static void trace_in_place(struct call *call, void *data, enum sf_dtype dtype, enum sf_kind kind, int32_t module, const struct sf_shard_map *map) {
   const struct sf_shape shape = sf_shard_map_local_shape(map);
   const int64_t count = shape.rows * shape.cols;
   float *values = sf_buffers_take(&call->run->acts, count);
@@ -121,22 +132,23 @@ static void trace_in_place(struct sf_plugged_call *call, void *data, enum sf_dty
 }
 
 static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which, const char *module, void *data) {
-  struct sf_plugged_call *call = given->host;
+  struct call *call = given->host;
   const struct sf_plugged_inner *inner = which == SHARDFUZZ_OUTPUT ? call->plugged->outputs : call->plugged->input_grads;
-  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(call, "called trace for tensors of the other pass");
+  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(&call->host, "called trace for tensors of the other pass");
   for (int i = 0; i < SF_PLUGGED_INNER_MAX; i++) {
     if (inner[i].name == NULL || strcmp(inner[i].name, module) != 0) continue;
     trace_in_place(call, data, call->run->dtype, call->backward ? SF_KIND_ACT_GRAD : SF_KIND_ACT, inner[i].module, inner[i].map);
     return;
   }
-  sf_plugged_fail(call, "called trace for '%.40s', which is no module inside it", module);
+  sf_plugged_fail(&call->host, "called trace for '%.40s', which is no module inside it", module);
 }
 
 /* --- the two passes ----------------------------------------------------------------------------------------------------- */
 
 static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const float *input) {
-  f->call = (struct sf_plugged_call){.run = run, .plugged = plugged, .backward = backward};
-  sf_plugged_comm_fill(&f->call);
+  f->call = (struct call){.run = run, .plugged = plugged, .backward = backward};
+  f->call.host = (struct sf_plugged_host){.env = run->env, .buffers = &run->acts, .pass = backward ? "backward" : "forward", .name = plugged->name, .labels = plugged->layer->calls[backward]};
+  sf_plugged_comm_fill(&f->call.host, &run->parallel);
   const struct shardfuzz_attribute attributes[ATTRIBUTES] = {{"sequence_parallel", plugged->sp, plugged->sp},
                                                              {"activation", run->c->model.activation, (double)run->c->model.activation},
                                                              {"norm", run->c->model.norm, (double)run->c->model.norm},
@@ -152,7 +164,7 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
                                            .attributes = f->attributes,
                                            .parameter_count = plugged->param_count,
                                            .attribute_count = ATTRIBUTES,
-                                           .comm = &f->call.comm,
+                                           .comm = &f->call.host.comm,
                                            .save = save,
                                            .scratch = scratch,
                                            .trace = trace_inner,
@@ -167,8 +179,9 @@ static void frame_run(struct frame *f) {
   sf_comm_show_progress(comm, layer->place[f->call.backward]);
   const int result = (f->call.backward ? layer->declared->backward : layer->declared->forward)(&f->given);
   sf_comm_show_progress(comm, layer->place[f->call.backward]);
-  if (result != SHARDFUZZ_OK) sf_plugged_fail(&f->call, "returned %d", result);
-  sf_plugged_check(&f->call);
+  if (result != SHARDFUZZ_OK) sf_plugged_fail(&f->call.host, "returned %d", result);
+  sf_plugged_comm_check(&f->call.host);
+  sf_plugged_check(&f->call.host);
   /* The ranks of a microbatch meet: a collective that one of them left out is found here, not at the next one that all of them make. */
   sf_barrier(comm, &f->call.run->parallel.tp_cp, layer->place[f->call.backward]);
 }
@@ -183,14 +196,14 @@ static float *take_result(struct frame *f, const struct dense *dense, enum sf_dt
 float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *input) {
   struct frame f;
   void **slot = &plugged->saved[run->local_microbatch];
-  sf_plugged_give_kept(run, *slot); /* of a forward that is run again */
+  sf_plugged_give_kept(&run->acts, *slot); /* of a forward that is run again */
   *slot = NULL;
   frame_begin(&f, run, plugged, false, input);
   f.given.output = give_room(&f, &f.output, "output", plugged->out_map, run->dtype);
   frame_run(&f);
   float *out = take_result(&f, &f.output, run->dtype);
-  if (*slot != NULL) sf_plugged_keep(&f.call, *slot);
-  sf_plugged_release(&f.call);
+  if (*slot != NULL) sf_plugged_keep(&f.call.host, *slot);
+  sf_plugged_release(&f.call.host);
   sf_trace_act(run, plugged->last_module, plugged->out_map, out);
   return out;
 }
@@ -199,7 +212,7 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   struct frame f;
   void **slot = &plugged->saved[run->local_microbatch];
   frame_begin(&f, run, plugged, true, input);
-  if (*slot != NULL) sf_plugged_return(&f.call, *slot);
+  if (*slot != NULL) sf_plugged_return(&f.call.host, *slot);
   f.given.saved = *slot;
   *slot = NULL;
   f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, plugged->out_map, run->dtype);
@@ -209,6 +222,6 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   sf_trace_act_grad(run, plugged->first_module, plugged->in_map, out);
   for (int32_t i = 0; i < plugged->param_count; i++)
     if (plugged->params[i].param->trainable) sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
-  sf_plugged_release(&f.call);
+  sf_plugged_release(&f.call.host);
   return out;
 }

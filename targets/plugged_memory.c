@@ -1,5 +1,5 @@
 #include "harness/base/hash.h"
-#include "targets/plugged_call.h"
+#include "targets/plugged_host.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,34 +19,35 @@ _Static_assert(sizeof(struct sf_plugged_piece) <= HEADER_BYTES, "a piece's head"
 static char *data_of(struct sf_plugged_piece *piece) { return (char *)piece + HEADER_BYTES + GUARD_BYTES; }
 static struct sf_plugged_piece *piece_of(const void *data) { return (struct sf_plugged_piece *)(void *)((char *)(uintptr_t)data - GUARD_BYTES - HEADER_BYTES); }
 
-void sf_plugged_fail(const struct sf_plugged_call *call, const char *format, ...) {
+void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...) {
   char text[240];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  sf_comm_fail(call->run->env->comm, SF_ERANK, "the plugin's %s of %s %s", call->backward ? "backward" : "forward", call->plugged->name, text);
+  if (host->name == NULL) sf_comm_fail(host->env->comm, SF_ERANK, "the plugin's %s %s", host->pass, text);
+  sf_comm_fail(host->env->comm, SF_ERANK, "the plugin's %s of %s %s", host->pass, host->name, text);
 }
 
 /* Powers of two: buffers are kept by their size. */
-static struct sf_plugged_piece *piece_create(struct sf_rank_run *run, const char *what, size_t size_bytes) {
+static struct sf_plugged_piece *piece_create(struct sf_buffers *buffers, const char *what, size_t size_bytes) {
   size_t rounded = LEAST_BYTES;
   while (rounded < size_bytes + HEADER_BYTES + 2 * GUARD_BYTES) rounded *= 2;
-  struct sf_plugged_piece *piece = sf_buffers_take_bytes(&run->acts, rounded);
+  struct sf_plugged_piece *piece = sf_buffers_take_bytes(buffers, rounded);
   *piece = (struct sf_plugged_piece){.what = what, .size_bytes = size_bytes};
   memset((char *)piece + HEADER_BYTES, FILL, size_bytes + 2 * GUARD_BYTES);
   return piece;
 }
 
-void *sf_plugged_take(struct sf_plugged_call *call, const char *what, size_t size_bytes) {
-  struct sf_plugged_piece *piece = piece_create(call->run, what, size_bytes);
-  piece->next = call->pieces;
-  call->pieces = piece;
+void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes) {
+  struct sf_plugged_piece *piece = piece_create(host->buffers, what, size_bytes);
+  piece->next = host->pieces;
+  host->pieces = piece;
   return data_of(piece);
 }
 
-void *sf_plugged_take_values(struct sf_plugged_call *call, const char *what, const float *values, int64_t count, enum sf_dtype dtype) {
-  void *data = sf_plugged_take(call, what, sf_plugged_bytes(count, dtype));
+void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype) {
+  void *data = sf_plugged_take(host, what, sf_plugged_bytes(count, dtype));
   struct sf_plugged_piece *piece = piece_of(data);
   sf_plugged_pack(data, values, count, dtype);
   piece->hash = sf_hash_bytes(0, data, piece->size_bytes);
@@ -54,17 +55,17 @@ void *sf_plugged_take_values(struct sf_plugged_call *call, const char *what, con
   return data;
 }
 
-void sf_plugged_keep(struct sf_plugged_call *call, const void *data) {
-  struct sf_plugged_piece *piece = piece_of(data), **at = &call->pieces;
+void sf_plugged_keep(struct sf_plugged_host *host, const void *data) {
+  struct sf_plugged_piece *piece = piece_of(data), **at = &host->pieces;
   while (*at != piece) at = &(*at)->next;
   *at = piece->next;
   piece->next = NULL;
 }
 
-void sf_plugged_return(struct sf_plugged_call *call, void *data) {
+void sf_plugged_return(struct sf_plugged_host *host, void *data) {
   struct sf_plugged_piece *piece = piece_of(data);
-  piece->next = call->pieces;
-  call->pieces = piece;
+  piece->next = host->pieces;
+  host->pieces = piece;
 }
 
 static bool is_filled(const char *at) {
@@ -73,25 +74,25 @@ static bool is_filled(const char *at) {
   return true;
 }
 
-void sf_plugged_check(const struct sf_plugged_call *call) {
-  for (struct sf_plugged_piece *piece = call->pieces; piece != NULL; piece = piece->next) {
+void sf_plugged_check(const struct sf_plugged_host *host) {
+  for (struct sf_plugged_piece *piece = host->pieces; piece != NULL; piece = piece->next) {
     char *data = data_of(piece);
-    if (!is_filled(data - GUARD_BYTES)) sf_plugged_fail(call, "wrote in front of its %s", piece->what);
-    if (!is_filled(data + piece->size_bytes)) sf_plugged_fail(call, "wrote behind its %s", piece->what);
-    if (piece->is_values && sf_hash_bytes(0, data, piece->size_bytes) != piece->hash) sf_plugged_fail(call, "changed its %s", piece->what);
+    if (!is_filled(data - GUARD_BYTES)) sf_plugged_fail(host, "wrote in front of its %s", piece->what);
+    if (!is_filled(data + piece->size_bytes)) sf_plugged_fail(host, "wrote behind its %s", piece->what);
+    if (piece->is_values && sf_hash_bytes(0, data, piece->size_bytes) != piece->hash) sf_plugged_fail(host, "changed its %s", piece->what);
   }
 }
 
-void sf_plugged_release(struct sf_plugged_call *call) {
-  while (call->pieces != NULL) {
-    struct sf_plugged_piece *piece = call->pieces;
-    call->pieces = piece->next;
-    sf_buffers_give_bytes(&call->run->acts, piece);
+void sf_plugged_release(struct sf_plugged_host *host) {
+  while (host->pieces != NULL) {
+    struct sf_plugged_piece *piece = host->pieces;
+    host->pieces = piece->next;
+    sf_buffers_give_bytes(host->buffers, piece);
   }
 }
 
-void sf_plugged_give_kept(struct sf_rank_run *run, void *data) {
-  if (data != NULL) sf_buffers_give_bytes(&run->acts, piece_of(data));
+void sf_plugged_give_kept(struct sf_buffers *buffers, void *data) {
+  if (data != NULL) sf_buffers_give_bytes(buffers, piece_of(data));
 }
 
 size_t sf_plugged_bytes(int64_t count, enum sf_dtype dtype) { return (size_t)count * sf_dtype_wire_bytes(dtype); }

@@ -29,6 +29,8 @@ none layer_sound_branches --cases 12 --max-ranks 4 --seed 5
 is_json "j['passed']" 12
 none layer_row_sound --cases 40 --seed 5
 is_json "j['passed']" 40
+none layer_row_async --cases 40 --seed 5
+is_json "j['passed']" 40
 none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
 is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
 
@@ -36,6 +38,7 @@ is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 
 found layer_row_no_reduce conflict/act/mlp.linear_fc2@tp --set layout.sp=off
 found layer_row_bias_grad tolerance/wgrad/mlp.linear_fc2@tp --set data.exact=off --set model.bias=on --set train.frozen=none --mode isolated
 found layer_row_scale tolerance/act_grad/mlp.linear_fc2@tp --set data.exact=off --mode isolated
+found layer_row_early nonfinite/act/mlp.linear_fc2@tp --set layout.sp=off --mode isolated
 found layer_row_bias tolerance/act/mlp.linear_fc2@tp --set data.exact=off --set model.bias=on --mode isolated
 found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off
 found layer_mlp_untraced gap/act/mlp.linear_fc1@tp --cases 3
@@ -49,6 +52,8 @@ found layer_fault_behind crash/comm/mlp.linear_fc2.fwd@tp --cases 2
 check "it is told" grep -q "wrote behind its output" "$work/layer_fault_behind/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_error crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set model.seq=16
 check "it is told" grep -q "returned 7" "$work/layer_fault_error/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_not_waited crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set layout.sp=off
+check "it is told" grep -q "started mlp.linear_fc2.fwd.all_reduce and did not wait" "$work/layer_fault_not_waited/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_free crash/comm/mlp.linear_fc2.fwd.all_reduce@tp --cases 2 --set layout.sp=off
 if [ -e "$plugins/layer_fault_exception.so" ]; then
   found layer_fault_exception crash/comm/decoder.final_layernorm.fwd@tp --cases 2 --set precision.residual_fp32=off

@@ -7,6 +7,8 @@ small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 
 
 run 0 fuzz --target "plugin:$plugins/layer_sound.so" --launcher "$launcher" --max-ranks 2 --cases 30 --seed 4 --out "$work/sound" --json
 is_json "j['passed']" 30
+run 0 fuzz --target "plugin:$plugins/layer_row_async.so" --launcher "$launcher" --max-ranks 2 --cases 15 --seed 4 --out "$work/async" --json
+is_json "j['passed']" 15
 run 1 fuzz --target "plugin:$plugins/layer_row_no_reduce.so" --launcher "$launcher" "${small[@]}" --cases 3 --out "$work/bug"
 check "a missing all-reduce" [ -e "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_crash.so" --launcher "$launcher" "${small[@]}" --cases 1 --out "$work/crash"

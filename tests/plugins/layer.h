@@ -6,7 +6,11 @@
 #include "tests/plugins/kernel.h"
 
 enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_ORDER, CRASHES, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
-       NO_GRAD_SUM, STALE_SAVED, NO_TRACE };
+       NO_GRAD_SUM, STALE_SAVED, NO_TRACE, READS_EARLY, NEVER_WAITS };
+/* Whether sums over tp are started and waited for, rather than blocking. */
+#ifndef ASYNC
+#define ASYNC 0
+#endif
 #ifndef BUG
 #define BUG SOUND
 #endif
@@ -99,7 +103,7 @@ static inline float *gather_tokens(layer_call call, tensor own, int64_t *rows) {
   *rows = rows_of(own) * parts;
   if (parts == 1) return read_floats(call, own);
   void *all = call->scratch(call, (uint64_t)(*rows * cols_of(own)) * element_bytes(call->dtype));
-  call->comm->all_gather(call, SHARDFUZZ_GROUP_TP, all, own->data, rows_of(own) * cols_of(own), call->dtype);
+  call->comm->all_gather(call->comm, SHARDFUZZ_GROUP_TP, all, own->data, rows_of(own) * cols_of(own), call->dtype);
   return read_floats(call, wire_at(&w, call, all, *rows, cols_of(own)));
 }
 
@@ -108,13 +112,18 @@ static inline void sum_over_tp(layer_call call, tensor out, const float *partial
   struct wire w;
   const int64_t cols = cols_of(out);
   tensor whole = wire_at(&w, call, call->scratch(call, (uint64_t)(rows * cols) * element_bytes(call->dtype)), rows, cols);
+  const struct shardfuzz_comm *comm = call->comm;
   write_floats(whole, partial);
   if (is_sp(call)) {
-    call->comm->reduce_scatter(call, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, call->dtype, SHARDFUZZ_SUM);
+    if (!ASYNC) comm->reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, call->dtype, SHARDFUZZ_SUM);
+    if (ASYNC) comm->wait(comm, comm->start_reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, call->dtype, SHARDFUZZ_SUM));
     return;
   }
-  call->comm->all_reduce(call, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, call->dtype, SHARDFUZZ_SUM);
+  if (!ASYNC) comm->all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, call->dtype, SHARDFUZZ_SUM);
+  const uint64_t request = ASYNC ? comm->start_all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, call->dtype, SHARDFUZZ_SUM) : 0;
+  if (BUG != READS_EARLY && BUG != NEVER_WAITS) comm->wait(comm, request);
   memcpy(out->data, whole->data, (size_t)(rows * cols) * element_bytes(call->dtype));
+  if (BUG == READS_EARLY) comm->wait(comm, request);
 }
 
 #define LAYERS(list)                                                                                                                            \

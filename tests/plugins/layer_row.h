@@ -39,7 +39,7 @@ static int row_backward(layer_call call) {
   write_floats(call->input_grad, dx);
   parameter_grads(weight, bias, g, read_floats(call, call->input), rows, own, own_rows);
   if (BUG == BIAS_GRAD_TWICE && bias && bias->grad.data)
-    call->comm->all_reduce(call, SHARDFUZZ_GROUP_TP, bias->grad.data, out, SHARDFUZZ_F32, SHARDFUZZ_SUM); /* once more is done at the end of the step */
+    call->comm->all_reduce(call->comm, SHARDFUZZ_GROUP_TP, bias->grad.data, out, SHARDFUZZ_F32, SHARDFUZZ_SUM); /* once more is done at the end of the step */
   return SHARDFUZZ_OK;
 }
 

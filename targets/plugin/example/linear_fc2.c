@@ -17,7 +17,7 @@ static int forward(const struct shardfuzz_layer_call *call) {
       for (int64_t k = 0; k < in; k++) sum += x[t * in + k] * w[j * in + k];
       y[t * hidden + j] = sum;
     }
-  call->comm->all_reduce(call, SHARDFUZZ_GROUP_TP, y, tokens * hidden, SHARDFUZZ_F32, SHARDFUZZ_SUM);
+  call->comm->all_reduce(call->comm, SHARDFUZZ_GROUP_TP, y, tokens * hidden, SHARDFUZZ_F32, SHARDFUZZ_SUM);
   for (int64_t i = 0; b && i < tokens * hidden; i++) y[i] += b[i % hidden];
   return SHARDFUZZ_OK;
 }

@@ -1,4 +1,4 @@
-/* shardfuzz plugins, ABI version 1: a shared library hands its kernels or layers to `shardfuzz fuzz --target plugin:./libkernels.so`.
+/* shardfuzz plugins, ABI version 2: a shared library hands its kernels or layers to `shardfuzz fuzz --target plugin:./libkernels.so`.
  *
  * The library exports one function, shardfuzz_plugin_get(), which returns a declaration: a table of operations by the names of the reference
  * (`shardfuzz list operations` prints them with their operands, in order, dimensions and attributes), or of parallel layers by the names of the
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define SHARDFUZZ_PLUGIN_ABI 1u
+#define SHARDFUZZ_PLUGIN_ABI 2u
 
 /* Formats. Of fp8 E4M3 is the kind without infinity. */
 enum shardfuzz_dtype {
@@ -127,7 +127,8 @@ struct shardfuzz_operation {
  * 256 KiB of stack: nothing of a rank may be in static memory, and others run while it waits in a call of the communicator, which does not
  * return when it cannot complete. No exception may leave. */
 
-/* Groups of ranks; the members' order is the same on all of them. TP_CP: ranks with pieces of one microbatch. */
+/* Groups of ranks; the members' order is the same on all of them. TP_CP: ranks with pieces of one microbatch. The last three are of models with experts,
+ * and have no member otherwise: EP ranks that hold other experts, ETP other parts of the same, EXPERT_DP the same parts. */
 enum shardfuzz_group {
   SHARDFUZZ_GROUP_TP = 0,
   SHARDFUZZ_GROUP_CP = 1,
@@ -136,30 +137,40 @@ enum shardfuzz_group {
   SHARDFUZZ_GROUP_PP = 4,
   SHARDFUZZ_GROUP_TP_CP = 5,
   SHARDFUZZ_GROUP_WORLD = 6,
-  SHARDFUZZ_GROUPS = 7
+  SHARDFUZZ_GROUP_EP = 7,
+  SHARDFUZZ_GROUP_ETP = 8,
+  SHARDFUZZ_GROUP_EXPERT_DP = 9,
+  SHARDFUZZ_GROUPS = 10
 };
 enum shardfuzz_reduce { SHARDFUZZ_SUM = 0, SHARDFUZZ_MAX = 1 };
 struct shardfuzz_member {
   int32_t size, index;
 };
 
-struct shardfuzz_layer_call;
-/* The communicator's calls. Each is made by all members in the same order with the same numbers; it blocks. dtype: SHARDFUZZ_F32, _BF16, _F16 or
- * _F64, of the memory and of what travels; counts are elements. Members of an all-reduce get the same bits. */
+/* The communicator's calls, of a layer or a model. Each is made by all members in the same order with the same numbers; it blocks. dtype:
+ * SHARDFUZZ_F32, _BF16, _F16 or _F64, of the memory and of what travels; counts are elements. Members of an all-reduce get the same bits. */
 struct shardfuzz_comm {
-  uint32_t size_bytes; /* of this struct */
+  uint32_t size_bytes; /* of this struct; grows with later versions */
   int32_t group_count;
   const struct shardfuzz_member *groups; /* by enum shardfuzz_group: how many ranks, and which this one is */
-  void (*all_reduce)(const struct shardfuzz_layer_call *call, int32_t group, void *data, int64_t count, uint32_t dtype, uint32_t reduce);
+  void *host;
+  void (*all_reduce)(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, uint32_t dtype, uint32_t reduce);
   /* out [count]: this member's part of the reduction of in [size x count] */
-  void (*reduce_scatter)(const struct shardfuzz_layer_call *call, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce);
-  void (*all_gather)(const struct shardfuzz_layer_call *call, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype); /* out [size x count] */
-  void (*broadcast)(const struct shardfuzz_layer_call *call, int32_t group, void *data, int64_t count, int32_t root, uint32_t dtype);
+  void (*reduce_scatter)(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce);
+  void (*all_gather)(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype); /* out [size x count] */
+  void (*broadcast)(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, int32_t root, uint32_t dtype);
   /* in is cut by in_counts, a number for each member; out holds what they sent here, out_counts[i] elements from member i */
-  void (*all_to_all)(const struct shardfuzz_layer_call *call, int32_t group, void *out, const int64_t *out_counts, const void *in, const int64_t *in_counts, uint32_t dtype);
-  void (*send)(const struct shardfuzz_layer_call *call, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype); /* may wait for the receiver */
-  void (*recv)(const struct shardfuzz_layer_call *call, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype);
-  void (*barrier)(const struct shardfuzz_layer_call *call, int32_t group);
+  void (*all_to_all)(const struct shardfuzz_comm *comm, int32_t group, void *out, const int64_t *out_counts, const void *in, const int64_t *in_counts, uint32_t dtype);
+  void (*send)(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype); /* may wait for the receiver */
+  void (*recv)(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype);
+  void (*barrier)(const struct shardfuzz_comm *comm, int32_t group);
+  /* The same, started: until `wait` has returned what is sent must not be written, nor what is received be read. Each is waited for once, in the call of
+   * the plugin that started it; 0 is complete already. */
+  uint64_t (*start_all_reduce)(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, uint32_t dtype, uint32_t reduce);
+  uint64_t (*start_reduce_scatter)(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce);
+  uint64_t (*start_send)(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype);
+  uint64_t (*start_recv)(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype);
+  void (*wait)(const struct shardfuzz_comm *comm, uint64_t request);
 };
 
 /* `length` elements of the logical tensor from `start` on. */

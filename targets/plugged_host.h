@@ -1,0 +1,51 @@
+/* What a library that computes on a rank is given, a layer's call or a model: memory between guards, and the communicator. */
+#ifndef SF_TARGETS_PLUGGED_HOST_H
+#define SF_TARGETS_PLUGGED_HOST_H
+
+#include "targets/buffers.h"
+#include "targets/parallel_state.h"
+#include "targets/plugin_layers.h"
+
+struct sf_plugged_piece;
+struct sf_plugged_pending;
+
+struct sf_plugged_host {
+  const struct sf_rank_env *env;
+  struct sf_buffers *buffers;
+  const char *pass, *name;               /* for messages: "backward" of "decoder.layers.3.mlp.linear_fc2"; name NULL: pass alone */
+  const char (*labels)[SF_PLUGIN_LABEL_TEXT]; /* of its calls, by enum sf_comm_op; kept by their address */
+  struct sf_plugged_piece *pieces;       /* of this call */
+  struct sf_plugged_pending *pending;    /* calls that were started */
+  const struct sf_group *groups[SHARDFUZZ_GROUPS]; /* size 0: this case has none */
+  struct shardfuzz_member members[SHARDFUZZ_GROUPS];
+  struct shardfuzz_comm comm;
+};
+
+/* Fills groups, members and the table of functions, whose host this one is; borrowed. */
+void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel_state *parallel);
+/* Leaves the rank when a call was started and not waited for. */
+void sf_plugged_comm_check(const struct sf_plugged_host *host);
+
+/* Leaves the rank: the plugin broke its contract. The text goes behind what the host is called. */
+_Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...) SF_PRINTF(2, 3);
+
+/* Memory between guards, filled with NaNs of every format. what: a constant, for messages. */
+void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes);
+/* The same with values in the format's own bytes, which the plugin may not change. */
+void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype);
+/* Takes the piece out of the host: it is not given back with it. */
+void sf_plugged_keep(struct sf_plugged_host *host, const void *data);
+/* Puts a kept piece back. */
+void sf_plugged_return(struct sf_plugged_host *host, void *data);
+/* Checks guards and values of all pieces. */
+void sf_plugged_check(const struct sf_plugged_host *host);
+/* Gives all pieces back. */
+void sf_plugged_release(struct sf_plugged_host *host);
+void sf_plugged_give_kept(struct sf_buffers *buffers, void *data); /* takes NULL */
+
+size_t sf_plugged_bytes(int64_t count, enum sf_dtype dtype);
+/* Floats on the format's grid <-> its own bytes. fp64: doubles are copied. */
+void sf_plugged_pack(void *out, const float *values, int64_t count, enum sf_dtype dtype);
+void sf_plugged_unpack(float *out, const void *packed, int64_t count, enum sf_dtype dtype);
+
+#endif
