@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/worker/starved.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -34,7 +35,7 @@ struct sf_op_worker {
   struct sf_op_job job; /* at work on it */
   bool busy;
   int64_t seen_index;
-  double seen_at;
+  double seen_at, starved; /* when, and for how long the process had waited for a processor by then; milliseconds */
 };
 
 static double now(void) {
@@ -149,6 +150,14 @@ void sf_op_worker_destroy(struct sf_op_worker *worker) {
   sf_free(worker);
 }
 
+static double starved_ms(const struct sf_op_worker *worker) { return sf_starved_seconds(worker->pid) * 1000; }
+
+static void see(struct sf_op_worker *worker, int64_t index) {
+  worker->seen_index = index;
+  worker->seen_at = now();
+  worker->starved = starved_ms(worker);
+}
+
 enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_error *error) {
   SF_ASSERT(!worker->busy);
   if (!worker->pid) {
@@ -157,8 +166,7 @@ enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op
   }
   worker->job = *job;
   worker->busy = true;
-  worker->seen_index = job->first;
-  worker->seen_at = now();
+  see(worker, job->first);
   memset(&worker->page->so_far, 0, sizeof worker->page->so_far);
   atomic_store(&worker->page->index, job->first);
   /* A process that has just ended is found by the next wait. */
@@ -199,14 +207,12 @@ static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct 
   return SF_OK;
 }
 
-/* True when the worker's case has run for longer than it may. */
+/* True when the worker's case has run for longer than it may, without the time that a busy machine did not let it. */
 static bool overdue(struct sf_op_worker *worker) {
   const int64_t index = atomic_load(&worker->page->index);
-  if (index != worker->seen_index) {
-    worker->seen_index = index;
-    worker->seen_at = now();
-  }
-  return now() - worker->seen_at > (double)worker->options.deadline_ms;
+  if (index != worker->seen_index) see(worker, index);
+  const double ran_ms = now() - worker->seen_at, limit_ms = (double)worker->options.deadline_ms;
+  return ran_ms > limit_ms && ran_ms - (starved_ms(worker) - worker->starved) > limit_ms;
 }
 
 enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which, struct sf_op_answer *answer, struct sf_error *error) {
