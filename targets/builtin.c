@@ -6,7 +6,8 @@
 #include "targets/documents.h"
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
-#include "targets/plugin_layers.h"
+#include "targets/plugged_model.h"
+#include "targets/plugin_target.h"
 
 /* Whatever sf_case_validate lets through. */
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
@@ -112,6 +113,10 @@ static struct built reload(const struct built *first) {
 }
 
 static void run_rank(struct sf_rank_env *env) {
+  if (env->model != NULL) {
+    sf_plugged_model_run(env);
+    return;
+  }
   const int64_t steps = env->c->train.steps, after_step = env->c->reload.after_step;
   struct built model = build(env);
   for (int64_t step = 0; step < steps; step++) {

@@ -39,6 +39,8 @@ void sf_plugged_keep(struct sf_plugged_host *host, const void *data);
 void sf_plugged_return(struct sf_plugged_host *host, void *data);
 /* Checks guards and values of all pieces. */
 void sf_plugged_check(const struct sf_plugged_host *host);
+/* Of one; leaves the rank when the host does not have it. */
+void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data);
 /* Gives all pieces back. */
 void sf_plugged_release(struct sf_plugged_host *host);
 void sf_plugged_give_kept(struct sf_buffers *buffers, void *data); /* takes NULL */

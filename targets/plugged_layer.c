@@ -87,7 +87,7 @@ static const struct shardfuzz_tensor *give_room(struct frame *f, struct dense *d
 }
 
 static int32_t runs_of(struct shardfuzz_run *out, const struct sf_dim_map *dim) {
-  for (int32_t i = 0; i < dim->count; i++) out[i] = (struct shardfuzz_run){dim->runs[i].start, dim->runs[i].len};
+  for (int32_t i = 0; i < dim->count; i++) out[i] = (struct shardfuzz_run){.start = dim->runs[i].start, .length = dim->runs[i].len};
   return dim->count;
 }
 

@@ -74,13 +74,22 @@ static bool is_filled(const char *at) {
   return true;
 }
 
+static void check_piece(const struct sf_plugged_host *host, struct sf_plugged_piece *piece) {
+  char *data = data_of(piece);
+  if (!is_filled(data - GUARD_BYTES)) sf_plugged_fail(host, "wrote in front of its %s", piece->what);
+  if (!is_filled(data + piece->size_bytes)) sf_plugged_fail(host, "wrote behind its %s", piece->what);
+  if (piece->is_values && sf_hash_bytes(0, data, piece->size_bytes) != piece->hash) sf_plugged_fail(host, "changed its %s", piece->what);
+}
+
 void sf_plugged_check(const struct sf_plugged_host *host) {
-  for (struct sf_plugged_piece *piece = host->pieces; piece != NULL; piece = piece->next) {
-    char *data = data_of(piece);
-    if (!is_filled(data - GUARD_BYTES)) sf_plugged_fail(host, "wrote in front of its %s", piece->what);
-    if (!is_filled(data + piece->size_bytes)) sf_plugged_fail(host, "wrote behind its %s", piece->what);
-    if (piece->is_values && sf_hash_bytes(0, data, piece->size_bytes) != piece->hash) sf_plugged_fail(host, "changed its %s", piece->what);
-  }
+  for (struct sf_plugged_piece *piece = host->pieces; piece != NULL; piece = piece->next) check_piece(host, piece);
+}
+
+void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data) {
+  struct sf_plugged_piece *piece = host->pieces;
+  while (piece != NULL && data_of(piece) != data) piece = piece->next;
+  if (piece == NULL) sf_plugged_fail(host, "gave back memory that it does not have");
+  check_piece(host, piece);
 }
 
 void sf_plugged_release(struct sf_plugged_host *host) {

@@ -1,12 +1,8 @@
 #include "targets/plugin_layers.h"
 
-#include "harness/base/alloc.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char target_prefix[] = "plugin:";
 
 /* What may be replaced, and the field of a case, if any, that decides whether a model has it: lo..hi. */
 static const struct module_row {
@@ -34,11 +30,6 @@ static const struct module_row {
     {"decoder.final_layernorm", SF_MODULE_FINAL_LAYERNORM, NULL, 0, 0},
 };
 enum { MODULES = sizeof modules / sizeof modules[0] };
-
-const char *sf_plugin_target_path(const char *target) {
-  const size_t length = sizeof target_prefix - 1;
-  return strncmp(target, target_prefix, length) == 0 ? target + length : NULL;
-}
 
 static const struct module_row *row_of(const char *name) {
   for (size_t i = 0; i < MODULES; i++)
@@ -103,21 +94,11 @@ static enum sf_status add_layer(struct sf_plugin_layers *layers, const struct sh
   return SF_OK;
 }
 
-enum sf_status sf_plugin_layers_create(struct sf_plugin_layers **out, const char *path, struct sf_error *error) {
-  const struct shardfuzz_plugin *plugin = NULL;
-  struct sf_error reason = {SF_OK, ""};
-  enum sf_status status = sf_plugin_load(&plugin, path, error);
-  if (status != SF_OK) return status;
-  if (plugin->kind != SHARDFUZZ_KIND_LAYERS) return sf_error_set(error, SF_EINPUT, "%s: has operations and no layers", path);
-  struct sf_plugin_layers *layers = sf_alloc(sizeof *layers);
-  if (!layers) return sf_error_set(error, SF_ENOMEM, "%s: %s", path, sf_status_text(SF_ENOMEM));
-  for (int32_t i = 0; i < plugin->entry_count && status == SF_OK; i++) status = add_layer(layers, sf_plugin_layer(plugin, i), &reason);
-  if (status != SF_OK) {
-    sf_free(layers);
-    return sf_error_set(error, status, "%s: %.300s", path, reason.text);
-  }
-  *out = layers;
-  return SF_OK;
+enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) {
+  enum sf_status status = SF_OK;
+  out->count = 0;
+  for (int32_t i = 0; i < plugin->entry_count && status == SF_OK; i++) status = add_layer(out, sf_plugin_layer(plugin, i), error);
+  return status;
 }
 
 /* --- which cases are taken ---------------------------------------------------------------------------------------- */
@@ -186,22 +167,23 @@ enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, c
   return status;
 }
 
-static void add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi) {
-  if (*count == SF_PLUGIN_RANGES_MAX) return;
-  struct sf_plugin_range *range = &out[(*count)++];
-  *range = (struct sf_plugin_range){.lo = lo, .hi = hi};
-  snprintf(range->path, sizeof range->path, "%s", path);
+int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const char *path, int64_t lo, int64_t hi) {
+  if (count == SF_PLUGIN_RANGES_MAX) return count;
+  out[count] = (struct sf_plugin_range){.lo = lo, .hi = hi};
+  snprintf(out[count].path, sizeof out[count].path, "%s", path);
+  return count + 1;
 }
 
-/* Formats that lie between two that are taken are drawn and skipped: a range has no holes. */
-static void add_formats(struct sf_plugin_range *out, int32_t *count, uint32_t dtypes) {
+static void add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi) { *count = sf_plugin_add_range(out, *count, path, lo, hi); }
+
+int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes) {
   int64_t lo = SF_COMPUTE_FP8, hi = SF_COMPUTE_FP32;
   for (int64_t i = SF_COMPUTE_FP32; i < SF_COMPUTE_FP8; i++) {
     if (!(dtypes >> i & 1)) continue;
     lo = i < lo ? i : lo;
     hi = i;
   }
-  add_range(out, count, "precision.compute", lo, hi);
+  return sf_plugin_add_range(out, count, "precision.compute", lo, hi);
 }
 
 int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers) {
@@ -209,7 +191,7 @@ int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plu
   for (int32_t i = 0; i < layers->count; i++) {
     const struct shardfuzz_layer *declared = layers->at[i].declared;
     const struct module_row *row = row_of_layer(&layers->at[i]);
-    add_formats(out, &count, declared->dtypes);
+    count = sf_plugin_add_formats(out, count, declared->dtypes);
     if (row->field) add_range(out, &count, row->field, row->lo, row->hi >= row->lo ? row->hi : sf_case_field_find(row->field)->max);
     if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
     for (int32_t k = 0; k < declared->fixed_count; k++) add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);

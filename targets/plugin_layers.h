@@ -1,12 +1,11 @@
-/* Layers of a shared library (targets/plugin, shardfuzz/plugin.h) in the place of modules of the built-in target. A target named "plugin:PATH" is
- * the built-in one with those modules replaced. */
+/* Layers of a shared library (targets/plugin, shardfuzz/plugin.h) in the place of modules of the built-in target. */
 #ifndef SF_TARGETS_PLUGIN_LAYERS_H
 #define SF_TARGETS_PLUGIN_LAYERS_H
 
 #include "targets/plugin/plugin.h"
 #include "targets/target.h"
 
-enum { SF_PLUGIN_LAYERS_MAX = 8, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX = 64 };
+enum { SF_PLUGIN_LAYERS_MAX = 8, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX = 128 };
 
 /* One declared layer. Labels name communication calls and places: "mlp.linear_fc2.fwd.all_reduce", "mlp.linear_fc2.fwd". */
 struct sf_plugin_layer {
@@ -22,12 +21,8 @@ struct sf_plugin_layers {
   struct sf_plugin_layer at[SF_PLUGIN_LAYERS_MAX];
 };
 
-/* The library's path in a target's name; NULL: the name is no plugin's. */
-const char *sf_plugin_target_path(const char *target);
-
-/* Loads the library into this process, for good, and finds its modules. Code of the library runs. *out is destroyed with sf_free. SF_EINPUT: as
- * sf_plugin_load; a library of operations; a module or a field of a case that does not exist; a module twice. SF_ENOMEM. */
-enum sf_status sf_plugin_layers_create(struct sf_plugin_layers **out, const char *path, struct sf_error *error) SF_MUST_USE;
+/* Finds the modules of a plugin of SHARDFUZZ_KIND_LAYERS. SF_EINPUT: a module or a field of a case that does not exist; a module twice. */
+enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) SF_MUST_USE;
 
 /* SF_OK, or SF_ENOTSUP with what the layers do not take; also when the case's model has none of the modules. SF_ENOMEM. */
 enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
@@ -39,5 +34,9 @@ struct sf_plugin_range {
   int64_t lo, hi;
 };
 int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers);
+/* Add one to a list and return its new length; what is beyond the most is left out. Formats (SHARDFUZZ_BIT) that lie between two that are taken are drawn
+ * and skipped: a range has no holes. */
+int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const char *path, int64_t lo, int64_t hi);
+int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes);
 
 #endif

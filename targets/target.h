@@ -11,6 +11,7 @@
 #include "targets/plants.h"
 
 struct sf_plugin_layers;
+struct sf_plugin_model;
 
 /* All that one rank is given; nothing else may be read. Groups are made from `mesh` and handed to layers as values; only planted
  * faults may look at `default_mesh`. */
@@ -24,6 +25,7 @@ struct sf_rank_env {
   const struct sf_trace_sink *sink;
   enum sf_fault fault;                /* SF_FAULT_NONE or the planted one */
   const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin_layers.h) */
+  struct sf_plugin_model *model;         /* NULL, or what takes the place of the whole target (targets/plugin_model.h) */
 };
 
 struct sf_target {
@@ -34,6 +36,6 @@ struct sf_target {
   void (*run)(struct sf_rank_env *env);
 };
 extern const struct sf_target sf_target_builtin;
-const struct sf_target *sf_target_find(const char *name); /* NULL when there is none. plugin:PATH is the built-in one, with env->layers */
+const struct sf_target *sf_target_find(const char *name); /* NULL when there is none. plugin:PATH is the built-in one, with env->layers or env->model */
 
 #endif

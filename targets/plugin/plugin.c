@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { ENTRIES_MAX = 64, LAYERS_MAX = 8, LISTED_MAX = 16 };
+enum { ENTRIES_MAX = 64, LAYERS_MAX = 8, LISTED_MAX = 16, RANGES_MAX = 128 };
 
 const struct shardfuzz_operation *sf_plugin_operation(const struct shardfuzz_plugin *plugin, int32_t index) {
   return (const struct shardfuzz_operation *)(const void *)((const char *)plugin->entries + (size_t)index * plugin->entry_bytes);
@@ -24,7 +24,13 @@ const struct shardfuzz_layer *sf_plugin_layer(const struct shardfuzz_plugin *plu
   return (const struct shardfuzz_layer *)(const void *)((const char *)plugin->entries + (size_t)index * plugin->entry_bytes);
 }
 
+const struct shardfuzz_model *sf_plugin_model_declared(const struct shardfuzz_plugin *plugin) { return plugin->entries; }
+
 static struct declared entry_of(const struct shardfuzz_plugin *plugin, int32_t index) {
+  if (plugin->kind == SHARDFUZZ_KIND_MODEL) {
+    const struct shardfuzz_model *model = sf_plugin_model_declared(plugin);
+    return (struct declared){.name = model->name, .dtypes = model->dtypes, .computes = model->run != NULL};
+  }
   if (plugin->kind == SHARDFUZZ_KIND_LAYERS) {
     const struct shardfuzz_layer *layer = sf_plugin_layer(plugin, index);
     return (struct declared){layer->module, layer->dtypes, layer->forward && layer->backward, layer->fixed, layer->limits, layer->fixed_count, layer->limit_count};
@@ -33,12 +39,29 @@ static struct declared entry_of(const struct shardfuzz_plugin *plugin, int32_t i
   return (struct declared){op->name, op->dtypes, op->forward || op->backward, op->fixed, op->limits, op->fixed_count, op->limit_count};
 }
 
+/* What is declared of each kind. */
+static const struct kind {
+  const char *one, *many, *functions; /* functions: which it must have */
+  int32_t most;
+  size_t entry_bytes;
+} kinds[] = {
+    [SHARDFUZZ_KIND_OPERATIONS] = {"operation", "operations", "a function", ENTRIES_MAX, sizeof(struct shardfuzz_operation)},
+    [SHARDFUZZ_KIND_LAYERS] = {"layer", "layers", "forward or backward", LAYERS_MAX, sizeof(struct shardfuzz_layer)},
+    [SHARDFUZZ_KIND_MODEL] = {"model", "models", "its function", 1, sizeof(struct shardfuzz_model)},
+};
+
+static enum sf_status check_ranges(const struct shardfuzz_plugin *plugin, const char *path, struct sf_error *error) {
+  const struct shardfuzz_model *model = sf_plugin_model_declared(plugin);
+  bool sound = model->range_count >= 0 && model->range_count <= RANGES_MAX && (model->range_count == 0 || model->ranges != NULL);
+  for (int32_t i = 0; sound && i < model->range_count; i++) sound = model->ranges[i].field != NULL;
+  return sound ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: model %.60s lacks the list of ranges, or a range its field", path, model->name);
+}
+
 static enum sf_status check_entry(const struct shardfuzz_plugin *plugin, int32_t index, const char *path, struct sf_error *error) {
-  const bool layers = plugin->kind == SHARDFUZZ_KIND_LAYERS;
   const struct declared entry = entry_of(plugin, index);
   const char *missing = NULL;
   if (!entry.name || !*entry.name) missing = "a name";
-  else if (!entry.computes) missing = layers ? "forward or backward" : "a function";
+  else if (!entry.computes) missing = kinds[plugin->kind].functions;
   else if (entry.dtypes == 0) missing = "a format";
   else if (entry.fixed_count < 0 || entry.fixed_count > LISTED_MAX || (entry.fixed_count > 0 && !entry.fixed)) missing = "the list of fixed attributes";
   else if (entry.limit_count < 0 || entry.limit_count > LISTED_MAX || (entry.limit_count > 0 && !entry.limits)) missing = "the list of limits";
@@ -47,7 +70,7 @@ static enum sf_status check_entry(const struct shardfuzz_plugin *plugin, int32_t
   for (int32_t i = 0; !missing && i < entry.limit_count; i++)
     if (!entry.limits[i].dimension || entry.limits[i].max < 0 || entry.limits[i].multiple < 0) missing = "a limit's dimension or numbers that are not negative";
   if (!missing) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "%s: %s %d lacks %s", path, layers ? "layer" : "operation", index, missing);
+  return sf_error_set(error, SF_EINPUT, "%s: %s %d lacks %s", path, kinds[plugin->kind].one, index, missing);
 }
 
 static enum sf_status check(const struct shardfuzz_plugin *plugin, const char *path, struct sf_error *error) {
@@ -55,22 +78,21 @@ static enum sf_status check(const struct shardfuzz_plugin *plugin, const char *p
   if (plugin->abi != SHARDFUZZ_PLUGIN_ABI) {
     return sf_error_set(error, SF_EINPUT, "%s: made for plugin ABI %u, this is %u", path, plugin->abi, SHARDFUZZ_PLUGIN_ABI);
   }
-  const bool layers = plugin->kind == SHARDFUZZ_KIND_LAYERS;
-  if (plugin->size_bytes < sizeof *plugin || plugin->entry_bytes < (layers ? sizeof(struct shardfuzz_layer) : sizeof(struct shardfuzz_operation))) {
+  if (plugin->kind < SHARDFUZZ_KIND_OPERATIONS || plugin->kind > SHARDFUZZ_KIND_MODEL) {
+    return sf_error_set(error, SF_EINPUT, "%s: declares kind %u; this version runs operations, layers and models", path, plugin->kind);
+  }
+  const struct kind *kind = &kinds[plugin->kind];
+  if (plugin->size_bytes < sizeof *plugin || plugin->entry_bytes < kind->entry_bytes) {
     return sf_error_set(error, SF_EINPUT, "%s: its declaration is shorter than that of plugin ABI %u", path, SHARDFUZZ_PLUGIN_ABI);
   }
-  if (!layers && plugin->kind != SHARDFUZZ_KIND_OPERATIONS) {
-    return sf_error_set(error, SF_EINPUT, "%s: declares kind %u; this version runs operations and layers", path, plugin->kind);
-  }
-  const int32_t most = layers ? LAYERS_MAX : ENTRIES_MAX;
-  if (plugin->entry_count < 1 || plugin->entry_count > most || !plugin->entries) {
-    return sf_error_set(error, SF_EINPUT, "%s: declares %d %s; 1 to %d are taken", path, plugin->entry_count, layers ? "layers" : "operations", most);
+  if (plugin->entry_count < 1 || plugin->entry_count > kind->most || !plugin->entries) {
+    return sf_error_set(error, SF_EINPUT, "%s: declares %d %s; 1 to %d are taken", path, plugin->entry_count, kind->many, kind->most);
   }
   for (int32_t i = 0; i < plugin->entry_count; i++) {
     const enum sf_status status = check_entry(plugin, i, path, error);
     if (status != SF_OK) return status;
   }
-  return SF_OK;
+  return plugin->kind == SHARDFUZZ_KIND_MODEL ? check_ranges(plugin, path, error) : SF_OK;
 }
 
 enum sf_status sf_plugin_load(const struct shardfuzz_plugin **out, const char *path, struct sf_error *error) {

@@ -1,4 +1,4 @@
-/* Plugins: shared libraries with kernels or layers under test (include/shardfuzz/plugin.h has the contract). */
+/* Plugins: shared libraries with kernels, layers or a model under test (include/shardfuzz/plugin.h has the contract). */
 #ifndef SF_TARGETS_PLUGIN_PLUGIN_H
 #define SF_TARGETS_PLUGIN_PLUGIN_H
 
@@ -13,5 +13,7 @@ enum sf_status sf_plugin_load(const struct shardfuzz_plugin **out, const char *p
 const struct shardfuzz_operation *sf_plugin_operation(const struct shardfuzz_plugin *plugin, int32_t index);
 /* Declared layer `index`, of a plugin of SHARDFUZZ_KIND_LAYERS. */
 const struct shardfuzz_layer *sf_plugin_layer(const struct shardfuzz_plugin *plugin, int32_t index);
+/* The model of a plugin of SHARDFUZZ_KIND_MODEL. */
+const struct shardfuzz_model *sf_plugin_model_declared(const struct shardfuzz_plugin *plugin);
 
 #endif

@@ -81,6 +81,6 @@ case=$work/layer_row_scale/tolerance-act_grad-mlp.linear_fc2@tp/min.json
 sed 's/layer_row_scale/layer_none/' "$case" >"$work/missing.json"
 refused "No such file" replay "$work/missing.json"
 sed 's/layer_row_scale/sound/' "$case" >"$work/operations.json"
-refused "has operations and no layers" replay "$work/operations.json"
+refused "has operations, and neither layers nor a model" replay "$work/operations.json"
 run 1 replay "$case" --plant none --json # it is in the plugin, not planted
 finish

@@ -26,4 +26,13 @@ sed 's/^  call->comm->all_reduce.*$//' "$layer" >wrong_layer.c
 check "a layer without its sum builds" cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o wrong_layer.so wrong_layer.c
 run 1 fuzz --target plugin:./wrong_layer.so --cases 12 --max-ranks 2 --shrink-budget 20 --out "$work/wrong" --json
 check "it is found in its module" [ -e "$work/wrong/conflict-act-mlp.linear_fc2@tp/min.json" ]
+
+model=$work/prefix/share/doc/shardfuzz/examples/gpt.c
+check "the model builds" cc -std=c11 -Wall -Wextra -Werror -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o gpt.so "$model" -lm
+run 0 fuzz --target plugin:./gpt.so --cases 40 --json
+is_json "j['passed'] > 20 and j['passed'] + j['skipped'] == 40" True
+sed 's/sqrtf(p->v\[i\] \/ bias2)/sqrtf(p->v[i])/' "$model" >wrong_model.c
+check "a model without one bias correction builds" cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o wrong_model.so wrong_model.c -lm
+run 1 fuzz --target plugin:./wrong_model.so --cases 12 --shrink-budget 20 --out "$work/wrong_model" --json
+check "it is found in the optimizer: $(ls "$work/wrong_model")" [ -n "$(find "$work/wrong_model" -name 'tolerance-param_delta-*')" ]
 finish

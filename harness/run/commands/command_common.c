@@ -7,7 +7,7 @@
 #include "harness/run/power/mutants.h"
 #include "harness/worker/choice_cover.h"
 #include "harness/run/trial/engine.h"
-#include "targets/plugin_layers.h"
+#include "targets/plugin_target.h"
 #include "targets/target.h"
 
 #include <errno.h>
@@ -173,7 +173,7 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
     return status;
   }
   if (flags->target || flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--target and --framework-path are for cases of frameworks");
-  if (sf_plugin_target_path(c->target)) status = sf_plugin_probe_layers(c->target, error);
+  if (sf_plugin_target_path(c->target)) status = sf_plugin_probe_target(c->target, error);
   return status != SF_OK ? status : sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
 }
 

@@ -76,7 +76,7 @@ static void list_targets(void) {
   for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) printf("%-20s %s\n", known->name, known->what);
   printf("%-20s %s\n", "worker:CMD", "a framework that CMD drives (targets/worker.md)");
   printf("%-20s %s\n", "op:NAME, op:all", "operations of the device (shardfuzz list operations)");
-  printf("%-20s %s\n", "plugin:./LIB.so", "operations or layers of a shared library (shardfuzz/plugin.h)");
+  printf("%-20s %s\n", "plugin:./LIB.so", "operations, layers or the model of a shared library (shardfuzz/plugin.h)");
 }
 
 static void list_plants(void) {

@@ -46,7 +46,7 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
     if (strncmp(argv[i], "--target=", 9) == 0) target = argv[i] + 9;
     else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc) target = argv[i + 1];
   }
-  return target && sf_op_target_is_one(target) && !sf_plugin_has_layers(target) ? target : NULL;
+  return target && sf_op_target_is_one(target) && !sf_plugin_is_target(target) ? target : NULL;
 }
 
 /* Whose operations they are: a plugin brings its own. */

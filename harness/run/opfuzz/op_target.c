@@ -115,7 +115,7 @@ static void read_declaration(void *answer) {
   const struct shardfuzz_plugin *plugin = NULL;
   struct sf_error reason = {SF_OK, ""};
   out->status = sf_plugin_load(&plugin, out->target.path, &out->error);
-  if (out->status == SF_OK && plugin->kind != SHARDFUZZ_KIND_OPERATIONS) out->status = sf_error_set(&out->error, SF_EINPUT, "%s: has layers and no operations", out->target.path);
+  if (out->status == SF_OK && plugin->kind != SHARDFUZZ_KIND_OPERATIONS) out->status = sf_error_set(&out->error, SF_EINPUT, "%s: has no operations", out->target.path);
   for (int32_t i = 0; out->status == SF_OK && i < plugin->entry_count; i++) {
     out->status = declare(&out->target, sf_plugin_operation(plugin, i), i, &reason);
     if (out->status != SF_OK) sf_error_set(&out->error, out->status, "%s: %.300s", out->target.path, reason.text);

@@ -1,7 +1,7 @@
 #include "harness/run/plugins/plugin_probe.h"
 
 #include "harness/base/alloc.h"
-#include "targets/plugin_layers.h"
+#include "targets/plugin_target.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -65,9 +65,9 @@ enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answ
   return sf_error_set(error, SF_EINPUT, "%s: the library ended its process, or did not come back, while it was loaded", path);
 }
 
-/* --- layers ------------------------------------------------------------------------------------------------------- */
+/* --- layers and models ------------------------------------------------------------------------------------------------------- */
 
-struct layers_answer {
+struct target_answer {
   char path[SF_TARGET_TEXT];
   enum sf_status status;
   struct sf_error error;
@@ -77,45 +77,45 @@ struct layers_answer {
 };
 
 static void ask_kind(void *answer) {
-  struct layers_answer *out = answer;
+  struct target_answer *out = answer;
   const struct shardfuzz_plugin *plugin = NULL;
   out->status = sf_plugin_load(&plugin, out->path, &out->error);
   if (out->status == SF_OK) out->kind = plugin->kind;
 }
 
-static void ask_layers(void *answer) {
-  struct layers_answer *out = answer;
-  struct sf_plugin_layers *layers = NULL;
-  out->status = sf_plugin_layers_create(&layers, out->path, &out->error);
-  if (out->status == SF_OK) out->range_count = sf_plugin_layers_ranges(out->ranges, layers);
-  sf_free(layers);
+static void ask_target(void *answer) {
+  struct target_answer *out = answer;
+  struct sf_plugin_target *target = NULL;
+  out->status = sf_plugin_target_create(&target, out->path, &out->error);
+  if (out->status == SF_OK) out->range_count = sf_plugin_target_ranges(out->ranges, target);
+  sf_free(target);
 }
 
-bool sf_plugin_has_layers(const char *target) {
-  static struct layers_answer answer;
+bool sf_plugin_is_target(const char *target) {
+  static struct target_answer answer;
   const char *path = sf_plugin_target_path(target);
   memset(&answer, 0, sizeof answer);
   if (!path || sf_plugin_full_path(answer.path, sizeof answer.path, path, NULL) != SF_OK) return false;
-  return sf_plugin_probe(&answer, sizeof answer, ask_kind, path, NULL) == SF_OK && answer.status == SF_OK && answer.kind == SHARDFUZZ_KIND_LAYERS;
+  return sf_plugin_probe(&answer, sizeof answer, ask_kind, path, NULL) == SF_OK && answer.status == SF_OK && answer.kind != SHARDFUZZ_KIND_OPERATIONS;
 }
 
-static enum sf_status ask(struct layers_answer *answer, const char *target, struct sf_error *error) {
+static enum sf_status ask(struct target_answer *answer, const char *target, struct sf_error *error) {
   const char *path = sf_plugin_target_path(target);
   memset(answer, 0, sizeof *answer);
   /* The name of the target has to fit with its prefix. */
   enum sf_status status = sf_plugin_full_path(answer->path, sizeof answer->path - (size_t)(path - target), path, error);
-  if (status == SF_OK) status = sf_plugin_probe(answer, sizeof *answer, ask_layers, path, error);
+  if (status == SF_OK) status = sf_plugin_probe(answer, sizeof *answer, ask_target, path, error);
   if (status == SF_OK && answer->status != SF_OK) status = sf_error_set(error, answer->status, "%s", answer->error.text);
   return status;
 }
 
-enum sf_status sf_plugin_probe_layers(const char *target, struct sf_error *error) {
-  static struct layers_answer answer;
+enum sf_status sf_plugin_probe_target(const char *target, struct sf_error *error) {
+  static struct target_answer answer;
   return ask(&answer, target, error);
 }
 
 enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target, struct sf_error *error) {
-  static struct layers_answer answer;
+  static struct target_answer answer;
   enum sf_status status = ask(&answer, target, error);
   for (int32_t i = 0; i < answer.range_count && status == SF_OK; i++)
     status = sf_space_limit(space, answer.ranges[i].path, answer.ranges[i].lo, answer.ranges[i].hi, error);

@@ -11,13 +11,13 @@ enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, str
  * naming the path: the process ended or did not come back in ten seconds. SF_EIO. */
 enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) SF_MUST_USE;
 
-/* Whether a target's name is "plugin:LIB.so" and the library declares layers. False where it cannot be asked: whoever loads it says why. */
-bool sf_plugin_has_layers(const char *target);
+/* Whether a target's name is "plugin:LIB.so" and the library declares layers or a model, no operations. False where it cannot be asked: whoever loads it says why. */
+bool sf_plugin_is_target(const char *target);
 
-/* "plugin:LIB.so" with layers: its target's name, with the whole path, and the ranges of what its layers take. SF_EINPUT: it is none, the path is
+/* "plugin:LIB.so" with layers or a model: its target's name, with the whole path, and the ranges of what they take. SF_EINPUT: it is none, the path is
  * too long, nothing of the space is left. */
 enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target, struct sf_error *error) SF_MUST_USE;
 /* Whether it can be loaded here. SF_EINPUT. */
-enum sf_status sf_plugin_probe_layers(const char *target, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_plugin_probe_target(const char *target, struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -156,7 +156,8 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
         .arena = engine->arenas[i],
         .sink = &engine->sink,
         .fault = engine->fault,
-        .layers = engine->layers,
+        .layers = engine->plugin && !engine->plugin->is_model ? &engine->plugin->layers : NULL,
+        .model = engine->plugin && engine->plugin->is_model ? &engine->plugin->model : NULL,
     };
     engine->ranks[i].mutator =
         (struct sf_mutator){.mutation = engine->is_mutant ? &engine->mutation : NULL, .mesh = &engine->mesh, .arena = engine->arenas[i]};
@@ -250,20 +251,21 @@ static enum sf_status plant(struct sf_engine *engine, const char *id, struct sf_
   return status;
 }
 
-/* Finds the modules that a plugin replaces. */
-static enum sf_status load_layers(struct sf_engine *engine, const struct sf_case *c, struct sf_error *error) {
+/* Finds what a plugin replaces. */
+static enum sf_status load_plugin(struct sf_engine *engine, const struct sf_case *c, struct sf_error *error) {
   const char *path = sf_plugin_target_path(c->target);
-  engine->layers = NULL;
+  engine->plugin = NULL;
   if (!path) return SF_OK;
   if (!engine->loaded || strcmp(engine->loaded_target, c->target) != 0) {
     sf_free(engine->loaded);
     engine->loaded = NULL;
-    const enum sf_status status = sf_plugin_layers_create(&engine->loaded, path, error);
+    const enum sf_status status = sf_plugin_target_create(&engine->loaded, path, error);
     if (status != SF_OK) return status;
     snprintf(engine->loaded_target, sizeof engine->loaded_target, "%s", c->target);
   }
-  engine->layers = engine->loaded;
-  return sf_plugin_layers_support(engine->layers, c, error);
+  engine->plugin = engine->loaded;
+  if (engine->plugin->is_model && *c->plant) return sf_error_set(error, SF_ENOTSUP, "plant.id: planted bugs are of the built-in layers");
+  return sf_plugin_target_support(engine->plugin, c, error);
 }
 
 static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome, struct sf_error *error) {
@@ -274,7 +276,7 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   status = plant(engine, c->plant, error);
   if (status != SF_OK) return status;
   status = target->supports(c, error);
-  if (status == SF_OK) status = load_layers(engine, c, error);
+  if (status == SF_OK) status = load_plugin(engine, c, error);
   if (status != SF_OK && status != SF_ENOTSUP) return status;
   if (status == SF_ENOTSUP) {
     outcome->verdict = SF_VERDICT_SKIP;

@@ -6,7 +6,7 @@
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/power/mutants.h"
-#include "targets/plugin_layers.h"
+#include "targets/plugin_target.h"
 
 /* What a rank's program is started with. */
 struct sf_engine_rank {
@@ -28,8 +28,8 @@ struct sf_engine {
   struct sf_collector *collector;
   struct sf_judgement judgement;
 
-  /* Layers of the library that was loaded last; NULL: none. */
-  struct sf_plugin_layers *loaded;
+  /* The library that was loaded last; NULL: none. */
+  struct sf_plugin_target *loaded;
   char loaded_target[SF_TARGET_TEXT];
 
   /* The current trial. */
@@ -38,7 +38,7 @@ struct sf_engine {
   enum sf_fault fault;
   struct sf_mutation mutation;
   bool is_mutant; /* mutation holds */
-  const struct sf_plugin_layers *layers; /* NULL: all modules are built in */
+  struct sf_plugin_target *plugin; /* NULL: everything is built in */
   struct sf_chunk_log *record; /* NULL = nobody wants the trace itself */
   struct sf_chunk_log *listener; /* not NULL: nothing is judged; the tensor of this key is kept here */
   uint64_t listen_key;

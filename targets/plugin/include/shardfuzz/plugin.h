@@ -1,8 +1,8 @@
-/* shardfuzz plugins, ABI version 2: a shared library hands its kernels or layers to `shardfuzz fuzz --target plugin:./libkernels.so`.
+/* shardfuzz plugins, ABI version 2: a shared library hands its kernels, layers or model to `shardfuzz fuzz --target plugin:./libkernels.so`.
  *
  * The library exports one function, shardfuzz_plugin_get(), which returns a declaration: a table of operations by the names of the reference
  * (`shardfuzz list operations` prints them with their operands, in order, dimensions and attributes), or of parallel layers by the names of the
- * reference's modules (further down), the formats each takes, and the functions that compute it. C and C++; no dependency.
+ * reference's modules, or a whole model (both further down), the formats each takes, and the functions that compute it. C and C++; no dependency.
  *
  * Rules for an operation's functions: inputs are only read; of an output every element is written, and nothing beside it; nothing is kept of a
  * pointer once the call has returned; the same call gives the same bits. No exception may leave. Calls come from one thread. */
@@ -173,10 +173,13 @@ struct shardfuzz_comm {
   void (*wait)(const struct shardfuzz_comm *comm, uint64_t request);
 };
 
-/* `length` elements of the logical tensor from `start` on. */
+/* `length` elements of the logical tensor from `start` on. partial: of what a model traces, whether what is held is a summand, over enum
+ * shardfuzz_partial's ranks; else 0. */
 struct shardfuzz_run {
   int64_t start, length;
+  uint32_t partial, reserved;
 };
+enum shardfuzz_partial { SHARDFUZZ_PARTIAL_TP = 1, SHARDFUZZ_PARTIAL_CP = 2 };
 /* A parameter's shard. Local row i is the i-th of the logical rows of row_runs, columns likewise; a vector is one row. */
 struct shardfuzz_parameter {
   const char *name; /* "weight", "bias"; of mlp "linear_fc1.weight" */
@@ -223,9 +226,99 @@ struct shardfuzz_layer {
   int32_t fixed_count, limit_count;
 };
 
+/* --- models -----------------------------------------------------------------------------------------------------------------------
+ *
+ * A model is the whole training program of one rank: it makes its layers, trains for the case's steps on its place of the layout, and hands over every
+ * tensor that the reference has as soon as it is complete. Nothing of it is built in. What it computes, the names of modules and parameters, and where values are
+ * rounded is written in shardfuzz's DESIGN.md, section 8; example/gpt.c is one.
+ *
+ * A case has many fields; a model lists those that it takes beyond the plainest decoder on one rank, with their ranges (numbers of a case file; a name counts
+ * from 0, off is 0): {"layout.tp", 1, 8}, {"model.bias", 0, 1}. Always drawn, and listed only to narrow them: seed, mode, schedule, the order of ranks,
+ * model.layers, hidden, heads, kv_heads, head_dim, ffn, vocab, vocab_padded and seq, train.steps, microbatches, microbatch_size, clip_milli, lr_micro,
+ * weight_decay_milli, beta1_milli and beta2_milli, and data.tokens, mask, weights, acts, grads and exact. All others stay at their smallest value unless they are
+ * listed: rms norm, gelu, no positions, no bias, untied, no experts, one rank on each axis. Never: fp8, stochastic rounding, cross-attention, multi-token
+ * prediction, ZeRO, a second layout.
+ *
+ * In each step, in this order: PARAM of every parameter that the rank holds; with `parameter` in isolated mode their new values; for every microbatch, in the
+ * schedule's order, ACT, and ACT_GRAD and WGRAD; SCALAR loss and tokens; MAIN_GRAD; with loss scaling SCALAR overflow; SCALAR grad_norm and clip; PARAM_DELTA.
+ * After the last step PARAM again, with its number. What is handed over may be overwritten: go on with what then stands there.
+ *
+ * Noise levels are those of fp32 sums in any order, but of a softmax's and a norm's sums over a row those of partial sums or of fp64: one chain of fp32
+ * additions over a long row is found.
+ *
+ * Rules: those of layers. Memory that is taken is checked when the run ends: nothing beside it may have been written. */
+
+enum shardfuzz_parameter_flags { SHARDFUZZ_TRAINABLE = 1, SHARDFUZZ_DECAYED = 2 };
+struct shardfuzz_model_parameter {
+  const char *name; /* "decoder.layers.0.mlp.linear_fc1.weight" */
+  int64_t shape[2]; /* a vector is one row */
+  uint32_t flags, reserved; /* of enum shardfuzz_parameter_flags */
+};
+
+enum shardfuzz_traced {
+  SHARDFUZZ_TRACED_PARAM = 0,      /* a parameter in the compute format, where the step begins */
+  SHARDFUZZ_TRACED_ACT = 1,        /* what a module put out */
+  SHARDFUZZ_TRACED_ACT_GRAD = 2,   /* gradient with respect to a module's input */
+  SHARDFUZZ_TRACED_WGRAD = 3,      /* of one microbatch, fp32 */
+  SHARDFUZZ_TRACED_MAIN_GRAD = 4,  /* of the step, normalised, before clipping, fp32 */
+  SHARDFUZZ_TRACED_PARAM_DELTA = 5, /* change of the fp32 weight made by the step */
+  SHARDFUZZ_TRACED_SCALAR = 6      /* "loss", "tokens", "grad_norm", "clip", "loss_scale", "overflow": one fp32 number */
+};
+enum shardfuzz_pass { SHARDFUZZ_PASS_FORWARD = 0, SHARDFUZZ_PASS_RECOMPUTE = 1, SHARDFUZZ_PASS_BACKWARD = 2 };
+
+/* A tensor that is handed over: dense, row by row, the elements (row of `rows`, column of `cols`) of the logical one. */
+struct shardfuzz_point {
+  uint32_t traced, pass; /* pass: of ACT, ACT_GRAD and WGRAD */
+  int64_t step, microbatch; /* microbatch: global number; of ACT, ACT_GRAD and WGRAD */
+  const char *subject;      /* the module, the parameter or the scalar */
+  uint32_t dtype;           /* of the memory: SHARDFUZZ_F32, or the case's */
+  int32_t call;             /* 0; 1: received from the neighbouring stage, or the tied weight's gradient from its use as output layer */
+  const struct shardfuzz_run *rows, *cols; /* NULL for a scalar */
+  int32_t row_count, col_count;
+};
+
+struct shardfuzz_model_call {
+  uint32_t size_bytes; /* of this struct; grows with later versions */
+  uint32_t dtype;      /* enum shardfuzz_dtype of the case */
+  const struct shardfuzz_attribute *fields; /* every number of the case: {"model.hidden", 64, 64.0}; names count from 0 */
+  const struct shardfuzz_model_parameter *parameters;
+  int32_t field_count, parameter_count;
+  const struct shardfuzz_comm *comm;
+  void *(*take)(const struct shardfuzz_model_call *call, uint64_t size_bytes); /* memory until the run ends, or until it is given back */
+  void (*give)(const struct shardfuzz_model_call *call, void *memory);
+  /* Values of this rank's elements of a parameter, fp32: returns 1 and fills out where the step begins with given values, 0 where it goes on with its own. Step 0: given. */
+  int (*parameter)(const struct shardfuzz_model_call *call, int32_t index, int64_t step, const struct shardfuzz_run *rows, int32_t row_count, const struct shardfuzz_run *cols,
+                   int32_t col_count, float *out);
+  /* seq * microbatch_size of each, token (position p, sequence i) at p * microbatch_size + i. mask: 0 or 1. Each may be NULL. */
+  void (*data)(const struct shardfuzz_model_call *call, int64_t step, int64_t microbatch, int32_t *tokens, int32_t *labels, float *mask);
+  /* first [microbatch_size x seq]: where the token's document begins. Returns 0, and writes nothing, where every sequence is one document. */
+  int (*documents)(const struct shardfuzz_model_call *call, int64_t step, int64_t microbatch, int32_t *first);
+  /* kept [count]: 1 or 0 for the elements from `first` on, row by row, of the branch that the module self_attn_bda or mlp_bda adds. */
+  void (*dropout)(const struct shardfuzz_model_call *call, const char *module, int64_t step, int64_t microbatch, int64_t first, int64_t count, float *kept);
+  void (*trace)(const struct shardfuzz_model_call *call, const struct shardfuzz_point *point, void *data);
+  void (*place)(const struct shardfuzz_model_call *call, const char *name); /* where the program stands: names the calls that follow, for reports; at most 24 names */
+  void *host;
+};
+typedef int shardfuzz_model_function(const struct shardfuzz_model_call *call); /* any other number than SHARDFUZZ_OK: a finding */
+
+/* A case file's field, and the values that are taken. */
+struct shardfuzz_range {
+  const char *field;
+  int64_t min, max;
+};
+
+struct shardfuzz_model {
+  const char *name;
+  uint32_t dtypes; /* SHARDFUZZ_BIT of fp32, bf16, fp16 */
+  int32_t range_count;
+  const struct shardfuzz_range *ranges;
+  shardfuzz_model_function *run;
+  int (*supports)(const struct shardfuzz_attribute *fields, int32_t field_count); /* what ranges cannot say: SHARDFUZZ_OK or _UNSUPPORTED; may be NULL */
+};
+
 /* --- the declaration ------------------------------------------------------------------------------------------------------------ */
 
-enum shardfuzz_kind { SHARDFUZZ_KIND_OPERATIONS = 1, SHARDFUZZ_KIND_LAYERS = 2 };
+enum shardfuzz_kind { SHARDFUZZ_KIND_OPERATIONS = 1, SHARDFUZZ_KIND_LAYERS = 2, SHARDFUZZ_KIND_MODEL = 3 };
 
 struct shardfuzz_plugin {
   uint32_t abi;        /* SHARDFUZZ_PLUGIN_ABI */
@@ -233,7 +326,7 @@ struct shardfuzz_plugin {
   uint32_t kind;       /* enum shardfuzz_kind: says what `entries` are */
   int32_t entry_count;
   const char *name;
-  const void *entries;  /* struct shardfuzz_operation[entry_count], or struct shardfuzz_layer[entry_count] */
+  const void *entries;  /* struct shardfuzz_operation[entry_count], struct shardfuzz_layer[entry_count], or one struct shardfuzz_model */
   uint32_t entry_bytes; /* size of one */
   uint32_t reserved;    /* 0 */
 };

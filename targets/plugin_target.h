@@ -1,0 +1,23 @@
+/* Targets named "plugin:PATH": a shared library's layers in the built-in target, or its model in the place of that. */
+#ifndef SF_TARGETS_PLUGIN_TARGET_H
+#define SF_TARGETS_PLUGIN_TARGET_H
+
+#include "targets/plugin_model.h"
+
+struct sf_plugin_target {
+  bool is_model;
+  struct sf_plugin_layers layers;
+  struct sf_plugin_model model;
+};
+
+/* The library's path in a target's name; NULL: the name is no plugin's. */
+const char *sf_plugin_target_path(const char *target);
+
+/* Loads the library into this process, for good, and checks what it declares. *out is destroyed with sf_free. Code of the library runs. SF_EINPUT: as
+ * sf_plugin_load, sf_plugin_layers_init, sf_plugin_model_init; a library of operations. SF_ENOMEM. */
+enum sf_status sf_plugin_target_create(struct sf_plugin_target **out, const char *path, struct sf_error *error) SF_MUST_USE;
+/* SF_OK, or SF_ENOTSUP with what it does not take. SF_ENOMEM. */
+enum sf_status sf_plugin_target_support(const struct sf_plugin_target *target, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+int32_t sf_plugin_target_ranges(struct sf_plugin_range *out, const struct sf_plugin_target *target);
+
+#endif

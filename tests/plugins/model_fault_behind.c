@@ -1,0 +1,3 @@
+/* It writes behind memory that it took. */
+#define BUG WRITES_BEHIND
+#include "tests/plugins/model_wrap.h"

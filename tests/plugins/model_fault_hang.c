@@ -1,0 +1,3 @@
+/* Every rank runs forever. */
+#define BUG HANGS
+#include "tests/plugins/model_wrap.h"
