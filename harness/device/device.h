@@ -134,6 +134,10 @@ enum sf_cpu_gemm { SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS };
 /* One thread. XSMM leaves rare and large shapes to the loops and agrees with them in every bit (NaN payloads apart). SF_ENOTSUP when the build lacks the library. */
 enum sf_status sf_cpu_device_create(struct sf_device **out, enum sf_cpu_gemm gemm) SF_MUST_USE;
 enum sf_cpu_gemm sf_cpu_gemm_default(void); /* the fastest in the build; loops under sanitizers */
+/* For the start of main. OpenBLAS has kernels for each processor, and the plainest for one that is newer than it is. The order of a reference's sums, and so
+ * its noise levels, should not hang on that: where the processor has AVX2 and nobody chose (OPENBLAS_CORETYPE), the program begins again with the kernels for
+ * that (Haswell, which Zen's are too), with which the levels were measured. */
+void sf_gemm_pick_kernels(char **argv);
 
 /* GEMM by cuBLASLt, kernels for the rest (cuda/). Same bits on each run. Each operation has ended when its call returns, so that the host may
  * look at any tensor at any time. Operands outside of dev->memory are copied to it and back. The process may not fork afterwards and use

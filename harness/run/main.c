@@ -1,3 +1,4 @@
+#include "harness/device/device.h"
 #include "harness/run/commands/commands.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ static void print_usage(FILE *to) {
 }
 
 int main(int argc, char **argv) {
+  sf_gemm_pick_kernels(argv);
   /* Trials come and go by megabytes: memory given back to the system would be faulted in again for each. */
   mallopt(M_MMAP_THRESHOLD, 32 << 20); /* as much as glibc takes */
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -27,6 +27,7 @@ void sf_bench_die(const char *format, ...) {
 }
 
 int sf_bench_begin(const struct sf_command *command, void *target, int argc, char **argv) {
+  sf_gemm_pick_kernels(argv);
   mallopt(M_MMAP_THRESHOLD, 32 << 20); /* as much as glibc takes */
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   struct sf_error error = {SF_OK, ""};
