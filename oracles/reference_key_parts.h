@@ -55,7 +55,7 @@ static inline void key_parts_sum(struct run *run, real *whole, int64_t ld, const
   const int64_t heads = model->heads / model->kv_heads / run->key_part_count;
   for (int64_t p = 0; p < run->key_part_count; p++) {
     const int64_t first = p * heads * s;
-    run->options->gemm->REAL_GEMM(true, false, s, d, heads * s, coefficients + first * s, s, rows + first * d, d, run->head_grad, d);
+    multiply_whole(run, true, false, s, d, heads * s, coefficients + first * s, s, rows + first * d, d, run->head_grad, d);
     for (int64_t i = 0; i < s; i++) {
       real *part = run->head_grad + i * d;
       for (int64_t j = 0; j < d; j++) part[j] *= scale;

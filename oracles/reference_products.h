@@ -4,6 +4,8 @@
 
 #include "oracles/reference_core.h"
 
+#include <string.h>
+
 /* format: what the parts are stored in. */
 static inline struct sf_split next_split(struct run *run, int64_t size, enum sf_dtype format) {
   const uint64_t number = run->sum_count++;
@@ -35,6 +37,20 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
   }
 }
 
+/* c [m x n] = op(a) op(b); false: whoever gave the table has nothing faster for it. */
+static inline bool multiply_faster(const struct run *run, bool in_order, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
+                                   int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  const struct sf_gemm_table *gemm = run->options->gemm;
+  const struct sf_product product = {sizeof(real) == sizeof(double), trans_a, trans_b, in_order, m, n, k, a, lda, b, ldb, c, ldc};
+  return gemm->faster != NULL && m > 0 && n > 0 && k > 0 && gemm->faster(gemm->ctx, &product);
+}
+
+static inline void multiply_whole(const struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda,
+                                  const real *b, int64_t ldb, real *c, int64_t ldc) {
+  if (multiply_faster(run, false, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc)) return;
+  run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
 /* c [m x n] = op(a) op(b) over the chosen indices of the contraction. */
 static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *chosen, int64_t count,
                                  const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
@@ -46,22 +62,38 @@ static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, in
     gather_cols(run->part_b, b, ldb, chosen, count, n);
   else
     gather_rows(run->part_b, b, ldb, chosen, count, n);
-  run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
+  multiply_whole(run, trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
+}
+
+enum { CHAIN_COLUMNS = 64 }; /* sums of a row that are added to by turns, in registers */
+
+/* c [m x width] = a panel, one term after the other; a [m x k], panel [k x width]. */
+static inline void chain_panel(real *c, int64_t ldc, const real *restrict a, const real *restrict panel, int64_t m, int64_t k, int64_t width) {
+  for (int64_t i = 0; i < m; i++) {
+    real sum[CHAIN_COLUMNS] = {0};
+    if (width == CHAIN_COLUMNS) {
+      for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < CHAIN_COLUMNS; j++) sum[j] += a[i * k + p] * panel[p * CHAIN_COLUMNS + j];
+    } else {
+      for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < width; j++) sum[j] += a[i * k + p] * panel[p * width + j];
+    }
+    memcpy(c + i * ldc, sum, (size_t)width * sizeof *c);
+  }
 }
 
 /* The same, one term after the other onto what is there. */
 static inline void multiply_in_order(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *order, int64_t k,
                                      const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t p = 0; p < k; p++) run->part_a[i * k + p] = trans_a ? a[order[p] * lda + i] : a[i * lda + order[p]];
   for (int64_t p = 0; p < k; p++)
     for (int64_t j = 0; j < n; j++) run->part_b[p * n + j] = trans_b ? b[j * ldb + order[p]] : b[order[p] * ldb + j];
-  for (int64_t i = 0; i < m; i++) {
-    real *restrict sum = c + i * ldc;
-    for (int64_t j = 0; j < n; j++) sum[j] = 0;
-    for (int64_t p = 0; p < k; p++) {
-      const real factor = trans_a ? a[order[p] * lda + i] : a[i * lda + order[p]];
-      const real *restrict terms = run->part_b + p * n;
-      for (int64_t j = 0; j < n; j++) sum[j] += factor * terms[j];
-    }
+  if (multiply_faster(run, true, false, false, m, n, k, run->part_a, k, run->part_b, n, c, ldc)) return;
+  for (int64_t first = 0; first < n; first += CHAIN_COLUMNS) {
+    const int64_t width = n - first < CHAIN_COLUMNS ? n - first : CHAIN_COLUMNS;
+    for (int64_t p = 0; p < k; p++) memcpy(run->part + p * width, run->part_b + p * n + first, (size_t)width * sizeof(real));
+    chain_panel(c + first, ldc, run->part_a, run->part, m, k, width);
   }
 }
 
@@ -115,7 +147,7 @@ static inline void multiply_units(struct run *run, enum sf_dtype format, real un
                                   int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   const struct sf_split split = next_split(run, k, format);
   if (split.order == NULL) {
-    run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+    multiply_whole(run, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     scale_rows(c, ldc, m, n, unit);
     return;
   }

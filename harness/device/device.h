@@ -9,12 +9,16 @@
 #include "harness/base/alloc.h"
 #include "harness/base/status.h"
 #include "harness/spec/case.h"
+#include "harness/tensor/product.h"
 
 struct sf_device_ops;
 struct sf_device {
   const struct sf_device_ops *ops;
   void *impl;
   const struct sf_memory *memory; /* where operands are best put: the device reads them there without copying. NULL: anywhere */
+  /* NULL, or a product of matrices anywhere on the host, for whoever computes beside the device's tensors: fp32 without reduced formats, sums in fp32,
+   * or fp64; error as of a sum in some order. It has ended when the call returns. false: the device has no room or no way, and c is as it was. */
+  bool (*product)(struct sf_device *dev, const struct sf_product *product);
   void (*destroy)(struct sf_device *dev);
 };
 

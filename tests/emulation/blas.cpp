@@ -10,17 +10,25 @@ static float at(const void *x, int64_t i, enum sf_dtype format) {
   const uint16_t packed = ((const uint16_t *)x)[i];
   return format == SF_BF16 ? sf_bf16_value(packed) : sf_f16_value(packed);
 }
+static double at_wide(const void *x, int64_t i, enum sf_dtype) { return ((const double *)x)[i]; }
+
+template <class T, T read(const void *, int64_t, enum sf_dtype)> static void loops(const struct sf_cuda_product *g) {
+  for (int64_t i = 0; i < g->m; i++)
+    for (int64_t j = 0; j < g->n; j++) {
+      T sum = 0;
+      for (int64_t p = 0; p < g->k; p++)
+        sum += read(g->a, g->trans_a ? p * g->lda + i : i * g->lda + p, g->format) * read(g->b, g->trans_b ? j * g->ldb + p : p * g->ldb + j, g->format);
+      ((T *)g->c)[i * g->ldc + j] = sum;
+    }
+}
 
 static bool multiply(struct sf_cuda_blas *blas, const struct sf_cuda_product *g, cudaStream_t stream) {
   (void)blas, (void)stream;
   if ((g->m + g->n + g->k) % 7 == 0) return false;
-  for (int64_t i = 0; i < g->m; i++)
-    for (int64_t j = 0; j < g->n; j++) {
-      float sum = 0.0f;
-      for (int64_t p = 0; p < g->k; p++)
-        sum += at(g->a, g->trans_a ? p * g->lda + i : i * g->lda + p, g->format) * at(g->b, g->trans_b ? j * g->ldb + p : p * g->ldb + j, g->format);
-      g->c[i * g->ldc + j] = sum;
-    }
+  if (g->format == SF_F64)
+    loops<double, at_wide>(g);
+  else
+    loops<float, at>(g);
   return true;
 }
 

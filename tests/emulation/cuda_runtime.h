@@ -58,9 +58,13 @@ template <class F> static inline void sf_emulated_launch_of(unsigned blocks, uns
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
 enum cudaDeviceAttr { cudaDevAttrManagedMemory, cudaDevAttrPageableMemoryAccess };
 enum { cudaMemAttachGlobal = 1 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 typedef struct sf_emulated_stream *cudaStream_t;
 
 cudaError_t cudaMallocManaged(void **out, size_t size_bytes, unsigned flags);
+cudaError_t cudaMalloc(void **out, size_t size_bytes); /* the GPU's own memory; out of it with the environment's SF_EMULATED_OWN_MEMORY=0 */
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaGetDeviceCount(int *out); /* 0 with the environment's SF_EMULATED_DEVICES=0 */
 cudaError_t cudaDriverGetVersion(int *out);

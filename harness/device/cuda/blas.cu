@@ -68,17 +68,19 @@ static struct choice *choice_of(struct lt *lt, const struct shape *shape) {
 }
 
 static bool describe(struct lt *lt, struct descriptors *d, const struct sf_cuda_product *g) {
-  const cudaDataType_t type = g->format == SF_BF16 ? CUDA_R_16BF : g->format == SF_F16 ? CUDA_R_16F : CUDA_R_32F;
-  const cublasComputeType_t compute = g->format == SF_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
+  const bool fp64 = g->format == SF_F64;
+  const cudaDataType_t sums = fp64 ? CUDA_R_64F : CUDA_R_32F;
+  const cudaDataType_t type = g->format == SF_BF16 ? CUDA_R_16BF : g->format == SF_F16 ? CUDA_R_16F : sums;
+  const cublasComputeType_t compute = fp64 ? CUBLAS_COMPUTE_64F : g->format == SF_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
   const cublasOperation_t first = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  cublasStatus_t status = lt->MatmulDescInit_internal(&d->operation, sizeof d->operation, compute, CUDA_R_32F);
+  cublasStatus_t status = lt->MatmulDescInit_internal(&d->operation, sizeof d->operation, compute, sums);
   if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatmulDescSetAttribute(&d->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
   if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatmulDescSetAttribute(&d->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
   if (status == CUBLAS_STATUS_SUCCESS)
     status = lt->MatrixLayoutInit_internal(&d->a, sizeof d->a, type, (uint64_t)(g->trans_b ? g->k : g->n), (uint64_t)(g->trans_b ? g->n : g->k), g->ldb);
   if (status == CUBLAS_STATUS_SUCCESS)
     status = lt->MatrixLayoutInit_internal(&d->b, sizeof d->b, type, (uint64_t)(g->trans_a ? g->m : g->k), (uint64_t)(g->trans_a ? g->k : g->m), g->lda);
-  if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatrixLayoutInit_internal(&d->c, sizeof d->c, CUDA_R_32F, (uint64_t)g->n, (uint64_t)g->m, g->ldc);
+  if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatrixLayoutInit_internal(&d->c, sizeof d->c, sums, (uint64_t)g->n, (uint64_t)g->m, g->ldc);
   return status == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -112,10 +114,13 @@ static bool multiply(struct sf_cuda_blas *blas, const struct sf_cuda_product *g,
   struct choice *choice = choice_of(lt, &shape);
   struct descriptors d;
   const float one = 1.0f, zero = 0.0f;
+  const double one64 = 1.0, zero64 = 0.0;
+  const bool fp64 = g->format == SF_F64;
   if (!describe(lt, &d, g)) return false;
   if (!choice->known || memcmp(&choice->shape, &shape, sizeof shape) != 0) choose(lt, choice, &shape, &d);
-  return choice->usable && lt->Matmul(lt->handle, &d.operation, &one, g->b, &d.a, g->a, &d.b, &zero, g->c, &d.c, g->c, &d.c, &choice->algo, lt->workspace,
-                                      WORKSPACE_BYTES, stream) == CUBLAS_STATUS_SUCCESS;
+  return choice->usable && lt->Matmul(lt->handle, &d.operation, fp64 ? (const void *)&one64 : &one, g->b, &d.a, g->a, &d.b,
+                                      fp64 ? (const void *)&zero64 : &zero, g->c, &d.c, g->c, &d.c, &choice->algo, lt->workspace, WORKSPACE_BYTES,
+                                      stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 static void destroy(struct sf_cuda_blas *blas) {

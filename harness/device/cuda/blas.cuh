@@ -9,19 +9,19 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
-/* c = op(a) op(b), row-major, in device memory. a and b are held in `format`: fp32, or bf16 and fp16 in two bytes each; c is fp32. */
+/* c = op(a) op(b), row-major, in device memory. a and b are held in `format`: fp32, or bf16 and fp16 in two bytes each; c is fp32. Or all three are fp64. */
 struct sf_cuda_product {
   bool trans_a, trans_b;
   int64_t m, n, k; /* > 0 */
   const void *a, *b;
   int64_t lda, ldb;
   enum sf_dtype format;
-  float *c;
+  void *c;
   int64_t ldc;
 };
 
 struct sf_cuda_blas {
-  /* Enqueues the product: exact products, sums in fp32, the same bits for the same call. false: it has none for this call. */
+  /* Enqueues the product: exact products, sums in fp32 (fp64: fused or not), the same bits for the same call. false: it has none for this call. */
   bool (*multiply)(struct sf_cuda_blas *blas, const struct sf_cuda_product *product, cudaStream_t stream);
   void (*destroy)(struct sf_cuda_blas *blas);
 };

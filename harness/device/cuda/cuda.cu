@@ -119,6 +119,7 @@ static void fill_table(struct sf_device_ops *ops) {
 static void destroy(struct sf_device *dev) {
   struct sf_cuda *cuda = (struct sf_cuda *)dev->impl;
   sf_arena_destroy(cuda->staging);
+  sf_cuda_product_release(cuda);
   if (cuda->blas) cuda->blas->destroy(cuda->blas);
   if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
   sf_free(cuda->regions);
@@ -146,7 +147,7 @@ static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
 enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) {
   struct sf_cuda *cuda = (struct sf_cuda *)sf_alloc(sizeof *cuda);
   if (cuda == NULL) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
-  cuda->device = {&cuda->ops, cuda, &cuda->memory, destroy};
+  cuda->device = {&cuda->ops, cuda, &cuda->memory, sf_cuda_product_run, destroy};
   cuda->memory = {memory_alloc, memory_release, cuda};
   fill_table(&cuda->ops);
   enum sf_status status = open_gpu(cuda, error);

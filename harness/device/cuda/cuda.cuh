@@ -28,6 +28,7 @@ enum {
 };
 
 struct sf_cuda_region { const char *from, *end; };
+struct sf_cuda_room { void *memory; size_t size_bytes; }; /* of the GPU alone */
 
 struct sf_cuda {
   struct sf_device device;
@@ -39,6 +40,7 @@ struct sf_cuda {
   cudaStream_t stream;
   struct sf_arena *staging;   /* copies of operands that lie elsewhere, and scratch; in `memory`; empty between operations */
   struct sf_cuda_blas *blas;
+  struct sf_cuda_room product_rooms[3]; /* operands of products of the host's matrices; they grow as needed */
 };
 
 /* One operation from its beginning to its end. */
@@ -96,6 +98,10 @@ static inline unsigned sf_cuda_blocks(int64_t count, int64_t per_block) {
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (int64_t)gridDim.x * blockDim.x)
 #define SF_CUDA_FOR_ROWS(row, rows) for (int64_t row = blockIdx.x; row < (rows); row += gridDim.x)
 #define SF_CUDA_FOR_COLUMNS(j, first, end) for (int64_t j = (first) + threadIdx.x; j < (end); j += blockDim.x)
+
+/* product.cu: sf_device.product, and what it keeps. */
+bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *product);
+void sf_cuda_product_release(struct sf_cuda *cuda);
 
 /* Each of these adds its operations to the table. */
 void sf_cuda_fill_gemm(struct sf_device_ops *ops);

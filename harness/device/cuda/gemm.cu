@@ -33,7 +33,7 @@ __global__ static void tiles_kernel(struct sf_cuda_product g) {
       for (int p = 0; p < count; p++) sum = fmaf(a_tile[y][p], b_tile[p][x], sum);
       __syncthreads();
     }
-    if (i < g.m && j < g.n) g.c[i * g.ldc + j] = sum;
+    if (i < g.m && j < g.n) ((float *)g.c)[i * g.ldc + j] = sum;
   }
 }
 
@@ -119,15 +119,16 @@ static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype s
   struct sf_cuda_product product = {g->trans_a, g->trans_b, g->m, g->n, g->k, NULL, NULL, g->lda, g->ldb, SF_F32, NULL, g->ldc};
   product.a = sf_cuda_in(&call, g->a, sf_cuda_span(g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda));
   product.b = sf_cuda_in(&call, g->b, sf_cuda_span(g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb));
-  float *c = product.c = sf_cuda_inout(&call, g->c, sf_cuda_span(g->m, g->n, g->ldc));
+  float *c = sf_cuda_inout(&call, g->c, sf_cuda_span(g->m, g->n, g->ldc));
+  product.c = c;
   if (g->accumulate && g->k > 0) {
     product.ldc = g->n;
-    product.c = (float *)sf_cuda_scratch(&call, (size_t)(g->m * g->n) * sizeof(float));
+    product.c = sf_cuda_scratch(&call, (size_t)(g->m * g->n) * sizeof(float));
   }
   if (g->k > 0) multiply(&call, &product);
   const bool finished = g->k > 0 && !g->accumulate && g->alpha == 1.0f && store == SF_F32;
   if (!finished)
-    SF_CUDA_EACH(&call, finish_kernel, g->m * g->n, c, g->ldc, g->k > 0 ? product.c : NULL, product.ldc, g->m, g->n, g->alpha, g->accumulate, store);
+    SF_CUDA_EACH(&call, finish_kernel, g->m * g->n, c, g->ldc, g->k > 0 ? (const float *)product.c : NULL, product.ldc, g->m, g->n, g->alpha, g->accumulate, store);
   sf_cuda_end(&call);
 }
 

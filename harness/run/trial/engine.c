@@ -4,7 +4,6 @@
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
 #include "harness/run/trial/engine_internal.h"
-#include "harness/run/trial/gemm_table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +88,7 @@ enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_o
   engine->options = *options;
   engine->sink = (struct sf_trace_sink){engine, on_trace_point};
   enum sf_status status = sf_device_create(&engine->device, options->device, options->gemm, NULL);
+  if (status == SF_OK) engine->products = sf_run_gemm_table_on(engine->device);
   if (status == SF_OK && !options->mpi) status = sf_sim_create(&engine->sim);
   if (status != SF_OK) {
     sf_engine_destroy(engine);
@@ -176,7 +176,7 @@ static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf
   forget_reference(engine);
   enum sf_status status = sf_catalog_create(&engine->catalog, c);
   if (status == SF_OK && is_judge(engine)) {
-    status = sf_expectations_create(&engine->expectations, engine->catalog, &sf_run_gemm_table);
+    status = sf_expectations_create(&engine->expectations, engine->catalog, &engine->products);
     if (status == SF_OK) status = sf_expectations_raise(engine->expectations, SF_LEVEL_FIRST);
     if (status == SF_OK) status = sf_collector_create(&engine->collector, c, engine->expectations);
     engine->costs.references++;

@@ -10,8 +10,8 @@
 struct sf_chunk_log;
 
 struct sf_engine_options {
-  enum sf_device_kind device;          /* the candidate's; the reference is computed on the CPU */
-  enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference always uses BLAS (or loops where there is none) */
+  enum sf_device_kind device;          /* the candidate's; the reference is computed on the CPU, but for large products */
+  enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference uses BLAS (or loops where there is none) for what does not go to the device */
   struct sf_mpi *mpi;                  /* NULL: simulated ranks */
   int32_t mpi_first;                   /* first of the ranks of the job that a trial uses (sf_engine_set_ranks) */
   struct sf_comm_progress *progress;   /* may be NULL */

@@ -5,6 +5,7 @@
 #include "harness/comm/sim.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/trial/gemm_table.h"
 #include "harness/run/power/mutants.h"
 #include "targets/plugin_target.h"
 
@@ -19,6 +20,7 @@ struct sf_engine {
   struct sf_engine_costs costs;
   struct sf_sim *sim;
   struct sf_device *device; /* one for all fibers: no operation yields */
+  struct sf_gemm_table products; /* of the reference */
 
   /* The current logical function. */
   bool has_reference;

@@ -16,4 +16,4 @@
 DEFINE_GEMM(sgemm, float)
 DEFINE_GEMM(dgemm, double)
 
-const struct sf_gemm_table sf_run_gemm_table = {sgemm, dgemm};
+const struct sf_gemm_table sf_run_gemm_table = {.sgemm = sgemm, .dgemm = dgemm};

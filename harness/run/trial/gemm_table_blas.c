@@ -24,4 +24,4 @@ static void dgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, c
               (blasint)ldc);
 }
 
-const struct sf_gemm_table sf_run_gemm_table = {sgemm, dgemm};
+const struct sf_gemm_table sf_run_gemm_table = {.sgemm = sgemm, .dgemm = dgemm};
