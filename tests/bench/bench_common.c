@@ -157,10 +157,13 @@ enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c) {
   return isolated[c->precision.compute] + (c->mode == SF_MODE_E2E ? 1 : 0);
 }
 
-struct sf_engine *sf_bench_engine(bool measure, bool hash_trace) {
+struct sf_engine *sf_bench_engine(bool measure, bool hash_trace) { return sf_bench_engine_on(SF_DEVICE_CPU, measure, hash_trace); }
+
+struct sf_engine *sf_bench_engine_on(enum sf_device_kind device, bool measure, bool hash_trace) {
   struct sf_engine *engine = NULL;
-  const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .measure = measure, .hash_trace = hash_trace};
-  if (sf_engine_create(&engine, &options) != SF_OK) sf_bench_die("out of memory");
+  const struct sf_engine_options options = {.device = device, .gemm = sf_cpu_gemm_default(), .measure = measure, .hash_trace = hash_trace};
+  const enum sf_status status = sf_engine_create(&engine, &options);
+  if (status != SF_OK) sf_bench_die("the device: %s", sf_status_text(status));
   return engine;
 }
 

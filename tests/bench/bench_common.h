@@ -55,6 +55,7 @@ enum sf_bench_condition { SF_BENCH_FP32_ISOLATED, SF_BENCH_FP32_E2E, SF_BENCH_BF
 extern const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS];
 enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c);
 struct sf_engine *sf_bench_engine(bool measure, bool hash_trace);
+struct sf_engine *sf_bench_engine_on(enum sf_device_kind device, bool measure, bool hash_trace);
 
 /* --- worker processes ----------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Cases per second and core at the preset gpt2-small-tiny: worlds of four ranks, several layouts per reference, both modes. The same cases
+/* Cases per second and core, at the preset gpt2-small-tiny where no other is named: worlds of four ranks, or of --ranks, several layouts per reference, both modes. The same cases
  * run twice: once untouched for the rate, once with clocks inside for where the time goes. */
 #include "tests/bench/bench_common.h"
 #include "tests/bench/bench_proxy.h"
@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 4, LAYOUTS_DRAWN = 256 };
+enum { LAYOUTS_DRAWN = 256 };
 
 struct args {
-  int64_t cases, seed, jobs, layouts;
+  int64_t cases, seed, jobs, layouts, ranks;
+  int32_t device;
   const char *preset;
   struct sf_texts sets;
 };
@@ -20,11 +21,12 @@ struct args {
 struct context {
   struct sf_case *cases;
   int64_t count;
+  enum sf_device_kind device;
 };
 
 struct result {
   double seconds, cpu_seconds; /* of the untouched run */
-  double reference, candidate, collect, judge, gemm, kernels, reduce, schedule, measured_seconds;
+  double reference, candidate, collect, judge, gemm, reference_gemm, kernels, reduce, schedule, measured_seconds;
   double references, raised, not_passed;
 };
 
@@ -35,7 +37,7 @@ static void draw_cases(struct context *out, const struct args *args) {
   struct sf_campaign_options draws[2];
   for (int mode = 0; mode < 2; mode++) {
     sf_bench_draws(&draws[mode], (uint64_t)args->seed, LAYOUTS_DRAWN, &preset, &args->sets);
-    draws[mode].space.max_ranks = RANKS;
+    draws[mode].space.max_ranks = args->ranks;
     sf_bench_set(&draws[mode], mode == SF_MODE_E2E ? "mode=e2e" : "mode=isolated");
   }
   out->cases = calloc((size_t)args->cases, sizeof *out->cases);
@@ -45,11 +47,11 @@ static void draw_cases(struct context *out, const struct args *args) {
     for (int64_t place = 0; place < LAYOUTS_DRAWN && taken < args->layouts && out->count < args->cases; place++) {
       struct sf_case *c = &out->cases[out->count];
       sf_bench_case(c, &draws[block % 2], block / 2 * LAYOUTS_DRAWN + place);
-      if (sf_case_ranks(c) != RANKS) continue;
+      if (sf_case_ranks(c) != args->ranks) continue;
       taken++;
       out->count++;
     }
-    if (taken == 0) sf_bench_die("no layout of %d ranks in %d draws", RANKS, LAYOUTS_DRAWN);
+    if (taken == 0) sf_bench_die("no layout of %d ranks in %d draws", (int)args->ranks, LAYOUTS_DRAWN);
   }
 }
 
@@ -69,22 +71,24 @@ static void work(struct sf_bench_worker *worker) {
   struct result *result = worker->result;
   int64_t first, last;
   if (!sf_bench_next(worker, &first, &last)) return;
-  struct sf_engine *engine = sf_bench_engine(false, false);
-  run_cases(engine, worker->ctx, first, first + 1); /* kernels are made, memory is there */
+  const struct context *context = worker->ctx;
+  struct sf_engine *engine = sf_bench_engine_on(context->device, false, false);
+  run_cases(engine, context, first, first + 1); /* kernels are made, memory is there */
   const double start = sf_engine_now(), cpu_start = sf_bench_cpu_seconds();
-  result->not_passed = (double)run_cases(engine, worker->ctx, first, last);
+  result->not_passed = (double)run_cases(engine, context, first, last);
   result->seconds = sf_engine_now() - start;
   result->cpu_seconds = sf_bench_cpu_seconds() - cpu_start;
   sf_engine_destroy(engine);
-  engine = sf_bench_engine(true, false);
+  engine = sf_bench_engine_on(context->device, true, false);
   struct sf_bench_proxy *proxy = sf_bench_proxy_create(engine);
   const double measured = sf_engine_now();
-  run_cases(engine, worker->ctx, first, last);
+  run_cases(engine, context, first, last);
   result->measured_seconds = sf_engine_now() - measured;
   const struct sf_engine_costs *costs = sf_engine_costs(engine);
   result->reference = costs->reference, result->candidate = costs->candidate, result->collect = costs->collect,
   result->judge = costs->judge;
   result->reduce = costs->comm_reduce, result->schedule = costs->comm_schedule;
+  result->reference_gemm = sf_bench_proxy_reference_gemm_seconds(proxy);
   result->gemm = sf_bench_proxy_gemm_seconds(proxy), result->kernels = sf_bench_proxy_other_seconds(proxy);
   result->references = (double)costs->references, result->raised = (double)costs->raised;
   sf_bench_proxy_destroy(proxy);
@@ -100,6 +104,8 @@ static void split_out(struct sf_json_out *json, const struct result *r) {
   const double kernels = r->gemm + r->kernels, comm = r->reduce + r->schedule;
   sf_json_out_object(json, "split_of_measured_run");
   sf_json_out_real(json, "reference_and_noise", r->reference / r->measured_seconds);
+  sf_json_out_real(json, "reference_gemm", r->reference_gemm / r->measured_seconds);
+  sf_json_out_real(json, "gemm", (r->reference_gemm + r->gemm) / r->measured_seconds);
   sf_json_out_real(json, "candidate", r->candidate / r->measured_seconds);
   sf_json_out_real(json, "candidate_gemm", r->gemm / r->measured_seconds);
   sf_json_out_real(json, "candidate_other_kernels", r->kernels / r->measured_seconds);
@@ -112,9 +118,12 @@ static void split_out(struct sf_json_out *json, const struct result *r) {
   sf_json_out_end(json);
 }
 
+static const char *const devices[] = {"cpu", "cuda", NULL}; /* enum sf_device_kind */
 static const struct sf_option options[] = {
-    SF_BENCH_WORK_OPTIONS(struct args, 8, 10000000, "Cases to run.", "Seed of the campaign."),
+    SF_BENCH_WORK_OPTIONS(struct args, 1, 10000000, "Cases to run.", "Seed of the campaign."),
     SF_BENCH_NUMBER_AT(struct args, layouts, 1, 64, "Cases per logical function."),
+    SF_BENCH_NUMBER_AT(struct args, ranks, 1, 64, "Ranks of every case."),
+    {.name = "device", .type = SF_OPTION_CHOICE, .offset = offsetof(struct args, device), .help = "Where layers compute.", .choices = devices},
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXT, preset),
 };
 static const struct sf_command command = {.name = "bench_speed",
@@ -123,7 +132,7 @@ static const struct sf_command command = {.name = "bench_speed",
                                           .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
-  struct args args = {.cases = 2000, .seed = 1, .jobs = 1, .layouts = 8, .preset = "gpt2-small-tiny"};
+  struct args args = {.cases = 2000, .seed = 1, .jobs = 1, .layouts = 8, .ranks = 4, .preset = "gpt2-small-tiny"};
   const int code = sf_bench_begin(&command, &args, argc, argv);
   if (code >= 0) return code;
   /* After what sizes the work: what every change to the dense path is measured by has nothing beside tp, sp, dp and pp. */
@@ -133,7 +142,7 @@ int main(int argc, char **argv) {
                                    "layout.cp=1", "layout.ep=1", "layout.etp=1", "layout.vpp=1", "layout.zero=0",
                                    "layout.recompute_sharded=off", "layout.tp_overlap=off", "reload.after_step=0"};
   if (args.sets.count == 0) args.sets = (struct sf_texts){defaults, (int32_t)(sizeof defaults / sizeof defaults[0])};
-  struct context context = {0};
+  struct context context = {.device = (enum sf_device_kind)args.device};
   draw_cases(&context, &args);
   const int64_t share = (context.count + args.jobs - 1) / args.jobs, chunk = (share + args.layouts - 1) / args.layouts * args.layouts;
   struct result total = {0};
@@ -141,6 +150,8 @@ int main(int argc, char **argv) {
   struct sf_json_out *json = sf_bench_report("bench_speed", argc, argv);
   sf_json_out_int(json, "cases", context.count);
   sf_json_out_int(json, "layouts_per_reference", args.layouts);
+  sf_json_out_int(json, "ranks", args.ranks);
+  sf_json_out_text(json, "device", devices[args.device]);
   sf_json_out_real(json, "cases_per_s_and_core", (double)context.count / total.seconds);
   sf_json_out_real(json, "cases_per_cpu_s", (double)context.count / total.cpu_seconds);
   sf_json_out_real(json, "ms_per_case", 1000 * total.cpu_seconds / (double)context.count);
