@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU: builds with CUDA, runs the device contract suite, operation fuzzing and planted bugs on it, compute-sanitizer over the
-# suite, the communicator's suite on NCCL with one rank and with two, and the speed against the CPU. Writes one JSON file; exits 1 if any part failed, 3 without a GPU.
+# suite, the communicator's suite on NCCL with one rank and with two, and the speed against the CPU
+# (tens of GB of memory, and hours on the CPU). Writes one JSON file; exits 1 if any part failed, 3 without a GPU.
 #   ci/gpu.sh [FILE.json]      default: build-gpu/gpu.json
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -13,7 +14,7 @@ fi
 ci/setup.sh
 ci/setup.sh --cuda
 cmake -G Ninja -S . -B build-gpu -DCMAKE_BUILD_TYPE=Release -DSF_CUDA=ON '-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real;100' >/dev/null
-ninja -C build-gpu --quiet shardfuzz test_device_contract test_comm_contract
+ninja -C build-gpu --quiet shardfuzz test_device_contract test_comm_contract bench_speed
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
@@ -60,9 +61,10 @@ for tool in memcheck racecheck; do
     skip $tool "there is no compute-sanitizer"
   fi
 done
-one_layer=(--preset llama-2-7b --set model.layers=1 --set layout.tp=8 --jobs 1 --seed 1 --deadline 3600s)
-part speed_cuda 3600 "${fuzz[@]}" "${one_layer[@]}" --device cuda --cases 4
-part speed_cpu 3600 "${fuzz[@]}" "${one_layer[@]}" --device cpu --cases 4
+one_layer=(--preset llama-2-7b --set model.layers=1 --set layout.tp=8 --jobs 1 --seed 1 --cases 4)
+part speed_cuda 3600 "${fuzz[@]}" "${one_layer[@]}" --device cuda --deadline 3600s
+part shares_cuda 3600 build-gpu/tests/bench/bench_speed "${one_layer[@]}" --device cuda --ranks 8 --layouts 4
+part speed_cpu 21600 "${fuzz[@]}" "${one_layer[@]}" --device cpu --deadline 21600s
 
 python3 - "$work" "$out" "$gpu" "$(git rev-parse HEAD 2>/dev/null || echo unknown)" <<'PYTHON'
 import json
@@ -82,6 +84,11 @@ for path in sorted(work.glob("*.code")):
     report["parts"][path.stem] = part
 for path in sorted(work.glob("*.skipped")):
     report["parts"][path.stem] = {"skipped": path.read_text().strip()}
+results = {name: part["result"] for name, part in report["parts"].items() if "result" in part}
+if {"speed_cuda", "speed_cpu"} <= results.keys() and results["speed_cpu"]["cases_per_s"] > 0:
+    report["cuda_over_cpu"] = round(results["speed_cuda"]["cases_per_s"] / results["speed_cpu"]["cases_per_s"], 2)
+if "shares_cuda" in results:
+    report["gemm_share_cuda"] = round(results["shares_cuda"]["split_of_measured_run"]["gemm"], 3)
 pathlib.Path(out).write_text(json.dumps(report, indent=1) + "\n")
 PYTHON
 echo "ci/gpu.sh: $gpu: $([ $failed -eq 0 ] && echo "all passed" || echo "FAILED"), see $out"
