@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ARENA_BLOCK_BYTES = 1 << 18, ENTRIES_FIRST = 256 };
+enum { ARENA_BLOCK_BYTES = 1 << 18, RUN_BLOCK_BYTES = 1 << 20, ENTRIES_FIRST = 256 };
 
 /* The recipe has three draws of each kind. A row whose error hangs on one or two roundings (a nearly one-hot softmax, a sum with one large
  * term) then gets three small draws by chance about once in a thousand; there are millions of rows, so the full level has eight. Most of
@@ -27,7 +27,7 @@ struct sf_expectations {
   const struct sf_gemm_table *gemm;
   const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: tensors of isolated mode are consistent ones */
   void *given_ctx;
-  struct sf_arena *arena;
+  struct sf_arena *arena, *run_arena; /* run_arena: of runs that follow each other; NULL between them, as it is as large as a model */
   struct sf_expected *entries;
   int32_t count, capacity;
   struct place *table; /* open addressing; a power of two, at most half full */
@@ -201,6 +201,10 @@ static enum sf_status table_build(struct sf_expectations *x) {
 
 static enum sf_status run_reference(struct sf_expectations *x, struct sf_reference_options options,
                                     void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
+  if (x->run_arena == NULL) x->run_arena = sf_arena_create(RUN_BLOCK_BYTES, false);
+  if (x->run_arena == NULL) return SF_ENOMEM;
+  sf_arena_reset(x->run_arena);
+  options.arena = x->run_arena;
   options.gemm = x->gemm;
   options.given = x->given, options.given_ctx = x->given_ctx;
   const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
@@ -252,6 +256,7 @@ void sf_expectations_destroy(struct sf_expectations *expectations) {
   if (expectations == NULL) return;
   sf_catalog_destroy(expectations->catalog);
   sf_arena_destroy(expectations->arena);
+  sf_arena_destroy(expectations->run_arena);
   sf_free(expectations->entries);
   sf_free(expectations);
 }
@@ -332,17 +337,24 @@ static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
   return SF_OK;
 }
 
-enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
-  SF_ASSERT(level < SF_LEVEL_COUNT);
-  while (expectations->level < level) {
-    const enum sf_level next = (enum sf_level)(expectations->level + 1);
-    for (uint64_t round = rounds_of[expectations->level]; round < rounds_of[next]; round++) {
-      const enum sf_status status = run_draws(expectations, round);
+static enum sf_status raise_level(struct sf_expectations *x, enum sf_level level) {
+  while (x->level < level) {
+    const enum sf_level next = (enum sf_level)(x->level + 1);
+    for (uint64_t round = rounds_of[x->level]; round < rounds_of[next]; round++) {
+      const enum sf_status status = run_draws(x, round);
       if (status != SF_OK) return status;
     }
-    keep_level(expectations, next);
+    keep_level(x, next);
   }
   return SF_OK;
+}
+
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
+  SF_ASSERT(level < SF_LEVEL_COUNT);
+  const enum sf_status status = raise_level(expectations, level);
+  sf_arena_destroy(expectations->run_arena);
+  expectations->run_arena = NULL;
+  return status;
 }
 
 enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,

@@ -28,6 +28,7 @@ struct sf_reference_options {
   enum sf_perturb perturb;
   uint64_t draw; /* seed of the perturbation; odd: equal numbers of a tensor are perturbed alike */
   const struct sf_gemm_table *gemm;
+  struct sf_arena *arena; /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
   /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. Tokens then go to the experts that the
    * plain run's logits choose. */
   const float *(*plain)(void *ctx, struct sf_trace_id id);

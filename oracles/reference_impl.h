@@ -284,14 +284,14 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   run.qkv_width = (model->heads + 2 * model->kv_heads) * model->head_dim;
   run.context_width = model->heads * model->head_dim;
   run.fc1_width = model->activation == SF_ACT_SWIGLU ? 2 * model->ffn : model->ffn;
-  run.arena = sf_arena_create((size_t)1 << 20, false);
+  run.arena = options->arena != NULL ? options->arena : sf_arena_create((size_t)1 << 20, false);
   if (run.arena == NULL) return SF_ENOMEM;
   take_params(&run);
   if (!run.out_of_memory) take_layers(&run);
   if (!run.out_of_memory) take_ends(&run);
   if (!run.out_of_memory) steps_run(&run);
   const enum sf_status status = run.out_of_memory ? SF_ENOMEM : SF_OK;
-  sf_arena_destroy(run.arena);
+  if (options->arena == NULL) sf_arena_destroy(run.arena);
   return status;
 }
 
