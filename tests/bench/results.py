@@ -255,6 +255,23 @@ def ops_planted(r):
         len(found) == len(r["planted"]) >= 12 and all(p["minimal"] for p in found.values()), shapes
 
 
+@row("bench_plugins")
+def plugins_sound(r):
+    total = {key: sum(s[key] for s in r["sound"].values()) for key in ("cases", "passed", "findings", "inconclusive", "skipped")}
+    figure = f"{total['findings']} findings of {total['cases']:,} cases of {len(r['sound'])} libraries; {total['passed']:,} passed, {total['skipped']:,} skipped, {total['inconclusive']} inconclusive"
+    return "Layers and models of plugins without a bug", "no finding", figure, total["findings"] == 0, ", ".join(r["sound"])
+
+
+@row("bench_plugins")
+def plugins_planted(r):
+    found = [name for name, p in r["planted"].items() if p["findings"]]
+    elsewhere = [name for name, p in r["planted"].items() if p["in_module"] is False]
+    figure = f"{len(found)} of {len(r['planted'])} found; outside of their module {len(elsewhere)}; shrunk to at most {max(p['ranks'] for p in r['planted'].values())} ranks and " \
+             f"{max(p['layers'] for p in r['planted'].values())} layers"
+    return "Planted bugs in layers and models of plugins", "found, in their module", figure, len(found) == len(r["planted"]) and not elsewhere, \
+        "; ".join(f"{name}: {', '.join(p['signatures'])}" for name, p in r["planted"].items())
+
+
 @row("bench_check")
 def check_against_cmp(r):
     kinds = ("fp32", "fp32_two_ranks", "bf16")
