@@ -7,6 +7,12 @@ is_json 'j["corpus_failed"], j["items"]' '(0, [])'
 is_json 'j["corpus"]' "$(find corpus/regress -maxdepth 1 -name '*.json' | wc -l)"
 [ "$failures" -eq 0 ] || cat "$work/stderr" >&2
 
+# Noise levels hold for other kernels of OpenBLAS too, whose sums have another order.
+for kernels in Prescott Haswell; do
+  OPENBLAS_CORETYPE=$kernels run 0 replay corpus/regress/clean-router-few-roundings.json --json
+  is_json "j['as_expected']" True
+done
+
 "$SHARDFUZZ" list plants | cut -d' ' -f1 >"$work/plants"
 check "there are plants" [ "$(wc -l <"$work/plants")" -ge 20 ]
 while read -r plant; do
