@@ -3,6 +3,7 @@
 #include "targets/context_parallel.h"
 #include "targets/documents.h"
 #include "targets/fault.h"
+#include "targets/plugged_layer.h"
 #include "targets/rotary.h"
 
 #include <math.h>
@@ -53,6 +54,20 @@ static void create_sinks(struct sf_parallel_attention *attention, struct sf_rank
   attention->sinks = sf_parameter_create(run, SF_MODULE_CORE_ATTENTION, layer, 0, &cut);
 }
 
+static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
+  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false, sp);
+  if (plugged == NULL) return;
+  plugged->in_map = attention->latent != NULL ? &attention->latent->map : &attention->linear_qkv.out_map;
+  plugged->in_grad_map = &attention->qkv_grad_map;
+  plugged->out_map = &attention->linear_proj.in_map;
+  plugged->has_documents = true;
+  sf_plugged_add_attribute(plugged, "head_dim", attention->head_dim);
+  sf_plugged_add_attribute(plugged, "query_heads", attention->groups * attention->queries_per_group);
+  sf_plugged_add_attribute(plugged, "kv_heads", attention->groups);
+  sf_plugged_add_attribute(plugged, "window", attention->window);
+  sf_plugged_add_parameter(plugged, "softmax_offset", attention->sinks, 0);
+}
+
 void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
                                   const struct sf_group *tp, const struct sf_group *kv_rep, bool sp) {
   const struct sf_model *m = &run->c->model;
@@ -82,6 +97,7 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
     attention->trade_counts = sf_rank_alloc(run->env, (size_t)run->parallel.cp.size * sizeof *attention->trade_counts);
   attention->qkv_grad_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = grad_dim};
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
+  plug(attention, run, layer, sp);
 }
 
 /* Rotates queries and keys, copies values; takes x. */
@@ -196,18 +212,9 @@ static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_atte
   }
 }
 
-float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
-                                     float *input) {
+/* acts->qkv -> acts->context, without context parallelism. */
+static void core_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
   const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
-  if (attention->latent != NULL)
-    acts->qkv = sf_latent_attention_forward(run, attention->latent, &acts->latent, input);
-  else
-    fused_forward(run, attention, acts, input);
-  if (run->parallel.cp.size > 1) {
-    sf_context_parallel_forward(run, attention, acts);
-    sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
-    return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
-  }
   acts->probs = sf_buffers_take(&run->acts, batch * heads * n * n);
   if (attention->sinks != NULL) acts->sink_probs = sf_buffers_take(&run->acts, batch * heads * n);
   acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
@@ -217,6 +224,22 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
         const struct head_view view = head_view(run, attention, acts, &document, group, query);
         head_forward(run, attention, acts, &view);
       }
+}
+
+float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
+                                     float *input) {
+  if (attention->latent != NULL)
+    acts->qkv = sf_latent_attention_forward(run, attention->latent, &acts->latent, input);
+  else
+    fused_forward(run, attention, acts, input);
+  if (attention->plugged != NULL) {
+    acts->context = sf_plugged_forward(run, attention->plugged, acts->qkv);
+    return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
+  }
+  if (run->parallel.cp.size > 1)
+    sf_context_parallel_forward(run, attention, acts);
+  else
+    core_forward(run, attention, acts);
   sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
   return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
 }
@@ -320,13 +343,25 @@ static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_a
   return input_grad;
 }
 
+/* The same for every kind of core; traced, and the sinks' gradient added. */
+static float *any_core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
+                                float *g) {
+  if (attention->plugged != NULL) {
+    float *plugged_grad = sf_plugged_backward(run, attention->plugged, g, acts->qkv);
+    sf_buffers_give(&run->acts, g);
+    return plugged_grad;
+  }
+  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
+  sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
+  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
+  return dqkv;
+}
+
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad) {
   float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
   acts->context = NULL;
-  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
-  sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
-  if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
+  float *dqkv = any_core_backward(run, attention, acts, g);
   float *input_grad = attention->latent != NULL ? sf_latent_attention_backward(run, attention->latent, &acts->latent, dqkv)
                                                 : fused_backward(run, attention, acts, dqkv);
   sf_attention_acts_release(run, acts);

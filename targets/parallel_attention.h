@@ -12,11 +12,14 @@
 #include "targets/qk_norm.h"
 #include "targets/row_parallel_linear.h"
 
+struct sf_plugged;
+
 struct sf_parallel_attention {
   struct sf_column_parallel_linear linear_qkv;
   struct sf_latent_attention *latent; /* multi-latent attention, in place of linear_qkv, QK norm and rotation; else NULL */
   int64_t width;                      /* of the fused layout: groups (queries_per_group + 2) head_dim */
   struct sf_row_parallel_linear linear_proj;
+  struct sf_plugged *plugged; /* core attention; NULL: computed here */
   bool has_qk_norm;
   struct sf_qk_norm qk_norm;
   struct sf_parameter *sinks;        /* a logit for each query head held; NULL without sinks */

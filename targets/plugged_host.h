@@ -31,7 +31,8 @@ _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, const char *f
 
 /* Memory between guards, filled with NaNs of every format. what: a constant, for messages. */
 void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes);
-/* The same with values in the format's own bytes, which the plugin may not change. */
+/* The same with a copy of data, which the plugin may not change; or with values in the format's own bytes. */
+void *sf_plugged_take_copy(struct sf_plugged_host *host, const char *what, const void *data, size_t size_bytes);
 void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype);
 /* Takes the piece out of the host: it is not given back with it. */
 void sf_plugged_keep(struct sf_plugged_host *host, const void *data);

@@ -1,11 +1,12 @@
 #include "targets/plugged_layer.h"
 
 #include "harness/base/assert.h"
+#include "targets/documents.h"
 #include "targets/plugged_host.h"
 
 #include <stdio.h>
 
-enum { ATTRIBUTES = 4 };
+enum { ATTRIBUTES = 6 };
 
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp) {
   const struct sf_plugin_layers *layers = run->env->layers;
@@ -31,6 +32,12 @@ void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, stru
   plugged->params[plugged->param_count].name = name;
   plugged->params[plugged->param_count].param = param;
   plugged->params[plugged->param_count++].call = call;
+}
+
+void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int64_t value) {
+  SF_ASSERT_LT(plugged->attribute_count, SF_PLUGGED_ATTRIBUTES_MAX);
+  plugged->attributes[plugged->attribute_count].name = name;
+  plugged->attributes[plugged->attribute_count++].value = value;
 }
 
 /* --- what a call is made of ----------------------------------------------------------------------------------------- */
@@ -61,7 +68,8 @@ struct frame {
   struct dense input, output, output_grad, input_grad;
   struct dense_parameter dense_params[SF_PLUGGED_PARAMETERS_MAX];
   struct shardfuzz_parameter parameters[SF_PLUGGED_PARAMETERS_MAX];
-  struct shardfuzz_attribute attributes[ATTRIBUTES];
+  struct shardfuzz_attribute attributes[ATTRIBUTES + SF_PLUGGED_ATTRIBUTES_MAX];
+  struct shardfuzz_run rows[SF_RUNS_MAX];
 };
 
 static struct shardfuzz_type type_of(enum sf_dtype dtype) {
@@ -145,15 +153,36 @@ static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which
 
 /* --- the two passes ----------------------------------------------------------------------------------------------------- */
 
+static void give_attributes(struct frame *f) {
+  const struct sf_plugged *plugged = f->call.plugged;
+  const struct sf_case *c = f->call.run->c;
+  const struct shardfuzz_attribute common[ATTRIBUTES] = {{"sequence_parallel", plugged->sp, plugged->sp},
+                                                         {"activation", c->model.activation, (double)c->model.activation},
+                                                         {"norm", c->model.norm, (double)c->model.norm},
+                                                         {"epsilon", 0, 1e-5},
+                                                         {"seq", c->model.seq, (double)c->model.seq},
+                                                         {"microbatch_size", c->train.microbatch_size, (double)c->train.microbatch_size}};
+  memcpy(f->attributes, common, sizeof common);
+  for (int32_t i = 0; i < plugged->attribute_count; i++)
+    f->attributes[ATTRIBUTES + i] = (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
+}
+
+/* Which tokens the input has, and where their documents begin. */
+static void give_rows(struct frame *f) {
+  struct sf_rank_run *run = f->call.run;
+  f->given.row_runs = f->rows;
+  f->given.row_run_count = runs_of(f->rows, &f->call.plugged->in_map->rows);
+  const int32_t *documents = f->call.plugged->has_documents ? sf_documents(run) : NULL;
+  if (documents == NULL) return;
+  const int64_t tokens = run->c->model.seq * run->c->train.microbatch_size;
+  f->given.documents = sf_plugged_take_copy(&f->call.host, "documents", documents, (size_t)tokens * sizeof *documents);
+}
+
 static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const float *input) {
   f->call = (struct call){.run = run, .plugged = plugged, .backward = backward};
   f->call.host = (struct sf_plugged_host){.env = run->env, .buffers = &run->acts, .pass = backward ? "backward" : "forward", .name = plugged->name, .labels = plugged->layer->calls[backward]};
   sf_plugged_comm_fill(&f->call.host, &run->parallel);
-  const struct shardfuzz_attribute attributes[ATTRIBUTES] = {{"sequence_parallel", plugged->sp, plugged->sp},
-                                                             {"activation", run->c->model.activation, (double)run->c->model.activation},
-                                                             {"norm", run->c->model.norm, (double)run->c->model.norm},
-                                                             {"epsilon", 0, 1e-5}};
-  memcpy(f->attributes, attributes, sizeof attributes);
+  give_attributes(f);
   for (int32_t i = 0; i < plugged->param_count; i++) give_parameter(f, i);
   f->given = (struct shardfuzz_layer_call){.size_bytes = sizeof f->given,
                                            .dtype = (uint32_t)run->dtype,
@@ -163,12 +192,13 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
                                            .parameters = f->parameters,
                                            .attributes = f->attributes,
                                            .parameter_count = plugged->param_count,
-                                           .attribute_count = ATTRIBUTES,
+                                           .attribute_count = ATTRIBUTES + plugged->attribute_count,
                                            .comm = &f->call.host.comm,
                                            .save = save,
                                            .scratch = scratch,
                                            .trace = trace_inner,
                                            .host = &f->call};
+  give_rows(f);
   f->given.input = give_values(f, &f->input, "input", input, plugged->in_map, plugged->in_dtype);
 }
 
@@ -211,15 +241,16 @@ float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, c
 float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const float *input) {
   struct frame f;
   void **slot = &plugged->saved[run->local_microbatch];
+  const struct sf_shard_map *in_grad_map = plugged->in_grad_map != NULL ? plugged->in_grad_map : plugged->in_map;
   frame_begin(&f, run, plugged, true, input);
   if (*slot != NULL) sf_plugged_return(&f.call.host, *slot);
   f.given.saved = *slot;
   *slot = NULL;
   f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, plugged->out_map, run->dtype);
-  f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", plugged->in_map, plugged->in_dtype);
+  f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", in_grad_map, plugged->in_dtype);
   frame_run(&f);
   float *out = take_result(&f, &f.input_grad, plugged->in_dtype);
-  sf_trace_act_grad(run, plugged->first_module, plugged->in_map, out);
+  sf_trace_act_grad(run, plugged->first_module, in_grad_map, out);
   for (int32_t i = 0; i < plugged->param_count; i++)
     if (plugged->params[i].param->trainable) sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
   sf_plugged_release(&f.call.host);

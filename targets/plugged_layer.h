@@ -6,7 +6,7 @@
 #include "targets/plugin_layers.h"
 #include "targets/rank_run.h"
 
-enum { SF_PLUGGED_PARAMETERS_MAX = 4, SF_PLUGGED_INNER_MAX = 2 };
+enum { SF_PLUGGED_PARAMETERS_MAX = 4, SF_PLUGGED_INNER_MAX = 2, SF_PLUGGED_ATTRIBUTES_MAX = 4 };
 
 /* A module inside the layer that hands over its tensors itself. */
 struct sf_plugged_inner {
@@ -21,8 +21,14 @@ struct sf_plugged {
   /* Told by the owner; maps are borrowed. The first module is where the input's gradient is traced, the last where the output is. */
   int32_t first_module, last_module;
   const struct sf_shard_map *in_map, *out_map;
-  enum sf_dtype in_dtype; /* of the input and its gradient; the output has the compute format */
-  bool sp;
+  const struct sf_shard_map *in_grad_map; /* of the input's gradient */
+  enum sf_dtype in_dtype;                 /* of the input and its gradient; the output has the compute format */
+  bool sp, has_documents;                 /* has_documents: it is told where documents begin */
+  int32_t attribute_count;
+  struct {
+    const char *name;
+    int64_t value;
+  } attributes[SF_PLUGGED_ATTRIBUTES_MAX]; /* beyond those that every call has */
   int32_t param_count;
   struct {
     const char *name;
@@ -34,14 +40,15 @@ struct sf_plugged {
 };
 
 /* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, in_dtype is the
- * compute format. Leaves the rank with SF_ENOMEM. */
+ * compute format. in_grad_map NULL: as in_map. Leaves the rank with SF_ENOMEM. */
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
 /* param NULL: the model has none. name is a constant. */
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
+void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int64_t value);
 
 /* Shape: input as in_map says (borrowed) -> as out_map says (the caller's), traced. What the plugin does against its contract leaves the rank. */
 float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *input);
-/* Shape: grad as out_map says, input as in_map says (both borrowed) -> gradient of the input (the caller's), traced; adds the parameters'. */
+/* Shape: grad as out_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's), traced; adds the parameters'. */
 float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const float *input);
 
 #endif

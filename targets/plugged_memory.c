@@ -46,13 +46,22 @@ void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t siz
   return data_of(piece);
 }
 
-void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype) {
-  void *data = sf_plugged_take(host, what, sf_plugged_bytes(count, dtype));
+/* From now on its bytes may not change. */
+static void *sealed(void *data) {
   struct sf_plugged_piece *piece = piece_of(data);
-  sf_plugged_pack(data, values, count, dtype);
   piece->hash = sf_hash_bytes(0, data, piece->size_bytes);
   piece->is_values = true;
   return data;
+}
+
+void *sf_plugged_take_copy(struct sf_plugged_host *host, const char *what, const void *data, size_t size_bytes) {
+  return sealed(memcpy(sf_plugged_take(host, what, size_bytes), data, size_bytes));
+}
+
+void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype) {
+  void *data = sf_plugged_take(host, what, sf_plugged_bytes(count, dtype));
+  sf_plugged_pack(data, values, count, dtype);
+  return sealed(data);
 }
 
 void sf_plugged_keep(struct sf_plugged_host *host, const void *data) {

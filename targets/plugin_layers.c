@@ -4,30 +4,37 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What may be replaced, and the field of a case, if any, that decides whether a model has it: lo..hi. */
+/* A field of a case that decides whether a model has a module: lo..hi. hi 0: no upper bound, if lo is above it. */
+struct needed_field {
+  const char *path;
+  int64_t lo, hi;
+};
+
+/* What may be replaced, and the fields that it needs. is_cast: where the compute format is fp8 it multiplies casts, which a plugin is not handed. */
 static const struct module_row {
   const char *name;
   enum sf_module_class cls;
-  const char *field;
-  int64_t lo, hi; /* hi 0: no upper bound, if lo is above it */
+  bool is_cast;
+  struct needed_field needs[2];
 } modules[] = {
-    {"self_attention.linear_qkv", SF_MODULE_LINEAR_QKV, "model.kv_lora_rank", 0, 0},
-    {"self_attention.linear_proj", SF_MODULE_LINEAR_PROJ, NULL, 0, 0},
-    {"cross_attention.linear_q", SF_MODULE_CROSS_LINEAR_Q, "model.memory_seq", 1, 0},
-    {"cross_attention.linear_kv", SF_MODULE_CROSS_LINEAR_KV, "model.memory_seq", 1, 0},
-    {"cross_attention.linear_proj", SF_MODULE_CROSS_LINEAR_PROJ, "model.memory_seq", 1, 0},
-    {"mlp", SF_MODULE_LINEAR_FC1, "moe.experts", 0, 0},
-    {"mlp.linear_fc1", SF_MODULE_LINEAR_FC1, "moe.experts", 0, 0},
-    {"mlp.linear_fc2", SF_MODULE_LINEAR_FC2, "moe.experts", 0, 0},
-    {"mlp.shared_experts.linear_fc1", SF_MODULE_SHARED_FC1, "moe.shared_ffn", 1, 0},
-    {"mlp.shared_experts.linear_fc2", SF_MODULE_SHARED_FC2, "moe.shared_ffn", 1, 0},
-    {"output_layer", SF_MODULE_OUTPUT_LAYER, NULL, 0, 0},
-    {"input_layernorm", SF_MODULE_INPUT_LAYERNORM, NULL, 0, 0},
-    {"pre_mlp_layernorm", SF_MODULE_PRE_MLP_LAYERNORM, NULL, 0, 0},
-    {"pre_cross_attn_layernorm", SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, "model.memory_seq", 1, 0},
-    {"post_self_attn_layernorm", SF_MODULE_POST_SELF_ATTN_LAYERNORM, "model.post_norm", 1, 1},
-    {"post_mlp_layernorm", SF_MODULE_POST_MLP_LAYERNORM, "model.post_norm", 1, 1},
-    {"decoder.final_layernorm", SF_MODULE_FINAL_LAYERNORM, NULL, 0, 0},
+    {"self_attention.linear_qkv", SF_MODULE_LINEAR_QKV, true, {{"model.kv_lora_rank", 0, 0}}},
+    {"self_attention.core_attention", SF_MODULE_CORE_ATTENTION, false, {{0}}},
+    {"self_attention.linear_proj", SF_MODULE_LINEAR_PROJ, true, {{0}}},
+    {"cross_attention.linear_q", SF_MODULE_CROSS_LINEAR_Q, false, {{"model.memory_seq", 1, 0}}},
+    {"cross_attention.linear_kv", SF_MODULE_CROSS_LINEAR_KV, false, {{"model.memory_seq", 1, 0}}},
+    {"cross_attention.linear_proj", SF_MODULE_CROSS_LINEAR_PROJ, false, {{"model.memory_seq", 1, 0}}},
+    {"mlp", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
+    {"mlp.linear_fc1", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
+    {"mlp.linear_fc2", SF_MODULE_LINEAR_FC2, true, {{"moe.experts", 0, 0}}},
+    {"mlp.shared_experts.linear_fc1", SF_MODULE_SHARED_FC1, true, {{"moe.shared_ffn", 1, 0}}},
+    {"mlp.shared_experts.linear_fc2", SF_MODULE_SHARED_FC2, true, {{"moe.shared_ffn", 1, 0}}},
+    {"output_layer", SF_MODULE_OUTPUT_LAYER, false, {{0}}},
+    {"input_layernorm", SF_MODULE_INPUT_LAYERNORM, false, {{0}}},
+    {"pre_mlp_layernorm", SF_MODULE_PRE_MLP_LAYERNORM, false, {{0}}},
+    {"pre_cross_attn_layernorm", SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, false, {{"model.memory_seq", 1, 0}}},
+    {"post_self_attn_layernorm", SF_MODULE_POST_SELF_ATTN_LAYERNORM, false, {{"model.post_norm", 1, 1}}},
+    {"post_mlp_layernorm", SF_MODULE_POST_MLP_LAYERNORM, false, {{"model.post_norm", 1, 1}}},
+    {"decoder.final_layernorm", SF_MODULE_FINAL_LAYERNORM, false, {{0}}},
 };
 enum { MODULES = sizeof modules / sizeof modules[0] };
 
@@ -125,8 +132,9 @@ static bool is_outside(const struct sf_case *c, const char *path, int64_t lo, in
   return false;
 }
 
-static const char *refusal(const struct shardfuzz_layer *declared, const struct sf_case *c, char *text, size_t size) {
-  if (c->precision.compute == SF_COMPUTE_FP8) return "casts to fp8 are not handed to plugins";
+static const char *refusal(const struct sf_plugin_layer *layer, const struct sf_case *c, char *text, size_t size) {
+  const struct shardfuzz_layer *declared = layer->declared;
+  if (c->precision.compute == SF_COMPUTE_FP8 && row_of_layer(layer)->is_cast) return "casts to fp8 are not handed to plugins";
   if (!(declared->dtypes & SHARDFUZZ_BIT((uint32_t)sf_case_storage(c)))) return "it does not take this format";
   if ((c->layout.sp || c->reload.layout.sp) && !(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) return "it does not take sequence parallelism";
   for (int32_t i = 0; i < declared->fixed_count; i++) {
@@ -158,7 +166,7 @@ enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, c
   enum sf_status status = sf_catalog_create(&catalog, c);
   for (int32_t i = 0; i < layers->count && status == SF_OK; i++) {
     if (!model_has(catalog, &layers->at[i])) continue;
-    const char *reason = refusal(layers->at[i].declared, c, text, sizeof text);
+    const char *reason = refusal(&layers->at[i], c, text, sizeof text);
     any = true;
     if (reason) status = sf_error_set(error, SF_ENOTSUP, "plugin layer %s: %s", layers->at[i].declared->module, reason);
   }
@@ -186,13 +194,22 @@ int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32
   return sf_plugin_add_range(out, count, "precision.compute", lo, hi);
 }
 
+static void add_needs(struct sf_plugin_range *out, int32_t *count, const struct module_row *row) {
+  for (size_t i = 0; i < sizeof row->needs / sizeof row->needs[0]; i++) {
+    const struct needed_field *need = &row->needs[i];
+    if (need->path != NULL) add_range(out, count, need->path, need->lo, need->hi >= need->lo ? need->hi : sf_case_field_find(need->path)->max);
+  }
+}
+
 int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers) {
   int32_t count = 0;
   for (int32_t i = 0; i < layers->count; i++) {
     const struct shardfuzz_layer *declared = layers->at[i].declared;
     const struct module_row *row = row_of_layer(&layers->at[i]);
+    const int32_t formats = count;
     count = sf_plugin_add_formats(out, count, declared->dtypes);
-    if (row->field) add_range(out, &count, row->field, row->lo, row->hi >= row->lo ? row->hi : sf_case_field_find(row->field)->max);
+    if (count > formats && !row->is_cast && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16))) out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
+    add_needs(out, &count, row);
     if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
     for (int32_t k = 0; k < declared->fixed_count; k++) add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);
     for (int32_t k = 0; k < declared->limit_count; k++) {

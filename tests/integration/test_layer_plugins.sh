@@ -31,6 +31,12 @@ none layer_row_sound --cases 40 --seed 5
 is_json "j['passed']" 40
 none layer_row_async --cases 40 --seed 5
 is_json "j['passed']" 40
+none layer_attention_sound --cases 24 --max-ranks 4 --seed 5 --set moe.experts=0
+is_json "j['passed']" 24
+none layer_attention_ring --cases 12 --max-ranks 4 --seed 6 --set layout.cp=2..4 --set moe.experts=0
+is_json "j['passed']" 12
+none layer_attention_sound --cases 8 --seed 5 --set precision.compute=fp8 # nothing that attention reads is cast
+is_json "j['passed']" 8
 none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
 is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
 
@@ -40,6 +46,13 @@ found layer_row_bias_grad tolerance/wgrad/mlp.linear_fc2@tp --set data.exact=off
 found layer_row_scale tolerance/act_grad/mlp.linear_fc2@tp --set data.exact=off --mode isolated
 found layer_row_early nonfinite/act/mlp.linear_fc2@tp --set layout.sp=off --mode isolated
 found layer_row_bias tolerance/act/mlp.linear_fc2@tp --set data.exact=off --set model.bias=on --mode isolated
+core=self_attention.core_attention
+found layer_attention_causal tolerance/act/$core@tp --cases 3
+found layer_attention_rescale tolerance/act/$core@tp --cases 3
+found layer_attention_window tolerance/act/$core@tp --cases 4 --set model.window=1..4
+found layer_attention_documents tolerance/act/$core@tp --cases 3 --set data.documents=2..4
+found layer_attention_group tolerance/act_grad/$core@tp --cases 3 --set model.heads=4 --set model.kv_heads=2
+found layer_attention_zigzag tolerance/act/$core@cp --cases 3 --set layout.cp=2 --set layout.tp=1
 found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off
 found layer_mlp_untraced gap/act/mlp.linear_fc1@tp --cases 3
 

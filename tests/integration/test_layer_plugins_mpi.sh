@@ -9,6 +9,8 @@ run 0 fuzz --target "plugin:$plugins/layer_sound.so" --launcher "$launcher" --ma
 is_json "j['passed']" 30
 run 0 fuzz --target "plugin:$plugins/layer_row_async.so" --launcher "$launcher" --max-ranks 2 --cases 15 --seed 4 --out "$work/async" --json
 is_json "j['passed']" 15
+run 0 fuzz --target "plugin:$plugins/layer_attention_ring.so" --launcher "$launcher" --max-ranks 2 --set layout.cp=2 --cases 10 --seed 4 --out "$work/ring" --json
+is_json "j['passed']" 10
 run 1 fuzz --target "plugin:$plugins/layer_row_no_reduce.so" --launcher "$launcher" "${small[@]}" --cases 3 --out "$work/bug"
 check "a missing all-reduce" [ -e "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_crash.so" --launcher "$launcher" "${small[@]}" --cases 1 --out "$work/crash"

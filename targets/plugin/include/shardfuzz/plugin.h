@@ -117,10 +117,22 @@ struct shardfuzz_operation {
  *     row-parallel: input all tokens x this rank's features, output summed over tp (and cut), then the bias.
  *   input_layernorm, pre_mlp_layernorm, pre_cross_attn_layernorm, post_self_attn_layernorm, post_mlp_layernorm, decoder.final_layernorm:
  *     RMSNorm, or LayerNorm with attribute norm 1, of this rank's tokens; epsilon 1e-5.
+ *   self_attention.core_attention: softmax(q k^T / sqrt(head_dim)) v over the keys at the query's position and before it, in the same sequence and
+ *     document, with window > 0 less than window positions before it. Input: tokens x (query_heads + 2 kv_heads) head_dim, rotated already: for
+ *     each key/value head the query heads that share it, the key, the value. Output: tokens x query_heads head_dim. Parameter softmax_offset, if
+ *     there is one: a logit for each query head that joins each of its rows' softmax, and has no value. With context parallelism a rank has the
+ *     queries, keys and values of its own tokens, and member i of n of the group CP those of chunks i and 2n - 1 - i of 2n equal ones of a
+ *     sequence: who sees keys of others exchanges them here, and what other ranks' queries give to its own keys and values is part of the input's
+ *     gradient. What query heads of other tp ranks give to a key/value head that they share is not, but summed later.
  *   mlp: column-parallel linear_fc1, the activation, row-parallel linear_fc2, with the tensors between them handed to call->trace.
  *
  * Gradients of parameters are this microbatch's, in fp32, from the tokens that this rank has seen: sums over data and context parallel ranks,
  * and with sequence parallelism over tp for what every tp rank holds (a norm's weight, a row-parallel bias), are made later, not here.
+ *
+ * What is stored in between, and in which format, is the plugin's own. Noise levels are measured on a reference that stores what passes between its
+ * operations in the case's format (of attention the softmax P, and the gradient of the scores), and sums in fp32. What is stored less exactly is a
+ * finding, as of attention rowsum(P dP) from a context that was rounded. What is more exact passes, but for P in the backward below fp32: where
+ * P rounds to 1 the reference's gradient of the scores is 0, and only some of the runs behind the noise levels show that rounding did it.
  *
  * Rules: inputs and parameters are only read; of an output and a gradient every element is written, and nothing beside it. All memory is the
  * harness's; nothing is kept of a pointer once a call has returned, except what `save` gave. Simulated ranks are fibers of one process, each with
@@ -201,7 +213,8 @@ struct shardfuzz_layer_call {
   const struct shardfuzz_tensor *input, *output; /* output: the forward's, which it writes */
   const struct shardfuzz_tensor *output_grad, *input_grad; /* of the backward, which writes input_grad; else NULL */
   const struct shardfuzz_parameter *parameters;
-  const struct shardfuzz_attribute *attributes; /* sequence_parallel 0 or 1, activation (0 GELU, 1 SwiGLU, 2 squared ReLU), norm (0 RMS, 1 layer), epsilon */
+  const struct shardfuzz_attribute *attributes; /* sequence_parallel 0 or 1, activation (0 GELU, 1 SwiGLU, 2 squared ReLU), norm (0 RMS, 1 layer), epsilon, seq, microbatch_size; of core_attention
+                                                 head_dim, window, and how many query_heads and kv_heads this rank holds */
   int32_t parameter_count, attribute_count;
   const struct shardfuzz_comm *comm;
   void *saved;                                                          /* backward: what save gave in the forward, or NULL */
@@ -211,6 +224,10 @@ struct shardfuzz_layer_call {
    * dense in the case's format, as soon as it is computed; go on with what then stands there. module: "linear_fc1". which: enum shardfuzz_trace. */
   void (*trace)(const struct shardfuzz_layer_call *call, uint32_t which, const char *module, void *data);
   void *host;
+  /* Which rows of the logical input its rows are. A microbatch's tokens are rows position * microbatch_size + sequence. */
+  const struct shardfuzz_run *row_runs;
+  int32_t row_run_count;
+  const int32_t *documents; /* core_attention: [microbatch_size x seq] position where each token's document begins; NULL: each sequence is one */
 };
 typedef int shardfuzz_layer_function(const struct shardfuzz_layer_call *call); /* any other number than SHARDFUZZ_OK: a finding */
 

@@ -1,0 +1,3 @@
+/* Core attention without a bug. */
+#define BUG SOUND
+#include "tests/plugins/layer_attention.h"
