@@ -1,6 +1,7 @@
 #include "targets/experts.h"
 
 #include "targets/activation.h"
+#include "targets/plugged_layer.h"
 
 /* Of each expert held, this etp rank's part of `parts` pieces of the width. */
 static struct sf_dim_map experts_dim(const struct sf_rank_run *run, int64_t local, int64_t parts) {
@@ -10,6 +11,27 @@ static struct sf_dim_map experts_dim(const struct sf_rank_run *run, int64_t loca
   for (int64_t e = p->ep.index * local; e < (p->ep.index + 1) * local; e++)
     for (int64_t piece = 0; piece < parts; piece++) sf_dim_map_append(&dim, (e * parts + piece) * whole + p->etp.index * part, part, false);
   return dim;
+}
+
+static void plug(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer) {
+  struct sf_plugged *plugged = experts->plugged = sf_plugged_create(run, SF_MODULE_EXPERTS_FC1, layer, false, run->parallel.sp);
+  if (plugged == NULL) return;
+  experts->plugged_map = sf_rank_alloc(run->env, sizeof *experts->plugged_map);
+  experts->plugged_rows = sf_rank_alloc(run->env, (size_t)experts->local * sizeof *experts->plugged_rows);
+  *experts->plugged_map = (struct sf_shard_map){.cols = sf_dim_map_whole(run->hidden)};
+  plugged->first_module = plugged->last_module = -1;
+  plugged->in_map = plugged->out_map = experts->plugged_map;
+  plugged->expert_rows = experts->plugged_rows;
+  plugged->expert_count = (int32_t)experts->local;
+  plugged->capacity = experts->rows_max * run->hidden;
+  sf_plugged_add_parameter(plugged, "linear_fc1.weight", experts->fc1, 0);
+  sf_plugged_add_parameter(plugged, "linear_fc2.weight", experts->fc2, 0);
+}
+
+/* Before a call of the plugin. */
+static void tell_rows(const struct sf_experts *experts, const struct sf_dispatch *dispatch) {
+  for (int64_t e = 0; e < experts->local; e++) experts->plugged_rows[e] = dispatch->first[e + 1] - dispatch->first[e];
+  experts->plugged_map->rows = sf_dim_map_whole(dispatch->first[experts->local]);
 }
 
 void sf_experts_create(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer, const struct sf_token_dispatcher *dispatcher) {
@@ -22,6 +44,7 @@ void sf_experts_create(struct sf_experts *experts, struct sf_rank_run *run, int3
   experts->fc1 = sf_parameter_create(run, SF_MODULE_EXPERTS_FC1, layer, 0, &fc1_cut);
   experts->fc2 = sf_parameter_create(run, SF_MODULE_EXPERTS_FC2, layer, 0, &fc2_cut);
   experts->fc1->expert = experts->fc2->expert = true;
+  plug(experts, run, layer);
 }
 
 /* Rows as they arrived -> rows by expert, and back. */
@@ -33,15 +56,13 @@ static void scatter_rows(float *rows, const float *sorted, const struct sf_dispa
   for (int64_t i = 0; i < count; i++) memcpy(rows + dispatch->rows[i] * h, sorted + i * h, (size_t)h * sizeof *rows);
 }
 
-float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
-                          const struct sf_dispatch *dispatch, int64_t row_count, float *rows) {
+/* acts->input -> output, both by expert; the caller's. */
+static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts, const struct sf_dispatch *dispatch) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, count = dispatch->first[experts->local], wide = experts->fc1_width, width = experts->width;
-  acts->input = sf_buffers_take(&run->acts, experts->rows_max * h);
   acts->fc1_out = sf_buffers_take(&run->acts, experts->rows_max * wide);
   acts->fc2_input = sf_buffers_take(&run->acts, experts->rows_max * width);
   float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
-  gather_rows(acts->input, rows, dispatch, count, h);
   for (int64_t e = 0; e < experts->local; e++) {
     const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
     const struct sf_gemm fc1 = {.trans_b = true, .m = own, .n = wide, .k = h, .a = acts->input + first * h, .lda = h,
@@ -55,6 +76,16 @@ float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *expe
                                 .b = experts->fc2->model + e * width, .ldb = experts->local * width, .c = sorted + first * h, .ldc = h, .alpha = 1.0f};
     if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
   }
+  return sorted;
+}
+
+float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
+                          const struct sf_dispatch *dispatch, int64_t row_count, float *rows) {
+  const int64_t h = run->hidden, count = dispatch->first[experts->local];
+  acts->input = sf_buffers_take(&run->acts, experts->rows_max * h);
+  gather_rows(acts->input, rows, dispatch, count, h);
+  if (experts->plugged != NULL) tell_rows(experts, dispatch);
+  float *sorted = experts->plugged != NULL ? sf_plugged_forward(run, experts->plugged, acts->input) : sorted_forward(run, experts, acts, dispatch);
   memset(rows, 0, (size_t)(row_count * h) * sizeof *rows); /* padding joins a reduction */
   scatter_rows(rows, sorted, dispatch, count, h);
   sf_buffers_give(&run->acts, sorted);
@@ -103,12 +134,11 @@ static float *hidden_grad(struct sf_rank_run *run, const struct sf_experts *expe
   return fc1_grad;
 }
 
-float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
-                           const struct sf_dispatch *dispatch, int64_t row_count, float *grad) {
+/* sorted: gradient of the output, taken. Returns that of the input, the caller's; both by expert. */
+static float *sorted_backward(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
+                              const struct sf_dispatch *dispatch, float *sorted) {
   struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, wide = experts->fc1_width, count = dispatch->first[experts->local];
-  float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
-  gather_rows(sorted, grad, dispatch, count, h);
+  const int64_t h = run->hidden, wide = experts->fc1_width;
   float *fc1_grad = hidden_grad(run, experts, acts, dispatch, sorted);
   weight_grads(run, experts, acts, dispatch, sorted, fc1_grad);
   for (int64_t e = 0; e < experts->local; e++) {
@@ -117,10 +147,26 @@ float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *exp
                                 .b = experts->fc1->model + e * wide * h, .ldb = h, .c = sorted + first * h, .ldc = h, .alpha = 1.0f};
     if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
   }
+  sf_buffers_give(&run->acts, fc1_grad);
+  return sorted;
+}
+
+float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
+                           const struct sf_dispatch *dispatch, int64_t row_count, float *grad) {
+  const int64_t h = run->hidden, count = dispatch->first[experts->local];
+  float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
+  gather_rows(sorted, grad, dispatch, count, h);
+  if (experts->plugged != NULL) {
+    tell_rows(experts, dispatch);
+    float *output_grad = sorted;
+    sorted = sf_plugged_backward(run, experts->plugged, output_grad, acts->input);
+    sf_buffers_give(&run->acts, output_grad);
+  } else {
+    sorted = sorted_backward(run, experts, acts, dispatch, sorted);
+  }
   memset(grad, 0, (size_t)(row_count * h) * sizeof *grad);
   scatter_rows(grad, sorted, dispatch, count, h);
   sf_buffers_give(&run->acts, sorted);
-  sf_buffers_give(&run->acts, fc1_grad);
   sf_experts_acts_release(run, acts);
   return grad;
 }

@@ -21,7 +21,7 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
   const char *name = run->env->catalog->modules[module].name;
-  const size_t cut = is_mlp ? strlen(name) - strlen(".linear_fc1") : strlen(name);
+  const size_t cut = is_mlp || cls == SF_MODULE_EXPERTS_FC1 ? strlen(name) - strlen(".linear_fc1") : strlen(name);
   snprintf(plugged->name, sizeof plugged->name, "%.*s", (int)cut, name);
   return plugged;
 }
@@ -167,12 +167,18 @@ static void give_attributes(struct frame *f) {
     f->attributes[ATTRIBUTES + i] = (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
 }
 
-/* Which tokens the input has, and where their documents begin. */
+/* Which tokens the input has, and where their documents begin; of experts how many rows each has. */
 static void give_rows(struct frame *f) {
   struct sf_rank_run *run = f->call.run;
+  const struct sf_plugged *plugged = f->call.plugged;
+  f->given.expert_count = plugged->expert_count;
+  if (plugged->expert_count > 0) {
+    f->given.expert_rows = sf_plugged_take_copy(&f->call.host, "counts of rows", plugged->expert_rows, (size_t)plugged->expert_count * sizeof *plugged->expert_rows);
+    return;
+  }
   f->given.row_runs = f->rows;
-  f->given.row_run_count = runs_of(f->rows, &f->call.plugged->in_map->rows);
-  const int32_t *documents = f->call.plugged->has_documents ? sf_documents(run) : NULL;
+  f->given.row_run_count = runs_of(f->rows, &plugged->in_map->rows);
+  const int32_t *documents = plugged->has_documents ? sf_documents(run) : NULL;
   if (documents == NULL) return;
   const int64_t tokens = run->c->model.seq * run->c->train.microbatch_size;
   f->given.documents = sf_plugged_take_copy(&f->call.host, "documents", documents, (size_t)tokens * sizeof *documents);
@@ -217,8 +223,8 @@ static void frame_run(struct frame *f) {
 }
 
 static float *take_result(struct frame *f, const struct dense *dense, enum sf_dtype dtype) {
-  const int64_t count = dense->shape[0] * dense->shape[1];
-  float *out = sf_buffers_take(&f->call.run->acts, count);
+  const int64_t count = dense->shape[0] * dense->shape[1], capacity = f->call.plugged->capacity;
+  float *out = sf_buffers_take(&f->call.run->acts, count > capacity ? count : capacity);
   sf_plugged_unpack(out, dense->tensor.data, count, dtype);
   return out;
 }
@@ -234,7 +240,7 @@ float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, c
   float *out = take_result(&f, &f.output, run->dtype);
   if (*slot != NULL) sf_plugged_keep(&f.call.host, *slot);
   sf_plugged_release(&f.call.host);
-  sf_trace_act(run, plugged->last_module, plugged->out_map, out);
+  if (plugged->last_module >= 0) sf_trace_act(run, plugged->last_module, plugged->out_map, out);
   return out;
 }
 
@@ -250,7 +256,7 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", in_grad_map, plugged->in_dtype);
   frame_run(&f);
   float *out = take_result(&f, &f.input_grad, plugged->in_dtype);
-  sf_trace_act_grad(run, plugged->first_module, in_grad_map, out);
+  if (plugged->first_module >= 0) sf_trace_act_grad(run, plugged->first_module, in_grad_map, out);
   for (int32_t i = 0; i < plugged->param_count; i++)
     if (plugged->params[i].param->trainable) sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
   sf_plugged_release(&f.call.host);

@@ -18,10 +18,14 @@ struct sf_plugged_inner {
 struct sf_plugged {
   const struct sf_plugin_layer *layer;
   char name[72]; /* "decoder.layers.3.mlp.linear_fc2" */
-  /* Told by the owner; maps are borrowed. The first module is where the input's gradient is traced, the last where the output is. */
+  /* Told by the owner; maps are borrowed. The first module is where the input's gradient is traced, the last where the output is; -1: by the
+   * owner, elsewhere. */
   int32_t first_module, last_module;
   const struct sf_shard_map *in_map, *out_map;
   const struct sf_shard_map *in_grad_map; /* of the input's gradient */
+  const int64_t *expert_rows;             /* of mlp.experts, [expert_count]: its rows in the call at hand, which are no tokens in order */
+  int32_t expert_count;
+  int64_t capacity;                       /* elements that a result's buffer has at least: sizes that vary want one */
   enum sf_dtype in_dtype;                 /* of the input and its gradient; the output has the compute format */
   bool sp, has_documents;                 /* has_documents: it is told where documents begin */
   int32_t attribute_count;

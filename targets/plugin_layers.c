@@ -26,6 +26,7 @@ static const struct module_row {
     {"mlp", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
     {"mlp.linear_fc1", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
     {"mlp.linear_fc2", SF_MODULE_LINEAR_FC2, true, {{"moe.experts", 0, 0}}},
+    {"mlp.experts", SF_MODULE_EXPERTS_FC1, false, {{"moe.experts", 1, 0}}},
     {"mlp.shared_experts.linear_fc1", SF_MODULE_SHARED_FC1, true, {{"moe.shared_ffn", 1, 0}}},
     {"mlp.shared_experts.linear_fc2", SF_MODULE_SHARED_FC2, true, {{"moe.shared_ffn", 1, 0}}},
     {"output_layer", SF_MODULE_OUTPUT_LAYER, false, {{0}}},

@@ -10,7 +10,7 @@ enum { SF_PLUGIN_LAYERS_MAX = 8, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX
 /* One declared layer. Labels name communication calls and places: "mlp.linear_fc2.fwd.all_reduce", "mlp.linear_fc2.fwd". */
 struct sf_plugin_layer {
   const struct shardfuzz_layer *declared;
-  enum sf_module_class cls; /* the module that is replaced; of mlp linear_fc1 */
+  enum sf_module_class cls; /* the module that is replaced; of mlp and mlp.experts their linear_fc1 */
   bool is_mlp;
   char place[2][SF_PLUGIN_LABEL_TEXT];                  /* forward, backward */
   char calls[2][SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* by enum sf_comm_op */

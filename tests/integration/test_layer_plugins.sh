@@ -37,6 +37,8 @@ none layer_attention_ring --cases 12 --max-ranks 4 --seed 6 --set layout.cp=2..4
 is_json "j['passed']" 12
 none layer_attention_sound --cases 8 --seed 5 --set precision.compute=fp8 # nothing that attention reads is cast
 is_json "j['passed']" 8
+none layer_experts_sound --cases 16 --max-ranks 4 --seed 8 --mode isolated
+is_json "j['passed']" 16
 none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
 is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
 
@@ -53,6 +55,10 @@ found layer_attention_window tolerance/act/$core@tp --cases 4 --set model.window
 found layer_attention_documents tolerance/act/$core@tp --cases 3 --set data.documents=2..4
 found layer_attention_group tolerance/act_grad/$core@tp --cases 3 --set model.heads=4 --set model.kv_heads=2
 found layer_attention_zigzag tolerance/act/$core@cp --cases 3 --set layout.cp=2 --set layout.tp=1
+with_experts=(--set layout.tp=1 --set moe.experts=2..8)
+found layer_experts_offset tolerance/act/mlp.experts.linear_fc2@none "${with_experts[@]}"
+found layer_experts_empty nonfinite/main_grad/mlp.experts.linear_fc1@none "${with_experts[@]}"
+found layer_experts_gate tolerance/act/mlp.experts.linear_fc2@tp+sp --cases 3 --set moe.experts=2..8 --set layout.etp=2 --set model.activation=swiglu
 found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off
 found layer_mlp_untraced gap/act/mlp.linear_fc1@tp --cases 3
 

@@ -11,6 +11,8 @@ run 0 fuzz --target "plugin:$plugins/layer_row_async.so" --launcher "$launcher" 
 is_json "j['passed']" 15
 run 0 fuzz --target "plugin:$plugins/layer_attention_ring.so" --launcher "$launcher" --max-ranks 2 --set layout.cp=2 --cases 10 --seed 4 --out "$work/ring" --json
 is_json "j['passed']" 10
+run 0 fuzz --target "plugin:$plugins/layer_experts_sound.so" --launcher "$launcher" --max-ranks 2 --set layout.ep=2 --mode isolated --cases 10 --seed 4 --out "$work/experts" --json
+is_json "j['passed']" 10
 run 1 fuzz --target "plugin:$plugins/layer_row_no_reduce.so" --launcher "$launcher" "${small[@]}" --cases 3 --out "$work/bug"
 check "a missing all-reduce" [ -e "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_crash.so" --launcher "$launcher" "${small[@]}" --cases 1 --out "$work/crash"

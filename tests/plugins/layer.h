@@ -7,7 +7,8 @@
 
 enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_ORDER, CRASHES, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
        NO_GRAD_SUM, STALE_SAVED, NO_TRACE, READS_EARLY, NEVER_WAITS,
-       SEES_NEXT_KEY, NO_RESCALE, WINDOW_TOO_WIDE, ACROSS_DOCUMENTS, ONE_HEADS_GRAD, CONTIGUOUS_CHUNKS };
+       SEES_NEXT_KEY, NO_RESCALE, WINDOW_TOO_WIDE, ACROSS_DOCUMENTS, ONE_HEADS_GRAD, CONTIGUOUS_CHUNKS,
+       NEIGHBOURS_ROWS, GATE_UP_SWAPPED, EMPTY_UNWRITTEN };
 /* Whether sums over tp are started and waited for, rather than blocking. */
 #ifndef ASYNC
 #define ASYNC 0
@@ -49,6 +50,11 @@ static inline tensor wire_at(struct wire *w, layer_call call, void *data, int64_
   w->strides[0] = cols, w->strides[1] = 1;
   w->t = (struct shardfuzz_tensor){.data = data, .ndim = 2, .dtype = call->output_grad ? call->output_grad->dtype : call->output->dtype, .shape = w->shape, .strides = w->strides};
   return &w->t;
+}
+
+/* x in the case's format. */
+static inline float stored(layer_call call, float x) {
+  return call->dtype == SHARDFUZZ_BF16 ? bf16_round(x) : call->dtype == SHARDFUZZ_F16 ? (float)(_Float16)x : x;
 }
 
 static inline float *read_floats(layer_call call, tensor t) {

@@ -212,9 +212,6 @@ struct gradients {
   float *dx;      /* of this rank's queries; [rows x width] */
 };
 
-static float stored(layer_call call, float x) {
-  return call->dtype == SHARDFUZZ_BF16 ? bf16_round(x) : call->dtype == SHARDFUZZ_F16 ? (float)(_Float16)x : x;
-}
 static float probability(const struct core *a, const struct gradients *grads, int64_t row, int64_t head, const float *key) {
   const int64_t at = row * a->heads + head;
   const float *query = a->x + row * width_of(a) + query_column(a, head);

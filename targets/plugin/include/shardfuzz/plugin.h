@@ -125,6 +125,10 @@ struct shardfuzz_operation {
  *     sequence: who sees keys of others exchanges them here, and what other ranks' queries give to its own keys and values is part of the input's
  *     gradient. What query heads of other tp ranks give to a key/value head that they share is not, but summed later.
  *   mlp: column-parallel linear_fc1, the activation, row-parallel linear_fc2, with the tensors between them handed to call->trace.
+ *   mlp.experts: linear_fc1, activation, linear_fc2 of each expert that this rank holds, for the rows that came to it. Input and output: rows x
+ *     hidden, the first expert's expert_rows[0] rows, then the next one's; an expert may have none, and so may all. What etp ranks put out, and
+ *     their gradients of the input, are summands and summed later. Weights: the experts' parts one after the other, linear_fc1.weight's below each
+ *     other (with SwiGLU an expert's part of the gate, then its part of up), linear_fc2.weight's side by side.
  *
  * Gradients of parameters are this microbatch's, in fp32, from the tokens that this rank has seen: sums over data and context parallel ranks,
  * and with sequence parallelism over tp for what every tp rank holds (a norm's weight, a row-parallel bias), are made later, not here.
@@ -228,6 +232,8 @@ struct shardfuzz_layer_call {
   const struct shardfuzz_run *row_runs;
   int32_t row_run_count;
   const int32_t *documents; /* core_attention: [microbatch_size x seq] position where each token's document begins; NULL: each sequence is one */
+  const int64_t *expert_rows; /* mlp.experts: [expert_count], which has no row_runs; else NULL */
+  int32_t expert_count;
 };
 typedef int shardfuzz_layer_function(const struct shardfuzz_layer_call *call); /* any other number than SHARDFUZZ_OK: a finding */
 
