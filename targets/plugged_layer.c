@@ -17,7 +17,7 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   struct sf_plugged *plugged = sf_rank_alloc(run->env, sizeof *plugged);
   const int64_t waiting = run->c->train.microbatches / run->parallel.dp.size;
   const int32_t module = sf_rank_module(run, cls, layer);
-  *plugged = (struct sf_plugged){.layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .sp = sp};
+  *plugged = (struct sf_plugged){.layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
   const char *name = run->env->catalog->modules[module].name;
@@ -184,7 +184,19 @@ static void give_rows(struct frame *f) {
   f->given.documents = sf_plugged_take_copy(&f->call.host, "documents", documents, (size_t)tokens * sizeof *documents);
 }
 
-static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const float *input) {
+static void give_input(struct frame *f, const void *input) {
+  const struct sf_plugged *plugged = f->call.plugged;
+  const struct sf_shape shape = sf_shard_map_local_shape(plugged->in_map);
+  if (!plugged->is_ids) {
+    f->given.input = give_values(f, &f->input, "input", input, plugged->in_map, plugged->in_dtype);
+    return;
+  }
+  const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof(int32_t);
+  f->given.input = dense_set(&f->input, sf_plugged_take_copy(&f->call.host, "input", input, size_bytes), shape, SF_F32);
+  f->input.tensor.dtype.code = SHARDFUZZ_CODE_INT;
+}
+
+static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const void *input) {
   f->call = (struct call){.run = run, .plugged = plugged, .backward = backward};
   f->call.host = (struct sf_plugged_host){.env = run->env, .buffers = &run->acts, .pass = backward ? "backward" : "forward", .name = plugged->name, .labels = plugged->layer->calls[backward]};
   sf_plugged_comm_fill(&f->call.host, &run->parallel);
@@ -205,7 +217,7 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
                                            .trace = trace_inner,
                                            .host = &f->call};
   give_rows(f);
-  f->given.input = give_values(f, &f->input, "input", input, plugged->in_map, plugged->in_dtype);
+  give_input(f, input);
 }
 
 /* The plugin runs. Whoever looks at a rank that died or stands still finds the place by its label. */
@@ -229,22 +241,22 @@ static float *take_result(struct frame *f, const struct dense *dense, enum sf_dt
   return out;
 }
 
-float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *input) {
+float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const void *input) {
   struct frame f;
   void **slot = &plugged->saved[run->local_microbatch];
   sf_plugged_give_kept(&run->acts, *slot); /* of a forward that is run again */
   *slot = NULL;
   frame_begin(&f, run, plugged, false, input);
-  f.given.output = give_room(&f, &f.output, "output", plugged->out_map, run->dtype);
+  f.given.output = give_room(&f, &f.output, "output", plugged->out_map, plugged->out_dtype);
   frame_run(&f);
-  float *out = take_result(&f, &f.output, run->dtype);
+  float *out = take_result(&f, &f.output, plugged->out_dtype);
   if (*slot != NULL) sf_plugged_keep(&f.call.host, *slot);
   sf_plugged_release(&f.call.host);
   if (plugged->last_module >= 0) sf_trace_act(run, plugged->last_module, plugged->out_map, out);
   return out;
 }
 
-float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const float *input) {
+float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const void *input) {
   struct frame f;
   void **slot = &plugged->saved[run->local_microbatch];
   const struct sf_shard_map *in_grad_map = plugged->in_grad_map != NULL ? plugged->in_grad_map : plugged->in_map;
@@ -252,11 +264,12 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   if (*slot != NULL) sf_plugged_return(&f.call.host, *slot);
   f.given.saved = *slot;
   *slot = NULL;
-  f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, plugged->out_map, run->dtype);
-  f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", in_grad_map, plugged->in_dtype);
+  f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, plugged->out_map, plugged->out_dtype);
+  if (plugged->is_ids) f.given.input_grad = dense_set(&f.input_grad, NULL, sf_shard_map_local_shape(in_grad_map), SF_F32);
+  else f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", in_grad_map, plugged->in_dtype);
   frame_run(&f);
-  float *out = take_result(&f, &f.input_grad, plugged->in_dtype);
-  if (plugged->first_module >= 0) sf_trace_act_grad(run, plugged->first_module, in_grad_map, out);
+  float *out = plugged->is_ids ? NULL : take_result(&f, &f.input_grad, plugged->in_dtype);
+  if (out != NULL && plugged->first_module >= 0) sf_trace_act_grad(run, plugged->first_module, in_grad_map, out);
   for (int32_t i = 0; i < plugged->param_count; i++)
     if (plugged->params[i].param->trainable) sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
   sf_plugged_release(&f.call.host);

@@ -26,8 +26,9 @@ struct sf_plugged {
   const int64_t *expert_rows;             /* of mlp.experts, [expert_count]: its rows in the call at hand, which are no tokens in order */
   int32_t expert_count;
   int64_t capacity;                       /* elements that a result's buffer has at least: sizes that vary want one */
-  enum sf_dtype in_dtype;                 /* of the input and its gradient; the output has the compute format */
+  enum sf_dtype in_dtype, out_dtype;      /* of input and output, and of their gradients */
   bool sp, has_documents;                 /* has_documents: it is told where documents begin */
+  bool is_ids;                            /* the input is numbers of words, which have no gradient */
   int32_t attribute_count;
   struct {
     const char *name;
@@ -43,16 +44,17 @@ struct sf_plugged {
   void **saved; /* by this rank's microbatch: what waits for its backward, or NULL */
 };
 
-/* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, in_dtype is the
+/* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both formats are the
  * compute format. in_grad_map NULL: as in_map. Leaves the rank with SF_ENOMEM. */
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
 /* param NULL: the model has none. name is a constant. */
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
 void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int64_t value);
 
-/* Shape: input as in_map says (borrowed) -> as out_map says (the caller's), traced. What the plugin does against its contract leaves the rank. */
-float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *input);
-/* Shape: grad as out_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's), traced; adds the parameters'. */
-float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const float *input);
+/* Shape: input as in_map says, floats or with is_ids int32 (borrowed) -> as out_map says (the caller's), traced. What the plugin does against its contract leaves the rank. */
+float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const void *input);
+/* Shape: grad as out_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's), traced; with is_ids
+ * NULL. Adds the parameters'. */
+float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const void *input);
 
 #endif

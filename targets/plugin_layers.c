@@ -17,6 +17,7 @@ static const struct module_row {
   bool is_cast;
   struct needed_field needs[2];
 } modules[] = {
+    {"embedding.word_embeddings", SF_MODULE_WORD_EMBEDDINGS, false, {{0}}},
     {"self_attention.linear_qkv", SF_MODULE_LINEAR_QKV, true, {{"model.kv_lora_rank", 0, 0}}},
     {"self_attention.core_attention", SF_MODULE_CORE_ATTENTION, false, {{0}}},
     {"self_attention.linear_proj", SF_MODULE_LINEAR_PROJ, true, {{0}}},

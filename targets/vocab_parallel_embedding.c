@@ -2,6 +2,7 @@
 
 #include "targets/documents.h"
 #include "targets/fault.h"
+#include "targets/plugged_layer.h"
 
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp) {
   const struct sf_model *m = &run->c->model;
@@ -22,6 +23,17 @@ static void fill_position_ids(const struct sf_rank_run *run, int32_t *next, cons
     }
 }
 
+static void plug(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run) {
+  struct sf_plugged *plugged = embedding->plugged = sf_plugged_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, false, embedding->sp);
+  if (plugged == NULL) return;
+  embedding->map_ids = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = sf_dim_map_whole(1)};
+  plugged->is_ids = true;
+  plugged->in_map = &embedding->map_ids;
+  plugged->out_map = &run->map_hidden;
+  plugged->out_dtype = run->stream_dtype;
+  sf_plugged_add_parameter(plugged, "weight", embedding->word, embedding->call);
+}
+
 void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
                                         bool sp) {
   const struct sf_model *m = &run->c->model;
@@ -29,6 +41,7 @@ void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embe
   embedding->vocab_count = m->vocab_padded / tp->size;
   embedding->vocab_first = embedding->vocab_count * tp->index;
   embedding->word = sf_word_embedding_create(run, tp);
+  plug(embedding, run);
   const struct sf_parameter_cut whole = {sf_dim_map_whole(m->seq), sf_dim_map_whole(m->hidden)};
   embedding->position = sf_parameter_create(run, SF_MODULE_EMBEDDING, -1, 0, &whole);
   if (embedding->position == NULL) return;
@@ -86,16 +99,23 @@ static float *sum_shards(struct sf_rank_run *run, const struct sf_vocab_parallel
   return out;
 }
 
-float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding,
-                                           const int32_t *tokens) {
+static float *words_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const int32_t *tokens) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, rows = unmasked_rows(run, embedding);
+  if (embedding->plugged != NULL) return sf_plugged_forward(run, embedding->plugged, tokens);
   float *full = sf_buffers_take(&run->acts, run->tokens * h);
   dev->ops->embedding_fwd(dev, full, embedding->word->model, tokens, run->tokens, h, embedding->vocab_first, rows);
   float *x = sum_shards(run, embedding, full);
   sf_trace_act(run, embedding->module_word, &run->map_hidden, x);
+  return x;
+}
+
+float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding,
+                                           const int32_t *tokens) {
+  struct sf_device *dev = run->env->device;
+  float *x = words_forward(run, embedding, tokens);
   if (embedding->position == NULL) return x;
-  const int64_t count = run->tokens_local * h;
+  const int64_t h = run->hidden, count = run->tokens_local * h;
   float *positions = sf_buffers_take(&run->acts, count);
   dev->ops->embedding_fwd(dev, positions, embedding->position->model, position_ids(run, embedding), run->tokens_local, h, 0, run->c->model.seq);
   dev->ops->add(dev, x, x, positions, count, run->stream_dtype);
@@ -117,6 +137,10 @@ void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct 
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden;
   if (embedding->position != NULL && embedding->position->trainable) position_backward(run, embedding, grad);
+  if (embedding->plugged != NULL) {
+    sf_plugged_backward(run, embedding->plugged, grad, tokens);
+    return;
+  }
   if (!embedding->word->trainable) return;
   float *gathered = NULL;
   if (embedding->sp) {

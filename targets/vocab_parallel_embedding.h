@@ -5,12 +5,16 @@
 
 #include "targets/rank_run.h"
 
+struct sf_plugged;
+
 struct sf_vocab_parallel_embedding {
   struct sf_parameter *word;     /* [V/tp x h] */
   struct sf_parameter *position; /* [seq x h], replicated; NULL unless positions are learned */
   struct sf_group tp;
   bool sp;
   int64_t vocab_first, vocab_count; /* rows of the vocabulary held */
+  struct sf_plugged *plugged;    /* words; NULL: looked up here */
+  struct sf_shard_map map_ids;   /* [T x 1] */
   int32_t module_word, module_sum;
   int call; /* of the word embedding's gradient */
   int32_t *position_ids; /* of this rank's tokens */

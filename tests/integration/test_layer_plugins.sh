@@ -39,6 +39,8 @@ none layer_attention_sound --cases 8 --seed 5 --set precision.compute=fp8 # noth
 is_json "j['passed']" 8
 none layer_experts_sound --cases 16 --max-ranks 4 --seed 8 --mode isolated
 is_json "j['passed']" 16
+none layer_embedding_sound --cases 24 --max-ranks 4 --seed 5 --set moe.experts=0
+is_json "j['passed']" 24
 none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
 is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
 
@@ -59,6 +61,8 @@ with_experts=(--set layout.tp=1 --set moe.experts=2..8)
 found layer_experts_offset tolerance/act/mlp.experts.linear_fc2@none "${with_experts[@]}"
 found layer_experts_empty nonfinite/main_grad/mlp.experts.linear_fc1@none "${with_experts[@]}"
 found layer_experts_gate tolerance/act/mlp.experts.linear_fc2@tp+sp --cases 3 --set moe.experts=2..8 --set layout.etp=2 --set model.activation=swiglu
+found layer_embedding_mask tolerance/act/embedding.word_embeddings@tp --set data.exact=off
+found layer_embedding_duplicates tolerance/wgrad/embedding.word_embeddings@tp --set data.exact=off --set train.frozen=none
 found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off
 found layer_mlp_untraced gap/act/mlp.linear_fc1@tp --cases 3
 

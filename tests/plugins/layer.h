@@ -8,7 +8,8 @@
 enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_ORDER, CRASHES, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
        NO_GRAD_SUM, STALE_SAVED, NO_TRACE, READS_EARLY, NEVER_WAITS,
        SEES_NEXT_KEY, NO_RESCALE, WINDOW_TOO_WIDE, ACROSS_DOCUMENTS, ONE_HEADS_GRAD, CONTIGUOUS_CHUNKS,
-       NEIGHBOURS_ROWS, GATE_UP_SWAPPED, EMPTY_UNWRITTEN };
+       NEIGHBOURS_ROWS, GATE_UP_SWAPPED, EMPTY_UNWRITTEN,
+       LAST_ROW_MASKED, DUPLICATES_LOST };
 /* Whether sums over tp are started and waited for, rather than blocking. */
 #ifndef ASYNC
 #define ASYNC 0
@@ -38,17 +39,18 @@ static inline const struct shardfuzz_parameter *parameter(layer_call call, const
 }
 
 static inline size_t element_bytes(uint32_t dtype) { return dtype == SHARDFUZZ_F32 ? 4 : 2; }
+static inline uint32_t dtype_of(tensor t) { return t->dtype.bits == 32 ? SHARDFUZZ_F32 : t->dtype.code == SHARDFUZZ_CODE_BFLOAT ? SHARDFUZZ_BF16 : SHARDFUZZ_F16; }
 static inline float *floats(layer_call call, int64_t count) { return call->scratch(call, (uint64_t)count * sizeof(float)); }
 
-/* A tensor of the case's format in memory of the caller's. */
+/* A tensor with another one's format in memory of the caller's. */
 struct wire {
   struct shardfuzz_tensor t;
   int64_t shape[2], strides[2];
 };
-static inline tensor wire_at(struct wire *w, layer_call call, void *data, int64_t rows, int64_t cols) {
+static inline tensor wire_at(struct wire *w, tensor like, void *data, int64_t rows, int64_t cols) {
   w->shape[0] = rows, w->shape[1] = cols;
   w->strides[0] = cols, w->strides[1] = 1;
-  w->t = (struct shardfuzz_tensor){.data = data, .ndim = 2, .dtype = call->output_grad ? call->output_grad->dtype : call->output->dtype, .shape = w->shape, .strides = w->strides};
+  w->t = (struct shardfuzz_tensor){.data = data, .ndim = 2, .dtype = like->dtype, .shape = w->shape, .strides = w->strides};
   return &w->t;
 }
 
@@ -109,27 +111,28 @@ static inline float *gather_tokens(layer_call call, tensor own, int64_t *rows) {
   struct wire w;
   *rows = rows_of(own) * parts;
   if (parts == 1) return read_floats(call, own);
-  void *all = call->scratch(call, (uint64_t)(*rows * cols_of(own)) * element_bytes(call->dtype));
-  call->comm->all_gather(call->comm, SHARDFUZZ_GROUP_TP, all, own->data, rows_of(own) * cols_of(own), call->dtype);
-  return read_floats(call, wire_at(&w, call, all, *rows, cols_of(own)));
+  void *all = call->scratch(call, (uint64_t)(*rows * cols_of(own)) * element_bytes(dtype_of(own)));
+  call->comm->all_gather(call->comm, SHARDFUZZ_GROUP_TP, all, own->data, rows_of(own) * cols_of(own), dtype_of(own));
+  return read_floats(call, wire_at(&w, own, all, *rows, cols_of(own)));
 }
 
 /* out = the sum over tp of `partial`, all tokens; with sequence parallelism of this rank's tokens. */
 static inline void sum_over_tp(layer_call call, tensor out, const float *partial, int64_t rows) {
   struct wire w;
   const int64_t cols = cols_of(out);
-  tensor whole = wire_at(&w, call, call->scratch(call, (uint64_t)(rows * cols) * element_bytes(call->dtype)), rows, cols);
+  const uint32_t dtype = dtype_of(out);
+  tensor whole = wire_at(&w, out, call->scratch(call, (uint64_t)(rows * cols) * element_bytes(dtype)), rows, cols);
   const struct shardfuzz_comm *comm = call->comm;
   write_floats(whole, partial);
   if (is_sp(call)) {
-    if (!ASYNC) comm->reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, call->dtype, SHARDFUZZ_SUM);
-    if (ASYNC) comm->wait(comm, comm->start_reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, call->dtype, SHARDFUZZ_SUM));
+    if (!ASYNC) comm->reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, dtype, SHARDFUZZ_SUM);
+    if (ASYNC) comm->wait(comm, comm->start_reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, dtype, SHARDFUZZ_SUM));
     return;
   }
-  if (!ASYNC) comm->all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, call->dtype, SHARDFUZZ_SUM);
-  const uint64_t request = ASYNC ? comm->start_all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, call->dtype, SHARDFUZZ_SUM) : 0;
+  if (!ASYNC) comm->all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, dtype, SHARDFUZZ_SUM);
+  const uint64_t request = ASYNC ? comm->start_all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, dtype, SHARDFUZZ_SUM) : 0;
   if (BUG != READS_EARLY && BUG != NEVER_WAITS) comm->wait(comm, request);
-  memcpy(out->data, whole->data, (size_t)(rows * cols) * element_bytes(call->dtype));
+  memcpy(out->data, whole->data, (size_t)(rows * cols) * element_bytes(dtype));
   if (BUG == READS_EARLY) comm->wait(comm, request);
 }
 

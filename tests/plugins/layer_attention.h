@@ -69,7 +69,7 @@ struct key_block {
 
 static const float *key_of(const struct core *a, const float *block, int64_t row, int64_t group) { return block + (row * a->groups + group) * 2 * a->d; }
 
-static tensor block_tensor(const struct core *a, struct wire *w, void *data) { return wire_at(w, a->call, data, a->rows, a->groups * 2 * a->d); }
+static tensor block_tensor(const struct core *a, struct wire *w, void *data) { return wire_at(w, a->call->input, data, a->rows, a->groups * 2 * a->d); }
 static void *block_memory(const struct core *a, int64_t blocks) { return a->call->scratch(a->call, (uint64_t)(blocks * a->block) * element_bytes(a->call->dtype)); }
 
 static char *own_block(const struct core *a) {

@@ -96,7 +96,7 @@ static void activate_back(int64_t kind, float *dx, float g, const float *x, int6
 /* Values in the case's format that may be rewritten: what then stands there goes on. */
 static const float *hand_over(layer_call call, uint32_t which, const char *module, const float *values, int64_t rows, int64_t cols, void *kept) {
   struct wire w;
-  tensor t = wire_at(&w, call, kept ? kept : call->scratch(call, (uint64_t)(rows * cols) * element_bytes(call->dtype)), rows, cols);
+  tensor t = wire_at(&w, call->input, kept ? kept : call->scratch(call, (uint64_t)(rows * cols) * element_bytes(call->dtype)), rows, cols);
   write_floats(t, values);
   if (BUG != NO_TRACE) call->trace(call, which, module, t->data);
   return read_floats(call, t);
@@ -105,7 +105,7 @@ static const float *hand_over(layer_call call, uint32_t which, const char *modul
 /* What is kept: linear_fc1's output, then the activation's. */
 static const float *kept_values(layer_call call, int64_t first, int64_t rows, int64_t cols) {
   struct wire w;
-  return read_floats(call, wire_at(&w, call, (char *)call->saved + (size_t)first * element_bytes(call->dtype), rows, cols));
+  return read_floats(call, wire_at(&w, call->input, (char *)call->saved + (size_t)first * element_bytes(call->dtype), rows, cols));
 }
 
 static int mlp_forward(layer_call call) {

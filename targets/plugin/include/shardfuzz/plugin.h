@@ -108,8 +108,11 @@ struct shardfuzz_operation {
 
 /* --- layers ---------------------------------------------------------------------------------------------------------------------
  *
- * A layer takes the place of one module of the built-in model, in every decoder layer and on every rank; all else stays built in. Modules:
+ * A layer takes the place of one module of the built-in model, in every transformer layer and on every rank; all else stays built in. Modules:
  *
+ *   embedding.word_embeddings: cut over the vocabulary, output: the weight's row of each token, summed over tp (with sequence parallelism: and cut),
+ *     in the residual stream's format. Input: int32, all tokens x 1. The backward has the weight's gradient alone: input_grad's data is NULL.
+ *     A prediction of later tokens looks its words up by itself.
  *   self_attention.linear_qkv, mlp.linear_fc1, mlp.shared_experts.linear_fc1, cross_attention.linear_q, cross_attention.linear_kv, output_layer:
  *     column-parallel, y = x W^T + b. Input: tokens x features, with sequence parallelism this rank's tokens of its tp group; output: all tokens
  *     of the group x this rank's features. The output is not reduced, the input's gradient is summed over tp (with sequence parallelism: and cut).
@@ -208,7 +211,7 @@ struct shardfuzz_parameter {
 
 enum shardfuzz_trace { SHARDFUZZ_OUTPUT = 0, SHARDFUZZ_INPUT_GRAD = 1 };
 
-/* Tensors are dense, in the format that each says: the case's, or fp32 where the residual stream is. */
+/* Tensors are dense, in the format that each says: the case's, or fp32 where the residual stream is; ids are int32. */
 struct shardfuzz_layer_call {
   uint32_t size_bytes; /* of this struct; grows with later versions */
   uint32_t dtype;      /* enum shardfuzz_dtype of the case */
