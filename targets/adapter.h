@@ -5,11 +5,14 @@
 
 #include "targets/rank_run.h"
 
+struct sf_plugged;
+
 struct sf_adapter {
   struct sf_parameter *weight; /* [h x h], replicated */
   struct sf_group tp;
   bool sp;
   int32_t module, module_bda;
+  struct sf_plugged *plugged; /* NULL: computed here; else what is saved is this rank's tokens */
 };
 
 void sf_adapter_create(struct sf_adapter *adapter, struct sf_rank_run *run, const struct sf_group *tp, bool sp);

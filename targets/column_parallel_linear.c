@@ -45,6 +45,11 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
   plug(linear, run, cls, layer);
 }
 
+void sf_column_parallel_linear_set_call(struct sf_column_parallel_linear *linear, int call) {
+  linear->call = call;
+  if (linear->plugged != NULL) linear->plugged->params[0].call = call;
+}
+
 void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear, const struct sf_rank_run *run, int64_t rows) {
   const struct sf_group *tp = &run->parallel.tp;
   linear->tokens = rows;

@@ -30,6 +30,9 @@ void sf_column_parallel_linear_create(struct sf_column_parallel_linear *linear, 
                                       int32_t layer, const struct sf_dim_map *out_dim, struct sf_parameter *weight,
                                       const struct sf_group *tp, bool sp);
 
+/* The call that the weight's gradient is traced as. */
+void sf_column_parallel_linear_set_call(struct sf_column_parallel_linear *linear, int call);
+
 /* Makes the linear work on `rows` logical rows in place of the residual stream's: with sp each tp rank has an equal part of them. */
 void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear, const struct sf_rank_run *run, int64_t rows);
 

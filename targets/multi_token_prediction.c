@@ -2,9 +2,18 @@
 
 #include "targets/fault.h"
 #include "targets/linear.h"
+#include "targets/plugged_layer.h"
 #include "targets/residual.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
+
+static void plug_eh_proj(const struct sf_mtp *mtp, struct sf_mtp_depth *depth, struct sf_rank_run *run, int32_t layer) {
+  struct sf_plugged *plugged = depth->plugged_eh_proj = sf_plugged_create(run, SF_MODULE_MTP_EH_PROJ, layer, false, mtp->sp);
+  if (plugged == NULL) return;
+  plugged->in_map = &mtp->map_pair;
+  plugged->out_map = &run->map_hidden;
+  sf_plugged_add_parameter(plugged, "weight", depth->eh_proj, 0);
+}
 
 static void create_depth(struct sf_mtp *mtp, struct sf_rank_run *run, int32_t k, struct sf_parameter *word, struct sf_parameter *head,
                          const float *cos_sin) {
@@ -18,11 +27,12 @@ static void create_depth(struct sf_mtp *mtp, struct sf_rank_run *run, int32_t k,
   const struct sf_parameter_cut cut = {sf_dim_map_part(m->hidden, mtp->tp.size, mtp->tp.index), sf_dim_map_whole(2 * m->hidden)};
   depth->eh_proj = sf_parameter_create(run, SF_MODULE_MTP_EH_PROJ, layer, 0, &cut);
   depth->module_eh_proj = sf_rank_module(run, SF_MODULE_MTP_EH_PROJ, layer);
+  plug_eh_proj(mtp, depth, run, layer);
   sf_transformer_layer_create(&depth->layer, run, layer, cos_sin);
   sf_norm_layer_create(&depth->final_norm, run, SF_MODULE_MTP_FINAL_LAYERNORM, layer, mtp->sp);
   const struct sf_dim_map vocab = sf_dim_map_part(m->vocab_padded, mtp->tp.size, mtp->tp.index);
   sf_column_parallel_linear_create(&depth->output_layer, run, SF_MODULE_MTP_OUTPUT_LAYER, layer, &vocab, head, &mtp->tp, mtp->sp);
-  depth->output_layer.call = SF_CALL_MTP_HEAD + SF_CALLS_PER_DEPTH * k;
+  sf_column_parallel_linear_set_call(&depth->output_layer, SF_CALL_MTP_HEAD + SF_CALLS_PER_DEPTH * k);
   sf_vocab_parallel_cross_entropy_create(&depth->cross_entropy, run, &mtp->tp);
   depth->cross_entropy.module = sf_rank_module(run, SF_MODULE_MTP_LOSS, layer);
 }
@@ -126,6 +136,8 @@ static float *eh_proj_forward(struct sf_rank_run *run, const struct sf_mtp *mtp,
   copy_columns(pair + h, 2 * h, hnormed, h, run->tokens_local, h);
   sf_buffers_give(&run->acts, enormed);
   sf_buffers_give(&run->acts, hnormed);
+  acts->pair = pair;
+  if (depth->plugged_eh_proj != NULL) return sf_plugged_forward(run, depth->plugged_eh_proj, pair);
   if (mtp->sp) {
     float *gathered = sf_buffers_take(&run->acts, tokens * 2 * h);
     sf_all_gather(env->comm, &mtp->tp, gathered, pair, run->tokens_local * 2 * h, run->dtype, "mtp.fwd.all_gather");
@@ -168,6 +180,11 @@ static float *eh_proj_backward(struct sf_rank_run *run, const struct sf_mtp *mtp
                                const float *grad) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, own = h / mtp->tp.size, tokens = run->tokens;
+  if (depth->plugged_eh_proj != NULL) {
+    float *plugged_grad = sf_plugged_backward(run, depth->plugged_eh_proj, grad, acts->pair);
+    sf_buffers_give(&run->acts, acts->pair);
+    return plugged_grad;
+  }
   float *gathered = NULL, *part = sf_buffers_take(&run->acts, tokens * own);
   if (mtp->sp) {
     gathered = sf_buffers_take(&run->acts, tokens * h);

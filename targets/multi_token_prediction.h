@@ -8,10 +8,13 @@
 #include "targets/vocab_parallel_cross_entropy.h"
 #include "targets/vocab_parallel_embedding.h"
 
+struct sf_plugged;
+
 struct sf_mtp_depth {
   struct sf_vocab_parallel_embedding embedding;
   struct sf_norm_layer enorm, hnorm, final_norm;
   struct sf_parameter *eh_proj; /* [h x 2h], this rank's rows */
+  struct sf_plugged *plugged_eh_proj; /* NULL: computed here */
   int32_t module_eh_proj;
   struct sf_transformer_layer layer;
   struct sf_column_parallel_linear output_layer;
@@ -36,7 +39,7 @@ struct sf_mtp_acts {
   int32_t *tokens, *labels;     /* [T] */
   float *weight, *grad_weight;  /* [T] */
   float *input, *embedded, *enorm_stats, *hnorm_stats; /* input: what the depth before put out, normed */
-  float *pair;                  /* [T x 2h], what eh_proj reads */
+  float *pair;                  /* [T x 2h], what eh_proj reads; of a plugin this rank's rows */
   struct sf_layer_acts layer;
   float *final_input, *final_stats, *head_input;
   struct sf_cross_entropy_acts loss;

@@ -54,16 +54,34 @@ static void create_sinks(struct sf_parallel_attention *attention, struct sf_rank
   attention->sinks = sf_parameter_create(run, SF_MODULE_CORE_ATTENTION, layer, 0, &cut);
 }
 
+static void add_head_attributes(struct sf_plugged *plugged, const struct sf_parallel_attention *attention) {
+  sf_plugged_add_attribute(plugged, "head_dim", attention->head_dim);
+  sf_plugged_add_attribute(plugged, "query_heads", attention->groups * attention->queries_per_group);
+  sf_plugged_add_attribute(plugged, "kv_heads", attention->groups);
+}
+
+static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
+  struct sf_qk_norm *norm = &attention->qk_norm;
+  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false, sp);
+  if (plugged == NULL) return;
+  plugged->in_map = plugged->out_map = &attention->linear_qkv.out_map;
+  plugged->in_grad_map = plugged->out_grad_map = &attention->qkv_grad_map;
+  add_head_attributes(plugged, attention);
+  sf_plugged_add_parameter(plugged, "q.weight", norm->weight[SF_QK_QUERIES], 0);
+  sf_plugged_add_parameter(plugged, "k.weight", norm->weight[SF_QK_KEYS], 0);
+  sf_plugged_add_parameter(plugged, "q.bias", norm->bias[SF_QK_QUERIES], 0);
+  sf_plugged_add_parameter(plugged, "k.bias", norm->bias[SF_QK_KEYS], 0);
+}
+
 static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
+  if (attention->has_qk_norm) plug_qk_norm(attention, run, layer, sp);
   struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false, sp);
   if (plugged == NULL) return;
   plugged->in_map = attention->latent != NULL ? &attention->latent->map : &attention->linear_qkv.out_map;
   plugged->in_grad_map = &attention->qkv_grad_map;
   plugged->out_map = &attention->linear_proj.in_map;
   plugged->has_documents = true;
-  sf_plugged_add_attribute(plugged, "head_dim", attention->head_dim);
-  sf_plugged_add_attribute(plugged, "query_heads", attention->groups * attention->queries_per_group);
-  sf_plugged_add_attribute(plugged, "kv_heads", attention->groups);
+  add_head_attributes(plugged, attention);
   sf_plugged_add_attribute(plugged, "window", attention->window);
   sf_plugged_add_parameter(plugged, "softmax_offset", attention->sinks, 0);
 }

@@ -260,11 +260,12 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   struct frame f;
   void **slot = &plugged->saved[run->local_microbatch];
   const struct sf_shard_map *in_grad_map = plugged->in_grad_map != NULL ? plugged->in_grad_map : plugged->in_map;
+  const struct sf_shard_map *out_grad_map = plugged->out_grad_map != NULL ? plugged->out_grad_map : plugged->out_map;
   frame_begin(&f, run, plugged, true, input);
   if (*slot != NULL) sf_plugged_return(&f.call.host, *slot);
   f.given.saved = *slot;
   *slot = NULL;
-  f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, plugged->out_map, plugged->out_dtype);
+  f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, out_grad_map, plugged->out_dtype);
   if (plugged->is_ids) f.given.input_grad = dense_set(&f.input_grad, NULL, sf_shard_map_local_shape(in_grad_map), SF_F32);
   else f.given.input_grad = give_room(&f, &f.input_grad, "input's gradient", in_grad_map, plugged->in_dtype);
   frame_run(&f);

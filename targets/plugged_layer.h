@@ -22,7 +22,7 @@ struct sf_plugged {
    * owner, elsewhere. */
   int32_t first_module, last_module;
   const struct sf_shard_map *in_map, *out_map;
-  const struct sf_shard_map *in_grad_map; /* of the input's gradient */
+  const struct sf_shard_map *in_grad_map, *out_grad_map; /* of the input's and the output's gradient */
   const int64_t *expert_rows;             /* of mlp.experts, [expert_count]: its rows in the call at hand, which are no tokens in order */
   int32_t expert_count;
   int64_t capacity;                       /* elements that a result's buffer has at least: sizes that vary want one */
@@ -45,7 +45,7 @@ struct sf_plugged {
 };
 
 /* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both formats are the
- * compute format. in_grad_map NULL: as in_map. Leaves the rank with SF_ENOMEM. */
+ * compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
 /* param NULL: the model has none. name is a constant. */
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
@@ -53,7 +53,7 @@ void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int6
 
 /* Shape: input as in_map says, floats or with is_ids int32 (borrowed) -> as out_map says (the caller's), traced. What the plugin does against its contract leaves the rank. */
 float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const void *input);
-/* Shape: grad as out_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's), traced; with is_ids
+/* Shape: grad as out_grad_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's), traced; with is_ids
  * NULL. Adds the parameters'. */
 float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const void *input);
 

@@ -19,6 +19,14 @@ static const struct module_row {
 } modules[] = {
     {"embedding.word_embeddings", SF_MODULE_WORD_EMBEDDINGS, false, {{0}}},
     {"self_attention.linear_qkv", SF_MODULE_LINEAR_QKV, true, {{"model.kv_lora_rank", 0, 0}}},
+    {"self_attention.linear_q_proj", SF_MODULE_LINEAR_Q, false, {{"model.kv_lora_rank", 1, 0}, {"model.q_lora_rank", 0, 0}}},
+    {"self_attention.linear_q_down_proj", SF_MODULE_LINEAR_Q_DOWN, false, {{"model.q_lora_rank", 1, 0}}},
+    {"self_attention.q_layernorm", SF_MODULE_Q_LAYERNORM, false, {{"model.q_lora_rank", 1, 0}}},
+    {"self_attention.linear_q_up_proj", SF_MODULE_LINEAR_Q_UP, false, {{"model.q_lora_rank", 1, 0}}},
+    {"self_attention.linear_kv_down_proj", SF_MODULE_LINEAR_KV_DOWN, false, {{"model.kv_lora_rank", 1, 0}}},
+    {"self_attention.kv_layernorm", SF_MODULE_KV_LAYERNORM, false, {{"model.kv_lora_rank", 1, 0}}},
+    {"self_attention.linear_kv_up_proj", SF_MODULE_LINEAR_KV_UP, false, {{"model.kv_lora_rank", 1, 0}}},
+    {"self_attention.qk_layernorm", SF_MODULE_QK_NORM, false, {{"model.qk_norm", 1, 1}}},
     {"self_attention.core_attention", SF_MODULE_CORE_ATTENTION, false, {{0}}},
     {"self_attention.linear_proj", SF_MODULE_LINEAR_PROJ, true, {{0}}},
     {"cross_attention.linear_q", SF_MODULE_CROSS_LINEAR_Q, false, {{"model.memory_seq", 1, 0}}},
@@ -27,6 +35,7 @@ static const struct module_row {
     {"mlp", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
     {"mlp.linear_fc1", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
     {"mlp.linear_fc2", SF_MODULE_LINEAR_FC2, true, {{"moe.experts", 0, 0}}},
+    {"mlp.router", SF_MODULE_ROUTER, false, {{"moe.experts", 1, 0}}},
     {"mlp.experts", SF_MODULE_EXPERTS_FC1, false, {{"moe.experts", 1, 0}}},
     {"mlp.shared_experts.linear_fc1", SF_MODULE_SHARED_FC1, true, {{"moe.shared_ffn", 1, 0}}},
     {"mlp.shared_experts.linear_fc2", SF_MODULE_SHARED_FC2, true, {{"moe.shared_ffn", 1, 0}}},
@@ -37,6 +46,12 @@ static const struct module_row {
     {"post_self_attn_layernorm", SF_MODULE_POST_SELF_ATTN_LAYERNORM, false, {{"model.post_norm", 1, 1}}},
     {"post_mlp_layernorm", SF_MODULE_POST_MLP_LAYERNORM, false, {{"model.post_norm", 1, 1}}},
     {"decoder.final_layernorm", SF_MODULE_FINAL_LAYERNORM, false, {{0}}},
+    {"adapter", SF_MODULE_ADAPTER, false, {{"model.adapter", 1, 1}}},
+    {"mtp.enorm", SF_MODULE_MTP_ENORM, false, {{"model.mtp_depth", 1, 0}}},
+    {"mtp.hnorm", SF_MODULE_MTP_HNORM, false, {{"model.mtp_depth", 1, 0}}},
+    {"mtp.eh_proj", SF_MODULE_MTP_EH_PROJ, false, {{"model.mtp_depth", 1, 0}}},
+    {"mtp.final_layernorm", SF_MODULE_MTP_FINAL_LAYERNORM, false, {{"model.mtp_depth", 1, 0}}},
+    {"mtp.output_layer", SF_MODULE_MTP_OUTPUT_LAYER, false, {{"model.mtp_depth", 1, 0}}},
 };
 enum { MODULES = sizeof modules / sizeof modules[0] };
 

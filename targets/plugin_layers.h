@@ -5,7 +5,7 @@
 #include "targets/plugin/plugin.h"
 #include "targets/target.h"
 
-enum { SF_PLUGIN_LAYERS_MAX = 8, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX = 128 };
+enum { SF_PLUGIN_LAYERS_MAX = 32, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX = 256 };
 
 /* One declared layer. Labels name communication calls and places: "mlp.linear_fc2.fwd.all_reduce", "mlp.linear_fc2.fwd". */
 struct sf_plugin_layer {

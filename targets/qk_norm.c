@@ -1,5 +1,7 @@
 #include "targets/qk_norm.h"
 
+#include "targets/plugged_layer.h"
+
 static struct sf_parameter *create_vector(struct sf_rank_run *run, int32_t index, int which, const struct sf_group *tp) {
   const struct sf_parameter_cut cut = {sf_dim_map_whole(1), sf_dim_map_whole(run->c->model.head_dim)};
   struct sf_parameter *param = sf_parameter_create(run, SF_MODULE_QK_NORM, index, which, &cut);
@@ -66,6 +68,8 @@ static float *copy_fused(struct sf_rank_run *run, const struct sf_qk_norm *layer
 
 float *sf_qk_norm_forward(struct sf_rank_run *run, const struct sf_qk_norm *layer, const float *x, const struct sf_shard_map *map,
                           float **stats) {
+  *stats = NULL;
+  if (layer->plugged != NULL) return sf_plugged_forward(run, layer->plugged, x);
   struct sf_device *dev = run->env->device;
   const int64_t d = layer->head_dim, queries = heads_of(run, layer, SF_QK_QUERIES);
   float *y = copy_fused(run, layer, x);
@@ -89,6 +93,11 @@ static float *wanted(struct sf_parameter *param, float *at) { return param != NU
 
 float *sf_qk_norm_backward(struct sf_rank_run *run, const struct sf_qk_norm *layer, float *grad, const float *x,
                            const struct sf_shard_map *map, float *stats) {
+  if (layer->plugged != NULL) {
+    float *plugged_grad = sf_plugged_backward(run, layer->plugged, grad, x);
+    sf_buffers_give(&run->acts, grad);
+    return plugged_grad;
+  }
   struct sf_device *dev = run->env->device;
   const int64_t d = layer->head_dim, queries = heads_of(run, layer, SF_QK_QUERIES);
   float *dx = copy_fused(run, layer, grad), *sums = run->params.scratch; /* of q.weight, k.weight, q.bias, k.bias */

@@ -8,11 +8,14 @@
 
 enum { SF_QK_QUERIES, SF_QK_KEYS, SF_QK_PARTS };
 
+struct sf_plugged;
+
 struct sf_qk_norm {
   struct sf_parameter *weight[SF_QK_PARTS], *bias[SF_QK_PARTS]; /* [d]; bias: LayerNorm only, else NULL */
   int64_t groups, queries_per_group, head_dim;                  /* held by this rank */
   enum sf_norm norm;
   int32_t module;
+  struct sf_plugged *plugged; /* NULL: computed here; else there are no stats. Made by who has the maps */
 };
 
 void sf_qk_norm_create(struct sf_qk_norm *layer, struct sf_rank_run *run, int32_t index, int64_t groups, int64_t queries_per_group,

@@ -1,6 +1,15 @@
 #include "targets/replicated_linear.h"
 
 #include "targets/linear.h"
+#include "targets/plugged_layer.h"
+
+static void plug(struct sf_replicated_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool sp) {
+  linear->plugged = sf_plugged_create(run, cls, layer, false, sp);
+  if (linear->plugged == NULL) return;
+  linear->plugged->in_map = &linear->in_map;
+  linear->plugged->out_map = &linear->out_map;
+  sf_plugged_add_parameter(linear->plugged, "weight", linear->weight, 0);
+}
 
 void sf_replicated_linear_create(struct sf_replicated_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer,
                                  bool sp) {
@@ -17,9 +26,11 @@ void sf_replicated_linear_create(struct sf_replicated_linear *linear, struct sf_
   linear->weight->replicated = true;
   linear->weight->sum_over_tp = sp;
   sf_dim_map_set_partial(&linear->weight->wgrad_map.rows, sp);
+  plug(linear, run, cls, layer, sp);
 }
 
 float *sf_replicated_linear_forward(struct sf_rank_run *run, const struct sf_replicated_linear *linear, const float *input) {
+  if (linear->plugged != NULL) return sf_plugged_forward(run, linear->plugged, input);
   float *out = sf_buffers_take(&run->acts, run->tokens_local * linear->out);
   sf_linear_forward(run->env->device, out, input, linear->weight->model, run->tokens_local, linear->in, linear->out, run->dtype);
   sf_trace_act(run, linear->module, &linear->out_map, out);
@@ -28,6 +39,7 @@ float *sf_replicated_linear_forward(struct sf_rank_run *run, const struct sf_rep
 
 float *sf_replicated_linear_backward(struct sf_rank_run *run, const struct sf_replicated_linear *linear, const float *grad,
                                      const float *input) {
+  if (linear->plugged != NULL) return sf_plugged_backward(run, linear->plugged, grad, input);
   struct sf_device *dev = run->env->device;
   float *input_grad = sf_buffers_take(&run->acts, run->tokens_local * linear->in);
   sf_linear_input_grad(dev, input_grad, grad, linear->weight->model, run->tokens_local, linear->in, linear->out, run->dtype);

@@ -5,8 +5,11 @@
 
 #include "targets/rank_run.h"
 
+struct sf_plugged;
+
 struct sf_replicated_linear {
   struct sf_parameter *weight; /* [out x in] */
+  struct sf_plugged *plugged;  /* NULL: computed here */
   int64_t in, out;
   int32_t module;
   struct sf_shard_map in_map, out_map; /* [T x in] and [T x out]: this rank's rows */

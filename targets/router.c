@@ -3,8 +3,18 @@
 #include "targets/context_parallel.h"
 #include "targets/fault.h"
 #include "targets/linear.h"
+#include "targets/plugged_layer.h"
 
 #include <math.h>
+
+static void plug(struct sf_router *router, struct sf_rank_run *run, int32_t layer) {
+  router->plugged = sf_plugged_create(run, SF_MODULE_ROUTER, layer, false, router->sp);
+  if (router->plugged == NULL) return;
+  router->plugged->in_map = &run->map_hidden;
+  router->plugged->out_map = &router->map_scores;
+  router->plugged->out_dtype = SF_F32;
+  sf_plugged_add_parameter(router->plugged, "weight", router->weight, 0);
+}
 
 void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp) {
   const int64_t experts = run->c->moe.experts;
@@ -20,6 +30,7 @@ void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t
   router->weight->sum_over_tp = partial;
   sf_dim_map_set_partial(&router->weight->wgrad_map.rows, partial);
   sf_router_loss_create(&router->loss, run, layer);
+  plug(router, run, layer);
 }
 
 /* --- choice ------------------------------------------------------------------------------------------------------- */
@@ -141,16 +152,23 @@ static struct sf_router_choice choice_of(const struct sf_routing *routing) {
   return (struct sf_router_choice){routing->logits, routing->scores, routing->chosen};
 }
 
+static float *make_logits(struct sf_rank_run *run, const struct sf_router *router, const float *input) {
+  const int64_t tokens = run->tokens_local, experts = run->c->moe.experts;
+  if (router->plugged != NULL) return sf_plugged_forward(run, router->plugged, input);
+  float *logits = sf_buffers_take(&run->acts, tokens * experts);
+  sf_linear_forward(run->env->device, logits, input, router->weight->model, tokens, run->hidden, experts, SF_F32);
+  sf_trace_act(run, router->module, &router->map_scores, logits);
+  return logits;
+}
+
 void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, const float *input) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t tokens = run->tokens_local, experts = moe->experts;
-  routing->logits = sf_buffers_take(&run->acts, tokens * experts);
+  routing->logits = make_logits(run, router, input);
   routing->scores = sf_buffers_take(&run->acts, tokens * experts);
   routing->weights = sf_buffers_take(&run->acts, tokens * experts);
   routing->chosen = sf_buffers_take_indices(&run->acts, tokens * moe->topk);
   routing->kept = sf_buffers_take_indices(&run->acts, tokens * moe->topk);
-  sf_linear_forward(run->env->device, routing->logits, input, router->weight->model, tokens, run->hidden, experts, SF_F32);
-  sf_trace_act(run, router->module, &router->map_scores, routing->logits);
   for (int64_t t = 0; t < tokens; t++) choose(routing->chosen + t * moe->topk, routing->logits + t * experts, experts, moe->topk);
   drop_over_capacity(run, router, routing);
   for (int64_t t = 0; t < tokens; t++) weigh(moe, routing, t);
@@ -178,22 +196,30 @@ static void logits_grad_row(float *logits_grad, const struct sf_moe *moe, const 
   }
 }
 
+/* Gradient of the input; adds the weight's. */
+static float *linear_backward(struct sf_rank_run *run, const struct sf_router *router, const float *logits_grad, const float *input) {
+  struct sf_device *dev = run->env->device;
+  const int64_t tokens = run->tokens_local, h = run->hidden, experts = run->c->moe.experts;
+  if (router->plugged != NULL) return sf_plugged_backward(run, router->plugged, logits_grad, input);
+  float *input_grad = sf_buffers_take(&run->acts, tokens * h);
+  sf_linear_input_grad(dev, input_grad, logits_grad, router->weight->model, tokens, h, experts, run->dtype);
+  sf_trace_act_grad(run, router->module, &run->map_hidden, input_grad);
+  if (!router->weight->trainable) return input_grad;
+  sf_linear_weight_grad(dev, run->params.scratch, logits_grad, input, tokens, h, experts);
+  sf_parameter_accumulate(run, router->weight, run->params.scratch, 0);
+  return input_grad;
+}
+
 float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing, const float *weight_grad,
                           const float *input) {
-  struct sf_device *dev = run->env->device;
   const struct sf_moe *moe = &run->c->moe;
-  const int64_t tokens = run->tokens_local, h = run->hidden;
-  float *logits_grad = sf_buffers_take(&run->acts, tokens * moe->experts), *input_grad = sf_buffers_take(&run->acts, tokens * h);
+  const int64_t tokens = run->tokens_local;
+  float *logits_grad = sf_buffers_take(&run->acts, tokens * moe->experts);
   for (int64_t t = 0; t < tokens; t++) logits_grad_row(logits_grad + t * moe->experts, moe, routing, t, weight_grad + t * moe->topk);
   sf_trace_act_grad(run, router->module_routing, &router->map_scores, logits_grad);
   const struct sf_router_choice choice = choice_of(routing);
   sf_router_loss_backward(run, &router->loss, &routing->loss, &choice, logits_grad);
-  sf_linear_input_grad(dev, input_grad, logits_grad, router->weight->model, tokens, h, moe->experts, run->dtype);
-  sf_trace_act_grad(run, router->module, &run->map_hidden, input_grad);
-  if (router->weight->trainable) {
-    sf_linear_weight_grad(dev, run->params.scratch, logits_grad, input, tokens, h, moe->experts);
-    sf_parameter_accumulate(run, router->weight, run->params.scratch, 0);
-  }
+  float *input_grad = linear_backward(run, router, logits_grad, input);
   sf_buffers_give(&run->acts, logits_grad);
   return input_grad;
 }

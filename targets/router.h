@@ -5,6 +5,8 @@
 
 #include "targets/router_loss.h"
 
+struct sf_plugged;
+
 struct sf_router {
   struct sf_parameter *weight; /* [E x h], replicated */
   struct sf_group tp;
@@ -12,6 +14,7 @@ struct sf_router {
   int32_t module, module_routing;
   struct sf_shard_map map_scores; /* [T x E], this rank's rows */
   struct sf_router_loss loss;
+  struct sf_plugged *plugged; /* the logits; NULL: computed here */
 };
 
 /* What a microbatch leaves for its backward. Slots: a token's chosen experts in order of their number, token * topk + place. */

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { ENTRIES_MAX = 64, LAYERS_MAX = 8, LISTED_MAX = 16, RANGES_MAX = 128 };
+enum { ENTRIES_MAX = 64, LAYERS_MAX = 32, LISTED_MAX = 16, RANGES_MAX = 128 };
 
 const struct shardfuzz_operation *sf_plugin_operation(const struct shardfuzz_plugin *plugin, int32_t index) {
   return (const struct shardfuzz_operation *)(const void *)((const char *)plugin->entries + (size_t)index * plugin->entry_bytes);

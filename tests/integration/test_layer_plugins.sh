@@ -41,6 +41,10 @@ none layer_experts_sound --cases 16 --max-ranks 4 --seed 8 --mode isolated
 is_json "j['passed']" 16
 none layer_embedding_sound --cases 24 --max-ranks 4 --seed 5 --set moe.experts=0
 is_json "j['passed']" 24
+for rest in latents ahead heads; do
+  none layer_sound_$rest --cases 8 --max-ranks 4 --seed 6 --mode isolated --set precision.compute=fp8
+  is_json "j['passed']" 8
+done
 none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
 is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
 

@@ -113,13 +113,22 @@ struct shardfuzz_operation {
  *   embedding.word_embeddings: cut over the vocabulary, output: the weight's row of each token, summed over tp (with sequence parallelism: and cut),
  *     in the residual stream's format. Input: int32, all tokens x 1. The backward has the weight's gradient alone: input_grad's data is NULL.
  *     A prediction of later tokens looks its words up by itself.
- *   self_attention.linear_qkv, mlp.linear_fc1, mlp.shared_experts.linear_fc1, cross_attention.linear_q, cross_attention.linear_kv, output_layer:
+ *   self_attention.linear_qkv, .linear_q_proj, .linear_q_up_proj, .linear_kv_up_proj, mlp.linear_fc1, mlp.shared_experts.linear_fc1,
+ *   cross_attention.linear_q, .linear_kv, output_layer, mtp.output_layer:
  *     column-parallel, y = x W^T + b. Input: tokens x features, with sequence parallelism this rank's tokens of its tp group; output: all tokens
  *     of the group x this rank's features. The output is not reduced, the input's gradient is summed over tp (with sequence parallelism: and cut).
  *   self_attention.linear_proj, mlp.linear_fc2, mlp.shared_experts.linear_fc2, cross_attention.linear_proj:
  *     row-parallel: input all tokens x this rank's features, output summed over tp (and cut), then the bias.
- *   input_layernorm, pre_mlp_layernorm, pre_cross_attn_layernorm, post_self_attn_layernorm, post_mlp_layernorm, decoder.final_layernorm:
+ *   self_attention.linear_q_down_proj, .linear_kv_down_proj, mlp.router: y = x W^T of this rank's tokens, with a weight that each tp rank has whole.
+ *     The router puts out fp32 and gets fp32.
+ *   mtp.eh_proj: column-parallel, with an output that is gathered over tp: input and output are this rank's tokens x all features.
+ *   adapter: y = x W^T with a weight that each tp rank has whole, of all tokens of the tp group. Input: this rank's tokens, as are both gradients;
+ *     output: all tokens. The weight's gradient is of all tokens and not summed later.
+ *   input_layernorm, pre_mlp_layernorm, pre_cross_attn_layernorm, post_self_attn_layernorm, post_mlp_layernorm, decoder.final_layernorm,
+ *   self_attention.q_layernorm, .kv_layernorm, mtp.enorm, .hnorm, .final_layernorm:
  *     RMSNorm, or LayerNorm with attribute norm 1, of this rank's tokens; epsilon 1e-5.
+ *   self_attention.qk_layernorm: the same of each query head and each key head over its head_dim columns, values as they are. Input and output: as
+ *     the input of core_attention. Parameters q.weight, k.weight, q.bias, k.bias: one for all heads; gradients: from the heads held.
  *   self_attention.core_attention: softmax(q k^T / sqrt(head_dim)) v over the keys at the query's position and before it, in the same sequence and
  *     document, with window > 0 less than window positions before it. Input: tokens x (query_heads + 2 kv_heads) head_dim, rotated already: for
  *     each key/value head the query heads that share it, the key, the value. Output: tokens x query_heads head_dim. Parameter softmax_offset, if
@@ -221,7 +230,7 @@ struct shardfuzz_layer_call {
   const struct shardfuzz_tensor *output_grad, *input_grad; /* of the backward, which writes input_grad; else NULL */
   const struct shardfuzz_parameter *parameters;
   const struct shardfuzz_attribute *attributes; /* sequence_parallel 0 or 1, activation (0 GELU, 1 SwiGLU, 2 squared ReLU), norm (0 RMS, 1 layer), epsilon, seq, microbatch_size; of core_attention
-                                                 head_dim, window, and how many query_heads and kv_heads this rank holds */
+                                                 window, of it and qk_layernorm head_dim and how many query_heads and kv_heads this rank holds */
   int32_t parameter_count, attribute_count;
   const struct shardfuzz_comm *comm;
   void *saved;                                                          /* backward: what save gave in the forward, or NULL */
@@ -244,7 +253,7 @@ enum shardfuzz_layer_takes { SHARDFUZZ_TAKES_SEQUENCE_PARALLEL = 1 };
 
 struct shardfuzz_layer {
   const char *module;
-  uint32_t dtypes; /* SHARDFUZZ_BIT of fp32, bf16, fp16 */
+  uint32_t dtypes; /* SHARDFUZZ_BIT of fp32, bf16, fp16. Cases with products of fp8 are stored in bf16; a layer whose products those are gets none */
   uint32_t takes;  /* of enum shardfuzz_layer_takes */
   shardfuzz_layer_function *forward, *backward;
   const struct shardfuzz_attribute *fixed; /* fields of a case file with one value: {"model.activation", 0, 0}; only `integer` counts */
