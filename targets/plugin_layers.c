@@ -10,12 +10,14 @@ struct needed_field {
   int64_t lo, hi;
 };
 
+enum { NEEDS = 2 };
+
 /* What may be replaced, and the fields that it needs. is_cast: where the compute format is fp8 it multiplies casts, which a plugin is not handed. */
 static const struct module_row {
   const char *name;
   enum sf_module_class cls;
   bool is_cast;
-  struct needed_field needs[2];
+  struct needed_field needs[NEEDS];
 } modules[] = {
     {"embedding.word_embeddings", SF_MODULE_WORD_EMBEDDINGS, false, {{0}}},
     {"self_attention.linear_qkv", SF_MODULE_LINEAR_QKV, true, {{"model.kv_lora_rank", 0, 0}}},
@@ -211,10 +213,22 @@ int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32
   return sf_plugin_add_range(out, count, "precision.compute", lo, hi);
 }
 
-static void add_needs(struct sf_plugin_range *out, int32_t *count, const struct module_row *row) {
-  for (size_t i = 0; i < sizeof row->needs / sizeof row->needs[0]; i++) {
+static int64_t highest(const struct needed_field *need) { return need->hi >= need->lo ? need->hi : sf_case_field_find(need->path)->max; }
+
+/* Whether another layer needs values of the field that exclude these: a model has one or the other. */
+static bool is_contested(const struct sf_plugin_layers *layers, const struct needed_field *need) {
+  for (int32_t i = 0; i < layers->count; i++)
+    for (int k = 0; k < NEEDS; k++) {
+      const struct needed_field *other = &row_of_layer(&layers->at[i])->needs[k];
+      if (other->path != NULL && strcmp(other->path, need->path) == 0 && (other->lo > highest(need) || need->lo > highest(other))) return true;
+    }
+  return false;
+}
+
+static void add_needs(struct sf_plugin_range *out, int32_t *count, const struct sf_plugin_layers *layers, const struct module_row *row) {
+  for (int i = 0; i < NEEDS; i++) {
     const struct needed_field *need = &row->needs[i];
-    if (need->path != NULL) add_range(out, count, need->path, need->lo, need->hi >= need->lo ? need->hi : sf_case_field_find(need->path)->max);
+    if (need->path != NULL && !is_contested(layers, need)) add_range(out, count, need->path, need->lo, highest(need));
   }
 }
 
@@ -226,7 +240,7 @@ int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plu
     const int32_t formats = count;
     count = sf_plugin_add_formats(out, count, declared->dtypes);
     if (count > formats && !row->is_cast && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16))) out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
-    add_needs(out, &count, row);
+    add_needs(out, &count, layers, row);
     if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
     for (int32_t k = 0; k < declared->fixed_count; k++) add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);
     for (int32_t k = 0; k < declared->limit_count; k++) {

@@ -103,6 +103,7 @@ REFUSED=twice refused "mlp and mlp.linear_fc2 replace the same module" fuzz --ta
 REFUSED=one-pass refused "lacks forward or backward" fuzz --target "$target" --cases 1 --out "$work/refused"
 REFUSED=kind refused "declares kind 9" fuzz --target "$target" --cases 1 --out "$work/refused"
 refused "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set moe.experts=4 --cases 1 --out "$work/refused"
+refused "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set precision.compute=fp8 --cases 1 --out "$work/refused"
 check "refusals leave nothing" [ ! -e "$work/refused" ]
 case=$work/layer_row_scale/tolerance-act_grad-mlp.linear_fc2@tp/min.json
 sed 's/layer_row_scale/layer_none/' "$case" >"$work/missing.json"
