@@ -145,7 +145,7 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
       real *p = acts->probs + number * s * s;
       multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
       softmax_causal(inner_of(run, id, (uint64_t)number), &softmax, p, sinks < 0 ? NULL : acts->sink_probs + number * s);
-      store(run, id, (uint64_t)number + 1, p, s * s, run->format);
+      store_probs(run, id, (uint64_t)number + 1, p, s * s);
       multiply(run, run->format, false, false, s, d, s, p, s, row + at.value, ld, out + n * run->context_width + head * d, ld_out);
     }
   finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);

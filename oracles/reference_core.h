@@ -176,6 +176,13 @@ static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, 
   round_to(values, count, format);
 }
 
+/* A softmax's P, which a kernel that multiplies it at once keeps in fp32: half of E3's runs do not round it. Where P rounds to 1 its row's dS is 0, and moving
+ * P by less than a unit before it is rounded would mostly leave it there. */
+static inline void store_probs(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count) {
+  const bool is_kept = run->options->perturb == SF_PERTURB_STORED && (run->options->draw & 2) != 0;
+  store(run, id, part, values, count, is_kept ? SF_F32 : run->format);
+}
+
 static inline void emit(struct run *run, struct sf_trace_id id, const real *values, int64_t rows, int64_t cols) {
   run->sink->emit(run->sink->ctx, id, values, (struct sf_shape){rows, cols});
 }

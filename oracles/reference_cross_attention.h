@@ -92,7 +92,7 @@ static inline void cross_core_forward(struct run *run, int32_t layer, struct cro
     real *p = acts->probs + number * at.s * at.n;
     multiply(run, SF_F32, false, true, at.s, at.n, at.d, q, at.ld_q, k, at.ld_kv, p, at.n);
     softmax_whole(inner_of(run, id, (uint64_t)number), &at, p);
-    store(run, id, (uint64_t)number + 1, p, at.s * at.n, run->format);
+    store_probs(run, id, (uint64_t)number + 1, p, at.s * at.n);
     real *out = acts->context + sequence * width + head * at.d;
     multiply(run, run->format, false, false, at.s, at.d, at.n, p, at.n, k + at.d, at.ld_kv, out, at.ld_q);
   }

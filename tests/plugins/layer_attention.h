@@ -1,7 +1,6 @@
 /* Core attention in the manner of FlashAttention (Dao et al. 2022, arXiv 2205.14135), with BUG: keys come in blocks, a row keeps a running maximum
- * and sum, no matrix of scores is stored. The backward goes over the blocks twice, for rowsum(P dP) and for the gradients, with P in the case's
- * format. With context parallelism keys and values are
- * gathered, or with RING pass round the group of cp, each block followed by its gradient. */
+ * and sum, no matrix of scores is stored. The backward goes over the blocks twice, for rowsum(P dP) and for the gradients. With context parallelism keys
+ * and values are gathered, or with RING pass round the group of cp, each block followed by its gradient. */
 #include "tests/plugins/layer.h"
 
 #ifndef RING
@@ -215,7 +214,7 @@ struct gradients {
 static float probability(const struct core *a, const struct gradients *grads, int64_t row, int64_t head, const float *key) {
   const int64_t at = row * a->heads + head;
   const float *query = a->x + row * width_of(a) + query_column(a, head);
-  return stored(a->call, expf(dot(query, key, a->d) * a->scale - grads->max[at]) / grads->sum[at]);
+  return expf(dot(query, key, a->d) * a->scale - grads->max[at]) / grads->sum[at];
 }
 
 /* key_grad NULL: the first time. */

@@ -146,9 +146,8 @@ struct shardfuzz_operation {
  * and with sequence parallelism over tp for what every tp rank holds (a norm's weight, a row-parallel bias), are made later, not here.
  *
  * What is stored in between, and in which format, is the plugin's own. Noise levels are measured on a reference that stores what passes between its
- * operations in the case's format (of attention the softmax P, and the gradient of the scores), and sums in fp32. What is stored less exactly is a
- * finding, as of attention rowsum(P dP) from a context that was rounded. What is more exact passes, but for P in the backward below fp32: where
- * P rounds to 1 the reference's gradient of the scores is 0, and only some of the runs behind the noise levels show that rounding did it.
+ * operations in the case's format (of attention the softmax P, and the gradient of the scores), and sums in fp32. What is stored less exactly may be a
+ * finding, as of attention rowsum(P dP) from a context that was rounded, in one case of 1,200. What is more exact passes.
  *
  * Rules: inputs and parameters are only read; of an output and a gradient every element is written, and nothing beside it. All memory is the
  * harness's; nothing is kept of a pointer once a call has returned, except what `save` gave. Simulated ranks are fibers of one process, each with
