@@ -20,6 +20,7 @@ static void plug(struct sf_column_parallel_linear *linear, struct sf_rank_run *r
   if (linear->plugged == NULL) return;
   linear->plugged->in_map = &linear->in_map;
   linear->plugged->out_map = &linear->out_map;
+  sf_plugged_cast(run, linear->plugged, linear->fp8, linear->sp, true);
   sf_plugged_add_parameter(linear->plugged, "weight", linear->weight, linear->call);
   sf_plugged_add_parameter(linear->plugged, "bias", linear->bias, 0);
 }

@@ -87,6 +87,7 @@ const float *sf_fp8_weight(struct sf_rank_run *run, struct sf_fp8_linear *fp8, c
   if (fp8->weight_step != run->step) {
     const float scale = sf_fp8_scale(run, fp8, SF_FP8_WEIGHT, weight->model, weight->count, true);
     dev->ops->cast_f8(dev, fp8->weight, weight->model, scale, weight->count, format_of(SF_FP8_WEIGHT));
+    fp8->weight_scale = scale;
     fp8->weight_unit = 1.0f / scale;
     fp8->weight_step = run->step;
   }

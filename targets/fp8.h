@@ -27,7 +27,7 @@ struct sf_fp8_linear {
   struct sf_fp8_amaxes amaxes[SF_FP8_OPERAND_COUNT];
   float *input_units;  /* of the inputs of this rank's microbatches, which wait for their backward */
   float *weight;       /* cast; NULL before the first step */
-  float weight_unit;
+  float weight_scale, weight_unit;
   int32_t weight_step; /* of the cast; -1: none */
   struct sf_fp8_linear *next;
 };

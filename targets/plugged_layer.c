@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { ATTRIBUTES = 6 };
+enum { ATTRIBUTES = 6, SCALES = 3 };
 
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp) {
   const struct sf_plugin_layers *layers = run->env->layers;
@@ -24,6 +24,12 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   const size_t cut = is_mlp || cls == SF_MODULE_EXPERTS_FC1 ? strlen(name) - strlen(".linear_fc1") : strlen(name);
   snprintf(plugged->name, sizeof plugged->name, "%.*s", (int)cut, name);
   return plugged;
+}
+
+void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces) {
+  if (fp8 == NULL) return;
+  plugged->fp8 = fp8, plugged->in_pieces = in_pieces, plugged->grad_in_pieces = grad_in_pieces;
+  plugged->input_scales = sf_rank_alloc(run->env, (size_t)(run->c->train.microbatches / run->parallel.dp.size) * sizeof *plugged->input_scales);
 }
 
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call) {
@@ -68,7 +74,8 @@ struct frame {
   struct dense input, output, output_grad, input_grad;
   struct dense_parameter dense_params[SF_PLUGGED_PARAMETERS_MAX];
   struct shardfuzz_parameter parameters[SF_PLUGGED_PARAMETERS_MAX];
-  struct shardfuzz_attribute attributes[ATTRIBUTES + SF_PLUGGED_ATTRIBUTES_MAX];
+  struct shardfuzz_attribute attributes[ATTRIBUTES + SCALES + SF_PLUGGED_ATTRIBUTES_MAX];
+  struct shardfuzz_attribute scales[SCALES]; /* by enum sf_fp8_operand */
   struct shardfuzz_run rows[SF_RUNS_MAX];
 };
 
@@ -163,8 +170,9 @@ static void give_attributes(struct frame *f) {
                                                          {"seq", c->model.seq, (double)c->model.seq},
                                                          {"microbatch_size", c->train.microbatch_size, (double)c->train.microbatch_size}};
   memcpy(f->attributes, common, sizeof common);
+  memcpy(f->attributes + ATTRIBUTES, f->scales, sizeof f->scales);
   for (int32_t i = 0; i < plugged->attribute_count; i++)
-    f->attributes[ATTRIBUTES + i] = (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
+    f->attributes[ATTRIBUTES + SCALES + i] = (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
 }
 
 /* Which tokens the input has, and where their documents begin; of experts how many rows each has. */
@@ -196,6 +204,27 @@ static void give_input(struct frame *f, const void *input) {
   f->input.tensor.dtype.code = SHARDFUZZ_CODE_INT;
 }
 
+static int64_t map_count(const struct sf_shard_map *map) {
+  const struct sf_shape shape = sf_shard_map_local_shape(map);
+  return shape.rows * shape.cols;
+}
+
+/* Scales of the casts. Ranks meet here. grad NULL: in the forward. */
+static void measure_scales(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, const float *input, const float *grad) {
+  static const char *const names[SCALES] = {[SF_FP8_INPUT] = "fp8_input_scale", [SF_FP8_WEIGHT] = "fp8_weight_scale", [SF_FP8_GRAD] = "fp8_grad_scale"};
+  const bool on[SCALES] = {plugged->fp8 != NULL, plugged->fp8 != NULL, plugged->fp8 != NULL && grad != NULL};
+  float scales[SCALES] = {0}, unit;
+  if (plugged->fp8 != NULL) {
+    float *kept = &plugged->input_scales[run->local_microbatch];
+    if (grad == NULL) *kept = sf_fp8_scale(run, plugged->fp8, SF_FP8_INPUT, input, map_count(plugged->in_map), plugged->in_pieces);
+    else scales[SF_FP8_GRAD] = sf_fp8_scale(run, plugged->fp8, SF_FP8_GRAD, grad, map_count(plugged->out_map), plugged->grad_in_pieces);
+    (void)sf_fp8_weight(run, plugged->fp8, plugged->params[0].param, &unit);
+    scales[SF_FP8_INPUT] = *kept;
+    scales[SF_FP8_WEIGHT] = plugged->fp8->weight_scale;
+  }
+  for (int i = 0; i < SCALES; i++) f->scales[i] = (struct shardfuzz_attribute){names[i], on[i], (double)scales[i]};
+}
+
 static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const void *input) {
   f->call = (struct call){.run = run, .plugged = plugged, .backward = backward};
   f->call.host = (struct sf_plugged_host){.env = run->env, .buffers = &run->acts, .pass = backward ? "backward" : "forward", .name = plugged->name, .labels = plugged->layer->calls[backward]};
@@ -210,7 +239,7 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
                                            .parameters = f->parameters,
                                            .attributes = f->attributes,
                                            .parameter_count = plugged->param_count,
-                                           .attribute_count = ATTRIBUTES + plugged->attribute_count,
+                                           .attribute_count = ATTRIBUTES + SCALES + plugged->attribute_count,
                                            .comm = &f->call.host.comm,
                                            .save = save,
                                            .scratch = scratch,
@@ -246,6 +275,7 @@ float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, c
   void **slot = &plugged->saved[run->local_microbatch];
   sf_plugged_give_kept(&run->acts, *slot); /* of a forward that is run again */
   *slot = NULL;
+  measure_scales(&f, run, plugged, input, NULL);
   frame_begin(&f, run, plugged, false, input);
   f.given.output = give_room(&f, &f.output, "output", plugged->out_map, plugged->out_dtype);
   frame_run(&f);
@@ -261,6 +291,7 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   void **slot = &plugged->saved[run->local_microbatch];
   const struct sf_shard_map *in_grad_map = plugged->in_grad_map != NULL ? plugged->in_grad_map : plugged->in_map;
   const struct sf_shard_map *out_grad_map = plugged->out_grad_map != NULL ? plugged->out_grad_map : plugged->out_map;
+  measure_scales(&f, run, plugged, input, grad);
   frame_begin(&f, run, plugged, true, input);
   if (*slot != NULL) sf_plugged_return(&f.call.host, *slot);
   f.given.saved = *slot;

@@ -29,6 +29,10 @@ struct sf_plugged {
   enum sf_dtype in_dtype, out_dtype;      /* of input and output, and of their gradients */
   bool sp, has_documents;                 /* has_documents: it is told where documents begin */
   bool is_ids;                            /* the input is numbers of words, which have no gradient */
+  /* NULL: not cast. in_pieces, grad_in_pieces: other tp ranks have other pieces of the input, of the output's gradient. */
+  struct sf_fp8_linear *fp8;
+  bool in_pieces, grad_in_pieces;
+  float *input_scales; /* of the microbatches that wait for their backward */
   int32_t attribute_count;
   struct {
     const char *name;
@@ -47,6 +51,8 @@ struct sf_plugged {
 /* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both formats are the
  * compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
+/* Its products are of casts; the weight is its first parameter. fp8 NULL: they are not. */
+void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces);
 /* param NULL: the model has none. name is a constant. */
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
 void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int64_t value);

@@ -12,7 +12,7 @@ struct needed_field {
 
 enum { NEEDS = 2 };
 
-/* What may be replaced, and the fields that it needs. is_cast: where the compute format is fp8 it multiplies casts, which a plugin is not handed. */
+/* What may be replaced, and the fields that it needs. is_cast: where the compute format is fp8 it multiplies casts. */
 static const struct module_row {
   const char *name;
   enum sf_module_class cls;
@@ -151,9 +151,14 @@ static bool is_outside(const struct sf_case *c, const char *path, int64_t lo, in
   return false;
 }
 
+/* Of what is not cast: cases that are stored in bf16. */
+static bool takes_fp8(const struct sf_plugin_layer *layer) {
+  return !row_of_layer(layer)->is_cast || (!layer->is_mlp && (layer->declared->takes & SHARDFUZZ_TAKES_FP8) != 0);
+}
+
 static const char *refusal(const struct sf_plugin_layer *layer, const struct sf_case *c, char *text, size_t size) {
   const struct shardfuzz_layer *declared = layer->declared;
-  if (c->precision.compute == SF_COMPUTE_FP8 && row_of_layer(layer)->is_cast) return "casts to fp8 are not handed to plugins";
+  if (c->precision.compute == SF_COMPUTE_FP8 && !takes_fp8(layer)) return "it does not take products of fp8";
   if (!(declared->dtypes & SHARDFUZZ_BIT((uint32_t)sf_case_storage(c)))) return "it does not take this format";
   if ((c->layout.sp || c->reload.layout.sp) && !(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) return "it does not take sequence parallelism";
   for (int32_t i = 0; i < declared->fixed_count; i++) {
@@ -239,7 +244,7 @@ int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plu
     const struct module_row *row = row_of_layer(&layers->at[i]);
     const int32_t formats = count;
     count = sf_plugin_add_formats(out, count, declared->dtypes);
-    if (count > formats && !row->is_cast && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16))) out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
+    if (count > formats && takes_fp8(&layers->at[i]) && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16))) out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
     add_needs(out, &count, layers, row);
     if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
     for (int32_t k = 0; k < declared->fixed_count; k++) add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);

@@ -9,6 +9,7 @@ static void plug(struct sf_row_parallel_linear *linear, struct sf_rank_run *run,
   if (linear->plugged == NULL) return;
   linear->plugged->in_map = &linear->in_map;
   linear->plugged->out_map = &run->map_hidden;
+  sf_plugged_cast(run, linear->plugged, linear->fp8, true, linear->sp);
   sf_plugged_add_parameter(linear->plugged, "weight", linear->weight, 0);
   sf_plugged_add_parameter(linear->plugged, "bias", linear->bias, 0);
 }

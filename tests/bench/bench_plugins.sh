@@ -21,7 +21,7 @@ from line import print_line
 
 build, cases, seed, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 # Where the bugs of a sample are.
-MODULES = {"layer_row": "mlp.linear_fc2", "layer_mlp": "mlp.", "layer_attention": "self_attention.core_attention", "layer_experts": "mlp.experts",
+MODULES = {"layer_row": "mlp.linear_fc2", "layer_mlp": "mlp.", "layer_fp8": "mlp.linear_fc2", "layer_attention": "self_attention.core_attention", "layer_experts": "mlp.experts",
            "layer_embedding": "embedding.word_embeddings"}
 
 

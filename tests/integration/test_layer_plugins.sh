@@ -45,6 +45,8 @@ for rest in latents ahead heads; do
   none layer_sound_$rest --cases 8 --max-ranks 4 --seed 6 --mode isolated --set precision.compute=fp8
   is_json "j['passed']" 8
 done
+none layer_fp8_sound --cases 24 --seed 5 --max-ranks 4 --set precision.compute=fp8
+is_json "j['passed']" 24
 none layer_fc1_sound --cases 16 --seed 5 # bf16 lies between the formats that it takes
 is_json "j['passed'] > 0 and j['skipped'] > 0 and j['passed'] + j['skipped'] == 16" True
 
@@ -69,6 +71,9 @@ found layer_embedding_mask tolerance/act/embedding.word_embeddings@tp --set data
 found layer_embedding_duplicates tolerance/wgrad/embedding.word_embeddings@tp --set data.exact=off --set train.frozen=none
 found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off
 found layer_mlp_untraced gap/act/mlp.linear_fc1@tp --cases 3
+
+found layer_fp8_unit tolerance/act/mlp.linear_fc2@tp --set precision.compute=fp8 --cases 3 --mode isolated
+found layer_fp8_format tolerance/act_grad/mlp.linear_fc2@tp --set precision.compute=fp8 --cases 3 --mode isolated
 
 # --- faults ---------------------------------------------------------------------------------------------------------------------
 found layer_fault_left_out mismatch/comm/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 3

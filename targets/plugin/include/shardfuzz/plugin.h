@@ -142,6 +142,11 @@ struct shardfuzz_operation {
  *     their gradients of the input, are summands and summed later. Weights: the experts' parts one after the other, linear_fc1.weight's below each
  *     other (with SwiGLU an expert's part of the gate, then its part of up), linear_fc2.weight's side by side.
  *
+ * fp8: where the attributes fp8_input_scale, fp8_weight_scale and (in the backward) fp8_grad_scale have integer 1, a linear multiplies the casts of its input
+ * and weight to E4M3, and of its output's gradient to E5M2: the nearest number of x times scale (`real`, an fp32 number; ties to even, saturating). Products are
+ * summed in fp32 and multiplied with the product of the two units, 1 / scale each in fp32; the bias's gradient sums the gradient itself. The scales, their
+ * reductions over ranks and histories are the harness's. Integer 0: this layer is not cast.
+ *
  * Gradients of parameters are this microbatch's, in fp32, from the tokens that this rank has seen: sums over data and context parallel ranks,
  * and with sequence parallelism over tp for what every tp rank holds (a norm's weight, a row-parallel bias), are made later, not here.
  *
@@ -248,11 +253,14 @@ struct shardfuzz_layer_call {
 };
 typedef int shardfuzz_layer_function(const struct shardfuzz_layer_call *call); /* any other number than SHARDFUZZ_OK: a finding */
 
-enum shardfuzz_layer_takes { SHARDFUZZ_TAKES_SEQUENCE_PARALLEL = 1 };
+enum shardfuzz_layer_takes {
+  SHARDFUZZ_TAKES_SEQUENCE_PARALLEL = 1,
+  SHARDFUZZ_TAKES_FP8 = 2 /* of a linear: products of casts to fp8, with the scales that it is given */
+};
 
 struct shardfuzz_layer {
   const char *module;
-  uint32_t dtypes; /* SHARDFUZZ_BIT of fp32, bf16, fp16. Cases with products of fp8 are stored in bf16; a layer whose products those are gets none */
+  uint32_t dtypes; /* SHARDFUZZ_BIT of fp32, bf16, fp16. Cases with products of fp8 are stored in bf16; a linear whose products those are gets them with _TAKES_FP8, mlp never */
   uint32_t takes;  /* of enum shardfuzz_layer_takes */
   shardfuzz_layer_function *forward, *backward;
   const struct shardfuzz_attribute *fixed; /* fields of a case file with one value: {"model.activation", 0, 0}; only `integer` counts */
