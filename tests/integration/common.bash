@@ -32,6 +32,14 @@ run() {
     sed 's/^/    /' "$work/stderr" >&2
   fi
 }
+# WORD ARGUMENT...: shardfuzz ends with 2 and one line that has the word
+refuses() {
+  local word=$1
+  shift
+  run 2 "$@"
+  checks=$((checks + 1))
+  [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$word" "$work/stderr" || fail "$*: expected one line with '$word', saw: $(head -c 400 "$work/stderr")"
+}
 # The last line of stdout as JSON, through a Python expression on j.
 json() { tail -n 1 "$work/stdout" | python3 -c "import json, sys; j = json.load(sys.stdin); print(($1))" 2>/dev/null; }
 is_json() { # EXPRESSION VALUE

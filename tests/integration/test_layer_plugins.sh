@@ -94,26 +94,19 @@ run 1 fuzz --target "plugin:$plugins/layer_fault_hang.so" --cases 1 "${small[@]}
 check "a hang is a finding of its module" [ -e "$work/hang/hang-comm-mlp.linear_fc2.fwd@tp/min.json" ]
 
 # --- refusals -------------------------------------------------------------------------------------------------------------------
-refused() { # WORD ARGUMENT...
-  local word=$1
-  shift
-  run 2 "$@"
-  checks=$((checks + 1))
-  [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$word" "$work/stderr" || fail "$*: expected one line with '$word', saw: $(head -c 400 "$work/stderr")"
-}
 target=plugin:$plugins/layer_refused.so
-REFUSED=unknown refused "'mlp.conv3d' is no module" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=field refused "a case has no number 'layout.width'" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=twice refused "mlp and mlp.linear_fc2 replace the same module" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=one-pass refused "lacks forward or backward" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=kind refused "declares kind 9" fuzz --target "$target" --cases 1 --out "$work/refused"
-refused "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set moe.experts=4 --cases 1 --out "$work/refused"
-refused "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set precision.compute=fp8 --cases 1 --out "$work/refused"
+REFUSED=unknown refuses "'mlp.conv3d' is no module" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=field refuses "a case has no number 'layout.width'" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=twice refuses "mlp and mlp.linear_fc2 replace the same module" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=one-pass refuses "lacks forward or backward" fuzz --target "$target" --cases 1 --out "$work/refused"
+REFUSED=kind refuses "declares kind 9" fuzz --target "$target" --cases 1 --out "$work/refused"
+refuses "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set moe.experts=4 --cases 1 --out "$work/refused"
+refuses "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set precision.compute=fp8 --cases 1 --out "$work/refused"
 check "refusals leave nothing" [ ! -e "$work/refused" ]
 case=$work/layer_row_scale/tolerance-act_grad-mlp.linear_fc2@tp/min.json
 sed 's/layer_row_scale/layer_none/' "$case" >"$work/missing.json"
-refused "No such file" replay "$work/missing.json"
+refuses "No such file" replay "$work/missing.json"
 sed 's/layer_row_scale/sound/' "$case" >"$work/operations.json"
-refused "has operations, and neither layers nor a model" replay "$work/operations.json"
+refuses "has operations, and neither layers nor a model" replay "$work/operations.json"
 run 1 replay "$case" --plant none --json # it is in the plugin, not planted
 finish
