@@ -6,8 +6,6 @@
 #include "targets/documents.h"
 #include "targets/finalize_grads.h"
 #include "targets/pipeline_schedule.h"
-#include "targets/plugged_model.h"
-#include "targets/plugin_target.h"
 
 /* Whatever sf_case_validate lets through. */
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
@@ -113,10 +111,6 @@ static struct built reload(const struct built *first) {
 }
 
 static void run_rank(struct sf_rank_env *env) {
-  if (env->model != NULL) {
-    sf_plugged_model_run(env);
-    return;
-  }
   const int64_t steps = env->c->train.steps, after_step = env->c->reload.after_step;
   struct built model = build(env);
   for (int64_t step = 0; step < steps; step++) {
@@ -130,7 +124,3 @@ static void run_rank(struct sf_rank_env *env) {
 }
 
 const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};
-
-const struct sf_target *sf_target_find(const char *name) {
-  return strcmp(name, sf_target_builtin.name) == 0 || sf_plugin_target_path(name) != NULL ? &sf_target_builtin : NULL;
-}

@@ -20,8 +20,9 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   *plugged = (struct sf_plugged){.layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
-  const char *name = run->env->catalog->modules[module].name;
-  const size_t cut = is_mlp || cls == SF_MODULE_EXPERTS_FC1 ? strlen(name) - strlen(".linear_fc1") : strlen(name);
+  /* A layer of several modules is named after what they have in common. */
+  const char *name = run->env->catalog->modules[module].name, *own = strstr(name, found->declared->module);
+  const size_t cut = own != NULL ? (size_t)(own - name) + strlen(found->declared->module) : strlen(name);
   snprintf(plugged->name, sizeof plugged->name, "%.*s", (int)cut, name);
   return plugged;
 }

@@ -1,5 +1,7 @@
 #include "targets/plugin_target.h"
 
+#include "targets/plugged_model.h"
+
 #include <string.h>
 
 static const char prefix[] = "plugin:";
@@ -34,3 +36,19 @@ enum sf_status sf_plugin_target_support(const struct sf_plugin_target *target, c
 int32_t sf_plugin_target_ranges(struct sf_plugin_range *out, const struct sf_plugin_target *target) {
   return target->is_model ? sf_plugin_model_ranges(out, &target->model) : sf_plugin_layers_ranges(out, &target->layers);
 }
+
+/* What a library takes is asked of the library, once it is loaded (sf_plugin_target_support). */
+static enum sf_status supports_any(const struct sf_case *c, struct sf_error *error) {
+  (void)c;
+  (void)error;
+  return SF_OK;
+}
+
+static void run_rank(struct sf_rank_env *env) {
+  if (env->model != NULL)
+    sf_plugged_model_run(env);
+  else
+    sf_target_builtin.run(env);
+}
+
+const struct sf_target sf_target_plugin = {.name = "plugin", .supports = supports_any, .run = run_rank};

@@ -18,6 +18,8 @@ const char *sf_plugin_target_path(const char *target);
 enum sf_status sf_plugin_target_create(struct sf_plugin_target **out, const char *path, struct sf_error *error) SF_MUST_USE;
 /* SF_OK, or SF_ENOTSUP with what it does not take. SF_ENOMEM. */
 enum sf_status sf_plugin_target_support(const struct sf_plugin_target *target, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+/* Runs env->model, or the built-in target with env->layers. */
+extern const struct sf_target sf_target_plugin;
 int32_t sf_plugin_target_ranges(struct sf_plugin_range *out, const struct sf_plugin_target *target);
 
 #endif

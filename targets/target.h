@@ -36,6 +36,6 @@ struct sf_target {
   void (*run)(struct sf_rank_env *env);
 };
 extern const struct sf_target sf_target_builtin;
-const struct sf_target *sf_target_find(const char *name); /* NULL when there is none. plugin:PATH is the built-in one, with env->layers or env->model */
+const struct sf_target *sf_target_find(const char *name); /* "builtin", or "plugin:PATH" (targets/plugin_target.h); NULL: there is none */
 
 #endif
