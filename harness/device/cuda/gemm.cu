@@ -4,43 +4,14 @@
  * products, and sums stay fp32. fp8 numbers are numbers of both; the fp8 products of tensor cores are not used, because those of sm_89 and sm_90 do
  * not keep fp32 sums.
  * Error: bound (k + 2) u (|alpha| sum |a b| + |c|) before storing, as on the CPU. */
-#include "harness/device/cuda/cuda.cuh"
+#include "harness/device/cuda/tiles.cuh"
 
 extern "C" {
 #include "harness/base/assert.h"
 }
 
-enum { TILE = 16, NARROW_ALIGN = 16 };
+enum { NARROW_ALIGN = 16 };
 static const double NARROW_FROM = 1 << 21; /* multiply-adds from which two conversions are worth their while */
-
-/* --- plain tiles ---------------------------------------------------------------------------------------------------- */
-
-/* A chain of fused multiply-adds over ascending k for each element. One thread per element of a 16 x 16 tile. */
-__global__ static void tiles_kernel(struct sf_cuda_product g) {
-  __shared__ float a_tile[TILE][TILE], b_tile[TILE][TILE];
-  const float *a = (const float *)g.a, *b = (const float *)g.b;
-  const int64_t tiles_across = (g.n + TILE - 1) / TILE, tiles = (g.m + TILE - 1) / TILE * tiles_across;
-  const int x = threadIdx.x % TILE, y = threadIdx.x / TILE;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t i = tile / tiles_across * TILE + y, j = tile % tiles_across * TILE + x;
-    float sum = 0.0f;
-    for (int64_t from = 0; from < g.k; from += TILE) {
-      const int64_t pa = from + x, pb = from + y;
-      a_tile[y][x] = i < g.m && pa < g.k ? (g.trans_a ? a[pa * g.lda + i] : a[i * g.lda + pa]) : 0.0f;
-      b_tile[y][x] = j < g.n && pb < g.k ? (g.trans_b ? b[j * g.ldb + pb] : b[pb * g.ldb + j]) : 0.0f;
-      __syncthreads();
-      const int64_t count = g.k - from < TILE ? g.k - from : (int64_t)TILE;
-      for (int p = 0; p < count; p++) sum = fmaf(a_tile[y][p], b_tile[p][x], sum);
-      __syncthreads();
-    }
-    if (i < g.m && j < g.n) ((float *)g.c)[i * g.ldc + j] = sum;
-  }
-}
-
-static void multiply_tiles(struct sf_cuda_call *call, const struct sf_cuda_product *g) {
-  const int64_t tiles = (g->m + TILE - 1) / TILE * ((g->n + TILE - 1) / TILE);
-  SF_CUDA_LAUNCH(tiles_kernel, sf_cuda_blocks(tiles, 1), TILE * TILE, call->cuda->stream, *g);
-}
 
 /* --- narrow formats -------------------------------------------------------------------------------------------------- */
 
@@ -106,7 +77,7 @@ static void multiply(struct sf_cuda_call *call, const struct sf_cuda_product *wi
   struct sf_cuda_blas *blas = call->cuda->blas;
   struct sf_cuda_product narrower = *wide;
   if (narrow(call, &narrower) && blas->multiply(blas, &narrower, call->cuda->stream)) return;
-  if (!blas->multiply(blas, wide, call->cuda->stream)) multiply_tiles(call, wide);
+  if (!blas->multiply(blas, wide, call->cuda->stream)) sf_cuda_tiles_run<struct sf_cuda_fused_chain>(wide, call->cuda->stream);
 }
 
 static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store) {

@@ -1,8 +1,8 @@
 /* Products of the host's matrices: copied to the GPU's own memory, multiplied there, copied back. Rows are packed on the way, so that a piece of a wide
  * matrix costs what it holds. The rooms for the operands stay; nothing else does: whose numbers change between two calls is not known here. */
-#include "harness/device/cuda/cuda.cuh"
+#include "harness/device/cuda/tiles.cuh"
 
-enum { TILE = 16, PACK = 16 /* numbers: rows begin where the library's wide loads may */ };
+enum { PACK = 16 /* numbers: rows begin where the library's wide loads may */ };
 
 struct operand {
   void *on_gpu;
@@ -44,34 +44,11 @@ static void fetch(const struct sf_cuda *cuda, void *to, int64_t ld, const struct
   check_copy(cudaStreamSynchronize(cuda->stream));
 }
 
-/* Chains in order, one thread per element of a tile: the bits of the same loop on a CPU. */
-template <class T> __global__ static void chain_kernel(struct sf_cuda_product g) {
-  __shared__ T a_tile[TILE][TILE], b_tile[TILE][TILE];
-  const T *a = (const T *)g.a, *b = (const T *)g.b;
-  const int64_t tiles_across = (g.n + TILE - 1) / TILE, tiles = (g.m + TILE - 1) / TILE * tiles_across;
-  const int x = threadIdx.x % TILE, y = threadIdx.x / TILE;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t i = tile / tiles_across * TILE + y, j = tile % tiles_across * TILE + x;
-    T sum = 0;
-    for (int64_t from = 0; from < g.k; from += TILE) {
-      const int64_t pa = from + x, pb = from + y;
-      a_tile[y][x] = i < g.m && pa < g.k ? (g.trans_a ? a[pa * g.lda + i] : a[i * g.lda + pa]) : (T)0;
-      b_tile[y][x] = j < g.n && pb < g.k ? (g.trans_b ? b[j * g.ldb + pb] : b[pb * g.ldb + j]) : (T)0;
-      __syncthreads();
-      const int64_t count = g.k - from < TILE ? g.k - from : (int64_t)TILE;
-      for (int p = 0; p < count; p++) sum += a_tile[y][p] * b_tile[p][x];
-      __syncthreads();
-    }
-    if (i < g.m && j < g.n) ((T *)g.c)[i * g.ldc + j] = sum;
-  }
-}
-
 static void run_chains(const struct sf_cuda *cuda, const struct sf_cuda_product *g) {
-  const unsigned blocks = sf_cuda_blocks((g->m + TILE - 1) / TILE * ((g->n + TILE - 1) / TILE), 1);
   if (g->format == SF_F64)
-    SF_CUDA_LAUNCH(chain_kernel<double>, blocks, TILE * TILE, cuda->stream, *g);
+    sf_cuda_tiles_run<struct sf_cuda_plain_chain<double>>(g, cuda->stream);
   else
-    SF_CUDA_LAUNCH(chain_kernel<float>, blocks, TILE * TILE, cuda->stream, *g);
+    sf_cuda_tiles_run<struct sf_cuda_plain_chain<float>>(g, cuda->stream);
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) sf_cuda_fail("launch of a kernel", cudaGetErrorString(error));
 }
