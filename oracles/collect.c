@@ -160,6 +160,7 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
   collector->c = *c;
   sf_arena_reset(collector->of_layout);
   sf_arena_reset(collector->of_judgement);
+  collector->spare_parts = NULL;
   collector->unknown = NULL;
   collector->unknown_count = collector->unknown_capacity = 0;
   for (int64_t i = 0; i < (int64_t)collector->count * SF_SLOT_PHASES; i++) {
@@ -319,13 +320,37 @@ static bool map_is_partial(const struct sf_shard_map *map) {
   return false;
 }
 
+/* Of those that were added up, one that is large enough and not much larger; else a new one. */
+static struct sf_part *part_take(struct sf_collector *collector, int64_t count) {
+  for (struct sf_part **at = &collector->spare_parts; *at != NULL; at = &(*at)->next) {
+    struct sf_part *part = *at;
+    if (part->capacity < count || part->capacity / 2 > count) continue;
+    *at = part->next;
+    return part;
+  }
+  struct sf_part *part = sf_arena_alloc(collector->of_layout, sizeof *part);
+  float *data = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *data);
+  if (part == NULL || data == NULL) return NULL;
+  *part = (struct sf_part){.data = data, .capacity = count};
+  return part;
+}
+
+static void parts_give(struct sf_collector *collector, struct sf_slot *slot) {
+  while (slot->parts != NULL) {
+    struct sf_part *part = slot->parts;
+    slot->parts = part->next;
+    part->next = collector->spare_parts;
+    collector->spare_parts = part;
+  }
+}
+
 static enum sf_status part_keep(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                                 const float *data, int64_t count) {
-  struct sf_part *part = sf_arena_alloc(collector->of_layout, sizeof *part);
-  float *copy = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *copy);
-  if (part == NULL || copy == NULL) return SF_ENOMEM;
-  memcpy(copy, data, (size_t)count * sizeof *copy);
-  *part = (struct sf_part){.rank = rank, .map = *map, .data = copy};
+  struct sf_part *part = part_take(collector, count);
+  if (part == NULL) return SF_ENOMEM;
+  part->rank = rank;
+  part->map = *map;
+  memcpy(part->data, data, (size_t)count * sizeof *data);
   struct sf_part **at = &slot->parts;
   while (*at != NULL && (*at)->rank < rank) at = &(*at)->next;
   part->next = *at;
@@ -456,6 +481,7 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
   for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)combining.sum[i];
   if (has_replicas && !slot->unusable) sums_compare_replicas(slot, &combining);
   sf_arena_rewind(collector->of_layout, mark);
+  parts_give(collector, slot);
   return SF_OK;
 }
 

@@ -54,6 +54,7 @@ struct sf_part {
   int32_t rank;
   struct sf_shard_map map;
   float *data;
+  int64_t capacity; /* of data, in elements */
 };
 
 /* The range that one rank gave of a flat tensor. */
@@ -119,6 +120,7 @@ struct sf_collector {
   uint64_t *rank_sets; /* rank_words per slot: ranks whose part arrived */
   struct sf_cut_plan *plans;
   int32_t plan_count;
+  struct sf_part *spare_parts; /* of tensors that are whole */
   struct sf_unknown *unknown; /* tensors that the reference lacks or this layout does not trace */
   int32_t unknown_count, unknown_capacity;
 };

@@ -85,8 +85,8 @@ fill 1 candidate INCONCLUSIVE space no room for the trace
 fill 0 reference INCONCLUSIVE space no room for the trace
 crash 1 candidate FINDING crash rank 1 is about to fall
 crash 0 draw FINDING crash "run":"draw 0"
-exit 1 candidate FINDING crash rank 1 died|rank 0 failed and the set ended: EOFError
-child 1 candidate FINDING crash rank 1 died|rank 0 failed and the set ended: EOFError
+exit 1 candidate FINDING crash rank 1 died|2 ranks died at once|rank 0 failed and the set ended: EOFError
+child 1 candidate FINDING crash rank 1 died|2 ranks died at once|rank 0 failed and the set ended: EOFError
 raise -1 candidate FINDING crash "reason":"ValueError: this configuration is wrong".*line [0-9]+, in run
 one-sided 1 candidate FINDING crash rank 1 failed and 1 others did not answer: RuntimeError: only rank 1 sees this
 one-sided-exit 0 candidate FINDING crash RuntimeError: only rank 0 sees this

@@ -53,7 +53,12 @@ struct sf_campaign_result {
   int64_t new_signatures;   /* not on the known list */
   double seconds;           /* of this run */
   int64_t cases_run;        /* in this run */
+  char skip_reason[512];    /* of the last case that this run skipped; "" when there is none */
 };
+/* Every case was skipped: nothing has been shown, which a script must not take for "nothing found". */
+static inline bool sf_campaign_is_idle(const struct sf_campaign_result *result) {
+  return result->summary.cases > 0 && result->summary.by_verdict[SF_VERDICT_SKIP] == result->summary.cases;
+}
 /* Returns when the cases or the time are used up and every finding has been dealt with. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) SF_MUST_USE;
 

@@ -44,6 +44,7 @@ static void note_signature(struct sf_ledger *ledger, const char *shrink_key, con
 
 static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
   if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
+  if (outcome->verdict == SF_VERDICT_SKIP) snprintf(ledger->skip_reason, sizeof ledger->skip_reason, "%s", outcome->text);
   const bool finding = outcome->verdict == SF_VERDICT_FINDING;
   const struct sf_store_verdict row = {
       .index = index,
@@ -197,6 +198,7 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->hung = result->summary.by_class[SF_CLASS_HANG];
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;
+  memcpy(result->skip_reason, ledger->skip_reason, sizeof result->skip_reason);
   result->seconds = seconds;
 }
 

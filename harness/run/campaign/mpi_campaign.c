@@ -327,7 +327,7 @@ static void prepare(struct mpi_campaign *k) {
   if (status == SF_OK) {
     struct sf_worker_page *page = sf_rank_watch_page(k->watch);
     const struct sf_engine_options engine = {
-        .device = k->options->pool.device, .gemm = k->options->pool.gemm, .mpi = k->mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+        .device = k->options->pool.device, .gemm = k->options->pool.gemm, .max_memory = k->options->pool.max_memory, .mpi = k->mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
     status = sf_engine_create(&k->engine, &engine);
   }
   if (status != SF_OK) end_job(k, status, error.text);

@@ -1,6 +1,7 @@
 #include "harness/run/commands/command_common.h"
 
 #include "generators/presets.h"
+#include "harness/base/system_memory.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
@@ -120,6 +121,8 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   out->device = (enum sf_device_kind)flags->device;
   out->launch_ranks = ranks;
   out->nccl = flags->backend == SF_BACKEND_NCCL;
+  out->max_memory = (double)flags->max_memory_mib * (1 << 20);
+  if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher) out->max_memory = sf_memory_available() / out->workers;
   enum sf_status status = sf_common_device(&out->gemm, flags->device, flags->gemm, error);
   if (status == SF_OK && out->nccl) status = probe_nccl(error);
   if (status != SF_OK || !flags->launcher) return status;

@@ -24,6 +24,7 @@ struct sf_common_flags {
   int64_t jobs;              /* 0: by the machine */
   const char *launcher;
   int64_t deadline_ms;
+  int64_t max_memory_mib;    /* 0: of simulated ranks what is free, shared by the jobs; of others no limit */
   int64_t shrink_budget;
   /* what becomes of it */
   const char *known, *out;
@@ -48,6 +49,7 @@ struct sf_common_flags {
       SF_CHOICE_AT(owner, "gemm", member.gemm, sf_gemm_names, "matrix products of the layers under test"),                             \
       SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),       \
       SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer hangs; default: by its size"),    \
+      SF_OPTION_AT(owner, "max-memory", INT, member.max_memory_mib, "MIB", "skip cases that take more; default: what is free, for each of the jobs a share"),   \
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
 #define SF_TARGET_OPTIONS(owner, member)                                                                                               \

@@ -85,6 +85,7 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", s->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
           s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
+  if (*r->skip_reason) fprintf(stderr, "last skipped: %s\n", r->skip_reason);
   if (s->checked + s->unchecked) {
     fprintf(stderr, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked, 100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
   }
@@ -101,8 +102,10 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
 }
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
+  const bool is_idle = sf_campaign_is_idle(result);
   print_summary(used, result);
-  const int code = result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
+  if (is_idle) fputs("shardfuzz: every case was skipped\n", stderr);
+  const int code = is_idle ? 3 : result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
   return json ? sf_exit_json(sf_json_of_campaign(result), code) : code;
 }
 

@@ -102,7 +102,7 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, s
 static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch, const struct sf_pool_options *pool) {
   struct sf_worker_page *page = sf_rank_watch_page(watch);
   const struct sf_engine_options engine_options = {
-      .device = pool->device, .gemm = pool->gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+      .device = pool->device, .gemm = pool->gemm, .max_memory = pool->max_memory, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   return sf_engine_create(out, &engine_options);
 }
 
@@ -197,10 +197,10 @@ int sf_command_replay(int argc, char **argv) {
 }
 
 int sf_command_mpi_worker(int argc, char **argv) {
-  static const char *const names[] = {"--socket", "--page", "--device", "--gemm", "--nccl"};
-  if (argc != 10) return 2;
-  for (int i = 0; i < 5; i++)
+  static const char *const names[] = {"--socket", "--page", "--device", "--gemm", "--nccl", "--max-memory"};
+  if (argc != 12) return 2;
+  for (int i = 0; i < 6; i++)
     if (strcmp(argv[2 * i], names[i]) != 0) return 2;
-  const struct sf_pool_options pool = {.device = (enum sf_device_kind)atoi(argv[5]), .gemm = (enum sf_cpu_gemm)atoi(argv[7]), .nccl = atoi(argv[9]) != 0};
+  const struct sf_pool_options pool = {.device = (enum sf_device_kind)atoi(argv[5]), .gemm = (enum sf_cpu_gemm)atoi(argv[7]), .nccl = atoi(argv[9]) != 0, .max_memory = atof(argv[11])};
   return sf_launch_rank_main(argv[1], argv[3], &pool);
 }

@@ -1,6 +1,7 @@
 #include "harness/run/commands/describe.h"
 
 #include "harness/base/alloc.h"
+#include "harness/run/trial/case_size.h"
 #include "harness/spec/mesh.h"
 #include "harness/tensor/shard_map.h"
 
@@ -104,6 +105,13 @@ static void describe_layout(struct sf_text *out, const char *title, const struct
                  mesh.size[SF_AXIS_PP], experts, layout->order, layout->sp ? ", sequence parallel" : "");
 }
 
+static void describe_size(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog) {
+  const struct sf_case_size size = sf_case_size(catalog, c);
+  const double gib = (double)(1 << 30);
+  sf_text_append(out, "memory     about %.3g GiB: %.3g of the ranks, %.3g of the reference, %.3g of the traces of both\n", sf_case_size_total(size) / gib,
+                 size.ranks / gib, size.reference / gib, size.trace / gib);
+}
+
 /* Groups and ranks of the case's first layout. ranks, seen: one for each rank. */
 static void describe_ranks(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
@@ -137,6 +145,7 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   if (!ranks || !seen) status = SF_ENOMEM;
   if (status == SF_OK) {
     describe_model(out, c);
+    describe_size(out, c, catalog);
     describe_layout(out, "layout    ", c);
     describe_ranks(out, c, catalog, ranks, seen);
     if (c->reload.after_step > 0) describe_reload(out, c, catalog, ranks, seen);

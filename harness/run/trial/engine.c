@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
+#include "harness/run/trial/case_size.h"
 #include "harness/run/trial/engine_internal.h"
 
 #include <stdio.h>
@@ -168,14 +169,31 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
 
 /* --- one trial ------------------------------------------------------------------------------------------------- */
 
-static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf_case *c) {
+static enum sf_status ensure_catalog(struct sf_engine *engine, const struct sf_case *c) {
   const uint64_t hash = sf_case_logical_hash(c);
-  if (engine->has_reference && engine->logical_hash == hash && (engine->collector || !is_judge(engine))) {
-    return engine->collector ? sf_collector_reset(engine->collector, c) : SF_OK;
-  }
+  if (engine->catalog && engine->logical_hash == hash) return SF_OK;
   forget_reference(engine);
-  enum sf_status status = sf_catalog_create(&engine->catalog, c);
-  if (status == SF_OK && is_judge(engine)) {
+  engine->logical_hash = hash;
+  return sf_catalog_create(&engine->catalog, c);
+}
+
+/* Says in the outcome that the case is too large, if it is. */
+static bool is_too_large(const struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
+  const double gib = 1 << 30, limit = engine->options.max_memory;
+  if (limit == 0) return false;
+  const struct sf_case_size size = sf_case_size(engine->catalog, c);
+  if (sf_case_size_total(size) <= limit) return false;
+  outcome->verdict = SF_VERDICT_SKIP;
+  snprintf(outcome->text, sizeof outcome->text,
+           "it takes about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and there are %.3g for a case: fewer --jobs, or --max-memory",
+           sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib, limit / gib);
+  return true;
+}
+
+static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf_case *c) {
+  if (engine->has_reference && (engine->collector || !is_judge(engine))) return engine->collector ? sf_collector_reset(engine->collector, c) : SF_OK;
+  enum sf_status status = SF_OK;
+  if (is_judge(engine)) {
     status = sf_expectations_create(&engine->expectations, engine->catalog, &engine->products);
     if (status == SF_OK) status = sf_expectations_raise(engine->expectations, SF_LEVEL_FIRST);
     if (status == SF_OK) status = sf_collector_create(&engine->collector, c, engine->expectations);
@@ -185,7 +203,6 @@ static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf
     forget_reference(engine);
     return status;
   }
-  engine->logical_hash = hash;
   engine->has_reference = true;
   return SF_OK;
 }
@@ -284,7 +301,9 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
     return SF_OK;
   }
   const double start = sf_engine_now();
-  status = ensure_reference(engine, c);
+  status = ensure_catalog(engine, c);
+  if (status == SF_OK && is_too_large(engine, c, outcome)) return SF_OK;
+  if (status == SF_OK) status = ensure_reference(engine, c);
   engine->costs.reference += sf_engine_now() - start;
   if (status != SF_OK) return sf_error_set(error, status, "%s while the reference ran", sf_status_text(status));
   status = run_candidate(engine, outcome);

@@ -17,6 +17,7 @@ struct sf_engine_options {
   struct sf_comm_progress *progress;   /* may be NULL */
   volatile uint64_t *trace_key;        /* NULL, or where the key of the trace point just passed and its rank are noted */
   volatile int32_t *trace_rank;
+  double max_memory;                   /* bytes; a case that takes more is skipped (case_size.h). 0: no limit */
   bool hash_trace, measure;
 };
 

@@ -68,8 +68,8 @@ static pid_t start_ranks(const struct sf_pool_options *options, const char *sock
   sf_shell_launcher(&command, options->launcher, options->launch_ranks);
   sf_text_append(&command, " ");
   sf_shell_quote(&command, options->self);
-  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d </dev/null", socket_path, page_path, (int)options->device,
-                 (int)options->gemm, (int)options->nccl);
+  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d --max-memory %.0f </dev/null", socket_path, page_path, (int)options->device,
+                 (int)options->gemm, (int)options->nccl, options->max_memory);
   const pid_t pid = command.failed ? -1 : fork();
   if (pid == 0) launcher_main(command.data);
   sf_text_destroy(&command);
@@ -270,7 +270,7 @@ static int connect_to(const char *path) {
 }
 
 static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, const struct sf_pool_options *pool) {
-  const struct sf_engine_options options = {.device = pool->device, .gemm = pool->gemm, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  const struct sf_engine_options options = {.device = pool->device, .gemm = pool->gemm, .max_memory = pool->max_memory, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_job job;
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;

@@ -56,6 +56,7 @@ struct sf_pool_options {
   const char *launcher;       /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
   const char *self;           /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;       /* size of a rank set */
+  double max_memory;          /* of one case, in bytes; 0: no limit */
   bool nccl;                  /* ranks of MPI jobs send their data by NCCL */
   struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
   FILE *table;                /* NULL, or where a worker prints the table of every tensor (table.h) */

@@ -1,6 +1,7 @@
 #include "harness/run/workers/worker.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/system_memory.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/commands/table.h"
 #include "harness/run/framework/framework_case.h"
@@ -72,6 +73,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   enum sf_status status = make_page(worker);
   if (status != SF_OK) return status;
   worker->received = 0;
+  worker->kills = sf_memory_kills();
   worker->for_shrinking = for_shrinking;
   if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
   int pair[2];
@@ -172,6 +174,13 @@ void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struc
   sf_world_end_find(&end, pages, count, hang);
   sf_world_end_text(told, sizeof told, &end);
   place_text(place, sizeof place, end.page, c);
+  if (end.cls == SF_CLASS_CRASH && !end.page->signal && sf_memory_kills() > worker->kills) {
+    outcome->verdict = SF_VERDICT_INCONCLUSIVE;
+    outcome->kind = outcome->module_class = outcome->rank = -1;
+    outcome->row = -1;
+    snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process after '%s'%s (fewer --jobs, or --max-memory)", end.label, place);
+    return;
+  }
   snprintf(text, sizeof text, "%s%s", told, place);
   sf_outcome_from_failure(outcome, c, end.cls, end.rank, end.label, text);
 }
@@ -258,7 +267,7 @@ static void refuse_job(enum sf_status status, const struct sf_job *job, struct s
 
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options) {
   const struct sf_engine_options engine_options = {
-      .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+      .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_framework *framework = NULL;
   struct sf_pool *shrinkers = NULL;

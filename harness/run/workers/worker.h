@@ -22,6 +22,7 @@ struct sf_worker {
   int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
   double since, cpu_since;      /* when the first unanswered job can have begun; processor seconds of the process then */
+  double kills;                 /* sf_memory_kills when it was started */
   size_t received;              /* bytes of an unfinished result */
   struct sf_job_result result;
   bool launched;                /* the process is the relay of a launched set */
@@ -61,7 +62,7 @@ enum { SF_LAUNCH_RANKS_MAX = 1024 };
 enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) SF_MUST_USE;
 /* Ends the set's ranks and waits a moment for its launcher to clean up after them. */
 void sf_launch_end(const struct sf_worker *worker);
-/* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N`, run by every rank of a set; returns the exit code. */
+/* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N --nccl N --max-memory BYTES`, run by every rank of a set; returns the exit code. */
 int sf_launch_rank_main(const char *socket_path, const char *page_path, const struct sf_pool_options *pool);
 
 /* Whole-message input and output on a descriptor; false on end of file or error. */

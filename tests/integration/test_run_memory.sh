@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# A case that is too large is skipped and says so, and one that the system ends for want of memory is no crash of the target.
+source tests/integration/common.bash
+
+large=(--set model.hidden=512 --set model.ffn=2048 --set model.vocab=16000 --set model.vocab_padded=16000 --set model.layers=1 --set model.seq=16 --set train.steps=1
+  --set layout.tp=2 --seed 1 --cases 1 --jobs 1 --out "$work/out")
+
+# Nothing was tried, which is no success.
+run 3 fuzz "${large[@]}" --max-memory 100 --json
+is_json "j['skipped'], j['passed']" "(1, 0)"
+check "the reason" grep -qE '^last skipped: it takes about [0-9.]+ GiB of memory .* and there are 0\.0977 for a case' "$work/stderr"
+check "the end" grep -qFx 'shardfuzz: every case was skipped' "$work/stderr"
+run 3 gate "${large[@]}" --max-memory 100
+check "the gate's end" grep -q '^shardfuzz: every case was skipped: it takes about' "$work/stderr"
+
+# What fits goes on beside what does not.
+run 0 fuzz --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --json
+is_json "j['skipped'] > 5 and j['passed'] > 5" True
+run 0 fuzz --dry-run "${large[@]}"
+tail -n 1 "$work/stdout" >"$work/case.json"
+run 0 replay "$work/case.json" --max-memory 100 --json
+is_json "j['verdict'], j['checked']" "('SKIP', 0)"
+run 0 describe "$work/case.json"
+check "a size" grep -qE '^memory     about [0-9.]+ GiB: ' "$work/stdout"
+
+# A control group of 256 MB, where one can be made.
+group=""
+for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+  made=$root/shardfuzz-test-$$
+  mkdir "$made" 2>/dev/null || continue
+  if { echo 256M >"$made/memory.max" || echo 256M >"$made/memory.limit_in_bytes"; } 2>/dev/null; then
+    { echo 0 >"$made/memory.swap.max"; } 2>/dev/null
+    group=$made
+    break
+  fi
+  rmdir "$made"
+done
+if [ -n "$group" ]; then
+  cat >"$work/grouped" <<GROUPED
+#!/bin/sh
+echo \$\$ >"$group/cgroup.procs" && exec "$SHARDFUZZ" "\$@"
+GROUPED
+  chmod +x "$work/grouped"
+  SHARDFUZZ=$work/grouped run 0 fuzz "${large[@]}" --max-memory 100000 --store "$work/killed.sqlite" --json
+  is_json "j['inconclusive'], j['findings'], j['crashed']" "(1, 0, 0)"
+  SHARDFUZZ=$work/grouped run 0 replay "$work/case.json" --max-memory 100000 --json
+  check "the system ended it" grep -q '"text":"out of memory: the system ended the process after' "$work/stdout"
+  rmdir "$group"
+else
+  echo "(no control group with a limit can be made here: the end by the system was not tried)"
+fi
+finish
