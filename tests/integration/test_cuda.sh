@@ -19,6 +19,9 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   one_line "ci/gpu.sh"
   check "nothing is written" [ ! -e "$work/gpu.json" ]
 fi
+ci/gpu.sh --parts contract,speeds 2>"$work/stderr"
+check "ci/gpu.sh with a part that is not there: exit 2" [ $? -eq 2 ]
+one_line "ci/gpu.sh's parts"
 run 2 fuzz --device cuda --gemm blas
 run 2 fuzz --device cuda --target worker:true
 if [ ! -x "$emulated" ]; then finish && exit 77; fi # a build without C++
