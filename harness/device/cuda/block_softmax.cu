@@ -107,9 +107,9 @@ static void block_softmax_bwd(struct sf_device *dev, float *ds, const float *p, 
   const struct sf_block placed = place_block(&call, block);
   const float *probs = sf_cuda_in(&call, p, count);
   float *to = sf_cuda_inout(&call, ds, count);
-  float *dots = sink ? (float *)sf_cuda_scratch(&call, (size_t)block->rows * sizeof(float)) : NULL;
-  SF_CUDA_ROWS(&call, bwd_kernel, block->rows, to, dots, probs, placed, store);
-  sf_cuda_softmax_sink_grad(&call, sink, dots, block->rows);
+  const struct sf_cuda_sink placed_sink = sf_cuda_softmax_sink_place(&call, sink, block->rows);
+  SF_CUDA_ROWS(&call, bwd_kernel, block->rows, to, placed_sink.dots, probs, placed, store);
+  sf_cuda_softmax_sink_grad(&call, &placed_sink, block->rows);
   sf_cuda_end(&call);
 }
 

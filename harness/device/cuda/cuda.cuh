@@ -51,6 +51,8 @@ struct sf_cuda_call {
   int32_t back_count;
 };
 
+/* Between a launch and the next wait nothing is placed and no scratch is taken: both write managed memory, which not every GPU shares with the host
+ * while kernels run. */
 void sf_cuda_begin(struct sf_cuda_call *call, struct sf_device *dev);
 /* Waits for the kernels, and puts results where they belong. */
 void sf_cuda_end(struct sf_cuda_call *call);

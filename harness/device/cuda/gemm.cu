@@ -36,13 +36,7 @@ __global__ static void narrow_kernel(uint16_t *out, int64_t ldo, const float *x,
   }
 }
 
-static const void *narrowed(struct sf_cuda_call *call, const float *x, int64_t *ld, int64_t rows, int64_t cols, enum sf_dtype format) {
-  const int64_t padded = (cols + NARROW_ALIGN - 1) / NARROW_ALIGN * NARROW_ALIGN;
-  uint16_t *out = (uint16_t *)sf_cuda_scratch(call, (size_t)(rows * padded) * sizeof *out);
-  SF_CUDA_EACH(call, narrow_kernel, rows * cols, out, padded, x, *ld, rows, cols, format);
-  *ld = padded;
-  return out;
-}
+static int64_t narrow_ld(int64_t cols) { return (cols + NARROW_ALIGN - 1) / NARROW_ALIGN * NARROW_ALIGN; }
 
 /* Whether the operands have a common narrow format; then *g reads copies in it. */
 static bool narrow(struct sf_cuda_call *call, struct sf_cuda_product *g) {
@@ -56,8 +50,12 @@ static bool narrow(struct sf_cuda_call *call, struct sf_cuda_product *g) {
   sf_cuda_wait(call);
   if (*flags == (NOT_BF16 | NOT_F16)) return false;
   g->format = *flags & NOT_BF16 ? SF_F16 : SF_BF16;
-  g->a = narrowed(call, a, &g->lda, a_rows, a_cols, g->format);
-  g->b = narrowed(call, b, &g->ldb, b_rows, b_cols, g->format);
+  const int64_t lda = narrow_ld(a_cols), ldb = narrow_ld(b_cols);
+  uint16_t *a_copy = (uint16_t *)sf_cuda_scratch(call, (size_t)(a_rows * lda) * sizeof *a_copy);
+  uint16_t *b_copy = (uint16_t *)sf_cuda_scratch(call, (size_t)(b_rows * ldb) * sizeof *b_copy);
+  SF_CUDA_EACH(call, narrow_kernel, a_rows * a_cols, a_copy, lda, a, g->lda, a_rows, a_cols, g->format);
+  SF_CUDA_EACH(call, narrow_kernel, b_rows * b_cols, b_copy, ldb, b, g->ldb, b_rows, b_cols, g->format);
+  g->a = a_copy, g->lda = lda, g->b = b_copy, g->ldb = ldb;
   return true;
 }
 

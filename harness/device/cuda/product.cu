@@ -41,7 +41,6 @@ static void bring(const struct sf_cuda *cuda, const struct operand *to, const vo
 static void fetch(const struct sf_cuda *cuda, void *to, int64_t ld, const struct operand *from, size_t number) {
   check_copy(cudaMemcpy2DAsync(to, (size_t)ld * number, from->on_gpu, (size_t)from->ld * number, (size_t)from->cols * number, (size_t)from->rows,
                                cudaMemcpyDeviceToHost, cuda->stream));
-  check_copy(cudaStreamSynchronize(cuda->stream));
 }
 
 static void run_chains(const struct sf_cuda *cuda, const struct sf_cuda_product *g) {
@@ -63,12 +62,11 @@ bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *p) {
   const struct sf_cuda_product product = {p->trans_a, p->trans_b, p->m, p->n, p->k, a.on_gpu, b.on_gpu, a.ld, b.ld, p->fp64 ? SF_F64 : SF_F32, c.on_gpu, c.ld};
   bring(cuda, &a, p->a, p->lda, number);
   bring(cuda, &b, p->b, p->ldb, number);
-  if (p->in_order)
-    run_chains(cuda, &product);
-  else if (!cuda->blas->multiply(cuda->blas, &product, cuda->stream))
-    return false;
-  fetch(cuda, p->c, p->ldc, &c, number);
-  return true;
+  if (p->in_order) run_chains(cuda, &product);
+  const bool computed = p->in_order || cuda->blas->multiply(cuda->blas, &product, cuda->stream);
+  if (computed) fetch(cuda, p->c, p->ldc, &c, number);
+  check_copy(cudaStreamSynchronize(cuda->stream)); /* if nothing was computed too: a and b are still being copied */
+  return computed;
 }
 
 void sf_cuda_product_release(struct sf_cuda *cuda) {

@@ -66,10 +66,11 @@ static void causal_softmax_bwd(struct sf_device *dev, float *ds, const float *dp
   a.dp = sf_cuda_in(&call, dp, n * n);
   a.p = sf_cuda_in(&call, p, n * n);
   a.ds = sf_cuda_out(&call, ds, n * n);
-  a.dots = sink ? (float *)sf_cuda_scratch(&call, (size_t)n * sizeof(float)) : NULL;
+  const struct sf_cuda_sink placed = sf_cuda_softmax_sink_place(&call, sink, n);
+  a.dots = placed.dots;
   a.n = n, a.window = window, a.store = store;
   SF_CUDA_ROWS(&call, bwd_kernel, n, a);
-  sf_cuda_softmax_sink_grad(&call, sink, a.dots, n);
+  sf_cuda_softmax_sink_grad(&call, &placed, n);
   sf_cuda_end(&call);
 }
 

@@ -22,12 +22,19 @@ __global__ static void sf_cuda_sink_grad_kernel(float *grad, const float *probs,
   if (threadIdx.x == 0) *grad -= sum;
 }
 
-/* sink NULL: nothing to do. dots: of every row, in scratch. */
-static inline void sf_cuda_softmax_sink_grad(struct sf_cuda_call *call, const struct sf_sink *sink, const float *dots, int64_t rows) {
-  if (!sink || rows == 0) return;
-  const float *probs = sf_cuda_in(call, sink->probs, rows);
-  float *grad = sf_cuda_inout(call, sink->grad, 1);
-  SF_CUDA_LAUNCH(sf_cuda_sink_grad_kernel, 1, SF_CUDA_ROW_THREADS, call->cuda->stream, grad, probs, dots, rows);
+/* A sink where kernels find it, and room for every row's sum. All NULL: there is none. */
+struct sf_cuda_sink {
+  const float *probs;
+  float *grad, *dots;
+};
+
+static inline struct sf_cuda_sink sf_cuda_softmax_sink_place(struct sf_cuda_call *call, const struct sf_sink *sink, int64_t rows) {
+  if (!sink) return {};
+  return {sf_cuda_in(call, sink->probs, rows), sf_cuda_inout(call, sink->grad, 1), (float *)sf_cuda_scratch(call, (size_t)rows * sizeof(float))};
+}
+
+static inline void sf_cuda_softmax_sink_grad(struct sf_cuda_call *call, const struct sf_cuda_sink *sink, int64_t rows) {
+  if (sink->dots) SF_CUDA_LAUNCH(sf_cuda_sink_grad_kernel, 1, SF_CUDA_ROW_THREADS, call->cuda->stream, sink->grad, sink->probs, sink->dots, rows);
 }
 
 #endif
