@@ -25,10 +25,8 @@ template <class T, T read(const void *, int64_t, enum sf_dtype)> static void loo
 static bool multiply(struct sf_cuda_blas *blas, const struct sf_cuda_product *g, cudaStream_t stream) {
   (void)blas, (void)stream;
   if ((g->m + g->n + g->k) % 7 == 0) return false;
-  if (g->format == SF_F64)
-    loops<double, at_wide>(g);
-  else
-    loops<float, at>(g);
+  const struct sf_cuda_product product = *g;
+  sf_emulated_enqueue_of([=]() { product.format == SF_F64 ? loops<double, at_wide>(&product) : loops<float, at>(&product); });
   return true;
 }
 

@@ -2,7 +2,10 @@
  * of the runtime that the device makes. For tests.
  *
  * Threads meet at barriers and run one after the other in between, in an order that changes from launch to launch; blocks too. Shared memory is NaN
- * when a block begins. A barrier that not all threads of a block reach ends the program. */
+ * when a block begins. A barrier that not all threads of a block reach ends the program.
+ *
+ * Work of the stream is late: nothing of it happens before the host waits for it. Until then no memory of the GPU can be touched, as on GPUs whose managed
+ * memory belongs to one side at a time; the GPU's own memory never can. A host that tries dies of SIGSEGV. */
 #ifndef SF_TESTS_EMULATION_CUDA_RUNTIME_H
 #define SF_TESTS_EMULATION_CUDA_RUNTIME_H
 
@@ -10,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -42,18 +46,28 @@ static inline unsigned atomicOr(unsigned *at, unsigned bits) {
   return old;
 }
 
-/* Runs body(argument) in each thread of each block. */
-void sf_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *argument), void *argument);
+/* Runs body(argument) in each thread of each block, at once. */
+void sf_emulated_run(unsigned blocks, unsigned threads, void (*body)(void *argument), void *argument);
+/* Adds to the stream: run(a copy of the argument), when the host waits for the stream. */
+enum { SF_EMULATED_ARGUMENT_BYTES = 256 };
+void sf_emulated_enqueue(void (*run)(void *argument), const void *argument, size_t argument_bytes);
+/* Prints one line and aborts. */
+void sf_emulated_end(const char *what);
 
 template <class F> static inline void sf_emulated_call(void *f) { (*(F *)f)(); }
-template <class F> static inline void sf_emulated_launch_of(unsigned blocks, unsigned threads, F f) {
-  sf_emulated_launch(blocks, threads, sf_emulated_call<F>, &f);
+template <class F> static inline void sf_emulated_enqueue_of(F f) {
+  static_assert(std::is_trivially_copyable<F>::value && sizeof f <= SF_EMULATED_ARGUMENT_BYTES, "work is copied byte for byte");
+  sf_emulated_enqueue(sf_emulated_call<F>, &f, sizeof f);
 }
-#define SF_CUDA_LAUNCH(kernel, grid, block, stream, ...)                                   \
-  do {                                                                                     \
-    (void)(stream);                                                                        \
-    sf_emulated_launch_of((unsigned)(grid), (unsigned)(block), [=]() { kernel(__VA_ARGS__); }); \
-  } while (0)
+
+/* Arguments take the types of the kernel's parameters when it is launched; what they point to is read when it runs. */
+template <class T> struct sf_emulated_parameter { typedef T type; };
+template <class... T>
+static inline void sf_emulated_launch(unsigned blocks, unsigned threads, void (*kernel)(T...), typename sf_emulated_parameter<T>::type... arguments) {
+  auto body = [=]() { kernel(arguments...); };
+  sf_emulated_enqueue_of([=]() mutable { sf_emulated_run(blocks, threads, sf_emulated_call<decltype(body)>, &body); });
+}
+#define SF_CUDA_LAUNCH(kernel, grid, block, stream, ...) ((void)(stream), sf_emulated_launch((unsigned)(grid), (unsigned)(block), kernel, __VA_ARGS__))
 
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
 enum cudaDeviceAttr { cudaDevAttrManagedMemory, cudaDevAttrPageableMemoryAccess };

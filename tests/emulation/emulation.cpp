@@ -1,8 +1,7 @@
-/* Launches on fibers, and the runtime's calls. */
+/* Launches on fibers. */
 #include "tests/emulation/cuda_runtime.h"
 
 extern "C" {
-#include "harness/base/alloc.h"
 #include "harness/comm/sim_fiber.h"
 }
 
@@ -31,7 +30,7 @@ static struct {
   uint64_t launches;
 } world;
 
-static void end_program(const char *what) {
+void sf_emulated_end(const char *what) {
   fprintf(stderr, "emulated GPU: %s\n", what);
   abort();
 }
@@ -47,7 +46,7 @@ static void lane_main(void *argument) {
 
 void __syncthreads(void) {
   struct lane *lane = world.running;
-  if (lane == NULL) end_program("a barrier that another thread of the block did not reach");
+  if (lane == NULL) sf_emulated_end("a barrier that another thread of the block did not reach");
   sf_fiber_switch(&lane->fiber, &world.caller, false);
   sf_emulated_now.thread.x = lane->thread;
 }
@@ -59,7 +58,7 @@ static void resume(struct lane *lane) {
 }
 
 static void start(struct lane *lane, unsigned thread) {
-  if (sf_fiber_map(&lane->fiber, STACK_BYTES) != SF_OK) end_program("no memory for a stack");
+  if (sf_fiber_map(&lane->fiber, STACK_BYTES) != SF_OK) sf_emulated_end("no memory for a stack");
   sf_fiber_prepare(&lane->fiber, lane_main, lane, thread);
   lane->thread = thread;
   lane->ended = false;
@@ -91,13 +90,13 @@ static void run_block(unsigned threads) {
     for (unsigned i = from; i < threads; i++) resume(&world.lanes[i]);
     for (unsigned i = 0; i < threads; i++) ended += world.lanes[i].ended;
     if (ended == threads) return;
-    if (ended > 0) end_program("a barrier that not all threads of the block reach");
+    if (ended > 0) sf_emulated_end("a barrier that not all threads of the block reach");
   }
 }
 
-void sf_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *argument), void *argument) {
+void sf_emulated_run(unsigned blocks, unsigned threads, void (*body)(void *argument), void *argument) {
   const float nan = __uint_as_float(0x7fa5a5a5u);
-  if (blocks == 0 || threads == 0 || threads > THREADS_MAX) end_program("a launch that no GPU takes");
+  if (blocks == 0 || threads == 0 || threads > THREADS_MAX) sf_emulated_end("a launch that no GPU takes");
   world.body = body;
   world.argument = argument;
   sf_emulated_now.blocks.x = blocks;
@@ -109,63 +108,3 @@ void sf_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *ar
   }
   world.launches++;
 }
-
-/* --- the runtime ---------------------------------------------------------------------------------------------------- */
-
-cudaError_t cudaMallocManaged(void **out, size_t size_bytes, unsigned flags) {
-  (void)flags;
-  void *memory = sf_realloc(NULL, size_bytes);
-  if (memory == NULL) return cudaErrorMemoryAllocation;
-  memset(memory, 0x7f, size_bytes);
-  *out = memory;
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *memory) {
-  sf_free(memory);
-  return cudaSuccess;
-}
-
-static bool is_set(const char *name, const char *value) {
-  const char *at = getenv(name);
-  return at != NULL && strcmp(at, value) == 0;
-}
-
-cudaError_t cudaMalloc(void **out, size_t size_bytes) {
-  return is_set("SF_EMULATED_OWN_MEMORY", "0") ? cudaErrorMemoryAllocation : cudaMallocManaged(out, size_bytes, cudaMemAttachGlobal);
-}
-
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
-                              cudaStream_t stream) {
-  (void)kind, (void)stream;
-  if (width > to_pitch || width > from_pitch) end_program("a copy of rows that overlap");
-  for (size_t row = 0; row < height; row++) memcpy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
-  return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *out) {
-  *out = is_set("SF_EMULATED_DEVICES", "0") ? 0 : 1;
-  return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device) {
-  (void)device;
-  *out = attribute == cudaDevAttrManagedMemory || is_set("SF_EMULATED_READS_ALL", "1");
-  return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *out) {
-  *out = 13000;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t *out) {
-  *out = NULL;
-  return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorNoDevice; }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { return stream == NULL ? cudaSuccess : cudaErrorNoDevice; }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream == NULL ? cudaSuccess : cudaErrorNoDevice; }
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "out of memory"; }
