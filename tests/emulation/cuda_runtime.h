@@ -80,6 +80,8 @@ cudaError_t cudaMalloc(void **out, size_t size_bytes); /* the GPU's own memory; 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream);
 cudaError_t cudaFree(void *memory);
+/* free_bytes: of SF_EMULATED_FREE_BYTES, or as much as nobody asks for, what has not been given. Managed memory is given beyond that, as real drivers do. */
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaGetDeviceCount(int *out); /* 0 with the environment's SF_EMULATED_DEVICES=0 */
 cudaError_t cudaDriverGetVersion(int *out);
 cudaError_t cudaSetDevice(int device);

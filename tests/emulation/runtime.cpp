@@ -121,8 +121,19 @@ cudaError_t cudaMallocManaged(void **out, size_t size_bytes, unsigned flags) {
   return give(out, size_bytes, false);
 }
 
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+  const char *limit = getenv("SF_EMULATED_FREE_BYTES");
+  size_t given = 0;
+  for (const struct piece *piece = pieces; piece != NULL; piece = piece->next) given += piece->pages_bytes;
+  *total_bytes = limit != NULL ? (size_t)strtoull(limit, NULL, 10) : (size_t)PTRDIFF_MAX;
+  *free_bytes = given < *total_bytes ? *total_bytes - given : 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaMalloc(void **out, size_t size_bytes) {
-  return is_set("SF_EMULATED_OWN_MEMORY", "0") ? cudaErrorMemoryAllocation : give(out, size_bytes, true);
+  size_t free_bytes, total_bytes;
+  (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+  return is_set("SF_EMULATED_OWN_MEMORY", "0") || size_bytes > free_bytes ? cudaErrorMemoryAllocation : give(out, size_bytes, true);
 }
 
 cudaError_t cudaFree(void *memory) {

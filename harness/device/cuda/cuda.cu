@@ -9,7 +9,7 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_BLOCK_BYTES = 1 << 20 };
+enum { STAGING_BLOCK_BYTES = 1 << 20, SCRATCH_PART = 8 /* one in eight bytes is left to scratch: an operation cannot say that it has none */ };
 
 void sf_cuda_fail(const char *what, const char *why) {
   fprintf(stderr, "shardfuzz: the GPU failed: %s: %s\n", what, why);
@@ -32,13 +32,20 @@ static bool remember(struct sf_cuda *cuda, void *memory, size_t size_bytes) {
     cuda->region_capacity = capacity;
   }
   cuda->regions[cuda->region_count++] = {(const char *)memory, (const char *)memory + size_bytes};
+  cuda->managed_bytes += size_bytes;
   return true;
 }
 
-static void *memory_alloc(void *context, size_t size_bytes) {
-  struct sf_cuda *cuda = (struct sf_cuda *)context;
+/* The driver would give more than the GPU holds, and then move pages to and fro until nothing goes on. */
+static bool has_room(const struct sf_cuda *cuda, size_t size_bytes, size_t all_bytes_max) {
+  size_t free_bytes = 0, total_bytes = 0;
+  if (cuda->managed_bytes > all_bytes_max || size_bytes > all_bytes_max - cuda->managed_bytes) return false;
+  return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess && size_bytes <= free_bytes;
+}
+
+static void *alloc_managed(struct sf_cuda *cuda, size_t size_bytes, size_t all_bytes_max) {
   void *memory = NULL;
-  if (cudaMallocManaged(&memory, size_bytes > 0 ? size_bytes : 1, cudaMemAttachGlobal) != cudaSuccess) {
+  if (!has_room(cuda, size_bytes, all_bytes_max) || cudaMallocManaged(&memory, size_bytes > 0 ? size_bytes : 1, cudaMemAttachGlobal) != cudaSuccess) {
     (void)cudaGetLastError(); /* said by returning NULL */
     return NULL;
   }
@@ -47,10 +54,21 @@ static void *memory_alloc(void *context, size_t size_bytes) {
   return NULL;
 }
 
+static void *memory_alloc(void *context, size_t size_bytes) {
+  struct sf_cuda *cuda = (struct sf_cuda *)context;
+  return alloc_managed(cuda, size_bytes, cuda->managed_bytes_max - cuda->managed_bytes_max / SCRATCH_PART);
+}
+
+static void *scratch_alloc(void *context, size_t size_bytes) {
+  struct sf_cuda *cuda = (struct sf_cuda *)context;
+  return alloc_managed(cuda, size_bytes, cuda->managed_bytes_max);
+}
+
 static void memory_release(void *context, void *memory) {
   struct sf_cuda *cuda = (struct sf_cuda *)context;
   for (int32_t i = 0; i < cuda->region_count; i++)
     if (cuda->regions[i].from == memory) {
+      cuda->managed_bytes -= (size_t)(cuda->regions[i].end - cuda->regions[i].from);
       cuda->regions[i] = cuda->regions[--cuda->region_count];
       break;
     }
@@ -129,6 +147,7 @@ static void destroy(struct sf_device *dev) {
 /* The GPU that the process is given, and what it can do. Ranks of a machine take its GPUs in turns. */
 static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   int driver = 0, count = 0, managed = 0, reads_all = 0;
+  size_t total_bytes = 0;
   cudaError_t result = cudaDriverGetVersion(&driver);
   if (result == cudaSuccess && driver == 0) return sf_error_set(error, SF_ENODEVICE, "there is no CUDA driver on this machine");
   if (result == cudaSuccess) result = cudaGetDeviceCount(&count);
@@ -138,6 +157,7 @@ static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   if (result == cudaSuccess) result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, gpu);
   if (result == cudaSuccess) result = cudaDeviceGetAttribute(&reads_all, cudaDevAttrPageableMemoryAccess, gpu);
   if (result == cudaSuccess) result = cudaStreamCreate(&cuda->stream);
+  if (result == cudaSuccess) result = cudaMemGetInfo(&cuda->managed_bytes_max, &total_bytes);
   if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
   if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");
   cuda->reads_all = reads_all;
@@ -149,10 +169,11 @@ enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *er
   if (cuda == NULL) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
   cuda->device = {&cuda->ops, cuda, &cuda->memory, sf_cuda_product_run, destroy};
   cuda->memory = {memory_alloc, memory_release, cuda};
+  cuda->scratch_memory = {scratch_alloc, memory_release, cuda};
   fill_table(&cuda->ops);
   enum sf_status status = open_gpu(cuda, error);
   if (status == SF_OK) status = sf_cuda_blas_create(&cuda->blas, error);
-  if (status == SF_OK && (cuda->staging = sf_arena_create_in(&cuda->memory, STAGING_BLOCK_BYTES, false)) == NULL)
+  if (status == SF_OK && (cuda->staging = sf_arena_create_in(&cuda->scratch_memory, STAGING_BLOCK_BYTES, false)) == NULL)
     status = sf_error_set(error, SF_ENOMEM, "memory of the GPU: %s", sf_status_text(SF_ENOMEM));
   if (status == SF_OK)
     *out = &cuda->device;

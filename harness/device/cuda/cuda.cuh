@@ -33,12 +33,13 @@ struct sf_cuda_room { void *memory; size_t size_bytes; }; /* of the GPU alone */
 struct sf_cuda {
   struct sf_device device;
   struct sf_device_ops ops;
-  struct sf_memory memory;    /* addressable from both sides */
+  struct sf_memory memory, scratch_memory; /* addressable from both sides; the first leaves some to the second */
   struct sf_cuda_region *regions;
   int32_t region_count, region_capacity;
+  size_t managed_bytes, managed_bytes_max; /* of all regions; what was free when the device was opened */
   bool reads_all;             /* kernels may read any memory of the process, and write it */
   cudaStream_t stream;
-  struct sf_arena *staging;   /* copies of operands that lie elsewhere, and scratch; in `memory`; empty between operations */
+  struct sf_arena *staging;   /* copies of operands that lie elsewhere, and scratch; empty between operations */
   struct sf_cuda_blas *blas;
   struct sf_cuda_room product_rooms[3]; /* operands of products of the host's matrices; they grow as needed */
 };
