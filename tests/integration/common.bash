@@ -26,7 +26,7 @@ run() {
   local expected=$1 seen=0
   shift
   checks=$((checks + 1))
-  "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" || seen=$?
+  timeout 400 "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" || seen=$?
   if [ "$seen" -ne "$expected" ]; then
     fail "shardfuzz $*: exit $seen, expected $expected"
     sed 's/^/    /' "$work/stderr" >&2

@@ -16,12 +16,26 @@ wait_for() {
 # STORE: rows are the indices from 0 on.
 is_gapless() { [ "$(query "$1" 'SELECT count(*) = max(idx) + 1 FROM verdict')" = 1 ]; }
 
+# PID WHAT: it ends within a minute; what stands in the way is shown, and ended.
+ends() {
+  for _ in $(seq 600); do
+    [[ $(ps -o stat= -p "$1") == [!Z]* ]] || break
+    sleep 0.1
+  done
+  checks=$((checks + 1))
+  if [[ $(ps -o stat= -p "$1") == [!Z]* ]]; then
+    fail "$2 goes on a minute after a signal: $(ps -eo pid,ppid,stat,wchan:20,etime,args | grep -F "$SHARDFUZZ" | grep -v grep)"
+    pkill -KILL -f "$SHARDFUZZ"
+  fi
+  wait "$1" 2>/dev/null
+}
+
 for signal in KILL TERM; do
   store=$work/launched-$signal.sqlite
   "$SHARDFUZZ" "${campaign[@]}" --launcher "$launcher" --store "$store" 2>/dev/null &
   wait_for "$store" 5
   kill -$signal $!
-  wait $! 2>/dev/null
+  ends $! "shardfuzz ($signal)"
   check "no rank outlives SIG$signal to shardfuzz" none_left
   run 0 fuzz --cases 60 --seed 5 --max-ranks 4 --out "$work/out" --launcher "$launcher" --store "$store" --resume
   check "every case has one verdict after SIG$signal to shardfuzz" is_gapless "$store"
@@ -30,7 +44,7 @@ for signal in KILL TERM; do
   mpirun --oversubscribe -n 4 "$SHARDFUZZ" "${campaign[@]}" --backend mpi --store "$store" 2>/dev/null &
   wait_for "$store" 5
   kill -$signal $!
-  wait $! 2>/dev/null
+  ends $! "mpirun ($signal)"
   check "no rank outlives SIG$signal to mpirun" none_left
   timeout 50 mpirun --oversubscribe -n 4 "$SHARDFUZZ" fuzz --cases 60 --seed 5 --max-ranks 4 --out "$work/out" --backend mpi --store "$store" --resume \
     2>"$work/stderr" || fail "the campaign could not be resumed after SIG$signal to mpirun"
@@ -45,6 +59,6 @@ for _ in $(seq 100); do
 done
 sleep 1
 kill -KILL $!
-wait $! 2>/dev/null
+ends $! "shardfuzz (hang)"
 check "no rank outlives a killed campaign whose target hangs" none_left
 finish
