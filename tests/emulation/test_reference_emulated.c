@@ -42,7 +42,7 @@ static struct sf_outcome run_on(enum sf_device_kind kind, const struct sf_case *
 
 /* Tokens x hidden x width of the MLP reaches the size from which copies pay, attention does not. */
 #define LARGE "mode=isolated model.hidden=256 model.heads=2 model.kv_heads=2 model.head_dim=128 model.ffn=1024 model.seq=128 model.vocab=64 model.vocab_padded=64 " \
-  "model.bias=true layout.tp=2 seed=3"
+  "model.bias=true layout.tp=2 seed=4"
 
 static struct sf_case large_case(const char *more, const char *plant) {
   char text[512];
@@ -65,9 +65,9 @@ static struct asked expect_same_verdict(const struct sf_case *c, enum sf_verdict
 
 static void test_engine_run_large_case_products_go_to_the_device_same_verdict(void **state) {
   (void)state;
-  const struct sf_case c = large_case("train.steps=2", "");
+  const struct sf_case c = large_case("", "");
   const struct asked asked = expect_same_verdict(&c, SF_VERDICT_PASS);
-  assert_true(asked.count[FAST] > 20);
+  assert_true(asked.count[FAST] > 10);
   assert_true(asked.count[CHAIN] > 0);
   assert_true(asked.small > 0);
 }

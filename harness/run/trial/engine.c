@@ -110,10 +110,15 @@ static void forget_reference(struct sf_engine *engine) {
   memset(&engine->judgement, 0, sizeof engine->judgement);
 }
 
+static void forget_ranks(struct sf_engine *engine) {
+  for (int32_t i = 0; i < engine->rank_capacity; i++) sf_arena_destroy(engine->arenas[i]);
+  engine->rank_capacity = 0;
+}
+
 void sf_engine_destroy(struct sf_engine *engine) {
   if (!engine) return;
   forget_reference(engine);
-  for (int32_t i = 0; i < engine->rank_capacity; i++) sf_arena_destroy(engine->arenas[i]);
+  forget_ranks(engine);
   sf_free(engine->arenas);
   sf_free(engine->ranks);
   sf_free(engine->rank_args);
@@ -177,17 +182,19 @@ static enum sf_status ensure_catalog(struct sf_engine *engine, const struct sf_c
   return sf_catalog_create(&engine->catalog, c);
 }
 
-/* Says in the outcome that the case is too large, if it is. */
-static bool is_too_large(const struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
+/* False, and said in the outcome: the case is too large. Ranks keep the memory of their largest case, which a large one may need elsewhere. */
+static bool make_room(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
   const double gib = 1 << 30, limit = engine->options.max_memory;
-  if (limit == 0) return false;
+  if (limit == 0) return true;
   const struct sf_case_size size = sf_case_size(engine->catalog, c);
-  if (sf_case_size_total(size) <= limit) return false;
+  if (sf_case_size_total(size) > limit / 4) forget_ranks(engine);
+  if (sf_case_size_total(size) <= limit) return true;
   outcome->verdict = SF_VERDICT_SKIP;
   snprintf(outcome->text, sizeof outcome->text,
-           "it takes about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and there are %.3g for a case: fewer --jobs, or --max-memory",
+           "it takes about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and there are %.3g for a case: "
+           "fewer --jobs, --max-memory, or smaller ranges (--set) of layers, seq, steps and microbatches",
            sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib, limit / gib);
-  return true;
+  return false;
 }
 
 static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf_case *c) {
@@ -302,7 +309,7 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   }
   const double start = sf_engine_now();
   status = ensure_catalog(engine, c);
-  if (status == SF_OK && is_too_large(engine, c, outcome)) return SF_OK;
+  if (status == SF_OK && !make_room(engine, c, outcome)) return SF_OK;
   if (status == SF_OK) status = ensure_reference(engine, c);
   engine->costs.reference += sf_engine_now() - start;
   if (status != SF_OK) return sf_error_set(error, status, "%s while the reference ran", sf_status_text(status));

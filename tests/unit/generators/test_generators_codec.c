@@ -6,6 +6,7 @@
 
 #include "generators/codec_internal.h"
 #include "generators/presets.h"
+#include "tests/rounds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static void test_decode_any_bytes_give_a_valid_case(void **state) {
   struct sf_space space = default_space();
   struct sf_pcg pcg = sf_pcg_create(7, 7);
   unsigned char bytes[128];
-  for (int round = 0; round < 20000; round++) {
+  for (int round = 0; round < SF_ROUNDS(20000); round++) {
     const size_t byte_count = sf_pcg_below(&pcg, sizeof bytes + 1);
     for (size_t i = 0; i < byte_count; i++) bytes[i] = (unsigned char)sf_pcg_next(&pcg);
     space.max_ranks = 1 + (int64_t)sf_pcg_below(&pcg, 16);
@@ -84,7 +85,7 @@ static void test_decode_any_bytes_give_a_valid_case(void **state) {
 static void test_decode_record_replays_to_the_same_case(void **state) {
   (void)state;
   const struct sf_space space = default_space();
-  for (uint64_t i = 0; i < 3000; i++) {
+  for (uint64_t i = 0; i < SF_ROUNDS(3000); i++) {
     struct sf_draw draw, again;
     struct sf_case c, back;
     sf_draw_from_pcg(&draw, 2, i);
@@ -99,7 +100,7 @@ static void test_decode_record_replays_to_the_same_case(void **state) {
 static void test_decode_one_choice_zeroed_stays_valid(void **state) {
   (void)state;
   const struct sf_space space = default_space();
-  for (uint64_t i = 0; i < 400; i++) {
+  for (uint64_t i = 0; i < SF_ROUNDS(400); i++) {
     struct sf_draw draw, again;
     struct sf_case c;
     sf_draw_from_pcg(&draw, 4, i);
@@ -116,7 +117,7 @@ static void test_decode_one_choice_zeroed_stays_valid(void **state) {
 static void test_encode_drawn_cases_come_back_with_nothing_fixed(void **state) {
   (void)state;
   const struct sf_space space = default_space();
-  for (uint64_t i = 0; i < 5000; i++) {
+  for (uint64_t i = 0; i < SF_ROUNDS(5000); i++) {
     struct sf_draw draw;
     struct sf_case c;
     struct sf_codec_fixed fixed;
@@ -133,7 +134,7 @@ static void test_encode_any_valid_case_comes_back(void **state) {
   const struct sf_space space = default_space();
   struct sf_pcg pcg = sf_pcg_create(1, 2);
   int valid = 0, outside = 0;
-  for (uint64_t i = 0; i < 20000; i++) {
+  for (uint64_t i = 0; i < SF_ROUNDS(20000); i++) {
     struct sf_draw draw;
     struct sf_case c;
     struct sf_codec_fixed fixed;
@@ -150,8 +151,8 @@ static void test_encode_any_valid_case_comes_back(void **state) {
     valid++;
     outside += fixed.count > 0;
   }
-  assert_true(valid > 3000);
-  assert_true(outside > 1000);
+  assert_true(valid > SF_ROUNDS(3000));
+  assert_true(outside > SF_ROUNDS(1000));
 }
 
 /* Two layouts of one logical function and of as many ranks make a case that reloads, whatever they are. */
@@ -159,7 +160,7 @@ static void test_encode_any_two_layouts_come_back(void **state) {
   (void)state;
   struct sf_space space = default_space();
   int valid = 0, differ = 0;
-  for (uint64_t i = 0; i < 400; i++) {
+  for (uint64_t i = 0; i < SF_ROUNDS(400); i++) {
     struct sf_draw draw;
     struct sf_case first, second;
     sf_draw_from_pcg(&draw, 8, i);
@@ -183,7 +184,7 @@ static void test_encode_any_two_layouts_come_back(void **state) {
     }
   }
   print_message("%d cases that reload, %d with other sizes of tp or pp\n", valid, differ);
-  assert_true(valid > 1000 && differ > 300);
+  assert_true(valid > SF_ROUNDS(1000) && differ > SF_ROUNDS(300));
 }
 
 static void test_encode_fields_outside_the_space_are_named(void **state) {

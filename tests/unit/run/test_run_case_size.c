@@ -4,6 +4,7 @@
 #include "harness/run/trial/engine.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -24,21 +25,24 @@ static double peak_bytes(void) {
   return 1024 * (double)usage.ru_maxrss;
 }
 
-/* How much a process of its own grows while it runs the case. */
-static double measured(const struct sf_case *c) {
+/* How much a process of its own grows while it runs the cases, each of which may take max_memory. */
+static double measured(const struct sf_case *c, int count, double max_memory) {
   int fds[2];
   double grown = 0;
   assert_int_equal(pipe(fds), 0);
   const pid_t pid = fork();
   if (pid == 0) {
-    const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default()};
+    const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .max_memory = max_memory};
     struct sf_engine *engine = NULL;
     struct sf_outcome outcome;
     const double before = peak_bytes();
     if (sf_engine_create(&engine, &options) != SF_OK) _exit(1);
-    sf_engine_run(engine, c, NULL, &outcome);
+    for (int i = 0; i < count; i++) {
+      sf_engine_run(engine, &c[i], NULL, &outcome);
+      if (outcome.status != SF_OK || outcome.verdict == SF_VERDICT_SKIP) _exit(1);
+    }
     grown = peak_bytes() - before;
-    _exit(outcome.status == SF_OK && outcome.verdict != SF_VERDICT_SKIP && write(fds[1], &grown, sizeof grown) == (ssize_t)sizeof grown ? 0 : 1);
+    _exit(write(fds[1], &grown, sizeof grown) == (ssize_t)sizeof grown ? 0 : 1);
   }
   assert_true(pid > 0);
   assert_int_equal(read(fds[0], &grown, sizeof grown), (ssize_t)sizeof grown);
@@ -59,9 +63,16 @@ static void test_case_size_is_near_what_is_measured(void **state) {
   };
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     const struct sf_case c = case_make(texts[i]);
-    const double expected = sf_case_size_total(size_of(&c)), seen = measured(&c);
+    const double expected = sf_case_size_total(size_of(&c)), seen = measured(&c, 1, 0);
     if (expected < 0.7 * seen || expected > 1.3 * seen) fail_msg("%s: expected %.0f MB, measured %.0f MB", texts[i], expected / 1e6, seen / 1e6);
   }
+}
+
+static void test_engine_large_cases_of_many_sizes_take_no_more_than_the_largest(void **state) {
+  (void)state;
+  const struct sf_case cases[] = {case_make(LARGE "layout.dp=4 train.microbatches=4"), case_make(LARGE "layout.tp=4 layout.dp=4 train.microbatches=4")};
+  const double largest = fmax(measured(&cases[0], 1, 0), measured(&cases[1], 1, 0)), seen = measured(cases, 2, 1.5 * sf_case_size_total(size_of(&cases[1])));
+  if (seen > 1.1 * largest) fail_msg("the largest takes %.0f MB, both of them one after the other %.0f MB", largest / 1e6, seen / 1e6);
 }
 #endif
 
@@ -103,6 +114,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
 #ifndef SF_SANITIZE
       cmocka_unit_test(test_case_size_is_near_what_is_measured),
+      cmocka_unit_test(test_engine_large_cases_of_many_sizes_take_no_more_than_the_largest),
 #endif
       cmocka_unit_test(test_case_size_grows_with_what_is_kept),
       cmocka_unit_test(test_engine_skips_what_is_too_large),
