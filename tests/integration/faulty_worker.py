@@ -17,7 +17,7 @@ DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
                        "fault": {"choices": ["none", "stdout", "silent", "silent-once", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
-                                             "truncate", "no-file", "nan", "unperturbed"], "layout": True},
+                                             "truncate", "no-file", "nan", "unperturbed", "greedy"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
                        "run": {"choices": ["candidate", "reference", "draw", "draw 8"], "layout": True}},
             "refuses": []}
@@ -43,6 +43,9 @@ def end_at_once(fault):
         os.kill(os.getpid(), signal.SIGSEGV)
     if fault == "exit":
         os._exit(0)
+    held = []
+    while fault == "greedy":  # for a process whose memory is limited
+        held.append(bytearray(1 << 24))
 
 
 def spoil(request, fault):

@@ -23,6 +23,8 @@ is_json "j['verdict'], j['checked']" "('SKIP', 0)"
 run 0 describe "$work/case.json"
 check "a size" grep -qE '^memory     about [0-9.]+ GiB: ' "$work/stdout"
 
+refuses "--max-memory is of the built-in layers" fuzz --target worker:true --max-memory 100 --cases 1
+
 # A control group of 256 MB, where one can be made.
 group=""
 for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do
@@ -45,6 +47,13 @@ GROUPED
   is_json "j['inconclusive'], j['findings'], j['crashed']" "(1, 0, 0)"
   SHARDFUZZ=$work/grouped run 0 replay "$work/case.json" --max-memory 100000 --json
   check "the system ended it" grep -q '"text":"out of memory: the system ended the process after' "$work/stdout"
+  # A framework's rank.
+  echo '{"ranks": 2, "tokens": 1, "fault": "greedy", "where": 1}' >"$work/greedy.jsonl"
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+  if command -v mpirun >/dev/null; then
+    SHARDFUZZ=$work/grouped run 0 worker 'python3 tests/integration/faulty_worker.py' "$work/greedy.jsonl" --record "$work/greedy.record"
+    check "the system ended a rank" grep -q '"verdict":"INCONCLUSIVE","class":"memory","run":"candidate".*"reason":"out of memory: the system ended a process: ' "$work/greedy.record"
+  fi
   rmdir "$group"
 else
   echo "(no control group with a limit can be made here: the end by the system was not tried)"

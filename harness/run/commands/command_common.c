@@ -154,6 +154,7 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
   if (flags->device != SF_DEVICE_CPU) return sf_error_set(error, SF_EUSAGE, "--device is of the built-in layers");
+  if (flags->max_memory_mib) return sf_error_set(error, SF_EUSAGE, "--max-memory is of the built-in layers: what a framework's case takes is not known");
   if (flags->backend != SF_BACKEND_SIM) return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)", sf_backend_names[flags->backend]);
   return sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
 }

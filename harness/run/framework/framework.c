@@ -1,6 +1,7 @@
 #include "harness/run/framework/framework.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/system_memory.h"
 #include "harness/run/framework/framework_judge.h"
 #include "harness/worker/guard.h"
 
@@ -122,6 +123,14 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   out->rank = report->rank;
 }
 
+/* The system, and not the framework, ended a rank. kills: sf_memory_kills before the run. */
+static void excuse_memory(struct sf_framework_outcome *out, const struct sf_worker_report *report, double kills) {
+  if ((report->end != SF_WORKER_DIED && report->end != SF_WORKER_ONE_SIDED) || !(sf_memory_kills() > kills)) return;
+  out->verdict = SF_VERDICT_INCONCLUSIVE;
+  snprintf(out->cls, sizeof out->cls, "memory");
+  snprintf(out->text, sizeof out->text, "out of memory: the system ended a process: %s", report->text);
+}
+
 /* One run of the case into folder. *good: its trace is there; else the outcome says why not. draw: -1 = not perturbed. */
 static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run, int32_t draw, const char *folder,
                               struct sf_error *error) {
@@ -134,6 +143,7 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
     json_decref(request);
     request = NULL;
   }
+  const double kills = sf_memory_kills();
   status = ask(f, &report, request, ranks);
   *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
   f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
@@ -141,6 +151,7 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
     char name[24];
     snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
     outcome_of_report(outcome, &report, name);
+    excuse_memory(outcome, &report, kills);
   }
   sf_worker_report_clear(&report);
   return status;

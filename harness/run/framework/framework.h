@@ -21,7 +21,7 @@ struct sf_framework_options {
 /* What a case showed. */
 struct sf_framework_outcome {
   enum sf_verdict verdict;
-  char cls[24];                       /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an inconclusive one: space, or empty */
+  char cls[24];                       /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an inconclusive one: space, memory, or empty */
   char run[24];                       /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
   int32_t rank;                       /* -1: none alone */
   char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
