@@ -251,7 +251,8 @@ static void judge_clip(struct sf_judging *judging, const struct step_index *inde
     const double factor = (double)train->clip_milli / 1000.0 / ((double)norm[0] + CLIP_EPSILON);
     expected = factor < 1 ? factor : 1;
   }
-  report_scalar(judging, slot, expected, sf_factors.norm_rel * expected, "its gradient norm");
+  /* A norm near fp32's largest number makes it a subnormal one, which is rounded to a multiple of 2^-149. */
+  report_scalar(judging, slot, expected, sf_factors.norm_rel * expected + 0x1p-149, "its gradient norm");
 }
 
 static void judge_scalars(struct sf_judging *judging, const struct step_index *index, int32_t step) {
