@@ -72,7 +72,7 @@ struct run {
   real *wgrad;                                               /* the largest parameter */
   struct fp8_cast *fp8_casts;                                /* fp8 only: [layers][linears][operands] */
   real *fp8_input, *fp8_grad, *fp8_weight;                   /* fp8 only: operands as they are multiplied */
-  real *part, *part_a, *part_b;                              /* E5 only: a part of a split product and of its two factors */
+  real *part, *part_a, *part_b;                              /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor with its numbers moved */
   int32_t *order;                                            /* E5 only: the indices of a split sum, shuffled */
   int64_t key_part_count;                                    /* see reference_key_parts.h; 1: none */
   real *key_parts;                                           /* [tokens][kv_heads][parts][head_dim] */
@@ -149,7 +149,7 @@ struct inner {
   bool on;
   uint64_t key;
 };
-enum { INNER_PART = 1 << 30 }; /* above all parts of stored tensors */
+enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20 }; /* above all parts of stored tensors, above all parts of those */
 
 static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) {
   if (run->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};

@@ -70,12 +70,14 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->wide_a = take(run, t * widest);
   run->wide_b = take(run, t * widest);
   fp8_take(run, largest, widest);
-  if (run->options->perturb != SF_PERTURB_SPLIT) return;
+  const enum sf_perturb kind = run->options->perturb;
+  if (kind != SF_PERTURB_SPLIT && kind != SF_PERTURB_STORED) return;
   const int64_t group_rows = model->heads / model->kv_heads * model->seq;
   const int64_t factor = larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
+  run->part_b = take(run, factor);
+  if (kind != SF_PERTURB_SPLIT) return;
   run->part = take(run, factor);
   run->part_a = take(run, factor);
-  run->part_b = take(run, factor);
   const int64_t longest = larger(larger(model->qk_norm ? t * model->heads : t, widest), larger(group_rows, larger(run->memory_rows, 2 * run->context_width)));
   run->sizes = take(run, longest);
   run->order = sf_arena_alloc(run->arena, (size_t)longest * sizeof *run->order);

@@ -114,10 +114,10 @@ static inline void router_forward(struct run *run, int32_t layer, struct moe_act
   finish(run, act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT), acts->logits, run->tokens, experts, SF_F32);
 }
 
-/* What E3 reaches in the backward pass: gradients of the weights, each share on its way into the mean, the mean. Where one share is near 1 its
- * gradient is nearly the mean, and what is left of their difference is rounding of all three; the mean follows the gradient. */
+/* What E3 reaches in the backward pass besides the terms of the weights' gradients: each share on its way into the mean, the mean. Where one share is near 1
+ * its gradient is nearly the mean, and what is left of their difference is rounding of all three; the mean follows the gradient. */
 struct routing_inner {
-  struct inner grads, means, shares;
+  struct inner means, shares;
 };
 
 /* One token's gradient of its logits. share: a chosen score over the divisor, whether dropped or not; grad: of the weights, 0 if dropped. */
@@ -139,27 +139,15 @@ static inline void routing_backward_row(const struct routing_inner *inner, int64
   }
 }
 
-/* A sum of products may cancel: what is rounded on its way is as large as the partial sums of a random order, the root of the terms' squares. Terms of
- * few bits are mostly added exactly, so that orders alone (E5) may show no rounding where a candidate's order has one. */
-static inline real perturbed_dot(struct inner inner, int64_t place, real dot, const real *x, const real *y, int64_t count) {
-  double squares = 0;
-  if (!inner.on) return dot;
-  for (int64_t i = 0; i < count; i++) squares += (double)x[i] * (double)y[i] * (double)x[i] * (double)y[i];
-  const real size = (real)sqrt(squares);
-  if (!(size > (dot < 0 ? -dot : dot))) return inner_number(inner, place, dot);
-  return dot + (inner_number(inner, place, size) - size);
-}
-
 /* g: gradient of the combined output. */
 static inline void routing_backward(struct run *run, int32_t layer, const struct moe_acts *acts, const real *g) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, topk = moe->topk;
   const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTING, layer, SF_KIND_ACT_GRAD);
-  const struct routing_inner inner = {inner_of(run, id, 0), inner_of(run, id, 1), inner_of(run, id, 2)};
+  const struct routing_inner inner = {inner_of(run, id, 1), inner_of(run, id, 2)};
   for (int64_t t = 0; t < run->tokens; t++) {
     real *grad = run->weight_grad + t * topk;
     multiply(run, SF_F32, false, true, 1, topk, h, g + t * h, h, acts->outputs + t * topk * h, h, grad, topk);
-    for (int64_t k = 0; k < topk; k++) grad[k] = perturbed_dot(inner.grads, t * topk + k, grad[k], g + t * h, acts->outputs + (t * topk + k) * h, h);
     for (int64_t k = 0; k < topk; k++)
       if (acts->dropped[t * topk + k]) grad[k] = 0;
     routing_backward_row(&inner, t, run->logits_grad + t * moe->experts, acts, grad, moe);

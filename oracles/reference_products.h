@@ -142,11 +142,27 @@ static inline void scale_rows(real *c, int64_t ldc, int64_t m, int64_t n, real u
     for (int64_t j = 0; j < n; j++) c[i * ldc + j] *= unit;
 }
 
+/* E3: the terms of a sum, each moved as an fp32 number is. Where they cancel, what is rounded on the way is as large as they are and not as the result; E5
+ * mostly does not show it where there are few of them or their grid is coarse, so that every order of them rounds alike. */
+static inline struct inner terms_of(const struct run *run) {
+  const struct sf_trace_id none = {0};
+  return inner_of(run, none, TERMS_PART + run->sum_count);
+}
+
+/* Moves all terms of a product by moving the second factor's numbers, so that the terms of a row's columns, which softmax and norms compare, move apart.
+ * b: as it is stored, [rows x cols]; becomes a copy. */
+static inline void move_terms(struct run *run, const real **b, int64_t *ldb, int64_t rows, int64_t cols) {
+  for (int64_t i = 0; i < rows; i++) memcpy(run->part_b + i * cols, *b + i * *ldb, (size_t)cols * sizeof(real));
+  inner_perturb(terms_of(run), 0, run->part_b, rows * cols);
+  *b = run->part_b, *ldb = cols;
+}
+
 /* c [m x n] = unit op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
 static inline void multiply_units(struct run *run, enum sf_dtype format, real unit, bool trans_a, bool trans_b, int64_t m, int64_t n,
                                   int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   const struct sf_split split = next_split(run, k, format);
   if (split.order == NULL) {
+    if (format == SF_F32 && run->options->perturb == SF_PERTURB_STORED) move_terms(run, &b, &ldb, trans_b ? n : k, trans_b ? k : n);
     multiply_whole(run, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     scale_rows(c, ldc, m, n, unit);
     return;
@@ -174,9 +190,16 @@ static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a,
   multiply_units(run, format, 1, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
 }
 
+static inline const real *moved_row(const struct run *run, struct inner terms, int64_t i, const real *row, int64_t cols) {
+  memcpy(run->part_b, row, (size_t)cols * sizeof *row);
+  inner_perturb(terms, i * cols, run->part_b, cols);
+  return run->part_b;
+}
+
 /* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient, large rows to the ends too. */
 static inline void sum_rows(struct run *run, real *restrict out, const real *x, int64_t rows, int64_t cols) {
   const struct sf_split split = next_split(run, rows, SF_F32);
+  const struct inner terms = terms_of(run);
   if (split.order != NULL && split.count == 1) {
     for (int64_t i = 0; i < rows; i++) run->sizes[i] = slice_squares(x + run->order[i] * cols, 1, cols);
     large_to_ends(run->order, run->sizes, &split, rows);
@@ -187,7 +210,8 @@ static inline void sum_rows(struct run *run, real *restrict out, const real *x, 
     if (p > 0)
       for (int64_t j = 0; j < cols; j++) sum[j] = 0;
     for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
-      const real *restrict row = x + (split.order != NULL ? split.order[i] : i) * cols;
+      const real *row = x + (split.order != NULL ? split.order[i] : i) * cols;
+      if (terms.on) row = moved_row(run, terms, i, row, cols);
       for (int64_t j = 0; j < cols; j++) sum[j] += row[j];
     }
     if (p > 0)
