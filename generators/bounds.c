@@ -128,8 +128,9 @@ bool sf_bounds_singles_fit(const struct sf_bounds *bounds) {
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
   if (at[SF_WALK_STOCHASTIC].lo > 0 && (at[SF_WALK_COMPUTE].lo > SF_BF16 || at[SF_WALK_COMPUTE].hi < SF_BF16)) return false;
   if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536 || !tp_options_fit(at)) return false;
-  if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && sf_bounds_need_fp8(at)) return false;
-  if (at[SF_WALK_EXACT].lo > 0 && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
+  if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_OVERFLOW].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && sf_bounds_need_fp8(at)) return false;
+  if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_OVERFLOW].lo > 0) && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;
+  if (at[SF_WALK_OVERFLOW].lo > 0 && (at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_LOSS_SCALE].hi == 0)) return false;
   if (at[SF_WALK_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
   if (at[SF_WALK_MEMORY_SEQ].lo * at[SF_WALK_MICROBATCH_SIZE].lo > 1048576) return false;
   if (at[SF_WALK_MEMORY_SEQ].lo > 0 && at[SF_WALK_PARALLEL_RESIDUAL].lo > 0) return false;

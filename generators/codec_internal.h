@@ -43,6 +43,7 @@
   X(FP8_HISTORY, "precision.fp8_history")                                                                                                  \
   X(SMOOTHING, "train.label_smoothing_milli")                                                                                              \
   X(EXACT, "data.exact")                                                                                                                   \
+  X(OVERFLOW, "data.overflow")                                                                                                             \
   X(DOCUMENTS, "data.documents")                                                                                                           \
   X(PADDING, "data.padding")                                                                                                               \
   X(LOSS_NORM, "train.loss_norm")                                                                                                          \

@@ -66,6 +66,7 @@ CHOICES(tp_overlap, {0, 50}, {1, 50});
 CHOICES(recompute_sharded, {0, 40}, {1, 60});
 CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
 CHOICES(exact, {0, 80}, {1, 20});
+CHOICES(overflow, {0, 65}, {1, 35});
 CHOICES(experts, {0, 78}, {2, 4}, {3, 1}, {4, 9}, {6, 2}, {8, 6});
 CHOICES(router, {SF_ROUTER_SOFTMAX, 55}, {SF_ROUTER_SIGMOID, 45});
 CHOICES(moe_scope, {SF_SCOPE_SEQUENCE, 50}, {SF_SCOPE_MICROBATCH, 50});
@@ -147,6 +148,7 @@ static const struct {
     TABLE(FP8_HISTORY, fp8_history, false),
     TABLE(SMOOTHING, smoothing, true),
     TABLE(EXACT, exact, false),
+    TABLE(OVERFLOW, overflow, false),
     TABLE(CP_COMM, cp_comm, false),
     TABLE(ZERO, zero_stage, false),
     TABLE(TP_OVERLAP, tp_overlap, true),
@@ -293,6 +295,7 @@ static bool is_coupled(enum sf_walk place) {
   case SF_WALK_MEMORY_SEQ:
   case SF_WALK_MODE:
   case SF_WALK_EXACT:
+  case SF_WALK_OVERFLOW:
   case SF_WALK_EXPERTS:
   case SF_WALK_ROUTER:
   case SF_WALK_MOE_SCOPE:
@@ -393,9 +396,9 @@ static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c
   if (c->moe.experts > 0) add(domain, c->moe.experts, weight);
 }
 
-/* Gradients of isolated mode are given, and do not overflow. */
+/* Gradients of isolated mode are given, and overflow where that is asked for. */
 static bool may_overflow(const struct sf_case *c) {
-  return c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14;
+  return c->data.overflow || (c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14);
 }
 
 /* What was drawn before makes some values worth more. */
@@ -403,7 +406,9 @@ static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
   const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0, cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
   const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
-  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16) out->weights[0] *= UNSCALED_SHARE;
+  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16) out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE : UNSCALED_SHARE / 3;
+  /* Experts have a flag of their own. */
+  if (place == SF_WALK_OVERFLOW && c->moe.experts > 0) out->weights[out->count - 1] *= 2;
   /* What becomes of a scale that has overflowed shows in the next step alone. */
   if ((place == SF_WALK_LOSS_SCALE_WINDOW || place == SF_WALK_STEPS) && may_overflow(c)) out->weights[0] /= 10;
   if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */

@@ -11,7 +11,7 @@ static const char *const always_drawn[] = {
     "model.kv_heads", "model.head_dim", "model.ffn",         "model.vocab",           "model.vocab_padded", "model.seq",
     "train.steps",    "train.microbatches", "train.microbatch_size", "train.clip_milli", "train.lr_micro", "train.weight_decay_milli",
     "train.beta1_milli", "train.beta2_milli", "data.tokens", "data.mask",             "data.weights",     "data.acts",
-    "data.grads",     "data.exact"};
+    "data.grads",     "data.exact",     "data.overflow"};
 
 /* What a model is not given the means for; and formats, which it declares elsewhere. */
 static const char *const never_taken[] = {"precision.compute", "precision.stochastic", "precision.fp8_recipe", "precision.fp8_history", "precision.fp8_bf16_first", "precision.fp8_bf16_last",

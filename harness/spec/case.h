@@ -125,6 +125,8 @@ struct sf_data {
   int64_t weights, acts, grads;  /* enum sf_value_dist */
   bool exact;                    /* isolated mode only: what linear and communication modules read are small integers, so that their
                                     results do not depend on the order of sums */
+  bool overflow;                 /* isolated mode with loss scaling only: in one step one number of a gradient that is given is infinite, and so of one
+                                    trained parameter's main gradient */
 };
 
 struct sf_layout {

@@ -122,6 +122,7 @@ const struct sf_field sf_case_fields[] = {
     ENUM("data.acts", data.acts, DIST_NAMES),
     ENUM("data.grads", data.grads, DIST_NAMES),
     BOOL("data.exact", data.exact),
+    BOOL("data.overflow", data.overflow),
     INT("data.documents", data.documents, 1, 64, 1),
     INT("data.padding", data.padding, 0, 65536, 0),
     LAYOUT("layout", layout),

@@ -30,6 +30,9 @@ static enum sf_status check_model(const struct sf_case *c, struct sf_error *erro
   if (m->positions == SF_POS_ROTARY && m->head_dim % 2 != 0) REFUSE("model.head_dim: %" PRId64 " is odd, rotary needs pairs", m->head_dim);
   if (m->vocab_padded < m->vocab) REFUSE("model.vocab_padded: %" PRId64 " is below model.vocab %" PRId64, m->vocab_padded, m->vocab);
   if (c->data.exact && c->mode != SF_MODE_ISOLATED) REFUSE("data.exact: needs mode isolated");
+  if (c->data.overflow && c->mode != SF_MODE_ISOLATED) REFUSE("data.overflow: needs mode isolated");
+  if (c->data.overflow && c->precision.loss_scale_log2 == 0) REFUSE("data.overflow: needs precision.loss_scale_log2 above 0");
+  if (c->data.overflow && c->data.exact) REFUSE("data.overflow: not with data.exact, whose numbers are integers");
   const int64_t tokens = m->seq * c->train.microbatch_size;
   if (tokens > 1048576) REFUSE("train.microbatch_size: seq * microbatch_size is %" PRId64 ", more than 1048576", tokens);
   const int64_t memory = m->memory_seq * c->train.microbatch_size;
@@ -57,6 +60,7 @@ static enum sf_status check_fp8(const struct sf_case *c, struct sf_error *error)
   if (exempt >= c->model.layers)
     REFUSE("precision.fp8_bf16_%s: leaves none of %" PRId64 " layers in fp8", p->fp8_bf16_last > 0 ? "last" : "first", c->model.layers);
   if (c->data.exact) REFUSE("data.exact: precision.compute fp8 scales what it multiplies, so that no integers are left");
+  if (c->data.overflow) REFUSE("data.overflow: precision.compute fp8 scales by the largest number, which must be finite");
   /* Ranks that share a key and value head hold summands of its gradient: nobody could cast the gradient itself. */
   if (c->layout.tp > c->model.kv_heads)
     REFUSE("layout.tp: %" PRId64 " is more than model.kv_heads %" PRId64 ", which precision.compute fp8 cannot have", c->layout.tp,

@@ -4,6 +4,7 @@
 #include "harness/base/hash.h"
 #include "harness/tensor/exact.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Odd, so that index -> key + index * STRIDE is a bijection of 64 bits. */
@@ -107,7 +108,7 @@ static void fill_shifted_rows(float *out, const struct sf_fill *fill, int64_t fi
   }
 }
 
-void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
+static void fill_finite(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
   if (fill->exact) {
     fill_integers(out, fill, first, count);
     return;
@@ -123,6 +124,11 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
     fill_loops[fill->dist](out + at, fill->key, fill->scale, fill->offset, (uint64_t)(first + at), part);
     if (fill->dtype != SF_F32) sf_round_array(out + at, part, fill->dtype);
   }
+}
+
+void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_t count) {
+  fill_finite(out, fill, first, count);
+  if (fill->has_infinite && fill->infinite >= first && fill->infinite < first + count) out[fill->infinite - first] = INFINITY;
 }
 
 static void fill_or_zero(float *out, const struct sf_fill *fill, int64_t first, int64_t count, bool zero) {
@@ -150,7 +156,7 @@ void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape sha
   }
 }
 
-enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS, SALT_MEMORY };
+enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS, SALT_MEMORY, SALT_OVERFLOW };
 
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step) {
   SF_ASSERT_LE(0, param);
@@ -204,6 +210,56 @@ static void shift_logits(struct sf_fill *fill, int64_t vocab) {
 
 static bool loss_reads(enum sf_module_class cls) { return cls == SF_MODULE_OUTPUT_LAYER || cls == SF_MODULE_MTP_OUTPUT_LAYER; }
 
+/* Uniform in 0..bound-1 up to a bias of bound / 2^32; bound < 2^31. */
+static inline int64_t below(uint64_t bits, int64_t bound) { return (int64_t)(((bits >> 32) * (uint64_t)bound) >> 32); }
+
+/* --- overflow ----------------------------------------------------------------------------------------------------- */
+
+static bool is_expert_param(const struct sf_catalog *catalog, int32_t param) {
+  const enum sf_module_class cls = catalog->modules[catalog->params[param].module].cls;
+  return cls == SF_MODULE_EXPERTS_FC1 || cls == SF_MODULE_EXPERTS_FC2;
+}
+
+static bool is_trained(const struct sf_catalog *catalog, int32_t param, bool of_experts) {
+  return !catalog->params[param].frozen && (!of_experts || is_expert_param(catalog, param));
+}
+
+/* One of the trained parameters, or of the experts' among them; -1: there is none. */
+static int32_t draw_trained(const struct sf_catalog *catalog, uint64_t bits, bool of_experts) {
+  int64_t count = 0;
+  for (int32_t p = 0; p < catalog->param_count; p++) count += is_trained(catalog, p, of_experts);
+  int64_t left = below(bits, count);
+  for (int32_t p = 0; p < catalog->param_count; p++)
+    if (is_trained(catalog, p, of_experts) && left-- == 0) return p;
+  return -1;
+}
+
+/* The tensor that has the infinite number: half of the time, where there are experts, what theirs comes from, since their overflow takes another way to
+ * the ranks than that of all other parameters. */
+static struct sf_trace_id draw_overflowing(const struct sf_catalog *catalog, uint64_t key) {
+  const struct sf_train *train = &catalog->logical.train;
+  struct sf_trace_id id = {.pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD};
+  id.step = (uint16_t)below(element_bits(key, 0), train->steps > 1 ? train->steps - 1 : 1);
+  id.microbatch = (uint16_t)below(element_bits(key, 1), train->microbatches);
+  id.subject = element_bits(key, 2) >> 63 ? draw_trained(catalog, element_bits(key, 3), true) : -1;
+  if (id.subject < 0) id.subject = draw_trained(catalog, element_bits(key, 3), false);
+  if (id.subject < 0 || !is_expert_param(catalog, id.subject)) return id;
+  id.kind = SF_KIND_ACT_GRAD; /* weight gradients of experts are not given */
+  id.subject = sf_catalog_module(catalog, SF_MODULE_COMBINE, catalog->modules[catalog->params[id.subject].module].layer);
+  return id;
+}
+
+static void fill_make_overflow(struct sf_fill *fill, const struct sf_catalog *catalog, struct sf_trace_id id, struct sf_shape shape) {
+  const struct sf_case *c = &catalog->logical;
+  if (!c->data.overflow || id.kind == SF_KIND_ACT || id.call > 0) return;
+  const uint64_t key = sf_fill_key(c->seed, 0, SALT_OVERFLOW);
+  if (sf_trace_key(draw_overflowing(catalog, key)) != sf_trace_key(id)) return;
+  fill->has_infinite = true;
+  fill->infinite = below(element_bits(key, 4), shape.rows * shape.cols);
+}
+
+/* --- the trace ---------------------------------------------------------------------------------------------------- */
+
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id) {
   SF_ASSERT(id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD);
   const struct sf_case *c = &catalog->logical;
@@ -227,11 +283,9 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
   if (is_grad && attention_or_norm_reads_back(catalog->modules[id.subject].cls)) soften_offset(&fill);
   if (is_act && loss_reads(catalog->modules[id.subject].cls)) shift_logits(&fill, spec.shape.cols);
   sf_fill_make_exact_trace(&fill, catalog, id);
+  fill_make_overflow(&fill, catalog, id, spec.shape);
   return fill;
 }
-
-/* Uniform in 0..bound-1 up to a bias of bound / 2^32; bound < 2^31. */
-static inline int64_t below(uint64_t bits, int64_t bound) { return (int64_t)(((bits >> 32) * (uint64_t)bound) >> 32); }
 
 /* --- dropout ------------------------------------------------------------------------------------------------------ */
 

@@ -18,6 +18,9 @@ struct sf_fill {
   /* Large logits: every element of a row of `cols` columns has an amount of its row added, of 128 to 255 and either sign; in one row of four one
    * column has 256 more. Not with exact. */
   bool shifted_rows;
+  /* Overflow: element `infinite` of the logical tensor is infinite in place of the above. */
+  bool has_infinite;
+  int64_t infinite;
 };
 
 /* Key of a stream: seed of the case, what the tensor is, and a salt that tells uses apart. */
@@ -42,7 +45,9 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
  * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET, and so has
  * what attention and norms begin their backward with (ACT_GRAD of the linears in front of them and of MTP_HNORM) where data.grads is. What the
- * loss reads (ACT of OUTPUT_LAYER and MTP_OUTPUT_LAYER) is then normal with shifted rows. */
+ * loss reads (ACT of OUTPUT_LAYER and MTP_OUTPUT_LAYER) is then normal with shifted rows. With data.overflow one number is infinite: of a drawn trained
+ * parameter's WGRAD in a drawn step (not the last of several) and microbatch, or of COMBINE's ACT_GRAD, which one expert reads, where an expert's
+ * weight was drawn. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
 /* The memory that cross-attention reads, [memory_seq * microbatch_size x hidden], the same in every layer: isolated data.acts as it is, end to end normal, as
  * an encoder's last norm would leave it; scale 1, rounded to the compute format; exact mode: integers. The model must have one. */

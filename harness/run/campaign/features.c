@@ -25,6 +25,7 @@
   X(overlap, c->layout.overlap)                                                                              \
   X(isolated, c->mode == SF_MODE_ISOLATED)                                                                   \
   X(exact, c->data.exact)                                                                                    \
+  X(given_overflow, c->data.overflow)                                                                        \
   X(bf16, c->precision.compute == SF_COMPUTE_BF16)                                                          \
   X(fp16, c->precision.compute == SF_COMPUTE_FP16)                                                           \
   X(fp8, c->precision.compute == SF_COMPUTE_FP8)                                                    \

@@ -24,7 +24,7 @@ static void test_case_fields_cover_the_struct_without_overlap(void **state) {
     else assert_int_equal(owners[at], 0);
   }
   /* behind the flags of model, precision, data, and sp and tp_overlap of both layouts */
-  const size_t padding = 1 + 6 + 7 + 2 * (7 + 5), of_framework = SF_CASE_FRAMEWORK_TEXT; /* no field of the built-in layers */
+  const size_t padding = 1 + 6 + 6 + 2 * (7 + 5), of_framework = SF_CASE_FRAMEWORK_TEXT; /* no field of the built-in layers */
   assert_int_equal(covered + padding + of_framework, offsetof(struct sf_case, expect));
 }
 

@@ -164,6 +164,55 @@ static void test_fill_for_trace_offset_logits_are_large_and_differ_by_row(void *
   }
 }
 
+/* How many numbers of a tensor that is given are infinite. */
+static int64_t count_infinite(const struct sf_catalog *catalog, struct sf_trace_id id) {
+  static float values[1 << 16];
+  struct sf_trace_spec spec;
+  assert_true(sf_trace_spec(&spec, catalog, id));
+  const int64_t count = spec.shape.rows * spec.shape.cols;
+  const struct sf_fill fill = sf_fill_for_trace(catalog, id);
+  int64_t infinite = 0;
+  assert_in_range(count, 1, sizeof values / sizeof values[0]);
+  sf_fill_range(values, &fill, 0, count);
+  for (int64_t i = 0; i < count; i++) infinite += isinf(values[i]);
+  return infinite;
+}
+
+/* One number of all weight gradients and of what experts begin their backward with: in a dense model of a parameter, of experts' half of the time. */
+static void test_fill_for_trace_overflow_is_one_number_of_a_step_before_the_last(void **state) {
+  (void)state;
+  enum { SEEDS = 40 };
+  for (int64_t experts = 0; experts <= 2; experts += 2) {
+    int of_experts = 0;
+    for (int64_t seed = 0; seed < SEEDS; seed++) {
+      struct sf_case c = make_case();
+      c.seed = seed, c.train.steps = 2, c.train.frozen = SF_FROZEN_QKV, c.precision.loss_scale_log2 = 8, c.data.overflow = true;
+      c.moe.experts = experts, c.moe.topk = experts > 0 ? 2 : 1;
+      struct sf_catalog *catalog = make_catalog(&c);
+      int64_t infinite = 0, later = 0;
+      for (int64_t m = 0; m < 2 * c.train.microbatches; m++) {
+        struct sf_trace_id id = {.step = (uint16_t)(m % 2), .microbatch = (uint16_t)(m / 2), .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD};
+        for (id.subject = 0; id.subject < catalog->param_count; id.subject++) {
+          const enum sf_module_class cls = catalog->modules[catalog->params[id.subject].module].cls;
+          if (catalog->params[id.subject].frozen || cls == SF_MODULE_EXPERTS_FC1 || cls == SF_MODULE_EXPERTS_FC2) continue;
+          *(id.step == 0 ? &infinite : &later) += count_infinite(catalog, id);
+        }
+        id.kind = SF_KIND_ACT_GRAD;
+        for (int32_t layer = 0; layer < (experts > 0 ? c.model.layers : 0); layer++) {
+          id.subject = sf_catalog_module(catalog, SF_MODULE_COMBINE, layer);
+          const int64_t here = count_infinite(catalog, id);
+          *(id.step == 0 ? &infinite : &later) += here;
+          of_experts += here > 0;
+        }
+      }
+      assert_int_equal(infinite, 1);
+      assert_int_equal(later, 0);
+      sf_catalog_destroy(catalog);
+    }
+    assert_in_range(of_experts, experts > 0 ? SEEDS / 4 : 0, experts > 0 ? SEEDS * 7 / 8 : 0);
+  }
+}
+
 static double mean_of_fill(const struct sf_fill *fill) {
   enum { COUNT = 256 };
   float values[COUNT];
@@ -456,6 +505,7 @@ int main(void) {
       cmocka_unit_test(test_fill_for_trace_repeated_tensors_share_a_key),
       cmocka_unit_test(test_fill_for_trace_offset_is_small_before_differences),
       cmocka_unit_test(test_fill_for_trace_offset_logits_are_large_and_differ_by_row),
+      cmocka_unit_test(test_fill_for_trace_overflow_is_one_number_of_a_step_before_the_last),
       cmocka_unit_test(test_fill_for_memory_differs_by_microbatch_and_is_normal_end_to_end),
       cmocka_unit_test(test_data_step_tokens_equals_the_sum_of_masks),
       cmocka_unit_test(test_data_microbatch_uneven_neighbours_keep_different_shares),
