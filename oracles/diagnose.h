@@ -20,7 +20,8 @@
   X(REPEATED_TERM, "repeated_term")               /* a term of the sum added n times */                                               \
   X(SCALE, "scale")                               /* a constant factor */                                                             \
   X(LOW_PRECISION, "low_precision")               /* rounded to fewer bits than promised */                                           \
-  X(PART, "part")                                 /* wrong in some rows, columns or ranks, right in all others */
+  X(PART, "part")                                 /* wrong in some rows, columns or ranks, right in all others */                     \
+  X(EARLIER, "earlier")                           /* of a communication that failed: a tensor was wrong before it */
 enum sf_diagnosis_class {
 #define X(name, text) SF_DIAGNOSIS_##name,
   SF_DIAGNOSIS_MAP(X)

@@ -2,6 +2,7 @@
 #include "harness/base/alloc.h"
 #include "harness/run/trial/engine_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,12 +56,28 @@ static bool run_again(struct sf_engine *engine, struct sf_chunk_log *log, uint64
   return status == SF_OK && report.status == SF_OK;
 }
 
+/* Of ranks that do not meet, the first tensor that was wrong before: there they may have parted. Tensors are compared where all their holders traced them. */
+static void find_earlier(struct sf_engine *engine, struct sf_diagnosis *out) {
+  struct sf_judgement judgement;
+  char id[160];
+  if (engine->options.mpi || !engine->collector) return; /* traces of MPI ranks are lost with them */
+  if (sf_judge(engine->collector, false, &judgement) != SF_OK || judgement.finding_count == 0) return;
+  const struct sf_finding *finding = &judgement.findings[0];
+  sf_trace_id_text(id, sizeof id, engine->catalog, finding->id);
+  out->cls = SF_DIAGNOSIS_EARLIER;
+  snprintf(out->text, sizeof out->text, "%s was wrong before: %s", id, finding->text);
+}
+
 void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome) {
   struct sf_chunk_log log;
-  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || engine->judgement.finding_count == 0) return;
+  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING) return;
+  engine->c = c;
+  if (engine->judgement.finding_count == 0) {
+    find_earlier(engine, &outcome->diagnosis);
+    return;
+  }
   const struct sf_finding *finding = &engine->judgement.findings[0];
   memset(&log, 0, sizeof log);
-  engine->c = c;
   if (record) diagnose_log(engine, finding, record, &outcome->diagnosis);
   else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id))) diagnose_log(engine, finding, &log, &outcome->diagnosis);
   sf_chunk_log_destroy(&log);

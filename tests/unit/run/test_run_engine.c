@@ -341,6 +341,27 @@ static void test_engine_diagnose_plants_of_the_corpus_get_their_declared_class(v
   sf_engine_destroy(engine);
 }
 
+/* Where ranks part ways over a tensor, the call in which they do not meet hangs on what comes next; the tensor is named beside it. */
+static void test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before(void **state) {
+  (void)state;
+  static const struct { const char *path; enum sf_finding_class cls; const char *begins; } rows[] = {
+      {"corpus/regress/overflow-in-one-expert.json", SF_CLASS_MISMATCH, "s0/mb0/step/scalar/overflow/0 was wrong before: rank 1"},
+      {"corpus/regress/plant-canary-deadlock.json", SF_CLASS_DEADLOCK, ""},
+      {"corpus/regress/plant-canary-mismatch.json", SF_CLASS_MISMATCH, ""}};
+  struct sf_engine *engine = engine_make();
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    struct sf_case c;
+    struct sf_outcome outcome;
+    assert_int_equal(sf_case_read(&c, rows[i].path, NULL), SF_OK);
+    sf_engine_run(engine, &c, NULL, &outcome);
+    assert_int_equal(outcome.cls, rows[i].cls);
+    sf_engine_diagnose(engine, &c, NULL, &outcome);
+    if (strncmp(outcome.diagnosis.text, rows[i].begins, *rows[i].begins ? strlen(rows[i].begins) : 1) != 0) fail_msg("%s: %s", rows[i].path, outcome.diagnosis.text);
+    assert_int_equal(outcome.diagnosis.cls, *rows[i].begins ? SF_DIAGNOSIS_EARLIER : SF_DIAGNOSIS_UNKNOWN);
+  }
+  sf_engine_destroy(engine);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_engine_run_clean_case_passes_and_repeats),
@@ -353,6 +374,7 @@ int main(void) {
       cmocka_unit_test(test_engine_run_exact_case_sees_what_tolerance_does_not),
       cmocka_unit_test(test_engine_diagnose_says_what_was_planted),
       cmocka_unit_test(test_engine_diagnose_plants_of_the_corpus_get_their_declared_class),
+      cmocka_unit_test(test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before),
       cmocka_unit_test(test_engine_run_each_allocation_fails_once_verdict_is_right_or_enomem),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
