@@ -3,7 +3,6 @@
 
 #include "harness/base/assert.h"
 
-
 struct choice {
   int64_t value;
   uint32_t weight;

@@ -165,7 +165,6 @@ static enum presence presence_of(const struct sheet *sheet, int64_t at, int64_t 
 
 /* --- replicas ---------------------------------------------------------------------------------------------------- */
 
-
 /* Lowest rank that holds the element in some version up to `version`. */
 static int32_t holder_of(const struct sf_merger *m, int32_t version, int64_t element) {
   struct sf_segment one;

@@ -1,6 +1,5 @@
 #include "harness/worker/choices.h"
 
-
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

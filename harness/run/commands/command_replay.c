@@ -13,6 +13,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,7 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   struct sf_chunk_log log = {0};
   pool->record = flags->trace ? &log : NULL;
   pool->table = flags->table ? stdout : NULL;
+  if (flags->table) signal(SIGPIPE, SIG_IGN); /* `| head` would end the child, which looks like a crash of the target */
   enum sf_status status = flags->trace ? sf_chunk_log_create_shared(&log) : SF_OK;
   if (status == SF_OK) status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
   else sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));

@@ -2,7 +2,6 @@
 
 #include "harness/spec/mesh.h"
 
-
 enum { ROW_DOUBLES = 6 }; /* a norm and five noise levels */
 
 static double larger(double a, double b) { return a > b ? a : b; }

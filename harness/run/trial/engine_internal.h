@@ -57,7 +57,6 @@ struct sf_engine {
   struct sf_trace_sink sink;
 };
 
-
 /* Runs the candidate on this process's part of the world; fills the report, and in the outcome what a mutant did. */
 enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report);
 enum sf_status sf_engine_run_mpi(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report);

@@ -156,7 +156,6 @@ static const float f32_values[6] = {1.5f, -0.0f, INFINITY, 3.0e-42f, -7.25f, 167
 static const float bf16_values[3] = {1.0f, -0x1.fep-100f, 0.0f};
 static const double f64_values[2] = {0.1, -1e300};
 
-
 /* Every byte of both fp8 formats; NaN as they are, which is not promised. */
 static void test_writer_save_read_gives_the_same_fp8_values(void **state) {
   (void)state;
