@@ -103,4 +103,25 @@ static inline struct sf_catalog *catalog_of(const char *words) {
   return catalog;
 }
 
+#define GPT                                                                                                                                \
+  "seed=3 model.layers=2 model.hidden=24 model.heads=4 model.kv_heads=2 model.head_dim=6 model.ffn=40 model.vocab=30 "                     \
+  "model.vocab_padded=32 model.seq=12 model.norm=layer model.positions=learned model.bias=on model.tied=on model.adapter=on "              \
+  "train.microbatches=2 train.microbatch_size=2 data.mask=uneven "
+#define LLAMA                                                                                                                              \
+  "seed=4 model.layers=2 model.hidden=32 model.heads=4 model.kv_heads=4 model.head_dim=8 model.ffn=48 model.vocab=32 "                     \
+  "model.vocab_padded=32 model.seq=16 model.activation=swiglu model.positions=rotary train.microbatches=2 "
+
+static inline struct sf_trace_id act_of(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, enum sf_kind kind) {
+  return (struct sf_trace_id){
+      .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = (uint8_t)kind, .subject = sf_catalog_module(catalog, cls, layer)};
+}
+
+static inline int64_t count_of(const struct kept *kept) { return kept->shape.rows * kept->shape.cols; }
+
+static inline double relative_move(const struct kept *a, const struct kept *b) {
+  assert_true(sf_trace_key(a->id) == sf_trace_key(b->id));
+  const double move = distance(a->values, b->values, count_of(a));
+  return move == 0 ? 0 : move / norm_of(a->values, count_of(a));
+}
+
 #endif
