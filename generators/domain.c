@@ -161,8 +161,9 @@ static const struct {
 #undef TABLE
 };
 
-/* Loss scaling is for fp16; other formats have it now and then, since it must change nothing there. */
-enum { UNSCALED_SHARE = 30 };
+/* How much likelier than scaling none is for a format that needs none: scaling must change nothing there, but for a given number that overflows,
+ * which isolated cases alone have and which needs a scale to be skipped. */
+enum { UNSCALED_SHARE_E2E = 30, UNSCALED_SHARE_ISOLATED = 10 };
 
 /* Weight of whatever is not the simplest value of a feature, in fifths, by the swarm choice. */
 static const uint32_t tilts[3] = {5, 2, 12};
@@ -405,8 +406,9 @@ static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
   const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0, cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
   const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
-  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16) out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE : UNSCALED_SHARE / 3;
-  /* Experts have a flag of their own. */
+  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16)
+    out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE_E2E : UNSCALED_SHARE_ISOLATED;
+  /* Experts tell one another of an overflow in a collective of their own. */
   if (place == SF_WALK_OVERFLOW && c->moe.experts > 0) out->weights[out->count - 1] *= 2;
   /* What becomes of a scale that has overflowed shows in the next step alone. */
   if ((place == SF_WALK_LOSS_SCALE_WINDOW || place == SF_WALK_STEPS) && may_overflow(c)) out->weights[0] /= 10;

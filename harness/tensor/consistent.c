@@ -251,7 +251,7 @@ static struct sf_trace_id draw_overflowing(const struct sf_catalog *catalog, uin
 
 static void fill_make_overflow(struct sf_fill *fill, const struct sf_catalog *catalog, struct sf_trace_id id, struct sf_shape shape) {
   const struct sf_case *c = &catalog->logical;
-  if (!c->data.overflow || id.kind == SF_KIND_ACT || id.call > 0) return;
+  if (!c->data.overflow) return;
   const uint64_t key = sf_fill_key(c->seed, 0, SALT_OVERFLOW);
   if (sf_trace_key(draw_overflowing(catalog, key)) != sf_trace_key(id)) return;
   fill->has_infinite = true;
