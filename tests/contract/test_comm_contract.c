@@ -4,6 +4,7 @@
 #include "harness/comm/nccl.h"
 #include "harness/comm/sim.h"
 #include "tests/contract/comm_cases.h"
+#include "tests/rounds.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -139,8 +140,8 @@ static void run_cases(void **state, const struct comm_case *cases) {
       if (half > 0 && world % 2 == 0) run_on_mpi(suite, comm_case, sf_mpi_rank(suite->mpi) < half ? 0 : half, half);
       continue;
     }
-    for (int32_t world = 1; world <= 8; world++) run_on_sim(suite, comm_case, world, 12);
-    run_on_sim(suite, comm_case, CASE_WORLD_MAX, 4);
+    for (int32_t world = 1; world <= 8; world++) run_on_sim(suite, comm_case, world, SF_ROUNDS(12));
+    run_on_sim(suite, comm_case, CASE_WORLD_MAX, SF_ROUNDS(4));
   }
   print_message("%s: %d passed, %d skipped, %d failed\n", suite->nccl ? "nccl" : suite->mpi != NULL ? "mpi" : "sim", suite->tally.passed, suite->tally.skipped,
                 suite->tally.failed);

@@ -5,7 +5,7 @@
 #include "harness/device/device.h"
 #include "oracles/reference.h"
 
-/* OpenBLAS on one thread; plain loops where the build has no BLAS (gemm_table_absent.c) or runs under sanitizers. */
+/* OpenBLAS on one thread; plain loops where the build has no BLAS (gemm_table_absent.c). */
 extern const struct sf_gemm_table sf_run_gemm_table;
 
 /* The same, but large products go to the device if it takes any (sf_device.product). Borrows the device. */

@@ -1,4 +1,4 @@
-/* Plain loops, for builds without BLAS and for sanitizers. */
+/* Plain loops, for builds without BLAS. */
 #include "harness/run/trial/gemm_table.h"
 
 #define DEFINE_GEMM(name, real)                                                                                                          \

@@ -2,8 +2,9 @@
 #include "tests/unit/oracles/reference_test.h"
 
 #include "harness/base/pcg.h"
+#include "tests/rounds.h"
 
-enum { RANDOM_CASES = 24, MOE_CASES = 24, LATENT_CASES = 10 };
+enum { RANDOM_CASES = SF_ROUNDS(24), MOE_CASES = SF_ROUNDS(24), LATENT_CASES = SF_ROUNDS(10) };
 
 static int pick(struct sf_pcg *pcg, int bound) { return (int)sf_pcg_below(pcg, (uint64_t)bound); }
 

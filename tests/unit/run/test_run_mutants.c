@@ -164,7 +164,7 @@ static void test_mutant_power_run_fates_same_with_one_and_three_workers(void **s
   const char *ids[SEARCHED];
   for (int i = 0; i < SEARCHED; i++) ids[i] = searched[i].id;
   space_make(&space);
-  for (int i = 0; i < 2; i++) {
+  for (int i = SF_FIRST_RUN; i < 2; i++) {
     struct sf_mutant_power_options *o = test_calloc(1, sizeof *o);
     struct sf_error error = {SF_OK, ""};
     *o = (struct sf_mutant_power_options){.ids = ids, .id_count = SEARCHED, .cases = 60};
@@ -177,7 +177,7 @@ static void test_mutant_power_run_fates_same_with_one_and_three_workers(void **s
     test_free(o);
   }
   for (int i = 0; i < SEARCHED; i++) {
-    const struct sf_mutant_search *a = &results[0].searches[i], *b = &results[1].searches[i];
+    const struct sf_mutant_search *a = &results[SF_FIRST_RUN].searches[i], *b = &results[1].searches[i];
     if (a->fate != searched[i].fate) fail_msg("%s: %s (%s)", a->id, sf_mutant_fate_name(a->fate), a->outcome.signature);
     assert_int_equal(a->fate, b->fate);
     assert_int_equal(a->found_at, b->found_at);
@@ -186,8 +186,7 @@ static void test_mutant_power_run_fates_same_with_one_and_three_workers(void **s
     assert_int_equal(a->equal_outputs + a->unread_outputs, a->fate == SF_MUTANT_EQUIVALENT ? a->fired : 0);
     assert_int_equal(a->equal_outputs, b->equal_outputs);
   }
-  sf_mutant_power_destroy(&results[0]);
-  sf_mutant_power_destroy(&results[1]);
+  for (int i = SF_FIRST_RUN; i < 2; i++) sf_mutant_power_destroy(&results[i]);
 }
 
 int main(void) {

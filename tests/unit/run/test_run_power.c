@@ -1,6 +1,7 @@
 #include "tests/unit/run/run_fixture.h"
 
 #include "harness/run/power/power.h"
+#include "tests/rounds.h"
 
 #define TIED_ZERO "model.layers=2 layout.pp=2 layout.dp=2 layout.zero=1 model.tied=true train.microbatches=2"
 
@@ -185,7 +186,7 @@ static void test_power_run_same_with_one_and_three_workers(void **state) {
   (void)state;
   struct sf_power_result results[2];
   static const int32_t workers[] = {1, 3};
-  for (int i = 0; i < 2; i++) {
+  for (int i = SF_FIRST_RUN; i < 2; i++) {
     struct sf_power_options *o = options_make("rowparallel-bias-xtp", "canary-mismatch", workers[i]);
     struct sf_error error = {SF_OK, ""};
     if (sf_power_run(o, &results[i], &error) != SF_OK) fail_msg("%s", error.text);
@@ -196,7 +197,7 @@ static void test_power_run_same_with_one_and_three_workers(void **state) {
     test_free(o);
   }
   for (int32_t i = 0; i < 4; i++) {
-    const struct sf_power_search *a = &results[0].searches[i], *b = &results[1].searches[i];
+    const struct sf_power_search *a = &results[SF_FIRST_RUN].searches[i], *b = &results[1].searches[i];
     assert_true(a->found_at >= 0);
     assert_true(a->localised);
     assert_true(a->minimal);
@@ -209,8 +210,7 @@ static void test_power_run_same_with_one_and_three_workers(void **state) {
     assert_string_equal(a->min_outcome.signature, b->min_outcome.signature);
     assert_int_equal(a->evaluations, b->evaluations);
   }
-  sf_power_destroy(&results[0]);
-  sf_power_destroy(&results[1]);
+  for (int i = SF_FIRST_RUN; i < 2; i++) sf_power_destroy(&results[i]);
 }
 
 /* Gradients are right, and what the step makes of them is not: what the flat bound finds fault with then is there without the plant too. */

@@ -1,5 +1,6 @@
 /* Planted faults: each changes what its row promises on a case that triggers it, nothing on a case that does not; canaries end as they
  * must. */
+#include "tests/rounds.h"
 #include "tests/unit/targets/target_world.h"
 
 #include <signal.h>
@@ -178,7 +179,7 @@ static void test_plants_on_other_cases_change_nothing(void **state) {
     struct world *clean = world_run(&c, SF_FAULT_NONE);
     for (int fault = 1; fault < SF_FAULT_CANARY_CRASH; fault++) {
       const struct sf_plant *plant = sf_plant_of((enum sf_fault)fault);
-      if (sf_plant_is_triggered(plant, &c)) continue;
+      if ((i + fault) % SF_STRIDE != 0 || sf_plant_is_triggered(plant, &c)) continue;
       struct world *faulty = world_run(&c, plant->fault);
       const struct change change = compare(clean, faulty, plant);
       if (change.changed > 0 || faulty->conflicts > 0) fail_msg("%s shows on \"%s\"", plant->id, TRIGGERS[i].sets);
