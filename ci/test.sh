@@ -31,11 +31,11 @@ build() { # FOLDER NINJA_TARGET OPTIONS...
   cmake -G Ninja -S . -B "$folder" "$@" >/dev/null
   ninja -C "$folder" --quiet "$target"
 }
-# FOLDER OPTIONS...: keeps the closing lines for the end.
+# FOLDER OPTIONS...: keeps the closing lines for the end. One test more than there are cores: many wait for a deadline.
 suite() {
   local folder=$1
   shift
-  ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$folder/ctest.log"
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error -j $((jobs + 1)) "$@" 2>&1 | tee "$folder/ctest.log"
   report+=$(grep -E 'tests passed' "$folder/ctest.log" | sed "s|^|         $folder: |")$'\n'
 }
 

@@ -13,6 +13,16 @@ launcher='mpirun --oversubscribe -n {n}'
 cp "$SHARDFUZZ" "$work/program"
 SHARDFUZZ=$work/program
 
+# RANKS ARGUMENT...: shardfuzz in a job; the exit code is $seen
+job() {
+  local ranks=$1
+  shift
+  seen=0
+  checks=$((checks + 1))
+  TMPDIR=$work timeout -k 1 150 mpirun --oversubscribe -n "$ranks" "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" || seen=$?
+  if [ $seen -eq 124 ] || [ $seen -eq 137 ]; then fail "mpirun -n $ranks shardfuzz $*: did not end"; fi
+}
+
 # Processes of this test's executable; ones that have ended and wait for their parent do not count.
 alive() { ps -eo stat=,args= | grep -v '^Z' | grep -F "$SHARDFUZZ" | grep -vc grep; }
 # Within 3 seconds none is left.

@@ -10,15 +10,6 @@ if [ ! -x "$emulated" ] || [ ! -e "$libraries/libnccl.so.2" ]; then echo "skippe
 SHARDFUZZ=$emulated
 source tests/integration/mpi.bash
 
-# RANKS ARGUMENT...: shardfuzz in a job; the exit code is $seen
-job() {
-  local ranks=$1
-  shift
-  seen=0
-  checks=$((checks + 1))
-  TMPDIR=$work timeout -k 1 150 mpirun --oversubscribe -n "$ranks" "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" || seen=$?
-  if [ $seen -eq 124 ] || [ $seen -eq 137 ]; then fail "mpirun -n $ranks shardfuzz $*: did not end"; fi
-}
 refused() { # TEXT: exit 3, and one line of ours that says it
   check "a refusal exits with 3" [ $seen -eq 3 ]
   check "one line" [ "$(grep -c '^shardfuzz: ' "$work/stderr")" -eq 1 ]

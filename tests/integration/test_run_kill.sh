@@ -3,7 +3,7 @@
 # those of a campaign that was left alone.
 source tests/integration/common.bash
 
-kills=8
+kills=5
 campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 30
   --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch --plant attn-dq-wrong --plant p2p-free-before-sent)
 # Everything that a campaign starts stays in its session. (What is dead and only not yet collected does not count.)
