@@ -77,6 +77,11 @@ static void book(struct campaign *k, struct pending *p) {
 static void settle(struct campaign *k, struct key_queue *queue) {
   while (queue->first && (queue->first->state == SHRUNK || queue->first->state == NOT_TO_SHRINK) && !failed(k)) {
     struct pending *p = queue->first;
+    if (p->state == NOT_TO_SHRINK && sf_ledger_wants_shrink(&k->ledger, &p->c, &p->outcome)) {
+      p->state = TO_SHRINK;
+      queue->shrinks++;
+      return;
+    }
     queue->first = p->next;
     if (!queue->first) queue->last = NULL;
     queue->shrinks -= p->state == SHRUNK;

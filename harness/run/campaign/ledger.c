@@ -183,6 +183,11 @@ int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
   return count;
 }
 
+bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
+  const int64_t shrinks = sf_ledger_shrinks(ledger, outcome->shrink_key);
+  return shrinks < SF_LEDGER_SHRINKS_PER_KEY || (shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, c, outcome) == outcome->signature);
+}
+
 void sf_ledger_commit(struct sf_ledger *ledger) {
   if (ledger->status == SF_OK) keep(ledger, sf_store_commit(ledger->store, &ledger->error));
 }

@@ -32,7 +32,10 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct 
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
-enum { SF_LEDGER_SHRINKS_PER_KEY = 3 };
+/* So many findings of a key are shrunk whatever they are, and up to so many if they have not the axes of any signature that it was shrunk to. */
+enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_MAX = 8 };
+/* Whether a finding is to be shrunk, once all of its key before it are in the books. */
+bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome);
 
 void sf_ledger_commit(struct sf_ledger *ledger);
 void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds);

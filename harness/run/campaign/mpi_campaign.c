@@ -179,7 +179,7 @@ static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
 
 static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
   struct sf_ledger *ledger = &k->ledger;
-  if (is_stopped(k) || sf_ledger_shrinks(ledger, outcome->shrink_key) >= SF_LEDGER_SHRINKS_PER_KEY) {
+  if (is_stopped(k) || !sf_ledger_wants_shrink(ledger, c, outcome)) {
     sf_ledger_add_unshrunk(ledger, index, c, outcome);
     return;
   }

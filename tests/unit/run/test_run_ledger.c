@@ -122,6 +122,27 @@ static void test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_w
   books_close(b);
 }
 
+static void test_ledger_wants_shrink_three_of_a_key_and_then_only_other_axes(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2), both = case_make(CASE_TP2DP2), dp = case_make("layout.dp=2 train.microbatches=2");
+  const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&both, "here"), of_dp = finding_of(&dp, "here");
+  const struct sf_outcome elsewhere = finding_of(&both, "there");
+  const struct sf_job_result r = shrunk_to(&tp, &of_tp);
+  int64_t index = 0;
+  for (; index < SF_LEDGER_SHRINKS_PER_KEY; index++) {
+    assert_true(sf_ledger_wants_shrink(&b->ledger, &both, &of_both));
+    sf_ledger_add_shrunk(&b->ledger, index, &tp, &of_tp, &r);
+  }
+  assert_false(sf_ledger_wants_shrink(&b->ledger, &both, &of_both)); /* has tp */
+  for (; index < SF_LEDGER_SHRINKS_MAX; index++) {
+    assert_true(sf_ledger_wants_shrink(&b->ledger, &dp, &of_dp));
+    sf_ledger_add_shrunk(&b->ledger, index, &tp, &of_tp, &r);
+  }
+  assert_false(sf_ledger_wants_shrink(&b->ledger, &dp, &of_dp));
+  assert_true(sf_ledger_wants_shrink(&b->ledger, &both, &elsewhere));
+  books_close(b);
+}
+
 /* Two keys that were shrunk to one culprit: later findings of both are counted to it, also by a campaign that goes on. */
 static void test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to(void **state) {
   struct books *b = books_open(*state, false);
@@ -267,6 +288,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_add_shrunk_signature_is_the_small_cases),
       FOLDER_TEST(test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has),
       FOLDER_TEST(test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_with_too),
+      FOLDER_TEST(test_ledger_wants_shrink_three_of_a_key_and_then_only_other_axes),
       FOLDER_TEST(test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to),
       FOLDER_TEST(test_ledger_open_resume_remembers_signatures),
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
