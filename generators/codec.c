@@ -39,6 +39,7 @@ static bool choose_number(struct codec *codec, int64_t *value, enum sf_walk plac
   }
   *value = sf_walk_get(codec->from, codec->space, place);
   if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_RESET) *value = range.lo;
+  if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_ASSIGN) *value = codec->edit->value[place];
   if (*value < range.lo || *value > range.hi) return false;
   if (codec->mode == CODEC_ENCODE) write_choice(codec, place, (uint64_t)(*value - range.lo), bound);
   return true;

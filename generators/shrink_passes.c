@@ -326,20 +326,21 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
 }
 
 /* Fewer ranks or layers, with what makes the bug show again: a smaller world may need a token elsewhere, a smaller model harder clipping, or
- * smaller buckets to have as many. */
+ * smaller buckets to have as many; other numbers, or messages that arrive in another order. */
 static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  static const enum sf_walk places[] = {SF_WALK_TP, SF_WALK_DP, SF_WALK_PP, SF_WALK_LAYERS};
-  enum { EDGE, CLIPPED, BUCKETS, SEEDS, DATA_KINDS = SEEDS + 4 };
+  static const enum sf_walk places[] = {SF_WALK_TP, SF_WALK_DP, SF_WALK_CP, SF_WALK_PP, SF_WALK_LAYERS};
+  enum { EDGE, CLIPPED, BUCKETS, SEEDS, SCHEDULES = SEEDS + 4, DATA_KINDS = SCHEDULES + 2 };
   if (step >= COUNT(places) * DATA_KINDS) return false;
   const enum sf_walk place = places[step / DATA_KINDS];
   const int64_t size = sf_walk_get(c, space, place), kind = step % DATA_KINDS;
-  assign(edit, place, size / 2);
+  assign(edit, place, size - size / 2);
   if (kind == EDGE) assign(edit, SF_WALK_TOKENS, SF_TOKENS_EDGE);
   if (kind == CLIPPED) assign(edit, SF_WALK_CLIP, 1);
   if (kind == BUCKETS) assign(edit, SF_WALK_BUCKET, 16);
-  if (kind >= SEEDS) assign(edit, SF_WALK_SEED, c->seed + kind - SEEDS + 1);
+  if (kind >= SEEDS && kind < SCHEDULES) assign(edit, SF_WALK_SEED, c->seed + kind - SEEDS + 1);
+  if (kind >= SCHEDULES) assign(edit, SF_WALK_SCHEDULE, c->schedule + kind - SCHEDULES + 1);
   const bool clips = kind != CLIPPED || c->train.clip_milli > 1, has_shards = kind != BUCKETS || c->layout.zero > 0;
-  *usable = size > 1 && clips && has_shards && c->seed < INT64_MAX - DATA_KINDS;
+  *usable = size > 1 && clips && has_shards && c->seed < INT64_MAX - DATA_KINDS && c->schedule < INT64_MAX - DATA_KINDS;
   return true;
 }
 
