@@ -23,7 +23,7 @@ struct step_index {
   const struct sf_slot **params;     /* [steps + 1][param_count] */
   const struct sf_slot **main_grads; /* [steps][param_count] */
   const struct sf_slot **deltas;     /* [steps][param_count] */
-  const struct sf_slot **scalars;    /* [steps][SF_SCALAR_COUNT] */
+  const struct sf_slot **scalars;    /* [steps + 1][SF_SCALAR_COUNT] */
   const struct sf_slot **losses;     /* [steps][microbatches]: per-token losses */
 };
 
@@ -67,7 +67,7 @@ static bool index_create(struct step_index *index, const struct sf_collector *co
   index->params = slots_table(arena, (steps + 1) * params);
   index->main_grads = slots_table(arena, steps * params);
   index->deltas = slots_table(arena, steps * params);
-  index->scalars = slots_table(arena, steps * SF_SCALAR_COUNT);
+  index->scalars = slots_table(arena, (steps + 1) * SF_SCALAR_COUNT);
   index->losses = slots_table(arena, steps * train->microbatches);
   if (!index->params || !index->main_grads || !index->deltas || !index->scalars || !index->losses) return false;
   for (int32_t i = 0; i < collector->count; i++) index_slot(index, collector->catalog, sf_slot_at(collector, i, SF_SLOT_FIRST));
@@ -548,5 +548,5 @@ void sf_judge_steps(struct sf_judging *judging) {
     return;
   }
   for (int32_t p = 0; p < index.param_count; p++) judge_param(judging, &index, chunk, p);
-  for (int32_t s = 0; s < index.steps; s++) judge_scalars(judging, &index, s);
+  for (int32_t s = 0; s <= index.steps; s++) judge_scalars(judging, &index, s);
 }

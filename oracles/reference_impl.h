@@ -269,6 +269,7 @@ static inline void steps_run(struct run *run) {
   }
   run->step = (uint16_t)train->steps;
   params_emit(run);
+  if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
 }
 
 enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct sf_reference_options *options,

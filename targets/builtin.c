@@ -36,15 +36,16 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   run->map_gathered = (struct sf_shard_map){.rows = rows, .cols = features};
 }
 
-static void trace_params(struct sf_rank_run *run) {
+/* What a step begins with, or what the last one leaves. */
+static void trace_state(struct sf_rank_run *run, int64_t step) {
+  run->step = (uint16_t)step;
   for (int32_t i = 0; i < run->params.count; i++) sf_trace_param(run, SF_KIND_PARAM, run->params.at[i], 0, run->params.at[i]->model);
+  if (run->scaler.on) sf_trace_scalar(run, SF_SCALAR_LOSS_SCALE, run->scaler.scale);
 }
 
 static void begin_step(struct sf_rank_run *run, struct sf_model_stage *last, int64_t step) {
-  run->step = (uint16_t)step;
-  trace_params(run);
+  trace_state(run, step);
   if (run->c->mode == SF_MODE_ISOLATED && step > 0) sf_parameters_load(run, step);
-  if (run->scaler.on) sf_trace_scalar(run, SF_SCALAR_LOSS_SCALE, run->scaler.scale);
   sf_grad_buckets_begin(run);
   last->loss_sum = last->token_sum = 0.0;
 }
@@ -119,8 +120,7 @@ static void run_rank(struct sf_rank_env *env) {
     sf_pipeline_run(model.run, model.pipeline);
     end_step(model.run, model.last);
   }
-  model.run->step = (uint16_t)steps;
-  trace_params(model.run);
+  trace_state(model.run, steps);
 }
 
 const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};

@@ -29,7 +29,7 @@ class Run:
                                            backoff_factor=0.5, growth_interval=precision.get("loss_scale_window") or 1 << 30)
         for step in range(train["steps"]):
             self.step(step)
-        self.emit_params(train["steps"])
+        self.emit_state(train["steps"])
 
     def emit(self, step, microbatch, phase, kind, subject, value, call=0):
         """Scalars and vectors become one row."""
@@ -37,9 +37,11 @@ class Run:
         value = value.reshape(1, -1) if value.dim() < 2 else value
         self.out[f"s{step}/mb{microbatch}/{phase}/{kind}/{subject}/{call}"] = value.clone().numpy()
 
-    def emit_params(self, step):
+    def emit_state(self, step):
         for name, value in self.master.items():
             self.emit(step, 0, "step", "param", name, value)
+        if self.case["precision"].get("loss_scale_log2"):
+            self.emit(step, 0, "step", "scalar", "loss_scale", self.scaler.get_scale())
 
     def losses(self, logits, labels):
         """[T, vocab_padded], [T] -> [T]. Label smoothing as Megatron-LM has it: the label keeps 1 - a, the other columns share a evenly.
@@ -108,9 +110,7 @@ class Run:
 
     def step(self, step):
         train = self.case["train"]
-        self.emit_params(step)
-        if self.case["precision"].get("loss_scale_log2"):
-            self.emit(step, 0, "step", "scalar", "loss_scale", self.scaler.get_scale())
+        self.emit_state(step)
         self.sums = {name: torch.zeros_like(self.master[name]) for name in self.trained}
         parts = [self.microbatch(step, number) for number in range(train["microbatches"])]
         per_token = train["loss_norm"] == "per_token"

@@ -140,7 +140,7 @@ enum sf_kind {
 };
 const char *sf_kind_name(enum sf_kind kind);
 
-/* LOSS_SCALE: of the step; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both exist with loss scaling only. */
+/* LOSS_SCALE: of the step, and of the step that would follow the last; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both exist with loss scaling only. */
 enum sf_scalar {
   SF_SCALAR_LOSS,
   SF_SCALAR_TOKENS,

@@ -262,7 +262,8 @@ static bool spec_of_scalar(struct sf_trace_spec *spec, const struct sf_catalog *
 }
 
 static bool time_exists(const struct sf_train *train, struct sf_trace_id id) {
-  if (id.step >= train->steps + (id.kind == SF_KIND_PARAM)) return false;
+  const bool has_end = id.kind == SF_KIND_PARAM || (id.kind == SF_KIND_SCALAR && id.subject == SF_SCALAR_LOSS_SCALE);
+  if (id.step >= train->steps + has_end) return false;
   const bool per_microbatch = id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD;
   return per_microbatch ? id.microbatch < train->microbatches : id.microbatch == 0;
 }

@@ -127,11 +127,12 @@ static void test_reference_run_scaled_loss_changes_only_gradients_before_the_ste
     snprintf(scaled_words, sizeof scaled_words, "%sprecision.loss_scale_log2=12 precision.loss_scale_window=1", words[n]);
     struct sf_catalog *catalog = catalog_of(words[n]), *scaled_catalog = catalog_of(scaled_words);
     struct keeper plain = keep_run(catalog, false, SF_PERTURB_NONE, 0), scaled = keep_run(scaled_catalog, false, SF_PERTURB_NONE, 0);
-    assert_int_equal(scaled.count, plain.count + 4);
+    assert_int_equal(scaled.count, plain.count + 5);
     for (uint16_t step = 0; step < 2; step++) {
       assert_true(scalar_of(&scaled, SF_SCALAR_LOSS_SCALE, step) == (step == 0 ? 4096 : 8192));
       assert_true(scalar_of(&scaled, SF_SCALAR_OVERFLOW, step) == 0);
     }
+    assert_true(scalar_of(&scaled, SF_SCALAR_LOSS_SCALE, 2) == 16384);
     for (int32_t i = 0; i < plain.count; i++) {
       const struct kept *was = &plain.items[i], *is = keeper_find(&scaled, was->id);
       const bool of_backward = was->id.kind == SF_KIND_ACT_GRAD || was->id.kind == SF_KIND_WGRAD;
@@ -157,6 +158,7 @@ static void test_reference_run_step_that_overflows_is_skipped(void **state) {
       assert_true(scalar_of(&keeper, SF_SCALAR_GRAD_NORM, step) == 0 && scalar_of(&keeper, SF_SCALAR_CLIP, step) == 1);
       assert_true(scalar_of(&keeper, SF_SCALAR_LOSS_SCALE, step) == ldexp(1, dynamic ? 24 - step : 24));
     }
+    assert_true(scalar_of(&keeper, SF_SCALAR_LOSS_SCALE, 2) == ldexp(1, dynamic ? 22 : 24));
     for (int32_t i = 0; i < keeper.count; i++) {
       struct kept *kept = &keeper.items[i];
       if (kept->id.kind == SF_KIND_PARAM_DELTA)

@@ -204,6 +204,10 @@ static void test_judge_wrong_loss_scale_or_overflow_flag_is_exact(void **state) 
       assert_first_at(&t, SF_CLASS_EXACT, overflow);
       overflow->values[0] = 1 - overflow->values[0];
     }
+    struct tensor *after = scalar_tensor(&t.candidate, SF_SCALAR_LOSS_SCALE, 3); /* that the last step leaves */
+    after->values[0] *= 2;
+    trial_judge(&t);
+    assert_first_at(&t, SF_CLASS_EXACT, after);
     trial_close(&t);
   }
 }

@@ -418,6 +418,8 @@ static void test_trace_spec_of_scalars_blames_loss_or_optimizer(void **state) {
     assert_true(spec.shape.rows == 1 && spec.shape.cols == 1 && spec.promised == SF_F32);
     const enum sf_module_class blamed = scalar <= SF_SCALAR_TOKENS ? SF_MODULE_LOSS : SF_MODULE_OPTIMIZER;
     assert_int_equal(catalog->modules[spec.module].cls, blamed);
+    const struct sf_trace_id after = {.step = (uint16_t)c.train.steps, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = scalar};
+    assert_int_equal(sf_trace_spec(&spec, catalog, after), scalar == SF_SCALAR_LOSS_SCALE); /* the next step's */
   }
   sf_catalog_destroy(catalog);
 }
