@@ -228,10 +228,23 @@ static int64_t block_differing(const struct block *b) {
   return differing;
 }
 
+/* Of two replicas; equal infinities are no difference. */
+static double difference(double a, double b) { return a == b ? 0 : a - b; }
+
+static double row_distance_squares(const float *a, const float *b, int64_t count) {
+  double total = sf_diff_squares(a, b, count);
+  if (!isnan(total)) return total;
+  total = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const double d = difference((double)a[i], (double)b[i]);
+    total += d * d;
+  }
+  return total;
+}
+
 static double block_distance_squares(const struct block *b) {
   double total = 0;
-  for (int64_t r = 0; r < b->rows; r++)
-    total += sf_diff_squares(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols);
+  for (int64_t r = 0; r < b->rows; r++) total += row_distance_squares(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols);
   return total;
 }
 
@@ -440,7 +453,7 @@ static void sums_compare_replicas(struct sf_slot *slot, struct combining *combin
       if (rank < 0) rank = part->rank;
     }
     for (int64_t i = 0; i < count; i++) {
-      const double d = combining->held[i] ? combining->sum[i] - combining->other[i] : 0;
+      const double d = combining->held[i] ? difference(combining->sum[i], combining->other[i]) : 0;
       squares += d * d;
     }
     const double distance = sqrt(squares);

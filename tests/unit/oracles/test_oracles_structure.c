@@ -1,6 +1,8 @@
 /* Structure and promises of equal bits: what ranks must hold, and parts that are missing, repeated, misplaced, or differ. */
 #include "tests/unit/oracles/candidate.h"
 
+#include "oracles/collector.h"
+
 static const char *const WIDE = SMALL_MODEL ISOLATED "layout.tp=2 layout.dp=2 layout.pp=2 train.recompute_layers=1 train.steps=2";
 
 static void judge_parts(struct trial *t) { trial_judge_parts(t, &t->catalog->logical, BY_TENSOR, true); }
@@ -227,6 +229,26 @@ static void test_judge_weight_gradient_replicas_may_differ_by_noise_only(void **
   trial_close(&t);
 }
 
+/* Also where each is a sum over cp. Where draws of the reference overflow, an infinity alone is no finding. */
+static void test_judge_equal_infinities_of_replicas_do_not_differ(void **state) {
+  (void)state;
+  static const char *const cases[] = {SMALL_MODEL ISOLATED "layout.tp=2", SMALL_MODEL ISOLATED "layout.tp=2 layout.cp=2"};
+  for (int i = 0; i < 2; i++) {
+    struct trial t;
+    cut_open(&t, cases[i]);
+    const struct tensor *grad = param_tensor(&t.candidate, SF_KIND_WGRAD, SF_MODULE_INPUT_LAYERNORM, 1, 0);
+    for (int32_t rank = 0; rank < 2 + 2 * i; rank++) part_of(&t, grad->id, rank)->data[0] = INFINITY;
+    judge_parts(&t);
+    const struct sf_tensor_result *result = result_of(&t, grad->id);
+    assert_true(sf_slot_at(t.collector, result->expected->ordinal, SF_SLOT_FIRST)->replica_rank < 0);
+    assert_first_at(&t, SF_CLASS_NONFINITE, grad);
+    for (int32_t rank = 1; rank < 2 + 2 * i; rank += 2) part_of(&t, grad->id, rank)->data[0] = 1;
+    judge_parts(&t);
+    assert_true(sf_slot_at(t.collector, result->expected->ordinal, SF_SLOT_FIRST)->replica_rank >= 0);
+    trial_close(&t);
+  }
+}
+
 /* --- repeated tensors ------------------------------------------------------------------------------------------- */
 
 static void test_judge_recomputed_activation_that_differs_is_exact(void **state) {
@@ -420,6 +442,7 @@ int main(void) {
       cmocka_unit_test(test_judge_replica_that_differs_in_one_bit_is_conflict),
       cmocka_unit_test(test_judge_shared_key_columns_that_differ_are_conflict),
       cmocka_unit_test(test_judge_weight_gradient_replicas_may_differ_by_noise_only),
+      cmocka_unit_test(test_judge_equal_infinities_of_replicas_do_not_differ),
       cmocka_unit_test(test_judge_recomputed_activation_that_differs_is_exact),
       cmocka_unit_test(test_judge_received_tensor_that_differs_is_exact),
       cmocka_unit_test(test_judge_partial_sums_are_added),
