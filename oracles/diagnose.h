@@ -73,6 +73,7 @@ struct sf_diagnosis_problem {
   const double *row_noise;  /* NULL, or a level for each row, which a prediction has to keep too */
   const struct sf_diagnosis_shard *shards; /* maps fit the shape, nothing in them is partial */
   int32_t shard_count;
+  bool of_attention;        /* one of the modules round the scores */
   double kept;              /* tokens that the microbatch's mask keeps; 0: not known */
   const struct sf_diagnosis_related *related;
   int32_t related_count;

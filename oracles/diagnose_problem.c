@@ -145,6 +145,7 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   p.noise = noise_of(slot, finding, level);
   p.row_noise = row_noise_of(list, slot, finding, level);
   if (p.x == NULL) return list->status;
+  p.of_attention = strstr(sf_module_class_name(list->collector->catalog->modules[p.spec.module].cls), "attention.") != NULL;
   p.kept = kept_of(list, finding->id);
   sf_related_collect(list, slot);
   if (p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM) square_scalar(&p, list);

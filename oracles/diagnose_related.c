@@ -328,7 +328,7 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
     collect_residual(list, own, module);
     collect_experts(list, own, module);
   }
-  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) collect_norm_terms(list, own);
+  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM && list->of->c.layout.tp > 1) collect_norm_terms(list, own);
   if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);
   collect_stale_inputs(list, slot);
   sf_related_collect_reload(list, slot);

@@ -65,7 +65,7 @@ static int factors_of(struct factor factors[FACTORS_MAX], const struct sf_diagno
   factor_add(factors, &count, (double)c->train.microbatches, "the number of microbatches");
   factor_add(factors, &count, (double)c->train.microbatches / (double)c->layout.dp, "the number of microbatches of a rank");
   add_token_factors(factors, &count, p);
-  factor_add(factors, &count, sqrt((double)c->model.head_dim), "the root of the head size");
+  if (p->of_attention) factor_add(factors, &count, sqrt((double)c->model.head_dim), "the root of the head size");
   factor_add(factors, &count, (double)c->model.layers, "the number of layers");
   factor_add(factors, &count, exp2((double)c->precision.loss_scale_log2), "the loss scale");
   factor_add(factors, &count, 2, "2: doubled");
@@ -285,6 +285,7 @@ static void explain_precision(struct sf_fit *fit) {
   }
   if (far > 0 || !(error < unit) || !(error > unit / 16)) return;
   const bool grid = 10 * on_grid > 9 * count;
+  if (!grid && p->id.kind == SF_KIND_PARAM_DELTA) return; /* a term that lacks may be as small: weight decay's */
   sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"
                     : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32", error);

@@ -158,6 +158,13 @@ static void test_diagnose_factors_are_named_by_the_cases_sizes(void **state) {
     scale(&b, rows[i].factor);
     diagnose_says(&b, SF_DIAGNOSIS_SCALE, rows[i].words);
   }
+  for (int k = 0; k < 2; k++) { /* scores alone are divided by the root of the head size */
+    bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+    b.c.model.head_dim = 25;
+    b.p.of_attention = k == 0;
+    scale(&b, 5);
+    diagnose_says(&b, SF_DIAGNOSIS_SCALE, k == 0 ? "the root of the head size" : "no ratio");
+  }
 }
 
 static void test_diagnose_ratio_of_token_counts_is_named(void **state) {
@@ -235,6 +242,9 @@ static void test_diagnose_bf16_in_place_of_fp32_is_low_precision(void **state) {
   for (int32_t rank = 0; rank < 2; rank++) /* two summands, each stored in bf16 */
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += (float)(0x1p-10 * draw(84, i));
   diagnose_says(&b, SF_DIAGNOSIS_LOW_PRECISION, "sums stored in bf16");
+  b.p.id.kind = SF_KIND_PARAM_DELTA; /* weight decay that lacks is as small */
+  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_not_equal(d.cls, SF_DIAGNOSIS_LOW_PRECISION);
 }
 
 /* --- places ---------------------------------------------------------------------------------------------------- */
