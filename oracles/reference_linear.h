@@ -142,13 +142,26 @@ static inline real normal_density(real x) { return (real)0.39894228040143267794 
 
 static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
 
+/* E3 moves Phi by itself, and in the place of (1 + erf) / 2, as most kernels have it: the left tail has the rounding of a number near 1. */
+static inline void perturb_below(struct inner inner, int64_t first, real *below, int64_t count) {
+  enum { CHUNK = 256 };
+  real above[CHUNK];
+  inner_perturb(inner, first, below, count);
+  for (int64_t from = 0, some; inner.on && from < count; from += some) {
+    some = count - from < CHUNK ? count - from : CHUNK;
+    for (int64_t j = 0; j < some; j++) above[j] = 1 - below[from + j];
+    inner_perturb(inner, first + count + from, above, some);
+    for (int64_t j = 0; j < some; j++) below[from + j] = 1 - above[j];
+  }
+}
+
 /* The argument of Phi and its density is perturbed too: x / sqrt(2) and x^2 / 2 are rounded, and in the tail their functions change by x^2
  * times what their arguments do. */
 static inline void gelu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict x, int64_t width) {
   for (int64_t j = 0; j < width; j++) out[j] = x[j];
-  inner_perturb(inner, 2 * i * width, out, width);
+  inner_perturb(inner, 3 * i * width, out, width);
   for (int64_t j = 0; j < width; j++) out[j] = normal_below(out[j]);
-  inner_perturb(inner, (2 * i + 1) * width, out, width);
+  perturb_below(inner, (3 * i + 1) * width, out, width);
   for (int64_t j = 0; j < width; j++) out[j] *= x[j];
 }
 
@@ -229,14 +242,14 @@ static inline void gelu_backward_row(struct inner inner, int64_t i, real *restri
   real below[CHUNK], turning[CHUNK];
   for (int64_t first = 0, count; first < width; first += count) {
     count = width - first < CHUNK ? width - first : CHUNK;
-    const int64_t at = 4 * i * width + first;
+    const int64_t at = 5 * i * width + first;
     for (int64_t j = 0; j < count; j++) below[j] = turning[j] = x[first + j];
     inner_perturb(inner, at, below, count);
     inner_perturb(inner, at + width, turning, count);
     for (int64_t j = 0; j < count; j++) below[j] = normal_below(below[j]);
     for (int64_t j = 0; j < count; j++) turning[j] = x[first + j] * normal_density(turning[j]);
-    inner_perturb(inner, at + 2 * width, below, count);
-    inner_perturb(inner, at + 3 * width, turning, count);
+    inner_perturb(inner, at + 2 * width, turning, count);
+    perturb_below(inner, 5 * i * width + 3 * width + 2 * first, below, count);
     for (int64_t j = 0; j < count; j++) x_grad[first + j] = g[first + j] * (below[j] + turning[j]);
   }
 }

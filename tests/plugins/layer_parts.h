@@ -72,7 +72,7 @@ static int linear_row_backward(layer_call call) {
 enum { GELU, SWIGLU, RELU2 };
 
 static float logistic(float x) { return 1 / (1 + expf(-x)); }
-static float phi(float x) { return 0.5f * erfcf(-x * 0.70710678f); }
+static float phi(float x) { return 0.5f * (1.0f + erff(x * 0.70710678f)); } /* as PyTorch has it */
 static float density(float x) { return 0.39894228f * expf(-0.5f * x * x); }
 
 static float activate(int64_t kind, const float *x, int64_t width, int64_t j) {
