@@ -2,6 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_BRANCH_H
 #define SF_ORACLES_REFERENCE_BRANCH_H
 
+#include "oracles/reference_activation.h"
 #include "oracles/reference_moe_layer.h"
 #include "oracles/reference_norm.h"
 

@@ -254,10 +254,8 @@ static inline void steps_run(struct run *run) {
   if (run->c->model.positions == SF_POS_ROTARY) rotary_tables(run);
   params_load(run, 0);
   for (int64_t step = 0; step < train->steps; step++) {
-    run->step = (uint16_t)step;
-    params_emit(run);
+    state_emit(run, step);
     if (run->c->mode == SF_MODE_ISOLATED && run->options->given == NULL && step > 0) params_load(run, step);
-    if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
     main_grads_zero(run);
     run->loss_sum = 0;
     for (int64_t m = 0; m < train->microbatches; m++) {
@@ -267,9 +265,7 @@ static inline void steps_run(struct run *run) {
     step_finish(run);
     fp8_step_finish(run);
   }
-  run->step = (uint16_t)train->steps;
-  params_emit(run);
-  if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
+  state_emit(run, train->steps);
 }
 
 enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct sf_reference_options *options,

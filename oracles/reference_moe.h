@@ -2,6 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_MOE_H
 #define SF_ORACLES_REFERENCE_MOE_H
 
+#include "oracles/reference_activation.h"
 #include "oracles/reference_choice.h"
 
 static inline int64_t expert_fc1_width(const struct run *run) {

@@ -100,6 +100,13 @@ static inline void emit_scalar(struct run *run, enum sf_scalar scalar, double va
   emit(run, step_id(run, SF_KIND_SCALAR, (int32_t)scalar), &exact, 1, 1);
 }
 
+/* What a step begins with, or what the last one leaves. */
+static inline void state_emit(struct run *run, int64_t step) {
+  run->step = (uint16_t)step;
+  params_emit(run);
+  if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
+}
+
 struct adam {
   real clip, lr, beta1, beta2, rest1, rest2, correction1, correction2; /* rest = 1 - beta, correction = 1 - beta^t */
 };
