@@ -53,6 +53,11 @@ static const struct sf_expected *find(const struct sf_collector *collector, enum
   return NULL;
 }
 
+const struct sf_expected *sf_related_of_step(const struct sf_collector *collector, enum sf_kind kind, int32_t subject, int32_t step) {
+  const struct sf_trace_id id = {.step = (uint16_t)step, .pass = SF_PASS_STEP, .kind = (uint8_t)kind, .subject = subject};
+  return sf_expectations_find(collector->expectations, id);
+}
+
 const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer) {
   const struct sf_expected *e = find(list->collector, kind, like, sf_catalog_module(list->collector->catalog, cls, layer));
   return e != NULL ? value_of(list, e) : NULL;
@@ -332,6 +337,7 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
   if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);
   collect_stale_inputs(list, slot);
   sf_related_collect_reload(list, slot);
+  sf_related_collect_adam(list, slot);
   collect_rank_summands(list, slot);
   if (slot->phase == SF_SLOT_FIRST) sf_variants_collect(list, slot);
 }

@@ -20,13 +20,18 @@ struct sf_related_list {
 void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes);
 /* Something that may stand in place of the right value; x lives as long as the list. */
 void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name);
-/* diagnose_reload.c: what stands there when a reload lost masters or moments. */
+/* diagnose_adam.c: changes of a parameter with steps, decay or moments otherwise than they should be. */
+void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot *slot);
+/* diagnose_reload.c: what stands there when a reload lost masters. */
 void sf_related_collect_reload(struct sf_related_list *list, const struct sf_slot *slot);
 /* A new entry, zeroed, with shape and name set; x is borrowed. NULL when the list is full or x is NULL. */
 struct sf_diagnosis_related *sf_related_add(struct sf_related_list *list, enum sf_relation relation, struct sf_shape shape, const float *x,
                                             const char *name);
 /* Everything related to the slot's tensor. */
 void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot);
+
+/* The reference's tensor of a step: gradients, changes, parameters, scalars; NULL when there is none. */
+const struct sf_expected *sf_related_of_step(const struct sf_collector *collector, enum sf_kind kind, int32_t subject, int32_t step);
 
 /* What modules read where the tensor of a module was traced, in the step and microbatch of `like`: what isolated mode writes there, or the
  * reference's value. NULL when there is none. */

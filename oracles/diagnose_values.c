@@ -47,20 +47,9 @@ static void add_token_factors(struct factor *factors, int *count, const struct s
   factor_add(factors, count, all * m / step, "the step's tokens over those that the masks keep");
 }
 
-/* Adam's first step with the bias correction of step `used` in place of `right`: the change is smaller by this. */
-static double correction_ratio(const struct sf_train *t, int used, int right) {
-  const double beta1 = (double)t->beta1_milli / 1000, beta2 = (double)t->beta2_milli / 1000;
-  const double of_used = sqrt(1 - pow(beta2, used)) / (1 - pow(beta1, used)), of_right = sqrt(1 - pow(beta2, right)) / (1 - pow(beta1, right));
-  return of_used / of_right;
-}
-
 static int factors_of(struct factor factors[FACTORS_MAX], const struct sf_diagnosis_problem *p) {
   const struct sf_case *c = p->c;
   int count = 0;
-  if (p->id.kind == SF_KIND_PARAM_DELTA) {
-    factor_add(factors, &count, correction_ratio(&c->train, p->id.step + 2, p->id.step + 1), "Adam's bias correction of the next step over this step's");
-    factor_add(factors, &count, correction_ratio(&c->train, 1000000, p->id.step + 1), "no bias correction over this step's");
-  }
   add_layout_factors(factors, &count, &c->layout);
   factor_add(factors, &count, (double)c->train.microbatches, "the number of microbatches");
   factor_add(factors, &count, (double)c->train.microbatches / (double)c->layout.dp, "the number of microbatches of a rank");

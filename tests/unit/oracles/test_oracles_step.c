@@ -1,6 +1,8 @@
 /* The optimizer step and the scalars, which are recomputed from the candidate's own tensors. */
 #include "tests/unit/oracles/candidate.h"
 
+#include "oracles/diagnose.h"
+
 #include <math.h>
 
 /* Clipping is active (the limit is far below any norm here), so a wrong factor shows in the changes. */
@@ -63,8 +65,8 @@ static void test_judge_wrong_change_of_a_weight_is_named(void **state) {
   }
 }
 
-/* One step of Adam in double, with whatever bias correction is asked for. */
-static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, int t) {
+/* One step of Adam in double, with whatever bias correction and so many times the weight decay. */
+static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, int t, double decays) {
   const struct sf_train *train = &catalog->logical.train;
   const struct sf_param *param = &catalog->params[delta->id.subject];
   const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000;
@@ -73,7 +75,7 @@ static void adam_step(struct tensor *delta, const struct tensor *grad, const str
     float master;
     sf_fill_range(&master, &fill, i, 1);
     const double g = clip * (double)grad->values[i], m = (1 - beta1) * g, v = (1 - beta2) * g * g;
-    const double decay = param->decayed ? (double)train->weight_decay_milli / 1000 * (double)master : 0;
+    const double decay = param->decayed ? decays * (double)train->weight_decay_milli / 1000 * (double)master : 0;
     const double update = (double)train->lr_micro * 1e-6 * (m / (1 - pow(beta1, t)) / (sqrt(v / (1 - pow(beta2, t))) + 1e-8) + decay);
     delta->values[i] = (float)((double)master - update) - master;
   }
@@ -89,7 +91,7 @@ static void test_judge_bias_correction_of_the_second_step_is_found_in_every_chan
     for (int32_t i = 0; i < t.candidate.count; i++) {
       struct tensor *delta = &t.candidate.tensors[i];
       if (delta->id.kind != SF_KIND_PARAM_DELTA) continue;
-      adam_step(delta, tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, 0, 0), t.catalog, clip, correction);
+      adam_step(delta, tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, 0, 0), t.catalog, clip, correction, 1);
       const struct tensor *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, 1, 0);
       const struct sf_fill fill = sf_fill_for_param(t.catalog, delta->id.subject, 0);
       sf_fill_range(after->values, &fill, 0, after->count);
@@ -104,6 +106,35 @@ static void test_judge_bias_correction_of_the_second_step_is_found_in_every_chan
     for (int32_t i = 0; i < t.judgement.finding_count; i++) assert_int_equal(t.judgement.findings[i].id.kind, SF_KIND_PARAM_DELTA);
   }
   trial_close(&t);
+}
+
+/* The weight follows the change, so that the change alone is to blame. */
+static void diagnose_change(const char *words, int step, int correction, double decays, enum sf_diagnosis_class cls, const char *text) {
+  struct trial t;
+  struct sf_diagnosis diagnosis;
+  trial_open(&t, words);
+  const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, step)->values[0];
+  struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_FC2, 0, step);
+  const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, step, 0), *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, step + 1, 0);
+  const float *right = sf_expectations_find(t.expectations, delta->id)->x;
+  adam_step(delta, grad, t.catalog, clip, correction, decays);
+  for (int64_t k = 0; k < after->count; k++) after->values[k] += delta->values[k] - right[k];
+  trial_judge(&t);
+  const struct sf_finding *finding = assert_first_at(&t, SF_CLASS_TOLERANCE, delta);
+  const struct sf_shape shape = delta->spec.shape;
+  const struct sf_diagnosis_shard whole = {.rank = 0, .map = sf_shard_map_whole(shape), .data = delta->values};
+  assert_int_equal(sf_diagnose_finding(&diagnosis, t.collector, finding, &whole, 1), SF_OK);
+  if (diagnosis.cls != cls || strstr(diagnosis.text, text) == NULL) fail_msg("%s: %s", words, diagnosis.text);
+  trial_close(&t);
+}
+
+static void test_diagnose_changes_are_named_by_adams_mistakes(void **state) {
+  (void)state;
+#define DECAYED STEP_CASE ISOLATED "train.weight_decay_milli=1000 train.lr_micro=1000 "
+  diagnose_change(DECAYED, 0, 2, 1, SF_DIAGNOSIS_SCALE, "correction of the next step");
+  diagnose_change(DECAYED, 0, 1000000, 1, SF_DIAGNOSIS_SCALE, "without bias correction");
+  diagnose_change(DECAYED, 0, 1, 0, SF_DIAGNOSIS_REPEATED_TERM, "without weight decay");
+  diagnose_change(DECAYED, 0, 1, 2, SF_DIAGNOSIS_REPEATED_TERM, "twice the weight decay");
 }
 
 static void test_judge_weight_that_is_not_master_plus_change_is_exact(void **state) {
@@ -249,6 +280,7 @@ int main(void) {
       cmocka_unit_test(test_judge_norm_that_overcounts_is_the_only_finding_of_its_scalar),
       cmocka_unit_test(test_judge_wrong_change_of_a_weight_is_named),
       cmocka_unit_test(test_judge_bias_correction_of_the_second_step_is_found_in_every_change),
+      cmocka_unit_test(test_diagnose_changes_are_named_by_adams_mistakes),
       cmocka_unit_test(test_judge_weight_that_is_not_master_plus_change_is_exact),
       cmocka_unit_test(test_judge_stale_weight_after_the_step_is_exact),
       cmocka_unit_test(test_judge_frozen_weight_that_moves_is_exact),
