@@ -69,13 +69,20 @@ static inline void sf_emulated_launch(unsigned blocks, unsigned threads, void (*
 }
 #define SF_CUDA_LAUNCH(kernel, grid, block, stream, ...) ((void)(stream), sf_emulated_launch((unsigned)(grid), (unsigned)(block), kernel, __VA_ARGS__))
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
-enum cudaDeviceAttr { cudaDevAttrManagedMemory, cudaDevAttrPageableMemoryAccess };
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNoDevice = 100 };
+enum cudaDeviceAttr {
+  cudaDevAttrManagedMemory, cudaDevAttrConcurrentManagedAccess, cudaDevAttrPageableMemoryAccess, cudaDevAttrPageableMemoryAccessUsesHostPageTables
+};
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1, cudaMemLocationTypeHost };
+struct cudaMemLocation { cudaMemLocationType type; int id; };
+enum cudaMemoryAdvise { cudaMemAdviseSetPreferredLocation = 3, cudaMemAdviseSetAccessedBy = 5 };
 enum { cudaMemAttachGlobal = 1 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 typedef struct sf_emulated_stream *cudaStream_t;
 
 cudaError_t cudaMallocManaged(void **out, size_t size_bytes, unsigned flags);
+/* Of memory that cudaMallocManaged gave; refused with the environment's SF_EMULATED_ADVICE=0. */
+cudaError_t cudaMemAdvise(const void *memory, size_t size_bytes, cudaMemoryAdvise advice, cudaMemLocation location);
 cudaError_t cudaMalloc(void **out, size_t size_bytes); /* the GPU's own memory; out of it with the environment's SF_EMULATED_OWN_MEMORY=0 */
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream);
@@ -85,12 +92,13 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaGetDeviceCount(int *out); /* 0 with the environment's SF_EMULATED_DEVICES=0 */
 cudaError_t cudaDriverGetVersion(int *out);
 cudaError_t cudaSetDevice(int device);
-/* Pageable memory is read with the environment's SF_EMULATED_READS_ALL=1 alone. */
+/* Environment: SF_EMULATED_READS_ALL=1, pageable memory is reached by the host's page tables; =hmm, by the driver's, page by page.
+ * SF_EMULATED_CONCURRENT=0: managed memory is closed to the host while kernels run, as the GPU itself says. */
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device);
 cudaError_t cudaStreamCreate(cudaStream_t *out);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaGetLastError(void);
+cudaError_t cudaGetLastError(void); /* of the calls above since it was asked last */
 const char *cudaGetErrorString(cudaError_t error);
 
 #endif

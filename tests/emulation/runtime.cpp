@@ -1,5 +1,6 @@
 /* The runtime's calls: the stream's work, memory of the GPU that is closed to the host when it may not look, and what the GPU says of itself. */
 #include "tests/emulation/cuda_runtime.h"
+#include "tests/emulation/observed.h"
 
 extern "C" {
 #include "harness/base/alloc.h"
@@ -14,6 +15,19 @@ static bool is_set(const char *name, const char *value) {
   return at != NULL && strcmp(at, value) == 0;
 }
 
+static cudaError_t last_error;
+
+static cudaError_t said(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+cudaError_t cudaGetLastError(void) {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
 enum { ALIGN = 64 /* as little as the device relies on: an operand's end is then the page's end */ };
@@ -24,6 +38,7 @@ struct piece {
   char *pages, *memory;
   size_t pages_bytes;
   bool own; /* the GPU's alone */
+  bool prefers_host, is_mapped; /* by advice */
 };
 
 static struct piece *pieces;
@@ -104,7 +119,7 @@ static cudaError_t give(void **out, size_t size_bytes, bool own) {
   struct piece *piece = (struct piece *)sf_alloc(sizeof *piece); /* by which tests let this call fail */
   if (piece == NULL || !map(piece, size_bytes)) {
     sf_free(piece);
-    return cudaErrorMemoryAllocation;
+    return said(cudaErrorMemoryAllocation);
   }
   set_open(piece, true);
   memset(piece->pages, 0x7f, piece->pages_bytes);
@@ -121,10 +136,35 @@ cudaError_t cudaMallocManaged(void **out, size_t size_bytes, unsigned flags) {
   return give(out, size_bytes, false);
 }
 
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
-  const char *limit = getenv("SF_EMULATED_FREE_BYTES");
+static struct piece *piece_of(const void *memory) {
+  struct piece *piece = pieces;
+  while (piece != NULL && ((const char *)memory < piece->pages || (const char *)memory >= piece->pages + piece->pages_bytes)) piece = piece->next;
+  return piece;
+}
+
+cudaError_t cudaMemAdvise(const void *memory, size_t size_bytes, cudaMemoryAdvise advice, cudaMemLocation location) {
+  struct piece *piece = piece_of(memory);
+  if (is_set("SF_EMULATED_ADVICE", "0")) return said(cudaErrorInvalidValue);
+  if (piece == NULL || piece->own || memory != piece->memory || size_bytes == 0 || size_bytes > piece->pages_bytes) sf_emulated_end("advice on memory that is none");
+  if (advice == cudaMemAdviseSetPreferredLocation) piece->prefers_host = location.type == cudaMemLocationTypeHost;
+  if (advice == cudaMemAdviseSetAccessedBy) piece->is_mapped = location.type == cudaMemLocationTypeDevice && location.id == 0;
+  return cudaSuccess;
+}
+
+bool sf_emulated_is_kept_with_host(const void *at) {
+  const struct piece *piece = piece_of(at);
+  return piece != NULL && piece->prefers_host && piece->is_mapped;
+}
+
+size_t sf_emulated_given_bytes(void) {
   size_t given = 0;
   for (const struct piece *piece = pieces; piece != NULL; piece = piece->next) given += piece->pages_bytes;
+  return given;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+  const char *limit = getenv("SF_EMULATED_FREE_BYTES");
+  const size_t given = sf_emulated_given_bytes();
   *total_bytes = limit != NULL ? (size_t)strtoull(limit, NULL, 10) : (size_t)PTRDIFF_MAX;
   *free_bytes = given < *total_bytes ? *total_bytes - given : 0;
   return cudaSuccess;
@@ -133,7 +173,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
 cudaError_t cudaMalloc(void **out, size_t size_bytes) {
   size_t free_bytes, total_bytes;
   (void)cudaMemGetInfo(&free_bytes, &total_bytes);
-  return is_set("SF_EMULATED_OWN_MEMORY", "0") || size_bytes > free_bytes ? cudaErrorMemoryAllocation : give(out, size_bytes, true);
+  return is_set("SF_EMULATED_OWN_MEMORY", "0") || size_bytes > free_bytes ? said(cudaErrorMemoryAllocation) : give(out, size_bytes, true);
 }
 
 cudaError_t cudaFree(void *memory) {
@@ -158,7 +198,13 @@ cudaError_t cudaGetDeviceCount(int *out) {
 
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device) {
   (void)device;
-  *out = attribute == cudaDevAttrManagedMemory || is_set("SF_EMULATED_READS_ALL", "1");
+  const bool by_host_tables = is_set("SF_EMULATED_READS_ALL", "1");
+  switch (attribute) {
+  case cudaDevAttrManagedMemory: *out = 1; break;
+  case cudaDevAttrConcurrentManagedAccess: *out = !is_set("SF_EMULATED_CONCURRENT", "0"); break;
+  case cudaDevAttrPageableMemoryAccess: *out = by_host_tables || is_set("SF_EMULATED_READS_ALL", "hmm"); break;
+  case cudaDevAttrPageableMemoryAccessUsesHostPageTables: *out = by_host_tables; break;
+  }
   return cudaSuccess;
 }
 
@@ -168,5 +214,4 @@ cudaError_t cudaDriverGetVersion(int *out) {
 }
 
 cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorNoDevice; }
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "out of memory"; }

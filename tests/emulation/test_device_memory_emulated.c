@@ -1,5 +1,6 @@
-/* Memory that the device gives: never more than the GPU has, though the driver would. */
+/* Memory that the device gives: never more than the GPU has, though the driver would; small blocks stay with the host. And which memory it copies. */
 #include "harness/device/device.h"
+#include "tests/emulation/observed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,9 +85,75 @@ static void test_operation_when_nothing_is_left_to_take_computes(void **state) {
   sf_device_destroy(dev);
 }
 
+static void test_alloc_small_blocks_stay_with_the_host(void **state) {
+  (void)state;
+  struct sf_device *dev = device_with(1000 * MIB);
+  char *small = take(dev, 32 * MIB), *large = take(dev, 33 * MIB);
+  assert_non_null(small);
+  assert_non_null(large);
+  assert_true(sf_emulated_is_kept_with_host(small));
+  assert_true(sf_emulated_is_kept_with_host(small + 31 * MIB));
+  assert_false(sf_emulated_is_kept_with_host(large));
+  give_back(dev, small), give_back(dev, large);
+  sf_device_destroy(dev);
+}
+
+static void expect_doubled(struct sf_device *dev, float *x, int64_t count) {
+  x[count - 1] = 3.0f;
+  dev->ops->scale(dev, x, 2.0f, count);
+  assert_true(x[count - 1] == 6.0f);
+}
+
+static void test_alloc_driver_takes_no_advice_computes(void **state) {
+  (void)state;
+  assert_int_equal(setenv("SF_EMULATED_ADVICE", "0", 1), 0);
+  struct sf_device *dev = device_with(64 * MIB);
+  float *x = take(dev, MIB);
+  assert_non_null(x);
+  assert_false(sf_emulated_is_kept_with_host(x));
+  expect_doubled(dev, x, MIB / 4);
+  give_back(dev, x);
+  sf_device_destroy(dev);
+  assert_int_equal(unsetenv("SF_EMULATED_ADVICE"), 0);
+}
+
+/* The heap's memory is copied, unless the GPU goes by the host's page tables. */
+static void test_operation_pageable_memory_copied_but_for_the_hosts_page_tables(void **state) {
+  (void)state;
+  static const struct { const char *reads; bool copied; } kinds[] = {{"0", true}, {"hmm", true}, {"1", false}};
+  const int64_t count = 2 * MIB;
+  float *x = sf_alloc((size_t)count * sizeof *x);
+  assert_non_null(x);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(setenv("SF_EMULATED_READS_ALL", kinds[i].reads, 1), 0);
+    struct sf_device *dev = device_with(64 * MIB);
+    const size_t before = sf_emulated_given_bytes();
+    expect_doubled(dev, x, count);
+    assert_int_equal(sf_emulated_given_bytes() - before >= (size_t)count * sizeof *x, kinds[i].copied);
+    sf_device_destroy(dev);
+  }
+  assert_int_equal(unsetenv("SF_EMULATED_READS_ALL"), 0);
+  sf_free(x);
+}
+
+static void test_create_memory_closed_while_kernels_run_refused(void **state) {
+  (void)state;
+  struct sf_device *dev = NULL;
+  struct sf_error error = {SF_OK, ""};
+  set_free(64 * MIB);
+  assert_int_equal(setenv("SF_EMULATED_CONCURRENT", "0", 1), 0);
+  assert_int_equal(sf_cuda_device_create(&dev, &error), SF_ENODEVICE);
+  assert_int_equal(unsetenv("SF_EMULATED_CONCURRENT"), 0);
+  assert_null(dev);
+  assert_non_null(strstr(error.text, "concurrentManagedAccess"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_create_no_memory_refused_in_one_line), cmocka_unit_test(test_alloc_beyond_what_was_free_at_first_refused),
-      cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused), cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes)};
+      cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused), cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes),
+      cmocka_unit_test(test_alloc_small_blocks_stay_with_the_host), cmocka_unit_test(test_alloc_driver_takes_no_advice_computes),
+      cmocka_unit_test(test_operation_pageable_memory_copied_but_for_the_hosts_page_tables),
+      cmocka_unit_test(test_create_memory_closed_while_kernels_run_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,9 @@ if [ ! -x "$emulated" ]; then finish && exit 77; fi # a build without C++
 export SHARDFUZZ=$emulated
 SF_EMULATED_DEVICES=0 run 3 fuzz --device cuda
 one_line "no device"
+SF_EMULATED_CONCURRENT=0 run 3 fuzz --device cuda
+one_line "a GPU that closes memory to the host"
+check "what it lacks" grep -q '^shardfuzz: --device cuda: .*concurrentManagedAccess' "$work/stderr"
 SF_EMULATED_FREE_BYTES=500000 run 3 fuzz --device cuda
 one_line "no memory for the device"
 check "whose memory it is" grep -q '^shardfuzz: --device cuda: memory of the GPU: out of memory$' "$work/stderr"

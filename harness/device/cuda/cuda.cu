@@ -9,7 +9,11 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_BLOCK_BYTES = 1 << 20, SCRATCH_PART = 8 /* one in eight bytes is left to scratch: an operation cannot say that it has none */ };
+enum {
+  STAGING_BLOCK_BYTES = 1 << 20,
+  SCRATCH_PART = 8, /* one in eight bytes is left to scratch: an operation cannot say that it has none */
+  KEPT_BYTES_MAX = 32 << 20
+};
 
 void sf_cuda_fail(const char *what, const char *why) {
   fprintf(stderr, "shardfuzz: the GPU failed: %s: %s\n", what, why);
@@ -43,15 +47,28 @@ static bool has_room(const struct sf_cuda *cuda, size_t size_bytes, size_t all_b
   return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess && size_bytes <= free_bytes;
 }
 
+/* Host and GPU touch small tensors by turns, and what the host keeps beside them in the same pages: moving those pages each time costs more than reading them
+ * over the bus. Larger blocks hold one tensor each, which moves to where it is used. A driver that takes no advice moves pages as it likes. */
+static void keep_with_host(const struct sf_cuda *cuda, void *memory, size_t size_bytes) {
+  if (size_bytes > KEPT_BYTES_MAX) return;
+  const cudaMemLocation host = {cudaMemLocationTypeHost, 0}, gpu = {cudaMemLocationTypeDevice, cuda->gpu};
+  (void)cudaMemAdvise(memory, size_bytes, cudaMemAdviseSetPreferredLocation, host);
+  (void)cudaMemAdvise(memory, size_bytes, cudaMemAdviseSetAccessedBy, gpu);
+  (void)cudaGetLastError(); /* a refusal is no error of the next launch */
+}
+
 static void *alloc_managed(struct sf_cuda *cuda, size_t size_bytes, size_t all_bytes_max) {
   void *memory = NULL;
   if (!has_room(cuda, size_bytes, all_bytes_max) || cudaMallocManaged(&memory, size_bytes > 0 ? size_bytes : 1, cudaMemAttachGlobal) != cudaSuccess) {
     (void)cudaGetLastError(); /* said by returning NULL */
     return NULL;
   }
-  if (remember(cuda, memory, size_bytes)) return memory;
-  (void)cudaFree(memory);
-  return NULL;
+  if (!remember(cuda, memory, size_bytes)) {
+    (void)cudaFree(memory);
+    return NULL;
+  }
+  keep_with_host(cuda, memory, size_bytes > 0 ? size_bytes : 1);
+  return memory;
 }
 
 static void *memory_alloc(void *context, size_t size_bytes) {
@@ -144,24 +161,34 @@ static void destroy(struct sf_device *dev) {
   sf_free(cuda);
 }
 
-/* The GPU that the process is given, and what it can do. Ranks of a machine take its GPUs in turns. */
+/* Memory both sides may touch at any time is required: the host keeps its own structs in blocks that kernels use. Pageable memory counts where the GPU goes by
+ * the host's page tables; where the driver moves each page after a fault (HMM), copies are the faster and the surer way. */
+static enum sf_status look_at_gpu(struct sf_cuda *cuda, struct sf_error *error) {
+  int managed = 0, concurrent = 0, host_tables = 0;
+  cudaError_t result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, cuda->gpu);
+  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, cuda->gpu);
+  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables, cuda->gpu);
+  if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
+  if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");
+  if (!concurrent) return sf_error_set(error, SF_ENODEVICE, "this GPU's managed memory is closed to the host while kernels run (concurrentManagedAccess is 0)");
+  cuda->reads_all = host_tables;
+  return SF_OK;
+}
+
+/* The GPU that the process is given. Ranks of a machine take its GPUs in turns. */
 static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
-  int driver = 0, count = 0, managed = 0, reads_all = 0;
+  int driver = 0, count = 0;
   size_t total_bytes = 0;
   cudaError_t result = cudaDriverGetVersion(&driver);
   if (result == cudaSuccess && driver == 0) return sf_error_set(error, SF_ENODEVICE, "there is no CUDA driver on this machine");
   if (result == cudaSuccess) result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count == 0) result = cudaErrorNoDevice;
-  const int gpu = count > 0 ? sf_local_rank() % count : 0;
-  if (result == cudaSuccess) result = cudaSetDevice(gpu);
-  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, gpu);
-  if (result == cudaSuccess) result = cudaDeviceGetAttribute(&reads_all, cudaDevAttrPageableMemoryAccess, gpu);
+  cuda->gpu = count > 0 ? sf_local_rank() % count : 0;
+  if (result == cudaSuccess) result = cudaSetDevice(cuda->gpu);
   if (result == cudaSuccess) result = cudaStreamCreate(&cuda->stream);
   if (result == cudaSuccess) result = cudaMemGetInfo(&cuda->managed_bytes_max, &total_bytes);
   if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
-  if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");
-  cuda->reads_all = reads_all;
-  return SF_OK;
+  return look_at_gpu(cuda, error);
 }
 
 enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) {

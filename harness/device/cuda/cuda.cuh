@@ -37,7 +37,8 @@ struct sf_cuda {
   struct sf_cuda_region *regions;
   int32_t region_count, region_capacity;
   size_t managed_bytes, managed_bytes_max; /* of all regions; what was free when the device was opened */
-  bool reads_all;             /* kernels may read any memory of the process, and write it */
+  int gpu;
+  bool reads_all;             /* kernels reach any memory of the process by the host's own page tables */
   cudaStream_t stream;
   struct sf_arena *staging;   /* copies of operands that lie elsewhere, and scratch; empty between operations */
   struct sf_cuda_blas *blas;
@@ -52,8 +53,7 @@ struct sf_cuda_call {
   int32_t back_count;
 };
 
-/* Between a launch and the next wait nothing is placed and no scratch is taken: both write managed memory, which not every GPU shares with the host
- * while kernels run. */
+/* Between a launch and the next wait nothing is placed and no scratch is taken: both write memory that kernels may be using. */
 void sf_cuda_begin(struct sf_cuda_call *call, struct sf_device *dev);
 /* Waits for the kernels, and puts results where they belong. */
 void sf_cuda_end(struct sf_cuda_call *call);
