@@ -59,5 +59,7 @@ run 0 fuzz "${small[@]}" --out "$work/cpu" --json
 verdicts=$(json "(j['passed'], j['inconclusive'], j['findings'])")
 run 0 fuzz "${small[@]}" --device cuda --out "$work/cuda" --json
 is_json "(j['passed'], j['inconclusive'], j['findings'])" "$verdicts"
+told=$(grep -c '^shardfuzz: cuBLASLt has no way to multiply [0-9]* x [0-9]* by [0-9]* x [0-9]* in fp32; ' "$work/stderr")
+check "the emulated library refuses some products, and each of two processes says so once: $told lines" [ "$told" -ge 1 -a "$told" -le 2 ]
 run 1 fuzz "${small[@]}" --mode isolated --set layout.tp=2 --plant rowparallel-bias-xtp --set model.bias=true --device cuda --shrink-budget 0 --out "$work/plant" --json
 finish

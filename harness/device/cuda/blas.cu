@@ -46,10 +46,11 @@ struct descriptors {
   cublasLtMatrixLayoutOpaque_t a, b, c;
 };
 
-/* The largest power of two, at most 256, that divides an address. */
+/* The largest power of two, at most 16, that divides an address. Kernels load no more at once; what an address has beyond that hangs on what was allocated before,
+ * and with it the choice and the bits would. */
 static uint32_t alignment(const void *at) {
-  const uintptr_t low = (uintptr_t)at & 255u;
-  return low == 0 ? 256u : (uint32_t)(low & (~low + 1));
+  const uintptr_t low = (uintptr_t)at & 15u;
+  return low == 0 ? 16u : (uint32_t)(low & (~low + 1));
 }
 
 static struct shape shape_of(const struct sf_cuda_product *g) {
@@ -132,12 +133,13 @@ static void destroy(struct sf_cuda_blas *blas) {
   sf_free(lt);
 }
 
-/* SF_CUBLAS_FOLDER: where the build found it, tried after the loader's own places. */
+/* SF_CUBLAS_FOLDER: where the build found it, tried after the loader's own places. RTLD_NODELETE: the CUDA runtime inside of it has registered itself with the driver and for the
+ * process's end, and cannot be unloaded. */
 static void *open_library(char *name, size_t name_size) {
   const char *const folders[] = {"", SF_CUBLAS_FOLDER};
   for (const char *folder : folders) {
     snprintf(name, name_size, "%s%slibcublasLt.so.%d", folder, *folder ? "/" : "", CUBLAS_VER_MAJOR);
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library != NULL) return library;
   }
   return NULL;

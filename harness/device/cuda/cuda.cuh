@@ -42,6 +42,7 @@ struct sf_cuda {
   cudaStream_t stream;
   struct sf_arena *staging;   /* copies of operands that lie elsewhere, and scratch; empty between operations */
   struct sf_cuda_blas *blas;
+  bool told_refusal;
   struct sf_cuda_room product_rooms[3]; /* operands of products of the host's matrices; they grow as needed */
 };
 
@@ -102,7 +103,9 @@ static inline unsigned sf_cuda_blocks(int64_t count, int64_t per_block) {
 #define SF_CUDA_FOR_ROWS(row, rows) for (int64_t row = blockIdx.x; row < (rows); row += gridDim.x)
 #define SF_CUDA_FOR_COLUMNS(j, first, end) for (int64_t j = (first) + threadIdx.x; j < (end); j += blockDim.x)
 
-/* product.cu: sf_device.product, and what it keeps. */
+/* product.cu: the library's product, enqueued. false: it has none for this call, which is said once on stderr, as it costs time. */
+bool sf_cuda_multiply(struct sf_cuda *cuda, const struct sf_cuda_product *product);
+/* sf_device.product, and what it keeps. */
 bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *product);
 void sf_cuda_product_release(struct sf_cuda *cuda);
 

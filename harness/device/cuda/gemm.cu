@@ -72,10 +72,9 @@ __global__ static void finish_kernel(float *c, int64_t ldc, const float *product
 }
 
 static void multiply(struct sf_cuda_call *call, const struct sf_cuda_product *wide) {
-  struct sf_cuda_blas *blas = call->cuda->blas;
   struct sf_cuda_product narrower = *wide;
-  if (narrow(call, &narrower) && blas->multiply(blas, &narrower, call->cuda->stream)) return;
-  if (!blas->multiply(blas, wide, call->cuda->stream)) sf_cuda_tiles_run<struct sf_cuda_fused_chain>(wide, call->cuda->stream);
+  if (narrow(call, &narrower) && sf_cuda_multiply(call->cuda, &narrower)) return;
+  if (!sf_cuda_multiply(call->cuda, wide)) sf_cuda_tiles_run<struct sf_cuda_fused_chain>(wide, call->cuda->stream);
 }
 
 static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store) {

@@ -2,7 +2,23 @@
  * matrix costs what it holds. The rooms for the operands stay; nothing else does: whose numbers change between two calls is not known here. */
 #include "harness/device/cuda/tiles.cuh"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 enum { PACK = 16 /* numbers: rows begin where the library's wide loads may */ };
+
+static void tell_refusal(struct sf_cuda *cuda, const struct sf_cuda_product *g) {
+  if (cuda->told_refusal) return;
+  cuda->told_refusal = true;
+  fprintf(stderr, "shardfuzz: cuBLASLt has no way to multiply %" PRId64 " x %" PRId64 " by %" PRId64 " x %" PRId64 " in %s; such products are computed without it\n",
+          g->m, g->k, g->k, g->n, sf_dtype_name(g->format));
+}
+
+bool sf_cuda_multiply(struct sf_cuda *cuda, const struct sf_cuda_product *product) {
+  const bool enqueued = cuda->blas->multiply(cuda->blas, product, cuda->stream);
+  if (!enqueued) tell_refusal(cuda, product);
+  return enqueued;
+}
 
 struct operand {
   void *on_gpu;
@@ -63,7 +79,7 @@ bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *p) {
   bring(cuda, &a, p->a, p->lda, number);
   bring(cuda, &b, p->b, p->ldb, number);
   if (p->in_order) run_chains(cuda, &product);
-  const bool computed = p->in_order || cuda->blas->multiply(cuda->blas, &product, cuda->stream);
+  const bool computed = p->in_order || sf_cuda_multiply(cuda, &product);
   if (computed) fetch(cuda, p->c, p->ldc, &c, number);
   check_copy(cudaStreamSynchronize(cuda->stream)); /* if nothing was computed too: a and b are still being copied */
   return computed;
