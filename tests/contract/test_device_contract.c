@@ -513,11 +513,13 @@ static void test_create_allocation_fails_reported(void **state) {
   end(state);
 }
 
-static int run_variant(struct fixture *f, uint64_t seed) {
+/* wanted: asked for by its name, and then its absence is a failure. */
+static int run_variant(struct fixture *f, bool wanted, uint64_t seed) {
   struct sf_error error = {SF_OK, ""};
   const enum sf_status status = sf_device_create(&f->dev, f->kind, f->gemm, &error);
-  if (status != SF_OK) print_message("%s: skipped: %s\n", f->name, error.text);
-  if (status != SF_OK && status != SF_ENOTSUP && status != SF_ENODEVICE) return 1;
+  const bool absent = status == SF_ENOTSUP || status == SF_ENODEVICE, failed_to_start = status != SF_OK && (wanted || !absent);
+  if (status != SF_OK) print_message("%s: %s: %s\n", f->name, failed_to_start ? "failed" : "skipped", error.text);
+  if (failed_to_start) return 1;
   f->repeats = f->kind == SF_DEVICE_CPU ? REPEATS : 5;
   f->pcg = sf_pcg_create(seed, (uint64_t)f->gemm);
 #define T(name)                                                                                                                            \
@@ -526,6 +528,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
                                      T(test_gemm_repeated_same_bits),
                                      T(test_gemm_chain_exact_bits),
                                      T(test_gemm_large_within_bound),
+                                     T(test_gemm_reduced_formats_within_bound),
                                      T(test_product_random_within_bound),
                                      T(test_product_in_order_random_same_bits),
                                      T(test_product_large_within_bound),
@@ -558,7 +561,7 @@ static int run_variant(struct fixture *f, uint64_t seed) {
   return failed;
 }
 
-/* test_device_contract [cpu|cuda] [seed] */
+/* test_device_contract [cpu|cpu-loops|cpu-blas|cpu-xsmm|cuda] [seed] */
 int main(int argc, char **argv) {
   const char *kind = argc > 1 && isalpha((unsigned char)*argv[1]) ? argv[1] : "";
   const char *number = argc > 1 + (*kind != '\0') ? argv[argc - 1] : "20240607";
@@ -567,9 +570,13 @@ int main(int argc, char **argv) {
                                {.name = "cpu-blas", .gemm = SF_CPU_GEMM_BLAS},
                                {.name = "cpu-xsmm", .gemm = SF_CPU_GEMM_XSMM},
                                {.name = "cuda", .kind = SF_DEVICE_CUDA}};
-  int failed = 0;
-  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
-    if (strncmp(variants[i].name, kind, strlen(kind)) == 0) failed += run_variant(&variants[i], seed);
+  int failed = 0, asked = 0;
+  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+    if (strncmp(variants[i].name, kind, strlen(kind)) != 0) continue;
+    asked++;
+    failed += run_variant(&variants[i], strcmp(variants[i].name, kind) == 0, seed);
+  }
+  if (asked == 0) print_message("there is no device %s\n", kind);
   if (failed) print_message("replay: test_device_contract %s %llu\n", kind, (unsigned long long)seed);
-  return failed != 0;
+  return failed != 0 || asked == 0;
 }

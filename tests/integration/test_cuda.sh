@@ -12,6 +12,9 @@ if [ ! -e /dev/nvidia0 ] && [ ! -e /dev/dxg ]; then
     one_line "$command"
     check "the device is named" grep -q '^shardfuzz: --device cuda: ' "$work/stderr"
   done
+  "$build/tests/contract/test_device_contract" cuda >"$work/stdout" 2>"$work/stderr"
+  check "the contract suite fails for a device that was asked for by name" [ $? -eq 1 ]
+  check "and says why" grep -q '^cuda: failed: ' "$work/stdout"
 fi
 if ! nvidia-smi -L >/dev/null 2>&1; then
   ci/gpu.sh "$work/gpu.json" >"$work/stdout" 2>"$work/stderr"
