@@ -40,11 +40,6 @@ static inline float __uint_as_float(uint32_t bits) {
   memcpy(&x, &bits, sizeof x);
   return x;
 }
-static inline unsigned atomicOr(unsigned *at, unsigned bits) {
-  const unsigned old = *at;
-  *at |= bits;
-  return old;
-}
 
 /* Runs body(argument) in each thread of each block, at once. */
 void sf_emulated_run(unsigned blocks, unsigned threads, void (*body)(void *argument), void *argument);
@@ -69,7 +64,7 @@ static inline void sf_emulated_launch(unsigned blocks, unsigned threads, void (*
 }
 #define SF_CUDA_LAUNCH(kernel, grid, block, stream, ...) ((void)(stream), sf_emulated_launch((unsigned)(grid), (unsigned)(block), kernel, __VA_ARGS__))
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNoDevice = 100 };
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNoDevice = 100, cudaErrorNoKernelImageForDevice = 209 };
 enum cudaDeviceAttr {
   cudaDevAttrManagedMemory, cudaDevAttrConcurrentManagedAccess, cudaDevAttrPageableMemoryAccess, cudaDevAttrPageableMemoryAccessUsesHostPageTables
 };
@@ -95,6 +90,10 @@ cudaError_t cudaSetDevice(int device);
 /* Environment: SF_EMULATED_READS_ALL=1, pageable memory is reached by the host's page tables; =hmm, by the driver's, page by page.
  * SF_EMULATED_CONCURRENT=0: managed memory is closed to the host while kernels run, as the GPU itself says. */
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device);
+struct cudaFuncAttributes {};
+/* With the environment's SF_EMULATED_KERNELS=0: as if kernels had been compiled for other GPUs. */
+cudaError_t sf_emulated_kernels(void);
+template <class T> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, T *kernel) { return (void)out, (void)kernel, sf_emulated_kernels(); }
 cudaError_t cudaStreamCreate(cudaStream_t *out);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);

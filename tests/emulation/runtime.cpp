@@ -214,4 +214,15 @@ cudaError_t cudaDriverGetVersion(int *out) {
 }
 
 cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorNoDevice; }
-const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "out of memory"; }
+cudaError_t sf_emulated_kernels(void) { return is_set("SF_EMULATED_KERNELS", "0") ? said(cudaErrorNoKernelImageForDevice) : cudaSuccess; }
+
+const char *cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+  case cudaSuccess: return "no error";
+  case cudaErrorInvalidValue: return "invalid argument";
+  case cudaErrorMemoryAllocation: return "out of memory";
+  case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+  case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
+  }
+  return "unrecognized error code";
+}

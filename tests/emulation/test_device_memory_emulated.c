@@ -136,6 +136,23 @@ static void test_operation_pageable_memory_copied_but_for_the_hosts_page_tables(
   sf_free(x);
 }
 
+/* Copies of a large product's operands lie in the GPU's own memory, or in scratch where it has none left. */
+static void test_gemm_large_without_memory_of_the_gpus_own_computes(void **state) {
+  (void)state;
+  enum { SIZE = 130 };
+  assert_int_equal(setenv("SF_EMULATED_OWN_MEMORY", "0", 1), 0);
+  struct sf_device *dev = device_with(64 * MIB);
+  float *x = take(dev, 2 * SIZE * SIZE * (int64_t)sizeof *x);
+  assert_non_null(x);
+  for (int i = 0; i < SIZE * SIZE; i++) x[i] = (float)(i / SIZE + 1); /* row i holds i + 1 */
+  const struct sf_gemm g = {.trans_b = true, .m = SIZE, .n = SIZE, .k = SIZE, .a = x, .lda = SIZE, .b = x, .ldb = SIZE, .c = x + SIZE * SIZE, .ldc = SIZE, .alpha = 1};
+  dev->ops->gemm(dev, &g, SF_F32);
+  for (int i = 0; i < SIZE * SIZE; i++) assert_true(g.c[i] == (float)(SIZE * (i / SIZE + 1) * (i % SIZE + 1)));
+  give_back(dev, x);
+  sf_device_destroy(dev);
+  assert_int_equal(unsetenv("SF_EMULATED_OWN_MEMORY"), 0);
+}
+
 static void test_create_memory_closed_while_kernels_run_refused(void **state) {
   (void)state;
   struct sf_device *dev = NULL;
@@ -154,6 +171,7 @@ int main(void) {
       cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused), cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes),
       cmocka_unit_test(test_alloc_small_blocks_stay_with_the_host), cmocka_unit_test(test_alloc_driver_takes_no_advice_computes),
       cmocka_unit_test(test_operation_pageable_memory_copied_but_for_the_hosts_page_tables),
+      cmocka_unit_test(test_gemm_large_without_memory_of_the_gpus_own_computes),
       cmocka_unit_test(test_create_memory_closed_while_kernels_run_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

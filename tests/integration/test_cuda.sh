@@ -35,6 +35,9 @@ one_line "no device"
 SF_EMULATED_CONCURRENT=0 run 3 fuzz --device cuda
 one_line "a GPU that closes memory to the host"
 check "what it lacks" grep -q '^shardfuzz: --device cuda: .*concurrentManagedAccess' "$work/stderr"
+SF_EMULATED_KERNELS=0 run 3 fuzz --device cuda
+one_line "a GPU that the build has no kernels for"
+check "what to build" grep -q '^shardfuzz: --device cuda: .*CMAKE_CUDA_ARCHITECTURES' "$work/stderr"
 SF_EMULATED_FREE_BYTES=500000 run 3 fuzz --device cuda
 one_line "no memory for the device"
 check "whose memory it is" grep -q '^shardfuzz: --device cuda: memory of the GPU: out of memory$' "$work/stderr"

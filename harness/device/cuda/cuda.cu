@@ -12,7 +12,8 @@ extern "C" {
 enum {
   STAGING_BLOCK_BYTES = 1 << 20,
   SCRATCH_PART = 8, /* one in eight bytes is left to scratch: an operation cannot say that it has none */
-  KEPT_BYTES_MAX = 32 << 20
+  KEPT_BYTES_MAX = 32 << 20,
+  ROOM_STEP_BYTES = 1 << 20
 };
 
 void sf_cuda_fail(const char *what, const char *why) {
@@ -98,6 +99,16 @@ static bool is_ours(const struct sf_cuda *cuda, const char *at, size_t size_byte
   return false;
 }
 
+void *sf_cuda_room_of(struct sf_cuda_room *room, size_t size_bytes) {
+  if (room->size_bytes >= size_bytes) return room->memory;
+  if (room->memory) (void)cudaFree(room->memory);
+  *room = {NULL, (size_bytes + ROOM_STEP_BYTES - 1) / ROOM_STEP_BYTES * ROOM_STEP_BYTES};
+  if (cudaMalloc(&room->memory, room->size_bytes) == cudaSuccess) return room->memory;
+  (void)cudaGetLastError(); /* said by returning NULL */
+  *room = {NULL, 0};
+  return NULL;
+}
+
 /* --- one operation ------------------------------------------------------------------------------------------------ */
 
 void sf_cuda_begin(struct sf_cuda_call *call, struct sf_device *dev) {
@@ -154,12 +165,16 @@ static void fill_table(struct sf_device_ops *ops) {
 static void destroy(struct sf_device *dev) {
   struct sf_cuda *cuda = (struct sf_cuda *)dev->impl;
   sf_arena_destroy(cuda->staging);
-  sf_cuda_product_release(cuda);
+  for (const struct sf_cuda_room &room : cuda->product_rooms) (void)cudaFree(room.memory);
+  for (const struct sf_cuda_room &room : cuda->gemm_rooms) (void)cudaFree(room.memory);
   if (cuda->blas) cuda->blas->destroy(cuda->blas);
   if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
   sf_free(cuda->regions);
   sf_free(cuda);
 }
+
+/* Asked about alone: the build has code for its kernels, or none of them. */
+__global__ static void any_kernel(int *out) { *out = 1; }
 
 /* Memory both sides may touch at any time is required: the host keeps its own structs in blocks that kernels use. Pageable memory counts where the GPU goes by
  * the host's page tables; where the driver moves each page after a fault (HMM), copies are the faster and the surer way. */
@@ -172,7 +187,9 @@ static enum sf_status look_at_gpu(struct sf_cuda *cuda, struct sf_error *error) 
   if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");
   if (!concurrent) return sf_error_set(error, SF_ENODEVICE, "this GPU's managed memory is closed to the host while kernels run (concurrentManagedAccess is 0)");
   cuda->reads_all = host_tables;
-  return SF_OK;
+  cudaFuncAttributes attributes;
+  result = cudaFuncGetAttributes(&attributes, any_kernel);
+  return result == cudaSuccess ? SF_OK : sf_error_set(error, SF_ENODEVICE, "this build has no kernels for this GPU (CMAKE_CUDA_ARCHITECTURES): %s", cudaGetErrorString(result));
 }
 
 /* The GPU that the process is given. Ranks of a machine take its GPUs in turns. */

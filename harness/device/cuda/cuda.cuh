@@ -44,6 +44,7 @@ struct sf_cuda {
   struct sf_cuda_blas *blas;
   bool told_refusal;
   struct sf_cuda_room product_rooms[3]; /* operands of products of the host's matrices; they grow as needed */
+  struct sf_cuda_room gemm_rooms[3];    /* copies of large operands, and a product before it is added to c */
 };
 
 /* One operation from its beginning to its end. */
@@ -62,6 +63,8 @@ void sf_cuda_end(struct sf_cuda_call *call);
 void sf_cuda_wait(struct sf_cuda_call *call);
 /* Memory for the operation, not zeroed. */
 void *sf_cuda_scratch(struct sf_cuda_call *call, size_t size_bytes);
+/* The GPU's own memory, kept in *room for the next use, which ends this one. NULL: it has none of that size. */
+void *sf_cuda_room_of(struct sf_cuda_room *room, size_t size_bytes);
 /* The process cannot go on: one line, and it ends. */
 void sf_cuda_fail(const char *what, const char *why);
 
@@ -105,9 +108,8 @@ static inline unsigned sf_cuda_blocks(int64_t count, int64_t per_block) {
 
 /* product.cu: the library's product, enqueued. false: it has none for this call, which is said once on stderr, as it costs time. */
 bool sf_cuda_multiply(struct sf_cuda *cuda, const struct sf_cuda_product *product);
-/* sf_device.product, and what it keeps. */
+/* sf_device.product */
 bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *product);
-void sf_cuda_product_release(struct sf_cuda *cuda);
 
 /* Each of these adds its operations to the table. */
 void sf_cuda_fill_gemm(struct sf_device_ops *ops);

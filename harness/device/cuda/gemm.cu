@@ -1,8 +1,8 @@
 /* GEMM: the product by the library or, where that has none, by plain tiles; then alpha, what is added and the one rounding, in a pass of their own.
  *
- * Large products whose operands are numbers of bf16, or of fp16, are handed to the library in that format: the conversion is exact, so are the
- * products, and sums stay fp32. fp8 numbers are numbers of both; the fp8 products of tensor cores are not used, because those of sm_89 and sm_90 do
- * not keep fp32 sums.
+ * Operands of large products are copied to the GPU's own memory first, where many threads read each number and the bus would carry it as often. Numbers of bf16, or of
+ * fp16, are handed to the library in that format: the conversion is exact, so are the products, and sums stay fp32. fp8 numbers are numbers of both; the fp8
+ * products of tensor cores are not used, because those of sm_89 and sm_90 do not keep fp32 sums.
  * Error: bound (k + 2) u (|alpha| sum |a b| + |c|) before storing, as on the CPU. */
 #include "harness/device/cuda/tiles.cuh"
 
@@ -10,51 +10,78 @@ extern "C" {
 #include "harness/base/assert.h"
 }
 
-enum { NARROW_ALIGN = 16 };
-static const double NARROW_FROM = 1 << 21; /* multiply-adds from which two conversions are worth their while */
+enum { COPY_ALIGN = 16 };
+static const double COPY_FROM = 1 << 21; /* multiply-adds from which a look at the operands and copies of them are worth their while */
 
-/* --- narrow formats -------------------------------------------------------------------------------------------------- */
+/* --- copies of operands ------------------------------------------------------------------------------------------------ */
+
+struct operand { /* as it lies */
+  const float *x;
+  int64_t ld, rows, cols;
+};
 
 enum { NOT_BF16 = 1, NOT_F16 = 2 };
 
-/* Subnormal numbers of bf16 are left to fp32. Bits are or-ed: any order gives the same. */
-__global__ static void classify_kernel(unsigned *flags, const float *x, int64_t ld, int64_t rows, int64_t cols) {
+/* Which formats do not hold all of its numbers; each block leaves its part. Subnormal numbers of bf16 are left to fp32. */
+__global__ static void classify_kernel(unsigned *parts, struct operand o) {
+  __shared__ unsigned part[SF_CUDA_THREADS];
   unsigned found = 0;
-  SF_CUDA_FOR_EACH(i, rows * cols) {
-    const float v = x[i / cols * ld + i % cols];
+  SF_CUDA_FOR_EACH(i, o.rows * o.cols) {
+    const float v = o.x[i / o.cols * o.ld + i % o.cols];
     const uint32_t bits = __float_as_uint(v), size = bits & 0x7fffffffu;
     if ((bits & 0xffffu) != 0 || (size != 0 && size < 0x00800000u)) found |= NOT_BF16;
     if (__float_as_uint(sf_f16_round(v)) != bits) found |= NOT_F16;
   }
-  if (found) atomicOr(flags, found);
+  part[threadIdx.x] = found;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (unsigned i = 1; i < SF_CUDA_THREADS; i++) found |= part[i];
+  parts[blockIdx.x] = found;
 }
 
-__global__ static void narrow_kernel(uint16_t *out, int64_t ldo, const float *x, int64_t ld, int64_t rows, int64_t cols, enum sf_dtype format) {
-  SF_CUDA_FOR_EACH(i, rows * cols) {
-    const float v = x[i / cols * ld + i % cols];
-    out[i / cols * ldo + i % cols] = format == SF_BF16 ? sf_bf16_bits(v) : sf_f16_bits(v);
+/* The narrowest format that holds both operands. */
+static enum sf_dtype common_format(struct sf_cuda_call *call, const struct operand *a, const struct operand *b) {
+  const unsigned a_blocks = sf_cuda_blocks(a->rows * a->cols, SF_CUDA_THREADS), b_blocks = sf_cuda_blocks(b->rows * b->cols, SF_CUDA_THREADS);
+  unsigned *parts = (unsigned *)sf_cuda_scratch(call, (a_blocks + b_blocks) * sizeof *parts), found = 0;
+  SF_CUDA_EACH(call, classify_kernel, a->rows * a->cols, parts, *a);
+  SF_CUDA_EACH(call, classify_kernel, b->rows * b->cols, parts + a_blocks, *b);
+  sf_cuda_wait(call);
+  for (unsigned i = 0; i < a_blocks + b_blocks; i++) found |= parts[i];
+  return found == (NOT_BF16 | NOT_F16) ? SF_F32 : found & NOT_BF16 ? SF_F16 : SF_BF16;
+}
+
+__global__ static void copy_kernel(void *out, int64_t ld, struct operand o, enum sf_dtype format) {
+  SF_CUDA_FOR_EACH(i, o.rows * o.cols) {
+    const int64_t to = i / o.cols * ld + i % o.cols;
+    const float v = o.x[i / o.cols * o.ld + i % o.cols];
+    if (format == SF_F32)
+      ((float *)out)[to] = v;
+    else
+      ((uint16_t *)out)[to] = format == SF_BF16 ? sf_bf16_bits(v) : sf_f16_bits(v);
   }
 }
 
-static int64_t narrow_ld(int64_t cols) { return (cols + NARROW_ALIGN - 1) / NARROW_ALIGN * NARROW_ALIGN; }
+static int64_t copy_ld(const struct operand *o) { return (o->cols + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN; }
 
-/* Whether the operands have a common narrow format; then *g reads copies in it. */
-static bool narrow(struct sf_cuda_call *call, struct sf_cuda_product *g) {
-  const int64_t a_rows = g->trans_a ? g->k : g->m, a_cols = g->trans_a ? g->m : g->k, b_rows = g->trans_b ? g->n : g->k, b_cols = g->trans_b ? g->k : g->n;
-  const float *a = (const float *)g->a, *b = (const float *)g->b;
-  if ((double)g->m * (double)g->n * (double)g->k < NARROW_FROM) return false;
-  unsigned *flags = (unsigned *)sf_cuda_scratch(call, sizeof *flags);
-  *flags = 0;
-  SF_CUDA_EACH(call, classify_kernel, a_rows * a_cols, flags, a, g->lda, a_rows, a_cols);
-  SF_CUDA_EACH(call, classify_kernel, b_rows * b_cols, flags, b, g->ldb, b_rows, b_cols);
-  sf_cuda_wait(call);
-  if (*flags == (NOT_BF16 | NOT_F16)) return false;
-  g->format = *flags & NOT_BF16 ? SF_F16 : SF_BF16;
-  const int64_t lda = narrow_ld(a_cols), ldb = narrow_ld(b_cols);
-  uint16_t *a_copy = (uint16_t *)sf_cuda_scratch(call, (size_t)(a_rows * lda) * sizeof *a_copy);
-  uint16_t *b_copy = (uint16_t *)sf_cuda_scratch(call, (size_t)(b_rows * ldb) * sizeof *b_copy);
-  SF_CUDA_EACH(call, narrow_kernel, a_rows * a_cols, a_copy, lda, a, g->lda, a_rows, a_cols, g->format);
-  SF_CUDA_EACH(call, narrow_kernel, b_rows * b_cols, b_copy, ldb, b, g->ldb, b_rows, b_cols, g->format);
+/* Scratch does too where the GPU has no memory of its own left: the product's bits hang on format and leading dimension. NULL: neither has it. */
+static void *copy_room(struct sf_cuda_call *call, struct sf_cuda_room *room, int64_t size_bytes) {
+  void *memory = sf_cuda_room_of(room, (size_t)size_bytes);
+  return memory ? memory : sf_arena_alloc(call->cuda->staging, (size_t)size_bytes);
+}
+
+/* Whether the product is large and there is room for copies of its operands; then *g reads those. */
+static bool bring(struct sf_cuda_call *call, struct sf_cuda_product *g) {
+  if ((double)g->m * (double)g->n * (double)g->k < COPY_FROM) return false;
+  const struct operand a = {(const float *)g->a, g->lda, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k};
+  const struct operand b = {(const float *)g->b, g->ldb, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n};
+  const enum sf_dtype format = common_format(call, &a, &b);
+  const int64_t lda = copy_ld(&a), ldb = copy_ld(&b), number = format == SF_F32 ? 4 : 2;
+  struct sf_cuda_room *rooms = call->cuda->gemm_rooms;
+  void *a_copy = copy_room(call, &rooms[0], a.rows * lda * number), *b_copy = copy_room(call, &rooms[1], b.rows * ldb * number);
+  if (a_copy == NULL || b_copy == NULL) return false;
+  SF_CUDA_EACH(call, copy_kernel, a.rows * a.cols, a_copy, lda, a, format);
+  SF_CUDA_EACH(call, copy_kernel, b.rows * b.cols, b_copy, ldb, b, format);
+  g->format = format;
   g->a = a_copy, g->lda = lda, g->b = b_copy, g->ldb = ldb;
   return true;
 }
@@ -71,10 +98,10 @@ __global__ static void finish_kernel(float *c, int64_t ldc, const float *product
   }
 }
 
-static void multiply(struct sf_cuda_call *call, const struct sf_cuda_product *wide) {
-  struct sf_cuda_product narrower = *wide;
-  if (narrow(call, &narrower) && sf_cuda_multiply(call->cuda, &narrower)) return;
-  if (!sf_cuda_multiply(call->cuda, wide)) sf_cuda_tiles_run<struct sf_cuda_fused_chain>(wide, call->cuda->stream);
+static void multiply(struct sf_cuda_call *call, const struct sf_cuda_product *g) {
+  struct sf_cuda_product brought = *g;
+  if (bring(call, &brought) && sf_cuda_multiply(call->cuda, &brought)) return;
+  if (!sf_cuda_multiply(call->cuda, g)) sf_cuda_tiles_run<struct sf_cuda_fused_chain>(g, call->cuda->stream);
 }
 
 static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store) {
@@ -90,8 +117,10 @@ static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype s
   float *c = sf_cuda_inout(&call, g->c, sf_cuda_span(g->m, g->n, g->ldc));
   product.c = c;
   if (g->accumulate && g->k > 0) {
+    const size_t size_bytes = (size_t)(g->m * g->n) * sizeof(float);
     product.ldc = g->n;
-    product.c = sf_cuda_scratch(&call, (size_t)(g->m * g->n) * sizeof(float));
+    product.c = sf_cuda_room_of(&call.cuda->gemm_rooms[2], size_bytes);
+    if (product.c == NULL) product.c = sf_cuda_scratch(&call, size_bytes);
   }
   if (g->k > 0) multiply(&call, &product);
   const bool finished = g->k > 0 && !g->accumulate && g->alpha == 1.0f && store == SF_F32;

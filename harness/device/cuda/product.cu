@@ -25,23 +25,9 @@ struct operand {
   int64_t rows, cols, ld; /* packed */
 };
 
-/* NULL: the GPU has no memory for it. */
-static void *room_of(struct sf_cuda_room *room, size_t size_bytes) {
-  if (room->size_bytes >= size_bytes) return room->memory;
-  if (room->memory) (void)cudaFree(room->memory);
-  *room = {NULL, 0};
-  if (cudaMalloc(&room->memory, size_bytes) != cudaSuccess) {
-    (void)cudaGetLastError(); /* said by returning NULL */
-    room->memory = NULL;
-    return NULL;
-  }
-  room->size_bytes = size_bytes;
-  return room->memory;
-}
-
 static bool place(struct sf_cuda_room *room, struct operand *out, int64_t rows, int64_t cols, size_t number) {
   *out = {NULL, rows, cols, (cols + PACK - 1) / PACK * PACK};
-  out->on_gpu = room_of(room, (size_t)(rows * out->ld) * number);
+  out->on_gpu = sf_cuda_room_of(room, (size_t)(rows * out->ld) * number);
   return out->on_gpu != NULL;
 }
 
@@ -83,9 +69,4 @@ bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *p) {
   if (computed) fetch(cuda, p->c, p->ldc, &c, number);
   check_copy(cudaStreamSynchronize(cuda->stream)); /* if nothing was computed too: a and b are still being copied */
   return computed;
-}
-
-void sf_cuda_product_release(struct sf_cuda *cuda) {
-  for (struct sf_cuda_room &room : cuda->product_rooms)
-    if (room.memory) (void)cudaFree(room.memory);
 }
