@@ -145,7 +145,7 @@ void sf_gemm_pick_kernels(char **argv);
 
 /* GEMM by cuBLASLt, kernels for the rest (cuda/). Same bits on each run. Each operation has ended when its call returns, so that the host may
  * look at any tensor at any time. Operands outside of dev->memory are copied to it and back. The process may not fork afterwards and use
- * the device in the child. SF_ENODEVICE: no GPU, no library, or a build without CUDA; the error says which. */
+ * the device in the child. SF_ENODEVICE: no GPU that will do, no library, or a build without CUDA; the error says which. */
 enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) SF_MUST_USE;
 
 enum sf_device_kind { SF_DEVICE_CPU, SF_DEVICE_CUDA };

@@ -151,7 +151,7 @@ static float *rounded(struct fixture *f, int64_t count, enum values values, enum
 
 /* i-th of the cases: sizes from which devices hand products to a library in reduced formats. */
 static struct gemm_case reduced_case(struct fixture *f, int i, const enum sf_dtype formats[2]) {
-  static const int64_t sizes[][3] = {{128, 128, 128}, {130, 127, 140}, {257, 33, 260}, {1, 1500, 1400}, {1030, 2, 1031}};
+  static const int64_t sizes[][3] = {{128, 128, 128}, {130, 127, 140}, {257, 33, 260}, {34, 250, 251}, {60, 190, 190}};
   static const enum values values[] = {NORMAL, WIDE, SPECIAL};
   struct gemm_case x = {.store = i % 2 && sf_dtype_is_packed(formats[0]) ? formats[0] : SF_F32}; /* a layer stores no product in fp8 */
   struct sf_gemm *g = &x.g;
@@ -172,9 +172,9 @@ static void expect_same_bits_elsewhere(struct fixture *f, const struct gemm_case
   const struct sf_memory *memory = f->dev->memory;
   const int64_t a_room = (x->a_count + APART - 1) / APART * APART, b_room = (x->b_count + APART - 1) / APART * APART;
   if (!memory) return;
-  float *all = memory->alloc(memory->context, (size_t)(a_room + b_room + x->c_count + 3 * APART) * sizeof *all);
+  float *all = memory->alloc(memory->context, (size_t)(a_room + b_room + x->c_count + APART) * sizeof *all);
   assert_non_null(all);
-  for (int64_t shift = 0; shift <= 3 * APART; shift += APART) {
+  for (int64_t shift = 0; shift <= APART; shift += APART) {
     struct sf_gemm g = x->g;
     float *a = all + shift, *b = a + a_room, *c = b + b_room;
     memcpy(a, x->a, (size_t)x->a_count * sizeof *a), memcpy(b, x->b, (size_t)x->b_count * sizeof *b), memcpy(c, x->before, (size_t)x->c_count * sizeof *c);
