@@ -102,7 +102,7 @@ for path in sorted(work.glob("*.code")):
     try:
         part["result"] = json.loads(lines[-1])
     except (IndexError, ValueError):
-        part["last_lines"] = lines[-5:]
+        part["last_lines"] = (lines or path.with_suffix(".err").read_text(errors="replace").splitlines())[-5:]
     report["parts"][path.stem] = part
 for path in sorted(work.glob("*.skipped")):
     report["parts"][path.stem] = {"skipped": path.read_text().strip()}

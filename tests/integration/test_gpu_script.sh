@@ -18,7 +18,7 @@ fake "$ready/shardfuzz" <<'END'
 case "$*" in
 "list plants") for i in 1 2 3 4 5 6 7; do echo "plant-$i  text"; done && echo "canary-crash  text" ;;
 power*) echo "{\"arguments\": \"$*\"}" ;;
-*op:all*) mkdir -p "$3" && echo found >"$3/case.json" && echo "a finding" && echo "a line of stderr" >&2 && exit 1 ;;
+*op:all*) mkdir -p "$3" && echo found >"$3/case.json" && echo "a line of stderr" >&2 && exit 1 ;;
 *"--cases 500"*) echo "$PPID" >"$FAKE_PID" && exec sleep 300 ;;
 *"--device cpu"*) echo '{"cases_per_s": 2}' ;;
 *) echo '{"cases_per_s": 5}' ;;
@@ -59,6 +59,7 @@ check "no logs of what passed" [ ! -e "$work/out/gpu-logs" ]
 gpu 1 --parts operations,nccl
 last_line "NOT RUN: layers, nccl_1 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_2 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_layers (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), speed_cuda, shares_cuda, speed_cpu"
 reports "j['parts']['operations']['exit'], j['parts']['contract']['exit']" "(1, 0)"
+reports "j['parts']['operations']['last_lines']" "['a line of stderr']" # which says why, where stdout says nothing
 check "a failed part's output is kept" grep -q '^a line of stderr$' "$work/out/gpu-logs/operations/stderr"
 check "and its findings" grep -q '^found$' "$work/out/gpu-logs/operations/findings/case.json"
 check "nothing is kept of a part that was skipped" [ ! -e "$work/out/gpu-logs/nccl_1" ]
