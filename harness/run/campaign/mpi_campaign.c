@@ -63,7 +63,7 @@ static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outc
   const struct sf_rank_trial trial = {.index = index,
                                       .first = at->first,
                                       .count = at->ranks,
-                                      .seconds = k->options->deadline > 0 ? k->options->deadline : sf_case_deadline(&at->c),
+                                      .seconds = k->options->deadline > 0 ? k->options->deadline : sf_pool_deadline(&k->options->pool, &at->c),
                                       .found = found};
   sf_engine_set_ranks(k->engine, at->first);
   const enum sf_status status = sf_rank_watch_begin(k->watch, &trial);

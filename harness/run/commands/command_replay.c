@@ -77,9 +77,9 @@ static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case
 }
 
 /* One rank's part. A crash, a hang or a broken communication ends the job from in here, after one rank has told it. */
-static int run_rank(const struct sf_case *c, const struct replay_flags *flags, struct sf_mpi *mpi, struct sf_engine *engine, struct sf_rank_watch *watch) {
+static int run_rank(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool, struct sf_mpi *mpi, struct sf_engine *engine, struct sf_rank_watch *watch) {
   const bool root = sf_mpi_rank(mpi) == 0;
-  const double seconds = flags->common.deadline_ms ? (double)flags->common.deadline_ms / 1000 : sf_case_deadline(c);
+  const double seconds = flags->common.deadline_ms ? (double)flags->common.deadline_ms / 1000 : sf_pool_deadline(pool, c);
   const struct sf_rank_trial trial = {.index = -1, .count = (int32_t)sf_case_ranks(c), .seconds = seconds};
   struct sf_error error = {SF_OK, ""};
   struct sf_chunk_log log = {0};
@@ -127,7 +127,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
     fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
     sf_mpi_abort(mpi, 3);
   }
-  if (sf_mpi_rank(mpi) < sf_case_ranks(c)) code = run_rank(c, flags, mpi, engine, watch);
+  if (sf_mpi_rank(mpi) < sf_case_ranks(c)) code = run_rank(c, flags, pool, mpi, engine, watch);
   sf_mpi_control_barrier(mpi); /* a rank in MPI_Finalize makes it harder to end a job */
   sf_engine_destroy(engine);
   sf_rank_watch_close(watch);

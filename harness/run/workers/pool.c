@@ -15,13 +15,18 @@ enum { TICK_MS = 100 };
 /* Attempts to start one worker in a row before the pool gives up. */
 enum { START_ATTEMPTS = 3 };
 
+/* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits for the GPU, which
+ * several processes may share. */
+enum { GPU_START_SECONDS = 30, GPU_FACTOR = 20 };
+
 struct sf_pool {
   struct sf_pool_options options;
   int32_t count;
   struct sf_worker *workers;
 };
 
-double sf_case_deadline(const struct sf_case *c) {
+/* On a CPU: a generous multiple of its arithmetic. */
+static double case_seconds(const struct sf_case *c) {
   if (sf_case_is_framework(c)) return 120; /* its runs have deadlines of their own */
   const struct sf_model *m = &c->model;
   const double per_layer = (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
@@ -30,6 +35,12 @@ double sf_case_deadline(const struct sf_case *c) {
   /* Weights are also filled, traced and compared, many times each; a rank costs scheduling. */
   const double work = 6.0 * weights * tokens * 10 + 2000.0 * weights * (double)c->train.steps;
   return 5 + work / 1e8 + 0.02 * (double)sf_case_ranks(c);
+}
+
+double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c) {
+  const double seconds = case_seconds(c);
+  if (sf_case_is_framework(c) || (options->device == SF_DEVICE_CPU && !options->nccl)) return seconds;
+  return GPU_START_SECONDS + GPU_FACTOR * seconds;
 }
 
 enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options *options) {
@@ -56,8 +67,8 @@ void sf_pool_destroy(struct sf_pool *pool) {
   sf_free(pool);
 }
 
-static double deadline_of(const struct sf_job *job) {
-  const double one = job->deadline > 0 && !sf_case_is_framework(&job->c) ? job->deadline : sf_case_deadline(&job->c);
+static double deadline_of(const struct sf_pool_options *options, const struct sf_job *job) {
+  const double one = job->deadline > 0 && !sf_case_is_framework(&job->c) ? job->deadline : sf_pool_deadline(options, &job->c);
   /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of ours. */
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }
@@ -145,7 +156,7 @@ static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, 
     if (!busy(worker)) continue;
     enum sf_status status = SF_OK;
     if (fds[i].fd >= 0 && fds[i].revents) status = attend(pool, i, client);
-    if (status == SF_OK && busy(worker) && sf_worker_is_overdue(worker, deadline_of(&worker->jobs[worker->job_next])))
+    if (status == SF_OK && busy(worker) && sf_worker_is_overdue(worker, deadline_of(&pool->options, &worker->jobs[worker->job_next])))
       status = bury(pool, i, true, client);
     if (status != SF_OK) return status;
   }

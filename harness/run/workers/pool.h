@@ -26,7 +26,7 @@ struct sf_job {
   int64_t tag;            /* the caller's */
   int32_t kind;           /* enum sf_job_kind */
   int32_t budget;         /* SHRINK: evaluations at most; 0 = confirm only */
-  double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_case_deadline) */
+  double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again */
   bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
@@ -86,7 +86,8 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
 enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 
-/* Seconds after which a trial of this case counts as hung: a generous multiple of its arithmetic, 5 at least. */
-double sf_case_deadline(const struct sf_case *c);
+/* Seconds after which a trial of this case counts as hung where the options run it: a generous multiple of its arithmetic, 5 at least. On a GPU or by
+ * NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. */
+double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c);
 
 #endif

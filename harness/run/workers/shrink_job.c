@@ -122,7 +122,7 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
   struct shrink_loop loop;
   memset(&loop, 0, sizeof loop);
   loop.job = &shrunk;
-  loop.deadline = job->deadline > 0 ? job->deadline : sf_case_deadline(&job->c);
+  loop.deadline = job->deadline > 0 ? job->deadline : sf_pool_deadline(options, &job->c);
   loop.pool = *kept;
   const enum sf_status status = loop.pool ? SF_OK : sf_pool_create(&loop.pool, &single);
   if (status == SF_OK) {

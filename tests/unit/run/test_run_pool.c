@@ -290,6 +290,20 @@ static void test_pool_shrink_what_does_not_repeat_is_flaky(void **state) {
   assert_int_equal(r.outcome.cls, SF_CLASS_FLAKY);
 }
 
+static void test_pool_deadline_gpu_and_nccl_are_given_more(void **state) {
+  (void)state;
+  const struct sf_case c = case_make(CASE_TP2);
+  const struct sf_pool_options cpu = {.workers = 1}, gpu = {.workers = 1, .device = SF_DEVICE_CUDA}, nccl = {.workers = 1, .nccl = true};
+  const double seconds = sf_pool_deadline(&cpu, &c);
+  struct sf_case of_framework = c;
+  assert_true(seconds >= 5);
+  assert_true(sf_pool_deadline(&gpu, &c) == 30 + 20 * seconds);
+  assert_true(sf_pool_deadline(&nccl, &c) == 30 + 20 * seconds);
+  snprintf(of_framework.framework, sizeof of_framework.framework, "{}");
+  assert_true(sf_case_is_framework(&of_framework));
+  assert_true(sf_pool_deadline(&gpu, &of_framework) == sf_pool_deadline(&cpu, &of_framework));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pool_run_clean_jobs_all_pass_in_order_for_one_worker),
@@ -304,6 +318,7 @@ int main(void) {
       cmocka_unit_test(test_pool_shrink_near_the_noise_goes_over_to_the_culprit),
       cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),
       cmocka_unit_test(test_pool_shrink_what_does_not_repeat_is_flaky),
+      cmocka_unit_test(test_pool_deadline_gpu_and_nccl_are_given_more),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
