@@ -70,8 +70,10 @@ static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outc
   if (status != SF_OK) end_job(k, status, "MPI could not bring the ranks of a case together");
   sf_engine_run(k->engine, &at->c, k->record, outcome);
   if (k->record) sf_engine_diagnose(k->engine, &at->c, k->record, outcome);
-  if (outcome->status != SF_OK && sf_outcome_breaks_ranks(outcome)) end_job(k, outcome->status, outcome->text);
-  if (sf_outcome_breaks_ranks(outcome)) sf_rank_watch_fail(k->watch, outcome);
+  const bool broken = sf_outcome_breaks_ranks(outcome);
+  sf_outcome_excuse_memory(outcome);
+  if (outcome->status != SF_OK && broken) end_job(k, outcome->status, outcome->text);
+  if (broken) sf_rank_watch_fail(k->watch, outcome);
   sf_rank_watch_end(k->watch);
 }
 
@@ -221,9 +223,10 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
   struct sf_error error = {SF_OK, ""};
   struct sf_case c;
   if (sf_campaign_case(&c, k->options, page->index, &error) != SF_OK) return;
-  if (!shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.rank, page->end.label, page->end.text);
+  if (outcome.verdict == SF_VERDICT_FINDING && !shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.rank, page->end.label, page->end.text);
   outcome.ranks = (int32_t)sf_case_ranks(&c);
-  sf_ledger_add_unshrunk(&k->ledger, page->index, &c, &outcome);
+  if (outcome.verdict == SF_VERDICT_FINDING) sf_ledger_add_unshrunk(&k->ledger, page->index, &c, &outcome);
+  else sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);
 }
 
 /* An open store remembers which indices it found without a verdict. */

@@ -243,7 +243,7 @@ static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome
   return SF_OK;
 }
 
-static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome *outcome) {
+static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_error *error) {
   struct sf_comm_report report;
   memset(&report, 0, sizeof report);
   double start = sf_engine_now();
@@ -251,8 +251,8 @@ static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome 
   engine->costs.candidate += sf_engine_now() - start;
   engine->costs.comm_reduce += report.seconds_reduce;
   engine->costs.comm_schedule += report.seconds_schedule;
-  if (status != SF_OK) return status;
-  if (report.status == SF_ENOMEM) return SF_ENOMEM;
+  if (status != SF_OK) return sf_error_set(error, status, "%s while the case ran", sf_status_text(status));
+  if (report.status == SF_ENOMEM) return sf_error_set(error, SF_ENOMEM, "%s while the case ran: %.400s", sf_status_text(SF_ENOMEM), report.text);
   if (report.status != SF_OK) {
     sf_outcome_from_failure(outcome, engine->c, class_of_report(report.status), report.rank, report.label, report.text);
     return SF_OK;
@@ -261,7 +261,7 @@ static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome 
   start = sf_engine_now();
   status = judge(engine, outcome);
   engine->costs.judge += sf_engine_now() - start;
-  return status;
+  return status != SF_OK ? sf_error_set(error, status, "%s while the case ran", sf_status_text(status)) : SF_OK;
 }
 
 /* Sets what the trial is to have planted: nothing, a fault or a mutant. */
@@ -313,9 +313,7 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   if (status == SF_OK) status = ensure_reference(engine, c);
   engine->costs.reference += sf_engine_now() - start;
   if (status != SF_OK) return sf_error_set(error, status, "%s while the reference ran", sf_status_text(status));
-  status = run_candidate(engine, outcome);
-  if (status != SF_OK) return sf_error_set(error, status, "%s while the case ran", sf_status_text(status));
-  return SF_OK;
+  return run_candidate(engine, outcome, error);
 }
 
 enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) {

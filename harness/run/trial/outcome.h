@@ -42,6 +42,9 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
 /* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
  * alike (SF_EINPUT) leaves them whole. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
+/* SF_ENOMEM becomes INCONCLUSIVE: what there was no memory for says nothing of the code under test, and the next case may be smaller. Ranks are no more
+ * whole than before. */
+void sf_outcome_excuse_memory(struct sf_outcome *outcome);
 /* "tp+sp+dp": the axes that are > 1 (sp: on) in the layout or in the one that the case is loaded with, and "isolated" where that is the mode of a
  * framework's case; "none". */
 void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c);

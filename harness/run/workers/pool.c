@@ -129,6 +129,7 @@ static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_po
     if (got < 0) return bury(pool, i, false, client);
     if (got == 0) return SF_OK;
     const bool spent = worker->launched && sf_outcome_breaks_ranks(&worker->result.outcome);
+    if (worker->launched) sf_outcome_excuse_memory(&worker->result.outcome);
     if (spent) sf_worker_stop(worker);
     finish(worker, client, &worker->result);
     if (!busy(worker)) return feed(pool, i, client);

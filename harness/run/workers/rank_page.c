@@ -133,7 +133,7 @@ void sf_rank_watch_fail(struct sf_rank_watch *watch, const struct sf_outcome *ou
     watch->own->failed = 1;
     tell(watch, outcome->text);
   }
-  sf_mpi_abort(watch->mpi, 1);
+  sf_mpi_abort(watch->mpi, outcome->verdict == SF_VERDICT_FINDING ? 1 : 3);
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------ */

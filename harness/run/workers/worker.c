@@ -229,18 +229,11 @@ static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, st
   outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
 }
 
-/* What there was no memory for says nothing of the code under test, and the next case may be smaller. */
-static void excuse_memory(struct sf_outcome *outcome) {
-  if (outcome->status != SF_ENOMEM) return;
-  outcome->status = SF_OK;
-  outcome->verdict = SF_VERDICT_INCONCLUSIVE;
-}
-
 static void run_job(struct sf_engine *engine, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   sf_engine_run(engine, &job->c, options->record, &result->outcome);
-  excuse_memory(&result->outcome);
+  sf_outcome_excuse_memory(&result->outcome);
   if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
   if (options->table) {
     sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
