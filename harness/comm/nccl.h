@@ -10,12 +10,13 @@ enum sf_status sf_nccl_probe(struct sf_error *error) SF_MUST_USE;
 
 /* From now on the data of this job's runs go by NCCL. All ranks make the call, once, before the first run, and all get the same result and text.
  * MPI stays for meeting: which ranks form a communicator, whether the members of a call agree (always checked, before any data move), who sends to
- * whom; and for the control channel. A rank computes on GPU sf_local_rank() modulo the number of GPUs that it sees.
+ * whom; and for the control channel. A rank computes on GPU sf_local_rank() modulo the number of GPUs that it sees. Made before anything of the process uses
+ * CUDA, whose environment it completes.
  *
  * Differences from MPI's own data: a send completes when its receiver has come; a call may be blocking on one member and asynchronous on
  * another; after any mismatch that the members' comparison found nothing is half made.
  *
- * SF_ENODEVICE: no library, no driver, no GPU, or more ranks on a machine than GPUs with a library that cannot share one. SF_ENOMEM, SF_EIO. */
+ * SF_ENODEVICE: no library, no driver, no GPU, or ranks that share one (told by its UUID) with a library that cannot. SF_ENOMEM, SF_EIO. */
 enum sf_status sf_mpi_use_nccl(struct sf_mpi *mpi, struct sf_error *error) SF_MUST_USE;
 
 #endif

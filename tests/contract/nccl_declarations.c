@@ -33,6 +33,7 @@ SAME(ncclResult_t, ncclGroupEnd, "ncclGroupEnd", void);
 CUDA_SAME(cuInit, "cuInit", unsigned);
 CUDA_SAME(cuDeviceGetCount, "cuDeviceGetCount", int *);
 CUDA_SAME(cuDeviceGet, "cuDeviceGet", CUdevice *, int);
+CUDA_SAME(cuDeviceGetUuid_v2, "cuDeviceGetUuid_v2", CUuuid *, CUdevice);
 CUDA_SAME(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", CUcontext *, CUdevice);
 CUDA_SAME(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", CUdevice);
 CUDA_SAME(cuCtxSetCurrent, "cuCtxSetCurrent", CUcontext);
@@ -50,14 +51,15 @@ CUDA_SAME(cuEventDestroy, "cuEventDestroy_v2", CUevent);
 CUDA_SAME(cuGetErrorString, "cuGetErrorString", CUresult, const char **);
 
 _Static_assert((int)NCCL_OK == ncclSuccess && (int)NCCL_IN_PROGRESS == ncclInProgress, "results");
+_Static_assert((int)NCCL_CUDA_ERROR == ncclUnhandledCudaError && (int)NCCL_SYSTEM_ERROR == ncclSystemError, "results");
 _Static_assert((int)NCCL_INT32 == ncclInt32 && (int)NCCL_INT64 == ncclInt64 && (int)NCCL_FLOAT16 == ncclFloat16, "types");
 _Static_assert((int)NCCL_FLOAT32 == ncclFloat32 && (int)NCCL_FLOAT64 == ncclFloat64 && (int)NCCL_BFLOAT16 == ncclBfloat16, "types");
 _Static_assert((int)NCCL_SUM == ncclSum && (int)NCCL_MAX == ncclMax, "operations");
 _Static_assert(NCCL_UNDEFINED == NCCL_CONFIG_UNDEF_INT && (unsigned)NCCL_MAGIC == NCCL_API_MAGIC, "configuration");
 _Static_assert(NCCL_CONFIG_VERSION == NCCL_VERSION(2, 18, 0) && NCCL_SHARES_GPUS_SINCE == NCCL_VERSION(2, 30, 4), "versions");
-_Static_assert((int)CU_OK == CUDA_SUCCESS && (int)CU_NOT_READY == CUDA_ERROR_NOT_READY, "results of the driver");
+_Static_assert((int)CU_OK == CUDA_SUCCESS && (int)CU_NOT_READY == CUDA_ERROR_NOT_READY && (int)CU_OUT_OF_MEMORY == CUDA_ERROR_OUT_OF_MEMORY, "results of the driver");
 _Static_assert((int)CU_STREAM_OF_ITS_OWN == CU_STREAM_NON_BLOCKING && (int)CU_EVENT_WITHOUT_TIME == CU_EVENT_DISABLE_TIMING, "flags");
-_Static_assert(sizeof(struct nccl_id) == sizeof(ncclUniqueId) && sizeof(cu_pointer) == sizeof(CUdeviceptr), "sizes");
+_Static_assert(sizeof(struct nccl_id) == sizeof(ncclUniqueId) && sizeof(cu_pointer) == sizeof(CUdeviceptr) && sizeof(struct cu_uuid) == sizeof(CUuuid), "sizes");
 _Static_assert(sizeof(int) == sizeof(ncclResult_t) && sizeof(int) == sizeof(ncclDataType_t) && sizeof(int) == sizeof(ncclRedOp_t), "sizes");
 #define SAME_PLACE(ours, theirs) _Static_assert(offsetof(struct nccl_config, ours) == offsetof(ncclConfig_t, theirs), #theirs)
 SAME_PLACE(size, size);

@@ -1,7 +1,7 @@
 /* What the backend calls of NCCL and of the CUDA driver: both are opened when they are asked for, so that the program starts without them.
  *
  * The declarations are ours, since the headers' own need a CUDA toolkit even to compile C that only passes pointers on. They are the binary interface of
- * libnccl.so.2 and libcuda.so.1; nccl_check.c compares them with nccl.h and cuda.h where those are found. */
+ * libnccl.so.2 and libcuda.so.1; tests/contract/nccl_declarations.c compares them with nccl.h and cuda.h where those are found. */
 #ifndef SF_COMM_NCCL_API_H
 #define SF_COMM_NCCL_API_H
 
@@ -16,14 +16,17 @@ typedef struct sf_cu_event *cu_event;
 typedef struct sf_cu_context *cu_context;
 typedef unsigned long long cu_pointer;
 
-enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_OK = 0, NCCL_CUDA_ERROR = 1, NCCL_SYSTEM_ERROR = 2, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_INT32 = 2, NCCL_INT64 = 4, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
 enum { NCCL_SUM = 0, NCCL_MAX = 2 };
 enum { NCCL_UNDEFINED = INT32_MIN, NCCL_MAGIC = (int)0xcafebeef, NCCL_CONFIG_VERSION = 21800, NCCL_SHARES_GPUS_SINCE = 23004 };
-enum { CU_OK = 0, CU_NOT_READY = 600, CU_STREAM_OF_ITS_OWN = 1, CU_EVENT_WITHOUT_TIME = 2 };
+enum { CU_OK = 0, CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600, CU_STREAM_OF_ITS_OWN = 1, CU_EVENT_WITHOUT_TIME = 2 };
 
 struct nccl_id {
   char bytes[128];
+};
+struct cu_uuid {
+  char bytes[16];
 };
 /* As of 2.18; the library takes shorter ones than its own. */
 struct nccl_config {
@@ -59,6 +62,7 @@ struct nccl_config {
   X(Init, "cuInit", (unsigned flags))                                                          \
   X(DeviceGetCount, "cuDeviceGetCount", (int *count))                                          \
   X(DeviceGet, "cuDeviceGet", (int *device, int ordinal))                                      \
+  X(DeviceGetUuid, "cuDeviceGetUuid_v2", (struct cu_uuid * uuid, int device))                  \
   X(PrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (cu_context * context, int device))          \
   X(PrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int device))                           \
   X(CtxSetCurrent, "cuCtxSetCurrent", (cu_context context))                                    \

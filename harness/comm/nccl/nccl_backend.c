@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EPOCH_TAG = 2, ENDING_SECONDS = 5 };
+enum { EPOCH_TAG = 2, ENDING_SECONDS = 10 };
 static const char share_gpus[] = "NCCL_MULTI_RANK_GPU_ENABLE";
+/* Hardware queues of a context, at most: streams that have one in common wait for each other's kernels, and a kernel of NCCL waits for another rank. */
+static const char queues[] = "CUDA_DEVICE_MAX_CONNECTIONS", queues_most[] = "32";
 
 void nccl_progress(struct sf_nccl *nccl) {
   nccl_read_notes(nccl);
@@ -33,11 +35,15 @@ static struct nccl_request *request_open(struct sf_nccl *nccl, const struct sf_c
   return request;
 }
 
-static void request_close(struct sf_nccl *nccl, struct nccl_request *request) {
+void nccl_request_unlink(struct sf_nccl *nccl, struct nccl_request *request) {
   struct nccl_request **at = &nccl->first, *previous = NULL;
   for (; *at != request; at = &(*at)->next) previous = *at;
   *at = request->next;
   if (nccl->last == request) nccl->last = previous;
+}
+
+static void request_close(struct sf_nccl *nccl, struct nccl_request *request) {
+  nccl_request_unlink(nccl, request);
   nccl_request_clear(nccl, request);
   sf_free(request);
 }
@@ -82,6 +88,7 @@ static void run_begin(struct sf_mpi *mpi, int32_t first, int32_t world) {
   struct sf_nccl *nccl = mpi->transport_state;
   const struct sf_comm_call begin = {.op = SF_COMM_BARRIER, .label = "begin"};
   const int32_t place = mpi->rank - first;
+  nccl_endings_clear(nccl);
   for (int32_t distance = 1; distance < world; distance *= 2) {
     const int to = first + (place + distance) % world, from = first + (place - distance + world) % world;
     uint32_t other = 0;
@@ -106,7 +113,7 @@ static void run_check(struct sf_mpi *mpi) {
 static void run_end(struct sf_mpi *mpi, enum sf_status status) {
   struct sf_nccl *nccl = mpi->transport_state;
   for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) {
-    if (channel->first != NULL && (channel->first->state != REQUEST_QUEUED || channel->state == CHANNEL_STARTING)) nccl_channel_abort(nccl, channel);
+    if (channel->first != NULL && (channel->first->state != REQUEST_QUEUED || channel->state == CHANNEL_STARTING)) nccl_channel_end(nccl, channel, false);
     channel->first = channel->last = NULL;
   }
   SF_ASSERT(status != SF_OK || nccl->first == NULL);
@@ -123,33 +130,18 @@ enum sf_status sf_nccl_probe(struct sf_error *error) {
   return status;
 }
 
-/* Communicators end together: first all are told, then each is waited for, though not for ever. */
-static void channels_end(struct sf_nccl *nccl) {
-  const double until = MPI_Wtime() + ENDING_SECONDS;
-  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next)
-    if (channel->state == CHANNEL_OPEN) (void)nccl->api.nccl.CommFinalize(channel->comm);
+/* False: some communicator did not end in time. */
+static bool channels_end(struct sf_nccl *nccl) {
   while (nccl->channels != NULL) {
     struct nccl_channel *channel = nccl->channels;
-    int error = channel->state == CHANNEL_OPEN ? NCCL_IN_PROGRESS : NCCL_OK;
-    while (error == NCCL_IN_PROGRESS && MPI_Wtime() < until) {
-      if (nccl->api.nccl.CommGetAsyncError(channel->comm, &error) != NCCL_OK) break;
-      sched_yield();
-    }
-    if (channel->state == CHANNEL_OPEN && error == NCCL_OK) {
-      (void)nccl->api.nccl.CommDestroy(channel->comm);
-      channel->comm = NULL;
-    }
-    nccl_channel_abort(nccl, channel);
     nccl->channels = channel->next;
+    nccl_channel_end(nccl, channel, channel->state == CHANNEL_OPEN);
     nccl_channel_destroy(nccl, channel);
   }
+  return nccl_endings_wait(nccl, ENDING_SECONDS);
 }
 
-static void job_end(struct sf_mpi *mpi) {
-  struct sf_nccl *nccl = mpi->transport_state;
-  channels_end(nccl);
-  for (int32_t i = 0; i < nccl->buffer_count; i++) (void)nccl->api.cuda.MemFree((cu_pointer)(uintptr_t)nccl->buffers[i].memory);
-  sf_free(nccl->buffers);
+static void notes_end(struct sf_nccl *nccl) {
   nccl_drop_notes(nccl);
   MPI_Barrier(nccl->notes); /* notes that nobody read have been sent all the same */
   while (nccl->outbox != NULL) {
@@ -159,11 +151,20 @@ static void job_end(struct sf_mpi *mpi) {
     sf_free(note);
   }
   MPI_Comm_free(&nccl->notes);
+}
+
+static void job_end(struct sf_mpi *mpi) {
+  struct sf_nccl *nccl = mpi->transport_state;
+  const bool all_ended = channels_end(nccl);
+  notes_end(nccl);
+  mpi->transport = NULL;
+  mpi->transport_state = NULL;
+  if (!all_ended) return; /* the threads have the rest, until the process ends */
+  for (int32_t i = 0; i < nccl->buffer_count; i++) (void)nccl->api.cuda.MemFree((cu_pointer)(uintptr_t)nccl->buffers[i].memory);
+  sf_free(nccl->buffers);
   if (nccl->context != NULL) (void)nccl->api.cuda.PrimaryCtxRelease(nccl->device);
   nccl_api_close(&nccl->api);
   sf_free(nccl);
-  mpi->transport = NULL;
-  mpi->transport_state = NULL;
 }
 
 static const struct mpi_transport transport = {.ops = &nccl_ops, .begin = run_begin, .check = run_check, .end = run_end, .destroy = job_end};
@@ -174,30 +175,38 @@ static enum sf_status refuse_cuda(const struct sf_nccl *nccl, int result, struct
   return sf_error_set(error, SF_ENODEVICE, "%s", text != NULL ? text : "the CUDA driver fails");
 }
 
-/* Ranks of this machine that share a GPU need a library that can, and have to ask for it. */
-static enum sf_status allow_sharing(const struct sf_nccl *nccl, int local_ranks, int gpus, struct sf_error *error) {
+/* Ranks that share a GPU need a library that can, and have to ask for it. */
+static enum sf_status allow_sharing(const struct sf_nccl *nccl, struct sf_error *error) {
   char version[24];
-  if (local_ranks <= gpus) return SF_OK;
+  if (nccl->sharers == 1) return SF_OK;
   nccl_version_text(version, nccl->api.version);
   if (nccl->api.version < NCCL_SHARES_GPUS_SINCE)
-    return sf_error_set(error, SF_ENODEVICE, "%d ranks on %d GPU%s: NCCL %s needs one for each, 2.30.4 and later can share", local_ranks, gpus, gpus == 1 ? "" : "s", version);
+    return sf_error_set(error, SF_ENODEVICE, "%d ranks on one GPU: NCCL %s needs one for each, 2.30.4 and later can share", nccl->sharers, version);
   if (setenv(share_gpus, "1", 0) != 0) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
   if (strcmp(getenv(share_gpus), "1") != 0)
-    return sf_error_set(error, SF_ENODEVICE, "%d ranks on %d GPU%s, which %s=%s forbids", local_ranks, gpus, gpus == 1 ? "" : "s", share_gpus, getenv(share_gpus));
+    return sf_error_set(error, SF_ENODEVICE, "%d ranks on one GPU, which %s=%s forbids", nccl->sharers, share_gpus, getenv(share_gpus));
   return SF_OK;
 }
 
-static enum sf_status open_gpu(struct sf_nccl *nccl, int local_ranks, struct sf_error *error) {
+/* Which GPU is this rank's. The driver looks at its environment when it begins. */
+static enum sf_status choose_gpu(struct sf_nccl *nccl, struct cu_uuid *uuid, struct sf_error *error) {
   const struct nccl_api *api = &nccl->api;
   int gpus = 0;
+  if (setenv(queues, queues_most, 0) != 0) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
   int result = api->cuda.Init(0);
   if (result == CU_OK) result = api->cuda.DeviceGetCount(&gpus);
   if (result != CU_OK) return refuse_cuda(nccl, result, error);
   if (gpus == 0) return sf_error_set(error, SF_ENODEVICE, "there is no GPU on this machine");
-  const enum sf_status status = allow_sharing(nccl, local_ranks, gpus, error);
-  if (status != SF_OK) return status;
   result = api->cuda.DeviceGet(&nccl->device, sf_local_rank() % gpus);
-  if (result == CU_OK) result = api->cuda.PrimaryCtxRetain(&nccl->context, nccl->device);
+  if (result == CU_OK) result = api->cuda.DeviceGetUuid(uuid, nccl->device);
+  return result == CU_OK ? SF_OK : refuse_cuda(nccl, result, error);
+}
+
+static enum sf_status open_gpu(struct sf_nccl *nccl, struct sf_error *error) {
+  const struct nccl_api *api = &nccl->api;
+  const enum sf_status status = allow_sharing(nccl, error);
+  if (status != SF_OK) return status;
+  int result = api->cuda.PrimaryCtxRetain(&nccl->context, nccl->device);
   if (result == CU_OK) result = api->cuda.CtxSetCurrent(nccl->context);
   return result == CU_OK ? SF_OK : refuse_cuda(nccl, result, error);
 }
@@ -214,29 +223,54 @@ static enum sf_status agree(const struct sf_nccl *nccl, enum sf_status status, s
   return sf_error_set(error, shared.status, "--backend nccl: %.400s", shared.text);
 }
 
-static enum sf_status count_local(struct sf_mpi *mpi, int *local_ranks) {
-  MPI_Comm local;
-  if (MPI_Comm_split_type(mpi->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) return SF_EIO;
-  const int code = MPI_Comm_size(local, local_ranks);
-  MPI_Comm_free(&local);
+/* Ranks of the machine `local` whose GPU has this rank's number. Numbers by which a process calls its GPUs say nothing: a launcher may show each rank its own
+ * one as the first. */
+static enum sf_status count_here(MPI_Comm local, int *sharers, const struct cu_uuid *own) {
+  int size = 0;
+  int code = MPI_Comm_size(local, &size);
+  *sharers = 0;
+  for (int i = 0; i < size && code == MPI_SUCCESS; i++) {
+    struct cu_uuid uuid = *own;
+    code = MPI_Bcast(&uuid, sizeof uuid, MPI_BYTE, i, local);
+    *sharers += memcmp(&uuid, own, sizeof uuid) == 0;
+  }
   return code == MPI_SUCCESS ? SF_OK : SF_EIO;
+}
+
+/* The most of any GPU of the job, since the members of a communicator have to ask for the same. */
+static enum sf_status count_sharers(struct sf_nccl *nccl, const struct cu_uuid *uuid, struct sf_error *error) {
+  MPI_Comm local;
+  int sharers = 1;
+  if (MPI_Comm_split_type(nccl->notes, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) return sf_error_set(error, SF_EIO, "MPI: the ranks do not meet");
+  enum sf_status status = count_here(local, &sharers, uuid);
+  MPI_Comm_free(&local);
+  if (MPI_Allreduce(&sharers, &nccl->sharers, 1, MPI_INT, MPI_MAX, nccl->notes) != MPI_SUCCESS) status = SF_EIO;
+  return status == SF_OK ? SF_OK : sf_error_set(error, status, "the ranks of a GPU could not be counted: %s", sf_status_text(status));
+}
+
+/* Every step is one of all ranks. */
+static enum sf_status job_begin(struct sf_nccl *nccl, struct sf_error *error) {
+  struct cu_uuid uuid;
+  enum sf_status status = nccl_api_open(&nccl->api, error);
+  if (status == SF_OK) status = choose_gpu(nccl, &uuid, error);
+  status = agree(nccl, status, error);
+  if (status != SF_OK) return status;
+  status = agree(nccl, count_sharers(nccl, &uuid, error), error);
+  return status != SF_OK ? status : agree(nccl, open_gpu(nccl, error), error);
 }
 
 enum sf_status sf_mpi_use_nccl(struct sf_mpi *mpi, struct sf_error *error) {
   struct sf_error own = {SF_OK, ""};
-  int local_ranks = 1;
   SF_ASSERT(mpi->transport == NULL);
   struct sf_nccl *nccl = sf_alloc(sizeof *nccl);
   if (nccl == NULL) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
   nccl->mpi = mpi;
-  if (MPI_Comm_dup(mpi->control, &nccl->notes) != MPI_SUCCESS || count_local(mpi, &local_ranks) != SF_OK) {
+  if (MPI_Comm_dup(mpi->control, &nccl->notes) != MPI_SUCCESS) {
     sf_free(nccl);
     return sf_error_set(error, SF_EIO, "MPI could not make the communicators");
   }
   mpi->transport_state = nccl;
-  enum sf_status status = nccl_api_open(&nccl->api, &own);
-  if (status == SF_OK) status = open_gpu(nccl, local_ranks, &own);
-  status = agree(nccl, status, &own);
+  const enum sf_status status = job_begin(nccl, &own);
   if (status == SF_OK) {
     mpi->transport = &transport;
     return SF_OK;

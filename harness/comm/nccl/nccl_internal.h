@@ -11,6 +11,7 @@
 #include "harness/comm/nccl/nccl_api.h"
 
 struct nccl_request;
+struct nccl_ending;
 
 enum nccl_channel_state { CHANNEL_ABSENT, CHANNEL_STARTING, CHANNEL_OPEN };
 /* The ranks of a group, or the sender and the receiver of messages in one direction. */
@@ -25,6 +26,7 @@ struct nccl_channel {
   uint32_t named_in;           /* the run in which it was */
   cu_stream stream;
   cu_event event;
+  struct nccl_ending *ending; /* room for the communicator's, so that ending it needs no memory */
   uint64_t sequence; /* calls of this run */
   struct nccl_request *first, *last; /* queue of agreed requests */
 };
@@ -71,8 +73,10 @@ struct sf_nccl {
   struct sf_mpi *mpi;
   MPI_Comm notes;
   int device;
+  int sharers; /* ranks on one GPU: the most of any in the job */
   cu_context context;
   struct nccl_channel *channels;
+  struct nccl_ending *endings; /* under way */
   struct nccl_request *first, *last; /* of this run */
   struct nccl_note *inbox, *outbox;
   struct nccl_buffer *buffers;
@@ -94,9 +98,7 @@ void nccl_drop_notes(struct sf_nccl *nccl);
 void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const struct nccl_id *id);
 /* Starts communicators and requests, and finishes what has run. */
 void nccl_move(struct sf_nccl *nccl);
-/* Whatever runs on the channel ends, and its communicator is gone. */
-void nccl_channel_abort(struct sf_nccl *nccl, struct nccl_channel *channel);
-void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel);
+void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel); /* whose communicator has been ended */
 void nccl_request_clear(struct sf_nccl *nccl, struct nccl_request *request);
 /* Ends the run unless result is NCCL_OK or NCCL_IN_PROGRESS. */
 void nccl_must(struct sf_nccl *nccl, int result, const struct nccl_channel *channel, const struct sf_comm_call *call);
@@ -105,6 +107,20 @@ void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call 
 void nccl_keys_of_values(void *keys, const void *values, int64_t count, enum sf_dtype wire);
 void nccl_values_of_keys(void *values, const void *keys, int64_t count, enum sf_dtype wire);
 
+/* nccl_backend.c */
 void nccl_progress(struct sf_nccl *nccl);
+/* The run knows nothing of it any more; the caller has it. */
+void nccl_request_unlink(struct sf_nccl *nccl, struct nccl_request *request);
+
+/* nccl_end.c */
+struct nccl_ending *nccl_ending_create(void); /* NULL: no memory */
+void nccl_ending_destroy(struct nccl_ending *ending);
+/* Ends the channel's communicator, if it has one, and comes back at once; the channel can get another. What runs is aborted and its requests are taken out
+ * of the run. is_orderly: nothing runs, and all members do the same, each in its own time. */
+void nccl_channel_end(struct sf_nccl *nccl, struct nccl_channel *channel, bool is_orderly);
+/* Gives back what endings that are over have held. */
+void nccl_endings_clear(struct sf_nccl *nccl);
+/* False: some were not over in time. What they hold, struct sf_nccl too, has to stay as it is. */
+bool nccl_endings_wait(struct sf_nccl *nccl, double seconds);
 
 #endif

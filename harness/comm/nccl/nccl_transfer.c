@@ -9,20 +9,33 @@
 #include <string.h>
 
 enum { BUFFER_LEAST_BYTES = 4096 };
+/* Blocks of a communicator's kernel where ranks share a GPU: those of all communicators of all ranks have to be there at once, since they wait for each other. */
+enum { SHARED_CTAS_MOST = 2 };
+
+/* NCCL has no result for want of memory: of the GPU, of the host, or of what processes share (/dev/shm). Its last words, those that it has for that. */
+static bool is_want_of_memory(int result, const char *words) {
+  static const char *const known[] = {"out of memory", "Failed to CUDA malloc", "Failed to CUDA calloc", "Failed to CUDA host alloc", "Failed to malloc",
+                                      "Cannot allocate memory", "No space left on device"};
+  if (result != NCCL_CUDA_ERROR && result != NCCL_SYSTEM_ERROR) return false;
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    if (strstr(words, known[i]) != NULL) return true;
+  return false;
+}
 
 void nccl_must(struct sf_nccl *nccl, int result, const struct nccl_channel *channel, const struct sf_comm_call *call) {
   if (result == NCCL_OK || result == NCCL_IN_PROGRESS) return;
   const char *more = nccl->api.nccl.GetLastError(channel != NULL ? channel->comm : NULL);
-  mpi_leave(nccl->mpi, SF_ERANK, call->label, "rank %d, %s '%s' #%u: NCCL: %.200s%s%.300s", nccl->mpi->comm.rank, sf_comm_op_name(call->op),
-            call->label, call->occurrence, nccl->api.nccl.GetErrorString(result), more != NULL && *more ? ": " : "", more != NULL ? more : "");
+  if (more == NULL) more = "";
+  mpi_leave(nccl->mpi, is_want_of_memory(result, more) ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: NCCL: %.200s%s%.300s", nccl->mpi->comm.rank,
+            sf_comm_op_name(call->op), call->label, call->occurrence, nccl->api.nccl.GetErrorString(result), *more ? ": " : "", more);
 }
 
 void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call *call) {
   const char *text = NULL;
   if (result == CU_OK) return;
   (void)nccl->api.cuda.GetErrorString(result, &text);
-  mpi_leave(nccl->mpi, SF_ERANK, call->label, "rank %d, %s '%s' #%u: CUDA: %.300s", nccl->mpi->comm.rank, sf_comm_op_name(call->op), call->label,
-            call->occurrence, text != NULL ? text : "unknown error");
+  mpi_leave(nccl->mpi, result == CU_OUT_OF_MEMORY ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: CUDA: %.300s", nccl->mpi->comm.rank,
+            sf_comm_op_name(call->op), call->label, call->occurrence, text != NULL ? text : "unknown error");
 }
 
 /* --- buffers on the GPU -------------------------------------------------------------------------------------------- */
@@ -220,6 +233,7 @@ static int call_nccl(struct sf_nccl *nccl, struct nccl_request *request, const s
 static void issue(struct sf_nccl *nccl, struct nccl_request *request) {
   const struct sf_comm_call *call = &request->call;
   const struct form form = form_of(request);
+  request->state = REQUEST_ISSUED; /* from the first copy on its buffers are in use, however this ends */
   bring_in(nccl, request, &form);
   if (call->op == SF_COMM_BARRIER) {
     request->in = buffer_take(nccl, sizeof(int32_t), call);
@@ -234,7 +248,6 @@ static void issue(struct sf_nccl *nccl, struct nccl_request *request) {
   const int ended = nccl->api.nccl.GroupEnd(); /* also after an error, or the next group would be part of this one */
   nccl_must(nccl, result, request->channel, call);
   nccl_must(nccl, ended, request->channel, call);
-  request->state = REQUEST_ISSUED;
 }
 
 static void finish(struct sf_nccl *nccl, struct nccl_request *request) {
@@ -285,12 +298,14 @@ static void open_channel(struct sf_nccl *nccl, struct nccl_channel *channel, con
                                .version = NCCL_CONFIG_VERSION,
                                .blocking = 0,
                                .cga_cluster_size = NCCL_UNDEFINED,
-                               .min_ctas = NCCL_UNDEFINED,
-                               .max_ctas = NCCL_UNDEFINED,
+                               .min_ctas = nccl->sharers > 1 ? 1 : NCCL_UNDEFINED,
+                               .max_ctas = nccl->sharers > 1 ? SHARED_CTAS_MOST : NCCL_UNDEFINED,
                                .net_name = NULL,
                                .split_share = NCCL_UNDEFINED};
   if (channel->state != CHANNEL_ABSENT && memcmp(&channel->opened, id, sizeof *id) == 0) return;
-  if (channel->state != CHANNEL_ABSENT) nccl_channel_abort(nccl, channel);
+  nccl_channel_end(nccl, channel, false);
+  if (channel->ending == NULL) channel->ending = nccl_ending_create();
+  if (channel->ending == NULL) mpi_leave(nccl->mpi, SF_ENOMEM, call->label, "no memory for a communicator");
   if (channel->stream == NULL) nccl_cuda_must(nccl, nccl->api.cuda.StreamCreate(&channel->stream, CU_STREAM_OF_ITS_OWN), call);
   if (channel->event == NULL) nccl_cuda_must(nccl, nccl->api.cuda.EventCreate(&channel->event, CU_EVENT_WITHOUT_TIME), call);
   nccl_must(nccl, nccl->api.nccl.CommInitRankConfig(&channel->comm, channel->size, *id, channel->index, &config), channel, call);
@@ -313,17 +328,11 @@ void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const stru
   channel->last = request;
 }
 
-void nccl_channel_abort(struct sf_nccl *nccl, struct nccl_channel *channel) {
-  if (channel->comm != NULL) (void)nccl->api.nccl.CommAbort(channel->comm);
-  channel->comm = NULL;
-  channel->state = CHANNEL_ABSENT;
-  channel->first = channel->last = NULL;
-}
-
 void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel) {
   SF_ASSERT(channel->comm == NULL);
   if (channel->event != NULL) (void)nccl->api.cuda.EventDestroy(channel->event);
   if (channel->stream != NULL) (void)nccl->api.cuda.StreamDestroy(channel->stream);
+  nccl_ending_destroy(channel->ending);
   sf_free(channel->ranks);
   sf_free(channel);
 }

@@ -1,9 +1,13 @@
 /* The driver: streams are queues of work, events are work that sets a flag. */
 #include "tests/emulation/nccl/emulated.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct item {
   emulated_work work;
@@ -32,10 +36,18 @@ struct region {
 
 static struct sf_cu_stream *streams;
 static struct region *regions;
+static size_t given_bytes;
 static unsigned enqueued;
-static int current = -1;
+static _Thread_local int current = -1;
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+enum { OUT_OF_MEMORY = 2, NO_CONTEXT = 201, PAUSE_US = 200, APART = 1000 };
 
 #define EXPORT __attribute__((visibility("default")))
+
+EXPORT void sf_emulated_lock(void) { pthread_mutex_lock(&mutex); }
+EXPORT void sf_emulated_unlock(void) { pthread_mutex_unlock(&mutex); }
+EXPORT void sf_emulated_pause(void) { usleep(PAUSE_US); }
 
 EXPORT void sf_emulated_end(const char *what) {
   fprintf(stderr, "emulated GPU: %s\n", what);
@@ -48,16 +60,40 @@ static void *get(size_t size_bytes) {
   return memory;
 }
 
+static int local_rank(void) {
+  const char *text = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  return text != NULL ? atoi(text) : 0;
+}
+
+EXPORT bool sf_emulated_names_rank(const char *text) {
+  const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+  return text != NULL && rank != NULL && atoi(text) == atoi(rank);
+}
+
+EXPORT void sf_emulated_log(const char *format, ...) {
+  const char *path = getenv("SF_EMULATED_NCCL_LOG");
+  FILE *file = path != NULL ? fopen(path, "a") : NULL;
+  if (file == NULL) return;
+  va_list args;
+  va_start(args, format);
+  vfprintf(file, format, args);
+  va_end(args);
+  fclose(file);
+}
+
 EXPORT void sf_emulated_enqueue(cu_stream stream, emulated_work work, void *argument) {
   struct item *item = get(sizeof *item);
-  *item = (struct item){.work = work, .argument = argument, .wait = enqueued++ * 5 % 3};
   if (stream == NULL) sf_emulated_end("work for no stream");
+  sf_emulated_lock();
+  *item = (struct item){.work = work, .argument = argument, .wait = enqueued++ * 5 % 3};
   if (stream->last != NULL) stream->last->next = item;
   else stream->first = item;
   stream->last = item;
+  sf_emulated_unlock();
 }
 
 EXPORT void sf_emulated_advance(void) {
+  sf_emulated_lock();
   for (struct sf_cu_stream *stream = streams; stream != NULL; stream = stream->next) {
     struct item *item = stream->first;
     if (item == NULL) continue;
@@ -70,16 +106,25 @@ EXPORT void sf_emulated_advance(void) {
     if (stream->first == NULL) stream->last = NULL;
     free(item);
   }
+  sf_emulated_unlock();
 }
 
 EXPORT bool sf_emulated_owns(const void *memory, size_t size_bytes) {
   const char *at = memory;
+  bool owned = false;
+  sf_emulated_lock();
   for (const struct region *region = regions; region != NULL; region = region->next)
-    if (at >= region->from && at + size_bytes <= region->from + region->size_bytes) return true;
-  return false;
+    owned = owned || (at >= region->from && at + size_bytes <= region->from + region->size_bytes);
+  sf_emulated_unlock();
+  return owned;
 }
 
-EXPORT int sf_emulated_device(void) { return current; }
+static int identity(int device) {
+  const char *apart = getenv("SF_EMULATED_APART");
+  return apart != NULL && strcmp(apart, "1") == 0 ? device + APART * (1 + local_rank()) : device;
+}
+
+EXPORT int sf_emulated_device(void) { return current < 0 ? current : identity(current); }
 
 /* --- devices --------------------------------------------------------------------------------------------------------- */
 
@@ -97,7 +142,15 @@ EXPORT int cuDeviceGet(int *device, int ordinal) {
   *device = ordinal;
   return ordinal >= 0 && ordinal < device_count() ? CU_OK : 101;
 }
+EXPORT int cuDeviceGetUuid_v2(struct cu_uuid *uuid, int device) {
+  const int number = identity(device);
+  memset(uuid, 0, sizeof *uuid);
+  memcpy(uuid->bytes, &number, sizeof number);
+  return CU_OK;
+}
 EXPORT int cuDevicePrimaryCtxRetain(cu_context *context, int device) {
+  const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  sf_emulated_log("context on %d with %s connections\n", device, connections != NULL ? connections : "8");
   *context = (cu_context)(uintptr_t)(device + 1);
   return CU_OK;
 }
@@ -110,32 +163,40 @@ EXPORT int cuCtxSetCurrent(cu_context context) {
   return CU_OK;
 }
 EXPORT int cuGetErrorString(int error, const char **text) {
-  *text = error == 100 ? "no CUDA-capable device is detected" : error == 101 ? "invalid device ordinal" : "emulated error";
+  *text = error == 100 ? "no CUDA-capable device is detected" : error == 101 ? "invalid device ordinal" : error == OUT_OF_MEMORY ? "out of memory" : "emulated error";
   return CU_OK;
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
 EXPORT int cuMemAlloc_v2(cu_pointer *memory, size_t size_bytes) {
+  const char *limit = getenv("SF_EMULATED_GPU_BYTES");
   if (current < 0) sf_emulated_end("memory without a current context");
+  if (limit != NULL && given_bytes + size_bytes > strtoull(limit, NULL, 10)) return OUT_OF_MEMORY;
   struct region *region = get(sizeof *region);
-  *region = (struct region){.from = get(size_bytes), .size_bytes = size_bytes, .next = regions};
+  *region = (struct region){.from = get(size_bytes), .size_bytes = size_bytes};
   memset(region->from, 0x7f, size_bytes);
+  sf_emulated_lock();
+  region->next = regions;
   regions = region;
+  given_bytes += size_bytes;
+  sf_emulated_unlock();
   *memory = (cu_pointer)(uintptr_t)region->from;
   return CU_OK;
 }
 
 EXPORT int cuMemFree_v2(cu_pointer memory) {
-  for (struct region **at = &regions; *at != NULL; at = &(*at)->next) {
-    struct region *region = *at;
-    if ((cu_pointer)(uintptr_t)region->from != memory) continue;
-    *at = region->next;
-    free(region->from);
-    free(region);
-    return CU_OK;
-  }
-  sf_emulated_end("memory is given back that is none of the GPU's");
+  sf_emulated_lock();
+  struct region **at = &regions;
+  while (*at != NULL && (cu_pointer)(uintptr_t)(*at)->from != memory) at = &(*at)->next;
+  struct region *region = *at;
+  if (region == NULL) sf_emulated_end("memory is given back that is none of the GPU's");
+  *at = region->next;
+  given_bytes -= region->size_bytes;
+  sf_emulated_unlock();
+  free(region->from);
+  free(region);
+  return CU_OK;
 }
 
 static bool do_copy(void *argument) {
@@ -166,21 +227,33 @@ EXPORT int cuMemsetD8Async(cu_pointer to, unsigned char value, size_t size_bytes
 EXPORT int cuStreamCreate(cu_stream *stream, unsigned flags) {
   if (flags != CU_STREAM_OF_ITS_OWN) sf_emulated_end("a stream that waits for the others");
   *stream = get(sizeof **stream);
+  sf_emulated_lock();
   (*stream)->next = streams;
   streams = *stream;
+  sf_emulated_unlock();
   return CU_OK;
 }
 
 EXPORT int cuStreamSynchronize(cu_stream stream) {
-  while (stream->first != NULL) sf_emulated_advance();
-  return CU_OK;
+  if (current < 0) return NO_CONTEXT;
+  for (;;) {
+    sf_emulated_lock();
+    sf_emulated_advance();
+    const bool is_done = stream->first == NULL;
+    sf_emulated_unlock();
+    if (is_done) return CU_OK;
+    sched_yield();
+  }
 }
 
 EXPORT int cuStreamDestroy_v2(cu_stream stream) {
+  const int result = cuStreamSynchronize(stream);
+  if (result != CU_OK) return result;
+  sf_emulated_lock();
   struct sf_cu_stream **at = &streams;
   while (*at != stream) at = &(*at)->next;
-  (void)cuStreamSynchronize(stream);
   *at = stream->next;
+  sf_emulated_unlock();
   free(stream);
   return CU_OK;
 }
@@ -197,18 +270,23 @@ EXPORT int cuEventCreate(cu_event *event, unsigned flags) {
 }
 
 EXPORT int cuEventRecord(cu_event event, cu_stream stream) {
+  sf_emulated_lock();
   event->records++;
   sf_emulated_enqueue(stream, set_event, event);
+  sf_emulated_unlock();
   return CU_OK;
 }
 
 EXPORT int cuEventQuery(cu_event event) {
+  sf_emulated_lock();
   sf_emulated_advance();
-  return event->records == 0 ? CU_OK : CU_NOT_READY;
+  const int result = event->records == 0 ? CU_OK : CU_NOT_READY;
+  sf_emulated_unlock();
+  return result;
 }
 
 EXPORT int cuEventDestroy_v2(cu_event event) {
-  while (event->records > 0) sf_emulated_advance();
+  while (cuEventQuery(event) != CU_OK) sf_emulated_pause();
   free(event);
   return CU_OK;
 }

@@ -10,7 +10,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { REMOTE_ERROR = 6, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, TRANSFERS_MAX = 2 * SEGMENT_MEMBERS_MAX, ROUNDS_TO_LAUNCH = 3 };
+enum { UNHANDLED_CUDA_ERROR = 1, REMOTE_ERROR = 6, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, TRANSFERS_MAX = 2 * SEGMENT_MEMBERS_MAX, ROUNDS_TO_LAUNCH = 3, CTAS_TO_SHARE = 2 };
 enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, MESSAGES };
 
 /* Goes ahead of the bytes of a transfer, so that both ends know that they do the same. */
@@ -32,7 +32,8 @@ struct operation {
   const char *send;
   char *recv, *parts[SEGMENT_MEMBERS_MAX];
   cu_stream stream;
-  bool broken; /* by a fault: it never ends by itself */
+  int broken; /* by a fault: the error that it never ends with by itself; 0: it is whole */
+  size_t recv_bytes;
   struct transfer transfers[TRANSFERS_MAX];
 };
 
@@ -41,36 +42,33 @@ struct sf_nccl_comm {
   char path[sizeof(struct nccl_id)];
   int size, rank, error, rounds;     /* rounds: until an operation that was asked for is launched */
   int under_way;                     /* operations */
+  int max_ctas;
   bool aborted, finalized;
+  bool ended; /* aborted, and no member's kernel runs any more */
   struct operation *collected;       /* of the group, or until it is launched */
   struct sf_nccl_comm *next_in_group;
 };
 
-static struct {
+static _Thread_local struct {
   int depth;
   struct sf_nccl_comm *comms;
 } group;
 
-static void log_line(const char *what, const struct sf_nccl_comm *comm) {
-  const char *path = getenv("SF_EMULATED_NCCL_LOG");
-  FILE *file = path != NULL ? fopen(path, "a") : NULL;
-  if (file == NULL) return;
-  fprintf(file, "%s %d of %d%s\n", what, comm->rank, comm->size, comm->under_way > 0 ? " under way" : "");
-  fclose(file);
-}
+static const char *last_error = "";
 
 static int version(void) {
   const char *text = getenv("SF_EMULATED_NCCL_VERSION");
   return text != NULL ? atoi(text) : 23203;
 }
 
-/* True for the one operation that the environment names. */
-static bool is_fault(void) {
+/* The error of the one operation that the environment names; 0 for the others. */
+static int fault(void) {
   static int operations;
-  const char *text = getenv("SF_EMULATED_NCCL_FAULT"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+  const char *text = getenv("SF_EMULATED_NCCL_FAULT");
   const char *number = text != NULL ? strchr(text, ':') : NULL;
   operations++;
-  return number != NULL && rank != NULL && atoi(text) == atoi(rank) && atoi(number + 1) == operations;
+  if (number == NULL || !sf_emulated_names_rank(text) || atoi(number + 1) != operations) return NCCL_OK;
+  return strstr(number, ":memory") != NULL ? UNHANDLED_CUDA_ERROR : REMOTE_ERROR;
 }
 
 /* --- operations ---------------------------------------------------------------------------------------------------- */
@@ -118,21 +116,28 @@ static bool move_all(struct operation *operation) {
   return all;
 }
 
+/* What an aborted operation leaves in its buffer is anything. */
 static void finish(struct operation *operation) {
   struct sf_nccl_comm *comm = operation->comm;
-  if (!comm->aborted && (operation->kind == ALL_REDUCE || operation->kind == REDUCE_SCATTER))
+  if (comm->aborted && operation->recv != NULL) {
+    if (!sf_emulated_owns(operation->recv, operation->recv_bytes)) sf_emulated_end("NCCL: memory was given back while a kernel ran on it");
+    memset(operation->recv, 0x5a, operation->recv_bytes);
+  } else if (!comm->aborted && (operation->kind == ALL_REDUCE || operation->kind == REDUCE_SCATTER))
     reduce_parts(operation->recv, operation->parts, comm->size, operation->count, operation->type, operation->op);
   for (int i = 0; i < comm->size; i++) free(operation->parts[i]);
   comm->under_way--;
   free(operation);
-  if (comm->aborted && comm->under_way == 0) free(comm);
+  if (comm->ended && comm->under_way == 0) free(comm);
 }
 
 static bool run(void *argument) {
   struct operation *operation = argument;
   struct sf_nccl_comm *comm = operation->comm;
-  if (operation->broken) comm->error = REMOTE_ERROR;
-  if (!comm->aborted && (operation->broken || !move_all(operation))) return false;
+  if (operation->broken) {
+    comm->error = operation->broken;
+    if (operation->broken == UNHANDLED_CUDA_ERROR) last_error = "Cuda failure 2 'out of memory'";
+  }
+  if (comm->aborted ? !comm->ended : operation->broken || !move_all(operation)) return false;
   finish(operation);
   return true;
 }
@@ -202,6 +207,7 @@ EXPORT int ncclAllReduce(const void *send, void *recv, size_t count, int type, i
   if (result != NCCL_OK) return result;
   struct operation *operation = operation_create(comm, ALL_REDUCE, count, type, op, stream);
   operation->recv = recv;
+  operation->recv_bytes = bytes;
   take_parts(operation, send, bytes, false);
   return collect(comm, operation);
 }
@@ -212,6 +218,7 @@ EXPORT int ncclReduceScatter(const void *send, void *recv, size_t count, int typ
   if (result != NCCL_OK) return result;
   struct operation *operation = operation_create(comm, REDUCE_SCATTER, count, type, op, stream);
   operation->recv = recv;
+  operation->recv_bytes = bytes;
   take_parts(operation, send, bytes, true);
   return collect(comm, operation);
 }
@@ -283,37 +290,46 @@ EXPORT int ncclCommInitRankConfig(nccl_comm *out, int size, struct nccl_id id, i
   comm->size = size;
   comm->rank = rank;
   comm->error = NCCL_IN_PROGRESS;
+  comm->max_ctas = config->max_ctas;
   comm->segment = segment_join(comm->path, size, rank, sf_emulated_device());
-  log_line("open", comm);
+  sf_emulated_log("open %d of %d, CTAs: %d\n", rank, size, config->max_ctas == NCCL_UNDEFINED ? 0 : config->max_ctas);
   *out = comm;
   return NCCL_IN_PROGRESS;
 }
 
-/* All members have come; those on one GPU must be allowed to be. */
+static bool shares_a_gpu(const struct sf_nccl_comm *comm) {
+  for (int i = 0; i < comm->size; i++)
+    for (int k = 0; k < i; k++)
+      if (comm->segment->device[i] == comm->segment->device[k]) return true;
+  return false;
+}
+
+/* All members have come; those on one GPU must be allowed to be, and leave room for each other's kernels. */
 static int started(const struct sf_nccl_comm *comm) {
   const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool may_share = version() >= NCCL_SHARES_GPUS_SINCE && allowed != NULL && strcmp(allowed, "1") == 0;
   if (atomic_load(&comm->segment->joined) < comm->size) return NCCL_IN_PROGRESS;
-  for (int i = 0; i < comm->size; i++)
-    for (int k = 0; k < i; k++)
-      if (comm->segment->device[i] == comm->segment->device[k] && !may_share) return INVALID_USAGE;
-  return NCCL_OK;
+  if (!shares_a_gpu(comm)) return NCCL_OK;
+  if (may_share && (comm->max_ctas == NCCL_UNDEFINED || comm->max_ctas > CTAS_TO_SHARE)) sf_emulated_end("NCCL: kernels on a GPU that ranks share are too large");
+  return may_share ? NCCL_OK : INVALID_USAGE;
 }
 
 static void launch(struct sf_nccl_comm *comm) {
   struct operation *operation = comm->collected;
   comm->collected = NULL;
-  operation->broken = is_fault();
+  operation->broken = fault();
   comm->under_way++;
   sf_emulated_enqueue(operation->stream, run, operation);
 }
 
 EXPORT int ncclCommGetAsyncError(nccl_comm comm, int *error) {
+  sf_emulated_lock();
   sf_emulated_advance();
   if (comm->finalized) comm->error = atomic_load(&comm->segment->finalized) < comm->size ? NCCL_IN_PROGRESS : NCCL_OK;
   else if (comm->error == NCCL_IN_PROGRESS) comm->error = started(comm);
   *error = comm->rounds > 0 ? NCCL_IN_PROGRESS : comm->error;
   if (comm->rounds > 0 && --comm->rounds == 0) launch(comm);
+  sf_emulated_unlock();
   return NCCL_OK;
 }
 
@@ -324,8 +340,12 @@ EXPORT int ncclCommFinalize(nccl_comm comm) {
   return NCCL_IN_PROGRESS;
 }
 
+/* Comes back when all members that came have left. */
 static void leave(struct sf_nccl_comm *comm) {
-  segment_leave(comm->segment, comm->path, comm->size);
+  const bool is_stuck = sf_emulated_names_rank(getenv("SF_EMULATED_NCCL_STUCK"));
+  segment_say_left(comm->segment);
+  while (is_stuck || !segment_all_left(comm->segment)) sf_emulated_pause();
+  segment_unmap(comm->segment, comm->path, comm->size);
   comm->segment = NULL;
 }
 
@@ -336,16 +356,21 @@ EXPORT int ncclCommDestroy(nccl_comm comm) {
   return NCCL_OK;
 }
 
-/* What is under way ends when its stream comes to it. */
+/* What is under way ends when its stream comes to it after all members have left. */
 EXPORT int ncclCommAbort(nccl_comm comm) {
-  log_line("abort", comm);
+  sf_emulated_lock();
+  sf_emulated_log("abort %d of %d%s\n", comm->rank, comm->size, comm->under_way > 0 ? " under way" : "");
+  comm->aborted = true;
   if (comm->collected != NULL) {
     comm->under_way++;
-    finish(comm->collected); /* the communicator has not been aborted yet, so it stays */
+    finish(comm->collected);
   }
-  comm->aborted = true;
+  sf_emulated_unlock();
   leave(comm);
+  sf_emulated_lock();
+  comm->ended = true;
   if (comm->under_way == 0) free(comm);
+  sf_emulated_unlock();
   return NCCL_OK;
 }
 
@@ -357,5 +382,5 @@ EXPORT const char *ncclGetErrorString(int error) {
 
 EXPORT const char *ncclGetLastError(nccl_comm comm) {
   (void)comm;
-  return "";
+  return last_error;
 }

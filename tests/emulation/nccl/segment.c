@@ -29,7 +29,11 @@ struct segment *segment_join(const char *path, int size, int rank, int device) {
   return segment;
 }
 
-void segment_leave(struct segment *segment, const char *path, int size) {
+void segment_say_left(struct segment *segment) { atomic_fetch_add(&segment->left, 1); }
+
+bool segment_all_left(const struct segment *segment) { return atomic_load(&segment->left) >= atomic_load(&segment->joined); }
+
+void segment_unmap(struct segment *segment, const char *path, int size) {
   if (atomic_load(&segment->joined) < size) unlink(path);
   munmap(segment, bytes_of(size));
 }

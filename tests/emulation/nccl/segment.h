@@ -15,7 +15,7 @@ struct pipe_of {
 };
 
 struct segment {
-  _Atomic int joined, finalized;
+  _Atomic int joined, finalized, left;
   int device[SEGMENT_MEMBERS_MAX];
   struct pipe_of pipes[]; /* from a to b: a * size + b */
 };
@@ -24,7 +24,11 @@ struct segment {
 void segment_name(char *path, size_t room);
 /* Maps it, making it if it is not there yet. Ends the program when that fails. */
 struct segment *segment_join(const char *path, int size, int rank, int device);
-void segment_leave(struct segment *segment, const char *path, int size);
+/* Says that this member leaves. */
+void segment_say_left(struct segment *segment);
+/* Whether all who came have said so. */
+bool segment_all_left(const struct segment *segment);
+void segment_unmap(struct segment *segment, const char *path, int size);
 /* As many bytes as there is room for, or as have come. */
 size_t pipe_write(struct pipe_of *pipe, const void *from, size_t size_bytes);
 size_t pipe_read(struct pipe_of *pipe, void *to, size_t size_bytes);
