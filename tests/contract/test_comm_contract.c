@@ -7,7 +7,9 @@
 #include "tests/rounds.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -85,6 +87,20 @@ static void run_on_sim(struct suite *suite, const struct comm_case *comm_case, i
 
 /* --- MPI -------------------------------------------------------------------------------------------------------- */
 
+enum { ALONE_SECONDS = 10 };
+
+static void on_alone(int number) {
+  static const char text[] = "a rank failed alone, and the others still wait for it: the job is ended\n";
+  (void)number;
+  _exit(write(STDERR_FILENO, text, sizeof text - 1) >= 0 ? 1 : 2); /* a rank that ends without MPI_Finalize ends the job; MPI is in the middle of a call here */
+}
+
+/* What this rank has to say stands on stderr already. Others that do not meet it soon wait inside their run for what it will never do. */
+static void give_others_time(bool failed) {
+  signal(SIGALRM, on_alone);
+  alarm(failed ? ALONE_SECONDS : 0);
+}
+
 /* The worst outcome of all ranks: everybody sends its own to rank 0, which tells everybody. */
 static int32_t agree_on_worst(struct sf_mpi *mpi, int32_t mine) {
   int32_t worst = mine;
@@ -123,7 +139,10 @@ static void run_on_mpi(struct suite *suite, const struct comm_case *comm_case, i
       const int32_t failed = suite->tally.failed;
       if (status != SF_OK) report.status = status;
       count_outcome(suite, comm_case, where, &report, rank.errors, rank.skipped, rank.text);
-      if (agree_on_worst(suite->mpi, suite->tally.failed - failed) != 0) fail_msg("%s failed on some rank", comm_case->name);
+      give_others_time(suite->tally.failed > failed);
+      const int32_t worst = agree_on_worst(suite->mpi, suite->tally.failed - failed);
+      give_others_time(false);
+      if (worst != 0) fail_msg("%s failed on some rank", comm_case->name);
     }
 }
 

@@ -31,11 +31,25 @@ export LD_LIBRARY_PATH=$libraries
 SF_EMULATED_DEVICES=0 job 2 fuzz --backend nccl --cases 1 --out "$work/none"
 refused "no CUDA-capable device"
 SF_EMULATED_NCCL_VERSION=22803 job 2 fuzz --backend nccl --cases 1 --out "$work/none"
-refused "2 ranks on 1 GPU: NCCL 2.28.3 needs one for each"
+refused "2 ranks on one GPU: NCCL 2.28.3 needs one for each"
 NCCL_MULTI_RANK_GPU_ENABLE=0 job 2 fuzz --backend nccl --cases 1 --out "$work/none"
 refused "NCCL_MULTI_RANK_GPU_ENABLE=0 forbids"
 SF_EMULATED_DEVICES=2 SF_EMULATED_NCCL_VERSION=22803 job 2 fuzz --backend nccl --cases 2 --seed 5 --max-ranks 2 --out "$work/two"
 check "an older library with a GPU for each rank" [ $seen -eq 0 ]
+# A GPU for each rank that all call their first one. Kernels are as large as NCCL likes, which those of ranks that share a GPU are not.
+SF_EMULATED_NCCL_LOG=$work/apart SF_EMULATED_APART=1 SF_EMULATED_NCCL_VERSION=22803 job 2 fuzz --backend nccl --cases 2 --seed 5 --max-ranks 2 --out "$work/two"
+check "GPUs under the same number are told apart" [ $seen -eq 0 ]
+check "their kernels are not limited" [ "$(grep -c '^open .*CTAs: 0$' "$work/apart")" -gt 0 -a "$(grep -c '^open .*CTAs: [1-9]' "$work/apart")" -eq 0 ]
+SF_EMULATED_NCCL_LOG=$work/shared job 2 fuzz --backend nccl --cases 2 --seed 5 --max-ranks 2 --out "$work/two"
+check "ranks that share a GPU" [ $seen -eq 0 ]
+check "their kernels are small" [ "$(grep -c '^open .*CTAs: 2$' "$work/shared")" -gt 0 -a "$(grep -c '^open .*CTAs: [^2]' "$work/shared")" -eq 0 ]
+check "streams have queues of their own" [ "$(grep -c '^context on 0 with 32 connections$' "$work/shared")" -eq 2 ]
+SF_EMULATED_NCCL_LOG=$work/chosen CUDA_DEVICE_MAX_CONNECTIONS=4 job 1 fuzz --backend nccl --cases 1 --seed 5 --max-ranks 1 --out "$work/two"
+check "the user's number of queues stays" grep -q '^context on 0 with 4 connections$' "$work/chosen"
+# A rank whose communicators never end, beside what follows.
+SF_EMULATED_NCCL_STUCK=1 TMPDIR=$work timeout -k 1 100 mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --backend nccl --cases 1 --seed 5 --max-ranks 2 --set layout.tp=2 \
+  --deadline 120s --out "$work/stuck" >"$work/stuck.out" 2>&1 &
+stuck=$!
 
 # The same cases, on NCCL and simulated.
 same() { # RANKS OPTION...
@@ -55,6 +69,8 @@ small=(--set model.hidden=16 --set model.seq=8 --deadline 120s)
 same 4 --cases 12 --seed 5 "${small[@]}"
 same 3 --cases 6 --seed 6 "${small[@]}"
 same 2 --device cuda --cases 6 --seed 4 "${small[@]}"
+wait $stuck
+check "a rank whose communicators do not end ends all the same" [ $? -eq 0 ]
 check "no communicator's file is left" [ -z "$(find "$work" -name 'sf-emulated-nccl-*')" ]
 
 # A silent bug, found and replayed.
@@ -83,7 +99,24 @@ job 2 fuzz --backend nccl --cases 1 --seed 5 --max-ranks 2 --set layout.tp=2 --d
 check "an error of NCCL ends the job with a failure" [ $seen -ne 0 ]
 check "it is told once" [ "$(grep -c '^shardfuzz: case 0: .*NCCL: remote process exited' "$work/stderr")" -eq 1 ]
 check "the communicator is aborted" grep -q '^abort 1 of 2 under way' "$work/log"
-unset SF_EMULATED_NCCL_FAULT SF_EMULATED_NCCL_LOG
+unset SF_EMULATED_NCCL_LOG
+TMPDIR=$work timeout -k 1 100 mpirun --oversubscribe -n 2 "$build/tests/emulation/test_comm_contract_emulated" nccl >"$work/stdout" 2>"$work/stderr"
+seen=$?
+check "a rank that fails alone ends the contract's job" [ $seen -ne 0 -a $seen -ne 124 -a $seen -ne 137 ]
+check "it has said why" grep -q 'rank 1 of 2: .*NCCL: remote process exited' "$work/stderr"
+
+# No memory, for NCCL or for values on their way: nothing is found, and the campaign goes on.
+export SF_EMULATED_NCCL_FAULT=1:5:memory
+options=(--backend nccl --cases 1 --seed 5 --max-ranks 2 --set layout.tp=2 --deadline 60s --out "$work/memory" --store "$work/memory.sqlite" --resume)
+job 2 fuzz "${options[@]}"
+check "want of memory ends the job as a failure of ours" [ $seen -eq 3 ]
+check "it is told once" [ "$(grep -c "^shardfuzz: case 0: out of memory while the case ran: .*'out of memory'.*--resume" "$work/stderr")" -eq 1 ]
+job 2 fuzz "${options[@]}" --json
+check "--resume goes on" [ $seen -eq 0 ]
+check "--resume recorded it" [ "$(query "$work/memory.sqlite" "SELECT idx, verdict FROM verdict")" = "0|INCONCLUSIVE" ]
+unset SF_EMULATED_NCCL_FAULT
+SF_EMULATED_GPU_BYTES=4096 TMPDIR=$work run 0 fuzz --backend nccl --launcher "$launcher" --cases 2 --seed 5 --max-ranks 2 --set layout.tp=2 --deadline 60s --out "$work/small" --json
+is_json '(j["cases"], j["inconclusive"], j["findings"])' "(2, 2, 0)"
 
 # Ranks that shardfuzz starts itself: the campaign goes on.
 TMPDIR=$work run 1 fuzz --backend nccl --launcher "$launcher" --cases 2 --seed 5 --max-ranks 2 --plant canary-mismatch --set layout.tp=2 --shrink-budget 0 \
