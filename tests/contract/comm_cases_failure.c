@@ -48,6 +48,14 @@ static void every_rank_fails(struct sf_comm *comm, struct case_rank *rank) {
   sf_comm_fail(comm, SF_ENOTSUP, "rank %d cannot do %s", comm->rank, "this");
 }
 
+/* Sums of ones. What a run that failed left under way must not touch them. */
+static void check_sums(struct sf_comm *comm, const struct sf_group *group, float *data, int32_t count) {
+  for (int32_t i = 0; i < count; i++) data[i] = 1;
+  sf_all_reduce(comm, group, data, count, SF_F32, SF_REDUCE_SUM, "contract.leak.sums");
+  for (int32_t i = 0; i < count; i++)
+    if (data[i] != (float)comm->world) sf_comm_fail(comm, SF_ENOTSUP, "a sum is %g after a run that failed", (double)data[i]);
+}
+
 /* The second time while its data are on their way: what is read of them later is not on a stack that is gone. */
 static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
   static float many[CASE_WORLD_MAX][4096];
@@ -59,7 +67,7 @@ static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
   }
   struct case_members members, reversed_members;
   const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD), reversed = case_group_create(&reversed_members, comm, GROUP_REVERSED);
-  sf_barrier(comm, &group, "contract.leak.begin");
+  check_sums(comm, &group, many[comm->rank], 4096);
   const sf_request request = sf_iall_reduce(comm, &group, many[comm->rank], 4096, SF_F32, SF_REDUCE_SUM, "contract.leak");
   sf_barrier(comm, &reversed, "contract.leak.meanwhile");
   (void)request;

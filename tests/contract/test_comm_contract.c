@@ -87,7 +87,7 @@ static void run_on_sim(struct suite *suite, const struct comm_case *comm_case, i
 
 /* --- MPI -------------------------------------------------------------------------------------------------------- */
 
-enum { ALONE_SECONDS = 10 };
+enum { ALONE_SECONDS = 5 };
 
 static void on_alone(int number) {
   static const char text[] = "a rank failed alone, and the others still wait for it: the job is ended\n";

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { UNHANDLED_CUDA_ERROR = 1, REMOTE_ERROR = 6, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, TRANSFERS_MAX = 2 * SEGMENT_MEMBERS_MAX, ROUNDS_TO_LAUNCH = 3, CTAS_TO_SHARE = 2 };
+enum { UNHANDLED_CUDA_ERROR = 1, REMOTE_ERROR = 6, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, TRANSFERS_MAX = 2 * SEGMENT_MEMBERS_MAX, ROUNDS_TO_LAUNCH = 3, CTAS_TO_SHARE = 2, ABORT_US = 20000 };
 enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, MESSAGES };
 
 /* Goes ahead of the bytes of a transfer, so that both ends know that they do the same. */
@@ -116,13 +117,16 @@ static bool move_all(struct operation *operation) {
   return all;
 }
 
-/* What an aborted operation leaves in its buffer is anything. */
+/* What an aborted operation leaves in its buffer is anything, and it goes on until the communicator has ended. */
+static void spoil(const struct operation *operation) {
+  if (operation->recv == NULL) return;
+  if (!sf_emulated_owns(operation->recv, operation->recv_bytes)) sf_emulated_end("NCCL: memory was given back while a kernel ran on it");
+  memset(operation->recv, 0x5a, operation->recv_bytes);
+}
+
 static void finish(struct operation *operation) {
   struct sf_nccl_comm *comm = operation->comm;
-  if (comm->aborted && operation->recv != NULL) {
-    if (!sf_emulated_owns(operation->recv, operation->recv_bytes)) sf_emulated_end("NCCL: memory was given back while a kernel ran on it");
-    memset(operation->recv, 0x5a, operation->recv_bytes);
-  } else if (!comm->aborted && (operation->kind == ALL_REDUCE || operation->kind == REDUCE_SCATTER))
+  if (!comm->aborted && (operation->kind == ALL_REDUCE || operation->kind == REDUCE_SCATTER))
     reduce_parts(operation->recv, operation->parts, comm->size, operation->count, operation->type, operation->op);
   for (int i = 0; i < comm->size; i++) free(operation->parts[i]);
   comm->under_way--;
@@ -137,7 +141,11 @@ static bool run(void *argument) {
     comm->error = operation->broken;
     if (operation->broken == UNHANDLED_CUDA_ERROR) last_error = "Cuda failure 2 'out of memory'";
   }
-  if (comm->aborted ? !comm->ended : operation->broken || !move_all(operation)) return false;
+  if (comm->aborted && !comm->ended) {
+    spoil(operation);
+    return false;
+  }
+  if (!comm->aborted && (operation->broken || !move_all(operation))) return false;
   finish(operation);
   return true;
 }
@@ -367,6 +375,7 @@ EXPORT int ncclCommAbort(nccl_comm comm) {
   }
   sf_emulated_unlock();
   leave(comm);
+  usleep(ABORT_US);
   sf_emulated_lock();
   comm->ended = true;
   if (comm->under_way == 0) free(comm);
