@@ -105,8 +105,8 @@ seen=$?
 check "a rank that fails alone ends the contract's job" [ $seen -ne 0 -a $seen -ne 124 -a $seen -ne 137 ]
 check "it has said why" grep -q 'rank 1 of 2: .*NCCL: remote process exited' "$work/stderr"
 
-# No memory, for NCCL or for values on their way: nothing is found, and the campaign goes on.
-export SF_EMULATED_NCCL_FAULT=1:5:memory
+# No memory, for NCCL or for values on their way: nothing is found, and the campaign goes on. The other rank hears of it too, as of a peer that has gone.
+export SF_EMULATED_NCCL_FAULT=1:5:memory SF_EMULATED_NCCL_NOTICES=1
 options=(--backend nccl --cases 1 --seed 5 --max-ranks 2 --set layout.tp=2 --deadline 60s --out "$work/memory" --store "$work/memory.sqlite" --resume)
 job 2 fuzz "${options[@]}"
 check "want of memory ends the job as a failure of ours" [ $seen -eq 3 ]
@@ -114,7 +114,7 @@ check "it is told once" [ "$(grep -c "^shardfuzz: case 0: out of memory while th
 job 2 fuzz "${options[@]}" --json
 check "--resume goes on" [ $seen -eq 0 ]
 check "--resume recorded it" [ "$(query "$work/memory.sqlite" "SELECT idx, verdict FROM verdict")" = "0|INCONCLUSIVE" ]
-unset SF_EMULATED_NCCL_FAULT
+unset SF_EMULATED_NCCL_FAULT SF_EMULATED_NCCL_NOTICES
 SF_EMULATED_GPU_BYTES=4096 TMPDIR=$work run 0 fuzz --backend nccl --launcher "$launcher" --cases 2 --seed 5 --max-ranks 2 --set layout.tp=2 --deadline 60s --out "$work/small" --json
 is_json '(j["cases"], j["inconclusive"], j["findings"])' "(2, 2, 0)"
 

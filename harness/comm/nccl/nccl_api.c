@@ -4,13 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Both libraries have threads of their own, which may still be there when nobody needs them any more: once opened they stay. */
+static const int opening = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+
 /* SF_NCCL_FOLDER: where the build found the library, tried after the loader's own places; may be empty. */
 static void *open_nccl(char *why, size_t room) {
   static const char *const names[] = {"libnccl.so.2", SF_NCCL_FOLDER "/libnccl.so.2"};
-  void *library = dlopen(names[0], RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(names[0], opening);
   const char *text = library == NULL ? dlerror() : NULL;
   if (text != NULL) snprintf(why, room, "%s", text);
-  if (library == NULL && strlen(SF_NCCL_FOLDER) > 0) library = dlopen(names[1], RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL && strlen(SF_NCCL_FOLDER) > 0) library = dlopen(names[1], opening);
   return library;
 }
 
@@ -40,7 +43,7 @@ static enum sf_status find_all(struct nccl_api *api, struct sf_error *error) {
 enum sf_status nccl_api_open(struct nccl_api *api, struct sf_error *error) {
   char why[300];
   memset(api, 0, sizeof *api);
-  api->cuda_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  api->cuda_library = dlopen("libcuda.so.1", opening);
   if (api->cuda_library == NULL) return sf_error_set(error, SF_ENODEVICE, "there is no CUDA driver on this machine");
   api->nccl_library = open_nccl(why, sizeof why);
   if (api->nccl_library == NULL) return sf_error_set(error, SF_ENODEVICE, "%s", why);

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { FINALIZE_SECONDS = 2, PAUSE_NS = 1000000 };
+enum { FINALIZE_SECONDS = 2, PAUSE_MS = 1 };
 
 struct nccl_ending {
   struct nccl_ending *next;
@@ -28,7 +28,7 @@ struct nccl_ending *nccl_ending_create(void) { return sf_alloc(sizeof(struct ncc
 void nccl_ending_destroy(struct nccl_ending *ending) { sf_free(ending); }
 
 static void pause_a_moment(void) {
-  const struct timespec moment = {0, PAUSE_NS};
+  const struct timespec moment = {0, PAUSE_MS * 1000000L};
   nanosleep(&moment, NULL);
 }
 

@@ -41,7 +41,7 @@ static unsigned enqueued;
 static _Thread_local int current = -1;
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-enum { OUT_OF_MEMORY = 2, NO_CONTEXT = 201, PAUSE_US = 200, APART = 1000 };
+enum { OUT_OF_MEMORY = 2, NO_CONTEXT = 201, PAUSE_US = 1000, APART = 1000 };
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -4,6 +4,7 @@
 #include "tests/emulation/nccl/reduce.h"
 #include "tests/emulation/nccl/segment.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,12 @@ static void finish(struct operation *operation) {
   if (comm->ended && comm->under_way == 0) free(comm);
 }
 
+/* Whether another member has gone while this one works. */
+static bool notices_abort(const struct sf_nccl_comm *comm) {
+  const char *text = getenv("SF_EMULATED_NCCL_NOTICES");
+  return text != NULL && strcmp(text, "1") == 0 && atomic_load(&comm->segment->aborted) > 0;
+}
+
 static bool run(void *argument) {
   struct operation *operation = argument;
   struct sf_nccl_comm *comm = operation->comm;
@@ -145,7 +152,8 @@ static bool run(void *argument) {
     spoil(operation);
     return false;
   }
-  if (!comm->aborted && (operation->broken || !move_all(operation))) return false;
+  if (!comm->aborted && notices_abort(comm)) comm->error = REMOTE_ERROR;
+  if (!comm->aborted && (comm->error == REMOTE_ERROR || operation->broken || !move_all(operation))) return false;
   finish(operation);
   return true;
 }
@@ -282,7 +290,14 @@ EXPORT int ncclGetVersion(int *out) {
   return NCCL_OK;
 }
 
+static void *stay(void *argument) {
+  while (argument == NULL) sf_emulated_pause();
+  return NULL;
+}
+
 EXPORT int ncclGetUniqueId(struct nccl_id *id) {
+  static pthread_t own;
+  if (own == 0 && pthread_create(&own, NULL, stay, NULL) != 0) sf_emulated_end("NCCL: no thread");
   memset(id, 0, sizeof *id);
   segment_name(id->bytes, sizeof id->bytes);
   return NCCL_OK;
@@ -369,6 +384,7 @@ EXPORT int ncclCommAbort(nccl_comm comm) {
   sf_emulated_lock();
   sf_emulated_log("abort %d of %d%s\n", comm->rank, comm->size, comm->under_way > 0 ? " under way" : "");
   comm->aborted = true;
+  atomic_store(&comm->segment->aborted, 1);
   if (comm->collected != NULL) {
     comm->under_way++;
     finish(comm->collected);

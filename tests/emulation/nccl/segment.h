@@ -15,7 +15,7 @@ struct pipe_of {
 };
 
 struct segment {
-  _Atomic int joined, finalized, left;
+  _Atomic int joined, finalized, left, aborted;
   int device[SEGMENT_MEMBERS_MAX];
   struct pipe_of pipes[]; /* from a to b: a * size + b */
 };
