@@ -1,6 +1,8 @@
 #include "harness/base/alloc.h"
 #include "tests/contract/comm_cases.h"
 
+#include <dlfcn.h>
+
 /* Everybody to the next rank, blocking: even ranks send first. */
 static void send_recv_ring(struct sf_comm *comm, struct case_rank *rank) {
   const enum sf_dtype wire = (enum sf_dtype)rank->variant;
@@ -214,6 +216,41 @@ static void mesh_rows_and_columns(struct sf_comm *comm, struct case_rank *rank) 
   }
 }
 
+/* As a rank's own work on the GPU does when it gets memory or launches a kernel for the first time. Nothing where the process has no driver. */
+static void wait_for_gpu(void) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  int (*synchronize)(void) = NULL;
+  if (driver == NULL) return;
+  *(void **)&synchronize = dlsym(driver, "cuCtxSynchronize");
+  if (synchronize != NULL) (void)synchronize();
+  dlclose(driver);
+}
+
+/* What has been posted runs without its ranks: they may stand still until their GPUs have nothing more to do. */
+static void gpu_is_waited_for_after_posts(struct sf_comm *comm, struct case_rank *rank) {
+  const int32_t next = (comm->rank + 1) % comm->world, previous = (comm->rank + comm->world - 1) % comm->world;
+  struct case_members members[2];
+  struct sf_group groups[2];
+  for (int i = 0; i < 2; i++) groups[i] = case_group_create(&members[i], comm, i == 0 ? GROUP_WORLD : GROUP_REVERSED);
+  for (int32_t turn = 0; turn < 3; turn++) {
+    float out = (float)(10 * comm->rank + turn), in = -1, sums[2] = {1, 2};
+    sf_request reductions[2];
+    const sf_request recv = sf_irecv(comm, previous, turn, &in, 1, SF_F32, "contract.gpu.recv"), send = sf_isend(comm, next, turn, &out, 1, SF_F32, "contract.gpu.send");
+    wait_for_gpu();
+    for (int i = 0; i < 2; i++) {
+      const int which = (comm->rank + i) % 2;
+      reductions[which] = sf_iall_reduce(comm, &groups[which], &sums[which], 1, SF_F32, SF_REDUCE_SUM, "contract.gpu.reduce");
+    }
+    wait_for_gpu();
+    sf_wait(comm, recv);
+    wait_for_gpu();
+    sf_wait(comm, send);
+    for (int i = 0; i < 2; i++) sf_wait(comm, reductions[i]);
+    case_check(rank, in == (float)(10 * previous + turn), "message: %g", (double)in);
+    case_check(rank, sums[0] == (float)comm->world && sums[1] == (float)(2 * comm->world), "sums: %g and %g", (double)sums[0], (double)sums[1]);
+  }
+}
+
 const struct comm_case comm_async_cases[] = {
     {.name = "send_recv_ring", .body = send_recv_ring, .variants = SF_WIRE_DTYPE_COUNT, .world_min = 1},
     {.name = "messages_keep_order_per_tag", .body = messages_keep_order_per_tag, .variants = 1, .world_min = 1},
@@ -225,5 +262,6 @@ const struct comm_case comm_async_cases[] = {
     {.name = "waits_cross", .body = waits_cross, .variants = 1, .world_min = 1},
     {.name = "answer_before_wait", .body = answer_before_wait, .variants = 1, .world_min = 2},
     {.name = "mesh_rows_and_columns", .body = mesh_rows_and_columns, .variants = 1, .world_min = 2},
+    {.name = "gpu_is_waited_for_after_posts", .body = gpu_is_waited_for_after_posts, .variants = 1, .world_min = 1},
     {.name = NULL},
 };

@@ -169,7 +169,27 @@ EXPORT int cuGetErrorString(int error, const char **text) {
 
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
+/* CUDA lets several calls wait for everything that runs: memory given or taken, the first launch of a kernel. */
+static void wait_for_all(void) {
+  for (;;) {
+    bool is_idle = true;
+    sf_emulated_lock();
+    sf_emulated_advance();
+    for (const struct sf_cu_stream *stream = streams; stream != NULL; stream = stream->next) is_idle = is_idle && stream->first == NULL;
+    sf_emulated_unlock();
+    if (is_idle) return;
+    sched_yield();
+  }
+}
+
+EXPORT int cuCtxSynchronize(void) {
+  if (current < 0) return NO_CONTEXT;
+  wait_for_all();
+  return CU_OK;
+}
+
 EXPORT int cuMemAlloc_v2(cu_pointer *memory, size_t size_bytes) {
+  wait_for_all();
   const char *limit = getenv("SF_EMULATED_GPU_BYTES");
   if (current < 0) sf_emulated_end("memory without a current context");
   if (limit != NULL && given_bytes + size_bytes > strtoull(limit, NULL, 10)) return OUT_OF_MEMORY;
