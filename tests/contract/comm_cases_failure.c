@@ -56,7 +56,8 @@ static void check_sums(struct sf_comm *comm, const struct sf_group *group, float
     if (data[i] != (float)comm->world) sf_comm_fail(comm, SF_ENOTSUP, "a sum is %g after a run that failed", (double)data[i]);
 }
 
-/* The second time while its data are on their way: what is read of them later is not on a stack that is gone. */
+/* The second time while its data are on their way: what is read of them later is not on a stack that is gone. The barrier's group has the same first
+ * member, who answers to the reduction before that: every rank has launched it before it goes. */
 static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
   static float many[CASE_WORLD_MAX][4096];
   float data[3] = {0};
@@ -65,11 +66,13 @@ static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
     (void)request;
     return;
   }
-  struct case_members members, reversed_members;
-  const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD), reversed = case_group_create(&reversed_members, comm, GROUP_REVERSED);
+  struct case_members members, turned_members = {{0}};
+  const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD);
+  for (int32_t m = 1; m < comm->world; m++) turned_members.ranks[m] = comm->world - m;
+  const struct sf_group turned = sf_group_create(turned_members.ranks, comm->world, (comm->world - comm->rank) % comm->world);
   check_sums(comm, &group, many[comm->rank], 4096);
   const sf_request request = sf_iall_reduce(comm, &group, many[comm->rank], 4096, SF_F32, SF_REDUCE_SUM, "contract.leak");
-  sf_barrier(comm, &reversed, "contract.leak.meanwhile");
+  sf_barrier(comm, &turned, "contract.leak.meanwhile");
   (void)request;
 }
 

@@ -48,11 +48,16 @@ static void request_close(struct sf_nccl *nccl, struct nccl_request *request) {
   sf_free(request);
 }
 
-static void complete(struct sf_nccl *nccl, struct nccl_request *request) {
-  while (request->state != REQUEST_DONE) {
+/* Until the request, if any, is done and the rank may leave. */
+static void stay(struct sf_nccl *nccl, const struct nccl_request *request) {
+  while ((request != NULL && request->state != REQUEST_DONE) || nccl_is_bound(nccl)) {
     nccl_progress(nccl);
     sched_yield();
   }
+}
+
+static void complete(struct sf_nccl *nccl, struct nccl_request *request) {
+  stay(nccl, request);
   request_close(nccl, request);
 }
 
@@ -64,7 +69,10 @@ static sf_request nccl_start(struct sf_comm *comm, const struct sf_comm_call *ca
   struct nccl_request *request = request_open(nccl, call);
   const sf_request id = request->id;
   nccl_progress(nccl);
-  if (!blocking) return id;
+  if (!blocking) {
+    stay(nccl, NULL);
+    return id;
+  }
   complete(nccl, request);
   return 0;
 }
@@ -96,7 +104,7 @@ static void run_begin(struct sf_mpi *mpi, int32_t first, int32_t world) {
     if (other > nccl->epoch) nccl->epoch = other;
   }
   nccl->epoch++;
-  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) channel->sequence = 0;
+  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) channel->sequence = channel->turn = 0;
 }
 
 static void run_check(struct sf_mpi *mpi) {

@@ -1,9 +1,12 @@
 /* What the files of the NCCL backend share.
  *
- * A call goes through four states. Its members (or both ends of a message) meet over MPI by notes; when they agree, the request joins the queue of its
- * channel, an NCCL communicator with a stream of its own; the channel's first request runs; its result is copied back. All of it happens in
- * nccl_progress, which every call and every wait repeats: nothing here blocks on one thing alone, so that a rank that waits still answers the
- * others. */
+ * A call goes through five states. Its members (or both ends of a message) meet over MPI by notes; when they agree, the request joins the queue of its
+ * channel, an NCCL communicator with a stream of its own; the members of the channel's first request meet again, and from then on stay here until they
+ * have launched it; it runs; its result is copied back. All of it happens in nccl_progress, which every call and every wait repeats: nothing here blocks on
+ * one thing alone, so that a rank that waits still answers the others.
+ *
+ * The second meeting is for what runs on a GPU: it never waits for a rank that has yet to launch its part. CUDA has calls that wait for everything on the
+ * GPU (memory given or taken, the first launch of a kernel), and two ranks in such calls would wait for each other's parts. */
 #ifndef SF_COMM_NCCL_INTERNAL_H
 #define SF_COMM_NCCL_INTERNAL_H
 
@@ -28,10 +31,11 @@ struct nccl_channel {
   cu_event event;
   struct nccl_ending *ending; /* room for the communicator's, so that ending it needs no memory */
   uint64_t sequence; /* calls of this run */
+  uint64_t turn;     /* requests of this run that were launched: the same on all members, whose queues are the same */
   struct nccl_request *first, *last; /* queue of agreed requests */
 };
 
-enum nccl_request_state { REQUEST_MEETING, REQUEST_QUEUED, REQUEST_ISSUED, REQUEST_RUNNING, REQUEST_DONE };
+enum nccl_request_state { REQUEST_MEETING, REQUEST_QUEUED, REQUEST_BOUND, REQUEST_STARTED, REQUEST_ISSUED, REQUEST_RUNNING, REQUEST_DONE };
 struct nccl_request {
   struct sf_comm_call call; /* its group is the channel's, and may be gone */
   struct nccl_request *next;       /* of the run, in the order of the calls */
@@ -45,7 +49,7 @@ struct nccl_request {
 };
 
 /* What ranks tell each other before data move. */
-enum nccl_note_kind { NOTE_CALL, NOTE_ANSWER, NOTE_OFFER, NOTE_GO };
+enum nccl_note_kind { NOTE_CALL, NOTE_ANSWER, NOTE_OFFER, NOTE_GO, NOTE_READY, NOTE_START };
 struct nccl_note {
   struct nccl_note *next;   /* of those that wait for their call here */
   MPI_Request sending;
@@ -92,12 +96,18 @@ void nccl_post(struct sf_nccl *nccl, struct nccl_request *request);
 /* Reads what has come and goes on with what it allows. Leaves the run where calls do not agree. */
 void nccl_read_notes(struct sf_nccl *nccl);
 void nccl_drop_notes(struct sf_nccl *nccl);
+/* The request is the first of its channel, whose communicator is open: the first member is told. */
+void nccl_bind(struct sf_nccl *nccl, struct nccl_request *request);
+/* At the first member of a bound request: when all are bound, all start. */
+void nccl_start_bound(struct sf_nccl *nccl, struct nccl_request *request);
 
 /* nccl_transfer.c */
 /* The members agree. id: of the channel's communicator, if not all of them had one; else NULL. */
 void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const struct nccl_id *id);
 /* Starts communicators and requests, and finishes what has run. */
 void nccl_move(struct sf_nccl *nccl);
+/* Whether this rank may not leave yet: some request is bound and has not been launched. */
+bool nccl_is_bound(const struct sf_nccl *nccl);
 void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel); /* whose communicator has been ended */
 void nccl_request_clear(struct sf_nccl *nccl, struct nccl_request *request);
 /* Ends the run unless result is NCCL_OK or NCCL_IN_PROGRESS. */

@@ -245,6 +245,43 @@ static void take_offer(struct sf_nccl *nccl, struct nccl_request *request) {
   nccl_enqueue(nccl, request, told.has_channel ? NULL : &told.id);
 }
 
+/* --- start --------------------------------------------------------------------------------------------------------- */
+
+static struct nccl_note *ready_of_member(const struct sf_nccl *nccl, const struct nccl_channel *channel, int32_t member) {
+  for (struct nccl_note *note = nccl->inbox; note != NULL; note = note->next)
+    if (note->kind == NOTE_READY && note->key == channel->key && note->sequence == channel->turn && note->from == channel->ranks[member]) return note;
+  return NULL;
+}
+
+static void send_turn(struct sf_nccl *nccl, enum nccl_note_kind kind, const struct nccl_request *request, int32_t member) {
+  struct nccl_note *note = note_create(nccl, kind, request, 0);
+  note->sequence = request->channel->turn;
+  note_send(nccl, note, request->channel->ranks[member], &request->call);
+}
+
+void nccl_bind(struct sf_nccl *nccl, struct nccl_request *request) {
+  request->state = REQUEST_BOUND;
+  if (request->channel->index != 0) send_turn(nccl, NOTE_READY, request, 0);
+}
+
+void nccl_start_bound(struct sf_nccl *nccl, struct nccl_request *request) {
+  const struct nccl_channel *channel = request->channel;
+  for (int32_t member = 1; member < channel->size; member++)
+    if (ready_of_member(nccl, channel, member) == NULL) return;
+  for (int32_t member = 1; member < channel->size; member++) {
+    take_out(nccl, ready_of_member(nccl, channel, member));
+    send_turn(nccl, NOTE_START, request, member);
+  }
+  request->state = REQUEST_STARTED;
+}
+
+/* A member that has said that it is ready has waited for this. */
+static void start_as_told(struct sf_nccl *nccl, const struct nccl_note *told) {
+  for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next)
+    if (channel->key == told->key && channel->turn == told->sequence && channel->first != NULL && channel->first->state == REQUEST_BOUND)
+      channel->first->state = REQUEST_STARTED;
+}
+
 /* --- progress ------------------------------------------------------------------------------------------------------ */
 
 /* An answer or a go-ahead. Takes the note. */
@@ -265,7 +302,10 @@ static void sort_note(struct sf_nccl *nccl, struct nccl_note *note) {
     sf_free(note);
   else if (note->kind == NOTE_ANSWER || note->kind == NOTE_GO)
     follow(nccl, note);
-  else
+  else if (note->kind == NOTE_START) {
+    start_as_told(nccl, note);
+    sf_free(note);
+  } else
     keep(nccl, note);
 }
 

@@ -272,8 +272,12 @@ static void advance(struct sf_nccl *nccl, struct nccl_channel *channel) {
   const struct sf_comm_call *call = &request->call;
   if (!is_ready(nccl, channel, call)) return;
   channel->state = CHANNEL_OPEN;
-  if (request->state == REQUEST_QUEUED) {
+  if (request->state == REQUEST_QUEUED) nccl_bind(nccl, request);
+  if (request->state == REQUEST_BOUND && channel->index == 0) nccl_start_bound(nccl, request);
+  if (request->state == REQUEST_BOUND) return;
+  if (request->state == REQUEST_STARTED) {
     issue(nccl, request);
+    channel->turn++;
   } else if (request->state == REQUEST_ISSUED) {
     nccl_cuda_must(nccl, nccl->api.cuda.EventRecord(channel->event, channel->stream), call);
     request->state = REQUEST_RUNNING;
@@ -288,6 +292,12 @@ static void advance(struct sf_nccl *nccl, struct nccl_channel *channel) {
 void nccl_move(struct sf_nccl *nccl) {
   for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next)
     if (channel->first != NULL) advance(nccl, channel);
+}
+
+bool nccl_is_bound(const struct sf_nccl *nccl) {
+  for (const struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next)
+    if (channel->first != NULL && channel->first->state >= REQUEST_BOUND && channel->first->state <= REQUEST_ISSUED) return true;
+  return false;
 }
 
 /* --- channels -------------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* A CUDA driver and an NCCL without a GPU, as shared libraries of the real ones' names, for tests alone: libcuda.so.1 has streams and events, and
  * libnccl.so.2 runs collectives between processes through files that they map. What they are strict about: work runs later than it is asked for, and only
  * when the driver is asked how it stands; memory of the GPU is what the driver gave; a call inside a group has not begun when the group ends; abort and
- * destroy wait for the other members, and until then what was under way may write to its buffers; a thread of the library's own stays in it. Threads may call
+ * destroy wait for the other members, and what was under way may write to its buffers for a while; a thread of the library's own stays in it. Threads may call
  * them side by side.
  *
  * The environment: SF_EMULATED_DEVICES (GPUs, 1), SF_EMULATED_APART=1 (each rank sees GPUs of its own under the same numbers), SF_EMULATED_GPU_BYTES (memory

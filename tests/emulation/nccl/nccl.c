@@ -46,7 +46,8 @@ struct sf_nccl_comm {
   int under_way;                     /* operations */
   int max_ctas;
   bool aborted, finalized;
-  bool ended; /* aborted, and no member's kernel runs any more */
+  bool ended; /* aborted, and its kernels stop */
+  bool left;  /* by all members */
   struct operation *collected;       /* of the group, or until it is launched */
   struct sf_nccl_comm *next_in_group;
 };
@@ -118,7 +119,7 @@ static bool move_all(struct operation *operation) {
   return all;
 }
 
-/* What an aborted operation leaves in its buffer is anything, and it goes on until the communicator has ended. */
+/* What an aborted operation leaves in its buffer is anything, and its kernel stops only a while later. */
 static void spoil(const struct operation *operation) {
   if (operation->recv == NULL) return;
   if (!sf_emulated_owns(operation->recv, operation->recv_bytes)) sf_emulated_end("NCCL: memory was given back while a kernel ran on it");
@@ -132,7 +133,7 @@ static void finish(struct operation *operation) {
   for (int i = 0; i < comm->size; i++) free(operation->parts[i]);
   comm->under_way--;
   free(operation);
-  if (comm->ended && comm->under_way == 0) free(comm);
+  if (comm->left && comm->under_way == 0) free(comm);
 }
 
 /* Whether another member has gone while this one works. */
@@ -379,7 +380,7 @@ EXPORT int ncclCommDestroy(nccl_comm comm) {
   return NCCL_OK;
 }
 
-/* What is under way ends when its stream comes to it after all members have left. */
+/* What is under way ends when its stream comes to it, a while later. */
 EXPORT int ncclCommAbort(nccl_comm comm) {
   sf_emulated_lock();
   sf_emulated_log("abort %d of %d%s\n", comm->rank, comm->size, comm->under_way > 0 ? " under way" : "");
@@ -390,10 +391,13 @@ EXPORT int ncclCommAbort(nccl_comm comm) {
     finish(comm->collected);
   }
   sf_emulated_unlock();
-  leave(comm);
   usleep(ABORT_US);
   sf_emulated_lock();
   comm->ended = true;
+  sf_emulated_unlock();
+  leave(comm);
+  sf_emulated_lock();
+  comm->left = true;
   if (comm->under_way == 0) free(comm);
   sf_emulated_unlock();
   return NCCL_OK;
