@@ -57,9 +57,10 @@ static void check_sums(struct sf_comm *comm, const struct sf_group *group, float
 }
 
 /* The second time while its data are on their way: what is read of them later is not on a stack that is gone. The barrier's group has the same first
- * member, who answers to the reduction before that: every rank has launched it before it goes. */
+ * member, who answers to the reduction before that: every rank has launched it before it goes, and it is long. */
 static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
-  static float many[CASE_WORLD_MAX][4096];
+  enum { MANY = 32768, FEW = MANY / CASE_WORLD_MAX };
+  static float all[MANY];
   float data[3] = {0};
   if (rank->variant == 0) {
     const sf_request request = sf_irecv(comm, comm->rank, 0, data, 3, SF_F32, "contract.leak");
@@ -70,8 +71,10 @@ static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
   const struct sf_group group = case_group_create(&members, comm, GROUP_WORLD);
   for (int32_t m = 1; m < comm->world; m++) turned_members.ranks[m] = comm->world - m;
   const struct sf_group turned = sf_group_create(turned_members.ranks, comm->world, (comm->world - comm->rank) % comm->world);
-  check_sums(comm, &group, many[comm->rank], 4096);
-  const sf_request request = sf_iall_reduce(comm, &group, many[comm->rank], 4096, SF_F32, SF_REDUCE_SUM, "contract.leak");
+  float *many = rank->shared != NULL ? all + comm->rank * FEW : all;
+  const int32_t count = rank->shared != NULL ? FEW : MANY;
+  check_sums(comm, &group, many, count);
+  const sf_request request = sf_iall_reduce(comm, &group, many, count, SF_F32, SF_REDUCE_SUM, "contract.leak");
   sf_barrier(comm, &turned, "contract.leak.meanwhile");
   (void)request;
 }
