@@ -3,6 +3,7 @@
 #define SF_CHECK_CHECK_H
 
 #include "harness/check/noise.h"
+#include "oracles/diagnose.h"
 #include "oracles/judge.h"
 
 /* How one tensor fared. */
@@ -24,7 +25,7 @@ struct sf_check_report {
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
   int32_t first; /* place of the first finding, -1 = none */
-  char diagnosis[160]; /* a simple cause that explains the first finding within noise; "" when none does */
+  struct sf_diagnosis diagnosis; /* a simple cause that explains the first finding within noise; text "" when none does */
 };
 
 /* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its end,

@@ -4,6 +4,7 @@
 #include "harness/check/kernel.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 /* Products of the candidate c and the reference x: c c, c x, x x. */
@@ -35,11 +36,27 @@ static enum sf_status measure(struct products *out, struct sf_checking *checking
   return status;
 }
 
-/* Whether c is x times *times, which is not 1, within the noise level of so much. What is left is no smaller than fp64 can show. */
-static bool is_multiple(double *times, const struct products *p, double noise) {
-  *times = p->cx / p->xx;
-  const double rest = p->cc - 2 * *times * p->cx + *times * *times * p->xx, level = sf_factors.fro * noise * fmax(1, fabs(*times));
-  return rest <= level * level;
+/* c as x times a factor: what is left of it, in noise levels of so much. */
+struct multiple {
+  double times, left;
+  bool fits;
+};
+
+/* What is left is no smaller than fp64 can show: rounding may make it negative. Without noise only an exact multiple fits. */
+static struct multiple multiple_of(const struct products *p, double noise) {
+  const double times = p->cx / p->xx, rest = p->cc - 2 * times * p->cx + times * times * p->xx, level = noise * fmax(1, fabs(times));
+  const double left = rest > 0 ? sqrt(rest) / level : 0;
+  return (struct multiple){times, left, left <= sf_factors.fro};
+}
+
+static struct sf_diagnosis say(enum sf_diagnosis_class cls, double left, const char *format, ...) SF_PRINTF(3, 4);
+static struct sf_diagnosis say(enum sf_diagnosis_class cls, double left, const char *format, ...) {
+  struct sf_diagnosis said = {.cls = cls, .left = left};
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(said.text, sizeof said.text, format, arguments);
+  va_end(arguments);
+  return said;
 }
 
 /* A factor that is a whole number or one over it is said as such. */
@@ -56,15 +73,15 @@ static void times_text(char *out, size_t size, double times, double margin) {
 /* The merged tensor by itself; of replicas the lowest rank's. */
 static void explain_merged(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p, bool *is_simple) {
   char text[32];
-  double times;
-  *is_simple = p->cc == 0 || is_multiple(&times, p, first->tensor_noise);
+  const struct multiple m = multiple_of(p, first->tensor_noise);
+  *is_simple = p->cc == 0 || m.fits;
   if (!*is_simple || first->cls == SF_CLASS_CONFLICT) return;
   const double margin = sf_factors.fro * first->tensor_noise / sqrt(p->xx);
   if (p->cc == 0) {
-    snprintf(report->diagnosis, sizeof report->diagnosis, "zero: every element is 0");
-  } else if (fabs(times - 1) > margin) { /* else it is a matter of some rows */
-    times_text(text, sizeof text, times, margin * fmax(1, fabs(times)));
-    snprintf(report->diagnosis, sizeof report->diagnosis, "scale: the reference times %s", text);
+    report->diagnosis = say(SF_DIAGNOSIS_STALE, 0, "every element is 0");
+  } else if (fabs(m.times - 1) > margin) { /* else it is a matter of some rows */
+    times_text(text, sizeof text, m.times, margin * fmax(1, fabs(m.times)));
+    report->diagnosis = say(SF_DIAGNOSIS_SCALE, m.left, "the reference times %s", text);
   }
 }
 
@@ -72,14 +89,14 @@ static void explain_merged(struct sf_check_report *report, const struct sf_check
  * says something (the other ranks have zeros). */
 static void explain_sum(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p, bool is_simple) {
   char text[32];
-  double times;
-  if (!is_multiple(&times, p, first->tensor_noise)) return;
+  const struct multiple m = multiple_of(p, first->tensor_noise);
+  if (!m.fits) return;
   const double margin = sf_factors.fro * first->tensor_noise / sqrt(p->xx);
-  times_text(text, sizeof text, times, margin * fmax(1, fabs(times)));
-  if (fabs(times - 1) <= margin)
-    snprintf(report->diagnosis, sizeof report->diagnosis, "missing sum: what the ranks hold adds up to the reference");
+  times_text(text, sizeof text, m.times, margin * fmax(1, fabs(m.times)));
+  if (fabs(m.times - 1) <= margin)
+    report->diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to the reference");
   else if (!is_simple)
-    snprintf(report->diagnosis, sizeof report->diagnosis, "missing sum: what the ranks hold adds up to %s times the reference", text);
+    report->diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to %s times the reference", text);
 }
 
 enum sf_status sf_check_explain(struct sf_checking *checking) {

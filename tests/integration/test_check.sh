@@ -56,8 +56,8 @@ run 0 noise "$work/kv-ref" "$work/kv-tp4-cp2" "$work/kv-cp2" "$work/kv-tp2"
 run 0 check "$work/kv-ref" "$work/kv-tp4" "$work/kv-zero" --json
 is_json '[(c["verdict"], c["ranks"]) for c in j["candidates"]]' "[('PASS', 4), ('PASS', 16)]"
 run 1 check "$work/kv-ref" "$work/kv-unsynced" --json
-is_json 'j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"], j["candidates"][0]["diagnosis"]' \
-  "('conflict', 'decoder.final_layernorm.weight', 'missing sum: what the ranks hold adds up to the reference')"
+is_json 'j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"], j["candidates"][0]["diagnosis"]["class"], j["candidates"][0]["diagnosis"]["text"]' \
+  "('conflict', 'decoder.final_layernorm.weight', 'missing_reduction', 'what the ranks hold adds up to the reference')"
 
 # --- what is wrong with a trace is found, or refused ------------------------------------------------------------------
 edit() { # NAME PYTHON: a copy of tp2 as $work/edited, whose second rank was changed; header, meta and data are at hand

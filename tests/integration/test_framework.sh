@@ -40,7 +40,9 @@ run 0 fuzz --target "$sample" --cases 24 --seed 3 --dry-run --out "$work/none" "
 check "a dry run prints each case" [ "$(grep -c '^{"schema": 1,.*"framework": {.*}}$' "$work/stdout")" = 24 ]
 check "a dry run writes nothing" [ ! -e "$work/none" ]
 check "a dry run prints the cases that a campaign runs" [ "$(query "$work/one.sqlite" 'SELECT min(idx) FROM verdict WHERE verdict = '"'FINDING'")" = "$(($(grep -n -m 1 'no-reduce' "$work/stdout" | cut -d: -f1) - 1))" ]
-run 1 replay "$found/case.json" --target "$sample" "${launch[@]}"
+check "the report says what it looks like" grep -qx 'diagnosis    missing_reduction: what the ranks hold adds up to the reference' "$found/report.txt"
+run 1 replay "$found/case.json" --target "$sample" --json "${launch[@]}"
+is_json '[j["diagnosis"]["class"], j["diagnosis"]["text"], sorted(j["diagnosis"])]' "['missing_reduction', 'what the ranks hold adds up to the reference', ['class', 'left', 'text']]"
 check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
 run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json" "${launch[@]}"
 check "shrink comes to the same case" cmp "$work/again.json" "$found/min.json"

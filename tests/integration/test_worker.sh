@@ -47,7 +47,9 @@ for worker in "$sample" "$sample_c"; do
   is_json '[j["cases"], j["passed"], j["findings"], j["ended_early"]]' '[4, 3, 1, 0]'
   recorded 2 '[r["verdict"], r["first"], r["run"], r["case"]["hidden"]]' "['FINDING', 's0/mb0/fwd/act/mlp.fc2/0', '', 8]"
   recorded 1 '[r["verdict"], r["judged"], r["not_judged"]]' "['PASS', 2, 0]"
-  check "the table names the finding" grep -q '^case 1  FINDING .* s0/mb0/fwd/act/mlp.fc2/0' "$work/stderr"
+  recorded 2 '[r["diagnosis"]["class"], r["diagnosis"]["text"], 0 <= r["diagnosis"]["left"] < 4]' "['missing_reduction', 'what the ranks hold adds up to the reference', True]"
+  recorded 1 '[r["diagnosis"]]' "[None]"
+  check "the table names the finding" grep -q '^case 1  FINDING .* s0/mb0/fwd/act/mlp.fc2/0 .*; missing_reduction: what the ranks hold adds up to the reference ' "$work/stderr"
 done
 run_cases 0 "$sample" '{"ranks": 4, "hidden": 24}' '{"ranks": 2}'
 recorded 1 '[r["verdict"], r["reason"]]' "['SKIP', '6 columns on each of 4 ranks are not a whole number of quads']"

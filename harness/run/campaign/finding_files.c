@@ -72,14 +72,15 @@ static bool needs_command(const struct sf_case *c) { return sf_case_is_framework
 
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) {
   struct sf_text text = {0};
-  char axes[48], reload[64] = "";
+  char axes[48], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
   sf_outcome_axes_text(axes, sizeof axes, c);
   if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
   sf_text_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
   sf_text_append(&text, "signature    %s\n", outcome->signature);
   append_place(&text, outcome);
   sf_text_append(&text, "what         %s\n", outcome->text);
-  if (*outcome->diagnosis.text) sf_text_append(&text, "diagnosis    %s: %s\n", sf_diagnosis_class_name(outcome->diagnosis.cls), outcome->diagnosis.text);
+  sf_diagnosis_line(line, &outcome->diagnosis);
+  if (*line) sf_text_append(&text, "diagnosis    %s\n", line);
   sf_text_append(&text, "case         %" PRId64 " rank%s (%s)%s, ", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload);
   if (sf_case_is_framework(c)) {
     sf_text_append(&text, "%s, %s\n", c->target, c->framework);

@@ -1,5 +1,7 @@
 #include "harness/run/commands/check_report.h"
 
+#include "harness/run/trial/outcome.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -35,12 +37,14 @@ static void print_first(FILE *to, const struct sf_check_result *r) {
 
 void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
   struct reason reasons[REASONS_MAX];
+  char line[SF_DIAGNOSIS_LINE_TEXT];
   const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
   const int32_t reason_count = count_reasons(reasons, report);
   fprintf(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
   fprintf(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
   if (first) print_first(to, first);
-  if (*report->diagnosis) fprintf(to, "diagnosis    %s\n", report->diagnosis);
+  sf_diagnosis_line(line, &report->diagnosis);
+  if (*line) fprintf(to, "diagnosis    %s\n", line);
   if (first) fprintf(to, "findings     %d in this trace; this is the first in execution order\n", report->findings);
   fprintf(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
   for (int32_t i = 0; i < reason_count; i++) fprintf(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
@@ -54,6 +58,18 @@ void sf_check_table(FILE *to, const struct sf_check_report *report) {
     fprintf(to, "%-72s %14" PRId64 " %11.3g %11.3g %10.3g %10.3g  %s%s\n", r->tensor->text, r->tensor->count, r->norm, r->tensor_noise, r->tensor_ratio, r->row_ratio,
             r->flagged ? "FLAGGED " : r->judged ? "ok" : r->why_not, r->flagged ? sf_finding_class_name(r->cls) : "");
   }
+}
+
+void sf_json_diagnosis(struct sf_json_out *json, const char *key, const struct sf_diagnosis *diagnosis) {
+  if (!*diagnosis->text) {
+    sf_json_out_text(json, key, NULL);
+    return;
+  }
+  sf_json_out_object(json, key);
+  sf_json_out_text(json, "class", sf_diagnosis_class_name(diagnosis->cls));
+  sf_json_out_text(json, "text", diagnosis->text);
+  sf_json_out_real(json, "left", diagnosis->left);
+  sf_json_out_end(json);
 }
 
 /* A tensor that was flagged; figures are null where nothing was measured. */
@@ -89,7 +105,7 @@ void sf_check_json(struct sf_json_out *json, const struct sf_check_report *repor
   for (int32_t i = 0; i < reason_count; i++) sf_json_out_int(json, reasons[i].text, reasons[i].count);
   sf_json_out_end(json);
   if (report->first >= 0) json_finding(json, "first", &report->results[report->first]);
-  sf_json_out_text(json, "diagnosis", *report->diagnosis ? report->diagnosis : NULL);
+  sf_json_diagnosis(json, "diagnosis", &report->diagnosis);
   sf_json_out_int(json, "findings", report->findings);
   sf_json_out_array(json, "flagged");
   for (int32_t i = 0; i < report->result_count; i++)

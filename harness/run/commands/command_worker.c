@@ -1,11 +1,13 @@
 #include "harness/base/alloc.h"
 #include "harness/base/reals.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/json_out.h"
 #include "harness/run/commands/utf8.h"
 #include "harness/run/framework/framework.h"
+#include "harness/run/trial/outcome.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -63,6 +65,7 @@ static void json_of_outcome(struct sf_json_out *json, const struct sf_framework_
   sf_json_out_int(json, "rank", outcome->rank);
   sf_json_out_text(json, "first", outcome->first);
   sf_json_out_text(json, "reason", outcome->text);
+  sf_json_diagnosis(json, "diagnosis", &outcome->diagnosis);
   sf_json_out_text(json, "output", outcome->output);
   sf_json_out_int(json, "judged", outcome->judged);
   sf_json_out_int(json, "not_judged", outcome->not_judged);
@@ -99,6 +102,7 @@ static void print_output(const char *output) {
 }
 
 static void print_outcome(const struct session *s, const struct sf_framework_outcome *outcome) {
+  char line[SF_DIAGNOSIS_LINE_TEXT];
   struct sf_text text = {0};
   sf_utf8_append(&text, outcome->text);
   fprintf(stderr, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
@@ -106,6 +110,8 @@ static void print_outcome(const struct session *s, const struct sf_framework_out
   if (*outcome->run) fprintf(stderr, "  in the %s", outcome->run);
   if (*outcome->first) fprintf(stderr, "  %s", outcome->first);
   if (*outcome->text && text.data) fprintf(stderr, "  %s", text.data);
+  sf_diagnosis_line(line, &outcome->diagnosis);
+  if (*line) fprintf(stderr, "; %s", line);
   if (outcome->judged + outcome->not_judged) fprintf(stderr, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
   fputc('\n', stderr);
   print_output(outcome->output);

@@ -5,7 +5,7 @@
 
 #include "harness/worker/description.h"
 #include "harness/worker/worker_set.h"
-#include "oracles/judge.h"
+#include "oracles/diagnose.h"
 
 enum { SF_FRAMEWORK_TEXT = 480, SF_FRAMEWORK_PATH = 400 };
 
@@ -27,7 +27,7 @@ struct sf_framework_outcome {
   char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
   char text[SF_FRAMEWORK_TEXT];       /* one line: why */
   char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last, if they failed */
-  char diagnosis[160];                /* what the first one looks like; "" when nothing simple explains it */
+  struct sf_diagnosis diagnosis;      /* what the first one looks like; text "" when nothing simple explains it */
   int64_t row;                        /* of the first one, as struct sf_check_result has it */
   double error, noise, ratio;
   int64_t judged, not_judged, findings; /* tensors */

@@ -127,8 +127,8 @@ static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const st
   out->row = seen->row;
   out->error = seen->error, out->noise = seen->noise, out->ratio = seen->ratio;
   const size_t length = strlen(out->text);
-  if (*seen->diagnosis) snprintf(out->text + length, sizeof out->text - length, "; %s", seen->diagnosis);
-  else if (*seen->output) snprintf(out->text + length, sizeof out->text - length, "\n%.600s", seen->output);
+  out->diagnosis = seen->diagnosis;
+  if (*seen->output) snprintf(out->text + length, sizeof out->text - length, "\n%.600s", seen->output);
   name_failure(out, c, seen);
 }
 

@@ -54,7 +54,7 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   snprintf(out->cls, sizeof out->cls, "%s", sf_finding_class_name(first->cls));
   snprintf(out->first, sizeof out->first, "%s", first->tensor->text);
   snprintf(out->text, sizeof out->text, "%s", first->text);
-  snprintf(out->diagnosis, sizeof out->diagnosis, "%s", report->diagnosis);
+  out->diagnosis = report->diagnosis;
   out->rank = first->rank;
   out->row = first->row;
   out->error = first->error, out->noise = first->noise, out->ratio = first->ratio;

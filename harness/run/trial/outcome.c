@@ -1,5 +1,6 @@
 #include "harness/run/trial/outcome.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -94,6 +95,28 @@ bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_ex
   if (!expect->present) return true;
   if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;
   return outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || strcmp(outcome->signature, expect->signature) == 0;
+}
+
+void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis) {
+  *out = '\0';
+  if (*diagnosis->text) snprintf(out, SF_DIAGNOSIS_LINE_TEXT, "%s: %s", sf_diagnosis_class_name(diagnosis->cls), diagnosis->text);
+}
+
+/* Behind a number such as 12, 3.84e+06 or 1e-05; NULL where none begins. */
+static const char *skip_number(const char *at) {
+  if (!isdigit((unsigned char)*at)) return NULL;
+  while (isdigit((unsigned char)*at) || (*at == '.' && isdigit((unsigned char)at[1]))) at++;
+  if (*at == 'e' && (at[1] == '+' || at[1] == '-') && isdigit((unsigned char)at[2])) at += 2 + strspn(at + 2, "0123456789");
+  return at;
+}
+
+bool sf_diagnosis_same_line(const char *line, const char *other) {
+  while (*line && *other) {
+    const char *behind = skip_number(line), *other_behind = skip_number(other);
+    if (behind && other_behind) line = behind, other = other_behind;
+    else if (*line++ != *other++) return false;
+  }
+  return *line == *other;
 }
 
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome) {

@@ -345,8 +345,10 @@ static void test_check_run_recomputed_activation_must_repeat(void **state) {
 
 /* Two ranks with halves that add up, multiples, zero, and what nothing simple explains. */
 static void test_check_run_simple_causes_are_named(void **state) {
-  static const char *const expected[] = {"missing sum: what the ranks hold adds up to the reference", "missing sum: what the ranks hold adds up to 2 times the reference",
-                                         "scale: the reference times 3", "scale: the reference times 1/4", "zero: every element is 0", "", ""};
+  static const struct { enum sf_diagnosis_class cls; const char *text; } expected[] = {
+      {SF_DIAGNOSIS_MISSING_REDUCTION, "what the ranks hold adds up to the reference"}, {SF_DIAGNOSIS_MISSING_REDUCTION, "what the ranks hold adds up to 2 times the reference"},
+      {SF_DIAGNOSIS_SCALE, "the reference times 3"}, {SF_DIAGNOSIS_SCALE, "the reference times 1/4"}, {SF_DIAGNOSIS_STALE, "every element is 0"},
+      {SF_DIAGNOSIS_UNKNOWN, ""}, {SF_DIAGNOSIS_UNKNOWN, ""}};
   float x[COUNT], a[COUNT], b[COUNT];
   act_reference(*state);
   fill(x, 0);
@@ -368,7 +370,9 @@ static void test_check_run_simple_causes_are_named(void **state) {
     assert_int_equal(sf_noise_open(&noise, path, &reference, NULL), SF_OK);
     assert_int_equal(sf_check_run(&report, &reference, &noise, &candidate, NULL), SF_OK);
     assert_int_equal(report.results[0].cls, k < 2 || k == 6 ? SF_CLASS_CONFLICT : SF_CLASS_TOLERANCE);
-    assert_string_equal(report.diagnosis, expected[k]);
+    assert_string_equal(report.diagnosis.text, expected[k].text);
+    assert_int_equal(report.diagnosis.cls, expected[k].cls);
+    assert_true(report.diagnosis.left >= 0 && report.diagnosis.left <= sf_factors.fro);
     sf_check_report_destroy(&report);
     sf_noise_close(&noise);
     sf_trace_set_close(&candidate);
