@@ -26,6 +26,8 @@ check "frameworks are targets" grep -q '^megatron-core ' "$work/stdout"
 run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 1 --out "$work/one" --store "$work/one.sqlite" --json "${launch[@]}"
 is_json 'j["cases"], j["signatures"], j["crashed"]' '(24, 1, 0)'
 found=$work/one/conflict-act-mlp.fc2@dp
+is_json '[(s["signature"], s["count"] == j["findings"], s["diagnosis"]["class"], s["min"]) for s in j["by_signature"]]' "[('conflict/act/mlp.fc2@dp', True, 'missing_reduction', '$found/min.json')]"
+check "the summary says what it looks like" grep -qx '    diagnosis: missing_reduction: what the ranks hold adds up to the reference' "$work/stderr"
 check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.json"
 check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
@@ -58,6 +60,7 @@ run 0 gate --target "$sample" --corpus "$work/corpus" --known "$work/known.json"
 is_json 'j["corpus"], j["corpus_failed"]' '(1, 0)'
 run 1 gate --target "$sample" --seed 4 --cases 24 --out "$work/gate" "${launch[@]}"
 check "new" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stderr"
+check "what it looks like" grep -qx ' *missing_reduction: what the ranks hold adds up to the reference' "$work/stderr"
 
 # A framework that is imported: its checkout is under test, and what its base shows too is nobody's fault. A mended case of the corpus fails no gate.
 cat >"$work/worker_toy.py" <<'PYTHON'

@@ -143,6 +143,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .case_json = case_json,
         .min_json = min_json,
         .report = report,
+        .diagnosis = shown->diagnosis,
         .known = sf_known_has(&ledger->options->known, shown->signature),
     };
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);

@@ -2,7 +2,7 @@
 #include "harness/run/campaign/mpi_campaign.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/campaign/finding_files.h"
+#include "harness/run/campaign/signatures.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/opfuzz/op_command.h"
 
@@ -64,23 +64,8 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   return SF_OK;
 }
 
-static enum sf_status print_finding(void *context, const struct sf_store_finding *finding) {
-  const struct sf_campaign_options *used = context;
-  char directory[SF_PATH_TEXT];
-  sf_finding_directory(directory, sizeof directory, used->out_dir, finding->signature);
-  fprintf(stderr, "  %-60s %6" PRId64 " cases%s  %s\n", finding->signature, finding->count, finding->known ? " (known)" : "", directory);
-  return SF_OK;
-}
-
-static void print_findings(const struct sf_campaign_options *options_used) {
-  const struct sf_store_options store_options = {.path = options_used->store_path, .mode = SF_STORE_READ};
-  struct sf_store *store = NULL;
-  if (sf_store_open(&store, &store_options, NULL) != SF_OK) return;
-  if (sf_store_each_finding(store, print_finding, (void *)(uintptr_t)options_used, NULL) != SF_OK) fputs("  (the list is not complete)\n", stderr);
-  sf_store_close(store);
-}
-
-static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r) {
+static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r, const struct sf_signatures *signatures) {
+  struct sf_text text = {0};
   const struct sf_store_summary *s = &r->summary;
   fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", s->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
@@ -96,17 +81,25 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   }
   if (s->signatures) {
     fprintf(stderr, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
-    print_findings(used);
+    sf_signatures_text(&text, signatures);
+    fputs(text.failed ? "  (out of memory)\n" : text.data, stderr);
+    sf_text_destroy(&text);
   }
   fprintf(stderr, "store %s\n", used->store_path);
 }
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
   const bool is_idle = sf_campaign_is_idle(result);
-  print_summary(used, result);
+  struct sf_signatures signatures = {0};
+  struct sf_error error = {SF_OK, ""};
+  const enum sf_status status = sf_signatures_read(&signatures, used, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  print_summary(used, result, &signatures);
   if (is_idle) fputs("shardfuzz: every case was skipped\n", stderr);
   const int code = is_idle ? 3 : result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
-  return json ? sf_exit_json(sf_json_of_campaign(result), code) : code;
+  json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;
+  sf_signatures_destroy(&signatures);
+  return json ? sf_exit_json(object, code) : code;
 }
 
 /* A case file's lines as one. */

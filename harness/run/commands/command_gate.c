@@ -52,6 +52,7 @@ static int64_t seed_of_commit(void) {
 }
 
 static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used) {
+  char line[SF_DIAGNOSIS_LINE_TEXT];
   fprintf(stderr, "corpus: %d cases, %d not as expected\n", r->corpus_count, r->corpus_failed);
   fprintf(stderr, "fuzzed: %" PRId64 " cases with seed %" PRIu64 " in %.1f s, %" PRId64 " findings\n", r->campaign.cases_run, used->campaign.seed, r->campaign.seconds,
           r->campaign.summary.by_verdict[SF_VERDICT_FINDING]);
@@ -60,6 +61,8 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
     if (item->state == SF_GATE_OK) continue;
     fprintf(stderr, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
     if (item->state == SF_GATE_UNEXPECTED) fprintf(stderr, "               %s\n", item->text);
+    sf_diagnosis_line(line, &item->diagnosis);
+    if (*line) fprintf(stderr, "               %s\n", line);
     if (*item->min_path) fprintf(stderr, "               shardfuzz replay '%s'\n", item->min_path);
   }
   fprintf(stderr, "gate: %s\n", r->passed ? "passed" : "FAILED");

@@ -58,14 +58,24 @@ static json_t *cover_of(const struct sf_cover_shares *cover) {
                    "triples_share", real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
 }
 
-json_t *sf_json_of_campaign(const struct sf_campaign_result *r) {
+static json_t *signatures_of(const struct sf_signatures *signatures) {
+  json_t *array = json_array();
+  for (int32_t i = 0; i < signatures->count; i++) {
+    const struct sf_signature *s = &signatures->at[i];
+    json_array_append_new(array, json_pack("{s:s, s:I, s:b, s:o, s:o}", "signature", s->signature, "count", (json_int_t)s->count, "known", s->known, "diagnosis",
+                                           diagnosis_of(&s->diagnosis), "min", text_of(s->min_path)));
+  }
+  return array;
+}
+
+json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_signatures *signatures) {
   const struct sf_store_summary *s = &r->summary;
   const double tensors = (double)(s->checked + s->unchecked);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:o, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
                    "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
-                   (json_int_t)r->new_signatures, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
+                   (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
                    real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
 }
 
@@ -177,11 +187,11 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
-    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o}", "name", text_of(item->name), "state", sf_gate_state_text(item->state), "text",
-                                            text_of(item->text), "min", text_of(item->min_path)));
+    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text_of(item->name), "state", sf_gate_state_text(item->state), "text",
+                                            text_of(item->text), "diagnosis", diagnosis_of(&item->diagnosis), "min", text_of(item->min_path)));
   }
   return json_pack("{s:b, s:i, s:i, s:o, s:o}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed", r->corpus_failed, "items", items, "campaign",
-                   sf_json_of_campaign(&r->campaign));
+                   sf_json_of_campaign(&r->campaign, NULL));
 }
 
 enum sf_status sf_json_print(json_t *object) {

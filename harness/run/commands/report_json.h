@@ -2,7 +2,7 @@
 #ifndef SF_RUN_REPORT_JSON_H
 #define SF_RUN_REPORT_JSON_H
 
-#include "harness/run/campaign/campaign.h"
+#include "harness/run/campaign/signatures.h"
 #include "harness/run/gate/gate.h"
 #include "harness/run/power/power.h"
 #include "harness/run/power/power_mutants.h"
@@ -11,7 +11,8 @@
 
 /* Each returns a new object, or NULL when memory is out. */
 json_t *sf_json_of_outcome(const struct sf_outcome *outcome, const struct sf_expect *expect);
-json_t *sf_json_of_campaign(const struct sf_campaign_result *result);
+/* signatures: NULL, or the member `by_signature`. */
+json_t *sf_json_of_campaign(const struct sf_campaign_result *result, const struct sf_signatures *signatures);
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *result);
 /* The searches for mutants, and how many met each fate, for each kind and in all. */
 json_t *sf_json_of_mutants(const struct sf_mutant_power_result *result);

@@ -147,6 +147,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   char directory[SF_PATH_TEXT - 16];
   sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
   snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
+  item->diagnosis = finding->diagnosis;
   item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
   return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
 }

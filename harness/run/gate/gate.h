@@ -18,6 +18,7 @@ struct sf_gate_item {
   enum sf_gate_state state;
   char text[1400];                    /* why it fails; a report's first lines */
   char min_path[SF_PATH_TEXT];        /* of a finding */
+  struct sf_diagnosis diagnosis;      /* of a finding */
   double seconds;
 };
 struct sf_gate_result {

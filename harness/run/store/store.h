@@ -13,14 +13,14 @@
 #define SF_RUN_STORE_H
 
 #include "harness/run/campaign/features.h"
-#include "oracles/judge.h"
+#include "oracles/diagnose.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum sf_store_mode {
   SF_STORE_CREATE, /* a new file; one that exists is refused */
-  SF_STORE_RESUME, /* continues a store of the same campaign and share, or creates it */
+  SF_STORE_RESUME, /* continues a store of the same campaign and share, or creates it; one of an earlier version gets what this one adds */
   SF_STORE_READ,   /* never changes what is stored; campaign, features and share are not looked at */
 };
 
@@ -75,11 +75,12 @@ struct sf_store_finding {
   const char *signature, *shrink_key;
   int64_t index;                             /* the case it was seen in */
   const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
+  struct sf_diagnosis diagnosis;             /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   bool known;                                /* on the list of known findings */
   int64_t count;                             /* out only: verdict rows with this signature */
 };
-/* One row per signature. A signature seen before keeps the case and report of its smallest index, whatever the order of adding, and
- * its min_json if the new one has none. */
+/* One row per signature. A signature seen before keeps the case and report of its smallest index, whatever the order of adding,, and
+ * its min_json and its diagnosis if the new one has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
 /* Counts one more shrink of a key. */
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;

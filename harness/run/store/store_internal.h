@@ -36,6 +36,7 @@ struct sf_store {
   char *path;
   int lock_file; /* -1 when only reading */
   bool writable, in_batch;
+  int32_t version; /* of the tables; an earlier one only when reading */
   char *campaign, *features, *share;                /* as stored; features: names with a newline after each */
   const char *feature_names[SF_STORE_FEATURES_MAX]; /* into feature_text */
   char *feature_text;
@@ -70,9 +71,12 @@ enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_k
 enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
                                     struct sf_error *error) SF_MUST_USE;
 
-/* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads. */
+enum { SF_STORE_VERSION = 3, SF_STORE_VERSION_MIN = 2 }; /* 3: a finding has its diagnosis */
+/* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads, and of which version. */
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) SF_MUST_USE;
+/* Gives the tables of an earlier version the columns that they lack; whole or not at all. */
+enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *error) SF_MUST_USE;
 /* Reads campaign, features, share and high-water mark into the store. */
 enum sf_status sf_store_meta_read(struct sf_store *store, struct sf_error *error) SF_MUST_USE;
 /* SF_EUSAGE naming the first difference between what is stored and what is wanted. */

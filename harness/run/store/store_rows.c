@@ -3,6 +3,7 @@
 #include "harness/run/store/store_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- writing -------------------------------------------------------------------------------------------------------------- */
@@ -89,6 +90,9 @@ enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_stor
   bind_text(&binder, finding->min_json);
   bind_text(&binder, finding->report);
   bind_text(&binder, finding->known ? "known" : "new");
+  bind_text(&binder, *finding->diagnosis.text ? sf_diagnosis_class_name(finding->diagnosis.cls) : NULL);
+  bind_text(&binder, finding->diagnosis.text);
+  bind_real(&binder, finding->diagnosis.left);
   status = sf_store_step_done(store, binder.statement, binder.code, error);
   return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
 }
@@ -125,6 +129,13 @@ static int32_t class_from_name(const char *name) {
     if (strcmp(name, sf_finding_class_name((enum sf_finding_class)cls)) == 0) return cls;
   }
   return -1;
+}
+
+static enum sf_diagnosis_class diagnosis_from_name(const char *name) {
+  for (int cls = 0; name != NULL && cls < SF_DIAGNOSIS_COUNT; cls++) {
+    if (strcmp(name, sf_diagnosis_class_name((enum sf_diagnosis_class)cls)) == 0) return (enum sf_diagnosis_class)cls;
+  }
+  return SF_DIAGNOSIS_UNKNOWN;
 }
 
 /* Columns in the order of store_sql.c. */
@@ -167,6 +178,10 @@ static void finding_from_row(struct sf_store_finding *out, sqlite3_stmt *row) {
       .known = state != NULL && strcmp(state, "known") == 0,
       .count = sqlite3_column_int64(row, 7),
   };
+  if (!column_text(row, 9)) return;
+  out->diagnosis.cls = diagnosis_from_name(column_text(row, 8));
+  snprintf(out->diagnosis.text, sizeof out->diagnosis.text, "%s", column_text(row, 9));
+  out->diagnosis.left = sqlite3_column_double(row, 10);
 }
 
 /* Steps to the only row of a bound query and holds it for the caller. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* "SFZ1" in the header's application id tells a store from other SQLite files; user_version is the version of the tables. */
-enum { APPLICATION_ID = 0x53465a31, SCHEMA_VERSION = 2 };
+enum { APPLICATION_ID = 0x53465a31 };
 
 static const char schema_sql[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
@@ -18,7 +18,8 @@ static const char schema_sql[] =
     " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL);"
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
-    " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')));"
+    " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
+    " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL);"
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
@@ -29,13 +30,15 @@ enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, str
   if (status != SF_OK) return status;
   if (application == 0 && version == 0 && tables == 0) {
     *is_fresh = true;
+    store->version = SF_STORE_VERSION;
     return SF_OK;
   }
   if (application != APPLICATION_ID) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
-  if (version != SCHEMA_VERSION) {
-    return sf_error_set(error, SF_EINPUT, "%s: a store of schema version %" PRId64 "; this shardfuzz reads version %d", store->path,
-                        version, SCHEMA_VERSION);
+  if (version < SF_STORE_VERSION_MIN || version > SF_STORE_VERSION) {
+    return sf_error_set(error, SF_EINPUT, "%s: a store of schema version %" PRId64 "; this shardfuzz reads versions %d to %d", store->path,
+                        version, SF_STORE_VERSION_MIN, SF_STORE_VERSION);
   }
+  store->version = (int32_t)version;
   status = sf_store_query_int(
       store, &has_tables, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'shrink')",
       error);
@@ -70,7 +73,7 @@ enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_st
   char share[32], identity[96];
   features_text(&features, options);
   share_text(share, sizeof share, options);
-  snprintf(identity, sizeof identity, "PRAGMA application_id = %d; PRAGMA user_version = %d;", APPLICATION_ID, SCHEMA_VERSION);
+  snprintf(identity, sizeof identity, "PRAGMA application_id = %d; PRAGMA user_version = %d;", APPLICATION_ID, SF_STORE_VERSION);
   enum sf_status status = features.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path) : SF_OK;
   if (status == SF_OK) status = sf_store_batch(store, error);
   if (status == SF_OK) status = sf_store_exec(store, schema_sql, error);
@@ -81,6 +84,20 @@ enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_st
   if (status == SF_OK) status = sf_store_exec(store, "INSERT INTO meta(key, value) VALUES('high_water', 0)", error);
   status = status == SF_OK ? sf_store_commit(store, error) : sf_store_batch_drop(store, status);
   sf_text_destroy(&features);
+  return status;
+}
+
+enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *error) {
+  static const char columns[] = "ALTER TABLE finding ADD COLUMN diagnosis_class TEXT; ALTER TABLE finding ADD COLUMN diagnosis TEXT;"
+                                "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
+  char identity[48];
+  snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
+  enum sf_status status = sf_store_batch(store, error);
+  if (status == SF_OK) status = sf_store_exec(store, columns, error);
+  if (status == SF_OK) status = sf_store_exec(store, identity, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  status = sf_store_commit(store, error);
+  if (status == SF_OK) store->version = SF_STORE_VERSION;
   return status;
 }
 

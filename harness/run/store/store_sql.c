@@ -8,6 +8,15 @@
   "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, more_features, checked, unchecked, "          \
   "seconds, flaky"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
+#define FINDING_COUNT "(SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
+#define DIAGNOSIS_COLUMNS "f.diagnosis_class, f.diagnosis, f.diagnosis_left"
+/* DIAGNOSIS: its columns, or three NULLs for a store that has none. */
+#define FINDING_ONE(DIAGNOSIS) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " DIAGNOSIS " FROM finding f WHERE f.signature = ?1"
+#define FINDING_ALL(DIAGNOSIS) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " DIAGNOSIS " FROM finding f ORDER BY f.idx, f.signature"
+/* A signature seen before keeps the diagnosis of its smallest case: a shrunk one's before any other's, then that of the smallest index. */
+#define IS_SMALLER "(excluded.min_json IS NOT NULL) > (min_json IS NOT NULL) OR ((excluded.min_json IS NULL) = (min_json IS NULL) AND excluded.idx <= idx)"
+#define NEW_DIAGNOSIS(COLUMN) \
+  " " COLUMN " = CASE WHEN excluded.diagnosis IS NOT NULL AND (diagnosis IS NULL OR " IS_SMALLER ") THEN excluded." COLUMN " ELSE " COLUMN " END,"
 
 static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -21,23 +30,29 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
     /* The right-hand sides see the old row, so their order does not matter. */
     [SF_STORE_SQL_FINDING_UPSERT] =
-        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, report, state) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, report, state, diagnosis_class, diagnosis, diagnosis_left)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
         " ON CONFLICT(signature) DO UPDATE SET"
         " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END,"
         " report = CASE WHEN excluded.idx <= idx THEN excluded.report ELSE report END,"
         " min_json = CASE WHEN excluded.min_json IS NOT NULL AND (min_json IS NULL OR excluded.idx <= idx) THEN excluded.min_json ELSE "
         "min_json END,"
+        NEW_DIAGNOSIS("diagnosis_class") NEW_DIAGNOSIS("diagnosis") NEW_DIAGNOSIS("diagnosis_left")
         " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
         " idx = min(idx, excluded.idx)",
-    [SF_STORE_SQL_FINDING_ONE] = "SELECT " FINDING_COLUMNS ", (SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
-                                 " FROM finding f WHERE f.signature = ?1",
-    [SF_STORE_SQL_FINDING_ALL] = "SELECT " FINDING_COLUMNS ", (SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
-                                 " FROM finding f ORDER BY f.idx, f.signature",
+    [SF_STORE_SQL_FINDING_ONE] = FINDING_ONE(DIAGNOSIS_COLUMNS),
+    [SF_STORE_SQL_FINDING_ALL] = FINDING_ALL(DIAGNOSIS_COLUMNS),
     [SF_STORE_SQL_SHRINK_ADD] = "INSERT INTO shrink(shrink_key, count) VALUES(?1, ?2)"
                                 " ON CONFLICT(shrink_key) DO UPDATE SET count = count + excluded.count",
     [SF_STORE_SQL_SHRINK_ONE] = "SELECT count FROM shrink WHERE shrink_key = ?1",
     [SF_STORE_SQL_SHRINK_ALL] = "SELECT shrink_key, count FROM shrink ORDER BY shrink_key",
 };
+
+/* A store of version 2 that is only read stays as it is. */
+static const char *text_of(const struct sf_store *store, enum sf_store_statement which) {
+  if (store->version >= 3) return statement_texts[which];
+  return which == SF_STORE_SQL_FINDING_ONE ? FINDING_ONE("NULL, NULL, NULL") : which == SF_STORE_SQL_FINDING_ALL ? FINDING_ALL("NULL, NULL, NULL") : statement_texts[which];
+}
 
 enum sf_status sf_store_error(const struct sf_store *store, int code, struct sf_error *error) {
   const char *detail = store->db == NULL ? sqlite3_errstr(code) : sqlite3_errmsg(store->db);
@@ -72,7 +87,7 @@ enum sf_status sf_store_statement(struct sf_store *store, sqlite3_stmt **out, en
   if (store->held != NULL) sqlite3_reset(store->held);
   store->held = NULL;
   if (store->statements[which] == NULL) {
-    const int code = sqlite3_prepare_v3(store->db, statement_texts[which], -1, SQLITE_PREPARE_PERSISTENT, &store->statements[which], NULL);
+    const int code = sqlite3_prepare_v3(store->db, text_of(store, which), -1, SQLITE_PREPARE_PERSISTENT, &store->statements[which], NULL);
     if (code != SQLITE_OK) return sf_store_error(store, code, error);
   }
   sqlite3_reset(store->statements[which]);

@@ -1,6 +1,8 @@
 #include "tests/unit/run/run_fixture.h"
 
 #include "harness/run/campaign/ledger.h"
+#include "harness/run/campaign/signatures.h"
+#include "harness/run/commands/report_json.h"
 
 struct books {
   struct sf_campaign_options options;
@@ -283,6 +285,75 @@ static void test_ledger_open_out_folder_that_cannot_be_is_told(void **state) {
   assert_int_not_equal(access(options.store_path, F_OK), 0);
 }
 
+/* --- what a campaign shows at its end ----------------------------------------------------------------------------- */
+
+/* One fault behind a collective that ranks do not meet in has a signature for each call behind it; what is said of them differs in numbers. */
+static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
+  static const struct { const char *label, *text; enum sf_diagnosis_class cls; } rows[] = {
+      {"first", "s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times", SF_DIAGNOSIS_EARLIER},
+      {"second", "the bias is added 2 times", SF_DIAGNOSIS_REPEATED_TERM},
+      {"third", "s1/mb3/fwd/act/a.layers.2.b/0 was wrong before: off by 2, 31.25 times", SF_DIAGNOSIS_EARLIER},
+      {"fourth", "", SF_DIAGNOSIS_UNKNOWN},
+      {"fifth", "", SF_DIAGNOSIS_UNKNOWN}};
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  for (int i = 0; i < 5; i++) {
+    const struct sf_outcome outcome = finding_of(&c, rows[i].label);
+    struct sf_job_result r = shrunk_to(&c, &outcome);
+    r.min_outcome.diagnosis = (struct sf_diagnosis){.cls = rows[i].cls, .left = 0.25};
+    snprintf(r.min_outcome.diagnosis.text, sizeof r.min_outcome.diagnosis.text, "%s", rows[i].text);
+    if (i < 4) sf_ledger_add_shrunk(&b->ledger, i, &c, &outcome, &r);
+    else sf_ledger_add_unshrunk(&b->ledger, i, &c, &outcome);
+  }
+  sf_ledger_commit(&b->ledger);
+  struct sf_signatures signatures;
+  struct sf_text text = {0};
+  assert_int_equal(sf_signatures_read(&signatures, &b->options, NULL), SF_OK);
+  sf_signatures_text(&text, &signatures);
+  /* The folder's name is the test's own; what stands before it is not. */
+  char shown[4000] = "", *rest = text.data;
+  for (const char *line; (line = strsep(&rest, "\n")) != NULL && *line;) {
+    const size_t length = strlen(shown);
+    snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(strstr(line, " cases") ? strcspn(line + 2, " ") + 2 : strlen(line)), line);
+  }
+  assert_string_equal(shown, "  deadlock/comm/first@tp|  deadlock/comm/third@tp|"
+                             "    diagnosis of these 2: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
+                             "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  deadlock/comm/fifth@tp|");
+  const struct sf_campaign_result result = {.summary.signatures = 5};
+  json_t *json = sf_json_of_campaign(&result, &signatures), *list = json_object_get(json, "by_signature"), *second = json_array_get(list, 1);
+  assert_int_equal(json_array_size(list), 5);
+  assert_string_equal(json_string_value(json_object_get(second, "signature")), "deadlock/comm/second@tp");
+  assert_int_equal(json_integer_value(json_object_get(second, "count")), 1);
+  assert_true(json_is_false(json_object_get(second, "known")));
+  assert_string_equal(json_string_value(json_object_get(json_object_get(second, "diagnosis"), "class")), "repeated_term");
+  assert_string_equal(json_string_value(json_object_get(json_object_get(second, "diagnosis"), "text")), rows[1].text);
+  assert_true(json_real_value(json_object_get(json_object_get(second, "diagnosis"), "left")) == 0.25);
+  assert_true(json_is_null(json_object_get(json_array_get(list, 3), "diagnosis")));
+  assert_int_equal(access(json_string_value(json_object_get(second, "min")), R_OK), 0);
+  assert_non_null(strstr(json_string_value(json_object_get(second, "min")), "/min.json"));
+  assert_non_null(strstr(json_string_value(json_object_get(json_array_get(list, 4), "min")), "/case.json"));
+  json_decref(json);
+  json = sf_json_of_campaign(&result, NULL);
+  assert_non_null(json);
+  assert_null(json_object_get(json, "by_signature"));
+  json_decref(json);
+  sf_text_destroy(&text);
+  sf_signatures_destroy(&signatures);
+  books_close(b);
+}
+
+static void test_diagnosis_same_line_numbers_alone_may_differ(void **state) {
+  (void)state;
+  static const struct { const char *line, *other; bool same; } rows[] = {
+      {"scale: times 2", "scale: times 31.25", true}, {"scale: times 1/4", "scale: times 1/16", true}, {"left 3.84e+06)", "left 1e-05)", true},
+      {"layers.0.mlp", "layers.12.mlp", true},        {"", "", true},                                  {"rank 1", "rank ", false},
+      {"rank ", "rank 1", false},                     {"over tp", "over dp", false},                   {"rank 1.", "rank 1", false},
+      {"rank 1 and 2", "rank 12", false},             {"part: 2", "scale: 2", false}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    if (sf_diagnosis_same_line(rows[i].line, rows[i].other) != rows[i].same) fail_msg("'%s' and '%s'", rows[i].line, rows[i].other);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_ledger_add_shrunk_signature_is_the_small_cases),
@@ -297,6 +368,8 @@ int main(void) {
       FOLDER_TEST(test_ledger_fail_first_failure_stays_and_nothing_more_is_booked),
       FOLDER_TEST(test_ledger_add_verdict_twice_fails),
       FOLDER_TEST(test_ledger_open_out_folder_that_cannot_be_is_told),
+      FOLDER_TEST(test_signatures_text_and_json_name_the_diagnosis),
+      cmocka_unit_test(test_diagnosis_same_line_numbers_alone_may_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

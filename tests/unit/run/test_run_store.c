@@ -300,6 +300,36 @@ static void test_store_merge_refusals_leave_nothing(void **state) {
   merge_refused(f, f->path, SF_EUSAGE, "exists already", 2);
 }
 
+/* Findings of one signature in every order: the diagnosis is that of the smallest case that is kept. */
+static void test_store_add_finding_keeps_the_diagnosis_of_the_smallest_case(void **state) {
+  const struct fixture *f = *state;
+  static const struct { int64_t index; const char *min, *text; } rows[] = {{7, "{\"min\":7}", "{\"min\":7}"}, {3, NULL, "not shrunk"}, {9, "{\"min\":9}", "{\"min\":9}"}};
+  static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  struct sf_store_finding finding;
+  lease_is(store, 10, 10, 0, 10);
+  for (int order = 0; order < 6; order++) {
+    bool found = false;
+    char signature[8];
+    snprintf(signature, sizeof signature, "s%d", order);
+    for (int i = 0; i < 3; i++) {
+      struct sf_store_finding seen = seen_make(signature, rows[orders[order][i]].index, "{}", rows[orders[order][i]].min);
+      seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_PART, .left = (double)seen.index};
+      snprintf(seen.diagnosis.text, sizeof seen.diagnosis.text, "%s", rows[orders[order][i]].text);
+      add_finding_ok(store, seen);
+    }
+    assert_int_equal(sf_store_find(store, &finding, &found, signature, NULL), SF_OK);
+    assert_true(found);
+    assert_string_equal(finding.diagnosis.text, finding.min_json);
+    assert_int_equal(finding.diagnosis.cls, SF_DIAGNOSIS_PART);
+    assert_int_equal((int)finding.diagnosis.left, finding.min_json[7] - '0');
+    add_finding_ok(store, seen_make(signature, 1, "{}", NULL)); /* nothing was said of it */
+    assert_int_equal(sf_store_find(store, &finding, &found, signature, NULL), SF_OK);
+    assert_string_equal(finding.diagnosis.text, finding.min_json);
+  }
+  sf_store_close(store);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       STORE_TEST(test_store_lease_after_resume_hands_out_lost_first),
@@ -307,6 +337,7 @@ int main(void) {
       STORE_TEST(test_store_add_verdict_every_field_comes_back),
       STORE_TEST(test_store_add_verdict_twice_refused_and_batch_dropped),
       STORE_TEST(test_store_add_finding_again_keeps_smallest_index),
+      STORE_TEST(test_store_add_finding_keeps_the_diagnosis_of_the_smallest_case),
       STORE_TEST(test_store_shrink_count_counts_batch_and_survives),
       STORE_TEST(test_store_summarise_counts_every_kind),
       STORE_TEST(test_store_merge_joins_and_counts_duplicates),

@@ -75,9 +75,72 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 3");
+  execute(f->path, "PRAGMA user_version = 4");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 3");
+  open_refused(&options, SF_EINPUT, "schema version 4; this shardfuzz reads versions 2 to 3");
+  execute(f->path, "PRAGMA user_version = 1");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 3");
+}
+
+/* A store as version 2 wrote it, with one finding. */
+static void make_version_2(const char *path) {
+  struct sf_store *store = open_ok(path, SF_STORE_CREATE);
+  lease_is(store, 10, 10, 0, 10);
+  add_ok(store, finding_make(3, "s"));
+  add_finding_ok(store, seen_make("s", 3, "{\"case\":3}", "{\"min\":3}"));
+  commit_ok(store);
+  sf_store_close(store);
+  execute(path, "ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
+                "PRAGMA user_version = 2");
+}
+
+/* Reading leaves it as it is, and so does a campaign of other options; resuming gives it what it lacks. */
+static void test_store_open_version_2_is_read_and_upgraded(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store_finding finding;
+  bool found = false;
+  make_version_2(f->path);
+  struct sf_store *store = open_ok(f->path, SF_STORE_READ);
+  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
+  assert_true(found && finding.count == 1);
+  assert_string_equal(finding.min_json, "{\"min\":3}");
+  assert_string_equal(finding.diagnosis.text, "");
+  sf_store_close(store);
+  struct sf_store_options other = options_make(f->path, SF_STORE_RESUME);
+  other.campaign = "seed=8\n";
+  open_refused(&other, SF_EUSAGE, "made with another option");
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
+  store = open_ok(f->path, SF_STORE_RESUME);
+  add_ok(store, finding_make(2, "s"));
+  struct sf_store_finding seen = seen_make("s", 2, "{\"case\":2}", "{\"min\":2}");
+  seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .left = 0.5, .text = "twice"};
+  add_finding_ok(store, seen);
+  commit_ok(store);
+  sf_store_close(store);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 3);
+  assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
+  integrity_is_ok(f->path);
+  store = open_ok(f->path, SF_STORE_RESUME);
+  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
+  assert_true(found && finding.index == 2 && finding.count == 2);
+  assert_int_equal(finding.diagnosis.cls, SF_DIAGNOSIS_SCALE);
+  assert_string_equal(finding.diagnosis.text, "twice");
+  assert_true(finding.diagnosis.left > 0.49 && finding.diagnosis.left < 0.51);
+  sf_store_close(store);
+}
+
+/* Joined with one of this version. */
+static void test_store_merge_takes_a_store_of_version_2(void **state) {
+  const struct fixture *f = *state;
+  const char *const paths[] = {f->path, f->other};
+  struct sf_store_merge_report report;
+  make_version_2(f->path);
+  sf_store_close(open_ok(f->other, SF_STORE_CREATE));
+  assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
+  assert_int_equal(report.verdicts, 1);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 3);
+  assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
 
 static void test_store_open_damaged_refused(void **state) {
@@ -372,6 +435,8 @@ int main(void) {
       STORE_TEST(test_store_open_resume_other_options_names_first_difference),
       STORE_TEST(test_store_open_no_store_refused_and_unchanged),
       STORE_TEST(test_store_open_newer_schema_refused),
+      STORE_TEST(test_store_open_version_2_is_read_and_upgraded),
+      STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
       STORE_TEST(test_store_open_while_written_one_writer_many_readers),
       STORE_TEST(test_store_open_again_while_forked_worker_lives_succeeds),

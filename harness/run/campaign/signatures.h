@@ -1,0 +1,28 @@
+/* What a campaign found, signature by signature, out of its store: for the summary at its end and for --json. */
+#ifndef SF_RUN_SIGNATURES_H
+#define SF_RUN_SIGNATURES_H
+
+#include "harness/base/bytes.h"
+#include "harness/run/campaign/campaign.h"
+
+struct sf_signature {
+  char signature[SF_SIGNATURE_TEXT];
+  int64_t count; /* cases */
+  bool known;
+  struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none */
+  char directory[SF_PATH_TEXT - 16], min_path[SF_PATH_TEXT]; /* the finding's folder, and in it the file of the smallest case */
+};
+
+/* By ascending index of the case. */
+struct sf_signatures {
+  int32_t count;
+  struct sf_signature *at;
+};
+
+/* Reads the store that the options name. As sf_store_open fails, and SF_ENOMEM; *out is to be destroyed only on success. */
+enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+void sf_signatures_destroy(struct sf_signatures *signatures);
+/* Appends a line for each, and below those with the same diagnosis, which are put together, the diagnosis. */
+void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatures);
+
+#endif
