@@ -44,8 +44,9 @@ check "whose memory it is" grep -q '^shardfuzz: --device cuda: memory of the GPU
 SF_EMULATED_FREE_BYTES=2000000 run 3 fuzz --device cuda --target op:all --cases 3 --out "$work/little"
 one_line "no memory for the operands"
 check "out of memory" grep -q '^shardfuzz: .*out of memory' "$work/stderr"
-SF_EMULATED_FREE_BYTES=2000000 run 0 fuzz --device cuda --cases 3 --out "$work/little" --json
+SF_EMULATED_FREE_BYTES=2000000 run 3 fuzz --device cuda --cases 3 --out "$work/little" --json # none could be judged
 is_json "j['inconclusive']" 3
+check "why none could be judged" grep -q '^shardfuzz: nothing was judged: 3 inconclusive (last: .*out of memory' "$work/stderr"
 run 0 fuzz --target op:all --device cuda --cases 700 --max-elements 3000 --deadline 60s --seed 7 --out "$work/out" --json
 is_json "j['cases'] == j['passed'] == 700 and j['judged'] > 0.97 * j['elements']" True
 

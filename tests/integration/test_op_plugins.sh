@@ -48,6 +48,9 @@ fi
 run 0 fuzz --target "plugin:$plugins/sound.so" --cases 6000 --out "$work/sound" --json
 is_json "j['passed'] + j['skipped'] == j['cases'] == 6000 and j['skipped'] > 0" True
 check "a campaign without findings writes none" [ ! -e "$work/sound" ]
+# Nothing was tried, which is no success.
+run 3 fuzz --target "plugin:$plugins/takes_nothing.so" --cases 50 --jobs 2 --out "$work/nothing"
+check "nothing was judged" grep -qx 'shardfuzz: nothing was judged: 50 of 50 cases were skipped' "$work/stderr"
 for jobs in 1 3; do
   run 1 fuzz --target "plugin:$plugins/tail_skipped.so" --cases 3000 --jobs $jobs --out "$work/jobs$jobs" --json
   json "[(s['signature'], s['count'], s['first']) for s in j['signatures']]" >"$work/jobs$jobs.txt"

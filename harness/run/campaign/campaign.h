@@ -53,12 +53,16 @@ struct sf_campaign_result {
   int64_t new_signatures;   /* not on the known list */
   double seconds;           /* of this run */
   int64_t cases_run;        /* in this run */
-  char skip_reason[512];    /* of the last case that this run skipped; "" when there is none */
+  char skip_reason[512];    /* one line: of the last case that this run skipped; "" when there is none */
+  char inconclusive_reason[512]; /* the same of the last one that was inconclusive */
 };
-/* Every case was skipped: nothing has been shown, which a script must not take for "nothing found". */
-static inline bool sf_campaign_is_idle(const struct sf_campaign_result *result) {
-  return result->summary.cases > 0 && result->summary.by_verdict[SF_VERDICT_SKIP] == result->summary.cases;
+/* Every case was skipped or inconclusive: nothing has been shown, which a script must not take for "nothing found". */
+static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *result) {
+  const int64_t *by_verdict = result->summary.by_verdict;
+  return result->summary.cases > 0 && by_verdict[SF_VERDICT_PASS] + by_verdict[SF_VERDICT_FINDING] == 0;
 }
+/* Says so in one line: how many and, of the last one, why. */
+void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result);
 /* Returns when the cases or the time are used up and every finding has been dealt with. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) SF_MUST_USE;
 

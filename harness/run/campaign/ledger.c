@@ -5,6 +5,7 @@
 #include "harness/run/campaign/features.h"
 #include "harness/run/campaign/finding_files.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,11 +41,15 @@ static void note_signature(struct sf_ledger *ledger, const char *shrink_key, con
   ledger->seen = s;
 }
 
+/* What a worker printed may follow in more lines. */
+static void keep_line(char *out, size_t size, const char *text) { snprintf(out, size, "%.*s", (int)strcspn(text, "\n"), text); }
+
 /* --- verdict rows ---------------------------------------------------------------------------------------------- */
 
 static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
   if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
-  if (outcome->verdict == SF_VERDICT_SKIP) snprintf(ledger->skip_reason, sizeof ledger->skip_reason, "%s", outcome->text);
+  if (outcome->verdict == SF_VERDICT_SKIP) keep_line(ledger->skip_reason, sizeof ledger->skip_reason, outcome->text);
+  if (outcome->verdict == SF_VERDICT_INCONCLUSIVE) keep_line(ledger->inconclusive_reason, sizeof ledger->inconclusive_reason, outcome->text);
   const bool finding = outcome->verdict == SF_VERDICT_FINDING;
   const struct sf_store_verdict row = {
       .index = index,
@@ -205,7 +210,20 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;
   memcpy(result->skip_reason, ledger->skip_reason, sizeof result->skip_reason);
+  memcpy(result->inconclusive_reason, ledger->inconclusive_reason, sizeof result->inconclusive_reason);
   result->seconds = seconds;
+}
+
+void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result) {
+  const int64_t *by_verdict = result->summary.by_verdict, skipped = by_verdict[SF_VERDICT_SKIP];
+  const char *skip = result->skip_reason, *inconclusive = result->inconclusive_reason;
+  if (skipped == result->summary.cases) {
+    snprintf(out, size, "every case was skipped%s%.300s", *skip ? ": " : "", skip);
+    return;
+  }
+  const int length = snprintf(out, size, "nothing was judged: %" PRId64 " inconclusive%s%.300s%s", by_verdict[SF_VERDICT_INCONCLUSIVE], *inconclusive ? " (last: " : "", inconclusive,
+                              *inconclusive ? ")" : "");
+  if (skipped > 0 && length < (int)size) snprintf(out + length, size - (size_t)length, ", %" PRId64 " skipped%s%.100s%s", skipped, *skip ? " (last: " : "", skip, *skip ? ")" : "");
 }
 
 static enum sf_status remember_signature(void *ctx, const struct sf_store_verdict *verdict) {

@@ -71,6 +71,7 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
           r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
           s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
   if (*r->skip_reason) fprintf(stderr, "last skipped: %s\n", r->skip_reason);
+  if (*r->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", r->inconclusive_reason);
   if (s->checked + s->unchecked) {
     fprintf(stderr, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked, 100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
   }
@@ -89,14 +90,18 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
 }
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
-  const bool is_idle = sf_campaign_is_idle(result);
+  const bool nothing = sf_campaign_judged_nothing(result);
   struct sf_signatures signatures = {0};
   struct sf_error error = {SF_OK, ""};
   const enum sf_status status = sf_signatures_read(&signatures, used, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   print_summary(used, result, &signatures);
-  if (is_idle) fputs("shardfuzz: every case was skipped\n", stderr);
-  const int code = is_idle ? 3 : result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
+  if (nothing) {
+    char text[480];
+    sf_campaign_nothing_text(text, sizeof text, result);
+    fprintf(stderr, "shardfuzz: %s\n", text);
+  }
+  const int code = nothing ? 3 : result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
   json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;
   sf_signatures_destroy(&signatures);
   return json ? sf_exit_json(object, code) : code;

@@ -169,7 +169,11 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = sf_campaign_run(&options->campaign, &result->campaign, &detail);
-  if (status == SF_OK && sf_campaign_is_idle(&result->campaign)) status = sf_error_set(&detail, SF_EIO, "every case was skipped: %.300s", result->campaign.skip_reason);
+  if (status == SF_OK && sf_campaign_judged_nothing(&result->campaign)) {
+    char text[480];
+    sf_campaign_nothing_text(text, sizeof text, &result->campaign);
+    status = sf_error_set(&detail, SF_EIO, "%s", text);
+  }
   if (status == SF_OK && !sf_gate_interrupted(options)) status = list_findings(&g);
   if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   sf_free(g.cases);

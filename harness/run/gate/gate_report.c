@@ -35,9 +35,10 @@ enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const ch
 enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const char *path, struct sf_error *error) {
   struct sf_text text = {0};
   sf_text_append(&text, "## shardfuzz gate: %s\n\n", result->passed ? "passed" : "failed");
-  sf_text_append(&text, "- corpus: %d cases, %d not as expected\n- fuzzing: %" PRId64 " cases in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive\n\n",
+  sf_text_append(&text, "- corpus: %d cases, %d not as expected\n- fuzzing: %" PRId64 " cases in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive%s%s\n\n",
                  result->corpus_count, result->corpus_failed, result->campaign.cases_run, result->campaign.seconds,
-                 result->campaign.summary.by_verdict[SF_VERDICT_FINDING], result->campaign.summary.by_verdict[SF_VERDICT_INCONCLUSIVE]);
+                 result->campaign.summary.by_verdict[SF_VERDICT_FINDING], result->campaign.summary.by_verdict[SF_VERDICT_INCONCLUSIVE],
+                 *result->campaign.inconclusive_reason ? ", the last: " : "", result->campaign.inconclusive_reason);
   bool heading = false;
   for (int32_t i = 0; i < result->item_count; i++) {
     const struct sf_gate_item *item = &result->items[i];

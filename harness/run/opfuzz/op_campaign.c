@@ -2,6 +2,7 @@
 
 #include "harness/run/campaign/finding_files.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
@@ -158,6 +159,10 @@ enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struc
   out->seconds = now() - campaign.begun;
   out->ended_early = campaign.hangs >= SF_OP_LOST_MAX;
   if (status == SF_OK) status = finish(&campaign, error);
+  if (status == SF_OK && out->cases > 0 && out->found == 0 && (out->skipped == out->cases || (out->elements > 0 && out->judged == 0))) {
+    status = sf_error_set(error, SF_EIO, "nothing was judged: %" PRId64 " of %" PRId64 " cases were skipped%s", out->skipped, out->cases,
+                          out->skipped < out->cases ? ", and of the others no element could be judged" : "");
+  }
   for (int32_t i = 0; i < options->workers; i++) sf_op_worker_destroy(campaign.workers[i]);
   return status;
 }

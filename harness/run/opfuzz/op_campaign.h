@@ -36,7 +36,7 @@ struct sf_op_campaign_result {
   struct sf_op_finding findings[SF_OP_FINDINGS_MAX]; /* by signature */
 };
 
-/* The findings of the same cases are the same with any number of workers. */
+/* SF_EIO too when every case was skipped, or could be judged in no element: nothing has been shown. The findings of the same cases are the same with any number of workers. */
 enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -285,6 +285,33 @@ static void test_ledger_open_out_folder_that_cannot_be_is_told(void **state) {
   assert_int_not_equal(access(options.store_path, F_OK), 0);
 }
 
+/* A campaign of which nothing was judged says why; one verdict more and it was judged. */
+static void test_campaign_nothing_text_names_the_last_reasons(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make("");
+  struct sf_campaign_result result;
+  struct sf_outcome outcome = finding_of(&c, "here");
+  char text[480];
+  static const struct { enum sf_verdict verdict; const char *text, *says; } rows[] = {
+      {SF_VERDICT_SKIP, "too large", "every case was skipped: too large"},
+      {SF_VERDICT_INCONCLUSIVE, "3 of 4 tensors\nwhat it printed", "nothing was judged: 1 inconclusive (last: 3 of 4 tensors), 1 skipped (last: too large)"},
+      {SF_VERDICT_INCONCLUSIVE, "", "nothing was judged: 2 inconclusive, 1 skipped (last: too large)"},
+      {SF_VERDICT_PASS, "", NULL}};
+  memset(&result, 0, sizeof result);
+  assert_false(sf_campaign_judged_nothing(&result));
+  for (int i = 0; i < 4; i++) {
+    outcome.verdict = rows[i].verdict;
+    snprintf(outcome.text, sizeof outcome.text, "%s", rows[i].text);
+    sf_ledger_add_verdict(&b->ledger, i, &c, &outcome);
+    sf_ledger_summarise(&b->ledger, &result, 1);
+    assert_int_equal(sf_campaign_judged_nothing(&result), rows[i].says != NULL);
+    if (!rows[i].says) continue;
+    sf_campaign_nothing_text(text, sizeof text, &result);
+    assert_string_equal(text, rows[i].says);
+  }
+  books_close(b);
+}
+
 /* --- what a campaign shows at its end ----------------------------------------------------------------------------- */
 
 /* One fault behind a collective that ranks do not meet in has a signature for each call behind it; what is said of them differs in numbers. */
@@ -368,6 +395,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_fail_first_failure_stays_and_nothing_more_is_booked),
       FOLDER_TEST(test_ledger_add_verdict_twice_fails),
       FOLDER_TEST(test_ledger_open_out_folder_that_cannot_be_is_told),
+      FOLDER_TEST(test_campaign_nothing_text_names_the_last_reasons),
       FOLDER_TEST(test_signatures_text_and_json_name_the_diagnosis),
       cmocka_unit_test(test_diagnosis_same_line_numbers_alone_may_differ),
   };
