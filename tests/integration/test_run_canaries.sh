@@ -61,4 +61,40 @@ wrong = [key for key, value in failed.items() if clean[key] != value]
 assert not wrong, wrong[:3]
 P
 done
+
+# Interrupted while a case hangs: the answer does not wait for its deadline. What was found is kept as it is, and a case without a verdict is left.
+children() { ps --ppid "$1" -o pid= 2>/dev/null; }
+is_shrinking() { # PID: a worker of its has workers of its own
+  local child
+  for child in $(children "$1"); do
+    if [ -n "$(children "$child")" ]; then return 0; fi
+  done
+  return 1
+}
+is_running() { [ -n "$(children "$1")" ]; }
+# SIGNAL DEADLINE UNTIL EXIT: starts a campaign of one hanging case, waits until it is that far, and interrupts it
+interrupt() {
+  local pid began seen=0
+  "$SHARDFUZZ" fuzz --plant canary-hang --cases 1 --jobs 1 --max-ranks 2 --deadline "$2" --out "$work/stop-$3" --store "$work/stop-$3.sqlite" --json >"$work/stdout" 2>"$work/stderr" &
+  pid=$!
+  for _ in $(seq 300); do
+    if "$3" $pid || ! kill -0 $pid 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  sleep 0.3
+  check "$3: the case hangs" kill -0 $pid
+  kill -"$1" $pid
+  (sleep 6 && kill -KILL $pid) 2>/dev/null &
+  wait $pid || seen=$?
+  kill $! 2>/dev/null
+  check "$3: it ends at once by itself: exit $seen" [ $seen -eq "$4" ]
+}
+interrupt TERM 1s is_shrinking 1
+is_json 'j["cases"], j["hung"], [s["signature"].split("@")[0] for s in j["by_signature"]]' "(1, 1, ['hang/comm/$(label hang)'])"
+check "the summary is written" grep -q '^  hang/comm/.* 1 cases ' "$work/stderr"
+check "the finding is not shrunk" [ "$(query "$work/stop-is_shrinking.sqlite" "SELECT count(*) FROM finding WHERE min_json IS NULL")" = 1 ]
+check "the finding has its files" [ -n "$(find "$work/stop-is_shrinking" -name case.json)" ]
+interrupt INT 60s is_running 0
+is_json 'j["cases"]' 0
+check "the case is left for --resume" [ "$(query "$work/stop-is_running.sqlite" "SELECT value FROM meta WHERE key = 'high_water'")" = 1 ]
 finish

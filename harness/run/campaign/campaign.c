@@ -12,6 +12,8 @@
 /* No new cases while so many findings wait to be booked. */
 enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
 static const double COMMIT_SECONDS = 0.5, PROGRESS_SECONDS = 0.5;
+/* Interrupted, cases that run may end for so long; then they are left for --resume, for one that hangs would have its whole deadline. */
+static const double STOP_SECONDS = 1;
 
 /* Findings are dealt with in the order of their indices, so that which of them are shrunk, and under which signature the others are counted,
  * does not depend on the number of workers. */
@@ -51,13 +53,16 @@ struct campaign {
   struct key_queue *keys;
   int64_t pending_count;
   double start, committed, shown;
+  double stopped; /* when the interruption was seen; 0 = not */
 };
 
 static bool failed(const struct campaign *k) { return k->ledger.status != SF_OK; }
 
+static bool is_stopped(const struct campaign *k) { return k->options->stop && *k->options->stop; }
+
 static bool time_is_up(const struct campaign *k) {
   const struct sf_campaign_options *o = k->options;
-  return (o->stop && *o->stop) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds);
+  return is_stopped(k) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds);
 }
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
@@ -104,6 +109,13 @@ static struct key_queue *queue_of(struct campaign *k, const char *shrink_key) {
   return queue;
 }
 
+static void append(struct key_queue *queue, struct pending *p) {
+  p->next = NULL;
+  if (queue->last) queue->last->next = p;
+  else queue->first = p;
+  queue->last = p;
+}
+
 static void release(struct campaign *k, struct pending *p) {
   struct key_queue *queue = queue_of(k, p->outcome.shrink_key);
   if (!queue) {
@@ -113,10 +125,7 @@ static void release(struct campaign *k, struct pending *p) {
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
   p->state = shrinks < SF_LEDGER_SHRINKS_PER_KEY ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
-  p->next = NULL;
-  if (queue->last) queue->last->next = p;
-  else queue->first = p;
-  queue->last = p;
+  append(queue, p);
   settle(k, queue);
 }
 
@@ -126,6 +135,25 @@ static void release_held(struct campaign *k) {
     struct pending *p = k->held;
     k->held = p->next;
     release(k, p);
+  }
+}
+
+/* After an interruption: what is not shrunk stays so, and what waited for lower indices does no more. */
+static void book_the_rest(struct campaign *k) {
+  while (k->held) {
+    struct pending *p = k->held;
+    struct key_queue *queue = queue_of(k, p->outcome.shrink_key);
+    if (!queue) return;
+    k->held = p->next;
+    append(queue, p);
+  }
+  for (struct key_queue *queue = k->keys; queue; queue = queue->next) {
+    while (queue->first && !failed(k)) {
+      struct pending *p = queue->first;
+      queue->first = p->next;
+      book(k, p);
+    }
+    if (!queue->first) queue->last = NULL;
   }
 }
 
@@ -218,7 +246,7 @@ static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job 
 
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   struct campaign *k = ctx;
-  if (failed(k)) return 0;
+  if (failed(k) || is_stopped(k)) return 0;
   struct pending *to_shrink = find_to_shrink(k);
   if (to_shrink) return next_shrink(k, to_shrink, &jobs[0]);
   if (time_is_up(k) || k->pending_count >= PENDING_MAX || (k->next >= k->end && !lease(k))) return 0;
@@ -278,6 +306,8 @@ static bool tick(void *ctx) {
     show_progress(k, now);
     k->shown = now;
   }
+  if (is_stopped(k) && k->stopped == 0) k->stopped = now;
+  if (is_stopped(k) && (!k->running || now - k->stopped >= STOP_SECONDS)) return false;
   return !failed(k);
 }
 
@@ -320,6 +350,7 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
     status = sf_pool_run(pool, &client);
     if (options->progress) fputs("\r\033[K", stderr);
   }
+  if (status == SF_OK && !failed(&k)) book_the_rest(&k);
   char text[480];
   sf_pool_failure_text(text, sizeof text, &options->pool, status);
   sf_ledger_fail(&k.ledger, status, text);

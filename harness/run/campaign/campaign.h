@@ -34,7 +34,7 @@ struct sf_campaign_options {
   double deadline;          /* <= 0: by the size of the case */
   int32_t shrink_budget;    /* evaluations; 0 = confirm only */
   bool progress;            /* a progress line on stderr */
-  const volatile sig_atomic_t *stop; /* may be NULL; non-zero = finish what runs, hand out nothing new */
+  const volatile sig_atomic_t *stop; /* may be NULL; non-zero = hand out nothing new, give what runs a second, shrink no more */
 };
 
 /* Case `index` of a campaign: a function of (seed, options that stand in sf_campaign_text, index) alone. */
@@ -63,7 +63,8 @@ static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *r
 }
 /* Says so in one line: how many and, of the last one, why. */
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result);
-/* Returns when the cases or the time are used up and every finding has been dealt with. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
+/* Returns when the cases or the time are used up and every finding has been dealt with; after `stop` findings that are not shrunk are kept as they were
+ * found, and cases that did not end in time have no verdict. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) SF_MUST_USE;
 
 #endif
