@@ -16,6 +16,7 @@ struct part {
 static struct part part_of(const struct shardfuzz_comm *given, enum sf_comm_op op, int32_t group, int64_t count, uint32_t dtype) {
   struct sf_plugged_host *host = given->host;
   const char *name = sf_comm_op_name(op);
+  sf_plugged_enter(host);
   if (group < 0 || group >= SHARDFUZZ_GROUPS || host->groups[group]->size == 0) sf_plugged_fail(host, "called %s on group %d, which does not exist", name, group);
   if (count < 0 || count > ELEMENTS_MAX) sf_plugged_fail(host, "called %s with %lld elements", name, (long long)count);
   if (dtype > SHARDFUZZ_F64) sf_plugged_fail(host, "called %s with format %u, which does not travel", name, dtype);
@@ -66,6 +67,7 @@ static void all_reduce(const struct shardfuzz_comm *comm, int32_t group, void *d
   sf_all_reduce(part.comm, part.group, floats, count, part.dtype, kind, part.label);
   pack_back(&part, data, floats, count);
   give_floats(&part, floats);
+  sf_plugged_leave(part.host);
 }
 
 static void reduce_scatter(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce) {
@@ -76,6 +78,7 @@ static void reduce_scatter(const struct shardfuzz_comm *comm, int32_t group, voi
   pack_back(&part, out, to, count);
   give_floats(&part, to);
   give_floats(&part, from);
+  sf_plugged_leave(part.host);
 }
 
 static void all_gather(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype) {
@@ -86,6 +89,7 @@ static void all_gather(const struct shardfuzz_comm *comm, int32_t group, void *o
   pack_back(&part, out, to, all);
   give_floats(&part, to);
   give_floats(&part, from);
+  sf_plugged_leave(part.host);
 }
 
 static void broadcast(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, int32_t root, uint32_t dtype) {
@@ -95,6 +99,7 @@ static void broadcast(const struct shardfuzz_comm *comm, int32_t group, void *da
   sf_broadcast(part.comm, part.group, floats, count, root, part.dtype, part.label);
   pack_back(&part, data, floats, count);
   give_floats(&part, floats);
+  sf_plugged_leave(part.host);
 }
 
 static int64_t sum_counts(const struct part *part, const int64_t *counts) {
@@ -114,6 +119,7 @@ static void all_to_all(const struct shardfuzz_comm *comm, int32_t group, void *o
   pack_back(&part, out, to, received);
   give_floats(&part, to);
   give_floats(&part, from);
+  sf_plugged_leave(part.host);
 }
 
 static void send_to(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype) {
@@ -122,6 +128,7 @@ static void send_to(const struct shardfuzz_comm *comm, int32_t group, int32_t me
   void *floats = floats_of(&part, data, count);
   sf_send(part.comm, peer, tag, floats, count, part.dtype, part.label);
   give_floats(&part, floats);
+  sf_plugged_leave(part.host);
 }
 
 static void receive(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype) {
@@ -131,11 +138,13 @@ static void receive(const struct shardfuzz_comm *comm, int32_t group, int32_t me
   sf_recv(part.comm, peer, tag, floats, count, part.dtype, part.label);
   pack_back(&part, data, floats, count);
   give_floats(&part, floats);
+  sf_plugged_leave(part.host);
 }
 
 static void barrier(const struct shardfuzz_comm *comm, int32_t group) {
   const struct part part = part_of(comm, SF_COMM_BARRIER, group, 0, SHARDFUZZ_F32);
   sf_barrier(part.comm, part.group, part.label);
+  sf_plugged_leave(part.host);
 }
 
 /* --- calls that are started --------------------------------------------------------------------------------------------- */
@@ -160,6 +169,7 @@ static uint64_t started(const struct sf_plugged_pending *pending) {
   struct sf_plugged_host *host = pending->part.host;
   if (pending->request == 0) {
     finish(pending);
+    sf_plugged_leave(host);
     return 0;
   }
   if (pending->data != NULL && pending->part.packed) memset(pending->data, 0xff, sf_plugged_bytes(pending->count, pending->part.dtype));
@@ -167,6 +177,7 @@ static uint64_t started(const struct sf_plugged_pending *pending) {
   *kept = *pending;
   kept->next = host->pending;
   host->pending = kept;
+  sf_plugged_leave(host);
   return kept->request;
 }
 
@@ -207,6 +218,7 @@ static void wait_for(const struct shardfuzz_comm *comm, uint64_t request) {
   struct sf_plugged_host *host = comm->host;
   struct sf_plugged_pending **at = &host->pending;
   if (request == 0) return;
+  sf_plugged_enter(host);
   while (*at != NULL && (*at)->request != request) at = &(*at)->next;
   if (*at == NULL) sf_plugged_fail(host, "waited for a call that it had not started, or had waited for");
   struct sf_plugged_pending *pending = *at;
@@ -214,6 +226,7 @@ static void wait_for(const struct shardfuzz_comm *comm, uint64_t request) {
   sf_wait(host->env->comm, request);
   finish(pending);
   sf_buffers_give_bytes(host->buffers, pending);
+  sf_plugged_leave(host);
 }
 
 void sf_plugged_comm_check(const struct sf_plugged_host *host) {

@@ -2,6 +2,7 @@
 #ifndef SF_TARGETS_PLUGGED_HOST_H
 #define SF_TARGETS_PLUGGED_HOST_H
 
+#include "harness/base/float_mode.h"
 #include "targets/buffers.h"
 #include "targets/parallel_state.h"
 #include "targets/plugin_layers.h"
@@ -16,6 +17,7 @@ struct sf_plugged_host {
   const char (*labels)[SF_PLUGIN_LABEL_TEXT]; /* of its calls, by enum sf_comm_op; kept by their address */
   struct sf_plugged_piece *pieces;       /* of this call */
   struct sf_plugged_pending *pending;    /* calls that were started */
+  struct sf_float_mode mode;             /* the plugin's, while it is in a function of ours */
   const struct sf_group *groups[SHARDFUZZ_GROUPS]; /* size 0: this case has none */
   struct shardfuzz_member members[SHARDFUZZ_GROUPS];
   struct shardfuzz_comm comm;
@@ -25,6 +27,12 @@ struct sf_plugged_host {
 void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel_state *parallel);
 /* Leaves the rank when a call was started and not waited for. */
 void sf_plugged_comm_check(const struct sf_plugged_host *host);
+
+/* A function of ours begins and ends: the plugin may round as it likes while it runs, we and the other ranks do not. */
+void sf_plugged_enter(struct sf_plugged_host *host);
+void sf_plugged_leave(const struct sf_plugged_host *host);
+/* The plugin has returned `result`: leaves the rank when that is no success, or when it does not round as before. */
+void sf_plugged_check_end(const struct sf_plugged_host *host, int result);
 
 /* Leaves the rank: the plugin broke its contract. The text goes behind what the host is called. */
 _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...) SF_PRINTF(2, 3);

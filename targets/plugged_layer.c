@@ -126,14 +126,20 @@ static void give_parameter(struct frame *f, int32_t index) {
 static void *save(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
   struct call *call = given->host;
   void **slot = &call->plugged->saved[call->run->local_microbatch];
+  sf_plugged_enter(&call->host);
   if (call->backward) sf_plugged_fail(&call->host, "called save");
   if (*slot != NULL) sf_plugged_fail(&call->host, "called save twice");
-  return *slot = sf_plugged_take(&call->host, "saved memory", size_bytes);
+  *slot = sf_plugged_take(&call->host, "saved memory", size_bytes);
+  sf_plugged_leave(&call->host);
+  return *slot;
 }
 
 static void *scratch(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
   struct call *call = given->host;
-  return sf_plugged_take(&call->host, "scratch memory", size_bytes);
+  sf_plugged_enter(&call->host);
+  void *memory = sf_plugged_take(&call->host, "scratch memory", size_bytes);
+  sf_plugged_leave(&call->host);
+  return memory;
 }
 
 static void trace_in_place(struct call *call, void *data, enum sf_dtype dtype, enum sf_kind kind, int32_t module, const struct sf_shard_map *map) {
@@ -150,10 +156,12 @@ static void trace_in_place(struct call *call, void *data, enum sf_dtype dtype, e
 static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which, const char *module, void *data) {
   struct call *call = given->host;
   const struct sf_plugged_inner *inner = which == SHARDFUZZ_OUTPUT ? call->plugged->outputs : call->plugged->input_grads;
+  sf_plugged_enter(&call->host);
   if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(&call->host, "called trace for tensors of the other pass");
   for (int i = 0; i < SF_PLUGGED_INNER_MAX; i++) {
     if (inner[i].name == NULL || strcmp(inner[i].name, module) != 0) continue;
     trace_in_place(call, data, call->run->dtype, call->backward ? SF_KIND_ACT_GRAD : SF_KIND_ACT, inner[i].module, inner[i].map);
+    sf_plugged_leave(&call->host);
     return;
   }
   sf_plugged_fail(&call->host, "called trace for '%.40s', which is no module inside it", module);
@@ -257,7 +265,7 @@ static void frame_run(struct frame *f) {
   sf_comm_show_progress(comm, layer->place[f->call.backward]);
   const int result = (f->call.backward ? layer->declared->backward : layer->declared->forward)(&f->given);
   sf_comm_show_progress(comm, layer->place[f->call.backward]);
-  if (result != SHARDFUZZ_OK) sf_plugged_fail(&f->call.host, "returned %d", result);
+  sf_plugged_check_end(&f->call.host, result);
   sf_plugged_comm_check(&f->call.host);
   sf_plugged_check(&f->call.host);
   /* The ranks of a microbatch meet: a collective that one of them left out is found here, not at the next one that all of them make. */

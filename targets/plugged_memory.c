@@ -29,6 +29,19 @@ void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...
   sf_comm_fail(host->env->comm, SF_ERANK, "the plugin's %s of %s %s", host->pass, host->name, text);
 }
 
+void sf_plugged_enter(struct sf_plugged_host *host) { host->mode = sf_float_mode_restore(); }
+void sf_plugged_leave(const struct sf_plugged_host *host) {
+  if (!sf_float_mode_is_default(host->mode)) sf_float_mode_set(host->mode);
+}
+
+void sf_plugged_check_end(const struct sf_plugged_host *host, int result) {
+  const struct sf_float_mode left = sf_float_mode_restore();
+  char text[120];
+  sf_float_mode_text(text, sizeof text, left);
+  if (!sf_float_mode_is_default(left)) sf_plugged_fail(host, "left the thread's floating-point mode changed: %s", text);
+  if (result != SHARDFUZZ_OK) sf_plugged_fail(host, "returned %d", result);
+}
+
 /* Powers of two: buffers are kept by their size. */
 static struct sf_plugged_piece *piece_create(struct sf_buffers *buffers, const char *what, size_t size_bytes) {
   size_t rounded = LEAST_BYTES;

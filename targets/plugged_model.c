@@ -18,14 +18,22 @@ static struct rank *rank_of(const struct shardfuzz_model_call *given) { return g
 
 /* --- memory and data ------------------------------------------------------------------------------------------------------ */
 
-static void *take(const struct shardfuzz_model_call *given, uint64_t size_bytes) { return sf_plugged_take(&rank_of(given)->host, "memory", size_bytes); }
+static void *take(const struct shardfuzz_model_call *given, uint64_t size_bytes) {
+  struct sf_plugged_host *host = &rank_of(given)->host;
+  sf_plugged_enter(host);
+  void *memory = sf_plugged_take(host, "memory", size_bytes);
+  sf_plugged_leave(host);
+  return memory;
+}
 
 static void give(const struct shardfuzz_model_call *given, void *memory) {
   struct rank *rank = rank_of(given);
   if (memory == NULL) return;
+  sf_plugged_enter(&rank->host);
   sf_plugged_check_piece(&rank->host, memory);
   sf_plugged_keep(&rank->host, memory);
   sf_plugged_give_kept(&rank->buffers, memory);
+  sf_plugged_leave(&rank->host);
 }
 
 static void check_step(const struct rank *rank, const char *what, int64_t step, int64_t microbatch) {
@@ -36,16 +44,22 @@ static void check_step(const struct rank *rank, const char *what, int64_t step, 
 }
 
 static void data(const struct shardfuzz_model_call *given, int64_t step, int64_t microbatch, int32_t *tokens, int32_t *labels, float *mask) {
-  check_step(rank_of(given), "data", step, microbatch);
-  sf_data_microbatch(tokens, labels, mask, rank_of(given)->host.env->c, step, microbatch);
+  struct rank *rank = rank_of(given);
+  sf_plugged_enter(&rank->host);
+  check_step(rank, "data", step, microbatch);
+  sf_data_microbatch(tokens, labels, mask, rank->host.env->c, step, microbatch);
+  sf_plugged_leave(&rank->host);
 }
 
 static int documents(const struct shardfuzz_model_call *given, int64_t step, int64_t microbatch, int32_t *first) {
-  const struct sf_case *c = rank_of(given)->host.env->c;
-  check_step(rank_of(given), "documents", step, microbatch);
-  if (!sf_data_has_documents(c)) return 0;
-  sf_data_documents(first, c, step, microbatch);
-  return 1;
+  struct rank *rank = rank_of(given);
+  const struct sf_case *c = rank->host.env->c;
+  const bool any = sf_data_has_documents(c);
+  sf_plugged_enter(&rank->host);
+  check_step(rank, "documents", step, microbatch);
+  if (any) sf_data_documents(first, c, step, microbatch);
+  sf_plugged_leave(&rank->host);
+  return any;
 }
 
 /* --- tensors -------------------------------------------------------------------------------------------------------------- */
@@ -67,13 +81,15 @@ static int32_t scalar_named(const char *name) {
 }
 
 static void dropout(const struct shardfuzz_model_call *given, const char *module, int64_t step, int64_t microbatch, int64_t first, int64_t count, float *kept) {
-  const struct rank *rank = rank_of(given);
+  struct rank *rank = rank_of(given);
   const struct sf_catalog *catalog = rank->host.env->catalog;
   const int32_t index = module_named(catalog, module);
+  sf_plugged_enter(&rank->host);
   check_step(rank, "dropout", step, microbatch);
   if (index < 0) sf_plugged_fail(&rank->host, "asked for the dropout of '%.60s', which is no module", module);
   const struct sf_dropout mask = sf_dropout_for_module(catalog, index, step, microbatch);
   sf_dropout_mask(kept, &mask, first, count);
+  sf_plugged_leave(&rank->host);
 }
 
 /* Runs as the plugin tells them; false: too many of them, or one that is none. */
@@ -98,16 +114,20 @@ static struct sf_shard_map read_map(const struct rank *rank, const char *subject
 
 static int parameter(const struct shardfuzz_model_call *given, int32_t index, int64_t step, const struct shardfuzz_run *rows, int32_t row_count, const struct shardfuzz_run *cols,
                      int32_t col_count, float *out) {
-  const struct rank *rank = rank_of(given);
+  struct rank *rank = rank_of(given);
   const struct sf_catalog *catalog = rank->host.env->catalog;
+  const bool given_values = step == 0 || rank->host.env->c->mode == SF_MODE_ISOLATED;
+  sf_plugged_enter(&rank->host);
   check_step(rank, "parameters", step, 0);
   if (index < 0 || index >= catalog->param_count) sf_plugged_fail(&rank->host, "asked for parameter %d of %d", index, catalog->param_count);
-  if (step > 0 && rank->host.env->c->mode != SF_MODE_ISOLATED) return 0;
-  const struct sf_param *param = &catalog->params[index];
-  const struct sf_shard_map map = read_map(rank, param->name, param->shape, rows, row_count, cols, col_count);
-  const struct sf_fill fill = sf_fill_for_param(catalog, index, step);
-  sf_fill_shard(out, &fill, param->shape, &map, 0);
-  return 1;
+  if (given_values) {
+    const struct sf_param *param = &catalog->params[index];
+    const struct sf_shard_map map = read_map(rank, param->name, param->shape, rows, row_count, cols, col_count);
+    const struct sf_fill fill = sf_fill_for_param(catalog, index, step);
+    sf_fill_shard(out, &fill, param->shape, &map, 0);
+  }
+  sf_plugged_leave(&rank->host);
+  return given_values;
 }
 
 static struct sf_trace_id id_of(const struct rank *rank, const struct shardfuzz_point *point) {
@@ -120,9 +140,8 @@ static struct sf_trace_id id_of(const struct rank *rank, const struct shardfuzz_
   return id;
 }
 
-static void trace(const struct shardfuzz_model_call *given, const struct shardfuzz_point *point, void *memory) {
+static void hand_over(struct rank *rank, const struct shardfuzz_point *point, void *memory) {
   static const struct shardfuzz_run one = {0, 1, 0, 0};
-  struct rank *rank = rank_of(given);
   const struct sf_rank_env *env = rank->host.env;
   const struct sf_trace_id id = id_of(rank, point);
   struct sf_trace_spec spec;
@@ -142,12 +161,21 @@ static void trace(const struct shardfuzz_model_call *given, const struct shardfu
   sf_plugged_give_kept(&rank->buffers, values);
 }
 
+static void trace(const struct shardfuzz_model_call *given, const struct shardfuzz_point *point, void *memory) {
+  struct sf_plugged_host *host = &rank_of(given)->host;
+  sf_plugged_enter(host);
+  hand_over(rank_of(given), point, memory);
+  sf_plugged_leave(host);
+}
+
 static void place(const struct shardfuzz_model_call *given, const char *name) {
   struct rank *rank = rank_of(given);
+  sf_plugged_enter(&rank->host);
   const struct sf_plugin_place *found = sf_plugin_model_place(rank->model, name);
   if (found == NULL) sf_plugged_fail(&rank->host, "named more than %d places", SF_PLUGIN_PLACES_MAX - 1);
   rank->host.labels = found->calls;
   sf_comm_show_progress(rank->host.env->comm, found->name);
+  sf_plugged_leave(&rank->host);
 }
 
 /* --- the run -------------------------------------------------------------------------------------------------------------- */
@@ -192,7 +220,7 @@ void sf_plugged_model_run(struct sf_rank_env *env) {
   sf_comm_show_progress(env->comm, start->name);
   const int result = env->model->declared->run(&rank->given);
   sf_comm_show_progress(env->comm, start->name);
-  if (result != SHARDFUZZ_OK) sf_plugged_fail(&rank->host, "returned %d", result);
+  sf_plugged_check_end(&rank->host, result);
   sf_plugged_comm_check(&rank->host);
   sf_plugged_check(&rank->host);
   /* A collective that a rank left out is found here. */

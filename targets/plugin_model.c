@@ -1,6 +1,7 @@
 #include "targets/plugin_model.h"
 
 #include "harness/base/assert.h"
+#include "harness/base/float_mode.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -98,7 +99,9 @@ enum sf_status sf_plugin_model_support(const struct sf_plugin_model *model, cons
     const int64_t value = sf_case_field_get(c, field);
     if (value < lo || value > hi) return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: it does not take %s %" PRId64, declared->name, field->path, value);
   }
-  if (declared->supports && declared->supports(fields, sf_plugin_model_fields(fields, c)) != SHARDFUZZ_OK)
+  const bool taken_too = !declared->supports || declared->supports(fields, sf_plugin_model_fields(fields, c)) == SHARDFUZZ_OK;
+  sf_float_mode_restore();
+  if (!taken_too)
     return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: it does not take this case", declared->name);
   return SF_OK;
 }

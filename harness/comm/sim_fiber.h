@@ -1,6 +1,7 @@
 /* Fibers of the simulated world: a stack with a guard page below it, and the switch between two of them.
  *
- * The floating-point control word is not switched: nothing in the tree changes it. */
+ * The floating-point control word is not switched: nothing in the tree changes it, and a plugin's is put away while it is in a
+ * function of ours. */
 #ifndef SF_COMM_SIM_FIBER_H
 #define SF_COMM_SIM_FIBER_H
 

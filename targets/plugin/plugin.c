@@ -1,5 +1,7 @@
 #include "targets/plugin/plugin.h"
 
+#include "harness/base/float_mode.h"
+
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <string.h>
@@ -97,6 +99,7 @@ static enum sf_status check(const struct shardfuzz_plugin *plugin, const char *p
 
 enum sf_status sf_plugin_load(const struct shardfuzz_plugin **out, const char *path, struct sf_error *error) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  sf_float_mode_restore(); /* what is linked with -Ofast flushes subnormal numbers from here on */
   if (!library) {
     const char *reason = dlerror();
     return sf_error_set(error, SF_EINPUT, "%s: cannot be loaded: %s", path, reason ? reason : "no reason given");
@@ -106,6 +109,7 @@ enum sf_status sf_plugin_load(const struct shardfuzz_plugin **out, const char *p
   if (!symbol) return sf_error_set(error, SF_EINPUT, "%s: has no function shardfuzz_plugin_get", path);
   memcpy(&entry, &symbol, sizeof entry);
   const struct shardfuzz_plugin *plugin = entry();
+  sf_float_mode_restore();
   const enum sf_status status = check(plugin, path, error);
   if (status == SF_OK) *out = plugin;
   return status;

@@ -41,6 +41,8 @@ none layer_experts_sound --cases 16 --max-ranks 4 --seed 8 --mode isolated
 is_json "j['passed']" 16
 none layer_embedding_sound --cases 24 --max-ranks 4 --seed 5 --set moe.experts=0
 is_json "j['passed']" 24
+none layer_sound_rounding --cases 8 --seed 5 --set layout.tp=2
+is_json "j['passed']" 8
 for rest in latents ahead heads; do
   none layer_sound_$rest --cases 8 --max-ranks 4 --seed 6 --mode isolated --set precision.compute=fp8
   is_json "j['passed']" 8
@@ -84,6 +86,8 @@ found layer_fault_behind crash/comm/mlp.linear_fc2.fwd@tp --cases 2
 check "it is told" grep -q "wrote behind its output" "$work/layer_fault_behind/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_error crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set model.seq=16
 check "it is told" grep -q "returned 7" "$work/layer_fault_error/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_rounding crash/comm/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "left the thread's floating-point mode changed: rounding toward zero" "$work/layer_fault_rounding/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_not_waited crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set layout.sp=off
 check "it is told" grep -q "started mlp.linear_fc2.fwd.all_reduce and did not wait" "$work/layer_fault_not_waited/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_free crash/comm/mlp.linear_fc2.fwd.all_reduce@tp --cases 2 --set layout.sp=off

@@ -37,6 +37,9 @@ found fault_out_of_bounds guard/relu2_fwd/y "count=1"
 found fault_input_changed input/relu2_bwd/x "count=1"
 found fault_returns_error refused/add "count=16"
 found fault_crash crash/add "count=3" 300
+found fault_flushes rounding/add "count=7"
+check "what was left is told" grep -q 'floating-point mode changed: ' "$work/fault_flushes/rounding-add/report.txt"
+check "what loading sets is put back: $(ls "$work/fault_flushes")" [ "$(ls "$work/fault_flushes")" = rounding-add ]
 found fault_free crash/add "count=0" 100
 found fault_hang hang/add "count=65535" 600
 if [ -e "$plugins/fault_exception.so" ]; then

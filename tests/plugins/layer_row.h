@@ -1,7 +1,18 @@
 /* A row-parallel linear, mlp.linear_fc2, with BUG. */
 #include "tests/plugins/layer.h"
 
+#include <fenv.h>
 #include <stdlib.h>
+
+/* Rounds toward zero while the ranks wait for each other; who begins meanwhile must not. Returns 0 when all was as it should be. */
+static int sum_rounding(layer_call call, const float *partial, int64_t rows) {
+  if (fegetround() != FE_TONEAREST) return 9;
+  fesetround(FE_TOWARDZERO);
+  sum_over_tp(call, call->output, partial, rows);
+  const int kept = fegetround() == FE_TOWARDZERO;
+  fesetround(BUG == LEAVES_ROUNDING ? FE_TOWARDZERO : FE_TONEAREST);
+  return kept ? 0 : 10;
+}
 
 static int row_forward(layer_call call) {
   const struct shardfuzz_parameter *weight = parameter(call, "weight"), *bias = parameter(call, "bias");
@@ -16,6 +27,9 @@ static int row_forward(layer_call call) {
     for (int64_t i = 0; i < rows * out; i++) partial[i] += get(&bias->value, 0, i % out);
   if (BUG == NO_ALL_REDUCE && !is_sp(call)) {
     write_floats(call->output, partial);
+  } else if (BUG == LEAVES_ROUNDING || BUG == ROUNDS_INSIDE) {
+    const int wrong = sum_rounding(call, partial, rows);
+    if (wrong) return wrong;
   } else if (BUG != LEAVES_RANK_OUT || tp.size == 1 || tp.index > 0) {
     sum_over_tp(call, call->output, partial, rows);
   }

@@ -41,6 +41,7 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
   case SF_OP_UNREPEATABLE:
     sf_text_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was %.9g, then %.9g from the same inputs\n", name, o->row, o->col, o->want, o->got);
     break;
+  case SF_OP_ROUNDING: sf_text_append(out, "what         the function left the thread's floating-point mode changed: %s\n", o->said); break;
   case SF_OP_REFUSED: sf_text_append(out, "what         the function returned %d\n", o->code); break;
   case SF_OP_CRASH:
     sf_text_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,

@@ -1,5 +1,7 @@
 #include "harness/run/opfuzz/op_trial.h"
 
+#include "harness/base/float_mode.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +26,12 @@ static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
   int64_t element = 0;
   bool inside = false;
   outcome->code = runner->call(runner->context, entry, memory, c);
+  const struct sf_float_mode left = sf_float_mode_restore();
+  if (!sf_float_mode_is_default(left)) {
+    outcome->cls = SF_OP_ROUNDING;
+    sf_float_mode_text(outcome->said, sizeof outcome->said, left);
+    return false;
+  }
   if (outcome->code != 0) {
     outcome->cls = outcome->code == 1 ? SF_OP_SKIPPED : SF_OP_REFUSED;
     return false;
@@ -110,7 +118,7 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
 }
 
 const char *sf_op_class_name(enum sf_op_class cls) {
-  static const char *const names[SF_OP_CLASS_COUNT] = {"pass", "skip", "tolerance", "unwritten", "guard", "input", "unrepeatable", "refused", "crash", "hang"};
+  static const char *const names[SF_OP_CLASS_COUNT] = {"pass", "skip", "tolerance", "unwritten", "guard", "input", "unrepeatable", "rounding", "refused", "crash", "hang"};
   return names[cls];
 }
 

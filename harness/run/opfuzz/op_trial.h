@@ -14,6 +14,7 @@ enum sf_op_class {
   SF_OP_GUARD,        /* a write beside an operand */
   SF_OP_INPUT_CHANGED,
   SF_OP_UNREPEATABLE, /* other bits from the same inputs */
+  SF_OP_ROUNDING,     /* the thread's floating-point mode was left changed */
   SF_OP_REFUSED,      /* the function returned an error */
   SF_OP_CRASH,
   SF_OP_HANG,
@@ -30,7 +31,7 @@ struct sf_op_outcome {
   int32_t code;            /* a signal, or what the function returned */
   int64_t judged, elements;
   struct sf_op_error error; /* of the operand, of a tolerance finding */
-  char said[160];           /* what a process that ended had printed last */
+  char said[160];           /* what a process that ended had printed last; the mode that was left */
 };
 
 /* What is under test. returns 0, 1 for a case that is not for it, or another number. */

@@ -5,7 +5,11 @@
  * reference's modules, or a whole model (both further down), the formats each takes, and the functions that compute it. C and C++; no dependency.
  *
  * Rules for an operation's functions: inputs are only read; of an output every element is written, and nothing beside it; nothing is kept of a
- * pointer once the call has returned; the same call gives the same bits. No exception may leave. Calls come from one thread. */
+ * pointer once the call has returned; the same call gives the same bits. No exception may leave. Calls come from one thread.
+ *
+ * Every function is called with the default floating-point mode (to nearest, subnormal numbers kept, no traps), whatever loading the library has set, as what is
+ * linked with -Ofast does. One that returns with another mode on this thread is a finding, of operations, layers and models alike: what it computes itself it
+ * may round as it likes, and while it is in a function of the harness the default holds. */
 #ifndef SHARDFUZZ_PLUGIN_H
 #define SHARDFUZZ_PLUGIN_H
 
