@@ -37,6 +37,14 @@ found fault_out_of_bounds guard/relu2_fwd/y "count=1"
 found fault_input_changed input/relu2_bwd/x "count=1"
 found fault_returns_error refused/add "count=16"
 found fault_crash crash/add "count=3" 300
+told() { check "$1: told: $(cat "$work/$1"/*/report.txt)" grep -q "$2" "$work/$1"/*/report.txt; } # NAME TEXT
+told fault_out_of_bounds "it writes right behind output y"
+found fault_writes_behind guard/add/out "count=5" 200
+told fault_writes_behind "it writes 156 bytes behind output out, where the process ended"
+found fault_reads_behind crash/bias_add/x "rows=1 cols=1" 100
+told fault_reads_behind "it reads 60 bytes behind input x, where the process ended by signal 11"
+found fault_reads_in_front crash/add/b "count=1" 100
+told fault_reads_in_front "it reads 70000 bytes in front of input b"
 found fault_flushes rounding/add "count=7"
 check "what was left is told" grep -q 'floating-point mode changed: ' "$work/fault_flushes/rounding-add/report.txt"
 check "what loading sets is put back: $(ls "$work/fault_flushes")" [ "$(ls "$work/fault_flushes")" = rounding-add ]

@@ -4,6 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/run/opfuzz/op_fill.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -37,7 +38,7 @@ static void map_walled(struct sf_op_memory *out) {
   else if (mprotect(out->mapping + WALL_BYTES, out->arena_bytes, PROT_READ | PROT_WRITE) == 0) out->arena = out->mapping + WALL_BYTES;
 }
 
-enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from) {
+enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from, bool walled) {
   memset(out, 0, sizeof *out);
   out->capacity = max_elements;
   /* A case at the limit, rows SF_OP_PAD_MAX apart; guards and starts of every operand. Cases that need more are laid out without a pad. */
@@ -45,18 +46,22 @@ enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_element
   out->from = from;
   if (from) out->arena = from->alloc(from->context, out->arena_bytes);
   else map_walled(out);
+  /* Blocks are up to twice as large as what lies in them. */
+  out->snapshot_bytes = walled ? 2 * out->arena_bytes : out->arena_bytes;
+  if (walled) out->walled = sf_walled_pool_create();
   const size_t count = (size_t)max_elements + 1;
-  out->snapshot = sf_alloc(out->arena_bytes);
+  out->snapshot = sf_alloc(out->snapshot_bytes);
   out->dense = sf_alloc(count * sizeof(float));
   out->want = sf_alloc(count * sizeof(struct sf_num));
   for (int i = 0; i < 2; i++) out->got[i] = sf_alloc(count * sizeof(double));
-  if (out->arena && out->snapshot && out->dense && out->want && out->got[0] && out->got[1]) return SF_OK;
+  if (out->arena && (out->walled || !walled) && out->snapshot && out->dense && out->want && out->got[0] && out->got[1]) return SF_OK;
   sf_op_memory_destroy(out);
   return SF_ENOMEM;
 }
 
 void sf_op_memory_destroy(struct sf_op_memory *memory) {
   if (memory->far_mapping) munmap(memory->far_mapping, (size_t)FAR_BYTES);
+  sf_walled_pool_destroy(memory->walled);
   if (memory->mapping) munmap(memory->mapping, memory->mapping_bytes);
   if (memory->from && memory->arena) memory->from->release(memory->from->context, memory->arena);
   sf_free(memory->snapshot);
@@ -100,17 +105,32 @@ static void put_far(struct sf_op_memory *memory, struct sf_op_place *place, int6
   place->pitch = ((size_t)place->cols * place->size_bytes + 2 * GUARD_BYTES + 63) / 64 * 64;
   place->begin = place->home = memory->used;
   place->end = memory->used = place->begin + (size_t)place->rows * place->pitch;
-  SF_ASSERT_LE(memory->used, memory->arena_bytes);
+  place->region = NULL;
+  SF_ASSERT_LE(memory->used, memory->snapshot_bytes);
 }
 
 /* Where row r of an operand begins in the snapshot. */
 static char *snapshot_row(const struct sf_op_memory *memory, const struct sf_op_place *place, int64_t r) {
   if (place->far) return memory->snapshot + place->home + (size_t)r * place->pitch + GUARD_BYTES;
-  return memory->snapshot + (place->at - memory->arena) + (size_t)(r * place->ld) * place->size_bytes;
+  return memory->snapshot + place->home + (place->at - place->region) + (size_t)(r * place->ld) * place->size_bytes;
 }
 
 /* A far row with its guards. */
 static char *far_row(const struct sf_op_place *place, int64_t r) { return place->at + (size_t)(r * place->ld) * place->size_bytes - GUARD_BYTES; }
+
+/* Elements from the first one to behind the last one. */
+static size_t extent(const struct sf_op_place *place) { return place->rows > 0 && place->cols > 0 ? (size_t)((place->rows - 1) * place->ld + place->cols) : 0; }
+
+/* In a block of its own, which it ends at. False where there is no memory for one. */
+static bool put_walled(struct sf_op_memory *memory, struct sf_op_place *place, int64_t start, int32_t number) {
+  struct sf_walled *block = sf_walled_take(memory->walled, extent(place) * place->size_bytes, (size_t)start * place->size_bytes % SF_WALLED_ALIGNMENT);
+  if (!block) return false;
+  block->number = number;
+  place->at = place->rows + place->cols > 0 ? block->data : NULL;
+  place->region = block->begin;
+  place->end = memory->used = place->begin + (size_t)(block->end - block->begin);
+  return true;
+}
 
 /* Where operand i lies: its own region, or an input's. */
 static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const struct sf_op *op, int32_t i) {
@@ -120,6 +140,7 @@ static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const s
     place->at = memory->places[shared].at;
     place->ld = memory->places[shared].ld;
     place->far = memory->places[shared].far;
+    place->region = memory->places[shared].region;
     place->home = memory->places[shared].home;
     place->pitch = memory->places[shared].pitch;
     place->begin = place->end = 0;
@@ -134,17 +155,24 @@ static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const s
   const size_t left = memory->arena_bytes / (2 * SF_OP_OPERANDS_MAX);
   place->ld = place->cols + pad;
   if (pad > 0 && (size_t)(place->rows * place->ld) * place->size_bytes > left) place->ld = place->cols + 1;
-  const size_t begin = memory->used, first = begin + GUARD_BYTES + (size_t)c->field[SF_OP_START + i] * place->size_bytes;
-  place->at = place->rows + place->cols > 0 ? memory->arena + first : NULL;
-  place->begin = begin;
-  place->end = (first + (size_t)(place->rows * place->ld) * place->size_bytes + GUARD_BYTES + 63) / 64 * 64;
-  memory->used = place->end;
-  SF_ASSERT_LE(memory->used, memory->arena_bytes);
+  place->begin = place->home = memory->used;
+  if (memory->walled && put_walled(memory, place, c->field[SF_OP_START + i], i)) {
+    SF_ASSERT_LE(memory->used, memory->snapshot_bytes);
+    return;
+  }
+  const size_t first = GUARD_BYTES + (size_t)c->field[SF_OP_START + i] * place->size_bytes;
+  const size_t size_bytes = (first + (size_t)(place->rows * place->ld) * place->size_bytes + GUARD_BYTES + 63) / 64 * 64;
+  place->region = memory->arena + memory->arena_used;
+  place->at = place->rows + place->cols > 0 ? place->region + first : NULL;
+  place->end = memory->used = place->begin + size_bytes;
+  memory->arena_used += size_bytes;
+  SF_ASSERT_LE(memory->arena_used, memory->arena_bytes);
 }
 
 static void poison(const struct sf_op_memory *memory, const struct sf_op_place *place) {
-  const uint64_t pattern = poison_of(place);
-  for (size_t at = place->begin; at + place->size_bytes <= place->end; at += place->size_bytes) memcpy(memory->snapshot + at, &pattern, place->size_bytes);
+  uint64_t pattern = poison_of(place);
+  for (size_t bytes = place->size_bytes; bytes < sizeof pattern; bytes *= 2) pattern |= pattern << 8 * bytes;
+  for (size_t at = place->begin; at < place->end; at += sizeof pattern) memcpy(memory->snapshot + at, &pattern, sizeof pattern);
 }
 
 /* Dense values into the operand's memory. */
@@ -183,12 +211,22 @@ static void lay_dense(struct sf_op_memory *memory, const struct sf_op *op) {
   }
 }
 
+/* What the snapshot has, to where it belongs. */
+static void lay_out(struct sf_op_memory *memory) {
+  for (int32_t i = 0; i < memory->view.op->operand_count; i++) {
+    const struct sf_op_place *place = &memory->places[i];
+    if (!place->far) memcpy(place->region, memory->snapshot + place->begin, place->end - place->begin);
+    for (int64_t r = 0; place->far && place->end > place->begin && r < place->rows; r++) memcpy(far_row(place, r), snapshot_row(memory, place, r) - GUARD_BYTES, place->pitch);
+  }
+}
+
 void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_shape *shapes) {
   const struct sf_op *op = sf_op_of(target, c);
   const bool packed = *target->path;
   if (memory->far_used) madvise(memory->far_mapping + FAR_BEFORE, (size_t)(FAR_BYTES - FAR_BEFORE), MADV_DONTNEED);
+  if (memory->walled) sf_walled_give_all(memory->walled);
   memory->far_used = false;
-  memory->used = 0;
+  memory->used = memory->arena_used = 0;
   memory->view.op = op;
   memory->view.dims = c->field + SF_OP_DIM;
   memory->view.attrs = c->field + SF_OP_ATTR;
@@ -208,15 +246,7 @@ void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *t
     if (memory->places[i].end > memory->places[i].begin) poison(memory, &memory->places[i]);
     if (op->operands[i].role != SF_OP_OUT && memory->places[i].at) pack(memory, i);
   }
-  sf_op_memory_restore(memory);
-}
-
-void sf_op_memory_restore(struct sf_op_memory *memory) {
-  memcpy(memory->arena, memory->snapshot, memory->used);
-  for (int32_t i = 0; memory->far_used && i < memory->view.op->operand_count; i++) {
-    const struct sf_op_place *place = &memory->places[i];
-    for (int64_t r = 0; place->far && place->end > place->begin && r < place->rows; r++) memcpy(far_row(place, r), snapshot_row(memory, place, r) - GUARD_BYTES, place->pitch);
-  }
+  lay_out(memory);
 }
 
 static double value_at(const char *at, const struct sf_op_place *place) {
@@ -273,18 +303,36 @@ static int32_t far_damage(const struct sf_op_memory *memory, bool *inside, int64
 int32_t sf_op_memory_damage(struct sf_op_memory *memory, bool *inside, int64_t *offset) {
   const int32_t far = far_damage(memory, inside, offset);
   if (far >= 0) return far;
-  if (memcmp(memory->arena, memory->snapshot, memory->used) == 0) return -1;
-  size_t at = 0;
-  while (memory->arena[at] == memory->snapshot[at]) at++;
-  const struct sf_op *op = memory->view.op;
-  for (int32_t i = 0; i < op->operand_count; i++) {
+  for (int32_t i = 0; i < memory->view.op->operand_count; i++) {
     const struct sf_op_place *place = &memory->places[i];
-    if (at < place->begin || at >= place->end) continue;
-    const int64_t bytes = place->at ? memory->arena + at - place->at : (int64_t)(at - place->begin);
+    const char *was = memory->snapshot + place->begin;
+    if (place->far || memcmp(place->region, was, place->end - place->begin) == 0) continue;
+    const char *is = place->region;
+    while (*is == *was) is++, was++;
+    const int64_t bytes = is - (place->at ? place->at : place->region);
     *offset = bytes >= 0 ? bytes / (int64_t)place->size_bytes : -((-bytes + (int64_t)place->size_bytes - 1) / (int64_t)place->size_bytes);
     *inside = *offset >= 0 && place->at && *offset < place->rows * place->ld && *offset % place->ld < place->cols;
     return i;
   }
-  SF_ASSERT(!"a byte of some operand's region");
   return -1;
+}
+
+int32_t sf_op_memory_where(char *out, size_t size, const struct sf_op_memory *memory, const char *address, bool writes) {
+  const struct sf_op *op = memory->view.op;
+  const struct sf_walled *block = sf_walled_near(memory->walled, address);
+  int32_t found = block ? block->number : -1;
+  char where[48] = "between rows of";
+  for (int32_t i = 0; op && !block && i < op->operand_count; i++) {
+    const struct sf_op_place *place = &memory->places[i];
+    if (place->end > place->begin && !place->far && address >= place->region && address < place->region + (place->end - place->begin)) found = i;
+  }
+  if (found < 0) return -1;
+  const struct sf_op_place *place = &memory->places[found];
+  const char *at = place->at ? place->at : place->region;
+  for (int32_t i = 0; writes && op->operands[found].role == SF_OP_IN && i < op->operand_count; i++)
+    if (op->operands[i].role != SF_OP_IN && place->at && memory->places[i].at == place->at) found = i;
+  const size_t size_bytes = extent(place) * place->size_bytes;
+  if (address < at || address >= at + size_bytes) sf_walled_where(where, sizeof where, at, size_bytes, address);
+  snprintf(out, size, "%s %s %s", where, op->operands[found].role == SF_OP_IN ? "input" : "output", op->operands[found].name);
+  return found;
 }

@@ -1,12 +1,14 @@
 /* The memory of one case: operands with guards round them, a snapshot of all of it, the dense inputs, what came out and what was wanted.
  *
- * Guards, the space between rows and outputs before the call hold a signalling NaN, which no operation makes and any reading shows. Memory that
- * cannot be touched lies before and behind all operands, but for those that lie in a device's own memory. Rows that are far apart are watched
- * themselves, what lies between them is not: only pages that are touched cost memory. */
+ * Guards, the space between rows and outputs before the call hold a signalling NaN, which no operation makes and any reading shows. A plugin's operands
+ * each lie between walls that cannot be touched (harness/base/walled.h) and end at the one behind them; those of the CPU device lie side by side between
+ * two walls, those of others in the device's memory. Rows that are far apart are watched themselves, what lies between them is not: only pages that are
+ * touched cost memory. */
 #ifndef SF_RUN_OP_MEMORY_H
 #define SF_RUN_OP_MEMORY_H
 
 #include "harness/base/alloc.h"
+#include "harness/base/walled.h"
 #include "harness/run/opfuzz/op_case.h"
 
 struct sf_op_place {
@@ -15,7 +17,8 @@ struct sf_op_place {
   size_t size_bytes;   /* of an element */
   enum sf_op_element element;
   enum sf_dtype dtype; /* of numbers: how they are held and, in an output, rounded; SF_F64 of a double */
-  size_t begin, end;   /* region with its guards, from the beginning of the arena */
+  size_t begin, end;   /* region with its guards, in the snapshot; empty where it is another operand's */
+  char *region;        /* the same where it lies; NULL: far */
   bool far;            /* its rows lie in memory of their own; the region then holds them one after the other, each between guards */
   size_t home, pitch;  /* far: beginning of the region that has its rows, bytes of a row and its guards */
 };
@@ -24,7 +27,8 @@ struct sf_op_memory {
   int64_t capacity;  /* elements of all operands together */
   char *mapping, *arena;
   const struct sf_memory *from; /* NULL: the mapping is our own */
-  size_t mapping_bytes, arena_bytes, used;
+  struct sf_walled_pool *walled; /* NULL: operands lie in the arena */
+  size_t mapping_bytes, arena_bytes, arena_used, snapshot_bytes, used; /* used: of the snapshot */
   char *far_mapping;   /* address space for one operand whose rows are far apart, made when one is drawn; NULL: none */
   bool far_used;
   char *snapshot;
@@ -36,18 +40,20 @@ struct sf_op_memory {
   double *results[SF_OP_OPERANDS_MAX]; /* where an output's values of the first run begin in got[0] */
 };
 
-/* max_elements: the largest case that fits. from: where operands are put (borrowed), without walls then; NULL: a mapping. SF_ENOMEM. */
-enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from) SF_MUST_USE;
+/* max_elements: the largest case that fits. from: where operands are put (borrowed), without walls then; NULL: a mapping. walled: each between walls of its
+ * own. SF_ENOMEM. */
+enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from, bool walled) SF_MUST_USE;
 void sf_op_memory_destroy(struct sf_op_memory *memory);
 
 /* Lays out a valid case and fills it. packed: numbers are held in their own formats (plugins), not as floats on their grid (the device). */
 void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_shape *shapes);
-/* Everything as it was before the first call. */
-void sf_op_memory_restore(struct sf_op_memory *memory);
-/* Reads outputs into got[run]. Returns the index of an output of which an element was not written (*element: which), -1 if all were. */
+/* Reads outputs into got[run] and puts back what was in their place. Returns the index of an output of which an element was not written (*element: which), -1 if all were. */
 int32_t sf_op_memory_collect(struct sf_op_memory *memory, int run, int64_t *element);
 /* After a collect: the operand whose region was changed outside of outputs, -1 if none. *inside: an input's element, not a guard. *offset:
  * elements from its first one. */
 int32_t sf_op_memory_damage(struct sf_op_memory *memory, bool *inside, int64_t *offset);
+/* Where an address lies, for people: "12 bytes behind output y", "between rows of input x"; no further than its walls. Returns the operand, -1: near none. A
+ * shared one is the output where `writes`. May be called by a signal handler. */
+int32_t sf_op_memory_where(char *out, size_t size, const struct sf_op_memory *memory, const char *address, bool writes);
 
 #endif

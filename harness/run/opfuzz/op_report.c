@@ -36,7 +36,10 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
     report_errors(out, &o->error, c, op, o->operand);
     break;
   case SF_OP_UNWRITTEN: sf_text_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was not written\n", name, o->row, o->col); break;
-  case SF_OP_GUARD: sf_text_append(out, "what         a write %" PRId64 " elements from the first of %s, which lies outside of it\n", o->col, name); break;
+  case SF_OP_GUARD:
+    if (*o->said) sf_text_append(out, "what         it %s%s\n", o->said, o->code > 0 ? ", where the process ended" : "");
+    else sf_text_append(out, "what         a write %" PRId64 " elements from the first of %s, which lies outside of it\n", o->col, name);
+    break;
   case SF_OP_INPUT_CHANGED: sf_text_append(out, "what         element %" PRId64 " of the input %s was changed\n", o->col, name); break;
   case SF_OP_UNREPEATABLE:
     sf_text_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was %.9g, then %.9g from the same inputs\n", name, o->row, o->col, o->want, o->got);
@@ -44,8 +47,10 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
   case SF_OP_ROUNDING: sf_text_append(out, "what         the function left the thread's floating-point mode changed: %s\n", o->said); break;
   case SF_OP_REFUSED: sf_text_append(out, "what         the function returned %d\n", o->code); break;
   case SF_OP_CRASH:
-    sf_text_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,
-                   *o->said ? ", having said: " : "", o->said);
+    if (o->operand >= 0) sf_text_append(out, "what         it %s, where the process ended by signal %d\n", o->said, o->code);
+    else
+      sf_text_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,
+                     *o->said ? ", having said: " : "", o->said);
     break;
   case SF_OP_HANG: sf_text_append(out, "what         it did not end before its deadline\n"); break;
   default: break;

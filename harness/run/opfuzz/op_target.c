@@ -149,7 +149,7 @@ enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target
   memset(out, 0, sizeof *out);
   out->target = target;
   enum sf_status status = *target->path ? sf_plugin_load(&plugin, target->path, error) : sf_device_create(&out->device, device, gemm, error);
-  if (status == SF_OK) status = sf_op_memory_create(&out->memory, target->max_elements, out->device ? out->device->memory : NULL);
+  if (status == SF_OK) status = sf_op_memory_create(&out->memory, target->max_elements, out->device ? out->device->memory : NULL, plugin != NULL);
   out->runner = plugin ? (struct sf_op_runner){sf_op_plugin_call, (void *)(uintptr_t)plugin} : (struct sf_op_runner){sf_op_device_call, out->device};
   if (status != SF_OK) sf_op_lab_destroy(out);
   return status;

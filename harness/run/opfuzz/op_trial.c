@@ -20,6 +20,17 @@ static void at_element(struct sf_op_outcome *outcome, enum sf_op_class cls, cons
   outcome->col = cols ? element % cols : element;
 }
 
+/* Of a write beside an operand. */
+static void name_place(struct sf_op_outcome *outcome, const struct sf_op_memory *memory) {
+  const struct sf_op_place *place = &memory->places[outcome->operand];
+  char where[sizeof outcome->said - 8];
+  if (!place->at || place->far) return;
+  const int32_t operand = sf_op_memory_where(where, sizeof where, memory, place->at + outcome->col * (int64_t)place->size_bytes, true);
+  if (operand < 0) return;
+  outcome->operand = operand;
+  snprintf(outcome->said, sizeof outcome->said, "writes %s", where);
+}
+
 /* One call and what it left behind; false when that is a finding. */
 static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner, const struct sf_op_entry *entry,
                      const struct sf_op_case *c, int run) {
@@ -42,6 +53,7 @@ static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
     outcome->operand = damaged;
     outcome->row = -1;
     outcome->col = element;
+    if (!inside) name_place(outcome, memory);
     return false;
   }
   if (unwritten >= 0) at_element(outcome, SF_OP_UNWRITTEN, memory, unwritten, element);
@@ -110,7 +122,6 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
   entry->op->shape(shapes, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
   sf_op_memory_fill(memory, target, c, shapes);
   if (!run_once(outcome, memory, runner, entry, c, 0)) return;
-  sf_op_memory_restore(memory);
   if (!run_once(outcome, memory, runner, entry, c, 1)) return;
   if (!compare_runs(outcome, memory)) return;
   judge(outcome, memory);

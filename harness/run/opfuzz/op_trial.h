@@ -11,7 +11,7 @@ enum sf_op_class {
   SF_OP_SKIPPED,      /* the plugin said that the case is not for it */
   SF_OP_TOLERANCE,    /* an element outside of its error interval */
   SF_OP_UNWRITTEN,    /* an output's element that still holds what lay there */
-  SF_OP_GUARD,        /* a write beside an operand */
+  SF_OP_GUARD,        /* a write beside an operand, found afterwards or by a fault */
   SF_OP_INPUT_CHANGED,
   SF_OP_UNREPEATABLE, /* other bits from the same inputs */
   SF_OP_ROUNDING,     /* the thread's floating-point mode was left changed */
@@ -31,7 +31,7 @@ struct sf_op_outcome {
   int32_t code;            /* a signal, or what the function returned */
   int64_t judged, elements;
   struct sf_op_error error; /* of the operand, of a tolerance finding */
-  char said[160];           /* what a process that ended had printed last; the mode that was left */
+  char said[160];           /* GUARD: where; ROUNDING: the mode that was left; CRASH: what was touched beside an operand, else what had been printed last */
 };
 
 /* What is under test. returns 0, 1 for a case that is not for it, or another number. */

@@ -24,6 +24,9 @@ enum { STATUS_FAILED = 97, WORKERS_MAX = 64, TICK_MS = 50 };
 struct page {
   _Atomic int64_t index; /* of the case that runs */
   struct sf_op_answer so_far; /* counts of cases that ended before it */
+  int32_t fault_operand;      /* beside which the process touched memory that it may not; -1: it did not */
+  bool fault_writes;
+  char fault[160];            /* "reads 12 bytes behind input x" */
   struct sf_error error;
 };
 
@@ -45,6 +48,41 @@ static double now(void) {
 }
 
 /* --- the child --------------------------------------------------------------------------------------------------------------- */
+
+/* Of this process, for the handler; written before it is installed. */
+static struct {
+  struct page *page;
+  const struct sf_op_memory *memory;
+} watched;
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+  const char *access = sf_walled_access(context);
+  char where[sizeof watched.page->fault - 8];
+  watched.page->fault_writes = strcmp(access, "writes") == 0;
+  const int32_t operand = sf_op_memory_where(where, sizeof where, watched.memory, info->si_addr, watched.page->fault_writes);
+  if (operand >= 0) snprintf(watched.page->fault, sizeof watched.page->fault, "%s %s", access, where);
+  watched.page->fault_operand = operand;
+  raise(number); /* SA_RESETHAND: the default action ends the process */
+}
+
+/* On a stack of its own: that of the plugin may be what ran out. */
+static void watch_faults(struct page *page, const struct sf_op_memory *memory) {
+#ifndef SF_SANITIZE
+  static char stack[64 * 1024];
+  const stack_t alternative = {.ss_sp = stack, .ss_size = sizeof stack};
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = on_fault;
+  action.sa_flags = (int)(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+  watched.page = page;
+  watched.memory = memory;
+  sigaltstack(&alternative, NULL);
+  sigaction(SIGSEGV, &action, NULL);
+  sigaction(SIGBUS, &action, NULL);
+#else
+  (void)page, (void)memory, (void)on_fault; /* the sanitizers have handlers of their own */
+#endif
+}
 
 static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job) {
   struct sf_op_answer *answer = &page->so_far;
@@ -85,6 +123,7 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
     worker->page->error.status = status;
     _exit(STATUS_FAILED);
   }
+  if (lab.memory.walled) watch_faults(worker->page, &lab.memory);
   while (read(channel, &job, sizeof job) == (ssize_t)sizeof job) {
     run_job(worker->page, &lab, &worker->options, &job);
     char done = 1;
@@ -168,6 +207,7 @@ enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op
   worker->busy = true;
   see(worker, job->first);
   memset(&worker->page->so_far, 0, sizeof worker->page->so_far);
+  worker->page->fault_operand = -1;
   atomic_store(&worker->page->index, job->first);
   /* A process that has just ended is found by the next wait. */
   (void)!send(worker->channel, job, sizeof *job, MSG_NOSIGNAL);
@@ -203,7 +243,13 @@ static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct 
   answer->outcome.operand = -1;
   answer->outcome.cls = hung ? SF_OP_HANG : SF_OP_CRASH;
   answer->outcome.code = WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how) - 1;
-  last_said(worker, answer->outcome.said, sizeof answer->outcome.said);
+  if (hung || worker->page->fault_operand < 0) {
+    last_said(worker, answer->outcome.said, sizeof answer->outcome.said);
+    return SF_OK;
+  }
+  answer->outcome.operand = worker->page->fault_operand;
+  if (worker->page->fault_writes) answer->outcome.cls = SF_OP_GUARD;
+  snprintf(answer->outcome.said, sizeof answer->outcome.said, "%s", worker->page->fault);
   return SF_OK;
 }
 

@@ -7,6 +7,10 @@
  * Rules for an operation's functions: inputs are only read; of an output every element is written, and nothing beside it; nothing is kept of a
  * pointer once the call has returned; the same call gives the same bits. No exception may leave. Calls come from one thread.
  *
+ * What is checked: each operand lies between two walls of a megabyte that cannot be touched, and ends at the one behind it, or less than 64 bytes before it where
+ * its alignment asks for that. Reading or writing in a wall ends the process, and the finding says how far beside which operand. The bytes that remain, what
+ * lies before an operand in its pages and between its rows are compared after the call: of these, writing is found, and reading gives NaN.
+ *
  * Every function is called with the default floating-point mode (to nearest, subnormal numbers kept, no traps), whatever loading the library has set, as what is
  * linked with -Ofast does. One that returns with another mode on this thread is a finding, of operations, layers and models alike: what it computes itself it
  * may round as it likes, and while it is in a function of the harness the default holds. */
