@@ -49,8 +49,7 @@ static void pack_back(const struct part *part, void *data, const void *floats, i
 /* Floats were a piece of the host. */
 static void give_floats(const struct part *part, void *floats) {
   if (!part->packed || floats == NULL) return;
-  sf_plugged_keep(part->host, floats);
-  sf_plugged_give_kept(part->host->buffers, floats);
+  sf_plugged_give(part->host, floats);
 }
 
 static enum sf_reduce reduction(const struct part *part, uint32_t reduce) {

@@ -37,22 +37,26 @@ void sf_plugged_check_end(const struct sf_plugged_host *host, int result);
 /* Leaves the rank: the plugin broke its contract. The text goes behind what the host is called. */
 _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...) SF_PRINTF(2, 3);
 
-/* Memory between guards, filled with NaNs of every format. what: a constant, for messages. */
+/* Memory between walls (harness/base/walled.h), or between guards where the arena is a device's, filled with NaNs of every format. what: a constant, for
+ * messages. */
 void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes);
 /* The same with a copy of data, which the plugin may not change; or with values in the format's own bytes. */
 void *sf_plugged_take_copy(struct sf_plugged_host *host, const char *what, const void *data, size_t size_bytes);
 void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype);
-/* Takes the piece out of the host: it is not given back with it. */
-void sf_plugged_keep(struct sf_plugged_host *host, const void *data);
-/* Puts a kept piece back. */
-void sf_plugged_return(struct sf_plugged_host *host, void *data);
+/* Takes the piece with this data out of the host: it is not given back with it. */
+struct sf_plugged_piece *sf_plugged_keep(struct sf_plugged_host *host, const void *data);
+/* Puts a kept piece back; returns its data. */
+void *sf_plugged_return(struct sf_plugged_host *host, struct sf_plugged_piece *piece);
+/* Gives a kept piece back; takes NULL. */
+void sf_plugged_give_kept(const struct sf_rank_env *env, struct sf_buffers *buffers, struct sf_plugged_piece *piece);
+/* Both, of a piece with this data. */
+void sf_plugged_give(struct sf_plugged_host *host, const void *data);
 /* Checks guards and values of all pieces. */
 void sf_plugged_check(const struct sf_plugged_host *host);
 /* Of one; leaves the rank when the host does not have it. */
 void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data);
 /* Gives all pieces back. */
 void sf_plugged_release(struct sf_plugged_host *host);
-void sf_plugged_give_kept(struct sf_buffers *buffers, void *data); /* takes NULL */
 
 size_t sf_plugged_bytes(int64_t count, enum sf_dtype dtype);
 /* Floats on the format's grid <-> its own bytes. fp64: doubles are copied. */

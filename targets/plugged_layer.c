@@ -66,6 +66,7 @@ struct call {
   struct sf_rank_run *run;
   struct sf_plugged *plugged;
   bool backward;
+  void *saved; /* what `save` gave in it */
 };
 
 /* The same with all that it hands over; lives on the rank's stack. */
@@ -125,13 +126,12 @@ static void give_parameter(struct frame *f, int32_t index) {
 
 static void *save(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
   struct call *call = given->host;
-  void **slot = &call->plugged->saved[call->run->local_microbatch];
   sf_plugged_enter(&call->host);
   if (call->backward) sf_plugged_fail(&call->host, "called save");
-  if (*slot != NULL) sf_plugged_fail(&call->host, "called save twice");
-  *slot = sf_plugged_take(&call->host, "saved memory", size_bytes);
+  if (call->saved != NULL) sf_plugged_fail(&call->host, "called save twice");
+  call->saved = sf_plugged_take(&call->host, "saved memory", size_bytes);
   sf_plugged_leave(&call->host);
-  return *slot;
+  return call->saved;
 }
 
 static void *scratch(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
@@ -281,15 +281,15 @@ static float *take_result(struct frame *f, const struct dense *dense, enum sf_dt
 
 float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const void *input) {
   struct frame f;
-  void **slot = &plugged->saved[run->local_microbatch];
-  sf_plugged_give_kept(&run->acts, *slot); /* of a forward that is run again */
+  struct sf_plugged_piece **slot = &plugged->saved[run->local_microbatch];
+  sf_plugged_give_kept(run->env, &run->acts, *slot); /* of a forward that is run again */
   *slot = NULL;
   measure_scales(&f, run, plugged, input, NULL);
   frame_begin(&f, run, plugged, false, input);
   f.given.output = give_room(&f, &f.output, "output", plugged->out_map, plugged->out_dtype);
   frame_run(&f);
   float *out = take_result(&f, &f.output, plugged->out_dtype);
-  if (*slot != NULL) sf_plugged_keep(&f.call.host, *slot);
+  if (f.call.saved != NULL) *slot = sf_plugged_keep(&f.call.host, f.call.saved);
   sf_plugged_release(&f.call.host);
   if (plugged->last_module >= 0) sf_trace_act(run, plugged->last_module, plugged->out_map, out);
   return out;
@@ -297,13 +297,12 @@ float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, c
 
 float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const void *input) {
   struct frame f;
-  void **slot = &plugged->saved[run->local_microbatch];
+  struct sf_plugged_piece **slot = &plugged->saved[run->local_microbatch];
   const struct sf_shard_map *in_grad_map = plugged->in_grad_map != NULL ? plugged->in_grad_map : plugged->in_map;
   const struct sf_shard_map *out_grad_map = plugged->out_grad_map != NULL ? plugged->out_grad_map : plugged->out_map;
   measure_scales(&f, run, plugged, input, grad);
   frame_begin(&f, run, plugged, true, input);
-  if (*slot != NULL) sf_plugged_return(&f.call.host, *slot);
-  f.given.saved = *slot;
+  if (*slot != NULL) f.given.saved = sf_plugged_return(&f.call.host, *slot);
   *slot = NULL;
   f.given.output_grad = give_values(&f, &f.output_grad, "output's gradient", grad, out_grad_map, plugged->out_dtype);
   if (plugged->is_ids) f.given.input_grad = dense_set(&f.input_grad, NULL, sf_shard_map_local_shape(in_grad_map), SF_F32);

@@ -8,6 +8,8 @@
 
 enum { SF_PLUGGED_PARAMETERS_MAX = 4, SF_PLUGGED_INNER_MAX = 2, SF_PLUGGED_ATTRIBUTES_MAX = 4 };
 
+struct sf_plugged_piece;
+
 /* A module inside the layer that hands over its tensors itself. */
 struct sf_plugged_inner {
   const char *name;
@@ -45,7 +47,7 @@ struct sf_plugged {
     int call; /* of its gradient */
   } params[SF_PLUGGED_PARAMETERS_MAX];
   struct sf_plugged_inner outputs[SF_PLUGGED_INNER_MAX], input_grads[SF_PLUGGED_INNER_MAX]; /* of mlp */
-  void **saved; /* by this rank's microbatch: what waits for its backward, or NULL */
+  struct sf_plugged_piece **saved; /* by this rank's microbatch: what waits for its backward, or NULL */
 };
 
 /* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both formats are the

@@ -31,8 +31,7 @@ static void give(const struct shardfuzz_model_call *given, void *memory) {
   if (memory == NULL) return;
   sf_plugged_enter(&rank->host);
   sf_plugged_check_piece(&rank->host, memory);
-  sf_plugged_keep(&rank->host, memory);
-  sf_plugged_give_kept(&rank->buffers, memory);
+  sf_plugged_give(&rank->host, memory);
   sf_plugged_leave(&rank->host);
 }
 
@@ -157,8 +156,7 @@ static void hand_over(struct rank *rank, const struct shardfuzz_point *point, vo
   if (env->sink != NULL && env->sink->point != NULL) env->sink->point(env->sink->ctx, env->comm->rank, id, &map, values, local.rows, local.cols);
   if (values == memory) return;
   sf_plugged_pack(memory, values, count, rank->dtype);
-  sf_plugged_keep(&rank->host, values);
-  sf_plugged_give_kept(&rank->buffers, values);
+  sf_plugged_give(&rank->host, values);
 }
 
 static void trace(const struct shardfuzz_model_call *given, const struct shardfuzz_point *point, void *memory) {

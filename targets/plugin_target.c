@@ -18,15 +18,24 @@ enum sf_status sf_plugin_target_create(struct sf_plugin_target **out, const char
   if (status != SF_OK) return status;
   if (plugin->kind == SHARDFUZZ_KIND_OPERATIONS) return sf_error_set(error, SF_EINPUT, "%s: has operations, and neither layers nor a model", path);
   struct sf_plugin_target *target = sf_alloc(sizeof *target);
-  if (!target) return sf_error_set(error, SF_ENOMEM, "%s: %s", path, sf_status_text(SF_ENOMEM));
+  if (target) target->walled = sf_walled_pool_create();
+  if (!target || !target->walled) {
+    sf_plugin_target_destroy(target);
+    return sf_error_set(error, SF_ENOMEM, "%s: %s", path, sf_status_text(SF_ENOMEM));
+  }
   target->is_model = plugin->kind == SHARDFUZZ_KIND_MODEL;
   status = target->is_model ? sf_plugin_model_init(&target->model, plugin, &reason) : sf_plugin_layers_init(&target->layers, plugin, &reason);
   if (status != SF_OK) {
-    sf_free(target);
+    sf_plugin_target_destroy(target);
     return sf_error_set(error, status, "%s: %.300s", path, reason.text);
   }
   *out = target;
   return SF_OK;
+}
+
+void sf_plugin_target_destroy(struct sf_plugin_target *target) {
+  if (target) sf_walled_pool_destroy(target->walled);
+  sf_free(target);
 }
 
 enum sf_status sf_plugin_target_support(const struct sf_plugin_target *target, const struct sf_case *c, struct sf_error *error) {

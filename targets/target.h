@@ -12,6 +12,7 @@
 
 struct sf_plugin_layers;
 struct sf_plugin_model;
+struct sf_walled_pool;
 
 /* All that one rank is given; nothing else may be read. Groups are made from `mesh` and handed to layers as values; only planted
  * faults may look at `default_mesh`. */
@@ -26,6 +27,7 @@ struct sf_rank_env {
   enum sf_fault fault;                /* SF_FAULT_NONE or the planted one */
   const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin_layers.h) */
   struct sf_plugin_model *model;         /* NULL, or what takes the place of the whole target (targets/plugin_model.h) */
+  struct sf_walled_pool *walled;         /* what a plugin is handed is taken from there, by all ranks of the process; NULL: from the arena */
 };
 
 struct sf_target {

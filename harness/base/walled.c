@@ -16,6 +16,8 @@ struct sf_walled_pool {
   struct sf_walled *taken, *free[CLASSES]; /* of page_bytes << class */
 };
 
+static const struct sf_walled_pool *watched; /* for handlers of signals */
+
 struct sf_walled_pool *sf_walled_pool_create(void) {
   struct sf_walled_pool *pool = sf_alloc(sizeof *pool);
   if (pool) pool->page_bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -49,6 +51,7 @@ static void unmap_list(struct sf_walled *block) {
 
 void sf_walled_pool_destroy(struct sf_walled_pool *pool) {
   if (!pool) return;
+  if (watched == pool) watched = NULL;
   unmap_list(pool->taken);
   for (int i = 0; i < CLASSES; i++) unmap_list(pool->free[i]);
   sf_free(pool);
@@ -146,4 +149,15 @@ const char *sf_walled_access(const void *context) {
   (void)context;
   return "touches";
 #endif
+}
+
+void sf_walled_watch(const struct sf_walled_pool *pool) { watched = pool; }
+
+bool sf_walled_fault(char *out, size_t size, const siginfo_t *info, const void *context) {
+  char where[48];
+  const struct sf_walled *block = info->si_signo == SIGSEGV || info->si_signo == SIGBUS ? sf_walled_near(watched, info->si_addr) : NULL;
+  if (!block) return false;
+  sf_walled_where(where, sizeof where, block->data, block->size_bytes, info->si_addr);
+  snprintf(out, size, "%s %s its %s", sf_walled_access(context), where, block->what ? block->what : "memory");
+  return true;
 }

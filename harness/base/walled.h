@@ -3,6 +3,7 @@
 #ifndef SF_BASE_WALLED_H
 #define SF_BASE_WALLED_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +35,11 @@ const struct sf_walled *sf_walled_near(const struct sf_walled_pool *pool, const 
 void sf_walled_where(char *out, size_t size, const char *data, size_t size_bytes, const void *address);
 /* What an instruction that faulted did, by the third argument of its signal's handler: "reads", "writes", or "touches" where the machine does not say. */
 const char *sf_walled_access(const void *context);
+
+/* The pool that the next function looks into, one for the process; NULL: none, as after that pool is destroyed. */
+void sf_walled_watch(const struct sf_walled_pool *pool);
+/* For a signal's handler, with its second and third argument: "writes 12 bytes behind its output", the block's `what` last; false, and nothing written, when
+ * the address is near no block that is taken. */
+bool sf_walled_fault(char *out, size_t size, const siginfo_t *info, const void *context);
 
 #endif

@@ -83,7 +83,11 @@ found layer_fault_crash crash/comm/mlp.linear_fc2.fwd@tp --cases 3
 found layer_fault_changed crash/comm/mlp.linear_fc2.fwd@tp --cases 2
 check "it is told" grep -q "changed its parameters" "$work/layer_fault_changed/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_behind crash/comm/mlp.linear_fc2.fwd@tp --cases 2
-check "it is told" grep -q "wrote behind its output" "$work/layer_fault_behind/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+check "it is told" grep -qE "(wrote|writes) right behind its output" "$work/layer_fault_behind/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_far crash/comm/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "(Segmentation fault) after 'mlp.linear_fc2.fwd': the plugin writes 60000 bytes behind its output" "$work/layer_fault_far/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_scratch crash/comm/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -qE "(wrote|writes) 8 bytes behind its scratch memory" "$work/layer_fault_scratch/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_error crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set model.seq=16
 check "it is told" grep -q "returned 7" "$work/layer_fault_error/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_rounding crash/comm/mlp.linear_fc2.fwd@tp --cases 2
@@ -93,6 +97,8 @@ check "it is told" grep -q "started mlp.linear_fc2.fwd.all_reduce and did not wa
 found layer_fault_free crash/comm/mlp.linear_fc2.fwd.all_reduce@tp --cases 2 --set layout.sp=off
 if [ -e "$plugins/layer_fault_exception.so" ]; then
   found layer_fault_exception crash/comm/decoder.final_layernorm.fwd@tp --cases 2 --set precision.residual_fp32=off
+  check "what a plugin prints is passed on to stderr" grep -q 'terminate called after throwing' "$work/stderr"
+  check "the exception's text is told" grep -q "fwd', having said: what():  decoder.final_layernorm;" "$work/layer_fault_exception"/*/report.txt
 fi
 run 1 fuzz --target "plugin:$plugins/layer_fault_hang.so" --cases 1 "${small[@]}" --set model.seq=32 --deadline 300ms --shrink-budget 1 --jobs 1 --out "$work/hang"
 check "a hang is a finding of its module" [ -e "$work/hang/hang-comm-mlp.linear_fc2.fwd@tp/min.json" ]

@@ -34,7 +34,7 @@ found model_fault_crash crash/comm/model@dp --cases 2 --set layout.dp=2 --set la
 found model_fault_error crash/comm/model@none --cases 2 --max-ranks 1
 told model_fault_error "the plugin's model returned 7"
 found model_fault_behind crash/comm/model@none --cases 2 --max-ranks 1
-told model_fault_behind "wrote behind its memory"
+told model_fault_behind "wrote right behind its memory"
 found model_fault_unknown crash/comm/cross_entropy.all_reduce@none --cases 2 --max-ranks 1
 told model_fault_unknown "handed over act of softmax, which the case does not have"
 found model_fault_rows crash/comm/embedding.all_reduce@none --cases 2 --max-ranks 1

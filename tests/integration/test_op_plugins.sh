@@ -52,6 +52,7 @@ found fault_free crash/add "count=0" 100
 found fault_hang hang/add "count=65535" 600
 if [ -e "$plugins/fault_exception.so" ]; then
   found fault_exception crash/add "count=5" 100
+  check "what a plugin prints is passed on to stderr" grep -q 'terminate called after throwing' "$work/stderr"
   check "the exception's text is told" grep -q 'no kernel for this width' "$work/fault_exception/crash-add/report.txt"
 fi
 

@@ -38,6 +38,8 @@ static int row_forward(layer_call call) {
       if (BUG != BIAS_ON_EVERY_RANK) put(call->output, i, j, get(call->output, i, j) + get(&bias->value, 0, j));
   if (BUG == FREES_INPUT) free(call->input->data);
   if (BUG == CHANGES_WEIGHT) put(&weight->value, 0, 0, get(&weight->value, 0, 0) + 1);
+  if (BUG == WRITES_FAR) ((char *)call->output->data)[(size_t)(rows_of(call->output) * out) * element_bytes(dtype_of(call->output)) + 60000] = 1;
+  if (BUG == WRITES_BEHIND_SCRATCH) partial[rows * out + 2] = 1;
   if (BUG == WRITES_BEHIND) put(call->output, rows_of(call->output), 0, 1);
   return SHARDFUZZ_OK;
 }

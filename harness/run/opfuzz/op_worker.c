@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/worker/said.h"
 #include "harness/worker/starved.h"
 
 #include <errno.h>
@@ -33,7 +34,8 @@ struct page {
 struct sf_op_worker {
   struct sf_op_pool_options options;
   pid_t pid; /* 0: none */
-  int channel, said;
+  int channel;
+  struct sf_said said;
   struct page *page;
   struct sf_op_job job; /* at work on it */
   bool busy;
@@ -84,12 +86,14 @@ static void watch_faults(struct page *page, const struct sf_op_memory *memory) {
 #endif
 }
 
-static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job) {
+static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job, struct sf_said *said) {
+  const bool plugin = *options->target->path;
   struct sf_op_answer *answer = &page->so_far;
   for (int64_t i = job->first; i < job->first + job->count; i++) {
     atomic_store_explicit(&page->index, i, memory_order_relaxed);
     sf_op_case_draw(&answer->c, options->target, options->seed, (uint64_t)i);
     sf_op_trial_run(&answer->outcome, &lab->memory, &lab->runner, options->target, &answer->c, false);
+    if (plugin) sf_said_pass_on(said);
     answer->done++;
     answer->index = i;
     answer->skipped += answer->outcome.cls == SF_OP_SKIPPED;
@@ -99,10 +103,10 @@ static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_
   }
 }
 
-static void run_job(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job) {
+static void run_job(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job, struct sf_said *said) {
   memset(&page->so_far, 0, sizeof page->so_far);
   if (job->count > 0) {
-    run_range(page, lab, options, job);
+    run_range(page, lab, options, job, said);
     return;
   }
   page->so_far.c = job->one;
@@ -116,8 +120,7 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGINT, SIG_IGN);
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash here is an answer */
-  dup2(worker->said, STDERR_FILENO);
-  dup2(worker->said, STDOUT_FILENO);
+  sf_said_begin(&worker->said);
   const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.device, worker->options.gemm, &worker->page->error);
   if (status != SF_OK) {
     worker->page->error.status = status;
@@ -125,7 +128,8 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
   }
   if (lab.memory.walled) watch_faults(worker->page, &lab.memory);
   while (read(channel, &job, sizeof job) == (ssize_t)sizeof job) {
-    run_job(worker->page, &lab, &worker->options, &job);
+    run_job(worker->page, &lab, &worker->options, &job, &worker->said);
+    sf_said_pass_on(&worker->said);
     char done = 1;
     if (write(channel, &done, 1) != 1) break;
   }
@@ -137,8 +141,6 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
 static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return sf_error_set(error, SF_EIO, "a socket: %s", strerror(errno));
-  if (ftruncate(worker->said, 0) != 0) lseek(worker->said, 0, SEEK_SET);
-  lseek(worker->said, 0, SEEK_SET);
   fflush(NULL);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -170,13 +172,11 @@ enum sf_status sf_op_worker_create(struct sf_op_worker **out, const struct sf_op
   if (!worker) return SF_ENOMEM;
   worker->options = *options;
   worker->page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  worker->said = memfd_create("said", MFD_CLOEXEC);
-  if (worker->page != MAP_FAILED && worker->said >= 0) {
+  if (worker->page != MAP_FAILED && sf_said_open(&worker->said)) {
     *out = worker;
     return SF_OK;
   }
   if (worker->page != MAP_FAILED) munmap(worker->page, sizeof *worker->page);
-  if (worker->said >= 0) close(worker->said);
   sf_free(worker);
   return SF_EIO;
 }
@@ -185,7 +185,7 @@ void sf_op_worker_destroy(struct sf_op_worker *worker) {
   if (!worker) return;
   if (worker->pid) stop(worker);
   munmap(worker->page, sizeof *worker->page);
-  close(worker->said);
+  sf_said_close(&worker->said);
   sf_free(worker);
 }
 
@@ -214,22 +214,11 @@ enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op
   return SF_OK;
 }
 
-/* The last line that the process printed. */
-static void last_said(struct sf_op_worker *worker, char *out, size_t size) {
-  char text[2048];
-  const off_t end = lseek(worker->said, 0, SEEK_END), from = end > (off_t)sizeof text - 1 ? end - (off_t)sizeof text + 1 : 0;
-  const ssize_t count = end > 0 ? pread(worker->said, text, sizeof text - 1, from) : 0;
-  out[0] = '\0';
-  if (count <= 0) return;
-  text[count] = '\0';
-  for (char *at = text + strlen(text); at > text && (at[-1] == '\n' || at[-1] == ' '); at--) at[-1] = '\0';
-  const char *line = strrchr(text, '\n');
-  snprintf(out, size, "%s", line ? line + 1 : text);
-}
-
 /* The answer of a process that is no more. */
 static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct sf_op_answer *answer, struct sf_error *error) {
+  char said[sizeof answer->outcome.said];
   const int how = stop(worker);
+  sf_said_last(&worker->said, said, sizeof said);
   if (WIFEXITED(how) && WEXITSTATUS(how) == STATUS_FAILED) return sf_error_set(error, worker->page->error.status, "%s", worker->page->error.text);
   *answer = worker->page->so_far;
   answer->index = atomic_load(&worker->page->index);
@@ -244,7 +233,7 @@ static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct 
   answer->outcome.cls = hung ? SF_OP_HANG : SF_OP_CRASH;
   answer->outcome.code = WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how) - 1;
   if (hung || worker->page->fault_operand < 0) {
-    last_said(worker, answer->outcome.said, sizeof answer->outcome.said);
+    memcpy(answer->outcome.said, said, sizeof said);
     return SF_OK;
   }
   answer->outcome.operand = worker->page->fault_operand;

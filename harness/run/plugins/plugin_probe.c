@@ -88,7 +88,7 @@ static void ask_target(void *answer) {
   struct sf_plugin_target *target = NULL;
   out->status = sf_plugin_target_create(&target, out->path, &out->error);
   if (out->status == SF_OK) out->range_count = sf_plugin_target_ranges(out->ranges, target);
-  sf_free(target);
+  sf_plugin_target_destroy(target);
 }
 
 bool sf_plugin_is_target(const char *target) {

@@ -122,7 +122,7 @@ void sf_engine_destroy(struct sf_engine *engine) {
   sf_free(engine->arenas);
   sf_free(engine->ranks);
   sf_free(engine->rank_args);
-  sf_free(engine->loaded);
+  sf_plugin_target_destroy(engine->loaded);
   if (engine->device) sf_device_destroy(engine->device);
   if (engine->sim) sf_sim_destroy(engine->sim);
   sf_free(engine);
@@ -151,6 +151,10 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
     const enum sf_status status = grow_ranks(engine, count);
     if (status != SF_OK) return status;
   }
+  /* Plugins compute on the CPU; in memory of a device's own their operands lie where its operations can read them, without walls. */
+  struct sf_walled_pool *walled = engine->plugin && !engine->device->memory ? engine->plugin->walled : NULL;
+  if (walled) sf_walled_give_all(walled);
+  sf_walled_watch(walled);
   for (int32_t i = 0; i < count; i++) {
     sf_arena_reset(engine->arenas[i]);
     engine->ranks[i].env = (struct sf_rank_env){
@@ -164,6 +168,7 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
         .fault = engine->fault,
         .layers = engine->plugin && !engine->plugin->is_model ? &engine->plugin->layers : NULL,
         .model = engine->plugin && engine->plugin->is_model ? &engine->plugin->model : NULL,
+        .walled = walled,
     };
     engine->ranks[i].mutator =
         (struct sf_mutator){.mutation = engine->is_mutant ? &engine->mutation : NULL, .mesh = &engine->mesh, .arena = engine->arenas[i]};
@@ -281,7 +286,7 @@ static enum sf_status load_plugin(struct sf_engine *engine, const struct sf_case
   engine->plugin = NULL;
   if (!path) return SF_OK;
   if (!engine->loaded || strcmp(engine->loaded_target, c->target) != 0) {
-    sf_free(engine->loaded);
+    sf_plugin_target_destroy(engine->loaded);
     engine->loaded = NULL;
     const enum sf_status status = sf_plugin_target_create(&engine->loaded, path, error);
     if (status != SF_OK) return status;

@@ -77,9 +77,9 @@ static void keep_end(struct sf_rank_page *page, const struct sf_world_end *end) 
   page->failed = 1;
 }
 
-static void on_fatal(int number) {
+static void on_fatal(int number, siginfo_t *info, void *context) {
   struct sf_rank_page *own = watching->own;
-  own->worker.signal = number;
+  sf_worker_note_signal(&own->worker, info, context);
   if (own->active && is_first_to_tell(watching)) {
     const struct sf_worker_page *page = &own->worker;
     struct sf_world_end end;

@@ -2,10 +2,12 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/system_memory.h"
+#include "harness/base/walled.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/commands/table.h"
 #include "harness/run/framework/framework_case.h"
 #include "harness/run/workers/world_end.h"
+#include "targets/plugin_target.h"
 
 #include <errno.h>
 #include <math.h>
@@ -60,13 +62,13 @@ static enum sf_status make_page(struct sf_worker *worker) {
 }
 
 /* The child leads a process group of its own, so that whatever it starts can be ended with it, and dies with its parent. */
-static _Noreturn void child_main(int fd, pid_t parent, struct sf_worker_page *page, const struct sf_pool_options *options) {
+static _Noreturn void child_main(int fd, pid_t parent, struct sf_worker *worker, const struct sf_pool_options *options) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(0);
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
-  sf_worker_main(fd, page, options);
+  sf_worker_main(fd, worker->page, &worker->said, options);
 }
 
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) {
@@ -77,6 +79,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   worker->for_shrinking = for_shrinking;
   if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
   int pair[2];
+  if (worker->said.memory <= 0) (void)!sf_said_open(&worker->said); /* without it nothing is quoted */
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
   const pid_t parent = getpid();
   fflush(NULL);
@@ -88,7 +91,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   }
   if (pid == 0) {
     close(pair[0]);
-    child_main(pair[1], parent, worker->page, options);
+    child_main(pair[1], parent, worker, options);
   }
   setpgid(pid, pid);
   close(pair[1]);
@@ -101,6 +104,7 @@ void sf_worker_unmap(struct sf_worker *worker) {
   if (worker->page) munmap(worker->page, (size_t)worker->page_count * sizeof *worker->page);
   worker->page = NULL;
   worker->page_count = 0;
+  if (worker->said.memory > 0) sf_said_close(&worker->said);
 }
 
 void sf_worker_stop(struct sf_worker *worker) {
@@ -161,13 +165,13 @@ static void place_text(char *out, size_t out_size, const struct sf_worker_page *
   sf_catalog_destroy(catalog);
 }
 
-void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
+void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
   static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
   const struct sf_case *c = &worker->jobs[worker->job_next].c;
   const int64_t ranks = sf_case_ranks(c);
   const int32_t count = ranks < worker->page_count ? (int32_t)ranks : worker->page_count;
   struct sf_world_end end;
-  char place[240], told[240], text[480];
+  char place[240], told[240], said[160] = "", text[640];
   for (int32_t i = 0; i < count; i++) pages[i] = &worker->page[i];
   memset(outcome, 0, sizeof *outcome);
   outcome->ranks = (int32_t)ranks;
@@ -181,7 +185,9 @@ void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struc
     snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process after '%s'%s (fewer --jobs, or --max-memory)", end.label, place);
     return;
   }
-  snprintf(text, sizeof text, "%s%s", told, place);
+  if (worker->said.memory > 0) sf_said_last(&worker->said, said, sizeof said);
+  if (end.cls != SF_CLASS_CRASH || *end.page->fault) *said = '\0';
+  snprintf(text, sizeof text, "%s%s%s%s", told, *said ? ", having said: " : "", said, place);
   sf_outcome_from_failure(outcome, c, end.cls, end.rank, end.label, text);
 }
 
@@ -189,12 +195,29 @@ void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struc
 
 static struct sf_worker_page *watched_page; /* of this process; written once before the handlers are on */
 
-static void on_fatal_signal(int number) {
-  watched_page->signal = number;
+/* "mlp.linear_fc2.fwd" of the label of one of its calls. */
+static void cut_call(char *label) {
+  char *dot = strrchr(label, '.');
+  for (int op = 0; dot && op < SF_COMM_OP_COUNT; op++)
+    if (strcmp(dot + 1, sf_comm_op_name((enum sf_comm_op)op)) == 0) {
+      *dot = '\0';
+      return;
+    }
+}
+
+/* What is found when a plugin returns is booked under its name, not under the call that it made last: so is the same bug where it faults. */
+void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
+  page->fault[0] = '\0';
+  if (sf_walled_fault(page->fault, sizeof page->fault, info, context) && page->progress.in_call != SF_COMM_INSIDE) cut_call(page->progress.label);
+  page->signal = info->si_signo;
+}
+
+static void on_fatal_signal(int number, siginfo_t *info, void *context) {
+  sf_worker_note_signal(watched_page, info, context);
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
-void sf_worker_catch_fatal(void (*handler)(int)) {
+void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *)) {
 #ifndef SF_SANITIZE
   static char stack[64 * 1024];
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -203,8 +226,8 @@ void sf_worker_catch_fatal(void (*handler)(int)) {
   for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = handler;
-    action.sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+    action.sa_sigaction = handler;
+    action.sa_flags = (int)(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
     sigaction(fatal[i], &action, NULL);
   }
 #else
@@ -229,12 +252,14 @@ static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, st
   outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
 }
 
-static void run_job(struct sf_engine *engine, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+static void run_job(struct sf_engine *engine, struct sf_said *said, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
+  if (sf_plugin_target_path(job->c.target)) sf_said_begin(said);
   sf_engine_run(engine, &job->c, options->record, &result->outcome);
   sf_outcome_excuse_memory(&result->outcome);
   if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
+  sf_said_end(said);
   if (options->table) {
     sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
     fflush(options->table); /* the process leaves by _exit */
@@ -266,7 +291,7 @@ static void refuse_job(enum sf_status status, const struct sf_job *job, struct s
   snprintf(result->outcome.text, sizeof result->outcome.text, "%s before the case ran", sf_status_text(status));
 }
 
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options) {
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
   const struct sf_engine_options engine_options = {
       .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
@@ -284,7 +309,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct 
       run_framework_job(&framework, options, &job, &result);
     } else {
       const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
-      if (status == SF_OK) run_job(engine, options, &job, &result);
+      if (status == SF_OK) run_job(engine, said, options, &job, &result);
       else refuse_job(status, &job, &result);
     }
     if (!sf_fd_write(fd, &result, sizeof result)) break;

@@ -3,7 +3,9 @@
 #define SF_RUN_WORKER_H
 
 #include "harness/run/workers/pool.h"
+#include "harness/worker/said.h"
 
+#include <signal.h>
 #include <sys/types.h>
 
 /* Memory shared with the worker: where it stands, readable after it died. */
@@ -12,6 +14,7 @@ struct sf_worker_page {
   volatile uint64_t trace_key;  /* last trace point passed */
   volatile int32_t trace_rank;
   volatile int32_t signal;      /* that killed it; 0 = none caught */
+  char fault[96];               /* what a plugin did then: "writes 12 bytes behind its output"; "" = nothing known */
 };
 
 struct sf_worker {
@@ -26,13 +29,14 @@ struct sf_worker {
   size_t received;              /* bytes of an unfinished result */
   struct sf_job_result result;
   bool launched;                /* the process is the relay of a launched set */
+  struct sf_said said;          /* of its process, where that runs a plugin; memory 0: not made yet */
   bool for_shrinking;           /* its job is a SHRINK job, which is run in workers of its own */
 };
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
 void sf_worker_stop(struct sf_worker *worker); /* kills it and everything it started; page and jobs stay */
-void sf_worker_unmap(struct sf_worker *worker); /* gives the page up */
+void sf_worker_unmap(struct sf_worker *worker); /* gives the page up, and what its process said */
 /* Writes the unanswered jobs to the worker. False when it is gone. */
 bool sf_worker_send(struct sf_worker *worker);
 /* The first unanswered job begins now. */
@@ -43,14 +47,16 @@ bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
 int sf_worker_receive(struct sf_worker *worker);
 /* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */
-void sf_worker_outcome_of_death(const struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
+void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
 
 /* The child's side. Reads jobs from fd until it closes. */
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, const struct sf_pool_options *options);
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options);
 /* Installs the handlers that note a fatal signal in the page before the process dies of it. */
 void sf_worker_watch_signals(struct sf_worker_page *page);
-/* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. */
-void sf_worker_catch_fatal(void (*handler)(int));
+/* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. sf_worker_note_signal fills the page for it. */
+void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *));
+
+void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context);
 
 /* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than those that
  * found it; *kept, NULL at first, holds them for the next job and is the caller's to destroy. */

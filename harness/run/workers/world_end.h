@@ -16,7 +16,7 @@ struct sf_world_end {
  * communication; when all are inside (or through) and none goes on for a moment it is a deadlock. Takes up to 0.1 s for that.
  * May be called by a signal handler, and so may sf_world_end_text. */
 void sf_world_end_find(struct sf_world_end *out, const struct sf_worker_page *const *pages, int32_t count, bool hang);
-/* "rank 1 died of signal 11 (Segmentation fault) after 'parallel_mlp.fwd.output'". */
+/* "rank 1 died of signal 11 (Segmentation fault) after 'parallel_mlp.fwd.output'", and what a plugin did then. */
 void sf_world_end_text(char *out, size_t out_size, const struct sf_world_end *end);
 
 #endif

@@ -11,6 +11,9 @@
  * its alignment asks for that. Reading or writing in a wall ends the process, and the finding says how far beside which operand. The bytes that remain, what
  * lies before an operand in its pages and between its rows are compared after the call: of these, writing is found, and reading gives NaN.
  *
+ * What a plugin prints, on stdout too, comes out on stderr; the last line of one that crashes, as the text of an exception that left, stands in the finding.
+ * (Ranks that a launcher starts print where it puts that.)
+ *
  * Every function is called with the default floating-point mode (to nearest, subnormal numbers kept, no traps), whatever loading the library has set, as what is
  * linked with -Ofast does. One that returns with another mode on this thread is a finding, of operations, layers and models alike: what it computes itself it
  * may round as it likes, and while it is in a function of the harness the default holds. */
@@ -162,8 +165,8 @@ struct shardfuzz_operation {
  * operations in the case's format (of attention the softmax P, and the gradient of the scores), and sums in fp32. What is stored less exactly may be a
  * finding, as of attention rowsum(P dP) from a context that was rounded, in one case of 1,200. What is more exact passes.
  *
- * Rules: inputs and parameters are only read; of an output and a gradient every element is written, and nothing beside it. All memory is the
- * harness's; nothing is kept of a pointer once a call has returned, except what `save` gave. Simulated ranks are fibers of one process, each with
+ * Rules: inputs and parameters are only read; of an output and a gradient every element is written, and nothing beside it. Tensors and what `save` and `scratch`
+ * give lie between walls as operands of operations do, and what else was written beside them is found when the call returns. All memory is the harness's; nothing is kept of a pointer once a call has returned, except what `save` gave. Simulated ranks are fibers of one process, each with
  * 256 KiB of stack: nothing of a rank may be in static memory, and others run while it waits in a call of the communicator, which does not
  * return when it cannot complete. No exception may leave. */
 
@@ -296,7 +299,7 @@ struct shardfuzz_layer {
  * Noise levels are those of fp32 sums in any order, but of a softmax's and a norm's sums over a row those of partial sums or of fp64: one chain of fp32
  * additions over a long row is found.
  *
- * Rules: those of layers. Memory that is taken is checked when the run ends: nothing beside it may have been written. */
+ * Rules: those of layers. Memory that is taken lies between walls too, and is checked when it is given back or the run ends. */
 
 enum shardfuzz_parameter_flags { SHARDFUZZ_TRAINABLE = 1, SHARDFUZZ_DECAYED = 2 };
 struct shardfuzz_model_parameter {

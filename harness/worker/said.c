@@ -1,0 +1,92 @@
+#include "harness/worker/said.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool sf_said_open(struct sf_said *out) {
+  *out = (struct sf_said){.memory = memfd_create("said", MFD_CLOEXEC), .own = {-1, -1}};
+  if (out->memory < 0) return false;
+  const char *first = ftruncate(out->memory, 1) == 0 ? mmap(NULL, 1, PROT_READ, MAP_SHARED, out->memory, 0) : MAP_FAILED;
+  if (first == MAP_FAILED) sf_said_close(out);
+  else out->first = first;
+  return out->memory >= 0;
+}
+
+void sf_said_close(struct sf_said *said) {
+  if (said->memory >= 0) close(said->memory);
+  if (said->first) munmap((void *)(uintptr_t)said->first, 1);
+  said->memory = -1;
+  said->first = NULL;
+}
+
+static void empty(int memory) {
+  if (ftruncate(memory, 0) != 0 || ftruncate(memory, 1) != 0) return;
+  lseek(memory, 0, SEEK_SET);
+}
+
+void sf_said_begin(struct sf_said *said) {
+  if (said->memory < 0 || said->own[0] >= 0) return;
+  if (*said->first != 0) empty(said->memory); /* of a process that was ended at work */
+  fflush(stdout);
+  setvbuf(stdout, NULL, _IONBF, 0); /* or a process that dies takes its last lines with it */
+  for (int i = 0; i < 2; i++) {
+    said->own[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    dup2(said->memory, STDOUT_FILENO + i);
+  }
+}
+
+static void copy(int to, int memory) {
+  char text[4096];
+  off_t at = 0;
+  for (ssize_t count; (count = pread(memory, text, sizeof text, at)) > 0; at += count)
+    for (ssize_t done = 0, wrote; done < count; done += wrote)
+      if ((wrote = write(to, text + done, (size_t)(count - done))) <= 0) return;
+}
+
+void sf_said_pass_on(struct sf_said *said) {
+  if (said->own[1] < 0 || *said->first == 0) return;
+  copy(said->own[1], said->memory);
+  empty(said->memory);
+}
+
+void sf_said_end(struct sf_said *said) {
+  if (said->own[0] < 0) return;
+  fflush(stdout);
+  for (int i = 0; i < 2; i++) dup2(said->own[i], STDOUT_FILENO + i);
+  sf_said_pass_on(said);
+  for (int i = 0; i < 2; i++) {
+    close(said->own[i]);
+    said->own[i] = -1;
+  }
+}
+
+/* The last line of a text, cut to what is no blank. */
+static const char *last_line(char *text) {
+  char *end = text + strlen(text);
+  while (end > text && isspace((unsigned char)end[-1])) *--end = '\0';
+  const char *line = strrchr(text, '\n');
+  line = line ? line + 1 : text;
+  while (isspace((unsigned char)*line)) line++;
+  return line;
+}
+
+void sf_said_last(struct sf_said *said, char *out, size_t size) {
+  char text[2048];
+  struct stat info;
+  *out = '\0';
+  if (said->memory < 0 || *said->first == 0 || fstat(said->memory, &info) != 0) return;
+  const off_t from = info.st_size > (off_t)sizeof text - 1 ? info.st_size - (off_t)sizeof text + 1 : 0;
+  const ssize_t count = pread(said->memory, text, sizeof text - 1, from);
+  if (count > 0) {
+    text[count] = '\0';
+    snprintf(out, size, "%s", last_line(text));
+  }
+  copy(STDERR_FILENO, said->memory);
+  empty(said->memory);
+}

@@ -1,0 +1,29 @@
+/* What code under test prints. While it runs in a process of its own, stdout and stderr go to memory that outlives the process; what is there is passed on to
+ * stderr when a case has ended, and the last line of a process that died stands in its finding. */
+#ifndef SF_WORKER_SAID_H
+#define SF_WORKER_SAID_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct sf_said {
+  int memory; /* shared by the process and its parent; -1: none */
+  const volatile char *first; /* its first byte; 0: nothing is there. A look costs no system call */
+  int own[2]; /* stdout and stderr of the process, while they go to memory; -1: they do not */
+};
+
+/* The parent's, before it forks. False: no memory. */
+bool sf_said_open(struct sf_said *out);
+void sf_said_close(struct sf_said *said);
+
+/* The process's: from here on what it prints is kept. Does nothing without memory. */
+void sf_said_begin(struct sf_said *said);
+/* A case has ended: what it printed is passed on. */
+void sf_said_pass_on(struct sf_said *said);
+/* The same, and nothing is kept any more. */
+void sf_said_end(struct sf_said *said);
+
+/* The parent's, of a process that is no more: its last line, without blanks round it, "" for none; everything is passed on. */
+void sf_said_last(struct sf_said *said, char *out, size_t size);
+
+#endif
