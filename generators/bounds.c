@@ -11,6 +11,7 @@ static const int64_t none = INT64_MAX;
 
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
   bounds->max_ranks = space->max_ranks;
+  bounds->formats_left_out = space->formats_left_out;
   bounds->may_train_nothing = space->is_set[SF_WALK_FROZEN] && space->is_set[SF_WALK_TIED] && space->is_set[SF_WALK_ADAPTER];
   bounds->at[SF_WALK_SWARM] = (struct sf_range){0, 2};
   for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
@@ -119,14 +120,23 @@ static bool tp_options_fit(const struct sf_range *at) {
   return !is_sharded || (!sf_bounds_need_sp(at) && at[SF_WALK_RECOMPUTE].hi > 0);
 }
 
+/* A format that is not left out, fp8 and bf16 where the other fields want those. */
+static bool formats_fit(const struct sf_bounds *bounds) {
+  const struct sf_range *at = bounds->at;
+  for (int64_t format = at[SF_WALK_COMPUTE].lo; format <= at[SF_WALK_COMPUTE].hi; format++) {
+    const bool is_wanted = (!sf_bounds_need_fp8(at) || format == SF_COMPUTE_FP8) && (at[SF_WALK_STOCHASTIC].lo == 0 || format == SF_COMPUTE_BF16);
+    if (is_wanted && !(bounds->formats_left_out >> format & 1)) return true;
+  }
+  return false;
+}
+
 bool sf_bounds_singles_fit(const struct sf_bounds *bounds) {
   const struct sf_range *at = bounds->at;
   const struct sf_range head_dim = at[SF_WALK_HEAD_DIM];
   if (at[SF_WALK_POSITIONS].lo == SF_POS_ROTARY && !sf_range_has_multiple(head_dim, 2)) return false;
-  if (sf_bounds_need_fp8(at) && at[SF_WALK_COMPUTE].hi < SF_COMPUTE_FP8) return false;
+  if (!formats_fit(bounds)) return false;
   if (at[SF_WALK_FP8_HISTORY].lo > 1 && at[SF_WALK_FP8_RECIPE].hi == SF_FP8_CURRENT) return false;
   if (at[SF_WALK_LOSS_SCALE_WINDOW].lo > 0 && at[SF_WALK_LOSS_SCALE].hi == 0) return false;
-  if (at[SF_WALK_STOCHASTIC].lo > 0 && (at[SF_WALK_COMPUTE].lo > SF_BF16 || at[SF_WALK_COMPUTE].hi < SF_BF16)) return false;
   if (at[SF_WALK_HEADS].lo * head_dim.lo > 65536 || !tp_options_fit(at)) return false;
   if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_OVERFLOW].lo > 0 || at[SF_WALK_STOCHASTIC].lo > 0) && sf_bounds_need_fp8(at)) return false;
   if ((at[SF_WALK_EXACT].lo > 0 || at[SF_WALK_OVERFLOW].lo > 0) && at[SF_WALK_MODE].lo > SF_MODE_ISOLATED) return false;

@@ -110,10 +110,11 @@ static enum sf_status explain(const struct sf_space *space, struct sf_error *err
     struct sf_space without = *space;
     if (place == SF_WALK_COUNT)
       without.max_ranks = 65536;
-    else if (!space->is_set[place])
+    else if (!space->is_set[place] && (place != SF_WALK_COMPUTE || space->formats_left_out == 0))
       continue;
     else
       without.is_set[place] = false;
+    if (place == SF_WALK_COMPUTE) without.formats_left_out = 0;
     sf_bounds_init(&bounds, &without);
     if (!sf_bounds_feasible(&bounds) || at + 40 > sizeof names) continue;
     const char *name = place == SF_WALK_COUNT ? "the limit on ranks" : sf_walk_path((enum sf_walk)place);
@@ -153,6 +154,7 @@ enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw,
 static void fix_place(struct sf_space *used, struct sf_codec_fixed *fixed, enum sf_walk place, int64_t value) {
   used->is_set[place] = true;
   used->set[place] = (struct sf_range){value, value};
+  if (place == SF_WALK_COMPUTE) used->formats_left_out = 0;
   fixed->paths[fixed->count++] = sf_walk_path(place);
 }
 

@@ -15,6 +15,7 @@ struct sf_space {
   bool is_set[SF_STREAM_MAX]; /* by place in the walk (codec_internal.h): whether `set` holds */
   bool is_limited[SF_STREAM_MAX]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
   struct sf_range set[SF_STREAM_MAX];
+  uint32_t formats_left_out; /* bits of enum sf_compute: not drawn though they lie within the range (sf_space_leave_out) */
   int16_t field[SF_STREAM_MAX];                   /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
   char target[SF_TARGET_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
@@ -25,6 +26,8 @@ void sf_space_init(struct sf_space *space);
 enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) SF_MUST_USE;
 /* Narrows a number's range to lo..hi, in the field's own numbers, whatever was set before. SF_EINPUT: there is no such field, or nothing is left. */
 enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t lo, int64_t hi, struct sf_error *error) SF_MUST_USE;
+/* Formats, bits of enum sf_compute, that are not drawn; setting precision.compute takes that back. SF_EINPUT: nothing is left of what is set. */
+enum sf_status sf_space_leave_out(struct sf_space *space, uint32_t formats, struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) SF_MUST_USE; /* presets.h */
 /* Fixes one field to the value it has in c. Asserts that the path exists. */
 void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c);

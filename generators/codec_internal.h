@@ -143,6 +143,7 @@ int64_t sf_order_number(const char *text);
 struct sf_bounds {
   struct sf_range at[SF_WALK_COUNT];
   int64_t max_ranks;
+  uint32_t formats_left_out; /* bits of enum sf_compute */
   bool may_train_nothing; /* a case where every parameter is frozen was asked for, field by field */
 };
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);

@@ -91,6 +91,7 @@ void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case
   space->is_set[place] = true;
   space->is_limited[place] = false;
   space->set[place] = (struct sf_range){value, value};
+  if (place == SF_WALK_COMPUTE) space->formats_left_out = 0;
 }
 
 /* --- assignments ---------------------------------------------------------------------------------------------------- */
@@ -169,6 +170,15 @@ enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t 
   space->is_limited[place] = space->is_limited[place] || !space->is_set[place];
   space->is_set[place] = true;
   space->set[place] = range;
+  return SF_OK;
+}
+
+enum sf_status sf_space_leave_out(struct sf_space *space, uint32_t formats, struct sf_error *error) {
+  const struct sf_range range = space->is_set[SF_WALK_COMPUTE] ? space->set[SF_WALK_COMPUTE] : (struct sf_range){0, SF_COMPUTE_COUNT - 1};
+  uint32_t left = 0;
+  for (int64_t i = range.lo; i <= range.hi; i++) left |= 1u << i & ~(formats | space->formats_left_out);
+  if (left == 0) return sf_error_set(error, SF_EINPUT, "precision.compute: the target takes none of the values that are set");
+  space->formats_left_out |= formats;
   return SF_OK;
 }
 

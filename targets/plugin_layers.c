@@ -210,12 +210,18 @@ static void add_range(struct sf_plugin_range *out, int32_t *count, const char *p
 
 int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes) {
   int64_t lo = SF_COMPUTE_FP8, hi = SF_COMPUTE_FP32;
+  uint32_t left_out = 0;
   for (int64_t i = SF_COMPUTE_FP32; i < SF_COMPUTE_FP8; i++) {
-    if (!(dtypes >> i & 1)) continue;
+    if (!(dtypes >> i & 1)) {
+      left_out |= 1u << i;
+      continue;
+    }
     lo = i < lo ? i : lo;
     hi = i;
   }
-  return sf_plugin_add_range(out, count, "precision.compute", lo, hi);
+  const int32_t after = sf_plugin_add_range(out, count, "precision.compute", lo, hi);
+  if (after > count) out[count].left_out = left_out;
+  return after;
 }
 
 static int64_t highest(const struct needed_field *need) { return need->hi >= need->lo ? need->hi : sf_case_field_find(need->path)->max; }

@@ -32,10 +32,10 @@ enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, c
 struct sf_plugin_range {
   char path[48];
   int64_t lo, hi;
+  uint32_t left_out; /* of precision.compute: bits of formats within lo..hi that are not taken */
 };
 int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers);
-/* Add one to a list and return its new length; what is beyond the most is left out. Formats (SHARDFUZZ_BIT) that lie between two that are taken are drawn
- * and skipped: a range has no holes. */
+/* Add one to a list and return its new length; what is beyond the most is left out. dtypes: SHARDFUZZ_BIT of each. */
 int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const char *path, int64_t lo, int64_t hi);
 int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes);
 

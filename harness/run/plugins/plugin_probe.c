@@ -119,6 +119,8 @@ enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target,
   enum sf_status status = ask(&answer, target, error);
   for (int32_t i = 0; i < answer.range_count && status == SF_OK; i++)
     status = sf_space_limit(space, answer.ranges[i].path, answer.ranges[i].lo, answer.ranges[i].hi, error);
+  for (int32_t i = 0; i < answer.range_count && status == SF_OK; i++)
+    if (answer.ranges[i].left_out) status = sf_space_leave_out(space, answer.ranges[i].left_out, error);
   if (status == SF_OK) snprintf(space->target, sizeof space->target, "plugin:%.*s", (int)sizeof answer.path - 8, answer.path);
   return status;
 }

@@ -389,6 +389,53 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
   }
 }
 
+/* fp16 lies between formats that are drawn. */
+static void test_space_left_out_format_is_not_drawn(void **state) {
+  (void)state;
+  struct sf_space space = default_space();
+  struct sf_error error = {0};
+  int drawn[SF_COMPUTE_COUNT] = {0};
+  assert_int_equal(sf_space_leave_out(&space, 1u << SF_COMPUTE_FP16, &error), SF_OK);
+  for (uint64_t i = 0; i < 400; i++) {
+    struct sf_draw draw;
+    struct sf_case c;
+    struct sf_codec_fixed fixed;
+    sf_draw_from_pcg(&draw, 21, i);
+    must_decode(&c, &draw, &space);
+    drawn[c.precision.compute]++;
+    check_round_trip(&c, &space, &fixed);
+    assert_int_equal(fixed.count, 0);
+  }
+  assert_int_equal(drawn[SF_COMPUTE_FP16], 0);
+  for (int i = 0; i < SF_COMPUTE_COUNT; i++) assert_true(drawn[i] > 0 || i == SF_COMPUTE_FP16);
+
+  /* A case with it is encoded all the same, by fixing the field. */
+  struct sf_case c;
+  struct sf_codec_fixed fixed;
+  sf_case_init(&c);
+  c.precision.compute = SF_COMPUTE_FP16;
+  check_round_trip(&c, &space, &fixed);
+  assert_int_equal(fixed.count, 1);
+  assert_string_equal(fixed.paths[0], "precision.compute");
+
+  /* What other fields want is not there. */
+  struct sf_draw draw;
+  struct sf_space narrow = default_space();
+  must_set(&narrow, "precision.stochastic=on");
+  assert_int_equal(sf_space_leave_out(&narrow, 1u << SF_COMPUTE_BF16, &error), SF_OK);
+  sf_draw_from_pcg(&draw, 1, 1);
+  assert_int_equal(sf_codec_decode(&c, &draw, &narrow, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, "precision.compute"));
+
+  /* Nothing is left; a format that is set again is drawn. */
+  must_set(&space, "precision.compute=fp16");
+  sf_draw_from_pcg(&draw, 1, 1);
+  must_decode(&c, &draw, &space);
+  assert_int_equal(c.precision.compute, SF_COMPUTE_FP16);
+  assert_int_equal(sf_space_leave_out(&space, 1u << SF_COMPUTE_FP16, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, "none of the values that are set"));
+}
+
 static void test_space_set_bad_assignments_are_refused(void **state) {
   (void)state;
   static const char *const table[] = {"",
@@ -487,6 +534,7 @@ int main(void) {
       cmocka_unit_test(test_decode_range_reaches_its_upper_part),
       cmocka_unit_test(test_decode_scale_that_overflows_mostly_has_another_step),
       cmocka_unit_test(test_decode_contradicting_settings_are_explained),
+      cmocka_unit_test(test_space_left_out_format_is_not_drawn),
       cmocka_unit_test(test_space_set_bad_assignments_are_refused),
       cmocka_unit_test(test_order_text_numbers_are_a_bijection),
       cmocka_unit_test(test_preset_each_draws_valid_cases_of_its_model),
