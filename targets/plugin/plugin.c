@@ -3,8 +3,12 @@
 #include "harness/base/float_mode.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ENTRIES_MAX = 64, LAYERS_MAX = 32, LISTED_MAX = 16, RANGES_MAX = 128 };
 
@@ -97,7 +101,45 @@ static enum sf_status check(const struct shardfuzz_plugin *plugin, const char *p
   return plugin->kind == SHARDFUZZ_KIND_MODEL ? check_ranges(plugin, path, error) : SF_OK;
 }
 
+static const char *machine_name(unsigned machine) {
+  switch (machine) {
+  case EM_386: return "x86";
+  case EM_X86_64: return "x86-64";
+  case EM_ARM: return "arm";
+  case EM_AARCH64: return "aarch64";
+  case EM_PPC64: return "ppc64";
+  case EM_RISCV: return "riscv";
+  default: return NULL;
+  }
+}
+
+#if defined(__x86_64__)
+enum { OWN_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { OWN_MACHINE = EM_AARCH64 };
+#else
+enum { OWN_MACHINE = EM_NONE }; /* the loader has to tell */
+#endif
+
+/* A library for another machine, of which the loader says that there is no such file, or nothing of use. Anything that is no ELF file is left to the loader. */
+static enum sf_status check_machine(const char *path, struct sf_error *error) {
+  unsigned char head[20];
+  char number[32];
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return SF_OK;
+  const ssize_t count = read(file, head, sizeof head);
+  close(file);
+  if (count != (ssize_t)sizeof head || memcmp(head, ELFMAG, SELFMAG) != 0) return SF_OK;
+  const unsigned machine = head[EI_DATA] == ELFDATA2MSB ? head[18] << 8 | head[19] : head[19] << 8 | head[18];
+  if (OWN_MACHINE == EM_NONE || machine == OWN_MACHINE) return SF_OK;
+  snprintf(number, sizeof number, "machine %u of ELF", machine);
+  const char *name = machine_name(machine);
+  return sf_error_set(error, SF_EINPUT, "%s is built for %s; this is %s", path, name ? name : number, machine_name(OWN_MACHINE));
+}
+
 enum sf_status sf_plugin_load(const struct shardfuzz_plugin **out, const char *path, struct sf_error *error) {
+  const enum sf_status fits = check_machine(path, error);
+  if (fits != SF_OK) return fits;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   sf_float_mode_restore(); /* what is linked with -Ofast flushes subnormal numbers from here on */
   if (!library) {

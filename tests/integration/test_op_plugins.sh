@@ -31,6 +31,9 @@ found amax_signed tolerance/amax/amax "count=1"
 found stochastic_biased tolerance/round_stochastic/w "count=1"
 found partial_sum_race unrepeatable/col_sum/out "rows=17 cols=1"
 found index_overflow crash/rotate "rows=2 half=1"
+found fault_second_entry tolerance/add/out "count=4"
+found fault_second_entry tolerance/norm_fwd/y "rows=1 cols=2"
+check "the other two are right: $(ls "$work/fault_second_entry")" [ "$(ls "$work/fault_second_entry" | tr '\n' ' ')" = "tolerance-add-out tolerance-norm_fwd-y " ]
 found swiglu_halves tolerance/swiglu_bwd/dx "rows=1 cols=1"
 
 found fault_out_of_bounds guard/relu2_fwd/y "count=1"
@@ -83,15 +86,21 @@ refused() { # WORD TARGET
 refused "plugin ABI 7" "plugin:$plugins/refused_abi.so"
 refused "has no function shardfuzz_plugin_get" "plugin:$plugins/refused_no_entry.so"
 refused "'conv3d'" "plugin:$plugins/refused_unknown.so"
+refused "operation gelu_fwd is declared twice" "plugin:$plugins/refused_twice.so"
 refused "no dimension 'columns'" "plugin:$plugins/refused_limit.so"
 refused "ended its process" "plugin:$plugins/refused_crash.so"
 refused "No such file" "plugin:$work/none.so"
 echo "no library" >"$work/text.so"
 refused "cannot be loaded" "plugin:$work/text.so"
-head -c 18 "$plugins/sound.so" >"$work/foreign.so"
-printf '\xf3\x00' >>"$work/foreign.so" # another machine: e_machine of RISC-V
-tail -c +21 "$plugins/sound.so" >>"$work/foreign.so"
-refused "cannot be loaded" "plugin:$work/foreign.so"
+built_for() { # BYTES NAME: of e_machine
+  head -c 18 "$plugins/sound.so" >"$work/foreign.so"
+  printf "$1" >>"$work/foreign.so"
+  tail -c +21 "$plugins/sound.so" >>"$work/foreign.so"
+  refused "$work/foreign.so is built for $2; this is $(uname -m | tr _ -)" "plugin:$work/foreign.so"
+}
+built_for '\xf3\x00' riscv
+case $(uname -m) in x86_64) built_for '\xb7\x00' aarch64 ;; aarch64) built_for '\x3e\x00' x86-64 ;; esac
+built_for '\x39\x30' "machine 12345 of ELF"
 refused "no such operation" "op:conv3d"
 
 # --- files of cases ------------------------------------------------------------------------------------------------------------

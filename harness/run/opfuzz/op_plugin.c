@@ -1,8 +1,34 @@
-/* A case handed to a plugin. */
+/* What a plugin's entries take, and a case handed to it. */
 #include "harness/run/opfuzz/op_device.h"
 #include "targets/plugin/plugin.h"
 
 #include <string.h>
+
+/* Whether both take some size of the dimension: one that is a multiple of both numbers. */
+static bool share_size(const struct sf_op_entry *a, const struct sf_op_entry *b, int32_t dim) {
+  const int64_t least = a->op->dim_min[dim], max = a->dim_max[dim] < b->dim_max[dim] ? a->dim_max[dim] : b->dim_max[dim];
+  const int64_t x = a->dim_multiple[dim], y = b->dim_multiple[dim];
+  if (least <= 0) return true; /* 0 is a multiple of all */
+  for (int64_t size = (least + x - 1) / x * x; size <= max; size += x)
+    if (size % y == 0) return true;
+  return false;
+}
+
+static bool overlap(const struct sf_op_entry *a, const struct sf_op_entry *b) {
+  if (a->op != b->op || !(a->stores & b->stores)) return false;
+  for (int32_t i = 0; i < a->op->attr_count; i++)
+    if (a->attr_fixed[i] >= 0 && b->attr_fixed[i] >= 0 && a->attr_fixed[i] != b->attr_fixed[i]) return false;
+  for (int32_t i = 0; i < a->op->dim_count; i++)
+    if (!share_size(a, b, i)) return false;
+  return true;
+}
+
+enum sf_status sf_op_plugin_check_entry(const struct sf_op_target *target, const struct sf_op_entry *entry, struct sf_error *error) {
+  for (int32_t i = 0; i < target->entry_count; i++)
+    if (overlap(&target->entries[i], entry))
+      return sf_error_set(error, SF_EINPUT, "operation %s is declared twice, with cases that both take: their formats, fixed attributes or limits must differ", entry->op->name);
+  return SF_OK;
+}
 
 static const uint32_t dtype_numbers[SF_DTYPE_COUNT] = {[SF_F32] = SHARDFUZZ_F32, [SF_BF16] = SHARDFUZZ_BF16,     [SF_F16] = SHARDFUZZ_F16,
                                                        [SF_F64] = SHARDFUZZ_F64, [SF_F8E4M3] = SHARDFUZZ_F8E4M3, [SF_F8E5M2] = SHARDFUZZ_F8E5M2};

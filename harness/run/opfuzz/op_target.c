@@ -95,7 +95,8 @@ static enum sf_status declare(struct sf_op_target *target, const struct shardfuz
     entry.unaligned = declared->takes & SHARDFUZZ_TAKES_UNALIGNED;
     entry.in_place = declared->takes & SHARDFUZZ_TAKES_IN_PLACE;
     if (!entry.stores) return sf_error_set(error, SF_EINPUT, "operation %s: none of its formats is one that %s is tested in", declared->name, op->name);
-    const enum sf_status status = declare_limits(&entry, declared, error);
+    enum sf_status status = declare_limits(&entry, declared, error);
+    if (status == SF_OK) status = sf_op_plugin_check_entry(target, &entry, error);
     if (status != SF_OK) return status;
     target->entries[target->entry_count++] = entry;
   }

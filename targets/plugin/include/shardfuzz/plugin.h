@@ -106,6 +106,7 @@ enum shardfuzz_takes {
   SHARDFUZZ_TAKES_IN_PLACE = 4   /* an output in the memory of an input, where the reference allows it */
 };
 
+/* One operation may be declared several times, if no case is taken by two of them: with other formats, other values of a fixed attribute. */
 struct shardfuzz_operation {
   const char *name;           /* "gelu": forward is gelu_fwd, backward gelu_bwd; or one operation of the reference: "gemm" */
   uint32_t dtypes;            /* SHARDFUZZ_BIT of each */
