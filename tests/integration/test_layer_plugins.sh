@@ -119,4 +119,17 @@ refuses "No such file" replay "$work/missing.json"
 sed 's/layer_row_scale/sound/' "$case" >"$work/operations.json"
 refuses "has operations, and neither layers nor a model" replay "$work/operations.json"
 run 1 replay "$case" --plant none --json # it is in the plugin, not planted
+
+# --- a case on another library, or on the built-in layers -------------------------------------------------------------------------
+for mended in "plugin:$plugins/layer_row_sound.so" builtin; do
+  run 0 replay "$case" --target "$mended" --json
+  is_json "j['verdict'], j['as_expected']" "('PASS', False)"
+done
+run 1 replay "$work/missing.json" --target "plugin:$plugins/layer_row_scale.so" --json
+is_json "j['as_expected']" True
+run 1 shrink "$work/missing.json" -o "$work/moved.json" --budget 2 --target "plugin:$plugins/layer_row_scale.so"
+check "the shrunk case names its target" grep -q "plugin:$plugins/layer_row_scale.so" "$work/moved.json"
+refuses "has operations, and neither layers nor a model" replay "$case" --target "plugin:$plugins/sound.so"
+refuses "not of a framework" replay "$case" --target worker:none
+refuses "there is no target 'none'" replay "$case" --target none
 finish

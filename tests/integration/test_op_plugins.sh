@@ -73,6 +73,34 @@ done
 check "one process or three: the same findings" cmp "$work/jobs1.txt" "$work/jobs3.txt"
 check "one process or three: the same smallest case" cmp "$work/jobs1/unwritten-add-out/min.json" "$work/jobs3/unwritten-add-out/min.json"
 
+# --- a case on another library, or on the device --------------------------------------------------------------------------------
+whole=$work/tail_skipped/unwritten-add-out/case.json
+for mended in "plugin:$plugins/sound.so" op:add; do
+  run 0 replay "$whole" --target "$mended" --json
+  is_json "j['verdict'], j['as_expected']" "('PASS', False)"
+done
+sed 's/tail_skipped/gone/' "$whole" >"$work/gone.json"
+refuses "No such file" replay "$work/gone.json"
+run 1 replay "$work/gone.json" --target "plugin:$plugins/tail_skipped.so" --json
+is_json "j['as_expected']" True
+refuses "has no 'add'" replay "$whole" --target "plugin:$plugins/one_pass_variance.so"
+refuses "'add'" replay "$whole" --target op:gelu_fwd
+refuses "op:NAME or plugin:LIB.so" replay "$whole" --target builtin
+for option in "--trace $work/t" --table "--plant none" "--script $work/s" "--launcher mpirun" "--backend mpi"; do
+  refuses "${option%% *} is not for cases of operations" replay "$whole" $option
+done
+
+# --- shrink ----------------------------------------------------------------------------------------------------------------------
+run 1 shrink "$whole" -o "$work/min.json" --json
+is_json "j['signature'], j['shape'], j['minimal']" "('unwritten/add/out', {'count': 9}, True)"
+check "shrinking a case and shrinking in a campaign give the same" cmp "$work/min.json" "$work/tail_skipped/unwritten-add-out/min.json"
+run 1 shrink "$work/gone.json" -o "$work/moved.json" --target "plugin:$plugins/tail_skipped.so" --budget 3 --json
+is_json "j['minimal'], j['evaluations']" "(False, 3)"
+check "the shrunk case names its target" grep -q "plugin:$plugins/tail_skipped.so" "$work/moved.json"
+run 0 shrink "$whole" -o "$work/none.json" --target "plugin:$plugins/sound.so" --json
+is_json "j['verdict'], j['min']" "('PASS', None)"
+check "nothing shrunk is nothing written" [ ! -e "$work/none.json" ]
+
 # --- refusals: exit 2 and one line ---------------------------------------------------------------------------------------------
 one_line() { # WORD WHAT: all of stderr is one line with the word
   checks=$((checks + 1))

@@ -167,16 +167,26 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
   out->framework = &framework->options;
 }
 
-enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, const struct sf_case *c,
+/* Another plugin, or the built-in layers, in the place of the target that the case's file names. */
+static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_error *error) {
+  if (sf_framework_is_target(target)) return sf_error_set(error, SF_EUSAGE, "--target %.200s: the case is one of the built-in layers or of a plugin, not of a framework", target);
+  if (sf_plugin_target_path(target)) return sf_plugin_full_name(c->target, sizeof c->target, target, error);
+  if (!sf_target_find(target)) return sf_error_set(error, SF_EUSAGE, "there is no target '%s'; shardfuzz list targets", target);
+  snprintf(c->target, sizeof c->target, "%s", target);
+  return SF_OK;
+}
+
+enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, struct sf_case *c,
                                       const char *path, struct sf_error *error) {
-  enum sf_status status = sf_case_names_check(c, path, error);
+  enum sf_status status = flags->target && !sf_case_is_framework(c) ? retarget(c, flags->target, error) : SF_OK;
+  if (status == SF_OK) status = sf_case_names_check(c, path, error);
   if (status != SF_OK) return status;
   if (sf_case_is_framework(c)) {
     status = sf_common_framework_start(framework, flags, flags->target ? flags->target : c->target, error);
     if (status == SF_OK) pool_of_framework(pool, framework, flags);
     return status;
   }
-  if (flags->target || flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--target and --framework-path are for cases of frameworks");
+  if (flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--framework-path is for cases of frameworks");
   if (sf_plugin_target_path(c->target)) status = sf_plugin_probe_target(c->target, error);
   return status != SF_OK ? status : sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
 }

@@ -53,7 +53,12 @@ struct sf_common_flags {
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
 #define SF_TARGET_OPTIONS(owner, member)                                                                                               \
-  SF_OPTION_AT(owner, "target", TEXT, member.target, "T", "what is under test (shardfuzz list targets), or 'worker:CMD'"),             \
+  SF_TARGETS_OPTIONS(owner, member, "what is under test (shardfuzz list targets), or 'worker:CMD'")
+/* Of commands that run one case. */
+#define SF_CASE_TARGET_OPTIONS(owner, member)                                                                                          \
+  SF_TARGETS_OPTIONS(owner, member, "what the case runs on, in the place of the target that its file names: another plugin, say")
+#define SF_TARGETS_OPTIONS(owner, member, help_)                                                                                       \
+  SF_OPTION_AT(owner, "target", TEXT, member.target, "T", help_),                                                                      \
       SF_OPTION_AT(owner, "framework-path", TEXT, member.framework_path, "DIR", "a checkout of the framework, in the place of what is installed")
 
 /* Rows for commands that draw cases. */
@@ -80,9 +85,9 @@ struct sf_common_framework {
 };
 /* How the target's worker is started. SF_EUSAGE. */
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) SF_MUST_USE;
-/* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers, or of its framework's worker
- * (target NULL: the case's own), which *framework then describes. path: of the case's file, for errors. */
-enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, const struct sf_case *c,
+/* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers and plugins, or of its framework's
+ * worker, which *framework then describes. The flags' target takes the place of the case's own. path: of the case's file, for errors. */
+enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, struct sf_case *c,
                                       const char *path, struct sf_error *error) SF_MUST_USE;
 /* Everything of the options but cases, seconds, store_path, resume, progress. Release with sf_campaign_options_clear. argv0 of a launcher's
  * ranks is this program (/proc/self/exe). */

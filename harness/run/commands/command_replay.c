@@ -29,7 +29,7 @@ struct replay_flags {
 
 static const struct sf_option options[] = {
     SF_BACKEND_OPTIONS(struct replay_flags, common),
-    SF_TARGET_OPTIONS(struct replay_flags, common),
+    SF_CASE_TARGET_OPTIONS(struct replay_flags, common),
     SF_OPTION_AT(struct replay_flags, "script", TEXT, script, "FILE", "a framework's finding: write a program that shows it without shardfuzz"),
     SF_OPTION_AT(struct replay_flags, "plant", TEXT, plant, "ID", "plant this bug instead of the file's ('none' for none)"),
     SF_OPTION_AT(struct replay_flags, "trace", TEXT, trace, "DIR", "write what was traced, one safetensors file per rank"),
@@ -178,9 +178,17 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
   return status;
 }
 
+static int replay_operation(const struct replay_flags *flags) {
+  struct sf_error error = {SF_OK, ""};
+  const char *other = flags->trace ? "--trace" : flags->table ? "--table" : flags->plant ? "--plant" : flags->script ? "--script" : NULL;
+  if (!other) return sf_op_replay(flags->files.items[0], &flags->common);
+  sf_error_set(&error, SF_EUSAGE, "%s is not for cases of operations", other);
+  return sf_exit_failure(SF_EUSAGE, &error);
+}
+
 static int run(void *context) {
   const struct replay_flags *flags = context;
-  if (sf_op_is_replay(flags->files.items[0])) return sf_op_replay(flags->files.items[0], &flags->common);
+  if (sf_op_is_case_file(flags->files.items[0])) return replay_operation(flags);
   static struct sf_case c;
   static struct sf_common_framework framework;
   struct sf_error error = {SF_OK, ""};

@@ -3,11 +3,14 @@
 #include "harness/run/trial/engine.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/opfuzz/op_command.h"
 
 #include "harness/base/alloc.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { BUDGET = 300 };
 
 struct shrink_flags {
   struct sf_common_flags common;
@@ -17,15 +20,16 @@ struct shrink_flags {
 
 static const struct sf_option options[] = {
     {.name = "out", .type = SF_OPTION_TEXT, .offset = offsetof(struct shrink_flags, min), .letter = 'o', .value = "MIN.json", .help = "the smallest case that still fails so"},
-    SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most"),
+    SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most; default 300, of an operation 20000"),
     SF_BACKEND_OPTIONS(struct shrink_flags, common),
-    SF_TARGET_OPTIONS(struct shrink_flags, common),
+    SF_CASE_TARGET_OPTIONS(struct shrink_flags, common),
 };
 
 static const struct sf_command command = {
     .name = "shrink",
     .arguments = "CASE.json",
-    .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module.",
+    .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module;\n"
+            "a case of an operation (shape, formats, strides, values) as long as it fails with the same class in the same operand.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
     .argument_min = 1,
@@ -75,7 +79,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
     return nothing_shrunk(flags, sf_verdict_name(result.outcome.verdict), 1, 0);
   }
   job.kind = SF_JOB_SHRINK;
-  job.budget = (int32_t)flags->common.shrink_budget;
+  job.budget = flags->common.shrink_budget ? (int32_t)flags->common.shrink_budget : BUDGET;
   job.was_hang = result.outcome.cls == SF_CLASS_HANG;
   memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
   status = sf_pool_run_one(pool, &job, &result);
@@ -102,6 +106,7 @@ static int run(void *context) {
     sf_error_set(&error, SF_EUSAGE, "-o MIN.json is needed");
     return sf_exit_failure(SF_EUSAGE, &error);
   }
+  if (sf_op_is_case_file(flags->files.items[0])) return sf_op_shrink_file(flags->files.items[0], flags->min, &flags->common);
   sf_space_init(&space);
   enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
   if (status == SF_OK) status = sf_input_status(sf_case_read(&c, flags->files.items[0], &error));
@@ -117,5 +122,6 @@ int sf_command_shrink(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   flags.common.jobs = 1;
+  flags.common.shrink_budget = 0; /* by what is shrunk */
   return sf_command_main(&command, &flags, run, argc, argv);
 }

@@ -60,6 +60,8 @@ static inline const struct sf_op *sf_op_of(const struct sf_op_target *target, co
 bool sf_op_field_present(const struct sf_op *op, int32_t field);
 /* The name of a field of an operation, "values.x"; false when the operation has no such field. */
 bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t field);
+/* The word that a field's number is written by, "bf16"; NULL: it is written as a number. */
+const char *sf_op_value_name(int32_t field, int64_t value);
 /* The smallest value of a field. */
 int64_t sf_op_field_min(const struct sf_op_entry *entry, int32_t field);
 /* Whether the target takes the case. shapes: SF_OP_OPERANDS_MAX, or NULL. */

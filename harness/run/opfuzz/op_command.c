@@ -1,7 +1,6 @@
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/opfuzz/op_command_shared.h"
 
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/json_out.h"
 #include "harness/run/opfuzz/op_campaign.h"
 #include "harness/run/opfuzz/op_device.h"
 #include "harness/run/plugins/plugin_probe.h"
@@ -49,8 +48,7 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
   return target && sf_op_target_is_one(target) && !sf_plugin_is_target(target) ? target : NULL;
 }
 
-/* Whose operations they are: a plugin brings its own. */
-static enum sf_status choose_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) {
+enum sf_status sf_op_command_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) {
   if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0) return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
   out->device = (enum sf_device_kind)device;
   return sf_common_device(&out->gemm, device, gemm, error);
@@ -69,21 +67,21 @@ static void print_summary(const struct sf_op_campaign_result *r) {
   }
 }
 
-static void json_error(struct sf_json_out *json, const struct sf_op_outcome *o) {
+void sf_op_json_error(struct sf_json_out *json, const struct sf_op_outcome *o) {
   sf_json_out_real(json, "relative", o->error.relative);
   sf_json_out_real(json, "row_relative", o->error.row_relative);
   sf_json_out_int(json, "worst_row", o->error.row);
   sf_json_out_real(json, "ulps", o->error.ulps);
 }
 
-static void json_case(struct sf_json_out *json, const struct sf_op_target *target, const struct sf_op_case *c) {
+void sf_op_json_case(struct sf_json_out *json, const struct sf_op_target *target, const struct sf_op_case *c) {
   const struct sf_op *op = sf_op_of(target, c);
   sf_json_out_object(json, "shape");
   for (int32_t i = 0; i < op->dim_count; i++) sf_json_out_int(json, op->dims[i], c->field[SF_OP_DIM + i]);
   sf_json_out_end(json);
 }
 
-static int print_json(struct sf_json_out *json, int code) {
+int sf_op_json_print(struct sf_json_out *json, int code) {
   struct sf_text line = {0};
   if (sf_json_out_finish(json, &line) != SF_OK) {
     sf_text_destroy(&line);
@@ -113,12 +111,12 @@ static int json_summary(const struct sf_op_campaign_result *r, const struct sf_o
     sf_json_out_text(json, "folder", f->folder);
     sf_json_out_bool(json, "minimal", f->min.minimal);
     sf_json_out_int(json, "trials", f->min.trials);
-    json_case(json, target, &f->min.c);
-    json_error(json, &f->min.outcome);
+    sf_op_json_case(json, target, &f->min.c);
+    sf_op_json_error(json, &f->min.outcome);
     sf_json_out_end(json);
   }
   sf_json_out_end(json);
-  return print_json(json, code);
+  return sf_op_json_print(json, code);
 }
 
 static int run(void *context) {
@@ -131,7 +129,7 @@ static int run(void *context) {
                                         .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000,
                                         .workers = workers > 64 ? 64 : workers,
                                         .shrink_budget = flags->shrink_budget, .out_dir = flags->out, .stop = &sf_interrupted};
-  enum sf_status status = choose_device(&used.pool, flags->device, flags->gemm, flags->target, &error);
+  enum sf_status status = sf_op_command_device(&used.pool, flags->device, flags->gemm, flags->target, &error);
   if (status == SF_OK) status = sf_op_target_make(&target, flags->target, flags->max_elements, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
@@ -142,56 +140,11 @@ static int run(void *context) {
   return flags->json ? json_summary(&result, &target, code) : code;
 }
 
-enum { ELEMENTS = 300000, BUDGET = 20000, DEADLINE_MS = 5000 };
+enum { ELEMENTS = 300000 };
 
 int sf_op_fuzz(int argc, char **argv) {
-  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = BUDGET, .deadline_ms = DEADLINE_MS, .max_elements = ELEMENTS};
+  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .deadline_ms = SF_OP_DEADLINE_MS, .max_elements = ELEMENTS};
   return sf_command_main(&command, &flags, run, argc, argv);
-}
-
-bool sf_op_is_replay(const char *path) { return sf_op_file_is_one(path); }
-
-static int report(const struct sf_op_target *target, const struct sf_op_answer *answer, const struct sf_op_file *file, bool json) {
-  const struct sf_op *op = sf_op_of(target, &answer->c);
-  const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
-  char signature[128] = "";
-  struct sf_text text = {0};
-  if (found) sf_op_signature(signature, sizeof signature, op, &answer->outcome);
-  sf_op_report(&text, target, &answer->c, &answer->outcome);
-  if (text.data) fputs(text.data, stderr);
-  sf_text_destroy(&text);
-  const bool expected = strcmp(signature, file->signature) == 0;
-  if (*file->signature) fprintf(stderr, "expected     FINDING %s: %s\n", file->signature, expected ? "yes" : "NO");
-  const int code = found ? 1 : 0;
-  if (!json) return code;
-  struct sf_json_out *out = sf_json_out_create();
-  sf_json_out_text(out, "verdict", found ? "FINDING" : answer->outcome.cls == SF_OP_SKIPPED ? "SKIP" : "PASS");
-  sf_json_out_text(out, "signature", found ? signature : NULL);
-  if (*file->signature) sf_json_out_bool(out, "as_expected", expected);
-  json_case(out, target, &answer->c);
-  json_error(out, &answer->outcome);
-  return print_json(out, code);
-}
-
-int sf_op_replay(const char *path, const struct sf_common_flags *flags) {
-  static struct sf_op_target target;
-  struct sf_op_file file;
-  struct sf_error error = {SF_OK, ""};
-  struct sf_op_worker *worker = NULL;
-  struct sf_op_job job = {.measure = true};
-  struct sf_op_answer answer;
-  struct sf_op_pool_options pool = {.target = &target, .deadline_ms = flags->deadline_ms ? flags->deadline_ms : 2 * DEADLINE_MS};
-  enum sf_status status = sf_op_file_read(&file, path, &error);
-  if (status == SF_OK && !sf_op_target_is_one(file.target)) status = sf_error_set(&error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
-  if (status == SF_OK) status = choose_device(&pool, flags->device, flags->gemm, file.target, &error);
-  if (status == SF_OK) status = sf_op_target_make(&target, file.target, 1 << 24, &error);
-  if (status == SF_OK) status = sf_op_file_case(&job.one, &file, &target, path, &error);
-  if (status == SF_OK) status = sf_op_worker_create(&worker, &pool);
-  if (status == SF_OK) status = sf_op_worker_run(worker, &job, &answer, &error);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(&target, &answer, &file, flags->json);
-  sf_op_worker_destroy(worker);
-  sf_op_file_destroy(&file);
-  return code;
 }
 
 static const char *const role_names[] = {"in", "out", "inout"};

@@ -1,4 +1,4 @@
-/* `fuzz --target op:..|plugin:..` and `replay` of a file with a case of an operation. */
+/* Operations on the command line: `fuzz --target op:..|plugin:..`, and what is done with a file that has a case of one. */
 #ifndef SF_RUN_OP_COMMAND_H
 #define SF_RUN_OP_COMMAND_H
 
@@ -10,9 +10,12 @@
 const char *sf_op_target_of_arguments(int argc, char **argv);
 int sf_op_fuzz(int argc, char **argv);
 
-/* True for a file that sf_op_replay is for. */
-bool sf_op_is_replay(const char *path);
+/* True for a file with a case of an operation, which these are for. All return the exit code. */
+bool sf_op_is_case_file(const char *path);
+/* `replay`: flags->target takes the place of the file's. */
 int sf_op_replay(const char *path, const struct sf_common_flags *flags);
+/* `shrink`: min is written; flags->shrink_budget 0: the default. */
+int sf_op_shrink_file(const char *path, const char *min, const struct sf_common_flags *flags);
 
 /* `list operations`. */
 void sf_op_list(void);

@@ -43,8 +43,7 @@ bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t fi
   return true;
 }
 
-/* The names that a field's numbers are written by; NULL: as numbers. */
-static const char *value_name(int32_t field, int64_t value) {
+const char *sf_op_value_name(int32_t field, int64_t value) {
   if (field == SF_OP_STORE || field == SF_OP_INPUTS) return value < SF_DTYPE_COUNT ? sf_dtype_name((enum sf_dtype)value) : NULL;
   if (field == SF_OP_SPECIAL) return value < SF_OP_SPECIAL_COUNT ? special_names[value] : NULL;
   if (field >= SF_OP_VALUES && field < SF_OP_START) return value < SF_OP_VALUES_COUNT ? values_names[value] : NULL;
@@ -61,7 +60,7 @@ enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target
   for (int32_t i = 0; i < SF_OP_FIELDS; i++) {
     char name[64];
     if (!sf_op_field_name(name, sizeof name, op, i)) continue;
-    const char *word = value_name(i, c->field[i]);
+    const char *word = sf_op_value_name(i, c->field[i]);
     if (word) sf_json_out_text(json, name, word);
     else sf_json_out_int(json, name, c->field[i]);
   }
@@ -153,10 +152,10 @@ static int32_t field_find(const struct sf_op *op, const char *key) {
 static bool read_value(int64_t *out, int32_t field, const json_t *value) {
   if (json_is_integer(value)) {
     *out = json_integer_value(value);
-    return value_name(field, 0) == NULL;
+    return sf_op_value_name(field, 0) == NULL;
   }
-  for (int64_t i = 0; json_is_string(value) && value_name(field, i); i++)
-    if (strcmp(json_string_value(value), value_name(field, i)) == 0) {
+  for (int64_t i = 0; json_is_string(value) && sf_op_value_name(field, i); i++)
+    if (strcmp(json_string_value(value), sf_op_value_name(field, i)) == 0) {
       *out = i;
       return true;
     }

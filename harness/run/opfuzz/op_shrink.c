@@ -122,7 +122,8 @@ enum sf_status sf_op_shrink(struct sf_op_shrunk *out, struct sf_op_worker *worke
   struct shrinking s = {out, worker, target, budget, outcome->cls, outcome->operand, error, SF_OK};
   /* Each trial of a hang takes its whole deadline. */
   if (outcome->cls == SF_OP_HANG && s.budget > SLOW_BUDGET / 10) s.budget = SLOW_BUDGET / 10;
-  if (!take(&s, c)) return s.status;
+  out->again = take(&s, c);
+  if (!out->again) return s.status;
   for (bool changed = true; changed && s.status == SF_OK && out->trials < s.budget;) {
     changed = lower_dims(&s);
     changed |= search_shapes(&s);

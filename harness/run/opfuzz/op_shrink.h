@@ -8,6 +8,7 @@ struct sf_op_shrunk {
   struct sf_op_case c;
   struct sf_op_outcome outcome;
   int64_t trials;
+  bool again;   /* c failed alike when it was run again; else nothing was tried */
   bool minimal; /* else the budget ran out */
 };
 

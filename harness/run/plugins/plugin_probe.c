@@ -44,6 +44,15 @@ enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, str
   return length < (int)size ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: the path is too long", path);
 }
 
+enum sf_status sf_plugin_full_name(char *out, size_t size, const char *target, struct sf_error *error) {
+  const char *path = sf_plugin_target_path(target);
+  const size_t before = (size_t)(path - target);
+  char whole[1024];
+  const enum sf_status status = sf_plugin_full_path(whole, size - before < sizeof whole ? size - before : sizeof whole, path, error);
+  if (status == SF_OK) snprintf(out, size, "%.*s%s", (int)before, target, whole);
+  return status;
+}
+
 enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) {
   int ends[2];
   if (pipe(ends) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", strerror(errno));

@@ -6,6 +6,8 @@
 
 /* The whole path of a file that is there. SF_EINPUT. */
 enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, struct sf_error *error) SF_MUST_USE;
+/* The name "plugin:/whole/path" of the target "plugin:LIB.so". SF_EINPUT: no such file, too long. */
+enum sf_status sf_plugin_full_name(char *out, size_t size, const char *target, struct sf_error *error) SF_MUST_USE;
 
 /* Lets `ask` fill the answer, plain data, in a process that may be lost, and brings it back; the caller fills in what `ask` needs to know. SF_EINPUT
  * naming the path: the process ended or did not come back in ten seconds. SF_EIO. */
