@@ -101,6 +101,49 @@ run 0 shrink "$whole" -o "$work/none.json" --target "plugin:$plugins/sound.so" -
 is_json "j['verdict'], j['min']" "('PASS', None)"
 check "nothing shrunk is nothing written" [ ! -e "$work/none.json" ]
 
+# --- known findings, cases without running them ----------------------------------------------------------------------------------
+skipped=plugin:$plugins/tail_skipped.so
+printf '[{"signature": "unwritten/add/out", "note": "as shipped", "case": %s}]' "$(cat "$whole")" >"$work/known.json"
+run 1 fuzz --target "$skipped" --cases 500 --known "$work/known.json" --out "$work/known" --json
+is_json "[(s['signature'], s['known']) for s in j['signatures']]" "[('tolerance/add/out', False), ('unwritten/add/out', True)]"
+sed 's/unwritten/tolerance/' "$work/known.json" | python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin) + json.load(open(sys.argv[1]))))' "$work/known.json" >"$work/all.json"
+run 0 fuzz --target "$skipped" --cases 500 --known "$work/all.json" --out "$work/known" --json
+is_json "j['findings'] > 0 and all(s['known'] for s in j['signatures'])" True
+run 0 fuzz --target "$skipped" --cases 5 --dry-run
+check "a line for each case" [ "$(grep -c '^{"schema":1,.*"operation":"add"' "$work/stdout")" -eq 5 ]
+head -n 1 "$work/stdout" >"$work/drawn.json"
+run 1 replay "$work/drawn.json" --json
+check "a drawn case is the campaign's" cmp "$work/drawn.json" <(python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); del d["expect"]; print(json.dumps(d, separators=(",", ":")))' "$whole")
+refuses "--dry-run needs --cases" fuzz --target "$skipped" --dry-run
+for option in "--store $work/s" --resume "--set count=3" "--mode=e2e" "--plant none" "--launcher mpirun"; do
+  refuses "${option%%[ =]*} is not for operations" fuzz --target "$skipped" --cases 5 $option
+done
+
+# --- the gate --------------------------------------------------------------------------------------------------------------------
+mkdir "$work/corpus"
+cp "$work/min.json" "$work/corpus/found.json"
+echo '{"schema": 1}' >"$work/corpus/layers.json"
+echo '{"schema": 1, "target": "op:add", "operation": "add", "case": {"count": 5}, "expect": {"verdict": "PASS"}}' >"$work/corpus/device.json"
+gate() { run "$1" gate --corpus "$work/corpus" --out "$work/gate" --seed 1 --json "${@:2}"; }
+gate 0 --cases 2 --set model.layers=1 --max-ranks 1
+is_json "j['corpus'], j['items'], j['campaign']['cases']" "(3, [], 2)"
+gate 1 --cases 500 --target "$skipped" --known "$work/known.json" --summary "$work/summary.md" --junit "$work/junit.xml"
+is_json "[(i['name'], i['state']) for i in j['items']]" "[('tolerance/add/out', 'new'), ('unwritten/add/out', 'known')]"
+run 1 replay "$work/gate/tolerance-add-out/min.json" --json
+is_json "j['as_expected']" True
+check "JUnit is XML" xmllint --noout "$work/junit.xml"
+check "the summary has the report" grep -q '^what         out\[' "$work/summary.md"
+gate 0 --cases 500 --target "$skipped" --known "$work/all.json"
+gate 0 --cases 500 --target "plugin:$plugins/sound.so" # the library is mended, the case runs on it
+is_json "[(i['name'][-10:], i['state']) for i in j['items']], j['campaign']['cases']" "([('found.json', 'gone')], 500)"
+sed 's/"PASS"/"FINDING", "signature": "tolerance\/add\/out"/' "$work/corpus/device.json" >"$work/corpus/other.json"
+gate 1 --cases 500 --target op:add
+is_json "[(i['state'], i['text']) for i in j['items']], j['corpus_failed']" "([('not as expected', 'expected FINDING tolerance/add/out, saw PASS')], 1)"
+sed 's/"add"/"sub"/' "$work/corpus/device.json" >"$work/corpus/other.json"
+refuses "has no 'sub'" gate --corpus "$work/corpus" --cases 1 --target op:add --out "$work/gate"
+refuses "--set is not for operations" gate --cases 1 --target op:add --set count=3
+refuses "--base is another shardfuzz" gate --cases 1 --target "$skipped" --base "$build"
+
 # --- refusals: exit 2 and one line ---------------------------------------------------------------------------------------------
 one_line() { # WORD WHAT: all of stderr is one line with the word
   checks=$((checks + 1))
@@ -150,4 +193,7 @@ malformed "extra: no such field" "d['extra'] = 1"
 malformed "operation" "d['operation'] = 'gemm'"
 malformed "target" "d['target'] = 'builtin'"
 malformed "case: an object" "d['case'] = []"
+malformed "expect.verdict: FINDING, PASS or SKIP" "d['expect']['verdict'] = 'HANG'"
+malformed "expect.signature: of a finding" "d['expect']['verdict'] = 'PASS'"
+malformed "expect.note: no such field" "d['expect']['note'] = 'x'"
 finish

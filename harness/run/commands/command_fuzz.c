@@ -34,7 +34,8 @@ static const struct sf_option options[] = {
 static const struct sf_command command = {
     .name = "fuzz",
     .help = "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks what fails.\n"
-            "Without --cases and --time it goes on until it is interrupted.",
+            "Without --cases and --time it goes on until it is interrupted. Operations (--target op:NAME, plugins of operations) have options of\n"
+            "their own: shardfuzz fuzz --target op:all --help.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };

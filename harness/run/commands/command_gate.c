@@ -2,8 +2,10 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/gate/gate.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/opfuzz/op_command.h"
 
 #include "harness/base/hash.h"
+#include "targets/plugin_target.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SHRINK_BUDGET = 300 };
+
 struct gate_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms;
@@ -19,7 +23,7 @@ struct gate_flags {
 };
 
 static const struct sf_option options[] = {
-    SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first"),
+    SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first, operations' too"),
     SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR", "shardfuzz of the base revision: what it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "framework-base", TEXT, framework_base, "DIR", "the framework's base revision: what it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
@@ -36,7 +40,8 @@ static const struct sf_option options[] = {
 static const struct sf_command command = {
     .name = "gate",
     .help = "Replays the corpus, then fuzzes. Fails (exit 1) when a corpus case is not as it expects, or on a finding that is neither known nor in\n"
-            "the base. Without --seed the seed comes from the commit (git rev-parse HEAD), so that a rerun of the same commit is the same.",
+            "the base. Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the\n"
+            "corpus that were found on a plugin run on that one. Without --seed the seed comes from the commit (git rev-parse HEAD), so that a rerun of the same commit is the same.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
@@ -82,16 +87,42 @@ static int report(const struct gate_flags *flags, const struct sf_gate_options *
   return flags->common.json ? sf_exit_json(sf_json_of_gate(result), code) : code;
 }
 
+/* A campaign over operations. */
+static enum sf_status fill_operations(struct sf_gate_options *out, const struct gate_flags *flags, struct sf_error *error) {
+  static struct sf_op_target target;
+  static struct sf_op_campaign_options options_of_operations;
+  const struct sf_common_flags *c = &flags->common;
+  const char *other = c->sets.count ? "--set" : c->presets.count ? "--preset" : c->mode ? "--mode" : c->max_ranks ? "--max-ranks" : c->plants.count ? "--plant" : c->launcher ? "--launcher" : NULL;
+  const int32_t workers = sf_common_workers(c->jobs, c->device);
+  if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
+  if (flags->base && sf_plugin_target_path(c->target)) return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
+  options_of_operations = (struct sf_op_campaign_options){
+      .pool = {.target = &target, .seed = (uint64_t)c->seed, .deadline_ms = c->deadline_ms ? c->deadline_ms : SF_OP_DEADLINE_MS},
+      .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000, .workers = workers > 64 ? 64 : workers,
+      .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget, .out_dir = c->out, .stop = &sf_interrupted};
+  enum sf_status status = sf_op_pool_device(&options_of_operations.pool, c->device, c->gemm, c->target, error);
+  if (status == SF_OK) status = sf_op_target_make(&target, c->target, SF_OP_ELEMENTS, error);
+  out->operations.campaign = &options_of_operations;
+  if (strncmp(c->target, "op:", 3) != 0) out->operations.run.target = c->target;
+  return status;
+}
+
 static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
   if (flags->common.seed < 0) flags->common.seed = seed_of_commit();
   enum sf_status status = sf_common_outside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_output_check(flags->junit, error);
   if (status == SF_OK) status = sf_output_check(flags->summary, error);
-  const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target);
+  const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target), of_operations = flags->common.target && sf_op_is_target(flags->common.target);
   if (status == SF_OK && (is_framework ? flags->base : flags->framework_base)) {
     status = sf_error_set(error, SF_EUSAGE, "%s", is_framework ? "--base is for the built-in layers: --framework-base names the base of a framework" : "--framework-base needs a framework as --target");
   }
-  if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
+  out->operations.run = (struct sf_op_run_options){.device = flags->common.device, .gemm = flags->common.gemm, .deadline_ms = flags->common.deadline_ms};
+  if (status == SF_OK && of_operations) status = fill_operations(out, flags, error);
+  /* The known list, and how cases of layers in the corpus run, are as if no target were given then. */
+  struct sf_common_flags common = flags->common;
+  if (of_operations) common.target = NULL;
+  if (common.shrink_budget < 0) common.shrink_budget = SHRINK_BUDGET;
+  if (status == SF_OK) status = sf_common_campaign(&out->campaign, &common, error);
   if (status == SF_OK) status = sf_campaign_cover(&out->campaign, error);
   if (status != SF_OK) return status;
   out->campaign.seconds = (double)flags->time_ms / 1000;
@@ -144,6 +175,7 @@ int sf_command_gate(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   flags.common.seed = -1;
+  flags.common.shrink_budget = -1; /* by what is fuzzed */
   flags.time_ms = 10 * 60 * 1000;
   return sf_command_main(&command, &flags, run, argc, argv);
 }

@@ -60,7 +60,9 @@ static enum sf_status read_corpus(struct gate *g) {
     struct sf_gate_item *item = status == SF_OK ? add_item(g) : NULL;
     if (item) {
       snprintf(item->name, sizeof item->name, "%.700s/%.255s", folder, names[i]->d_name);
-      status = read_corpus_case(&g->cases[g->result->corpus_count++], item->name, g->error);
+      item->is_operation = sf_op_file_is_one(item->name);
+      struct sf_case *c = &g->cases[g->result->corpus_count++];
+      status = item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error) : read_corpus_case(c, item->name, g->error);
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }
@@ -73,6 +75,7 @@ static enum sf_status read_corpus(struct gate *g) {
 static int32_t next_case(void *ctx, struct sf_job *jobs, int32_t max) {
   struct gate *g = ctx;
   (void)max;
+  while (g->next < g->result->corpus_count && g->result->items[g->next].is_operation) g->next++;
   if (g->next >= g->result->corpus_count) return 0;
   memset(jobs, 0, sizeof *jobs);
   jobs->tag = g->next;
@@ -105,13 +108,31 @@ static bool tick(void *ctx) {
   return !sf_gate_interrupted(g->options);
 }
 
+/* Cases of operations, one after the other: each takes milliseconds. */
+static enum sf_status replay_operations(struct gate *g) {
+  enum sf_status status = SF_OK;
+  for (int32_t i = 0; i < g->result->corpus_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
+    struct sf_gate_item *item = &g->result->items[i];
+    struct sf_op_gate_answer answer;
+    if (!item->is_operation) continue;
+    status = sf_op_gate_replay(&answer, item->name, &g->options->operations, g->error);
+    item->seconds = answer.seconds;
+    if (status != SF_OK || answer.as_expected) continue;
+    item->state = answer.is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
+    g->result->corpus_failed += !answer.is_gone;
+    memcpy(item->text, answer.text, sizeof item->text);
+  }
+  return status;
+}
+
 static enum sf_status replay_corpus(struct gate *g) {
   struct sf_pool *pool = NULL;
   enum sf_status status = read_corpus(g);
+  if (status == SF_OK) status = replay_operations(g);
   if (status != SF_OK) return status;
   struct sf_pool_options pool_options = g->options->campaign.pool;
   for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
-    if (sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
+    if (!g->result->items[i].is_operation && sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
   }
   status = sf_pool_create(&pool, &pool_options);
   if (status == SF_OK) {
@@ -162,19 +183,56 @@ static enum sf_status list_findings(struct gate *g) {
   return status;
 }
 
+/* --- operations ------------------------------------------------------------------------------------------------ */
+
+static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_finding *finding) {
+  struct sf_gate_item *item = add_item(g);
+  struct sf_text text = {0};
+  if (!item) return SF_ENOMEM;
+  snprintf(item->name, sizeof item->name, "%s", finding->signature);
+  sf_op_report(&text, g->options->operations.campaign->pool.target, &finding->min.c, &finding->min.outcome);
+  snprintf(item->text, sizeof item->text, "%s", text.data ? text.data : "");
+  sf_text_destroy(&text);
+  snprintf(item->min_path, sizeof item->min_path, "%.1000s/min.json", finding->folder);
+  item->state = sf_known_has(&g->options->campaign.known, finding->signature) ? SF_GATE_KNOWN : SF_GATE_NEW;
+  return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
+}
+
+static enum sf_status fuzz_operations(struct gate *g) {
+  static struct sf_op_campaign_result seen;
+  struct sf_campaign_result *result = &g->result->campaign;
+  enum sf_status status = sf_op_campaign_run(&seen, g->options->operations.campaign, g->error);
+  result->seconds = seen.seconds;
+  result->cases_run = result->summary.cases = seen.cases;
+  result->summary.by_verdict[SF_VERDICT_PASS] = seen.passed;
+  result->summary.by_verdict[SF_VERDICT_FINDING] = seen.found;
+  result->summary.by_verdict[SF_VERDICT_SKIP] = seen.skipped;
+  result->summary.signatures = seen.finding_count;
+  for (int32_t i = 0; i < seen.finding_count && status == SF_OK; i++) {
+    status = add_operation_finding(g, &seen.findings[i]);
+    result->new_signatures += !sf_known_has(&g->options->campaign.known, seen.findings[i].signature);
+  }
+  return status;
+}
+
+static enum sf_status fuzz(struct gate *g) {
+  if (g->options->operations.campaign) return fuzz_operations(g);
+  const enum sf_status status = sf_campaign_run(&g->options->campaign, &g->result->campaign, g->error);
+  return status == SF_OK && !sf_gate_interrupted(g->options) && !sf_campaign_judged_nothing(&g->result->campaign) ? list_findings(g) : status;
+}
+
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   struct gate g = {.options = options, .result = result, .error = &detail};
   memset(result, 0, sizeof *result);
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
-  if (status == SF_OK && !sf_gate_interrupted(options)) status = sf_campaign_run(&options->campaign, &result->campaign, &detail);
+  if (status == SF_OK && !sf_gate_interrupted(options)) status = fuzz(&g);
   if (status == SF_OK && sf_campaign_judged_nothing(&result->campaign)) {
     char text[480];
     sf_campaign_nothing_text(text, sizeof text, &result->campaign);
     status = sf_error_set(&detail, SF_EIO, "%s", text);
   }
-  if (status == SF_OK && !sf_gate_interrupted(options)) status = list_findings(&g);
   if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   sf_free(g.cases);
   if (status != SF_OK) {

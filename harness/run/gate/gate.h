@@ -4,14 +4,16 @@
 
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/gate/gate_base.h"
+#include "harness/run/opfuzz/op_gate.h"
 
 struct sf_gate_options {
   struct sf_campaign_options campaign; /* seconds, seed, known, out_dir, pool; store_path names a file that does not exist */
   const char *corpus;   /* folder of *.json cases with `expect`; NULL = none */
+  struct sf_op_gate_options operations; /* with a campaign it takes the place of the other one */
   struct sf_gate_base base; /* zeros: none */
 };
 
-/* GONE: a framework's case of the corpus that passes although a finding was expected. The framework has been mended, which fails nobody's gate. */
+/* GONE: a case of the corpus, of a framework or of a plugin's operation, that passes although a finding was expected. The framework or the library has been mended, which fails nobody's gate. */
 enum sf_gate_state { SF_GATE_OK, SF_GATE_NEW, SF_GATE_KNOWN, SF_GATE_IN_BASE, SF_GATE_UNEXPECTED, SF_GATE_GONE };
 struct sf_gate_item {
   char name[SF_PATH_TEXT];            /* corpus file, or signature of a finding */
@@ -20,6 +22,7 @@ struct sf_gate_item {
   char min_path[SF_PATH_TEXT];        /* of a finding */
   struct sf_diagnosis diagnosis;      /* of a finding */
   double seconds;
+  bool is_operation;                  /* a corpus file with a case of an operation */
 };
 struct sf_gate_result {
   int32_t corpus_count, corpus_failed;

@@ -74,7 +74,8 @@ enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target
 
 /* A file with a case of an operation, read as far as it can be before its target is known. */
 struct sf_op_file {
-  char target[SF_OP_PATH + 16], op[64], signature[128];
+  char target[SF_OP_PATH + 16], op[64];
+  char verdict[16], signature[128]; /* what it expects: "PASS", "SKIP", "FINDING", and of a finding its signature; empty: nothing */
   void *fields; /* json_t */
 };
 /* True when the file is JSON with a member "operation". Anything else is for the reader of trials' cases. */

@@ -1,19 +1,12 @@
 /* What is done with a file that has a case of an operation: replay, shrink. */
 #include "harness/run/commands/commands.h"
 #include "harness/run/opfuzz/op_command_shared.h"
+#include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_shrink.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* A file's case on the target that it is to run on. */
-struct opened {
-  struct sf_op_file file;
-  struct sf_op_target target;
-  struct sf_op_pool_options pool;
-  struct sf_op_case c;
-};
 
 bool sf_op_is_case_file(const char *path) { return sf_op_file_is_one(path); }
 
@@ -24,21 +17,11 @@ static enum sf_status check_flags(const struct sf_common_flags *flags, struct sf
   return sf_error_set(error, SF_EUSAGE, "--target %.200s: a case of an operation runs on op:NAME or plugin:LIB.so", flags->target);
 }
 
-static enum sf_status open_file(struct opened *out, const char *path, const struct sf_common_flags *flags, struct sf_error *error) {
+static enum sf_status open_file(struct sf_op_opened *out, const char *path, const struct sf_common_flags *flags, struct sf_error *error) {
+  const struct sf_op_run_options options = {.target = flags->target, .device = flags->device, .gemm = flags->gemm, .deadline_ms = flags->deadline_ms};
   memset(out, 0, sizeof *out);
-  enum sf_status status = check_flags(flags, error);
-  if (status == SF_OK) status = sf_op_file_read(&out->file, path, error);
-  if (status != SF_OK) return status;
-  const char *target = flags->target ? flags->target : out->file.target;
-  out->pool = (struct sf_op_pool_options){.target = &out->target, .deadline_ms = flags->deadline_ms ? flags->deadline_ms : 2 * SF_OP_DEADLINE_MS};
-  if (!sf_op_target_is_one(target)) status = sf_error_set(error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
-  if (status == SF_OK) status = sf_op_command_device(&out->pool, flags->device, flags->gemm, target, error);
-  if (status == SF_OK) status = sf_op_target_make(&out->target, target, SF_OP_ELEMENTS_MOST, error);
-  return status == SF_OK ? sf_op_file_case(&out->c, &out->file, &out->target, path, error) : status;
-}
-
-static const char *verdict_of(const struct sf_op_outcome *outcome) {
-  return sf_op_is_finding((enum sf_op_class)outcome->cls) ? "FINDING" : outcome->cls == SF_OP_SKIPPED ? "SKIP" : "PASS";
+  const enum sf_status status = check_flags(flags, error);
+  return status == SF_OK ? sf_op_open(out, path, &options, error) : status;
 }
 
 static void print_report(const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {
@@ -50,43 +33,39 @@ static void print_report(const struct sf_op_target *target, const struct sf_op_c
 
 /* --- replay ------------------------------------------------------------------------------------------------------------------ */
 
-static int report(const struct opened *opened, const struct sf_op_answer *answer, bool json) {
+static int report(const struct sf_op_opened *opened, const struct sf_op_answer *answer, bool json) {
   const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
-  const char *wanted = opened->file.signature;
+  const struct sf_op_file *file = &opened->file;
   char signature[128] = "";
   if (found) sf_op_signature(signature, sizeof signature, sf_op_of(&opened->target, &answer->c), &answer->outcome);
   print_report(&opened->target, &answer->c, &answer->outcome);
-  const bool expected = strcmp(signature, wanted) == 0;
-  if (*wanted) fprintf(stderr, "expected     FINDING %s: %s\n", wanted, expected ? "yes" : "NO");
+  const bool expected = sf_op_as_expected(opened, &answer->c, &answer->outcome);
+  if (*file->verdict) fprintf(stderr, "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature, expected ? "yes" : "NO");
   const int code = found ? 1 : 0;
   if (!json) return code;
   struct sf_json_out *out = sf_json_out_create();
-  sf_json_out_text(out, "verdict", verdict_of(&answer->outcome));
+  sf_json_out_text(out, "verdict", sf_op_verdict(&answer->outcome));
   sf_json_out_text(out, "signature", found ? signature : NULL);
-  if (*wanted) sf_json_out_bool(out, "as_expected", expected);
+  if (*file->verdict) sf_json_out_bool(out, "as_expected", expected);
   sf_op_json_case(out, &opened->target, &answer->c);
   sf_op_json_error(out, &answer->outcome);
   return sf_op_json_print(out, code);
 }
 
 int sf_op_replay(const char *path, const struct sf_common_flags *flags) {
-  static struct opened opened;
+  static struct sf_op_opened opened;
   struct sf_error error = {SF_OK, ""};
-  struct sf_op_worker *worker = NULL;
   struct sf_op_answer answer;
   enum sf_status status = open_file(&opened, path, flags, &error);
-  const struct sf_op_job job = {.one = opened.c, .measure = true};
-  if (status == SF_OK) status = sf_op_worker_create(&worker, &opened.pool);
-  if (status == SF_OK) status = sf_op_worker_run(worker, &job, &answer, &error);
+  if (status == SF_OK) status = sf_op_run_opened(&answer, &opened, true, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(&opened, &answer, flags->json);
-  sf_op_worker_destroy(worker);
-  sf_op_file_destroy(&opened.file);
+  sf_op_close(&opened);
   return code;
 }
 
 /* --- shrink ------------------------------------------------------------------------------------------------------------------ */
 
-static int shrink_json(const struct opened *opened, const char *verdict, const char *signature, const char *min, const struct sf_op_shrunk *shrunk, int code) {
+static int shrink_json(const struct sf_op_opened *opened, const char *verdict, const char *signature, const char *min, const struct sf_op_shrunk *shrunk, int code) {
   struct sf_json_out *out = sf_json_out_create();
   sf_json_out_text(out, "verdict", verdict);
   sf_json_out_text(out, "signature", signature);
@@ -97,7 +76,7 @@ static int shrink_json(const struct opened *opened, const char *verdict, const c
   return sf_op_json_print(out, code);
 }
 
-static int write_min(const struct opened *opened, const struct sf_op_shrunk *shrunk, const char *min, bool json) {
+static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrunk *shrunk, const char *min, bool json) {
   struct sf_error error = {SF_OK, ""};
   struct sf_text text = {0};
   char signature[128];
@@ -113,7 +92,7 @@ static int write_min(const struct opened *opened, const struct sf_op_shrunk *shr
 }
 
 /* Finds out how the case fails, then shrinks it. */
-static int shrink(const struct opened *opened, struct sf_op_worker *worker, const char *min, const struct sf_common_flags *flags) {
+static int shrink(const struct sf_op_opened *opened, struct sf_op_worker *worker, const char *min, const struct sf_common_flags *flags) {
   static struct sf_op_shrunk shrunk;
   struct sf_error error = {SF_OK, ""};
   struct sf_op_answer answer;
@@ -122,7 +101,7 @@ static int shrink(const struct opened *opened, struct sf_op_worker *worker, cons
   enum sf_status status = sf_op_worker_run(worker, &job, &answer, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (!sf_op_is_finding((enum sf_op_class)answer.outcome.cls)) {
-    const char *verdict = verdict_of(&answer.outcome);
+    const char *verdict = sf_op_verdict(&answer.outcome);
     fprintf(stderr, "verdict %s: there is nothing to shrink\n", verdict);
     return flags->json ? shrink_json(opened, verdict, "", NULL, &(struct sf_op_shrunk){.trials = 1}, 0) : 0;
   }
@@ -134,7 +113,7 @@ static int shrink(const struct opened *opened, struct sf_op_worker *worker, cons
 }
 
 int sf_op_shrink_file(const char *path, const char *min, const struct sf_common_flags *flags) {
-  static struct opened opened;
+  static struct sf_op_opened opened;
   struct sf_error error = {SF_OK, ""};
   struct sf_op_worker *worker = NULL;
   enum sf_status status = open_file(&opened, path, flags, &error);
@@ -142,6 +121,6 @@ int sf_op_shrink_file(const char *path, const char *min, const struct sf_common_
   if (status == SF_OK) status = sf_op_worker_create(&worker, &opened.pool);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : shrink(&opened, worker, min, flags);
   sf_op_worker_destroy(worker);
-  sf_op_file_destroy(&opened.file);
+  sf_op_close(&opened);
   return code;
 }

@@ -3,6 +3,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/opfuzz/op_campaign.h"
 #include "harness/run/opfuzz/op_device.h"
+#include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/plugins/plugin_probe.h"
 
 #include <inttypes.h>
@@ -12,8 +13,8 @@
 struct op_flags {
   int64_t cases, time_ms, seed, jobs, shrink_budget, deadline_ms, max_elements;
   int32_t gemm, device;
-  const char *target, *out;
-  bool json;
+  const char *target, *out, *known;
+  bool json, dry_run;
 };
 
 static const struct sf_option options[] = {
@@ -25,6 +26,8 @@ static const struct sf_option options[] = {
     SF_NUMBER_AT(struct op_flags, "jobs", jobs, 1, 64, "worker processes; default: one per core"),
     SF_NUMBER_AT(struct op_flags, "shrink-budget", shrink_budget, 0, INT32_MAX, "trials spent on shrinking one finding"),
     SF_DURATION_AT(struct op_flags, "deadline", deadline_ms, "a case that takes longer hangs; default 5 s"),
+    SF_OPTION_AT(struct op_flags, "known", TEXT, known, "FILE", "list of known findings: with these alone it exits 0"),
+    SF_OPTION_AT(struct op_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct op_flags, "out", TEXT, out, "DIR", "where findings are written"),
     SF_CHOICE_AT(struct op_flags, "device", device, sf_device_names, "whose operations"),
     SF_CHOICE_AT(struct op_flags, "gemm", gemm, sf_gemm_names, "matrix products of the device"),
@@ -32,12 +35,14 @@ static const struct sf_option options[] = {
 };
 
 static const struct sf_command command = {
-    .name = "fuzz",
+    .name = "fuzz --target op:NAME",
     .help = "Draws cases of single operations, runs each twice and compares it with a reference in fp64, and shrinks what fails.\n"
             "Without --cases and --time it goes on until it is interrupted.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
+
+bool sf_op_is_target(const char *target) { return sf_op_target_is_one(target) && !sf_plugin_is_target(target); }
 
 const char *sf_op_target_of_arguments(int argc, char **argv) {
   const char *target = NULL;
@@ -45,16 +50,10 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
     if (strncmp(argv[i], "--target=", 9) == 0) target = argv[i] + 9;
     else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc) target = argv[i + 1];
   }
-  return target && sf_op_target_is_one(target) && !sf_plugin_is_target(target) ? target : NULL;
+  return target && sf_op_is_target(target) ? target : NULL;
 }
 
-enum sf_status sf_op_command_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) {
-  if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0) return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
-  out->device = (enum sf_device_kind)device;
-  return sf_common_device(&out->gemm, device, gemm, error);
-}
-
-static void print_summary(const struct sf_op_campaign_result *r) {
+static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known) {
   fprintf(stderr, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
   fprintf(stderr, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
@@ -63,7 +62,7 @@ static void print_summary(const struct sf_op_campaign_result *r) {
   if (r->finding_count) fprintf(stderr, "%d different findings:\n", r->finding_count);
   for (int32_t i = 0; i < r->finding_count; i++) {
     const struct sf_op_finding *f = &r->findings[i];
-    fprintf(stderr, "  %-44s %6" PRId64 " cases, first %" PRId64 "  %s\n", f->signature, f->count, f->first, f->folder);
+    fprintf(stderr, "  %-44s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", f->signature, f->count, f->first, sf_known_has(known, f->signature) ? " (known)" : "", f->folder);
   }
 }
 
@@ -92,7 +91,7 @@ int sf_op_json_print(struct sf_json_out *json, int code) {
   return code;
 }
 
-static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, int code) {
+static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, const struct sf_known *known, int code) {
   struct sf_json_out *json = sf_json_out_create();
   sf_json_out_int(json, "cases", r->cases);
   sf_json_out_int(json, "passed", r->passed);
@@ -106,6 +105,7 @@ static int json_summary(const struct sf_op_campaign_result *r, const struct sf_o
     const struct sf_op_finding *f = &r->findings[i];
     sf_json_out_object(json, NULL);
     sf_json_out_text(json, "signature", f->signature);
+    sf_json_out_bool(json, "known", sf_known_has(known, f->signature));
     sf_json_out_int(json, "count", f->count);
     sf_json_out_int(json, "first", f->first);
     sf_json_out_text(json, "folder", f->folder);
@@ -119,32 +119,70 @@ static int json_summary(const struct sf_op_campaign_result *r, const struct sf_o
   return sf_op_json_print(json, code);
 }
 
+static int print_cases(const struct sf_op_campaign_options *used) {
+  for (int64_t i = 0; i < used->cases && !sf_interrupted; i++) {
+    struct sf_op_case c;
+    struct sf_text text = {0};
+    sf_op_case_draw(&c, used->pool.target, used->pool.seed, (uint64_t)i);
+    const enum sf_status status = sf_op_case_to_json(&text, used->pool.target, &c, NULL);
+    if (status == SF_OK) fputs(text.data, stdout);
+    sf_text_destroy(&text);
+    if (status != SF_OK) return sf_exit_failure(status, NULL);
+  }
+  return 0;
+}
+
+static int run_cases(const struct op_flags *flags, const struct sf_op_campaign_options *used, const struct sf_known *known) {
+  static struct sf_op_campaign_result result;
+  struct sf_error error = {SF_OK, ""};
+  int code = 0;
+  const enum sf_status status = sf_op_campaign_run(&result, used, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  print_summary(&result, known);
+  for (int32_t i = 0; i < result.finding_count; i++)
+    if (!sf_known_has(known, result.findings[i].signature)) code = 1;
+  return flags->json ? json_summary(&result, used->pool.target, known, code) : code;
+}
+
 static int run(void *context) {
   const struct op_flags *flags = context;
   static struct sf_op_target target;
-  static struct sf_op_campaign_result result;
+  struct sf_known known = {0, NULL};
   struct sf_error error = {SF_OK, ""};
   const int32_t workers = sf_common_workers(flags->jobs, flags->device);
   struct sf_op_campaign_options used = {.pool = {.target = &target, .seed = (uint64_t)flags->seed, .deadline_ms = flags->deadline_ms},
                                         .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000,
                                         .workers = workers > 64 ? 64 : workers,
                                         .shrink_budget = flags->shrink_budget, .out_dir = flags->out, .stop = &sf_interrupted};
-  enum sf_status status = sf_op_command_device(&used.pool, flags->device, flags->gemm, flags->target, &error);
+  enum sf_status status = flags->dry_run && !flags->cases ? sf_error_set(&error, SF_EUSAGE, "--dry-run needs --cases") : SF_OK;
+  if (status == SF_OK) status = sf_op_pool_device(&used.pool, flags->device, flags->gemm, flags->target, &error);
   if (status == SF_OK) status = sf_op_target_make(&target, flags->target, flags->max_elements, &error);
+  if (status == SF_OK && flags->known) status = sf_known_read(&known, flags->known, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
-  status = sf_op_campaign_run(&result, &used, &error);
-  if (status != SF_OK) return sf_exit_failure(status, &error);
-  print_summary(&result);
-  const int code = result.found ? 1 : 0;
-  return flags->json ? json_summary(&result, &target, code) : code;
+  const int code = flags->dry_run ? print_cases(&used) : run_cases(flags, &used, &known);
+  sf_known_destroy(&known);
+  return code;
 }
 
-enum { ELEMENTS = 300000 };
+/* Of `fuzz`, but of layers, models and frameworks alone. */
+static const char *const of_layers[] = {"--store", "--resume", "--set", "--preset", "--mode", "--max-ranks", "--layouts", "--plant", "--backend", "--launcher", "--max-memory", "--framework-path"};
+
+static const char *option_of_layers(int argc, char **argv) {
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    for (size_t k = 0; k < sizeof of_layers / sizeof of_layers[0]; k++) {
+      const size_t length = strlen(of_layers[k]);
+      if (strncmp(argv[i], of_layers[k], length) == 0 && (argv[i][length] == '\0' || argv[i][length] == '=')) return of_layers[k];
+    }
+  return NULL;
+}
 
 int sf_op_fuzz(int argc, char **argv) {
-  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .deadline_ms = SF_OP_DEADLINE_MS, .max_elements = ELEMENTS};
-  return sf_command_main(&command, &flags, run, argc, argv);
+  struct sf_error error = {SF_OK, ""};
+  const char *other = option_of_layers(argc, argv);
+  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .deadline_ms = SF_OP_DEADLINE_MS, .max_elements = SF_OP_ELEMENTS};
+  if (!other) return sf_command_main(&command, &flags, run, argc, argv);
+  return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "%s is not for operations; shardfuzz fuzz --target op:all --help lists what is", other), &error);
 }
 
 static const char *const role_names[] = {"in", "out", "inout"};

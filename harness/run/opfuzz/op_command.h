@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+/* Whether a target's name is "op:NAME" or a plugin that declares no layers and no model. */
+bool sf_op_is_target(const char *target);
 /* The target that a command line names, if it is one of operations; NULL: it is not for this command. */
 const char *sf_op_target_of_arguments(int argc, char **argv);
 int sf_op_fuzz(int argc, char **argv);

@@ -4,13 +4,7 @@
 
 #include "harness/run/commands/json_out.h"
 #include "harness/run/opfuzz/op_command.h"
-#include "harness/run/opfuzz/op_worker.h"
-
-/* Trials for shrinking one finding, deadline of one case, and the largest case that a file may hold. */
-enum { SF_OP_BUDGET = 20000, SF_OP_DEADLINE_MS = 5000, SF_OP_ELEMENTS_MOST = 1 << 24 };
-
-/* Whose operations they are: a plugin brings its own. SF_EUSAGE; as sf_common_device. */
-enum sf_status sf_op_command_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) SF_MUST_USE;
+#include "harness/run/opfuzz/op_trial.h"
 
 /* Members of the object that --json prints. */
 void sf_op_json_error(struct sf_json_out *json, const struct sf_op_outcome *o);

@@ -102,11 +102,19 @@ static enum sf_status read_text(char *out, size_t size, const json_t *object, co
 }
 
 static enum sf_status read_expect(struct sf_op_file *out, json_t *expect, const char *path, struct sf_error *error) {
-  char verdict[32];
+  const char *key;
+  json_t *value;
   if (!expect) return SF_OK;
   if (!json_is_object(expect)) return sf_error_set(error, SF_EINPUT, "%s: expect: an object is needed", path);
-  enum sf_status status = read_text(verdict, sizeof verdict, expect, "verdict", path, error);
-  if (status == SF_OK) status = read_text(out->signature, sizeof out->signature, expect, "signature", path, error);
+  json_object_foreach(expect, key, value) {
+    if (strcmp(key, "verdict") && strcmp(key, "signature")) return sf_error_set(error, SF_EINPUT, "%s: expect.%.64s: no such field", path, key);
+  }
+  enum sf_status status = read_text(out->verdict, sizeof out->verdict, expect, "verdict", path, error);
+  if (status != SF_OK) return status;
+  const bool finding = strcmp(out->verdict, "FINDING") == 0;
+  if (!finding && strcmp(out->verdict, "PASS") && strcmp(out->verdict, "SKIP")) return sf_error_set(error, SF_EINPUT, "%s: expect.verdict: FINDING, PASS or SKIP", path);
+  if (json_object_get(expect, "signature")) status = read_text(out->signature, sizeof out->signature, expect, "signature", path, error);
+  if (status == SF_OK && !finding && *out->signature) status = sf_error_set(error, SF_EINPUT, "%s: expect.signature: of a finding only", path);
   return status;
 }
 

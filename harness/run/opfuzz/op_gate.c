@@ -1,0 +1,59 @@
+#include "harness/run/opfuzz/op_gate.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static enum sf_status open_one(struct sf_op_opened *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
+  struct sf_op_file file;
+  struct sf_op_run_options run = options->run;
+  enum sf_status status = sf_op_file_read(&file, path, error);
+  memset(out, 0, sizeof *out);
+  if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
+  if (strncmp(file.target, "op:", 3) == 0) run.target = NULL;
+  else run.device = SF_DEVICE_CPU, run.gemm = 0; /* a plugin brings its own */
+  sf_op_file_destroy(&file);
+  return sf_op_open(out, path, &run, error);
+}
+
+enum sf_status sf_op_gate_check(const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
+  static struct sf_op_opened opened;
+  const enum sf_status status = open_one(&opened, path, options, error);
+  sf_op_close(&opened);
+  return status;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opened, const struct sf_op_answer *answer) {
+  const struct sf_op_file *file = &opened->file;
+  const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
+  struct sf_text text = {0};
+  char signature[128] = "";
+  if (found) sf_op_signature(signature, sizeof signature, sf_op_of(&opened->target, &answer->c), &answer->outcome);
+  if (found) sf_op_report(&text, &opened->target, &answer->c, &answer->outcome);
+  snprintf(out->text, sizeof out->text, "expected %s%s%s, saw %s%s%s%s%.900s", *file->verdict ? file->verdict : "PASS", *file->signature ? " " : "", file->signature,
+           sf_op_verdict(&answer->outcome), found ? " " : "", signature, found ? ":\n" : "", text.data ? text.data : "");
+  sf_text_destroy(&text);
+  out->is_gone = *opened->target.path && answer->outcome.cls == SF_OP_PASSED && strcmp(file->verdict, "FINDING") == 0;
+}
+
+enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
+  static struct sf_op_opened opened;
+  struct sf_op_answer answer;
+  const double start = now();
+  memset(out, 0, sizeof *out);
+  enum sf_status status = open_one(&opened, path, options, error);
+  if (status == SF_OK) status = sf_op_run_opened(&answer, &opened, false, error);
+  if (status == SF_OK) {
+    out->as_expected = sf_op_as_expected(&opened, &answer.c, &answer.outcome);
+    if (!out->as_expected) tell(out, &opened, &answer);
+  }
+  out->seconds = now() - start;
+  sf_op_close(&opened);
+  return status;
+}
