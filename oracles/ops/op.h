@@ -68,6 +68,10 @@ struct sf_op {
   const char *dims[SF_OP_DIMS_MAX];
   int64_t dim_min[SF_OP_DIMS_MAX]; /* 0 or more */
   struct sf_op_attr attrs[SF_OP_ATTRS_MAX];
+  /* What `shape` gives, for people: "rows x cols", or "cols" of a vector; "cols if norm bias": left out unless both attributes are set; ", else". */
+  const char *sizes[SF_OP_OPERANDS_MAX];
+  /* What `reference` computes and what must be known to compute the same: lines of ASCII. */
+  const char *formula;
   /* Shapes of all operands. False: the case has no meaning (a window of another shape, say); it is drawn again. */
   bool (*shape)(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
   /* Makes inputs fit each other, after they were filled; NULL: they need not. */

@@ -81,18 +81,32 @@ static void grad(struct sf_op_view *view) {
 
 const struct sf_op sf_ops_cross_entropy[] = {
     {.name = "ce_row_max", .family = "ce_row_max", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 2,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_OUT, SF_OP_FLOAT}}, .dims = {"rows", "cols"}, .shape = row_max_shape, .reference = row_max},
+     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_OUT, SF_OP_FLOAT}}, .dims = {"rows", "cols"},
+     .sizes = {"rows x cols", "rows"},
+     .formula = "max[i] = max_j logits[i,j]; -infinity of no columns, NaN when there is one",
+     .shape = row_max_shape, .reference = row_max},
     {.name = "ce_sum_exp", .family = "ce_sum_exp", .stores = SF_OP_STORES_ALL, .operand_count = 5, .dim_count = 2, .attr_count = 1,
      .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
                   {"sum", SF_OP_OUT, SF_OP_FLOAT}, {"target", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"}, .attrs = {{"first", 60, .size = true}}, .shape = sum_exp_shape, .prepare = sum_exp_prepare, .reference = sum_exp},
+     .dims = {"rows", "cols"}, .attrs = {{"first", 60, .size = true}},
+     .sizes = {"rows x cols", "rows", "rows", "rows", "rows"},
+     .formula = "sum[i] = sum_j exp(logits[i,j] - max[i]), target[i] = logits[i,labels[i]-first] - max[i] where that column is here, else 0\n"
+                "logits are the columns first .. first + cols - 1 of the vocabulary; max is of all shards. The loss is log(sum over shards) - target. No label is an ignored one by itself.",
+     .shape = sum_exp_shape, .prepare = sum_exp_prepare, .reference = sum_exp},
     {.name = "ce_sum_shifted", .family = "ce_sum_shifted", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 2,
      .operands = {{"logits", SF_OP_IN, SF_OP_INPUT}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"shifted", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"}, .shape = sum_shifted_shape, .reference = sum_shifted},
+     .dims = {"rows", "cols"},
+     .sizes = {"rows x cols", "rows", "rows"},
+     .formula = "shifted[i] = sum_j (logits[i,j] - max[i]), for label smoothing",
+     .shape = sum_shifted_shape, .reference = sum_shifted},
     {.name = "ce_grad", .family = "ce_grad", .stores = SF_OP_STORES_ALL, .operand_count = 6, .dim_count = 2, .attr_count = 3,
      .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
                   {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"weight", SF_OP_IN, SF_OP_FLOAT}, {"dlogits", SF_OP_OUT, SF_OP_STORED}},
      .dims = {"rows", "cols"}, .attrs = {{"first", 60, .size = true}, {"label_share", 1, label_shares}, {"other_share", 2, other_shares}},
+     .sizes = {"rows x cols", "rows", "rows", "rows", "rows", "rows x cols"},
+     .formula = "dlogits[i,j] = (exp(logits[i,j] - max[i]) / sum[i] - other_share - label_share [j = labels[i] - first]) weight[i]\n"
+                "logits are the columns first .. first + cols - 1 of the vocabulary: a label elsewhere takes label_share from no column here. An ignored token has weight 0;\n"
+                "the loss's mean is part of weight too. label_share 1 and other_share 0 are without label smoothing.",
      .shape = grad_shape, .prepare = grad_prepare, .reference = grad},
     {0},
 };

@@ -119,6 +119,21 @@ for option in "--store $work/s" --resume "--set count=3" "--mode=e2e" "--plant n
   refuses "${option%%[ =]*} is not for operations" fuzz --target "$skipped" --cases 5 $option
 done
 
+# --- what cases, operations and targets are --------------------------------------------------------------------------------------
+run 0 describe "$work/gone.json" # the library need not be there
+check "an operand of a case" grep -qE '^in +b: 1 x [0-9]+, fp32, far, begins 11 elements after an aligned address$' "$work/stdout"
+check "what it expects" grep -qx 'expected     FINDING unwritten/add/out' "$work/stdout"
+check "its formula" grep -qx '  out = a + b' "$work/stdout"
+run 0 list operations --formulas
+check "formulas of all operations" [ "$(grep -c '; case format ' "$work/stdout")" -eq "$("$SHARDFUZZ" list operations | wc -l)" ]
+check "an operand of a formula" grep -qx '  in    b           case   cols if norm bias' "$work/stdout"
+refuses "--formulas is of operations" list plants --formulas
+run 0 list features --target "plugin:$plugins/sound.so"
+check "what a plugin takes" grep -qx 'col_sum              fp32, bf16, fp16; cols up to 64; cols a multiple of 2; strided; unaligned; in place' "$work/stdout"
+run 0 list features --target "plugin:$plugins/layer_fc1_sound.so"
+check "ranges of layers" grep -qE '^model.activation +2$' "$work/stdout"
+refuses "No such file" list features --target "plugin:$work/none.so"
+
 # --- the gate --------------------------------------------------------------------------------------------------------------------
 mkdir "$work/corpus"
 cp "$work/min.json" "$work/corpus/found.json"

@@ -6,9 +6,11 @@
 #include "harness/run/commands/describe.h"
 #include "harness/run/campaign/features.h"
 #include "harness/run/opfuzz/op_command.h"
+#include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/power/mutants.h"
 #include "harness/run/store/store.h"
 #include "targets/plants.h"
+#include "targets/plugin_target.h"
 #include "targets/target.h"
 
 #include <inttypes.h>
@@ -51,15 +53,20 @@ int sf_command_merge(int argc, char **argv) {
 
 struct list_flags {
   struct sf_common_flags common;
+  bool formulas;
   struct sf_texts arguments;
 };
 
-static const struct sf_option list_options[] = {SF_TARGET_OPTIONS(struct list_flags, common)};
+static const struct sf_option list_options[] = {
+    SF_TARGET_OPTIONS(struct list_flags, common),
+    SF_OPTION_AT(struct list_flags, "formulas", FLAG, formulas, NULL, "of operations: shapes, formats, what is computed and by which conventions"),
+};
 
 static const struct sf_command list_command = {
     .name = "list",
     .arguments = "presets|targets|plants|mutants|features|operations",
-    .help = "Prints one line for each. Of a framework as --target: its fields and their choices, and what its worker refuses.",
+    .help = "Prints one line for each. features with --target: of a framework its fields, their choices and what its worker refuses; of a plugin of\n"
+            "layers or a model the ranges of the fields that it takes; of operations what the target takes of each.",
     .options = list_options,
     .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
     .argument_min = 1,
@@ -131,14 +138,44 @@ static int list_framework(const struct list_flags *flags) {
   return 0;
 }
 
+static void list_operations(void) { sf_op_list(false); }
+
+/* The ranges of what a plugin of layers or a model takes. */
+static int list_plugin(const char *target) {
+  static struct sf_plugin_range ranges[SF_PLUGIN_RANGES_MAX];
+  struct sf_error error = {SF_OK, ""};
+  int32_t count = 0;
+  const enum sf_status status = sf_plugin_probe_ranges(ranges, &count, target, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  for (int32_t i = 0; i < count; i++) {
+    printf("%-44s %" PRId64, ranges[i].path, ranges[i].lo);
+    if (ranges[i].hi == INT64_MAX) puts("..");
+    else printf(ranges[i].hi > ranges[i].lo ? "..%" PRId64 "\n" : "\n", ranges[i].hi);
+  }
+  return 0;
+}
+
+static int list_features_of(const struct list_flags *flags, const char *target) {
+  if (sf_op_is_target(target)) return sf_op_list_target(target);
+  return sf_plugin_target_path(target) ? list_plugin(target) : list_framework(flags);
+}
+
 static int list(void *context) {
   static const struct {
     const char *name;
     void (*print)(void);
-  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}, {"operations", sf_op_list}};
+  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}, {"operations", list_operations}};
   const struct list_flags *flags = context;
   const char *wanted = flags->arguments.items[0], *target = flags->common.target;
-  if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_framework(flags);
+  if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_features_of(flags, target);
+  if (flags->formulas && strcmp(wanted, "operations") != 0) {
+    fputs("shardfuzz: --formulas is of operations: shardfuzz list operations --formulas\n", stderr);
+    return 2;
+  }
+  if (flags->formulas) {
+    sf_op_list(true);
+    return 0;
+  }
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
     if (strcmp(lists[i].name, wanted) != 0) continue;
     lists[i].print();
@@ -160,7 +197,7 @@ int sf_command_list(int argc, char **argv) {
 static const struct sf_command describe_command = {
     .name = "describe",
     .arguments = "CASE.json",
-    .help = "Shows what a case means: model, mesh, groups, what each rank holds.",
+    .help = "Shows what a case means: model, mesh, groups, what each rank holds; of an operation its operands, their shapes, formats and values, and its formula.",
     .argument_min = 1,
     .argument_max = 1,
     .argument_offset = offsetof(struct info_flags, arguments),
@@ -171,6 +208,7 @@ static int describe(void *context) {
   const struct info_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_text text = {0};
+  if (sf_op_is_case_file(flags->arguments.items[0])) return sf_op_describe_file(flags->arguments.items[0]);
   enum sf_status status = sf_input_status(sf_case_read(&c, flags->arguments.items[0], &error));
   if (status == SF_OK) status = sf_describe_case(&text, &c, &error);
   if (status == SF_OK) fputs(text.data, stdout);

@@ -2,7 +2,6 @@
 
 #include "harness/run/commands/commands.h"
 #include "harness/run/opfuzz/op_campaign.h"
-#include "harness/run/opfuzz/op_device.h"
 #include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/plugins/plugin_probe.h"
 
@@ -183,18 +182,4 @@ int sf_op_fuzz(int argc, char **argv) {
   struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .deadline_ms = SF_OP_DEADLINE_MS, .max_elements = SF_OP_ELEMENTS};
   if (!other) return sf_command_main(&command, &flags, run, argc, argv);
   return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "%s is not for operations; shardfuzz fuzz --target op:all --help lists what is", other), &error);
-}
-
-static const char *const role_names[] = {"in", "out", "inout"};
-
-void sf_op_list(void) {
-  for (int32_t i = 0; i < sf_op_count(); i++) {
-    const struct sf_op *op = sf_op_at(i);
-    printf("%s%s (", op->name, sf_op_device_has(op) ? "" : " [plugins only]");
-    for (int32_t k = 0; k < op->dim_count; k++) printf("%s%s", k ? ", " : "", op->dims[k]);
-    printf(")");
-    for (int32_t k = 0; k < op->operand_count; k++) printf("%s %s %s", k ? "," : ":", role_names[op->operands[k].role], op->operands[k].name);
-    for (int32_t k = 0; k < op->attr_count; k++) printf("%s %s 0..%" PRId64, k ? "," : "; attributes", op->attrs[k].name, op->attrs[k].max);
-    printf("\n");
-  }
 }

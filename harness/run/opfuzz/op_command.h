@@ -19,7 +19,12 @@ int sf_op_replay(const char *path, const struct sf_common_flags *flags);
 /* `shrink`: min is written; flags->shrink_budget 0: the default. */
 int sf_op_shrink_file(const char *path, const char *min, const struct sf_common_flags *flags);
 
-/* `list operations`. */
-void sf_op_list(void);
+/* `describe`: what the case is. No code of a plugin runs. */
+int sf_op_describe_file(const char *path);
+
+/* `list operations`: one line each; with formulas each operand's shape and format, and what is computed. */
+void sf_op_list(bool formulas);
+/* `list features` of a target of operations: what it takes of each. */
+int sf_op_list_target(const char *target);
 
 #endif

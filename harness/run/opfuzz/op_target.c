@@ -145,6 +145,17 @@ enum sf_status sf_op_target_make(struct sf_op_target *out, const char *name, int
   return make_plugin(out, name + strlen(plugin_prefix), error);
 }
 
+void sf_op_target_reference(struct sf_op_target *out, const char *name, int64_t max_elements) {
+  memset(out, 0, sizeof *out);
+  out->max_elements = max_elements;
+  snprintf(out->name, sizeof out->name, "%.*s", SF_OP_PATH, name);
+  for (int32_t i = 0; i < sf_op_count(); i++) {
+    struct sf_op_entry *entry = &out->entries[out->entry_count++];
+    *entry = entry_of(sf_op_at(i));
+    if (begins(name, plugin_prefix)) entry->declared = 0;
+  }
+}
+
 enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_device_kind device, enum sf_cpu_gemm gemm, struct sf_error *error) {
   const struct shardfuzz_plugin *plugin = NULL;
   memset(out, 0, sizeof *out);

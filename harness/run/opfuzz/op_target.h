@@ -11,6 +11,9 @@ bool sf_op_target_is_one(const char *name); /* begins with "op:" or "plugin:" */
  * SF_EUSAGE, SF_EINPUT: there is no such operation; not a plugin for this program. */
 enum sf_status sf_op_target_make(struct sf_op_target *out, const char *name, int64_t max_elements, struct sf_error *error) SF_MUST_USE;
 
+/* All operations with all that a target of this name may take of them, for reading a file's case where its library is not at hand. Nothing runs on it. */
+void sf_op_target_reference(struct sf_op_target *out, const char *name, int64_t max_elements);
+
 /* What runs a target's cases in this process. */
 struct sf_op_lab {
   const struct sf_op_target *target;

@@ -133,3 +133,12 @@ enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target,
   if (status == SF_OK) snprintf(space->target, sizeof space->target, "plugin:%.*s", (int)sizeof answer.path - 8, answer.path);
   return status;
 }
+
+enum sf_status sf_plugin_probe_ranges(struct sf_plugin_range *out, int32_t *count, const char *target, struct sf_error *error) {
+  static struct target_answer answer;
+  const enum sf_status status = ask(&answer, target, error);
+  if (status != SF_OK) return status;
+  memcpy(out, answer.ranges, (size_t)answer.range_count * sizeof *out);
+  *count = answer.range_count;
+  return SF_OK;
+}

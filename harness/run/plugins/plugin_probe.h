@@ -3,6 +3,7 @@
 #define SF_RUN_PLUGIN_PROBE_H
 
 #include "generators/codec.h"
+#include "targets/plugin_layers.h"
 
 /* The whole path of a file that is there. SF_EINPUT. */
 enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, struct sf_error *error) SF_MUST_USE;
@@ -19,6 +20,8 @@ bool sf_plugin_is_target(const char *target);
 /* "plugin:LIB.so" with layers or a model: its target's name, with the whole path, and the ranges of what they take. SF_EINPUT: it is none, the path is
  * too long, nothing of the space is left. */
 enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target, struct sf_error *error) SF_MUST_USE;
+/* The ranges alone, at most SF_PLUGIN_RANGES_MAX. SF_EINPUT. */
+enum sf_status sf_plugin_probe_ranges(struct sf_plugin_range *out, int32_t *count, const char *target, struct sf_error *error) SF_MUST_USE;
 /* Whether it can be loaded here. SF_EINPUT. */
 enum sf_status sf_plugin_probe_target(const char *target, struct sf_error *error) SF_MUST_USE;
 

@@ -1,8 +1,9 @@
 /* shardfuzz plugins, ABI version 2: a shared library hands its kernels, layers or model to `shardfuzz fuzz --target plugin:./libkernels.so`.
  *
  * The library exports one function, shardfuzz_plugin_get(), which returns a declaration: a table of operations by the names of the reference
- * (`shardfuzz list operations` prints them with their operands, in order, dimensions and attributes), or of parallel layers by the names of the
- * reference's modules, or a whole model (both further down), the formats each takes, and the functions that compute it. C and C++; no dependency.
+ * (`shardfuzz list operations` prints them with their operands, in order, dimensions and attributes; with --formulas also shapes, formats, what is
+ * computed and by which conventions), or of parallel layers by the names of the reference's modules, or a whole model (both further down), the
+ * formats each takes, and the functions that compute it. C and C++; no dependency.
  *
  * Rules for an operation's functions: inputs are only read; of an output every element is written, and nothing beside it; nothing is kept of a
  * pointer once the call has returned; the same call gives the same bits. No exception may leave. Calls come from one thread.
