@@ -62,7 +62,8 @@ static void swiglu_fwd(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++)
     for (int64_t j = 0; j < cols; j++) {
       const struct sf_num gate = sf_op_in(view, 0, 2 * r * cols + j), up = sf_op_in(view, 0, 2 * r * cols + cols + j);
-      view->at[1].want[r * cols + j] = sf_num_mul(sf_num_mul(gate, logistic(gate, view->plain_tails).value), up);
+      const struct sf_num y = sf_num_mul(sf_num_mul(gate, logistic(gate, view->plain_tails).value), up);
+      view->at[1].want[r * cols + j] = sf_op_product_in_any_order(y, 2, sf_op_reach(sf_op_reach(SF_OP_REACH_ONE, gate.v), up.v));
     }
 }
 
@@ -75,7 +76,8 @@ static void swiglu_bwd(struct sf_op_view *view) {
       const struct logistic l = logistic(gate, view->plain_tails);
       const struct sf_num slope = sf_num_mul(l.value, sf_num_add(sf_num(1), sf_num_mul(gate, l.rest)));
       view->at[2].want[gate_at] = sf_num_mul(sf_num_mul(grad, up), slope);
-      view->at[2].want[up_at] = sf_num_mul(grad, sf_num_mul(gate, l.value));
+      const struct sf_num up_grad = sf_num_mul(grad, sf_num_mul(gate, l.value));
+      view->at[2].want[up_at] = sf_op_product_in_any_order(up_grad, 2, sf_op_reach(sf_op_reach(SF_OP_REACH_ONE, grad.v), gate.v));
     }
 }
 
@@ -89,8 +91,11 @@ static void relu2_fwd(struct sf_op_view *view) {
 }
 
 static void relu2_bwd(struct sf_op_view *view) {
-  for (int64_t i = 0; i < view->dims[0]; i++)
-    view->at[2].want[i] = sf_num_mul(sf_op_in(view, 0, i), sf_num(2 * positive_part(view->at[1].x[i])));
+  for (int64_t i = 0; i < view->dims[0]; i++) {
+    const struct sf_num grad = sf_op_in(view, 0, i), x = sf_num(positive_part(view->at[1].x[i]));
+    const struct sf_op_reach reach = sf_op_reach(sf_op_reach((struct sf_op_reach){2, 1}, grad.v), x.v);
+    view->at[2].want[i] = sf_op_product_in_any_order(sf_num_mul(grad, sf_num(2 * x.v)), 2, reach);
+  }
 }
 
 const struct sf_op sf_ops_activation[] = {

@@ -17,6 +17,36 @@ static inline int64_t sf_op_elements(const struct sf_op_view *view, int operand)
 /* What one operation in fp32 gives: the exact result rounded once (twice by way of fp64, which gives the same: 53 >= 2 * 24 + 2). */
 static inline struct sf_num sf_op_once(double exact) { return sf_num((double)(float)exact); }
 
+/* The largest and smallest partial product of factors that may be multiplied in any order: each factor above 1 makes the one grow, each below 1 the other
+ * shrink. What is zero, infinite or NaN from the beginning is so in any order. */
+struct sf_op_reach {
+  double most, least;
+};
+#define SF_OP_REACH_ONE ((struct sf_op_reach){1, 1})
+static inline struct sf_op_reach sf_op_reach(struct sf_op_reach reach, double factor) {
+  const double size = fabs(factor);
+  if (size > 1 && size < INFINITY) reach.most *= size;
+  if (size < 1 && size > 0) reach.least *= size;
+  return reach;
+}
+/* Of a sum of such products. */
+static inline struct sf_op_reach sf_op_reach_sum(struct sf_op_reach sum, struct sf_op_reach term) {
+  return (struct sf_op_reach){sum.most + term.most, fmin(sum.least, term.least)};
+}
+/* A result that so many products in any order may go into. From SF_NUM_RANGE on one of them may overflow, and what is in range or infinite in one order
+ * may be infinite or NaN in another; NaN comes of inputs alone. What a subnormal product has lost, the factors that follow make larger; one that has become
+ * zero makes NaN of infinity. */
+static inline struct sf_num sf_op_in_any_order(struct sf_num result, int products, struct sf_op_reach reach) {
+  if (isnan(result.v)) return result;
+  if (reach.most >= SF_NUM_RANGE || (isinf(result.v) && reach.least < 2 * SF_NUM_TINY)) return sf_num_unknown();
+  return sf_num_plain(result) ? (struct sf_num){result.v, result.e + products * SF_NUM_TINY * reach.most} : result;
+}
+
+/* The same of one product, which is infinite in every order where it is in one, unless a factor is zero. */
+static inline struct sf_num sf_op_product_in_any_order(struct sf_num result, int products, struct sf_op_reach reach) {
+  return fabs(result.v) < SF_NUM_RANGE ? sf_op_in_any_order(result, products, reach) : result;
+}
+
 /* Factors that are powers of two, not, zero and negative. */
 extern const float sf_op_factors[6];
 

@@ -68,14 +68,32 @@ static void bwd_prepare(struct sf_op_view *view) {
   }
 }
 
+static struct sf_num distance(const struct sf_op_view *view, int64_t row, int64_t col) {
+  return sf_num_sub(sf_op_in(view, 1, row * view->dims[1] + col), sf_op_in(view, 2, 2 * row));
+}
+
 /* (x - mean) rstd, the mean and the deviation being given. */
 static struct sf_num normalised(const struct sf_op_view *view, int64_t row, int64_t col) {
-  const struct sf_num distance = sf_num_sub(sf_op_in(view, 1, row * view->dims[1] + col), sf_op_in(view, 2, 2 * row));
-  return sf_num_mul(distance, sf_op_in(view, 2, 2 * row + 1));
+  return sf_num_mul(distance(view, row, col), sf_op_in(view, 2, 2 * row + 1));
+}
+
+/* Kernels multiply dy, w, x - mean and the deviation in any order, the last outside of the sums or in its third power, and divide by the row's length
+ * late. */
+static struct sf_op_reach row_reach(const struct sf_op_view *view, int64_t row) {
+  const int64_t cols = view->dims[1];
+  struct sf_op_reach sum = {0, 1};
+  for (int64_t j = 0; j < cols; j++) {
+    const struct sf_op_reach g = sf_op_reach(sf_op_reach(SF_OP_REACH_ONE, (double)view->at[0].x[row * cols + j]), (double)view->at[3].x[j]);
+    sum = sf_op_reach_sum(sum, sf_op_reach(g, distance(view, row, j).v));
+  }
+  sum.most *= 3 * (double)cols; /* dx is cols times a sum of three */
+  for (int times = 0; times < 3; times++) sum = sf_op_reach(sum, (double)view->at[2].x[2 * row + 1]);
+  return sum;
 }
 
 static void bwd_row(struct sf_op_view *view, int64_t row) {
   const int64_t cols = view->dims[1];
+  const struct sf_op_reach reach = row_reach(view, row);
   struct sf_num_sum sum = {0}, dot = {0};
   for (int64_t j = 0; j < cols; j++) {
     const struct sf_num g = sf_num_mul(sf_op_in(view, 0, row * cols + j), sf_op_in(view, 3, j));
@@ -86,21 +104,26 @@ static void bwd_row(struct sf_op_view *view, int64_t row) {
   for (int64_t j = 0; j < cols; j++) {
     const struct sf_num g = sf_num_mul(sf_op_in(view, 0, row * cols + j), sf_op_in(view, 3, j));
     const struct sf_num rest = sf_num_sub(sf_num_sub(g, g_mean), sf_num_mul(normalised(view, row, j), g_dot));
-    view->at[4].want[row * cols + j] = sf_num_mul(rest, sf_op_in(view, 2, 2 * row + 1));
+    const struct sf_num dx = sf_num_mul(rest, sf_op_in(view, 2, 2 * row + 1));
+    view->at[4].want[row * cols + j] = sf_op_in_any_order(dx, 8, sf_op_reach(reach, distance(view, row, j).v));
   }
 }
 
 static void bwd_weights(struct sf_op_view *view, int64_t col) {
   const int64_t cols = view->dims[1];
   struct sf_num_sum weight = {0}, bias = {0};
+  struct sf_op_reach reach = {0, 1};
   if (view->attrs[1]) sf_num_sum_add(&weight, sf_op_in(view, 5, col));
   if (view->attrs[2]) sf_num_sum_add(&bias, sf_op_in(view, 6, col));
   for (int64_t r = 0; r < view->dims[0]; r++) {
     const struct sf_num grad = sf_op_in(view, 0, r * cols + col);
-    if (view->attrs[1]) sf_num_sum_add(&weight, sf_num_mul(grad, normalised(view, r, col)));
     if (view->attrs[2]) sf_num_sum_add(&bias, grad);
+    if (!view->attrs[1]) continue;
+    sf_num_sum_add(&weight, sf_num_mul(grad, normalised(view, r, col)));
+    const struct sf_op_reach pair = sf_op_reach(sf_op_reach(SF_OP_REACH_ONE, grad.v), distance(view, r, col).v);
+    reach = sf_op_reach_sum(reach, sf_op_reach(pair, (double)view->at[2].x[2 * r + 1]));
   }
-  if (view->attrs[1]) view->at[5].want[col] = sf_num_sum_of(&weight);
+  if (view->attrs[1]) view->at[5].want[col] = sf_op_in_any_order(sf_num_sum_of(&weight), 2, reach);
   if (view->attrs[2]) view->at[6].want[col] = sf_num_sum_of(&bias);
 }
 

@@ -66,6 +66,8 @@ check "a campaign without findings writes none" [ ! -e "$work/sound" ]
 # Nothing was tried, which is no success.
 run 3 fuzz --target "plugin:$plugins/takes_nothing.so" --cases 50 --jobs 2 --out "$work/nothing"
 check "nothing was judged" grep -qx 'shardfuzz: nothing was judged: 50 of 50 cases were skipped' "$work/stderr"
+run 0 fuzz --target "plugin:$plugins/sound_orders.so" --cases 40000 --max-elements 600 --seed 1 --out "$work/sound" --json
+is_json "j['passed']" 40000
 for jobs in 1 3; do
   run 1 fuzz --target "plugin:$plugins/tail_skipped.so" --cases 3000 --jobs $jobs --out "$work/jobs$jobs" --json
   json "[(s['signature'], s['count'], s['first']) for s in j['signatures']]" >"$work/jobs$jobs.txt"
