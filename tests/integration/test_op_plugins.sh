@@ -88,7 +88,7 @@ is_json "j['as_expected']" True
 refuses "has no 'add'" replay "$whole" --target "plugin:$plugins/one_pass_variance.so"
 refuses "'add'" replay "$whole" --target op:gelu_fwd
 refuses "op:NAME or plugin:LIB.so" replay "$whole" --target builtin
-for option in "--trace $work/t" --table "--plant none" "--script $work/s" "--launcher mpirun" "--backend mpi"; do
+for option in --table "--plant none" "--script $work/s" "--launcher mpirun" "--backend mpi"; do
   refuses "${option%% *} is not for cases of operations" replay "$whole" $option
 done
 
@@ -102,6 +102,34 @@ check "the shrunk case names its target" grep -q "plugin:$plugins/tail_skipped.s
 run 0 shrink "$whole" -o "$work/none.json" --target "plugin:$plugins/sound.so" --json
 is_json "j['verdict'], j['min']" "('PASS', None)"
 check "nothing shrunk is nothing written" [ ! -e "$work/none.json" ]
+
+# --- what went into an element ---------------------------------------------------------------------------------------------------
+sum=$work/bf16_accumulation/tolerance-col_sum-out
+check "a small finding's inputs" grep -qx 'from         x\[0, :\] -0.567980289' "$sum/report.txt"
+run 1 replay "$sum/case.json" --trace "$work/operands"
+check "a large finding's largest inputs" grep -qE '^from         x\[:, [0-9]+\] of [0-9]+ the largest \[[0-9]+, [0-9]+\] .*, .*, ' "$work/stderr"
+check "how to have them all" grep -q '^operands .* --trace DIR' "$work/stderr"
+cat >"$work/operands.py" <<'PY'
+import struct, sys, json
+raw = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", raw[:8])[0]
+head = json.loads(raw[8:8 + size])
+def read(name):
+    entry = head[name]
+    low, high = entry["data_offsets"]
+    return entry["shape"], [v[0] for v in struct.iter_unpack("<f" if entry["dtype"] == "F32" else "<d", raw[8 + size + low:8 + size + high])]
+(rows, cols), x = read("in.x")
+_, before = read("in.out")
+_, want = read("want.out")
+_, bound = read("bound.out")
+for j in range(cols):
+    total = before[j] + sum(x[i * cols + j] for i in range(rows))
+    # an infinite bound stands where nothing is judged
+    assert bound[j] == float("inf") or abs(total - want[j]) <= bound[j] or total != total and want[j] != want[j], (j, total, want[j], bound[j])
+print(any(b < float("inf") for b in bound))
+PY
+check "the file's sums are those wanted" [ "$(python3 "$work/operands.py" "$work/operands/operands.safetensors")" = True ]
+refuses "$work/gone.json" replay "$whole" --target op:add --trace "$work/gone.json"
 
 # --- known findings, cases without running them ----------------------------------------------------------------------------------
 skipped=plugin:$plugins/tail_skipped.so

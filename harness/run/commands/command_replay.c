@@ -32,7 +32,7 @@ static const struct sf_option options[] = {
     SF_CASE_TARGET_OPTIONS(struct replay_flags, common),
     SF_OPTION_AT(struct replay_flags, "script", TEXT, script, "FILE", "a framework's finding: write a program that shows it without shardfuzz"),
     SF_OPTION_AT(struct replay_flags, "plant", TEXT, plant, "ID", "plant this bug instead of the file's ('none' for none)"),
-    SF_OPTION_AT(struct replay_flags, "trace", TEXT, trace, "DIR", "write what was traced, one safetensors file per rank"),
+    SF_OPTION_AT(struct replay_flags, "trace", TEXT, trace, "DIR", "write what was traced, one safetensors file per rank; of an operation its operands, what outputs should be and their bounds"),
     SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
 
@@ -180,8 +180,8 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
 
 static int replay_operation(const struct replay_flags *flags) {
   struct sf_error error = {SF_OK, ""};
-  const char *other = flags->trace ? "--trace" : flags->table ? "--table" : flags->plant ? "--plant" : flags->script ? "--script" : NULL;
-  if (!other) return sf_op_replay(flags->files.items[0], &flags->common);
+  const char *other = flags->table ? "--table" : flags->plant ? "--plant" : flags->script ? "--script" : NULL;
+  if (!other) return sf_op_replay(flags->files.items[0], &flags->common, flags->trace);
   sf_error_set(&error, SF_EUSAGE, "%s is not for cases of operations", other);
   return sf_exit_failure(SF_EUSAGE, &error);
 }

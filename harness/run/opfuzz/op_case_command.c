@@ -3,6 +3,7 @@
 #include "harness/run/opfuzz/op_command_shared.h"
 #include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_shrink.h"
+#include "harness/run/opfuzz/op_operands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,11 +53,20 @@ static int report(const struct sf_op_opened *opened, const struct sf_op_answer *
   return sf_op_json_print(out, code);
 }
 
-int sf_op_replay(const char *path, const struct sf_common_flags *flags) {
+static enum sf_status write_operands(const struct sf_op_opened *opened, const char *folder, struct sf_error *error) {
+  static struct sf_op_operands values;
+  enum sf_status status = sf_op_operands_create(&values, &opened->target, &opened->c);
+  if (status == SF_OK) status = sf_op_operands_write(&values, &opened->target, folder, error);
+  sf_op_operands_destroy(&values);
+  return status;
+}
+
+int sf_op_replay(const char *path, const struct sf_common_flags *flags, const char *trace) {
   static struct sf_op_opened opened;
   struct sf_error error = {SF_OK, ""};
   struct sf_op_answer answer;
   enum sf_status status = open_file(&opened, path, flags, &error);
+  if (status == SF_OK && trace) status = write_operands(&opened, trace, &error);
   if (status == SF_OK) status = sf_op_run_opened(&answer, &opened, true, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(&opened, &answer, flags->json);
   sf_op_close(&opened);

@@ -14,8 +14,8 @@ int sf_op_fuzz(int argc, char **argv);
 
 /* True for a file with a case of an operation, which these are for. All return the exit code. */
 bool sf_op_is_case_file(const char *path);
-/* `replay`: flags->target takes the place of the file's. */
-int sf_op_replay(const char *path, const struct sf_common_flags *flags);
+/* `replay`: flags->target takes the place of the file's. trace: the folder that operands are written to, or NULL. */
+int sf_op_replay(const char *path, const struct sf_common_flags *flags, const char *trace);
 /* `shrink`: min is written; flags->shrink_budget 0: the default. */
 int sf_op_shrink_file(const char *path, const char *min, const struct sf_common_flags *flags);
 

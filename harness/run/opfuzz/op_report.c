@@ -1,5 +1,6 @@
 /* What a trial showed, for people. */
 #include "harness/run/opfuzz/op_trial.h"
+#include "harness/run/opfuzz/op_operands.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -57,6 +58,17 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
   }
 }
 
+/* What went into the element that is told, and how to have the rest. */
+static void report_inputs(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *o) {
+  static struct sf_op_operands values;
+  const bool has_element = o->operand >= 0 && (o->cls == SF_OP_TOLERANCE || o->cls == SF_OP_UNWRITTEN || o->cls == SF_OP_UNREPEATABLE);
+  if (has_element && sf_op_operands_create(&values, target, c) == SF_OK) {
+    sf_op_operands_tell(out, &values, o->operand, o->row, o->col);
+    sf_op_operands_destroy(&values);
+  }
+  sf_text_append(out, "operands     shardfuzz replay CASE.json --trace DIR writes all of them, and what outputs should be\n");
+}
+
 void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {
   const struct sf_op *op = sf_op_of(target, c);
   char signature[128];
@@ -69,4 +81,5 @@ void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const 
     sf_text_append(out, "compared     %" PRId64 " elements, %" PRId64 " more could not be judged\n", outcome->judged, outcome->elements - outcome->judged);
   }
   report_shape(out, target, c);
+  if (sf_op_is_finding((enum sf_op_class)outcome->cls)) report_inputs(out, target, c, outcome);
 }

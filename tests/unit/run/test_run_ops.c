@@ -1,6 +1,7 @@
 /* The machinery of operation fuzzing on the device's own operations, with what a broken kernel would do put on top. */
 #include "harness/base/pcg.h"
 #include "harness/run/opfuzz/op_device.h"
+#include "harness/run/opfuzz/op_operands.h"
 #include "harness/run/opfuzz/op_target.h"
 
 #include <setjmp.h>
@@ -146,6 +147,28 @@ static void test_ops_second_run_that_differs_is_found(void **state) { expect_cla
 static void test_ops_element_not_written_is_found(void **state) { expect_class(*state, SKIPPED_ELEMENT, SF_OP_UNWRITTEN, pick_new_output); }
 
 /* Drawing twice gives the same case; writing and reading it too. */
+/* What a report tells is what the call was given. */
+static void test_ops_operands_apart_are_those_of_the_trial(void **state) {
+  struct bed *bed = *state;
+  for (uint64_t i = 0; i < 600; i++) {
+    struct sf_op_case c;
+    struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
+    static struct sf_op_operands apart;
+    const struct sf_op_view *in_trial = &bed->lab.memory.view;
+    sf_op_case_draw(&c, &bed->target, 12, i);
+    assert_true(sf_op_case_valid(&bed->target, &c, shapes, NULL));
+    sf_op_memory_fill(&bed->lab.memory, &bed->target, &c, shapes);
+    assert_int_equal(sf_op_operands_create(&apart, &bed->target, &c), SF_OK);
+    for (int32_t k = 0; k < in_trial->op->operand_count; k++) {
+      const struct sf_op_array *a = &apart.view.at[k], *b = &in_trial->at[k];
+      if (in_trial->op->operands[k].role == SF_OP_OUT || a->rows * a->cols == 0) continue;
+      assert_int_equal(a->rows * a->cols, b->rows * b->cols);
+      assert_memory_equal(a->ints ? (const void *)a->ints : a->x, b->ints ? (const void *)b->ints : b->x, (size_t)(a->rows * a->cols) * 4);
+    }
+    sf_op_operands_destroy(&apart);
+  }
+}
+
 static void test_ops_case_file_round_trip(void **state) {
   struct bed *bed = *state;
   char path[] = "/tmp/shardfuzz-op-XXXXXX";
@@ -177,6 +200,7 @@ int main(void) {
       cmocka_unit_test(test_ops_wrong_element_is_found),          cmocka_unit_test(test_ops_write_beside_an_output_is_found),
       cmocka_unit_test(test_ops_changed_input_is_found),          cmocka_unit_test(test_ops_second_run_that_differs_is_found),
       cmocka_unit_test(test_ops_element_not_written_is_found),    cmocka_unit_test(test_ops_case_file_round_trip),
+      cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
