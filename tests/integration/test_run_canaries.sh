@@ -84,7 +84,7 @@ interrupt() {
   sleep 0.3
   check "$3: the case hangs" kill -0 $pid
   kill -"$1" $pid
-  (sleep 6 && kill -KILL $pid) 2>/dev/null &
+  (sleep 15 && kill -KILL $pid) 2>/dev/null &
   wait $pid || seen=$?
   kill $! 2>/dev/null
   check "$3: it ends at once by itself: exit $seen" [ $seen -eq "$4" ]
