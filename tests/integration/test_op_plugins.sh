@@ -52,6 +52,7 @@ found fault_flushes rounding/add "count=7"
 check "what was left is told" grep -q 'floating-point mode changed: ' "$work/fault_flushes/rounding-add/report.txt"
 check "what loading sets is put back: $(ls "$work/fault_flushes")" [ "$(ls "$work/fault_flushes")" = rounding-add ]
 found fault_free crash/add "count=0" 100
+told fault_free "having said: .*invalid pointer"
 found fault_hang hang/add "count=65535" 600
 if [ -e "$plugins/fault_exception.so" ]; then
   found fault_exception crash/add "count=5" 100

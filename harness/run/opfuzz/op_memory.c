@@ -13,17 +13,18 @@
 #define FAR_BEFORE (INT64_C(16) << 30)
 enum { GUARD_BYTES = 64, WALL_BYTES = 1 << 16, ELEMENT_MAX_BYTES = 8 };
 
-/* Signalling NaNs; of E4M3 its one NaN. */
+/* Signalling NaNs; of E4M3 its one NaN. Where free() is given an operand, the bytes in front of it stand for the size of a block: but for E5M2 they have bit 1 set,
+ * by which glibc refuses it at once ("munmap_chunk(): invalid pointer") and looks for no arena, at an address that may be anything. */
 static uint64_t poison_of(const struct sf_op_place *place) {
   if (place->element == SF_OP_INT32) return 0x5a5a5a5a;
-  if (place->element == SF_OP_UINT16) return 0xa5a5;
+  if (place->element == SF_OP_UINT16) return 0xa7a7;
   switch (place->dtype) {
-  case SF_F64: return UINT64_C(0x7ff5a5a5a5a5a5a5);
-  case SF_BF16: return place->size_bytes == 2 ? 0x7fa5 : 0x7fa5a5a5;
-  case SF_F16: return place->size_bytes == 2 ? 0x7da5 : 0x7fa5a5a5;
-  case SF_F8E4M3: return place->size_bytes == 1 ? 0x7f : 0x7fa5a5a5;
-  case SF_F8E5M2: return place->size_bytes == 1 ? 0x7d : 0x7fa5a5a5;
-  default: return 0x7fa5a5a5;
+  case SF_F64: return UINT64_C(0x7ff5a7a7a7a7a7a7);
+  case SF_BF16: return place->size_bytes == 2 ? 0x7fa7 : 0x7fa7a7a7;
+  case SF_F16: return place->size_bytes == 2 ? 0x7da7 : 0x7fa7a7a7;
+  case SF_F8E4M3: return place->size_bytes == 1 ? 0x7f : 0x7fa7a7a7;
+  case SF_F8E5M2: return place->size_bytes == 1 ? 0x7d : 0x7fa7a7a7;
+  default: return 0x7fa7a7a7;
   }
 }
 
