@@ -26,7 +26,7 @@ double sf_draws_widening(int64_t draws) {
   return draws < (int64_t)(sizeof by_draws / sizeof by_draws[0]) ? by_draws[draws] : 1;
 }
 
-enum { BITS_ELEMENTS_MIN = 512, MANTISSAS_FEW = 128 };
+enum { BITS_ELEMENTS_MIN = 512, MANTISSAS_FEW = 128, MANTISSAS_MOST = 1024 };
 
 /* 0 / 0 is no distance at all; anything over a noise level of zero is infinitely far. */
 static double ratio_of(double error, double noise) { return error == 0 ? 0 : error / noise; }
@@ -163,17 +163,20 @@ static bool is_mostly_on_grid(const float *values, int64_t count, int64_t part, 
   return nonzero > 0 && part * off_grid < nonzero;
 }
 
-/* Whether the non-zero values share at most MANTISSAS_FEW mantissas, as products of two short numbers and one common factor do. */
+/* Whether the non-zero values share few mantissas, as products of two short numbers and one common factor do, or sums of two such products: at most
+ * MANTISSAS_FEW, or a third of as many as there are values. */
 static bool has_few_mantissas(const float *values, int64_t count) {
-  uint32_t known[4 * MANTISSAS_FEW] = {0}; /* open addressing; 0 is free, so the leading one is kept */
-  int32_t different = 0;
+  uint32_t known[4 * MANTISSAS_MOST] = {0}; /* open addressing; 0 is free, so the leading one is kept */
+  int64_t nonzero = 0, different = 0;
+  for (int64_t i = 0; i < count; i++) nonzero += values[i] != 0;
+  const int64_t third = nonzero / 3 < MANTISSAS_MOST ? nonzero / 3 : MANTISSAS_MOST, few = third > MANTISSAS_FEW ? third : MANTISSAS_FEW;
   for (int64_t i = 0; i < count; i++) {
     if (values[i] == 0) continue;
     const uint32_t mantissa = (bits_of(values[i]) & 0x7fffffu) | 0x800000u;
-    uint64_t at = sf_mix64(mantissa) % (4 * MANTISSAS_FEW);
-    while (known[at] != 0 && known[at] != mantissa) at = (at + 1) % (4 * MANTISSAS_FEW);
+    uint64_t at = sf_mix64(mantissa) % (4 * MANTISSAS_MOST);
+    while (known[at] != 0 && known[at] != mantissa) at = (at + 1) % (4 * MANTISSAS_MOST);
     if (known[at] == mantissa) continue;
-    if (++different > MANTISSAS_FEW) return false;
+    if (++different > few) return false;
     known[at] = mantissa;
   }
   return true;
@@ -181,7 +184,7 @@ static bool has_few_mantissas(const float *values, int64_t count) {
 
 /* More than 90 % of the candidate's values, and less than half of the reference's: sums of few such values (rare tokens in the embedding's
  * gradient) lie on the grid by themselves, and a share near one limit for both would fall on either side by rounding. Nor does the grid say anything
- * of products of two fp8 numbers, a single token's weight gradient: a quotient of scales in front of them may be a short number by chance. */
+ * of products of two fp8 numbers, the weight gradient of one token or two: a quotient of scales in front of them may be a short number by chance. */
 bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate) {
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
   if (e->spec.promised != SF_F32 || count < BITS_ELEMENTS_MIN) return false;
