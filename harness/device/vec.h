@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX512F__
+#ifdef __AVX__
 #include <immintrin.h>
 #endif
 
@@ -30,21 +30,38 @@ SF_VEC_INLINE sf_vec sf_vec_load16(const float *at) {
 }
 SF_VEC_INLINE void sf_vec_store16(float *at, sf_vec v) { memcpy(at, &v, sizeof v); }
 
+#ifdef __AVX__
+union sf_vec_halves { /* a block as AVX's masked loads and stores take it */
+  sf_vec vec;
+  sf_ivec mask;
+  __m256 floats[2];
+  __m256i ints[2];
+};
+#endif
+
 /* The first `left` lanes, 1..15. Masked where the machine can: a loop over lanes would cost more than the block itself. */
 SF_VEC_INLINE sf_vec sf_vec_load_first(const float *at, int64_t left) {
 #ifdef __AVX512F__
   return (sf_vec)_mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1u), at);
+#elif defined(__AVX__)
+  const union sf_vec_halves mask = {.mask = sf_vec_lane_numbers() < (int32_t)left};
+  const union sf_vec_halves halves = {.floats = {_mm256_maskload_ps(at, mask.ints[0]), _mm256_maskload_ps(at + 8, mask.ints[1])}};
+  return halves.vec;
 #else
   sf_vec v = {0};
-  for (int64_t i = 0; i < left; i++) v[i] = at[i];
+  for (int64_t i = 0; i < SF_LANES - 1 && i < left; i++) v[i] = at[i];
   return v;
 #endif
 }
 SF_VEC_INLINE void sf_vec_store_first(float *at, int64_t left, sf_vec v) {
 #ifdef __AVX512F__
   _mm512_mask_storeu_ps(at, (__mmask16)((1u << left) - 1u), (__m512)v);
+#elif defined(__AVX__)
+  const union sf_vec_halves mask = {.mask = sf_vec_lane_numbers() < (int32_t)left}, halves = {.vec = v};
+  _mm256_maskstore_ps(at, mask.ints[0], halves.floats[0]);
+  _mm256_maskstore_ps(at + 8, mask.ints[1], halves.floats[1]);
 #else
-  for (int64_t i = 0; i < left; i++) at[i] = v[i];
+  for (int64_t i = 0; i < SF_LANES - 1 && i < left; i++) at[i] = v[i];
 #endif
 }
 
