@@ -82,10 +82,12 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
   memcpy(job->shrink_key, outcome.shrink_key, sizeof job->shrink_key);
 }
 
-/* What the case that people will see looks like. One run more, and nothing hangs on it. */
-static void diagnose(struct shrink_loop *loop, struct sf_job_result *result) {
+/* What the case that people will see looks like. One run more, and nothing hangs on it. Ranks of a launcher that break have no traces left to look at, and
+ * another run of them starts a set and may wait for its deadline. */
+static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
+  if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return;
   if (!run_case(loop->pool, &result->min, loop->deadline, result->script, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
@@ -108,7 +110,7 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
     name_culprit(loop, shrunk, result);
     shrink(loop, options, result);
   }
-  diagnose(loop, result);
+  diagnose(loop, options, result);
 }
 
 void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
