@@ -20,8 +20,8 @@ nothing_left() {
 }
 mkdir "$work/memory"
 memory_is_empty() { [ -z "$(ls -A "$work/memory")" ]; }
-sample="python3 targets/samples/worker_mlp.py"
-faulty="python3 tests/integration/faulty_worker.py"
+sample="python3 -S targets/samples/worker_mlp.py" # -S: as in common.bash
+faulty="python3 -S tests/integration/faulty_worker.py"
 sample_c=$build/worker_mlp
 good='{"ranks": 2}'
 # EXPECTED_EXIT WORKER CASE...: runs the cases; the record is fresh
