@@ -4,25 +4,25 @@ source tests/integration/common.bash
 source tests/integration/mpi.bash
 
 # The same cases, inside mpirun and simulated.
-job 4 fuzz --backend mpi --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/mpi.sqlite" --json
+job 4 fuzz --backend mpi --cases 60 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/clean" --store "$work/mpi.sqlite" --json
 check "clean cases exit with 0" [ $seen -eq 0 ]
 is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 60 and j["passed"] >= 40' True
 check "one rank prints" [ "$(wc -l <"$work/stdout")" -eq 1 ]
 check "no page is left" [ -z "$(find "$work" -name '*.rank-*')" ]
-run 0 fuzz --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/sim.sqlite"
+run 0 fuzz --cases 60 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/clean" --store "$work/sim.sqlite"
 for store in mpi sim; do
   query "$work/$store.sqlite" "SELECT $columns FROM verdict ORDER BY idx" >"$work/$store.txt"
   check "the store says how it was made" grep -q "^backend=$store$" <(query "$work/$store.sqlite" "SELECT value FROM meta WHERE key = 'campaign'")
 done
 check "simulated and real ranks give the same verdicts" cmp "$work/mpi.txt" "$work/sim.txt"
-job 4 fuzz --backend mpi --cases 70 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/mpi.sqlite" --resume --json
+job 4 fuzz --backend mpi --cases 70 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/clean" --store "$work/mpi.sqlite" --resume --json
 is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 70' True
-job 4 fuzz --backend mpi --cases 70 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/sim.sqlite" --resume
+job 4 fuzz --backend mpi --cases 70 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/clean" --store "$work/sim.sqlite" --resume
 check "a store of simulated ranks is refused once" [ "$(grep -c '^shardfuzz: .*backend' "$work/stderr")" -eq 1 ]
 
 # Every way of context parallelism, and what tp does beside it.
 for set in layout.cp_comm=ring layout.cp_comm=allgather layout.cp_comm=a2a layout.tp_overlap=on layout.recompute_sharded=on; do
-  options=(--cases 12 --seed 6 --max-ranks 4 --set layout.cp=2..4 --set "$set" --out "$work/cp")
+  options=(--cases 12 --seed 6 --max-ranks 4 --set layout.cp=2..4 --set "$set" "${flat[@]}" --out "$work/cp")
   if [[ $set != layout.cp_comm=* ]]; then options+=(--set layout.tp=2 --set layout.cp=2); fi
   job 4 fuzz --backend mpi "${options[@]}" --store "$work/mpi-$set.sqlite" --json
   is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 12 and j["passed"] >= 8' True

@@ -3,7 +3,7 @@
 source tests/integration/common.bash
 source tests/integration/mpi.bash
 
-run 0 fuzz --launcher "$launcher" --cases 60 --seed 5 --max-ranks 4 --out "$work/clean" --store "$work/clean.sqlite" --json
+run 0 fuzz --launcher "$launcher" --cases 60 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/clean" --store "$work/clean.sqlite" --json
 is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 60 and j["passed"] >= 40' True
 check "the store says how it was made" grep -q '^backend=mpi$' <(query "$work/clean.sqlite" "SELECT value FROM meta WHERE key = 'campaign'")
 
