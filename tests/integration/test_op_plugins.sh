@@ -220,6 +220,26 @@ case $(uname -m) in x86_64) built_for '\xb7\x00' aarch64 ;; aarch64) built_for '
 built_for '\x39\x30' "machine 12345 of ELF"
 refused "no such operation" "op:conv3d"
 
+# --- an interrupt while a case hangs -------------------------------------------------------------------------------------------
+interrupted() { # SIGNAL EXIT ARGUMENT...: it ends long before the hanging case's deadline
+  local seen=0 signal=$1 expected=$2
+  shift 2
+  "$SHARDFUZZ" fuzz "$@" --deadline 60s --jobs 1 --out "$work/interrupted" --json >"$work/stdout" 2>"$work/stderr" &
+  local pid=$!
+  sleep 0.7
+  check "$*: a case hangs" kill -0 $pid
+  kill -"$signal" $pid
+  (sleep 15 && kill -KILL $pid) 2>/dev/null &
+  wait $pid || seen=$?
+  kill $! 2>/dev/null
+  check "$*: interrupted: exit $seen" [ $seen -eq "$expected" ]
+}
+interrupted INT 0 --target "plugin:$plugins/fault_hang.so" --cases 600 --seed 1
+is_json "0 < j['cases'] == j['passed'] < 600" True
+interrupted TERM 1 --target "plugin:$plugins/fault_hangs_later.so" --cases 1 --seed 1
+is_json "[(s['signature'], s['minimal'], s['trials']) for s in j['signatures']]" "[('tolerance/add/out', False, 2)]"
+check "what was found is kept" cmp "$work/interrupted/tolerance-add-out/min.json" "$work/interrupted/tolerance-add-out/case.json"
+
 # --- files of cases ------------------------------------------------------------------------------------------------------------
 good=$work/tail_skipped/unwritten-add-out/min.json
 malformed() { # WORD PYTHON: a change of the document d

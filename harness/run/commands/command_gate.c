@@ -97,9 +97,9 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
   if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
   if (flags->base && sf_plugin_target_path(c->target)) return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
   options_of_operations = (struct sf_op_campaign_options){
-      .pool = {.target = &target, .seed = (uint64_t)c->seed, .deadline_ms = c->deadline_ms ? c->deadline_ms : SF_OP_DEADLINE_MS},
+      .pool = {.target = &target, .seed = (uint64_t)c->seed, .deadline_ms = c->deadline_ms ? c->deadline_ms : SF_OP_DEADLINE_MS, .stop = &sf_interrupted},
       .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000, .workers = workers > 64 ? 64 : workers,
-      .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget, .out_dir = c->out, .stop = &sf_interrupted};
+      .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget, .out_dir = c->out};
   enum sf_status status = sf_op_pool_device(&options_of_operations.pool, c->device, c->gemm, c->target, error);
   if (status == SF_OK) status = sf_op_target_make(&target, c->target, SF_OP_ELEMENTS, error);
   out->operations.campaign = &options_of_operations;
@@ -116,7 +116,7 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   if (status == SF_OK && (is_framework ? flags->base : flags->framework_base)) {
     status = sf_error_set(error, SF_EUSAGE, "%s", is_framework ? "--base is for the built-in layers: --framework-base names the base of a framework" : "--framework-base needs a framework as --target");
   }
-  out->operations.run = (struct sf_op_run_options){.device = flags->common.device, .gemm = flags->common.gemm, .deadline_ms = flags->common.deadline_ms};
+  out->operations.run = (struct sf_op_run_options){.device = flags->common.device, .gemm = flags->common.gemm, .deadline_ms = flags->common.deadline_ms, .stop = &sf_interrupted};
   if (status == SF_OK && of_operations) status = fill_operations(out, flags, error);
   /* The known list, and how cases of layers in the corpus run, are as if no target were given then. */
   struct sf_common_flags common = flags->common;

@@ -117,6 +117,7 @@ static enum sf_status replay_operations(struct gate *g) {
     if (!item->is_operation) continue;
     status = sf_op_gate_replay(&answer, item->name, &g->options->operations, g->error);
     item->seconds = answer.seconds;
+    if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
     if (status != SF_OK || answer.as_expected) continue;
     item->state = answer.is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
     g->result->corpus_failed += !answer.is_gone;
@@ -208,7 +209,7 @@ static enum sf_status fuzz_operations(struct gate *g) {
   result->summary.by_verdict[SF_VERDICT_FINDING] = seen.found;
   result->summary.by_verdict[SF_VERDICT_SKIP] = seen.skipped;
   result->summary.signatures = seen.finding_count;
-  for (int32_t i = 0; i < seen.finding_count && status == SF_OK; i++) {
+  for (int32_t i = 0; i < seen.finding_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
     status = add_operation_finding(g, &seen.findings[i]);
     result->new_signatures += !sf_known_has(&g->options->campaign.known, seen.findings[i].signature);
   }

@@ -31,7 +31,7 @@ static double now(void) {
 
 static bool is_over(const struct campaign *campaign) {
   const struct sf_op_campaign_options *o = campaign->options;
-  return (o->stop && *o->stop) || campaign->hangs >= SF_OP_LOST_MAX || (o->seconds > 0 && now() - campaign->begun >= o->seconds);
+  return (o->pool.stop && *o->pool.stop) || campaign->hangs >= SF_OP_LOST_MAX || (o->seconds > 0 && now() - campaign->begun >= o->seconds);
 }
 
 /* Gives an idle lane what is left of its chunk, or a new one; false when there is nothing to do. */

@@ -4,8 +4,6 @@
 
 #include "harness/run/opfuzz/op_shrink.h"
 
-#include <signal.h>
-
 enum { SF_OP_FINDINGS_MAX = 256, SF_OP_LOST_MAX = 64 };
 
 struct sf_op_campaign_options {
@@ -15,7 +13,6 @@ struct sf_op_campaign_options {
   int32_t workers;
   int64_t shrink_budget;
   const char *out_dir;
-  const volatile sig_atomic_t *stop;
 };
 
 struct sf_op_finding {
@@ -36,7 +33,7 @@ struct sf_op_campaign_result {
   struct sf_op_finding findings[SF_OP_FINDINGS_MAX]; /* by signature */
 };
 
-/* SF_EIO too when every case was skipped, or could be judged in no element: nothing has been shown. The findings of the same cases are the same with any number of workers. */
+/* Stopped (pool.stop), it keeps what it has found, as small as it has become. SF_EIO too when every case was skipped, or could be judged in no element: nothing has been shown. The findings of the same cases are the same with any number of workers. */
 enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) SF_MUST_USE;
 
 #endif

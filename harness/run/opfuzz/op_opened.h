@@ -13,6 +13,7 @@ struct sf_op_run_options {
   const char *target;   /* in the place of the file's; NULL: the file's */
   int32_t device, gemm; /* indices of sf_device_names and sf_gemm_names */
   int64_t deadline_ms;  /* 0: twice SF_OP_DEADLINE_MS */
+  const volatile sig_atomic_t *stop; /* of sf_op_pool_options */
 };
 
 struct sf_op_opened {
@@ -26,7 +27,7 @@ struct sf_op_opened {
 enum sf_status sf_op_open(struct sf_op_opened *out, const char *path, const struct sf_op_run_options *options, struct sf_error *error) SF_MUST_USE;
 void sf_op_close(struct sf_op_opened *opened);
 
-/* Runs the case in a process of its own. measure: as of sf_op_trial_run. */
+/* Runs the case in a process of its own. measure: as of sf_op_trial_run. SF_ECANCELLED: stopped. */
 enum sf_status sf_op_run_opened(struct sf_op_answer *out, const struct sf_op_opened *opened, bool measure, struct sf_error *error) SF_MUST_USE;
 
 const char *sf_op_verdict(const struct sf_op_outcome *outcome); /* "FINDING", "SKIP", "PASS" */

@@ -11,13 +11,14 @@ struct shrinking {
   int64_t budget;
   int32_t cls, operand;
   struct sf_error *error;
-  enum sf_status status;
+  enum sf_status status; /* SF_ECANCELLED: stopped */
 };
 
 /* Runs a candidate and takes it when it fails alike. */
 static bool take(struct shrinking *s, const struct sf_op_case *c) {
   struct sf_op_job job = {.one = *c};
   struct sf_op_answer answer;
+  if (s->status == SF_OK && sf_op_worker_is_stopped(s->worker)) s->status = SF_ECANCELLED;
   if (s->status != SF_OK || s->best->trials >= s->budget || !sf_op_case_valid(s->target, c, NULL, NULL)) return false;
   s->best->trials++;
   s->status = sf_op_worker_run(s->worker, &job, &answer, s->error);
@@ -123,12 +124,11 @@ enum sf_status sf_op_shrink(struct sf_op_shrunk *out, struct sf_op_worker *worke
   /* Each trial of a hang takes its whole deadline. */
   if (outcome->cls == SF_OP_HANG && s.budget > SLOW_BUDGET / 10) s.budget = SLOW_BUDGET / 10;
   out->again = take(&s, c);
-  if (!out->again) return s.status;
-  for (bool changed = true; changed && s.status == SF_OK && out->trials < s.budget;) {
+  for (bool changed = out->again; changed && s.status == SF_OK && out->trials < s.budget;) {
     changed = lower_dims(&s);
     changed |= search_shapes(&s);
     changed |= simplify(&s);
   }
-  out->minimal = out->trials < s.budget;
-  return s.status;
+  out->minimal = out->again && s.status == SF_OK && out->trials < s.budget;
+  return s.status == SF_ECANCELLED ? SF_OK : s.status;
 }

@@ -19,11 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STATUS_FAILED = 97, WORKERS_MAX = 64, TICK_MS = 50 };
+enum { STATUS_FAILED = 97, WORKERS_MAX = 64, TICK_MS = 50, STOP_MS = 1000 };
 
 /* What the parent sees while the child works, and after it has ended. */
 struct page {
   _Atomic int64_t index; /* of the case that runs */
+  _Atomic bool stop;     /* the parent's: no further case begins */
   struct sf_op_answer so_far; /* counts of cases that ended before it */
   int32_t fault_operand;      /* beside which the process touched memory that it may not; -1: it did not */
   bool fault_writes;
@@ -40,6 +41,7 @@ struct sf_op_worker {
   struct sf_op_job job; /* at work on it */
   bool busy;
   int64_t seen_index;
+  double stopped_at; /* when the interruption was seen; 0: not */
   double seen_at, starved; /* when, and for how long the process had waited for a processor by then; milliseconds */
 };
 
@@ -89,7 +91,7 @@ static void watch_faults(struct page *page, const struct sf_op_memory *memory) {
 static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job, struct sf_said *said) {
   const bool plugin = *options->target->path;
   struct sf_op_answer *answer = &page->so_far;
-  for (int64_t i = job->first; i < job->first + job->count; i++) {
+  for (int64_t i = job->first; i < job->first + job->count && !atomic_load_explicit(&page->stop, memory_order_relaxed); i++) {
     atomic_store_explicit(&page->index, i, memory_order_relaxed);
     sf_op_case_draw(&answer->c, options->target, options->seed, (uint64_t)i);
     sf_op_trial_run(&answer->outcome, &lab->memory, &lab->runner, options->target, &answer->c, false);
@@ -250,6 +252,24 @@ static bool overdue(struct sf_op_worker *worker) {
   return ran_ms > limit_ms && ran_ms - (starved_ms(worker) - worker->starved) > limit_ms;
 }
 
+bool sf_op_worker_is_stopped(const struct sf_op_worker *worker) { return worker->options.stop && *worker->options.stop; }
+
+/* True when a stopped worker has had its time. */
+static bool out_of_time(struct sf_op_worker *worker) {
+  if (!sf_op_worker_is_stopped(worker)) return false;
+  atomic_store(&worker->page->stop, true);
+  if (worker->stopped_at == 0) worker->stopped_at = now();
+  return now() - worker->stopped_at > STOP_MS;
+}
+
+/* Of a process that did not end its case in time, which says nothing of the case. */
+static void give_up(struct sf_op_worker *worker, struct sf_op_answer *answer) {
+  stop(worker);
+  *answer = worker->page->so_far;
+  memset(&answer->outcome, 0, sizeof answer->outcome);
+  answer->given_up = true;
+}
+
 enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which, struct sf_op_answer *answer, struct sf_error *error) {
   struct pollfd waits[WORKERS_MAX];
   const double until = now() + (double)timeout_ms;
@@ -260,10 +280,11 @@ enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, 
     for (int32_t i = 0; i < count; i++) {
       char done;
       struct sf_op_worker *worker = workers[i];
-      const bool late = worker->busy && !waits[i].revents && overdue(worker);
-      if (!worker->busy || (!waits[i].revents && !late)) continue;
+      const bool quiet = worker->busy && !waits[i].revents, given_up = quiet && out_of_time(worker), late = quiet && !given_up && overdue(worker);
+      if (!worker->busy || (quiet && !given_up && !late)) continue;
       worker->busy = false;
       *which = i;
+      if (given_up) return give_up(worker, answer), SF_OK;
       if (late || recv(worker->channel, &done, 1, MSG_DONTWAIT) != 1) return answer_for(worker, late, answer, error);
       *answer = worker->page->so_far;
       return SF_OK;
@@ -276,5 +297,5 @@ enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_
   int32_t which = -1;
   enum sf_status status = sf_op_worker_send(worker, job, error);
   while (status == SF_OK && which < 0) status = sf_op_workers_wait(&worker, 1, 1000, &which, answer, error);
-  return status;
+  return status == SF_OK && answer->given_up ? SF_ECANCELLED : status;
 }
