@@ -65,8 +65,9 @@ run 0 fuzz --target "plugin:$plugins/sound.so" --cases 6000 --out "$work/sound" 
 is_json "j['passed'] + j['skipped'] == j['cases'] == 6000 and j['skipped'] > 0" True
 check "a campaign without findings writes none" [ ! -e "$work/sound" ]
 # Nothing was tried, which is no success.
-run 3 fuzz --target "plugin:$plugins/sound_takes_nothing.so" --cases 50 --jobs 2 --out "$work/nothing"
+run 3 fuzz --target "plugin:$plugins/sound_takes_nothing.so" --cases 50 --jobs 2 --out "$work/nothing" --json
 check "nothing was judged" grep -qx 'shardfuzz: nothing was judged: 50 of 50 cases were skipped' "$work/stderr"
+is_json "j['cases'], j['skipped'], j['passed'], j['signatures'], j['reason']" "(50, 50, 0, [], 'nothing was judged: 50 of 50 cases were skipped')"
 run 0 fuzz --target "plugin:$plugins/sound_orders.so" --cases 40000 --max-elements 600 --seed 1 --out "$work/sound" --json
 is_json "j['passed']" 40000
 for jobs in 1 3; do

@@ -7,7 +7,7 @@ large=(--set model.hidden=512 --set model.ffn=2048 --set model.vocab=16000 --set
 
 # Nothing was tried, which is no success.
 run 3 fuzz "${large[@]}" --max-memory 100 --json
-is_json "j['skipped'], j['passed']" "(1, 0)"
+is_json "j['skipped'], j['passed'], j['reason'].startswith('every case was skipped: it takes about')" "(1, 0, True)"
 check "the reason" grep -qE '^last skipped: it takes about [0-9.]+ GiB of memory .* and there are 0\.0977 for a case' "$work/stderr"
 check "the end" grep -q '^shardfuzz: every case was skipped: it takes about' "$work/stderr"
 run 3 gate "${large[@]}" --max-memory 100
@@ -30,7 +30,7 @@ fi
 
 # What fits goes on beside what does not.
 run 0 fuzz --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --json
-is_json "j['skipped'] > 5 and j['passed'] > 5" True
+is_json "j['skipped'] > 5 and j['passed'] > 5 and 'reason' not in j" True
 run 0 gate --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --summary "$work/summary.md"
 check "the gate tells what was not judged" grep -qE ' 0 findings, [0-9]+ inconclusive, [1-9][0-9]* skipped$' "$work/stderr"
 check "and the last reason" grep -q '^last skipped: it takes about' "$work/stderr"

@@ -71,12 +71,15 @@ static json_t *signatures_of(const struct sf_signatures *signatures) {
 json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_signatures *signatures) {
   const struct sf_store_summary *s = &r->summary;
   const double tensors = (double)(s->checked + s->unchecked);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:o, s:o, s:o, s:o, s:o}", "cases", (json_int_t)s->cases, "passed",
+  char nothing[480];
+  sf_campaign_nothing_text(nothing, sizeof nothing, r);
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:o, s:o, s:o, s:o, s:o, s:o*}", "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
                    "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
                    (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
-                   real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0));
+                   real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
+                   sf_campaign_judged_nothing(r) ? text_of(nothing) : NULL);
 }
 
 /* The number of cases up to an index; null for -1. */

@@ -202,7 +202,12 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
 static enum sf_status fuzz_operations(struct gate *g) {
   static struct sf_op_campaign_result seen;
   struct sf_campaign_result *result = &g->result->campaign;
+  char nothing[160];
   enum sf_status status = sf_op_campaign_run(&seen, g->options->operations.campaign, g->error);
+  if (status == SF_OK && sf_op_campaign_judged_nothing(&seen)) {
+    sf_op_campaign_nothing_text(nothing, sizeof nothing, &seen);
+    status = sf_error_set(g->error, SF_EIO, "%s", nothing);
+  }
   result->seconds = seen.seconds;
   result->cases_run = result->summary.cases = seen.cases;
   result->summary.by_verdict[SF_VERDICT_PASS] = seen.passed;

@@ -146,6 +146,15 @@ static enum sf_status finish(struct campaign *campaign, struct sf_error *error) 
   return status;
 }
 
+bool sf_op_campaign_judged_nothing(const struct sf_op_campaign_result *result) {
+  return result->cases > 0 && result->found == 0 && (result->skipped == result->cases || (result->elements > 0 && result->judged == 0));
+}
+
+void sf_op_campaign_nothing_text(char *out, size_t size, const struct sf_op_campaign_result *result) {
+  snprintf(out, size, "nothing was judged: %" PRId64 " of %" PRId64 " cases were skipped%s", result->skipped, result->cases,
+           result->skipped < result->cases ? ", and of the others no element could be judged" : "");
+}
+
 enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) {
   static struct campaign campaign;
   enum sf_status status = SF_OK;
@@ -159,10 +168,6 @@ enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struc
   out->seconds = now() - campaign.begun;
   out->ended_early = campaign.hangs >= SF_OP_LOST_MAX;
   if (status == SF_OK) status = finish(&campaign, error);
-  if (status == SF_OK && out->cases > 0 && out->found == 0 && (out->skipped == out->cases || (out->elements > 0 && out->judged == 0))) {
-    status = sf_error_set(error, SF_EIO, "nothing was judged: %" PRId64 " of %" PRId64 " cases were skipped%s", out->skipped, out->cases,
-                          out->skipped < out->cases ? ", and of the others no element could be judged" : "");
-  }
   for (int32_t i = 0; i < options->workers; i++) sf_op_worker_destroy(campaign.workers[i]);
   return status;
 }

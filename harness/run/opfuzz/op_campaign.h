@@ -33,7 +33,11 @@ struct sf_op_campaign_result {
   struct sf_op_finding findings[SF_OP_FINDINGS_MAX]; /* by signature */
 };
 
-/* Stopped (pool.stop), it keeps what it has found, as small as it has become. SF_EIO too when every case was skipped, or could be judged in no element: nothing has been shown. The findings of the same cases are the same with any number of workers. */
+/* Every case was skipped, or could be judged in no element: nothing has been shown. And one line that says so. */
+bool sf_op_campaign_judged_nothing(const struct sf_op_campaign_result *result);
+void sf_op_campaign_nothing_text(char *out, size_t size, const struct sf_op_campaign_result *result);
+
+/* Stopped (pool.stop), it keeps what it has found, as small as it has become. The findings of the same cases are the same with any number of workers. */
 enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -90,7 +90,7 @@ int sf_op_json_print(struct sf_json_out *json, int code) {
   return code;
 }
 
-static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, const struct sf_known *known, int code) {
+static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, const struct sf_known *known, const char *reason, int code) {
   struct sf_json_out *json = sf_json_out_create();
   sf_json_out_int(json, "cases", r->cases);
   sf_json_out_int(json, "passed", r->passed);
@@ -99,6 +99,7 @@ static int json_summary(const struct sf_op_campaign_result *r, const struct sf_o
   sf_json_out_real(json, "seconds", r->seconds);
   sf_json_out_int(json, "elements", r->elements);
   sf_json_out_int(json, "judged", r->judged);
+  if (*reason) sf_json_out_text(json, "reason", reason);
   sf_json_out_array(json, "signatures");
   for (int32_t i = 0; i < r->finding_count; i++) {
     const struct sf_op_finding *f = &r->findings[i];
@@ -134,13 +135,19 @@ static int print_cases(const struct sf_op_campaign_options *used) {
 static int run_cases(const struct op_flags *flags, const struct sf_op_campaign_options *used, const struct sf_known *known) {
   static struct sf_op_campaign_result result;
   struct sf_error error = {SF_OK, ""};
-  int code = 0;
+  char reason[160] = ""; /* that nothing was judged */
   const enum sf_status status = sf_op_campaign_run(&result, used, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
+  const bool nothing = sf_op_campaign_judged_nothing(&result);
+  int code = nothing ? 3 : 0;
   print_summary(&result, known);
+  if (nothing) {
+    sf_op_campaign_nothing_text(reason, sizeof reason, &result);
+    fprintf(stderr, "shardfuzz: %s\n", reason);
+  }
   for (int32_t i = 0; i < result.finding_count; i++)
     if (!sf_known_has(known, result.findings[i].signature)) code = 1;
-  return flags->json ? json_summary(&result, used->pool.target, known, code) : code;
+  return flags->json ? json_summary(&result, used->pool.target, known, reason, code) : code;
 }
 
 static int run(void *context) {
