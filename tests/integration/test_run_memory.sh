@@ -69,7 +69,7 @@ GROUPED
   echo '{"ranks": 2, "tokens": 1, "fault": "greedy", "where": 1}' >"$work/greedy.jsonl"
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
   if command -v mpirun >/dev/null; then
-    SHARDFUZZ=$work/grouped run 0 worker 'python3 tests/integration/faulty_worker.py' "$work/greedy.jsonl" --record "$work/greedy.record"
+    SHARDFUZZ=$work/grouped run 3 worker 'python3 tests/integration/faulty_worker.py' "$work/greedy.jsonl" --record "$work/greedy.record"
     check "the system ended a rank" grep -q '"verdict":"INCONCLUSIVE","class":"memory","run":"candidate".*"reason":"out of memory: the system ended a process: ' "$work/greedy.record"
   fi
   rmdir "$group"

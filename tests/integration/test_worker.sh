@@ -53,6 +53,11 @@ for worker in "$sample" "$sample_c"; do
 done
 run_cases 0 "$sample" '{"ranks": 4, "hidden": 24}' '{"ranks": 2}'
 recorded 1 '[r["verdict"], r["reason"]]' "['SKIP', '6 columns on each of 4 ranks are not a whole number of quads']"
+is_json '"reason" in j' False
+# Nothing was judged, which is no success.
+run_cases 3 "$sample" '{"ranks": 4, "hidden": 24}'
+is_json 'j["skipped"], j["reason"]' "(1, 'nothing was judged: 0 inconclusive, 1 skipped (last: 6 columns on each of 4 ranks are not a whole number of quads)')"
+check "and it says so" grep -q '^shardfuzz: nothing was judged: 0 inconclusive, 1 skipped (last: 6 columns' "$work/stderr"
 # Cases on stdin; traces that stay are judged alike by the commands for them.
 run 1 worker "$sample" --traces "$work/traces" --json <<<'{"ranks": 2, "seed": 7}{"ranks": 2, "seed": 7, "bug": "no-reduce"}'
 check "the reference of both cases is one" [ ! -e "$work/traces/case-00001/reference" ]
@@ -145,9 +150,10 @@ if unshare -m mount -t tmpfs none "$work/small" 2>/dev/null; then
   printf '%s\n' '{"ranks": 1, "hidden": 32, "tokens": 8}' >"$work/cases.jsonl"
   for size in "8k $sample_c" "16k $sample_c" "8k $faulty" "16k $faulty"; do
     worker=${size#* }
-    checks=$((checks + 1))
+    seen=0
     unshare -m sh -c "mount -t tmpfs -o size=${size%% *} none '$work/small' && exec '$SHARDFUZZ' worker '$worker' '$work/cases.jsonl' --draws 9 --memory '$work/small' --json" \
-      >"$work/stdout" 2>"$work/stderr" || fail "a full memory is no failure of ours: $(cat "$work/stderr")"
+      >"$work/stdout" 2>"$work/stderr" || seen=$?
+    check "a full memory is no crash of ours, and nothing was judged: $(cat "$work/stderr")" [ $seen -eq 3 ]
     is_json '[j["inconclusive"], j["ended_early"]]' '[1, 0]'
     check "a full memory is told: $size" grep -q 'INCONCLUSIVE  space .*No space left' "$work/stderr"
   done

@@ -53,6 +53,7 @@ struct session {
   struct sf_framework *framework;
   FILE *record;
   int64_t cases, counts[4]; /* by enum sf_verdict */
+  char reason[SF_FRAMEWORK_TEXT]; /* of the last case that was not judged; one line */
   double seconds;
 };
 
@@ -118,18 +119,34 @@ static void print_outcome(const struct session *s, const struct sf_framework_out
   sf_text_destroy(&text);
 }
 
+/* One line that says that nothing was judged, and why of the last case. */
+static void nothing_text(struct sf_text *out, const struct session *s) {
+  sf_text_append(out, "nothing was judged: %" PRId64 " inconclusive, %" PRId64 " skipped", s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP]);
+  if (!*s->reason) return;
+  sf_text_append(out, " (last: ");
+  sf_utf8_append(out, s->reason);
+  sf_text_append(out, ")");
+}
+
+static json_t *json_of_session(const struct session *s, const char *nothing) {
+  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o*}", "target", sf_description_name(sf_framework_description(s->framework)), "cases", (json_int_t)s->cases, "passed",
+                   (json_int_t)s->counts[SF_VERDICT_PASS], "findings", (json_int_t)s->counts[SF_VERDICT_FINDING], "inconclusive", (json_int_t)s->counts[SF_VERDICT_INCONCLUSIVE],
+                   "skipped", (json_int_t)s->counts[SF_VERDICT_SKIP], "ended_early", (json_int_t)sf_framework_restarts(s->framework), "seconds", s->seconds, "reason",
+                   nothing ? json_string(nothing) : NULL);
+}
+
 static int report(const struct session *s) {
-  const int code = s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
-  const int64_t restarts = sf_framework_restarts(s->framework);
+  struct sf_text nothing = {0};
+  const bool judged_nothing = s->cases > 0 && s->counts[SF_VERDICT_PASS] + s->counts[SF_VERDICT_FINDING] == 0;
+  if (judged_nothing) nothing_text(&nothing, s);
+  int code = judged_nothing ? 3 : s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
   fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped; %" PRId64 " sets ended early\n",
           s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS], s->counts[SF_VERDICT_FINDING],
-          s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP], restarts);
-  if (!s->flags->json) return code;
-  return sf_exit_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "target", sf_description_name(sf_framework_description(s->framework)), "cases", (json_int_t)s->cases,
-                                "passed", (json_int_t)s->counts[SF_VERDICT_PASS], "findings", (json_int_t)s->counts[SF_VERDICT_FINDING], "inconclusive",
-                                (json_int_t)s->counts[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->counts[SF_VERDICT_SKIP], "ended_early", (json_int_t)restarts, "seconds",
-                                s->seconds),
-                      code);
+          s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP], sf_framework_restarts(s->framework));
+  if (judged_nothing) fprintf(stderr, "shardfuzz: %s\n", nothing.data ? nothing.data : "out of memory");
+  if (s->flags->json) code = sf_exit_json(json_of_session(s, nothing.data), code);
+  sf_text_destroy(&nothing);
+  return code;
 }
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
@@ -139,6 +156,7 @@ static enum sf_status run_case(struct session *s, const json_t *c, struct sf_err
   enum sf_status status = sf_framework_run(s->framework, &outcome, c, error);
   if (status != SF_OK) return status;
   s->counts[outcome.verdict]++;
+  if (outcome.verdict == SF_VERDICT_SKIP || outcome.verdict == SF_VERDICT_INCONCLUSIVE) memcpy(s->reason, outcome.text, sizeof s->reason);
   s->seconds += outcome.seconds;
   status = record_case(s, c, &outcome, error);
   print_outcome(s, &outcome);
