@@ -53,8 +53,6 @@ struct sf_campaign_result {
   int64_t new_signatures;   /* not on the known list */
   double seconds;           /* of this run */
   int64_t cases_run;        /* in this run */
-  char skip_reason[512];    /* one line: of the last case that this run skipped; "" when there is none */
-  char inconclusive_reason[512]; /* the same of the last one that was inconclusive */
 };
 /* Every case was skipped or inconclusive: nothing has been shown, which a script must not take for "nothing found". */
 static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *result) {

@@ -48,8 +48,9 @@ static void keep_line(char *out, size_t size, const char *text) { snprintf(out, 
 
 static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
   if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
-  if (outcome->verdict == SF_VERDICT_SKIP) keep_line(ledger->skip_reason, sizeof ledger->skip_reason, outcome->text);
-  if (outcome->verdict == SF_VERDICT_INCONCLUSIVE) keep_line(ledger->inconclusive_reason, sizeof ledger->inconclusive_reason, outcome->text);
+  const bool judged = outcome->verdict != SF_VERDICT_SKIP && outcome->verdict != SF_VERDICT_INCONCLUSIVE;
+  char reason[SF_STORE_REASON_TEXT] = "";
+  if (!judged) keep_line(reason, sizeof reason, outcome->text);
   const bool finding = outcome->verdict == SF_VERDICT_FINDING;
   const struct sf_store_verdict row = {
       .index = index,
@@ -67,6 +68,7 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
       .unchecked = outcome->unchecked,
       .seconds = outcome->seconds,
       .flaky = finding && outcome->cls == SF_CLASS_FLAKY,
+      .reason = reason,
   };
   keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
   ledger->cases++;
@@ -209,14 +211,12 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->hung = result->summary.by_class[SF_CLASS_HANG];
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;
-  memcpy(result->skip_reason, ledger->skip_reason, sizeof result->skip_reason);
-  memcpy(result->inconclusive_reason, ledger->inconclusive_reason, sizeof result->inconclusive_reason);
   result->seconds = seconds;
 }
 
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result) {
   const int64_t *by_verdict = result->summary.by_verdict, skipped = by_verdict[SF_VERDICT_SKIP];
-  const char *skip = result->skip_reason, *inconclusive = result->inconclusive_reason;
+  const char *skip = result->summary.skip_reason, *inconclusive = result->summary.inconclusive_reason;
   if (skipped == result->summary.cases) {
     snprintf(out, size, "every case was skipped%s%.300s", *skip ? ": " : "", skip);
     return;

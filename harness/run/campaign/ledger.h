@@ -11,7 +11,6 @@ struct sf_ledger {
   struct sf_ledger_seen *seen;
   struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
   int64_t cases, findings;  /* rows added by this run */
-  char skip_reason[512], inconclusive_reason[512]; /* of the last case that was skipped, and the last inconclusive one: one line */
   enum sf_status status;    /* first failure; later calls do nothing */
   struct sf_error error;
 };

@@ -71,8 +71,8 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", s->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
           s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
-  if (*r->skip_reason) fprintf(stderr, "last skipped: %s\n", r->skip_reason);
-  if (*r->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", r->inconclusive_reason);
+  if (*s->skip_reason) fprintf(stderr, "last skipped: %s\n", s->skip_reason);
+  if (*s->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {
     fprintf(stderr, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked, 100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
   }

@@ -62,8 +62,8 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
   fprintf(stderr, "corpus: %d cases, %d not as expected\n", r->corpus_count, r->corpus_failed);
   fprintf(stderr, "fuzzed: %" PRId64 " cases with seed %" PRIu64 " in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", r->campaign.cases_run, used->campaign.seed,
           r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
-  if (*r->campaign.skip_reason) fprintf(stderr, "last skipped: %s\n", r->campaign.skip_reason);
-  if (*r->campaign.inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", r->campaign.inconclusive_reason);
+  if (*s->skip_reason) fprintf(stderr, "last skipped: %s\n", s->skip_reason);
+  if (*s->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", s->inconclusive_reason);
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (item->state == SF_GATE_OK) continue;

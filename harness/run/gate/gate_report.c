@@ -38,7 +38,7 @@ enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const 
   sf_text_append(&text, "- corpus: %d cases, %d not as expected\n- fuzzing: %" PRId64 " cases in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive%s%s\n\n",
                  result->corpus_count, result->corpus_failed, result->campaign.cases_run, result->campaign.seconds,
                  result->campaign.summary.by_verdict[SF_VERDICT_FINDING], result->campaign.summary.by_verdict[SF_VERDICT_INCONCLUSIVE],
-                 *result->campaign.inconclusive_reason ? ", the last: " : "", result->campaign.inconclusive_reason);
+                 *result->campaign.summary.inconclusive_reason ? ", the last: " : "", result->campaign.summary.inconclusive_reason);
   bool heading = false;
   for (int32_t i = 0; i < result->item_count; i++) {
     const struct sf_gate_item *item = &result->items[i];

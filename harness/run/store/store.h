@@ -24,7 +24,7 @@ enum sf_store_mode {
   SF_STORE_READ,   /* never changes what is stored; campaign, features and share are not looked at */
 };
 
-enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_SHARE_BLOCK = 1024 };
+enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_SHARE_BLOCK = 1024, SF_STORE_REASON_TEXT = 512 };
 
 struct sf_store_options {
   const char *path;
@@ -65,6 +65,7 @@ struct sf_store_verdict {
   int64_t checked, unchecked; /* tensors */
   double seconds;
   bool flaky;
+  const char *reason; /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
 };
 /* SF_EUSAGE when the index has a row already. */
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) SF_MUST_USE;
@@ -102,6 +103,7 @@ struct sf_store_summary {
   double seconds;                            /* summed over cases: more than the wall time when jobs run side by side */
   int64_t by_feature[SF_STORE_FEATURES_MAX]; /* cases with bit i set */
   int64_t high_water;
+  char skip_reason[SF_STORE_REASON_TEXT], inconclusive_reason[SF_STORE_REASON_TEXT]; /* of the highest index that has one; "" when none has */
 };
 enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) SF_MUST_USE;
 

@@ -37,6 +37,7 @@ struct sf_store {
   int lock_file; /* -1 when only reading */
   bool writable, in_batch;
   int32_t version; /* of the tables; an earlier one only when reading */
+  bool has_reasons; /* the verdicts' table has that column, which came without a new version: who does not know it leaves it alone */
   char *campaign, *features, *share;                /* as stored; features: names with a newline after each */
   const char *feature_names[SF_STORE_FEATURES_MAX]; /* into feature_text */
   char *feature_text;

@@ -57,6 +57,7 @@ enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_stor
   bind_int(&binder, verdict->unchecked);
   bind_real(&binder, verdict->seconds >= 0 ? verdict->seconds : 0); /* SQLite would store NaN as NULL */
   bind_int(&binder, verdict->flaky);
+  bind_text(&binder, verdict->reason);
   status = sf_store_step_done(store, binder.statement, binder.code, error);
   if (status != SF_OK && sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_PRIMARYKEY) {
     status = sf_error_set(error, SF_EUSAGE, "%s: case %" PRId64 " has a verdict already", store->path, verdict->index);
@@ -162,6 +163,7 @@ static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_s
       .unchecked = sqlite3_column_int64(row, 13),
       .seconds = sqlite3_column_double(row, 14),
       .flaky = sqlite3_column_int(row, 15) != 0,
+      .reason = column_text(row, 16),
   };
   return SF_OK;
 }
@@ -258,6 +260,8 @@ enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_find
 
 static enum sf_status summary_add(void *context, const struct sf_store_verdict *verdict) {
   struct sf_store_summary *summary = context;
+  char *last = verdict->verdict == SF_VERDICT_SKIP ? summary->skip_reason : verdict->verdict == SF_VERDICT_INCONCLUSIVE ? summary->inconclusive_reason : NULL;
+  if (last && verdict->reason) snprintf(last, SF_STORE_REASON_TEXT, "%s", verdict->reason);
   summary->cases++;
   summary->by_verdict[verdict->verdict]++;
   if (verdict->cls >= 0) summary->by_class[verdict->cls]++;

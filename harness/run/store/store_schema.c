@@ -15,7 +15,8 @@ static const char schema_sql[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE verdict(idx INTEGER PRIMARY KEY CHECK(idx >= 0), verdict TEXT NOT NULL, class TEXT, shrink_key TEXT, signature TEXT,"
     " label TEXT, module TEXT, rank INTEGER NOT NULL, ranks INTEGER NOT NULL, layers INTEGER NOT NULL, features INTEGER NOT NULL,"
-    " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL);"
+    " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL,"
+    " reason TEXT);"
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
@@ -23,13 +24,13 @@ static const char schema_sql[] =
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
-  int64_t application = 0, version = 0, tables = 0, has_tables = 0;
+  int64_t application = 0, version = 0, tables = 0, has_tables = 0, has_reasons = 0;
   enum sf_status status = sf_store_query_int(store, &application, "PRAGMA application_id", error);
   if (status == SF_OK) status = sf_store_query_int(store, &version, "PRAGMA user_version", error);
   if (status == SF_OK) status = sf_store_query_int(store, &tables, "SELECT count(*) FROM sqlite_master", error);
   if (status != SF_OK) return status;
   if (application == 0 && version == 0 && tables == 0) {
-    *is_fresh = true;
+    *is_fresh = store->has_reasons = true;
     store->version = SF_STORE_VERSION;
     return SF_OK;
   }
@@ -43,6 +44,8 @@ enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, str
       store, &has_tables, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'shrink')",
       error);
   if (status == SF_OK && has_tables != 4) status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
+  if (status == SF_OK) status = sf_store_query_int(store, &has_reasons, "SELECT count(*) FROM pragma_table_info('verdict') WHERE name = 'reason'", error);
+  store->has_reasons = has_reasons > 0;
   if (status == SF_OK) *is_fresh = false;
   return status;
 }
@@ -93,12 +96,15 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);
-  if (status == SF_OK) status = sf_store_exec(store, columns, error);
+  if (status == SF_OK && store->version < 3) status = sf_store_exec(store, columns, error);
+  if (status == SF_OK && !store->has_reasons) status = sf_store_exec(store, "ALTER TABLE verdict ADD COLUMN reason TEXT", error);
   if (status == SF_OK) status = sf_store_exec(store, identity, error);
   if (status != SF_OK) return sf_store_batch_drop(store, status);
   status = sf_store_commit(store, error);
-  if (status == SF_OK) store->version = SF_STORE_VERSION;
-  return status;
+  if (status != SF_OK) return status;
+  store->version = SF_STORE_VERSION;
+  store->has_reasons = true;
+  return SF_OK;
 }
 
 static enum sf_status meta_text(struct sf_store *store, char **out, const char *key, struct sf_error *error) {

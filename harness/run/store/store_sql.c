@@ -7,6 +7,9 @@
 #define VERDICT_COLUMNS                                                                                                                    \
   "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, more_features, checked, unchecked, "          \
   "seconds, flaky"
+/* REASON: its column, or NULL for a store that has none. */
+#define VERDICT_ONE(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict WHERE idx = ?1"
+#define VERDICT_ALL(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict ORDER BY idx"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
 #define FINDING_COUNT "(SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
 #define DIAGNOSIS_COLUMNS "f.diagnosis_class, f.diagnosis, f.diagnosis_left"
@@ -24,9 +27,9 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_ROLLBACK] = "ROLLBACK",
     [SF_STORE_SQL_HIGH_WATER_SET] = "UPDATE meta SET value = ?1 WHERE key = 'high_water'",
     [SF_STORE_SQL_VERDICT_INSERT] =
-        "INSERT INTO verdict(" VERDICT_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
-    [SF_STORE_SQL_VERDICT_ONE] = "SELECT " VERDICT_COLUMNS " FROM verdict WHERE idx = ?1",
-    [SF_STORE_SQL_VERDICT_ALL] = "SELECT " VERDICT_COLUMNS " FROM verdict ORDER BY idx",
+        "INSERT INTO verdict(" VERDICT_COLUMNS ", reason) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+    [SF_STORE_SQL_VERDICT_ONE] = VERDICT_ONE("reason"),
+    [SF_STORE_SQL_VERDICT_ALL] = VERDICT_ALL("reason"),
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
     /* The right-hand sides see the old row, so their order does not matter. */
     [SF_STORE_SQL_FINDING_UPSERT] =
@@ -48,8 +51,10 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_SHRINK_ALL] = "SELECT shrink_key, count FROM shrink ORDER BY shrink_key",
 };
 
-/* A store of version 2 that is only read stays as it is. */
+/* An earlier store that is only read stays as it is. */
 static const char *text_of(const struct sf_store *store, enum sf_store_statement which) {
+  if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ONE) return VERDICT_ONE("NULL");
+  if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ALL) return VERDICT_ALL("NULL");
   if (store->version >= 3) return statement_texts[which];
   return which == SF_STORE_SQL_FINDING_ONE ? FINDING_ONE("NULL, NULL, NULL") : which == SF_STORE_SQL_FINDING_ALL ? FINDING_ALL("NULL, NULL, NULL") : statement_texts[which];
 }

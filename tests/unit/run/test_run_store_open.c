@@ -91,6 +91,7 @@ static void make_version_2(const char *path) {
   commit_ok(store);
   sf_store_close(store);
   execute(path, "ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
+                "ALTER TABLE verdict DROP COLUMN reason;"
                 "PRAGMA user_version = 2");
 }
 
@@ -127,6 +128,42 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   assert_string_equal(finding.diagnosis.text, "twice");
   assert_true(finding.diagnosis.left > 0.49 && finding.diagnosis.left < 0.51);
   sf_store_close(store);
+}
+
+/* A store of this version from before reasons were kept: the same, and earlier programs go on with the new one. */
+static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store_summary summary;
+  struct sf_store_verdict why = pass_make(1);
+  why.verdict = SF_VERDICT_INCONCLUSIVE;
+  why.reason = "no memory";
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  lease_is(store, 10, 10, 0, 10);
+  add_ok(store, why);
+  commit_ok(store);
+  sf_store_close(store);
+  execute(f->path, "ALTER TABLE verdict DROP COLUMN reason");
+  store = open_ok(f->path, SF_STORE_READ);
+  assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
+  assert_int_equal(summary.by_verdict[SF_VERDICT_INCONCLUSIVE], 1);
+  assert_string_equal(summary.inconclusive_reason, "");
+  sf_store_close(store);
+  store = open_ok(f->path, SF_STORE_RESUME);
+  why.index = 0;
+  add_ok(store, why);
+  commit_ok(store);
+  sf_store_close(store);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 3);
+  store = open_ok(f->path, SF_STORE_READ);
+  assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
+  assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
+  assert_string_equal(summary.skip_reason, "");
+  sf_store_close(store);
+  integrity_is_ok(f->path);
+  const char *const paths[] = {f->path};
+  struct sf_store_merge_report report;
+  assert_int_equal(sf_store_merge(&report, f->joined, paths, 1, NULL), SF_OK);
+  assert_int_equal(query(f->joined, "SELECT count(*) FROM verdict WHERE reason = 'no memory'"), 1);
 }
 
 /* Joined with one of this version. */
@@ -436,6 +473,7 @@ int main(void) {
       STORE_TEST(test_store_open_no_store_refused_and_unchanged),
       STORE_TEST(test_store_open_newer_schema_refused),
       STORE_TEST(test_store_open_version_2_is_read_and_upgraded),
+      STORE_TEST(test_store_open_without_reasons_is_read_and_upgraded),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
       STORE_TEST(test_store_open_while_written_one_writer_many_readers),
