@@ -97,7 +97,7 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
   if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
   if (flags->base && sf_plugin_target_path(c->target)) return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
   options_of_operations = (struct sf_op_campaign_options){
-      .pool = {.target = &target, .seed = (uint64_t)c->seed, .deadline_ms = c->deadline_ms ? c->deadline_ms : SF_OP_DEADLINE_MS, .stop = &sf_interrupted},
+      .pool = {.target = &target, .seed = (uint64_t)c->seed, .deadline_ms = sf_op_deadline_ms(c->device, c->deadline_ms), .stop = &sf_interrupted},
       .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000, .workers = workers > 64 ? 64 : workers,
       .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget, .out_dir = c->out};
   enum sf_status status = sf_op_pool_device(&options_of_operations.pool, c->device, c->gemm, c->target, error);

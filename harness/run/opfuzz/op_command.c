@@ -24,7 +24,7 @@ static const struct sf_option options[] = {
     SF_NUMBER_AT(struct op_flags, "max-elements", max_elements, 64, 1 << 24, "largest case, all operands together; default 300000"),
     SF_NUMBER_AT(struct op_flags, "jobs", jobs, 1, 64, "worker processes; default: one per core"),
     SF_NUMBER_AT(struct op_flags, "shrink-budget", shrink_budget, 0, INT32_MAX, "trials spent on shrinking one finding"),
-    SF_DURATION_AT(struct op_flags, "deadline", deadline_ms, "a case that takes longer hangs; default 5 s"),
+    SF_DURATION_AT(struct op_flags, "deadline", deadline_ms, "a case that takes longer hangs; default 5 s, on a GPU 60 s"),
     SF_OPTION_AT(struct op_flags, "known", TEXT, known, "FILE", "list of known findings: with these alone it exits 0"),
     SF_OPTION_AT(struct op_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct op_flags, "out", TEXT, out, "DIR", "where findings are written"),
@@ -156,7 +156,7 @@ static int run(void *context) {
   struct sf_known known = {0, NULL};
   struct sf_error error = {SF_OK, ""};
   const int32_t workers = sf_common_workers(flags->jobs, flags->device);
-  struct sf_op_campaign_options used = {.pool = {.target = &target, .seed = (uint64_t)flags->seed, .deadline_ms = flags->deadline_ms, .stop = &sf_interrupted},
+  struct sf_op_campaign_options used = {.pool = {.target = &target, .seed = (uint64_t)flags->seed, .deadline_ms = sf_op_deadline_ms(flags->device, flags->deadline_ms), .stop = &sf_interrupted},
                                         .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000,
                                         .workers = workers > 64 ? 64 : workers,
                                         .shrink_budget = flags->shrink_budget, .out_dir = flags->out};
@@ -186,7 +186,7 @@ static const char *option_of_layers(int argc, char **argv) {
 int sf_op_fuzz(int argc, char **argv) {
   struct sf_error error = {SF_OK, ""};
   const char *other = option_of_layers(argc, argv);
-  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .deadline_ms = SF_OP_DEADLINE_MS, .max_elements = SF_OP_ELEMENTS};
+  struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .max_elements = SF_OP_ELEMENTS};
   if (!other) return sf_command_main(&command, &flags, run, argc, argv);
   return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "%s is not for operations; shardfuzz fuzz --target op:all --help lists what is", other), &error);
 }

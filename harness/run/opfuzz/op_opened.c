@@ -15,7 +15,7 @@ enum sf_status sf_op_open(struct sf_op_opened *out, const char *path, const stru
   enum sf_status status = sf_op_file_read(&out->file, path, error);
   if (status != SF_OK) return status;
   const char *target = options->target ? options->target : out->file.target;
-  out->pool = (struct sf_op_pool_options){.target = &out->target, .deadline_ms = options->deadline_ms ? options->deadline_ms : 2 * SF_OP_DEADLINE_MS, .stop = options->stop};
+  out->pool = (struct sf_op_pool_options){.target = &out->target, .deadline_ms = options->deadline_ms ? options->deadline_ms : 2 * sf_op_deadline_ms(options->device, 0), .stop = options->stop};
   if (!sf_op_target_is_one(target)) return sf_error_set(error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
   status = sf_op_pool_device(&out->pool, options->device, options->gemm, target, error);
   if (status == SF_OK) status = sf_op_target_make(&out->target, target, SF_OP_ELEMENTS_MOST, error);

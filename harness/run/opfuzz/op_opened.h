@@ -4,15 +4,19 @@
 
 #include "harness/run/opfuzz/op_worker.h"
 
-/* Defaults of a campaign: deadline of a case, of which a file's case has twice as long; elements of the largest case; trials for shrinking one finding. */
-enum { SF_OP_DEADLINE_MS = 5000, SF_OP_ELEMENTS = 300000, SF_OP_BUDGET = 20000 };
+/* Defaults of a campaign: deadline of a case, of which a file's case has twice as long; on a GPU, where a process's first case pays for a context and for
+ * kernels and libraries that are loaded; elements of the largest case; trials for shrinking one finding. */
+enum { SF_OP_DEADLINE_MS = 5000, SF_OP_GPU_DEADLINE_MS = 60000, SF_OP_ELEMENTS = 300000, SF_OP_BUDGET = 20000 };
 /* Elements of the largest case that a file may hold. */
 enum { SF_OP_ELEMENTS_MOST = 1 << 24 };
+
+/* Of a case on the device: asked, unless it is 0. */
+static inline int64_t sf_op_deadline_ms(int32_t device, int64_t asked) { return asked ? asked : device == SF_DEVICE_CPU ? SF_OP_DEADLINE_MS : SF_OP_GPU_DEADLINE_MS; }
 
 struct sf_op_run_options {
   const char *target;   /* in the place of the file's; NULL: the file's */
   int32_t device, gemm; /* indices of sf_device_names and sf_gemm_names */
-  int64_t deadline_ms;  /* 0: twice SF_OP_DEADLINE_MS */
+  int64_t deadline_ms;  /* 0: twice that of sf_op_deadline_ms */
   const volatile sig_atomic_t *stop; /* of sf_op_pool_options */
 };
 

@@ -1,6 +1,7 @@
 /* The machinery of operation fuzzing on the device's own operations, with what a broken kernel would do put on top. */
 #include "harness/base/pcg.h"
 #include "harness/run/opfuzz/op_device.h"
+#include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_operands.h"
 #include "harness/run/opfuzz/op_target.h"
 
@@ -195,12 +196,38 @@ static void test_ops_case_file_round_trip(void **state) {
   unlink(path);
 }
 
+/* What was asked for holds anywhere; by itself a GPU gets time to start. A file's case has twice as long. */
+static void test_ops_deadline_as_asked_or_by_the_device(void **state) {
+  struct bed *bed = *state;
+  struct sf_op_opened opened;
+  struct sf_op_case c;
+  struct sf_text text = {0};
+  char path[] = "/tmp/shardfuzz-op-XXXXXX";
+  assert_int_equal(sf_op_deadline_ms(SF_DEVICE_CPU, 0), 5000);
+  assert_true(sf_op_deadline_ms(SF_DEVICE_CUDA, 0) >= 30000);
+  assert_int_equal(sf_op_deadline_ms(SF_DEVICE_CPU, 300), 300);
+  assert_int_equal(sf_op_deadline_ms(SF_DEVICE_CUDA, 300), 300);
+  const int descriptor = mkstemp(path);
+  assert_true(descriptor >= 0);
+  close(descriptor);
+  sf_op_case_draw(&c, &bed->target, 9, 0);
+  assert_int_equal(sf_op_case_to_json(&text, &bed->target, &c, NULL), SF_OK);
+  assert_int_equal(sf_bytes_write_file(path, text.data, text.length, NULL), SF_OK);
+  for (int64_t asked = 0; asked <= 300; asked += 300) {
+    assert_int_equal(sf_op_open(&opened, path, &(struct sf_op_run_options){.target = "op:all", .deadline_ms = asked}, NULL), SF_OK);
+    assert_int_equal(opened.pool.deadline_ms, asked ? asked : 10000);
+    sf_op_close(&opened);
+  }
+  sf_text_destroy(&text);
+  unlink(path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_ops_wrong_element_is_found),          cmocka_unit_test(test_ops_write_beside_an_output_is_found),
       cmocka_unit_test(test_ops_changed_input_is_found),          cmocka_unit_test(test_ops_second_run_that_differs_is_found),
       cmocka_unit_test(test_ops_element_not_written_is_found),    cmocka_unit_test(test_ops_case_file_round_trip),
-      cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial),
+      cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial), cmocka_unit_test(test_ops_deadline_as_asked_or_by_the_device),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
