@@ -16,28 +16,37 @@ void sf_device_destroy(struct sf_device *dev) {
   if (dev) dev->destroy(dev);
 }
 
-enum sf_status sf_device_probe(enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) {
+/* What the process that looked says. */
+struct probed {
+  struct sf_error error;
+  size_t memory_bytes;
+};
+
+enum sf_status sf_device_probe(size_t *memory_bytes, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) {
   struct sf_device *device = NULL;
+  if (memory_bytes) *memory_bytes = 0;
   if (kind == SF_DEVICE_CPU) {
     const enum sf_status status = sf_device_create(&device, kind, gemm, error);
     sf_device_destroy(status == SF_OK ? device : NULL);
     return status;
   }
-  struct sf_error *said = mmap(NULL, sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  struct probed *said = mmap(NULL, sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (said == MAP_FAILED) return SF_ENOMEM;
-  sf_error_set(said, SF_ENODEVICE, "the device ended the process that looked for it");
+  sf_error_set(&said->error, SF_ENODEVICE, "the device ended the process that looked for it");
   const pid_t child = fork();
   if (child == 0) {
-    if (sf_device_create(&device, kind, gemm, said) == SF_OK) {
+    if (sf_device_create(&device, kind, gemm, &said->error) == SF_OK) {
+      said->memory_bytes = device->memory_bytes_max;
       sf_device_destroy(device);
-      said->status = SF_OK;
+      said->error.status = SF_OK;
     }
     _exit(0);
   }
   while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
-  if (child < 0) sf_error_set(said, SF_EIO, "a process: %s", strerror(errno));
-  const enum sf_status status = said->status;
-  if (status != SF_OK && error) *error = *said;
+  if (child < 0) sf_error_set(&said->error, SF_EIO, "a process: %s", strerror(errno));
+  const enum sf_status status = said->error.status;
+  if (status != SF_OK && error) *error = said->error;
+  if (status == SF_OK && memory_bytes) *memory_bytes = said->memory_bytes;
   munmap(said, sizeof *said);
   return status;
 }

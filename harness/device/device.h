@@ -20,6 +20,7 @@ struct sf_device {
    * or fp64; error as of a sum in some order. It has ended when the call returns. false: the device has no room or no way, and c is as it was. */
   bool (*product)(struct sf_device *dev, const struct sf_product *product);
   void (*destroy)(struct sf_device *dev);
+  size_t memory_bytes_max; /* of a device with memory of its own: most that it gives; what was free when it was made. Whoever shares it with others lowers this */
 };
 
 struct sf_gemm {
@@ -151,8 +152,9 @@ enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *er
 enum sf_device_kind { SF_DEVICE_CPU, SF_DEVICE_CUDA };
 /* gemm: of the CPU. SF_ENOMEM, SF_ENOTSUP, SF_ENODEVICE. */
 enum sf_status sf_device_create(struct sf_device **out, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
-/* Whether it could be created, found out in a process of its own: one that has used a GPU could not fork workers that do. */
-enum sf_status sf_device_probe(enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
+/* Whether it could be created, found out in a process of its own: one that has used a GPU could not fork workers that do. *memory_bytes, where it is not
+ * NULL: its memory_bytes_max, 0 for the CPU. */
+enum sf_status sf_device_probe(size_t *memory_bytes, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
 void sf_device_destroy(struct sf_device *dev);
 
 /* cos_sin table for rotate: positions x head_dim floats, computed in double and rounded to fp32. */

@@ -54,6 +54,24 @@ static void test_alloc_beyond_what_was_free_at_first_refused(void **state) {
   sf_device_destroy(dev);
 }
 
+/* A worker's share, of what a process of its own has found free. */
+static void test_alloc_beyond_a_share_refused(void **state) {
+  (void)state;
+  size_t free_bytes = 1;
+  set_free(64 * MIB);
+  assert_int_equal(sf_device_probe(&free_bytes, SF_DEVICE_CUDA, sf_cpu_gemm_default(), NULL), SF_OK);
+  assert_int_equal(free_bytes, 64 * MIB);
+  struct sf_device *dev = device_with(64 * MIB);
+  dev->memory_bytes_max = free_bytes / 4;
+  void *first = take(dev, 8 * MIB);
+  assert_non_null(first);
+  assert_null(take(dev, 5 * MIB));
+  give_back(dev, first);
+  sf_device_destroy(dev);
+  assert_int_equal(sf_device_probe(&free_bytes, SF_DEVICE_CPU, sf_cpu_gemm_default(), NULL), SF_OK);
+  assert_int_equal(free_bytes, 0);
+}
+
 static void test_alloc_beyond_what_is_free_now_refused(void **state) {
   (void)state;
   struct sf_device *dev = device_with(64 * MIB);
@@ -168,7 +186,7 @@ static void test_create_memory_closed_while_kernels_run_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_create_no_memory_refused_in_one_line), cmocka_unit_test(test_alloc_beyond_what_was_free_at_first_refused),
-      cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused), cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes),
+      cmocka_unit_test(test_alloc_beyond_a_share_refused), cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused), cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes),
       cmocka_unit_test(test_alloc_small_blocks_stay_with_the_host), cmocka_unit_test(test_alloc_driver_takes_no_advice_computes),
       cmocka_unit_test(test_operation_pageable_memory_copied_but_for_the_hosts_page_tables),
       cmocka_unit_test(test_gemm_large_without_memory_of_the_gpus_own_computes),

@@ -47,6 +47,12 @@ check "out of memory" grep -q '^shardfuzz: .*out of memory' "$work/stderr"
 SF_EMULATED_FREE_BYTES=2000000 run 3 fuzz --device cuda --cases 3 --out "$work/little" --json # none could be judged
 is_json "j['inconclusive']" 3
 check "why none could be judged" grep -q '^shardfuzz: nothing was judged: 3 inconclusive (last: .*out of memory' "$work/stderr"
+# Workers of one GPU share what is free.
+for jobs in 1 12; do
+  SF_EMULATED_FREE_BYTES=24000000 run $((jobs == 1 ? 0 : 3)) fuzz --device cuda --set model.hidden=16 --set model.seq=8 --set model.layers=1 --set train.steps=1 --max-ranks 2 --cases 2 --seed 4 --deadline 120s \
+    --jobs $jobs --out "$work/little" --json
+  is_json "j['inconclusive']" $((jobs == 1 ? 0 : 2))
+done
 run 0 fuzz --target op:all --device cuda --cases 700 --max-elements 3000 --deadline 60s --seed 7 --out "$work/out" --json
 is_json "j['cases'] == j['passed'] == 700 and j['judged'] > 0.97 * j['elements']" True
 

@@ -74,12 +74,12 @@ static void *alloc_managed(struct sf_cuda *cuda, size_t size_bytes, size_t all_b
 
 static void *memory_alloc(void *context, size_t size_bytes) {
   struct sf_cuda *cuda = (struct sf_cuda *)context;
-  return alloc_managed(cuda, size_bytes, cuda->managed_bytes_max - cuda->managed_bytes_max / SCRATCH_PART);
+  return alloc_managed(cuda, size_bytes, cuda->device.memory_bytes_max - cuda->device.memory_bytes_max / SCRATCH_PART);
 }
 
 static void *scratch_alloc(void *context, size_t size_bytes) {
   struct sf_cuda *cuda = (struct sf_cuda *)context;
-  return alloc_managed(cuda, size_bytes, cuda->managed_bytes_max);
+  return alloc_managed(cuda, size_bytes, cuda->device.memory_bytes_max);
 }
 
 static void memory_release(void *context, void *memory) {
@@ -203,7 +203,7 @@ static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   cuda->gpu = count > 0 ? sf_local_rank() % count : 0;
   if (result == cudaSuccess) result = cudaSetDevice(cuda->gpu);
   if (result == cudaSuccess) result = cudaStreamCreate(&cuda->stream);
-  if (result == cudaSuccess) result = cudaMemGetInfo(&cuda->managed_bytes_max, &total_bytes);
+  if (result == cudaSuccess) result = cudaMemGetInfo(&cuda->device.memory_bytes_max, &total_bytes);
   if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
   return look_at_gpu(cuda, error);
 }
@@ -211,7 +211,7 @@ static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
 enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) {
   struct sf_cuda *cuda = (struct sf_cuda *)sf_alloc(sizeof *cuda);
   if (cuda == NULL) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
-  cuda->device = {&cuda->ops, cuda, &cuda->memory, sf_cuda_product_run, destroy};
+  cuda->device = {&cuda->ops, cuda, &cuda->memory, sf_cuda_product_run, destroy, 0};
   cuda->memory = {memory_alloc, memory_release, cuda};
   cuda->scratch_memory = {scratch_alloc, memory_release, cuda};
   fill_table(&cuda->ops);

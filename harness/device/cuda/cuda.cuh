@@ -36,7 +36,7 @@ struct sf_cuda {
   struct sf_memory memory, scratch_memory; /* addressable from both sides; the first leaves some to the second */
   struct sf_cuda_region *regions;
   int32_t region_count, region_capacity;
-  size_t managed_bytes, managed_bytes_max; /* of all regions; what was free when the device was opened */
+  size_t managed_bytes; /* of all regions */
   int gpu;
   bool reads_all;             /* kernels reach any memory of the process by the host's own page tables */
   cudaStream_t stream;

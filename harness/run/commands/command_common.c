@@ -91,12 +91,12 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
   return SF_OK;
 }
 
-enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, int32_t device, int32_t choice, struct sf_error *error) {
+enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice, struct sf_error *error) {
   static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
   struct sf_error reason = {SF_OK, ""};
   if (device != SF_DEVICE_CPU && choice != 0) return sf_error_set(error, SF_EUSAGE, "--gemm is of --device cpu");
   *gemm = choice ? gemms[choice] : sf_cpu_gemm_default();
-  const enum sf_status status = sf_device_probe((enum sf_device_kind)device, *gemm, &reason);
+  const enum sf_status status = sf_device_probe(memory_bytes, (enum sf_device_kind)device, *gemm, &reason);
   if (status == SF_OK) return SF_OK;
   if (device != SF_DEVICE_CPU) return sf_error_set(error, status, "--device %s: %.400s", sf_device_names[device], reason.text);
   return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
@@ -123,7 +123,9 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   out->nccl = flags->backend == SF_BACKEND_NCCL;
   out->max_memory = (double)flags->max_memory_mib * (1 << 20);
   if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher) out->max_memory = sf_memory_available() / out->workers;
-  enum sf_status status = sf_common_device(&out->gemm, flags->device, flags->gemm, error);
+  size_t device_bytes = 0;
+  enum sf_status status = sf_common_device(&out->gemm, &device_bytes, flags->device, flags->gemm, error);
+  if (flags->backend == SF_BACKEND_SIM && !flags->launcher) out->device_memory = (double)device_bytes / out->workers;
   if (status == SF_OK && out->nccl) status = probe_nccl(error);
   if (status != SF_OK || !flags->launcher) return status;
   if (!sf_mpi_available()) return sf_error_set(error, SF_ENOTSUP, "--launcher: this build has no MPI");

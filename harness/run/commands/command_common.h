@@ -94,7 +94,7 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
 void sf_campaign_options_clear(struct sf_campaign_options *options); /* and the framework's description */
 /* Fills *gemm and sees that the device can be had; device and choice: indices of sf_device_names and sf_gemm_names. SF_EUSAGE, SF_ENOTSUP, SF_ENODEVICE. */
-enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, int32_t device, int32_t choice, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice, struct sf_error *error) SF_MUST_USE;
 /* How many processes: `jobs`, or with 0 one per core, on a GPU a few. */
 int32_t sf_common_workers(int64_t jobs, int32_t device);
 /* The pool part alone, for commands without a space. */

@@ -7,7 +7,7 @@
 enum sf_status sf_op_pool_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) {
   if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0) return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
   out->device = (enum sf_device_kind)device;
-  return sf_common_device(&out->gemm, device, gemm, error);
+  return sf_common_device(&out->gemm, NULL, device, gemm, error);
 }
 
 enum sf_status sf_op_open(struct sf_op_opened *out, const char *path, const struct sf_op_run_options *options, struct sf_error *error) {

@@ -89,6 +89,9 @@ enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_o
   engine->options = *options;
   engine->sink = (struct sf_trace_sink){engine, on_trace_point};
   enum sf_status status = sf_device_create(&engine->device, options->device, options->gemm, NULL);
+  if (status == SF_OK && options->device_memory > 0 && options->device_memory < (double)engine->device->memory_bytes_max) {
+    engine->device->memory_bytes_max = (size_t)options->device_memory;
+  }
   if (status == SF_OK) engine->products = sf_run_gemm_table_on(engine->device);
   if (status == SF_OK && !options->mpi) status = sf_sim_create(&engine->sim);
   if (status != SF_OK) {

@@ -18,6 +18,7 @@ struct sf_engine_options {
   volatile uint64_t *trace_key;        /* NULL, or where the key of the trace point just passed and its rank are noted */
   volatile int32_t *trace_rank;
   double max_memory;                   /* bytes; a case that takes more is skipped (case_size.h). 0: no limit */
+  double device_memory;                /* bytes of a GPU that the engine may take; 0: what is free now */
   bool hash_trace, measure;
 };
 

@@ -57,6 +57,7 @@ struct sf_pool_options {
   const char *self;           /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;       /* size of a rank set */
   double max_memory;          /* of one case, in bytes; 0: no limit */
+  double device_memory;       /* bytes of a GPU that one worker may take; 0: what is free when it starts */
   bool nccl;                  /* ranks of MPI jobs send their data by NCCL */
   struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
   FILE *table;                /* NULL, or where a worker prints the table of every tensor (table.h) */

@@ -293,7 +293,7 @@ static void refuse_job(enum sf_status status, const struct sf_job *job, struct s
 
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
   const struct sf_engine_options engine_options = {
-      .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+      .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .device_memory = options->device_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_framework *framework = NULL;
   struct sf_pool *shrinkers = NULL;
