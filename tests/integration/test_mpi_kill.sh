@@ -61,4 +61,19 @@ sleep 1
 kill -KILL $!
 ends $! "shardfuzz (hang)"
 check "no rank outlives a killed campaign whose target hangs" none_left
+
+# While it hangs inside a job, and the signal reaches the ranks alone.
+store=$work/hang-inside.sqlite
+mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --cases 3 --seed 5 --max-ranks 2 --set layout.tp=2 --plant canary-hang --deadline 50s --out "$work/out" --backend mpi --store "$store" 2>"$work/stderr" &
+for _ in $(seq 100); do
+  if [ -e "$store.rank-1" ]; then break; fi
+  sleep 0.1
+done
+sleep 2
+kill -TERM $(pgrep -f "^$SHARDFUZZ fuzz .*--store $store")
+before=$SECONDS
+ends $! "ranks (TERM)"
+check "ranks end long before the deadline: $((SECONDS - before)) s" [ $((SECONDS - before)) -lt 15 ]
+check "one of them says why" [ "$(grep -c '^shardfuzz: case 0: interrupted; run it again with .* --resume' "$work/stderr")" -eq 1 ]
+check "the case has no verdict" [ "$(query "$store" 'SELECT count(*) FROM verdict')" -eq 0 ]
 finish

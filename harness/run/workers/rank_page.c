@@ -16,7 +16,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2 };
+enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2 };
 
 struct sf_rank_watch {
   struct sf_mpi *mpi;
@@ -24,11 +24,12 @@ struct sf_rank_watch {
   struct sf_rank_page *own;
   struct sf_rank_page **pages;               /* of every rank of the job; NULL = its file cannot be reached from here */
   const struct sf_worker_page **trial_pages; /* room for those of one trial */
+  volatile sig_atomic_t stopped;             /* a trial that goes on is given up, and tells nothing of its case */
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
 
-static struct sf_rank_watch *watching; /* of this process, for the handlers; written before they are installed */
+static struct sf_rank_watch *watching; /* of this process, for the handlers; written before they are installed; NULL when it is over */
 
 static void path_of(char *out, const char *store_path, int32_t rank) { snprintf(out, RANK_PATH_TEXT, "%s.rank-%d", store_path, rank); }
 
@@ -78,6 +79,10 @@ static void keep_end(struct sf_rank_page *page, const struct sf_world_end *end) 
 }
 
 static void on_fatal(int number, siginfo_t *info, void *context) {
+  if (!watching) {
+    raise(number);
+    return;
+  }
   struct sf_rank_page *own = watching->own;
   sf_worker_note_signal(&own->worker, info, context);
   if (own->active && is_first_to_tell(watching)) {
@@ -108,7 +113,9 @@ static int32_t look_around(struct sf_rank_watch *watch) {
 /* Every rank of the trial was armed at the same moment; the first one whose timer goes off looks where all of them stand. */
 static void on_deadline(int number) {
   (void)number;
-  if (sf_rank_watch_may_tell(watching)) {
+  if (watching->stopped) {
+    if (sf_rank_watch_may_tell(watching)) tell(watching, "interrupted");
+  } else if (sf_rank_watch_may_tell(watching)) {
     struct sf_world_end end;
     const int32_t count = look_around(watching);
     sf_world_end_find(&end, watching->trial_pages, count, true);
@@ -116,6 +123,23 @@ static void on_deadline(int number) {
     tell(watching, watching->own->end.text);
   }
   _exit(1); /* a rank that ends without MPI_Finalize ends the job */
+}
+
+static void (*stop_before)(int); /* what this process did on an interrupt before, which it still does */
+
+/* A launcher that was interrupted itself ends its ranks sooner, so this is for signals that reach the ranks alone. */
+static void on_stop(int number) {
+  stop_before(number);
+  if (!watching) return;
+  watching->stopped = 1;
+  const unsigned left = alarm(STOP_SECONDS); /* the deadline's timer */
+  if (left < STOP_SECONDS || !watching->own->active) alarm(watching->own->active ? left : 0); /* nothing goes on, or it ends sooner */
+}
+
+static void watch_stop(int number) {
+  void (*before)(int) = signal(number, SIG_DFL);
+  if (before != SIG_DFL && before != SIG_IGN && before != SIG_ERR) stop_before = before;
+  signal(number, stop_before ? on_stop : before);
 }
 
 /* Ranks that leave on their own account while the launcher is ending the job make Open MPI's mpirun hang or crash at times: a rank that has
@@ -164,6 +188,8 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
   watching = watch;
   sf_worker_catch_fatal(on_fatal);
   signal(SIGALRM, on_deadline);
+  watch_stop(SIGINT);
+  watch_stop(SIGTERM);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   *out = watch;
   return SF_OK;
@@ -210,7 +236,7 @@ enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_
   /* Nobody is watched before all have come: who comes first may wait for a long time, until the last one's earlier trial is over. */
   if (sf_mpi_meet(watch->mpi, trial->first, trial->count) != SF_OK) return SF_EIO;
   own->active = 1;
-  set_timer(trial->seconds);
+  set_timer(watch->stopped && trial->seconds > STOP_SECONDS ? STOP_SECONDS : trial->seconds);
   return SF_OK;
 }
 
@@ -225,6 +251,7 @@ void sf_rank_watch_unlink(struct sf_rank_watch *watch) { unlink(watch->path); }
 
 void sf_rank_watch_close(struct sf_rank_watch *watch) {
   if (!watch) return;
+  if (watching == watch) watching = NULL;
   for (int32_t i = 0; watch->pages && i < watch->world; i++) {
     if (i != watch->rank) unmap(watch->pages[i]);
   }

@@ -28,7 +28,8 @@ struct sf_rank_trial {
 struct sf_rank_watch;
 /* All ranks of the job call it. Maps this rank's file, made if missing, and those of the others that can be reached; what an earlier job left
  * in them stays until the first _begin. hint: added to the line that says why the job ended; "" = nothing; borrowed. Also installs the handlers
- * of fatal signals and of the deadline, and has this process end with its launcher. */
+ * of fatal signals and of the deadline, and has this process end with its launcher. Where interrupts are watched, one gives a trial two seconds; what goes
+ * on ends the job then, and runs again with --resume. */
 enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi, const char *store_path, const char *hint, struct sf_error *error) SF_MUST_USE;
 /* For a job without a store: the pages lie in a temporary folder that is gone again on return. */
 enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct sf_mpi *mpi, struct sf_error *error) SF_MUST_USE;
