@@ -17,9 +17,9 @@ static struct part part_of(const struct shardfuzz_comm *given, enum sf_comm_op o
   struct sf_plugged_host *host = given->host;
   const char *name = sf_comm_op_name(op);
   sf_plugged_enter(host);
-  if (group < 0 || group >= SHARDFUZZ_GROUPS || host->groups[group]->size == 0) sf_plugged_fail(host, "called %s on group %d, which does not exist", name, group);
-  if (count < 0 || count > ELEMENTS_MAX) sf_plugged_fail(host, "called %s with %lld elements", name, (long long)count);
-  if (dtype > SHARDFUZZ_F64) sf_plugged_fail(host, "called %s with format %u, which does not travel", name, dtype);
+  if (group < 0 || group >= SHARDFUZZ_GROUPS || host->groups[group]->size == 0) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s on group %d, which does not exist", name, group);
+  if (count < 0 || count > ELEMENTS_MAX) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s with %lld elements", name, (long long)count);
+  if (dtype > SHARDFUZZ_F64) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s with format %u, which does not travel", name, dtype);
   return (struct part){.host = host,
                        .comm = host->env->comm,
                        .group = host->groups[group],
@@ -29,7 +29,7 @@ static struct part part_of(const struct shardfuzz_comm *given, enum sf_comm_op o
 }
 
 static int32_t rank_of(const struct part *part, int32_t member, const char *name) {
-  if (member < 0 || member >= part->group->size) sf_plugged_fail(part->host, "called %s with member %d of a group of %d", name, member, part->group->size);
+  if (member < 0 || member >= part->group->size) sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called %s with member %d of a group of %d", name, member, part->group->size);
   return part->group->ranks[member];
 }
 
@@ -53,7 +53,7 @@ static void give_floats(const struct part *part, void *floats) {
 }
 
 static enum sf_reduce reduction(const struct part *part, uint32_t reduce) {
-  if (reduce > SHARDFUZZ_MAX) sf_plugged_fail(part->host, "called a reduction of kind %u", reduce);
+  if (reduce > SHARDFUZZ_MAX) sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called a reduction of kind %u", reduce);
   return reduce == SHARDFUZZ_SUM ? SF_REDUCE_SUM : SF_REDUCE_MAX;
 }
 
@@ -104,7 +104,7 @@ static void broadcast(const struct shardfuzz_comm *comm, int32_t group, void *da
 static int64_t sum_counts(const struct part *part, const int64_t *counts) {
   int64_t sum = 0;
   for (int32_t i = 0; i < part->group->size; i++) {
-    if (counts[i] < 0 || counts[i] > ELEMENTS_MAX) sf_plugged_fail(part->host, "called all_to_all with %lld elements", (long long)counts[i]);
+    if (counts[i] < 0 || counts[i] > ELEMENTS_MAX) sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called all_to_all with %lld elements", (long long)counts[i]);
     sum += counts[i];
   }
   return sum;
@@ -219,7 +219,7 @@ static void wait_for(const struct shardfuzz_comm *comm, uint64_t request) {
   if (request == 0) return;
   sf_plugged_enter(host);
   while (*at != NULL && (*at)->request != request) at = &(*at)->next;
-  if (*at == NULL) sf_plugged_fail(host, "waited for a call that it had not started, or had waited for");
+  if (*at == NULL) sf_plugged_fail(host, SF_MANNER_REQUEST, "waited for a call that it had not started, or had waited for");
   struct sf_plugged_pending *pending = *at;
   *at = pending->next;
   sf_wait(host->env->comm, request);
@@ -229,7 +229,7 @@ static void wait_for(const struct shardfuzz_comm *comm, uint64_t request) {
 }
 
 void sf_plugged_comm_check(const struct sf_plugged_host *host) {
-  if (host->pending != NULL) sf_plugged_fail(host, "started %s and did not wait for it", host->pending->part.label);
+  if (host->pending != NULL) sf_plugged_fail(host, SF_MANNER_REQUEST, "started %s and did not wait for it", host->pending->part.label);
 }
 
 void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel_state *p) {

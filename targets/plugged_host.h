@@ -34,8 +34,8 @@ void sf_plugged_leave(const struct sf_plugged_host *host);
 /* The plugin has returned `result`: leaves the rank when that is no success, or when it does not round as before. */
 void sf_plugged_check_end(const struct sf_plugged_host *host, int result);
 
-/* Leaves the rank: the plugin broke its contract. The text goes behind what the host is called. */
-_Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...) SF_PRINTF(2, 3);
+/* Leaves the rank: the plugin broke its contract, in this manner. The text goes behind what the host is called. */
+_Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, const char *format, ...) SF_PRINTF(3, 4);
 
 /* Memory between walls (harness/base/walled.h), or between guards where the arena is a device's, filled with NaNs of every format. what: a constant, for
  * messages. */

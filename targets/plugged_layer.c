@@ -127,8 +127,8 @@ static void give_parameter(struct frame *f, int32_t index) {
 static void *save(const struct shardfuzz_layer_call *given, uint64_t size_bytes) {
   struct call *call = given->host;
   sf_plugged_enter(&call->host);
-  if (call->backward) sf_plugged_fail(&call->host, "called save");
-  if (call->saved != NULL) sf_plugged_fail(&call->host, "called save twice");
+  if (call->backward) sf_plugged_fail(&call->host, SF_MANNER_ARGUMENT, "called save");
+  if (call->saved != NULL) sf_plugged_fail(&call->host, SF_MANNER_ARGUMENT, "called save twice");
   call->saved = sf_plugged_take(&call->host, "saved memory", size_bytes);
   sf_plugged_leave(&call->host);
   return call->saved;
@@ -157,14 +157,14 @@ static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which
   struct call *call = given->host;
   const struct sf_plugged_inner *inner = which == SHARDFUZZ_OUTPUT ? call->plugged->outputs : call->plugged->input_grads;
   sf_plugged_enter(&call->host);
-  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(&call->host, "called trace for tensors of the other pass");
+  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(&call->host, SF_MANNER_ARGUMENT, "called trace for tensors of the other pass");
   for (int i = 0; i < SF_PLUGGED_INNER_MAX; i++) {
     if (inner[i].name == NULL || strcmp(inner[i].name, module) != 0) continue;
     trace_in_place(call, data, call->run->dtype, call->backward ? SF_KIND_ACT_GRAD : SF_KIND_ACT, inner[i].module, inner[i].map);
     sf_plugged_leave(&call->host);
     return;
   }
-  sf_plugged_fail(&call->host, "called trace for '%.40s', which is no module inside it", module);
+  sf_plugged_fail(&call->host, SF_MANNER_ARGUMENT, "called trace for '%.40s', which is no module inside it", module);
 }
 
 /* --- the two passes ----------------------------------------------------------------------------------------------------- */

@@ -19,14 +19,14 @@ struct sf_plugged_piece {
   bool is_values;
 };
 
-void sf_plugged_fail(const struct sf_plugged_host *host, const char *format, ...) {
+void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, const char *format, ...) {
   char text[240];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (host->name == NULL) sf_comm_fail(host->env->comm, SF_ERANK, "the plugin's %s %s", host->pass, text);
-  sf_comm_fail(host->env->comm, SF_ERANK, "the plugin's %s of %s %s", host->pass, host->name, text);
+  if (host->name == NULL) sf_comm_fail_in(host->env->comm, SF_ERANK, manner, "the plugin's %s %s", host->pass, text);
+  sf_comm_fail_in(host->env->comm, SF_ERANK, manner, "the plugin's %s of %s %s", host->pass, host->name, text);
 }
 
 void sf_plugged_enter(struct sf_plugged_host *host) { host->mode = sf_float_mode_restore(); }
@@ -38,8 +38,8 @@ void sf_plugged_check_end(const struct sf_plugged_host *host, int result) {
   const struct sf_float_mode left = sf_float_mode_restore();
   char text[120];
   sf_float_mode_text(text, sizeof text, left);
-  if (!sf_float_mode_is_default(left)) sf_plugged_fail(host, "left the thread's floating-point mode changed: %s", text);
-  if (result != SHARDFUZZ_OK) sf_plugged_fail(host, "returned %d", result);
+  if (!sf_float_mode_is_default(left)) sf_plugged_fail(host, SF_MANNER_ROUNDING, "left the thread's floating-point mode changed: %s", text);
+  if (result != SHARDFUZZ_OK) sf_plugged_fail(host, SF_MANNER_ERROR, "returned %d", result);
 }
 
 /* Powers of two: buffers are kept by their size. */
@@ -133,14 +133,14 @@ static void check_piece(const struct sf_plugged_host *host, const struct sf_plug
     const char *at = piece->data - 1;
     while ((unsigned char)*at == FILL) at--;
     sf_walled_where(where, sizeof where, piece->data, piece->size_bytes, at);
-    sf_plugged_fail(host, "wrote %s its %s", where, piece->what);
+    sf_plugged_fail(host, SF_MANNER_WRITE, "wrote %s its %s", where, piece->what);
   }
   if (!is_filled(end, piece->end)) {
     while ((unsigned char)*end == FILL) end++;
     sf_walled_where(where, sizeof where, piece->data, piece->size_bytes, end);
-    sf_plugged_fail(host, "wrote %s its %s", where, piece->what);
+    sf_plugged_fail(host, SF_MANNER_WRITE, "wrote %s its %s", where, piece->what);
   }
-  if (piece->is_values && sf_hash_bytes(0, piece->data, piece->size_bytes) != piece->hash) sf_plugged_fail(host, "changed its %s", piece->what);
+  if (piece->is_values && sf_hash_bytes(0, piece->data, piece->size_bytes) != piece->hash) sf_plugged_fail(host, SF_MANNER_CHANGED, "changed its %s", piece->what);
 }
 
 void sf_plugged_check(const struct sf_plugged_host *host) {
@@ -150,7 +150,7 @@ void sf_plugged_check(const struct sf_plugged_host *host) {
 void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data) {
   const struct sf_plugged_piece *piece = host->pieces;
   while (piece != NULL && piece->data != data) piece = piece->next;
-  if (piece == NULL) sf_plugged_fail(host, "gave back memory that it does not have");
+  if (piece == NULL) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "gave back memory that it does not have");
   check_piece(host, piece);
 }
 

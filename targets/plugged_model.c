@@ -37,9 +37,9 @@ static void give(const struct shardfuzz_model_call *given, void *memory) {
 
 static void check_step(const struct rank *rank, const char *what, int64_t step, int64_t microbatch) {
   const struct sf_train *train = &rank->host.env->c->train;
-  if (step < 0 || step >= train->steps) sf_plugged_fail(&rank->host, "asked for %s of step %lld of %lld", what, (long long)step, (long long)train->steps);
+  if (step < 0 || step >= train->steps) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for %s of step %lld of %lld", what, (long long)step, (long long)train->steps);
   if (microbatch < 0 || microbatch >= train->microbatches)
-    sf_plugged_fail(&rank->host, "asked for %s of microbatch %lld of %lld", what, (long long)microbatch, (long long)train->microbatches);
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for %s of microbatch %lld of %lld", what, (long long)microbatch, (long long)train->microbatches);
 }
 
 static void data(const struct shardfuzz_model_call *given, int64_t step, int64_t microbatch, int32_t *tokens, int32_t *labels, float *mask) {
@@ -85,7 +85,7 @@ static void dropout(const struct shardfuzz_model_call *given, const char *module
   const int32_t index = module_named(catalog, module);
   sf_plugged_enter(&rank->host);
   check_step(rank, "dropout", step, microbatch);
-  if (index < 0) sf_plugged_fail(&rank->host, "asked for the dropout of '%.60s', which is no module", module);
+  if (index < 0) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for the dropout of '%.60s', which is no module", module);
   const struct sf_dropout mask = sf_dropout_for_module(catalog, index, step, microbatch);
   sf_dropout_mask(kept, &mask, first, count);
   sf_plugged_leave(&rank->host);
@@ -107,7 +107,7 @@ static struct sf_shard_map read_map(const struct rank *rank, const char *subject
                                     const struct shardfuzz_run *cols, int32_t col_count) {
   struct sf_shard_map map = {.flat = false};
   if (!read_dim(&map.rows, rows, row_count) || !read_dim(&map.cols, cols, col_count) || !sf_shard_map_valid(&map, shape))
-    sf_plugged_fail(&rank->host, "told rows and columns of %.80s that are not those of a %lld x %lld tensor", subject, (long long)shape.rows, (long long)shape.cols);
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "told rows and columns of %.80s that are not those of a %lld x %lld tensor", subject, (long long)shape.rows, (long long)shape.cols);
   return map;
 }
 
@@ -118,7 +118,7 @@ static int parameter(const struct shardfuzz_model_call *given, int32_t index, in
   const bool given_values = step == 0 || rank->host.env->c->mode == SF_MODE_ISOLATED;
   sf_plugged_enter(&rank->host);
   check_step(rank, "parameters", step, 0);
-  if (index < 0 || index >= catalog->param_count) sf_plugged_fail(&rank->host, "asked for parameter %d of %d", index, catalog->param_count);
+  if (index < 0 || index >= catalog->param_count) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for parameter %d of %d", index, catalog->param_count);
   if (given_values) {
     const struct sf_param *param = &catalog->params[index];
     const struct sf_shard_map map = read_map(rank, param->name, param->shape, rows, row_count, cols, col_count);
@@ -132,7 +132,7 @@ static int parameter(const struct shardfuzz_model_call *given, int32_t index, in
 static struct sf_trace_id id_of(const struct rank *rank, const struct shardfuzz_point *point) {
   const struct sf_catalog *catalog = rank->host.env->catalog;
   const bool of_module = point->traced == SF_KIND_ACT || point->traced == SF_KIND_ACT_GRAD, of_microbatch = of_module || point->traced == SF_KIND_WGRAD;
-  if (point->traced >= SF_KIND_COUNT || point->pass > SF_PASS_BWD) sf_plugged_fail(&rank->host, "handed over a tensor of kind %u, pass %u", point->traced, point->pass);
+  if (point->traced >= SF_KIND_COUNT || point->pass > SF_PASS_BWD) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over a tensor of kind %u, pass %u", point->traced, point->pass);
   struct sf_trace_id id = {.step = (uint16_t)point->step, .kind = (uint8_t)point->traced, .pass = SF_PASS_STEP};
   id.subject = of_module ? module_named(catalog, point->subject) : id.kind == SF_KIND_SCALAR ? scalar_named(point->subject) : param_named(catalog, point->subject);
   if (of_microbatch) id.microbatch = (uint16_t)point->microbatch, id.pass = (uint8_t)point->pass, id.call = (uint8_t)point->call;
@@ -145,8 +145,8 @@ static void hand_over(struct rank *rank, const struct shardfuzz_point *point, vo
   const struct sf_trace_id id = id_of(rank, point);
   struct sf_trace_spec spec;
   if (id.subject < 0 || !sf_trace_spec(&spec, env->catalog, id))
-    sf_plugged_fail(&rank->host, "handed over %s of %.80s, which the case does not have", sf_kind_name((enum sf_kind)id.kind), point->subject);
-  if (point->dtype != SHARDFUZZ_F32 && point->dtype != (uint32_t)rank->dtype) sf_plugged_fail(&rank->host, "handed over %.80s in format %u", point->subject, point->dtype);
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over %s of %.80s, which the case does not have", sf_kind_name((enum sf_kind)id.kind), point->subject);
+  if (point->dtype != SHARDFUZZ_F32 && point->dtype != (uint32_t)rank->dtype) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over %.80s in format %u", point->subject, point->dtype);
   const bool whole = point->rows == NULL && id.kind == SF_KIND_SCALAR;
   const struct sf_shard_map map = read_map(rank, point->subject, spec.shape, whole ? &one : point->rows, whole ? 1 : point->row_count, whole ? &one : point->cols, whole ? 1 : point->col_count);
   const struct sf_shape local = sf_shard_map_local_shape(&map);
@@ -170,7 +170,7 @@ static void place(const struct shardfuzz_model_call *given, const char *name) {
   struct rank *rank = rank_of(given);
   sf_plugged_enter(&rank->host);
   const struct sf_plugin_place *found = sf_plugin_model_place(rank->model, name);
-  if (found == NULL) sf_plugged_fail(&rank->host, "named more than %d places", SF_PLUGIN_PLACES_MAX - 1);
+  if (found == NULL) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "named more than %d places", SF_PLUGIN_PLACES_MAX - 1);
   rank->host.labels = found->calls;
   sf_comm_show_progress(rank->host.env->comm, found->name);
   sf_plugged_leave(&rank->host);

@@ -173,6 +173,18 @@ bool mpi_same_call(const struct mpi_summary *a, const struct mpi_summary *b) {
          (a->count == b->count || a->op == SF_COMM_ALL_TO_ALL);
 }
 
+enum sf_manner mpi_manner_of(const struct mpi_summary *a, const struct mpi_summary *b) {
+  const struct mpi_summary *const of[2] = {a, b};
+  struct sf_comm_call calls[2] = {0};
+  for (int i = 0; i < 2; i++) {
+    calls[i].op = (enum sf_comm_op)of[i]->op;
+    calls[i].wire = (enum sf_dtype)of[i]->wire;
+    calls[i].reduce = (enum sf_reduce)of[i]->reduce;
+    calls[i].root = of[i]->root;
+  }
+  return sf_manner_of_calls(&calls[0], &calls[1]);
+}
+
 void mpi_summary_text(char text[160], const struct mpi_summary *s) {
   static const char *const reduces[] = {[SF_REDUCE_SUM] = "sum", [SF_REDUCE_MAX] = "max", [SF_REDUCE_AVG] = "avg"};
   snprintf(text, 160, "rank %d calls %s '%.60s' #%u (%lld x %s, %s, root %d)", s->rank, sf_comm_op_name((enum sf_comm_op)s->op), s->label,
@@ -190,8 +202,9 @@ void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_
   char first_text[160], other_text[160];
   mpi_summary_text(first_text, &all[0]);
   mpi_summary_text(other_text, &all[other]);
-  mpi->report->rank = all[0].rank; /* the same on all members */
-  mpi_leave(mpi, SF_EMISMATCH, call->label, "%s, %s", first_text, other_text);
+  mpi->report->rank = all[0].rank; /* the same on all members, as is the label: any of them may be the first to tell */
+  mpi->report->manner = mpi_manner_of(&all[0], &all[other]);
+  mpi_leave(mpi, SF_EMISMATCH, all[0].label, "%s, %s", first_text, other_text);
 }
 
 static void check_agreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
@@ -216,6 +229,7 @@ static void check_pieces(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm
   int teller = piece[0] >= 0 ? call->group->index : -1;
   mpi_must(mpi, MPI_Allreduce(MPI_IN_PLACE, &teller, 1, MPI_INT, MPI_MAX, comm), call);
   if (teller < 0) return;
+  mpi->report->manner = SF_MANNER_COUNT;
   mpi_must(mpi, MPI_Bcast(piece, 3, MPI_INT64_T, teller, comm), call);
   mpi_leave(mpi, SF_EMISMATCH, call->label, "rank %d sends %lld elements to rank %d in all_to_all '%s' #%u, which expects %lld",
             call->group->ranks[piece[0]], (long long)piece[1], call->group->ranks[teller], call->label, call->occurrence,

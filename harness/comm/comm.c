@@ -37,7 +37,16 @@ void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const char *forma
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  comm->ops->fail(comm, status, text);
+  comm->ops->fail(comm, status, SF_MANNER_REFUSED, text);
+}
+
+void sf_comm_fail_in(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *format, ...) {
+  char text[640];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  comm->ops->fail(comm, status, manner, text);
 }
 
 /* Open addressing by label address: the table's order is never seen, so that addresses reach no result. */
@@ -93,7 +102,7 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   }
   call->occurrence = count_occurrence(comm, call->label);
   sf_comm_show_progress(comm, call->label);
-  if (call->count > SF_COMM_COUNT_MAX) sf_comm_fail(comm, SF_ERANK, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op), call->count);
+  if (call->count > SF_COMM_COUNT_MAX) sf_comm_fail_in(comm, SF_ERANK, SF_MANNER_ARGUMENT, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op), call->count);
   if (comm->keep_events) log_event(comm, call);
   if (comm->progress != NULL) comm->progress->in_call = 1;
   const sf_request request = comm->ops->start(comm, call, blocking);

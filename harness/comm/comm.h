@@ -12,6 +12,7 @@
 #define SF_COMM_COMM_H
 
 #include "harness/base/status.h"
+#include "harness/comm/manner.h"
 #include "harness/spec/dtype.h"
 
 #include <stdbool.h>
@@ -69,8 +70,8 @@ struct sf_comm_ops {
   /* Starts the call. blocking: it is complete on return, and the result is 0. */
   sf_request (*start)(struct sf_comm *comm, const struct sf_comm_call *call, bool blocking);
   void (*wait)(struct sf_comm *comm, sf_request request);
-  /* Leaves the rank: its part of the trial failed with this status and text. */
-  void (*fail)(struct sf_comm *comm, enum sf_status status, const char *text) __attribute__((noreturn));
+  /* Leaves the rank: its part of the trial failed with this status, in this manner and with this text. */
+  void (*fail)(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *text) __attribute__((noreturn));
 };
 
 /* One event of the log, if the backend was asked to keep one. */
@@ -146,12 +147,15 @@ void sf_wait(struct sf_comm *comm, sf_request request);
 /* For backends: writes progress and last_label, when a rank starts a call, waits, or goes on after others ran. */
 void sf_comm_show_progress(struct sf_comm *comm, const char *label);
 
+/* Leaves the rank. In the manner SF_MANNER_REFUSED. */
 _Noreturn void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const char *format, ...) SF_PRINTF(3, 4);
+_Noreturn void sf_comm_fail_in(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *format, ...) SF_PRINTF(4, 5);
 
 /* --- what a backend's run reports ------------------------------------------------------------------------------ */
 
 struct sf_comm_report {
   enum sf_status status; /* SF_OK, SF_EDEADLOCK, SF_EMISMATCH, SF_ERANK (or the status a rank failed with), SF_ENOMEM */
+  enum sf_manner manner;
   int32_t rank;          /* the first rank concerned, -1 = none */
   char label[96];        /* where it stood */
   char text[800];        /* who waits for whom at which label; or which ops, counts, formats, groups, order differ */

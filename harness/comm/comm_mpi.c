@@ -14,6 +14,7 @@
 void mpi_leave(struct sf_mpi *mpi, enum sf_status status, const char *label, const char *format, ...) {
   struct sf_comm_report *report = mpi->report;
   report->status = status;
+  if (report->manner == SF_MANNER_NONE && status != SF_EMISMATCH) report->manner = SF_MANNER_REFUSED;
   if (report->rank < 0) report->rank = mpi->comm.rank;
   snprintf(report->label, sizeof report->label, "%s", label != NULL ? label : "");
   va_list args;
@@ -29,6 +30,7 @@ void mpi_must(struct sf_mpi *mpi, int code, const struct sf_comm_call *call) {
   int length = 0, class = MPI_ERR_OTHER;
   MPI_Error_string(code, text, &length);
   MPI_Error_class(code, &class);
+  mpi->report->manner = class == MPI_ERR_TRUNCATE ? SF_MANNER_COUNT : SF_MANNER_LIBRARY;
   mpi_leave(mpi, class == MPI_ERR_TRUNCATE ? SF_EMISMATCH : SF_ERANK, call->label, "rank %d, %s '%s' #%u: %.300s", mpi->comm.rank,
             sf_comm_op_name(call->op), call->label, call->occurrence, text);
 }
@@ -132,9 +134,11 @@ static void finish_message(struct sf_mpi *mpi, struct mpi_request *request) {
   if (call->op == SF_COMM_SEND) return;
   int count = 0;
   mpi_must(mpi, MPI_Get_count(&status, mpi_type_of(call->wire), &count), call);
-  if (count != call->count)
+  if (count != call->count) {
+    mpi->report->manner = SF_MANNER_COUNT;
     mpi_leave(mpi, SF_EMISMATCH, call->label, "rank %d expects %lld x %s in recv '%s' #%u from rank %d, which sent %d", mpi->comm.rank,
               (long long)call->count, sf_dtype_name(call->wire), call->label, call->occurrence, call->peer, count);
+  }
   if (request->wire != NULL) sf_unpack(call->recv, request->wire, call->count, call->wire);
 }
 
@@ -189,11 +193,14 @@ static void mpi_wait(struct sf_comm *comm, sf_request id) {
 }
 
 void mpi_leave_not_open(struct sf_mpi *mpi, sf_request id) {
+  mpi->report->manner = SF_MANNER_REQUEST;
   mpi_leave(mpi, SF_ERANK, mpi->comm.last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", mpi->comm.rank, (unsigned long long)id);
 }
 
-void mpi_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
-  mpi_leave(comm->impl, status == SF_OK ? SF_ERANK : status, comm->last_label, "%s", text);
+void mpi_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *text) {
+  struct sf_mpi *mpi = comm->impl;
+  mpi->report->manner = manner;
+  mpi_leave(mpi, status == SF_OK ? SF_ERANK : status, comm->last_label, "%s", text);
 }
 
 static const struct sf_comm_ops mpi_ops = {.name = "mpi", .start = mpi_start, .wait = mpi_wait, .fail = mpi_fail};
@@ -218,6 +225,7 @@ static void check_leaks(struct sf_mpi *mpi) {
   int32_t more = 0;
   for (; oldest->next != NULL; oldest = oldest->next) more++;
   const struct sf_comm_call *call = &oldest->call;
+  mpi->report->manner = SF_MANNER_REQUEST;
   mpi_leave(mpi, SF_ERANK, call->label, "rank %d ended without waiting for %s '%s' #%u and %d more requests", mpi->comm.rank,
             sf_comm_op_name(call->op), call->label, call->occurrence, more);
 }

@@ -285,8 +285,8 @@ static void mutate_wait(struct sf_comm *comm, sf_request request) {
   finish_call(comm, &pending->call);
 }
 
-__attribute__((noreturn)) static void mutate_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
-  comm->mutator->inner->fail(comm, status, text);
+__attribute__((noreturn)) static void mutate_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *text) {
+  comm->mutator->inner->fail(comm, status, manner, text);
 }
 
 void sf_mutator_install(struct sf_mutator *mutator, struct sf_comm *comm) {

@@ -149,10 +149,11 @@ static void sim_wait(struct sf_comm *comm, sf_request request) {
   clock_leave(sim);
 }
 
-__attribute__((noreturn)) static void sim_fail(struct sf_comm *comm, enum sf_status status, const char *text) {
+__attribute__((noreturn)) static void sim_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *text) {
   struct sim_rank *self = comm->impl;
   struct sf_comm_report *report = &self->sim->report;
   report->status = status == SF_OK ? SF_ERANK : status;
+  report->manner = manner;
   report->rank = comm->rank;
   const char *label = comm->last_label != NULL ? comm->last_label : "";
   memccpy(report->label, label, '\0', sizeof report->label - 1);

@@ -22,8 +22,9 @@ static void SF_PRINTF(2, 3) append(struct text *text, const char *format, ...) {
 
 static struct text report_text(struct sf_sim *sim) { return (struct text){.at = sim->report.text, .room = sizeof sim->report.text}; }
 
-static void report_where(struct sf_sim *sim, enum sf_status status, const struct sim_part *part) {
+static void report_where(struct sf_sim *sim, enum sf_status status, enum sf_manner manner, const struct sim_part *part) {
   sim->report.status = status;
+  sim->report.manner = manner;
   sim->report.rank = part->rank->comm.rank;
   snprintf(sim->report.label, sizeof sim->report.label, "%s", part->call.label);
 }
@@ -99,7 +100,7 @@ void sim_report_deadlock(struct sf_sim *sim) {
   for (int32_t r = 0; r < sim->options.world; r++) {
     if (sim->ranks[r]->state != SIM_BLOCKED || told[r]) continue;
     if (sim->report.rank < 0)
-      report_where(sim, SF_EDEADLOCK, sim->ranks[r]->blocked_on);
+      report_where(sim, SF_EDEADLOCK, SF_MANNER_NONE, sim->ranks[r]->blocked_on);
     else
       append(&text, "; ");
     untold -= append_chain(sim, &text, told, r);
@@ -131,7 +132,7 @@ static _Noreturn void report_mismatch(struct sf_sim *sim, const struct sim_part 
     b = swapped;
   }
   struct text text = report_text(sim);
-  report_where(sim, SF_EMISMATCH, a);
+  report_where(sim, SF_EMISMATCH, sf_manner_of_calls(&a->call, &b->call), a);
   if (op->group != NULL) {
     append(&text, "collective %llu of group ", (unsigned long long)op->number);
     append_group(&text, op->group);
@@ -161,7 +162,7 @@ void sim_check_all_to_all(struct sf_sim *sim, struct sim_op *op) {
       const int64_t sent = send->call.send_counts[to], expected = recv->call.recv_counts[from];
       if (sent == expected) continue;
       struct text text = report_text(sim);
-      report_where(sim, SF_EMISMATCH, send);
+      report_where(sim, SF_EMISMATCH, SF_MANNER_COUNT, send);
       append(&text, "collective %llu of group ", (unsigned long long)op->number);
       append_group(&text, op->group);
       append(&text, ": rank %d sends %lld elements to rank %d in ", op->group->ranks[from], (long long)sent, op->group->ranks[to]);
@@ -179,7 +180,7 @@ void sim_report_leak(struct sf_sim *sim, struct sim_rank *self) {
   const struct sim_part *oldest = NULL;
   for (const struct sim_part *part = self->open; part != NULL; part = part->next, count++) oldest = part;
   struct text text = report_text(sim);
-  report_where(sim, SF_ERANK, oldest);
+  report_where(sim, SF_ERANK, SF_MANNER_REQUEST, oldest);
   append(&text, "rank %d ended without waiting for ", self->comm.rank);
   append_call(&text, &oldest->call);
   if (count > 1) append(&text, " and %d more requests", count - 1);
@@ -189,6 +190,7 @@ void sim_report_leak(struct sf_sim *sim, struct sim_rank *self) {
 void sim_report_request(struct sf_sim *sim, struct sim_rank *self, sf_request request) {
   struct text text = report_text(sim);
   sim->report.status = SF_ERANK;
+  sim->report.manner = SF_MANNER_REQUEST;
   sim->report.rank = self->comm.rank;
   append(&text, "rank %d waits for request %llx, which it has not open (waited for twice?)", self->comm.rank, (unsigned long long)request);
   sim_end(sim);

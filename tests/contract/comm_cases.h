@@ -41,7 +41,8 @@ struct comm_case {
   void (*body)(struct sf_comm *comm, struct case_rank *rank);
   int32_t variants, world_min;
   int32_t variants_in_job; /* those after which a job of processes can go on; 0 = all */
-  enum sf_status ends;     /* the status that every rank's report has to show */
+  enum sf_status ends;     /* the status that every rank's report has to show, and the manner in this variant */
+  enum sf_manner manners[4];
 };
 
 /* Ends with an entry without a body. */

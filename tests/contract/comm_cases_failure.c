@@ -90,11 +90,14 @@ static void request_is_waited_for_twice(struct sf_comm *comm, struct case_rank *
 }
 
 const struct comm_case comm_failure_cases[] = {
-    {.name = "count_mismatch", .body = count_mismatch, .variants = 4, .variants_in_job = 3, .world_min = 2, .ends = SF_EMISMATCH},
-    {.name = "argument_mismatch", .body = argument_mismatch, .variants = 4, .world_min = 2, .ends = SF_EMISMATCH},
-    {.name = "all_to_all_mismatch", .body = all_to_all_mismatch, .variants = 1, .world_min = 2, .ends = SF_EMISMATCH},
-    {.name = "every_rank_fails", .body = every_rank_fails, .variants = 1, .world_min = 1, .ends = SF_ENOTSUP},
-    {.name = "request_is_leaked", .body = request_is_leaked, .variants = 2, .variants_in_job = 1, .world_min = 1, .ends = SF_ERANK},
-    {.name = "request_is_waited_for_twice", .body = request_is_waited_for_twice, .variants = 1, .world_min = 1, .ends = SF_ERANK},
+    {.name = "count_mismatch", .body = count_mismatch, .variants = 4, .variants_in_job = 3, .world_min = 2, .ends = SF_EMISMATCH,
+     .manners = {SF_MANNER_COUNT, SF_MANNER_COUNT, SF_MANNER_COUNT, SF_MANNER_COUNT}},
+    {.name = "argument_mismatch", .body = argument_mismatch, .variants = 4, .world_min = 2, .ends = SF_EMISMATCH,
+     .manners = {SF_MANNER_FORMAT, SF_MANNER_REDUCTION, SF_MANNER_ROOT, SF_MANNER_ABSENT}},
+    {.name = "all_to_all_mismatch", .body = all_to_all_mismatch, .variants = 1, .world_min = 2, .ends = SF_EMISMATCH, .manners = {SF_MANNER_COUNT}},
+    {.name = "every_rank_fails", .body = every_rank_fails, .variants = 1, .world_min = 1, .ends = SF_ENOTSUP, .manners = {SF_MANNER_REFUSED}},
+    {.name = "request_is_leaked", .body = request_is_leaked, .variants = 2, .variants_in_job = 1, .world_min = 1, .ends = SF_ERANK,
+     .manners = {SF_MANNER_REQUEST, SF_MANNER_REQUEST}},
+    {.name = "request_is_waited_for_twice", .body = request_is_waited_for_twice, .variants = 1, .world_min = 1, .ends = SF_ERANK, .manners = {SF_MANNER_REQUEST}},
     {.name = NULL},
 };

@@ -30,12 +30,13 @@ static void rank_main(struct sf_comm *comm, void *arg) {
   rank->body(comm, rank);
 }
 
-static void count_outcome(struct suite *suite, const struct comm_case *comm_case, const char *where, const struct sf_comm_report *report,
+static void count_outcome(struct suite *suite, const struct comm_case *comm_case, int32_t variant, const char *where, const struct sf_comm_report *report,
                           int32_t errors, bool skipped, const char *text) {
-  if (report->status != comm_case->ends || (comm_case->ends == SF_OK && errors > 0)) {
+  const enum sf_manner manner = comm_case->ends == SF_OK ? SF_MANNER_NONE : comm_case->manners[variant];
+  if (report->status != comm_case->ends || report->manner != manner || (comm_case->ends == SF_OK && errors > 0)) {
     suite->tally.failed++;
-    print_error("%s on %s: status '%s' (expected '%s'), %d errors: %s %s\n", comm_case->name, where, sf_status_text(report->status),
-                sf_status_text(comm_case->ends), errors, text, report->text);
+    print_error("%s on %s: status '%s' in manner '%s' (expected '%s', '%s'), %d errors: %s %s\n", comm_case->name, where, sf_status_text(report->status),
+                sf_manner_name(report->manner), sf_status_text(comm_case->ends), sf_manner_name(manner), errors, text, report->text);
   } else if (skipped) {
     suite->tally.skipped++;
   } else {
@@ -68,7 +69,7 @@ static uint64_t run_once_on_sim(struct suite *suite, const struct comm_case *com
   }
   char where[80];
   snprintf(where, sizeof where, "sim, variant %d, %d ranks, schedule %llu", variant, world, (unsigned long long)schedule);
-  if (count) count_outcome(suite, comm_case, where, &report, errors, ranks[0].skipped, text);
+  if (count) count_outcome(suite, comm_case, variant, where, &report, errors, ranks[0].skipped, text);
   return sf_hash_string(results, report.text);
 }
 
@@ -138,7 +139,7 @@ static void run_on_mpi(struct suite *suite, const struct comm_case *comm_case, i
       snprintf(where, sizeof where, "%s, variant %d, rank %d of %d", suite->nccl ? "nccl" : "mpi", variant, sf_mpi_rank(suite->mpi) - first, world);
       const int32_t failed = suite->tally.failed;
       if (status != SF_OK) report.status = status;
-      count_outcome(suite, comm_case, where, &report, rank.errors, rank.skipped, rank.text);
+      count_outcome(suite, comm_case, variant, where, &report, rank.errors, rank.skipped, rank.text);
       give_others_time(suite->tally.failed > failed);
       const int32_t worst = agree_on_worst(suite->mpi, suite->tally.failed - failed);
       give_others_time(false);

@@ -113,6 +113,7 @@ static void run_check(struct sf_mpi *mpi) {
   for (const struct nccl_request *request = nccl->first; request != NULL; request = request->next) more++;
   if (more < 0) return;
   const struct sf_comm_call *call = &nccl->first->call;
+  mpi->report->manner = SF_MANNER_REQUEST;
   mpi_leave(mpi, SF_ERANK, call->label, "rank %d ended without waiting for %s '%s' #%u and %d more requests", mpi->comm.rank,
             sf_comm_op_name(call->op), call->label, call->occurrence, more);
 }

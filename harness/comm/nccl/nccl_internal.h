@@ -58,6 +58,7 @@ struct nccl_note {
   uint32_t epoch;
   bool has_channel;              /* the writer has a communicator for the key; of an answer: use the old one */
   enum sf_status status;         /* of an answer */
+  enum sf_manner manner;
   int32_t rank;                  /* the one that the report names */
   uint64_t key, sequence;
   struct mpi_summary call;

@@ -142,6 +142,7 @@ static void compare_pieces(const struct sf_nccl *nccl, const struct nccl_request
       const int64_t sent = count_of(nccl, request, from, true, to), expected = count_of(nccl, request, to, false, from);
       if (sent == expected) continue;
       answer->status = SF_EMISMATCH;
+      answer->manner = SF_MANNER_COUNT;
       answer->rank = rank_in_run(nccl, channel, from);
       snprintf(answer->text, sizeof answer->text, "rank %d sends %lld elements to rank %d in all_to_all '%s' #%u, which expects %lld",
                answer->rank, (long long)sent, rank_in_run(nccl, channel, to), request->call.label, request->call.occurrence,
@@ -157,6 +158,7 @@ static void compare_calls(const struct sf_nccl *nccl, const struct nccl_request 
     mpi_summary_text(first_text, &answer->call);
     mpi_summary_text(other_text, other);
     answer->status = SF_EMISMATCH;
+    answer->manner = mpi_manner_of(&answer->call, other);
     snprintf(answer->text, sizeof answer->text, "%s, %s", first_text, other_text);
     return;
   }
@@ -165,6 +167,7 @@ static void compare_calls(const struct sf_nccl *nccl, const struct nccl_request 
 
 static _Noreturn void leave_as_told(struct sf_nccl *nccl, const struct nccl_note *told, const struct sf_comm_call *call) {
   nccl->mpi->report->rank = told->rank; /* the same on all */
+  nccl->mpi->report->manner = told->manner;
   mpi_leave(nccl->mpi, told->status, call->label, "%s", told->text);
 }
 
@@ -211,6 +214,7 @@ static void compare_message(const struct sf_nccl *nccl, const struct nccl_reques
   const struct sf_comm_call *call = &request->call;
   if (offer->call.count == call->count && offer->call.wire == (int32_t)call->wire) return;
   go->status = SF_EMISMATCH;
+  go->manner = offer->call.wire == (int32_t)call->wire ? SF_MANNER_COUNT : SF_MANNER_FORMAT;
   snprintf(go->text, sizeof go->text, "rank %d expects %lld x %s in recv '%s' #%u from rank %d, which sent %lld x %s", nccl->mpi->comm.rank,
            (long long)call->count, sf_dtype_name(call->wire), call->label, call->occurrence, call->peer, (long long)offer->call.count,
            sf_dtype_name((enum sf_dtype)offer->call.wire));

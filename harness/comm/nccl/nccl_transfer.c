@@ -26,6 +26,7 @@ void nccl_must(struct sf_nccl *nccl, int result, const struct nccl_channel *chan
   if (result == NCCL_OK || result == NCCL_IN_PROGRESS) return;
   const char *more = nccl->api.nccl.GetLastError(channel != NULL ? channel->comm : NULL);
   if (more == NULL) more = "";
+  nccl->mpi->report->manner = SF_MANNER_LIBRARY;
   mpi_leave(nccl->mpi, is_want_of_memory(result, more) ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: NCCL: %.200s%s%.300s", nccl->mpi->comm.rank,
             sf_comm_op_name(call->op), call->label, call->occurrence, nccl->api.nccl.GetErrorString(result), *more ? ": " : "", more);
 }
@@ -34,6 +35,7 @@ void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call 
   const char *text = NULL;
   if (result == CU_OK) return;
   (void)nccl->api.cuda.GetErrorString(result, &text);
+  nccl->mpi->report->manner = SF_MANNER_LIBRARY;
   mpi_leave(nccl->mpi, result == CU_OUT_OF_MEMORY ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: CUDA: %.300s", nccl->mpi->comm.rank,
             sf_comm_op_name(call->op), call->label, call->occurrence, text != NULL ? text : "unknown error");
 }

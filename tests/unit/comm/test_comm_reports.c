@@ -32,6 +32,37 @@ static void expect_report(void **state, int32_t world, sf_rank_main rank_main, e
   }
 }
 
+/* Each row of the enumeration has its own name, since keys are made of them. */
+static void test_manner_names_differ(void **state) {
+  (void)state;
+  assert_string_equal(sf_manner_name(SF_MANNER_NONE), "");
+  assert_string_equal(sf_manner_name(SF_MANNERS), "");
+  for (int a = 1; a < SF_MANNERS; a++)
+    for (int b = 0; b < a; b++) assert_string_not_equal(sf_manner_name((enum sf_manner)a), sf_manner_name((enum sf_manner)b));
+}
+
+static void test_manner_of_calls_takes_the_first_difference(void **state) {
+  (void)state;
+  const struct sf_comm_call call = {.op = SF_COMM_ALL_REDUCE, .count = 4};
+  const struct {
+    enum sf_manner manner;
+    struct sf_comm_call other;
+  } rows[] = {
+      {SF_MANNER_ABSENT, {.op = SF_COMM_BARRIER}},
+      {SF_MANNER_OPERATION, {.op = SF_COMM_ALL_GATHER, .count = 8, .wire = SF_BF16}},
+      {SF_MANNER_FORMAT, {.op = SF_COMM_ALL_REDUCE, .count = 8, .wire = SF_BF16, .reduce = SF_REDUCE_MAX}},
+      {SF_MANNER_REDUCTION, {.op = SF_COMM_ALL_REDUCE, .count = 8, .reduce = SF_REDUCE_MAX, .root = 1}},
+      {SF_MANNER_ROOT, {.op = SF_COMM_ALL_REDUCE, .count = 8, .root = 1}},
+      {SF_MANNER_COUNT, {.op = SF_COMM_ALL_REDUCE, .count = 8}},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    assert_int_equal(sf_manner_of_calls(&call, &rows[i].other), rows[i].manner);
+    assert_int_equal(sf_manner_of_calls(&rows[i].other, &call), rows[i].manner);
+  }
+  const struct sf_comm_call send = {.op = SF_COMM_SEND, .count = 4}, recv = {.op = SF_COMM_RECV, .count = 5};
+  assert_int_equal(sf_manner_of_calls(&send, &recv), SF_MANNER_COUNT);
+}
+
 /* --- deadlocks -------------------------------------------------------------------------------------------------- */
 
 static void reduce_against_recv(struct sf_comm *comm, void *arg) {
@@ -307,6 +338,8 @@ static int sim_destroy(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_manner_names_differ),
+      cmocka_unit_test(test_manner_of_calls_takes_the_first_difference),
       cmocka_unit_test(test_deadlock_two_ranks_names_both_ends),
       cmocka_unit_test(test_deadlock_finished_rank_is_named),
       cmocka_unit_test(test_deadlock_ring_follows_the_chain),
