@@ -126,10 +126,12 @@ void sf_walled_where(char *out, size_t size, const char *data, size_t size_bytes
   else snprintf(out, size, "%zu byte%s %s", (size_t)bytes, bytes == 1 ? "" : "s", (uintptr_t)address < (uintptr_t)data ? "in front of" : "behind");
 }
 
-const char *sf_walled_access(const void *context) {
+const char *sf_access_name(enum sf_access access) { return access == SF_ACCESS_READ ? "reads" : access == SF_ACCESS_WRITE ? "writes" : "touches"; }
+
+enum sf_access sf_walled_access(const void *context) {
 #if defined(__x86_64__)
   const ucontext_t *machine = context;
-  return machine->uc_mcontext.gregs[REG_ERR] & 2 ? "writes" : "reads";
+  return machine->uc_mcontext.gregs[REG_ERR] & 2 ? SF_ACCESS_WRITE : SF_ACCESS_READ;
 #elif defined(__aarch64__)
   /* Records of the frame, each with its number and size; the one with the syndrome says whether it was a write. */
   enum { ESR_RECORD = 0x45535201, WRITES = 1 << 6 };
@@ -140,14 +142,14 @@ const char *sf_walled_access(const void *context) {
       uint32_t number, size_bytes;
       uint64_t syndrome;
     } *record = (const void *)at;
-    if (record->number == ESR_RECORD) return record->syndrome & WRITES ? "writes" : "reads";
+    if (record->number == ESR_RECORD) return record->syndrome & WRITES ? SF_ACCESS_WRITE : SF_ACCESS_READ;
     if (record->number == 0 || record->size_bytes < 16) break;
     at += record->size_bytes;
   }
-  return "touches";
+  return SF_ACCESS_UNKNOWN;
 #else
   (void)context;
-  return "touches";
+  return SF_ACCESS_UNKNOWN;
 #endif
 }
 
@@ -158,6 +160,6 @@ bool sf_walled_fault(char *out, size_t size, const siginfo_t *info, const void *
   const struct sf_walled *block = info->si_signo == SIGSEGV || info->si_signo == SIGBUS ? sf_walled_near(watched, info->si_addr) : NULL;
   if (!block) return false;
   sf_walled_where(where, sizeof where, block->data, block->size_bytes, info->si_addr);
-  snprintf(out, size, "%s %s its %s", sf_walled_access(context), where, block->what ? block->what : "memory");
+  snprintf(out, size, "%s %s its %s", sf_access_name(sf_walled_access(context)), where, block->what ? block->what : "memory");
   return true;
 }

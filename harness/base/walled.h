@@ -33,8 +33,10 @@ void sf_walled_give_all(struct sf_walled_pool *pool);
 const struct sf_walled *sf_walled_near(const struct sf_walled_pool *pool, const void *address);
 /* "12 bytes behind", "right behind", "4 bytes in front of": where the address lies from `size_bytes` at data. May be called by a signal handler. */
 void sf_walled_where(char *out, size_t size, const char *data, size_t size_bytes, const void *address);
-/* What an instruction that faulted did, by the third argument of its signal's handler: "reads", "writes", or "touches" where the machine does not say. */
-const char *sf_walled_access(const void *context);
+/* What an instruction that faulted did, by the third argument of its signal's handler; UNKNOWN where the machine does not say. */
+enum sf_access { SF_ACCESS_UNKNOWN, SF_ACCESS_READ, SF_ACCESS_WRITE };
+enum sf_access sf_walled_access(const void *context);
+const char *sf_access_name(enum sf_access access); /* "touches", "reads", "writes" */
 
 /* The pool that the next function looks into, one for the process; NULL: none, as after that pool is destroyed. */
 void sf_walled_watch(const struct sf_walled_pool *pool);

@@ -80,25 +80,25 @@ found layer_fp8_unit tolerance/act/mlp.linear_fc2@tp --set precision.compute=fp8
 found layer_fp8_format tolerance/act_grad/mlp.linear_fc2@tp --set precision.compute=fp8 --cases 3 --mode isolated
 
 # --- faults ---------------------------------------------------------------------------------------------------------------------
-found layer_fault_left_out mismatch/comm/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 3
-found layer_fault_crash crash/comm/mlp.linear_fc2.fwd@tp --cases 3
-found layer_fault_changed crash/comm/mlp.linear_fc2.fwd@tp --cases 2
-check "it is told" grep -q "changed its parameters" "$work/layer_fault_changed/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_behind crash/comm/mlp.linear_fc2.fwd@tp --cases 2
-check "it is told" grep -qE "(wrote|writes) right behind its output" "$work/layer_fault_behind/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_far crash/comm/mlp.linear_fc2.fwd@tp --cases 2
-check "it is told" grep -q "(Segmentation fault) after 'mlp.linear_fc2.fwd': the plugin writes 60000 bytes behind its output" "$work/layer_fault_far/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_scratch crash/comm/mlp.linear_fc2.fwd@tp --cases 2
-check "it is told" grep -qE "(wrote|writes) 8 bytes behind its scratch memory" "$work/layer_fault_scratch/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_error crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set model.seq=16
-check "it is told" grep -q "returned 7" "$work/layer_fault_error/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_rounding crash/comm/mlp.linear_fc2.fwd@tp --cases 2
-check "it is told" grep -q "left the thread's floating-point mode changed: rounding toward zero" "$work/layer_fault_rounding/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_not_waited crash/comm/mlp.linear_fc2.fwd@tp --cases 2 --set layout.sp=off
-check "it is told" grep -q "started mlp.linear_fc2.fwd.all_reduce and did not wait" "$work/layer_fault_not_waited/crash-comm-mlp.linear_fc2.fwd@tp/report.txt"
-found layer_fault_free crash/comm/mlp.linear_fc2.fwd.all_reduce@tp --cases 2 --set layout.sp=off
+found layer_fault_left_out mismatch/comm-absent/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 3
+found layer_fault_crash crash/comm-died/mlp.linear_fc2.fwd@tp --cases 3
+found layer_fault_changed crash/comm-changed/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "changed its parameters" "$work/layer_fault_changed/crash-comm-changed-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_behind crash/comm-write/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -qE "(wrote|writes) right behind its output" "$work/layer_fault_behind/crash-comm-write-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_far crash/comm-write/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "(Segmentation fault) after 'mlp.linear_fc2.fwd': the plugin writes 60000 bytes behind its output" "$work/layer_fault_far/crash-comm-write-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_scratch crash/comm-write/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -qE "(wrote|writes) 8 bytes behind its scratch memory" "$work/layer_fault_scratch/crash-comm-write-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_error crash/comm-error/mlp.linear_fc2.fwd@tp --cases 2 --set model.seq=16
+check "it is told" grep -q "returned 7" "$work/layer_fault_error/crash-comm-error-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_rounding crash/comm-rounding/mlp.linear_fc2.fwd@tp --cases 2
+check "it is told" grep -q "left the thread's floating-point mode changed: rounding toward zero" "$work/layer_fault_rounding/crash-comm-rounding-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_not_waited crash/comm-request/mlp.linear_fc2.fwd@tp --cases 2 --set layout.sp=off
+check "it is told" grep -q "started mlp.linear_fc2.fwd.all_reduce and did not wait" "$work/layer_fault_not_waited/crash-comm-request-mlp.linear_fc2.fwd@tp/report.txt"
+found layer_fault_free crash/comm-died/mlp.linear_fc2.fwd.all_reduce@tp --cases 2 --set layout.sp=off
 if [ -e "$plugins/layer_fault_exception.so" ]; then
-  found layer_fault_exception crash/comm/decoder.final_layernorm.fwd@tp --cases 2 --set precision.residual_fp32=off
+  found layer_fault_exception crash/comm-died/decoder.final_layernorm.fwd@tp --cases 2 --set precision.residual_fp32=off
   check "what a plugin prints is passed on to stderr" grep -q 'terminate called after throwing' "$work/stderr"
   check "the exception's text is told" grep -q "fwd', having said: what():  decoder.final_layernorm;" "$work/layer_fault_exception"/*/report.txt
 fi

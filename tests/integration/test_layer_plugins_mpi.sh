@@ -17,9 +17,9 @@ is_json "j['passed']" 10
 run 1 fuzz --target "plugin:$plugins/layer_row_no_reduce.so" --launcher "$launcher" "${small[@]}" --cases 3 --out "$work/bug"
 check "a missing all-reduce" [ -e "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_crash.so" --launcher "$launcher" "${small[@]}" --cases 1 --out "$work/crash"
-check "a crash" [ -n "$(find "$work/crash" -name 'crash-comm-mlp.linear_fc2.fwd*')" ]
+check "a crash" [ -n "$(find "$work/crash" -name 'crash-comm-died-mlp.linear_fc2.fwd*')" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_left_out.so" --launcher "$launcher" "${small[@]}" --cases 1 --deadline 1s --shrink-budget 1 --out "$work/left_out"
-check "a reduction left out: $(ls "$work/left_out")" [ -n "$(find "$work/left_out" -name '*-comm-mlp.linear_fc2.fwd*')" ]
+check "a reduction left out: $(ls "$work/left_out")" [ -n "$(find "$work/left_out" -name '*-comm*-mlp.linear_fc2.fwd@*')" ]
 checks=$((checks + 1))
 mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --backend mpi --target "plugin:$plugins/layer_sound.so" "${flat[@]}" --max-ranks 2 --cases 20 --out "$work/inside" >"$work/stdout" 2>"$work/stderr" ||
   fail "inside mpirun: $(cat "$work/stderr")"

@@ -30,14 +30,14 @@ found model_norm_over_world tolerance/scalar/optimizer@dp --set layout.dp=2 --se
 shrunk=$(python3 -c "import json; m = json.load(open('$work/model_no_row_reduce/conflict-act-self_attention.linear_proj@tp/min.json')); print(m['layout']['tp'] * m['layout']['dp'], m['model']['layers'])")
 check "it is shrunk to two ranks: $shrunk" [ "$shrunk" = "2 1" ]
 
-found model_fault_crash crash/comm/model@dp --cases 2 --set layout.dp=2 --set layout.tp=1
-found model_fault_error crash/comm/model@none --cases 2 --max-ranks 1
+found model_fault_crash crash/comm-died/model@dp --cases 2 --set layout.dp=2 --set layout.tp=1
+found model_fault_error crash/comm-error/model@none --cases 2 --max-ranks 1
 told model_fault_error "the plugin's model returned 7"
-found model_fault_behind crash/comm/model@none --cases 2 --max-ranks 1
+found model_fault_behind crash/comm-write/model@none --cases 2 --max-ranks 1
 told model_fault_behind "wrote right behind its memory"
-found model_fault_unknown crash/comm/cross_entropy.all_reduce@none --cases 2 --max-ranks 1
+found model_fault_unknown crash/comm-argument/cross_entropy.all_reduce@none --cases 2 --max-ranks 1
 told model_fault_unknown "handed over act of softmax, which the case does not have"
-found model_fault_rows crash/comm/embedding.all_reduce@none --cases 2 --max-ranks 1
+found model_fault_rows crash/comm-argument/embedding.all_reduce@none --cases 2 --max-ranks 1
 told model_fault_rows "rows and columns of embedding.word_embeddings"
 run 1 fuzz --target "plugin:$plugins/model_fault_left_out.so" --cases 4 "${small[@]}" --set layout.tp=2 --set model.kv_heads=2 --out "$work/left_out"
 check "a reduction left out: $(ls "$work/left_out")" [ -n "$(find "$work/left_out" -name 'mismatch-comm-*')" ]

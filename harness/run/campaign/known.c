@@ -88,7 +88,7 @@ void sf_known_destroy(struct sf_known *known) {
 
 bool sf_known_has(const struct sf_known *known, const char *signature) {
   for (int32_t i = 0; i < known->count; i++) {
-    if (strcmp(known->entries[i].signature, signature) == 0) return true;
+    if (sf_signature_covers(known->entries[i].signature, signature)) return true;
   }
   return false;
 }

@@ -223,7 +223,7 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
   struct sf_error error = {SF_OK, ""};
   struct sf_case c;
   if (sf_campaign_case(&c, k->options, page->index, &error) != SF_OK) return;
-  if (outcome.verdict == SF_VERDICT_FINDING && !shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.rank, page->end.label, page->end.text);
+  if (outcome.verdict == SF_VERDICT_FINDING && !shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.manner, page->end.rank, page->end.label, page->end.text);
   outcome.ranks = (int32_t)sf_case_ranks(&c);
   if (outcome.verdict == SF_VERDICT_FINDING) sf_ledger_add_unshrunk(&k->ledger, page->index, &c, &outcome);
   else sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);

@@ -41,8 +41,8 @@ json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *e
                                       o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", text_of(o->label), "rank", o->rank, "row",
                                       (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
-                   finding ? sf_finding_class_name(o->cls) : "", "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
+  return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+                   finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
                    "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
                    o->unchecked, "seconds", real(o->seconds));
 }

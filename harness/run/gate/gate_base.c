@@ -70,7 +70,7 @@ static bool last_line_has(const struct sf_text *output, const char *signature) {
   while (start > 0 && output->data[start - 1] != '\n') start--;
   json_t *line = json_loadb(output->data + start, end - start, 0, NULL);
   const char *seen = json_string_value(json_object_get(line, "signature"));
-  const bool has = seen && strcmp(seen, signature) == 0;
+  const bool has = seen && sf_signature_covers(seen, signature);
   json_decref(line);
   return has;
 }

@@ -60,7 +60,7 @@ static struct {
 } watched;
 
 static void on_fault(int number, siginfo_t *info, void *context) {
-  const char *access = sf_walled_access(context);
+  const char *access = sf_access_name(sf_walled_access(context));
   char where[sizeof watched.page->fault - 8];
   watched.page->fault_writes = strcmp(access, "writes") == 0;
   const int32_t operand = sf_op_memory_where(where, sizeof where, watched.memory, info->si_addr, watched.page->fault_writes);

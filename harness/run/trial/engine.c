@@ -262,7 +262,7 @@ static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome 
   if (status != SF_OK) return sf_error_set(error, status, "%s while the case ran", sf_status_text(status));
   if (report.status == SF_ENOMEM) return sf_error_set(error, SF_ENOMEM, "%s while the case ran: %.400s", sf_status_text(SF_ENOMEM), report.text);
   if (report.status != SF_OK) {
-    sf_outcome_from_failure(outcome, engine->c, class_of_report(report.status), report.rank, report.label, report.text);
+    sf_outcome_from_failure(outcome, engine->c, class_of_report(report.status), report.manner, report.rank, report.label, report.text);
     return SF_OK;
   }
   if (!is_judge(engine)) return SF_OK;

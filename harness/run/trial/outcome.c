@@ -66,18 +66,28 @@ static size_t module_length(const char *label) {
   return forward ? (size_t)(forward - label) : backward ? (size_t)(backward - label) : strcspn(label, ".");
 }
 
-void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text) {
+void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner, int32_t rank, const char *label,
+                             const char *text) {
   out->verdict = SF_VERDICT_FINDING;
   out->cls = cls;
+  out->manner = manner;
   out->kind = out->module_class = -1;
   out->rank = rank;
   out->row = -1;
   out->finding_count = 1;
   snprintf(out->label, sizeof out->label, "%s", label);
   snprintf(out->module, sizeof out->module, "%.*s", (int)module_length(label), label);
-  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm/%s", sf_finding_class_name(cls), *label ? label : "none");
+  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner), *label ? label : "none");
   set_signature(out, c);
   snprintf(out->text, sizeof out->text, "%s", text);
+}
+
+bool sf_signature_covers(const char *written, const char *seen) {
+  static const char mark[] = "/comm-";
+  const char *manner = strstr(seen, mark), *rest = manner ? strchr(manner + sizeof mark - 1, '/') : NULL;
+  const size_t head = manner ? (size_t)(manner - seen) + sizeof mark - 2 : 0; /* "crash/comm" */
+  if (strcmp(written, seen) == 0) return true;
+  return rest && strncmp(written, seen, head) == 0 && strcmp(written + head, rest) == 0;
 }
 
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome) {
@@ -94,7 +104,7 @@ void sf_outcome_excuse_memory(struct sf_outcome *outcome) {
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect) {
   if (!expect->present) return true;
   if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;
-  return outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || strcmp(outcome->signature, expect->signature) == 0;
+  return outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || sf_signature_covers(expect->signature, outcome->signature);
 }
 
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis) {

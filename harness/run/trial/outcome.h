@@ -13,7 +13,8 @@ struct sf_outcome {
   enum sf_status status;       /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
   enum sf_verdict verdict;
   enum sf_finding_class cls;   /* of the first finding; this and all below only when verdict is FINDING */
-  char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class: what shrinking must keep */
+  enum sf_manner manner;       /* of a failure; else SF_MANNER_NONE */
+  char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
   char signature[SF_SIGNATURE_TEXT];     /* shrink key @ axes > 1 */
   char first_id[160];          /* canonical id of the tensor; "" for findings without one */
   int32_t kind, module_class;  /* enum sf_kind, enum sf_module_class; -1 = none */
@@ -38,7 +39,8 @@ struct sf_outcome {
 /* Fills class, key, signature, names and numbers from the first finding of a judgement. */
 void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding);
 /* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
-void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, int32_t rank, const char *label, const char *text);
+void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner, int32_t rank, const char *label,
+                             const char *text);
 /* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
  * alike (SF_EINPUT) leaves them whole. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
@@ -51,6 +53,9 @@ void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c);
 /* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says nothing of the
  * other; shrinking may change the mode. */
 bool sf_outcome_same_failure(const char *key, const char *other_key);
+/* Whether a signature that somebody wrote down (a known finding, what a case expects) is that of what was seen. Until manners were part of it a failure had
+ * "crash/comm/LABEL@AXES", which now stands for each manner; no crash or mismatch has it any more. */
+bool sf_signature_covers(const char *written, const char *seen);
 /* A diagnosis as people read it, "scale: the reference times 2"; "" when there is none. */
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis);

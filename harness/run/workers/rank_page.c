@@ -72,6 +72,7 @@ static void keep_end(struct sf_rank_page *page, const struct sf_world_end *end) 
   memset(&page->end, 0, sizeof page->end);
   page->end.verdict = SF_VERDICT_FINDING;
   page->end.cls = end->cls;
+  page->end.manner = end->manner;
   page->end.rank = end->rank;
   memcpy(page->end.label, end->label, sizeof end->label);
   sf_world_end_text(page->end.text, sizeof page->end.text, end);

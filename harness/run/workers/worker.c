@@ -188,7 +188,7 @@ void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_o
   if (worker->said.memory > 0) sf_said_last(&worker->said, said, sizeof said);
   if (end.cls != SF_CLASS_CRASH || *end.page->fault) *said = '\0';
   snprintf(text, sizeof text, "%s%s%s%s", told, *said ? ", having said: " : "", said, place);
-  sf_outcome_from_failure(outcome, c, end.cls, end.rank, end.label, text);
+  sf_outcome_from_failure(outcome, c, end.cls, end.manner, end.rank, end.label, text);
 }
 
 /* --- child's side ---------------------------------------------------------------------------------------------- */
@@ -208,7 +208,12 @@ static void cut_call(char *label) {
 /* What is found when a plugin returns is booked under its name, not under the call that it made last: so is the same bug where it faults. */
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
   page->fault[0] = '\0';
-  if (sf_walled_fault(page->fault, sizeof page->fault, info, context) && page->progress.in_call != SF_COMM_INSIDE) cut_call(page->progress.label);
+  page->manner = SF_MANNER_DIED;
+  if (sf_walled_fault(page->fault, sizeof page->fault, info, context)) {
+    const enum sf_access access = sf_walled_access(context);
+    if (access != SF_ACCESS_UNKNOWN) page->manner = access == SF_ACCESS_WRITE ? SF_MANNER_WRITE : SF_MANNER_READ;
+    if (page->progress.in_call != SF_COMM_INSIDE) cut_call(page->progress.label);
+  }
   page->signal = info->si_signo;
 }
 

@@ -14,6 +14,7 @@ struct sf_worker_page {
   volatile uint64_t trace_key;  /* last trace point passed */
   volatile int32_t trace_rank;
   volatile int32_t signal;      /* that killed it; 0 = none caught */
+  int32_t manner;               /* enum sf_manner of that */
   char fault[96];               /* what a plugin did then: "writes 12 bytes behind its output"; "" = nothing known */
 };
 

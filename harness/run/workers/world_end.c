@@ -49,6 +49,7 @@ void sf_world_end_find(struct sf_world_end *out, const struct sf_worker_page *co
   out->page = page;
   out->rank = count > 1 ? best : page->progress.rank;
   out->cls = !hang || page->signal ? SF_CLASS_CRASH : count > 1 && waits && stands_still(pages, count) ? SF_CLASS_DEADLOCK : SF_CLASS_HANG;
+  out->manner = out->cls != SF_CLASS_CRASH ? SF_MANNER_NONE : page->signal ? (enum sf_manner)page->manner : SF_MANNER_DIED;
   const size_t length = strnlen(page->progress.label, sizeof page->progress.label);
   memcpy(out->label, page->progress.label, length);
   out->label[length] = '\0';

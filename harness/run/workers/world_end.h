@@ -6,6 +6,7 @@
 
 struct sf_world_end {
   enum sf_finding_class cls; /* CRASH, HANG or DEADLOCK */
+  enum sf_manner manner;     /* of a CRASH */
   int32_t rank;              /* the one to blame, -1 = none has begun; of a deadlock the lowest that waits */
   const struct sf_worker_page *page; /* its page */
   char label[96];            /* of its last communication */

@@ -72,7 +72,7 @@ static const char *const small_sizes[] = {"model.layers=1..4", "model.hidden=8..
 static inline struct sf_outcome finding_of(const struct sf_case *c, const char *label) {
   struct sf_outcome outcome;
   memset(&outcome, 0, sizeof outcome);
-  sf_outcome_from_failure(&outcome, c, SF_CLASS_DEADLOCK, 1, label, "rank 1 waits");
+  sf_outcome_from_failure(&outcome, c, SF_CLASS_DEADLOCK, SF_MANNER_NONE, 1, label, "rank 1 waits");
   outcome.ranks = (int32_t)sf_case_ranks(c);
   return outcome;
 }

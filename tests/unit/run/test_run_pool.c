@@ -116,7 +116,7 @@ static void test_pool_run_crash_in_a_block_blames_its_job_alone(void **state) {
     assert_int_equal(o->cls, SF_CLASS_CRASH);
     assert_int_equal(o->rank, 1);
     assert_string_equal(o->label, "parallel_mlp.bwd.canary");
-    assert_string_equal(o->signature, "crash/comm/parallel_mlp.bwd.canary@tp");
+    assert_string_equal(o->signature, "crash/comm-died/parallel_mlp.bwd.canary@tp");
     assert_non_null(strstr(o->text, "last trace point"));
   }
   test_free(k);
@@ -238,9 +238,9 @@ static void test_pool_shrink_finding_gets_smaller(void **state) {
 
 static void test_pool_shrink_crash_gets_smaller(void **state) {
   (void)state;
-  const struct sf_job_result r = shrink("canary-crash", "crash/comm/parallel_mlp.bwd.canary", 300);
+  const struct sf_job_result r = shrink("canary-crash", "crash/comm-died/parallel_mlp.bwd.canary", 300);
   assert_int_equal(sf_case_ranks(&r.min), 1);
-  assert_string_equal(r.min_outcome.signature, "crash/comm/parallel_mlp.bwd.canary@none");
+  assert_string_equal(r.min_outcome.signature, "crash/comm-died/parallel_mlp.bwd.canary@none");
 }
 
 /* A few noise levels in some gradient, end to end; alone, the module that is not cast fails. Which of the seeds show it so near the noise hangs on how the

@@ -52,6 +52,7 @@ static void test_find_one_outside_calls_hang_of_that_rank(void **state) {
   struct world world = world_of(SF_COMM_INSIDE, SF_COMM_OUTSIDE, SF_COMM_INSIDE);
   const struct sf_world_end end = end_of(&world, RANKS, true);
   expect(&end, SF_CLASS_HANG, 1, "rank 1 did not go on");
+  assert_int_equal(end.manner, SF_MANNER_NONE);
 }
 
 static void test_find_all_inside_calls_deadlock_of_lowest_that_waits(void **state) {
@@ -73,8 +74,10 @@ static void test_find_signal_crash_even_at_deadline(void **state) {
   for (int hang = 0; hang < 2; hang++) {
     struct world world = world_of(SF_COMM_OUTSIDE, SF_COMM_INSIDE, SF_COMM_OUTSIDE);
     world.pages[2].signal = SIGSEGV;
+    world.pages[2].manner = SF_MANNER_WRITE;
     const struct sf_world_end end = end_of(&world, RANKS, hang != 0);
     expect(&end, SF_CLASS_CRASH, 2, "signal 11 (Segmentation fault)");
+    assert_int_equal(end.manner, SF_MANNER_WRITE);
   }
 }
 
@@ -83,6 +86,7 @@ static void test_find_gone_without_signal_crash_by_itself(void **state) {
   struct world world = world_of(SF_COMM_INSIDE, SF_COMM_INSIDE, SF_COMM_OUTSIDE);
   const struct sf_world_end end = end_of(&world, RANKS, false);
   expect(&end, SF_CLASS_CRASH, 2, "ended by itself");
+  assert_int_equal(end.manner, SF_MANNER_DIED);
 }
 
 static void test_find_one_page_hang_of_the_rank_it_names(void **state) {
