@@ -2,6 +2,7 @@
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
+#include "harness/tensor/same.h"
 #include "oracles/norms.h"
 
 #include <math.h>
@@ -207,24 +208,9 @@ static void block_copy(const struct block *b) {
     memcpy(b->logical + r * b->logical_stride, b->local + r * b->local_stride, (size_t)b->cols * sizeof *b->local);
 }
 
-static int64_t row_differing(const float *a, const float *b, int64_t count) {
-  int64_t differing = 0;
-  for (int64_t i = 0; i < count; i++) {
-    uint32_t left, right;
-    memcpy(&left, a + i, sizeof left);
-    memcpy(&right, b + i, sizeof right);
-    differing += left != right;
-  }
-  return differing;
-}
-
-/* Elements whose bits differ. */
 static int64_t block_differing(const struct block *b) {
-  int64_t differing = 0;
-  for (int64_t r = 0; r < b->rows; r++) {
-    const float *logical = b->logical + r * b->logical_stride, *local = b->local + r * b->local_stride;
-    if (memcmp(logical, local, (size_t)b->cols * sizeof *local) != 0) differing += row_differing(logical, local, b->cols);
-  }
+  int64_t differing = 0, first;
+  for (int64_t r = 0; r < b->rows; r++) differing += sf_count_differing(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols, &first);
   return differing;
 }
 

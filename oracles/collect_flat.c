@@ -4,6 +4,7 @@
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
+#include "harness/tensor/same.h"
 
 #include <string.h>
 
@@ -21,7 +22,7 @@ static void segment_merge(struct sf_slot *slot, int32_t rank, int64_t at, const 
   for (int64_t i = 0; i < count; i++) {
     float *merged = &slot->merged[at + i];
     int32_t *holder = &slot->element_holders[at + i];
-    if (*holder >= 0 && memcmp(merged, &local[i], sizeof *merged) != 0) sf_slot_note_differing(slot, rank, *holder, 1);
+    if (*holder >= 0) sf_slot_note_differing(slot, rank, *holder, sf_count_differing(merged, &local[i], 1, &(int64_t){0}));
     if (*holder >= 0 && *holder < rank) continue;
     *merged = local[i];
     *holder = rank;

@@ -2,6 +2,7 @@
 #include "oracles/collector.h"
 
 #include "harness/base/assert.h"
+#include "harness/tensor/same.h"
 #include "oracles/norms.h"
 
 #include <inttypes.h>
@@ -181,14 +182,6 @@ static void judge_structure(struct sf_judging *judging, bool complete) {
 
 /* --- promises of equal bits ----------------------------------------------------------------------------------- */
 
-static int64_t count_differing(const float *a, const float *b, int64_t count, int64_t *first) {
-  int64_t differing = 0;
-  if (memcmp(a, b, (size_t)count * sizeof *a) == 0) return 0;
-  for (int64_t i = count - 1; i >= 0; i--)
-    if (memcmp(a + i, b + i, sizeof *a) != 0) differing++, *first = i;
-  return differing;
-}
-
 /* A stage receives what was sent: end to end what the sender traced, in isolated mode what that was overwritten with. */
 static void judge_received(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_collector *collector = judging->collector;
@@ -210,7 +203,7 @@ static void judge_received(struct sf_judging *judging, const struct sf_slot *slo
     expected = filled;
   }
   int64_t first = 0;
-  const int64_t differing = count_differing(slot->merged, expected, count, &first);
+  const int64_t differing = sf_count_differing(slot->merged, expected, count, &first);
   sf_arena_rewind(collector->of_judgement, mark);
   if (differing == 0) return;
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);

@@ -4,6 +4,7 @@
 #include "harness/check/kernel.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,8 +34,17 @@ static const struct sf_trace_tensor *first_pass_of(const struct sf_trace_set *se
   return sf_trace_set_find(set, name);
 }
 
-/* Whether two pieces of one rank have the same bytes; *at is the first element that differs. */
-static enum sf_status same_bytes(bool *out, int64_t *at, struct sf_checking *checking, const struct sf_piece *a, const struct sf_piece *b) {
+/* NaNs are the same whatever their sign and payload are. */
+static bool differs(const unsigned char *a, const unsigned char *b, enum sf_dtype dtype) {
+  double left, right;
+  if (memcmp(a, b, sf_dtype_wire_bytes(dtype)) == 0) return false;
+  sf_widen(&left, a, 1, dtype);
+  sf_widen(&right, b, 1, dtype);
+  return !(isnan(left) && isnan(right));
+}
+
+/* Whether two pieces of one rank have the same elements; *at is the first that differs. */
+static enum sf_status same_elements(bool *out, int64_t *at, struct sf_checking *checking, const struct sf_piece *a, const struct sf_piece *b) {
   const struct sf_st_open *file = &checking->candidate->files[a->rank];
   const size_t width = sf_dtype_wire_bytes(a->entry->dtype);
   *out = true;
@@ -44,10 +54,11 @@ static enum sf_status same_bytes(bool *out, int64_t *at, struct sf_checking *che
     if (status == SF_OK) status = sf_st_load(checking->bytes[1], file, b->entry, first, count, checking->error);
     if (status != SF_OK) return status;
     if (memcmp(checking->bytes[0], checking->bytes[1], (size_t)count * width) == 0) continue;
-    *out = false;
-    for (*at = 0; memcmp(checking->bytes[0] + (size_t)*at * width, checking->bytes[1] + (size_t)*at * width, width) == 0;) ++*at;
-    *at += first;
-    return SF_OK;
+    for (int64_t i = 0; i < count && *out; i++) {
+      *out = !differs(checking->bytes[0] + (size_t)i * width, checking->bytes[1] + (size_t)i * width, a->entry->dtype);
+      *at = first + i;
+    }
+    if (!*out) return SF_OK;
   }
   return SF_OK;
 }
@@ -68,7 +79,7 @@ static enum sf_status judge_recomputed(struct sf_checking *checking, const struc
       sf_check_flag(result, SF_CLASS_CONFLICT, piece->rank, "recomputed in another shape or type than the first pass on rank %d", piece->rank);
       continue;
     }
-    const enum sf_status status = same_bytes(&same, &at, checking, piece, other);
+    const enum sf_status status = same_elements(&same, &at, checking, piece, other);
     if (status != SF_OK) return status;
     if (!same) sf_check_flag(result, SF_CLASS_CONFLICT, piece->rank, "recomputed otherwise than in the first pass on rank %d, first in its element %" PRId64, piece->rank, at);
   }

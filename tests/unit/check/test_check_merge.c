@@ -3,6 +3,8 @@
 #include "harness/check/kernel.h"
 #include "harness/check/merge.h"
 
+#include <math.h>
+
 #define NAME "s0/mb0/fwd/act/m/0"
 
 /* Merges the only tensor of a trace, in blocks of `step` elements, as doubles. */
@@ -119,6 +121,16 @@ static void test_merge_replicas_that_differ_name_rank_and_holder(void **state) {
   assert_true(report.replica_squares == 1.25);
 }
 
+static void test_merge_nans_of_replicas_do_not_differ(void **state) {
+  const float a[2] = {NAN, 1}, b[2] = {-NAN, 1};
+  const struct part parts[2] = {{NAME, SF_F32, 1, {2}, a, "{\"shape\": [2]}"}, {NAME, SF_F32, 1, {2}, b, "{\"shape\": [2]}"}};
+  double out[2];
+  for (int rank = 0; rank < 2; rank++) rank_write(*state, "t", rank, 2, "e2e", &parts[rank], 1);
+  const struct sf_merge_report report = merge(out, *state, 2);
+  assert_int_equal(report.conflict_count, 0);
+  assert_true(report.replica_squares == 0);
+}
+
 static void test_merge_missing_elements_are_counted_and_zero(void **state) {
   const float a[2] = {1, 1};
   const struct part part = {NAME, SF_F32, 1, {2}, a, "{\"shape\": [70], \"index\": [[[0, 1], [69, 1]]]}"};
@@ -168,6 +180,7 @@ int main(void) {
       FOLDER_TEST(test_merge_sums_are_added_and_compared_as_replicas),
       FOLDER_TEST(test_merge_the_larger_sum_of_two_dimensions_counts),
       FOLDER_TEST(test_merge_replicas_that_differ_name_rank_and_holder),
+      FOLDER_TEST(test_merge_nans_of_replicas_do_not_differ),
       FOLDER_TEST(test_merge_missing_elements_are_counted_and_zero),
       FOLDER_TEST(test_merge_types_of_ranks_may_differ),
       FOLDER_TEST(test_merge_file_that_became_shorter_is_told),

@@ -338,6 +338,11 @@ static void test_check_run_recomputed_activation_must_repeat(void **state) {
   const struct part parts[2] = {act_part(ACT, c), act_part("s0/mb0/recompute/act/m/0", again)};
   rank_write(*state, "c", 0, 1, "e2e", parts, 2);
   assert_passes(*state, "c");
+  c[20] = NAN, again[20] = -NAN; /* the same in a recomputation: no sign of a NaN is promised */
+  rank_write(*state, "c", 0, 1, "e2e", parts, 2);
+  assert_finding(*state, "c", SF_CLASS_NONFINITE, ACT, "1 values are NaN");
+  fill(c, 1);
+  fill(again, 1);
   again[20] = nextafterf(again[20], 9);
   rank_write(*state, "c", 0, 1, "e2e", parts, 2);
   assert_finding(*state, "c", SF_CLASS_CONFLICT, parts[1].name, "first in its element 20");

@@ -249,6 +249,33 @@ static void test_judge_equal_infinities_of_replicas_do_not_differ(void **state) 
   }
 }
 
+static void put_nans(struct trial *t, struct sf_trace_id id, int32_t negative) {
+  int32_t holders = 0;
+  for (int32_t i = 0; i < t->parts.count; i++)
+    if (sf_trace_key(t->parts.items[i].id) == sf_trace_key(id)) t->parts.items[i].data[0] = holders++ % 2 == negative ? -NAN : NAN;
+  assert_true(holders > 1);
+}
+
+/* Machines differ in the sign and payload that a NaN comes out with. In copies and in what is computed again, and in ranges of a flat buffer. */
+static void test_judge_nans_of_replicas_do_not_differ(void **state) {
+  (void)state;
+  for (int flat = 0; flat < 2; flat++) {
+    struct trial t;
+    cut_open(&t, flat ? SMALL_MODEL ISOLATED "layout.tp=2 layout.dp=2 layout.zero=2" : WIDE);
+    const struct tensor *tensor =
+        flat ? param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_INPUT_LAYERNORM, 0, 0) : module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_MLP_BDA, 1);
+    struct sf_trace_id again = tensor->id;
+    again.pass = SF_PASS_RECOMPUTE;
+    put_nans(&t, tensor->id, 0);
+    if (!flat) put_nans(&t, again, 1);
+    judge_parts(&t);
+    assert_first_at(&t, SF_CLASS_NONFINITE, tensor);
+    for (int32_t f = 0; f < t.judgement.finding_count; f++)
+      assert_true(t.judgement.findings[f].cls != SF_CLASS_CONFLICT && t.judgement.findings[f].cls != SF_CLASS_EXACT);
+    trial_close(&t);
+  }
+}
+
 /* --- repeated tensors ------------------------------------------------------------------------------------------- */
 
 static void test_judge_recomputed_activation_that_differs_is_exact(void **state) {
@@ -443,6 +470,7 @@ int main(void) {
       cmocka_unit_test(test_judge_shared_key_columns_that_differ_are_conflict),
       cmocka_unit_test(test_judge_weight_gradient_replicas_may_differ_by_noise_only),
       cmocka_unit_test(test_judge_equal_infinities_of_replicas_do_not_differ),
+      cmocka_unit_test(test_judge_nans_of_replicas_do_not_differ),
       cmocka_unit_test(test_judge_recomputed_activation_that_differs_is_exact),
       cmocka_unit_test(test_judge_received_tensor_that_differs_is_exact),
       cmocka_unit_test(test_judge_partial_sums_are_added),
