@@ -2,7 +2,7 @@
 # The first cases of a campaign have every feasible pair of choices, and a resumed or merged store knows what it has run.
 source tests/integration/common.bash
 
-campaign=(fuzz --seed 21 --jobs 2 --out "$work/out")
+campaign=(fuzz --seed 21 --jobs 2 --set model.layers=1..2 --set train.steps=1..2 --out "$work/out")
 run 0 "${campaign[@]}" --cases 400 --store "$work/whole.sqlite" --json
 is_json 'j["cover"]["pairs_run"] == j["cover"]["pairs"] > 2000 and 0.5 < j["cover"]["triples_share"] < 1' True
 whole=$(json 'j["cover"]')

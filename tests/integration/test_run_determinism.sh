@@ -2,7 +2,7 @@
 # The same seed gives the same verdict and signature for every index, whatever the number of jobs; a replay gives the same bytes.
 source tests/integration/common.bash
 
-campaign=(fuzz --cases 45 --seed 11 --max-ranks 4 --shrink-budget 60
+campaign=(fuzz --cases 45 --seed 11 --max-ranks 4 --shrink-budget 60 --set model.layers=1..2 --set train.steps=1..2
   --plant rowparallel-bias-xtp --plant canary-crash --plant canary-deadlock --plant attn-dq-wrong)
 books="SELECT idx, verdict, class, shrink_key, signature, label, rank, ranks, layers, features, more_features, checked, unchecked FROM verdict ORDER BY idx;
   SELECT signature, idx, case_json, min_json FROM finding ORDER BY signature"

@@ -4,7 +4,7 @@
 source tests/integration/common.bash
 
 kills=5
-campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 30
+campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 30 --set model.layers=1..2 --set train.steps=1..2
   --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch --plant attn-dq-wrong --plant p2p-free-before-sent)
 # Everything that a campaign starts stays in its session. (What is dead and only not yet collected does not count.)
 left_over() { ps -s "$1" -o pid=,stat=,args= | awk '$2 !~ /^Z/'; }
