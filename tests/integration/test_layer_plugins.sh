@@ -81,6 +81,9 @@ found layer_fp8_format tolerance/act_grad/mlp.linear_fc2@tp --set precision.comp
 
 # --- faults ---------------------------------------------------------------------------------------------------------------------
 found layer_fault_left_out mismatch/comm-absent/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 3
+found layer_fault_count mismatch/comm-count/mlp.linear_fc2.fwd.all_reduce@tp --set layout.sp=off --cases 3
+found layer_fault_group crash/comm-argument/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 2
+check "it is told" grep -q "called all_reduce on group [0-9]*, which does not exist" "$work/layer_fault_group/crash-comm-argument-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_crash crash/comm-died/mlp.linear_fc2.fwd@tp --cases 3
 found layer_fault_changed crash/comm-changed/mlp.linear_fc2.fwd@tp --cases 2
 check "it is told" grep -q "changed its parameters" "$work/layer_fault_changed/crash-comm-changed-mlp.linear_fc2.fwd@tp/report.txt"

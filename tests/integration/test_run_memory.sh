@@ -10,8 +10,11 @@ run 3 fuzz "${large[@]}" --max-memory 100 --json
 is_json "j['skipped'], j['passed'], j['reason'].startswith('every case was skipped: it takes about')" "(1, 0, True)"
 check "the reason" grep -qE '^last skipped: it takes about [0-9.]+ GiB of memory .* and there are 0\.0977 for a case' "$work/stderr"
 check "the end" grep -q '^shardfuzz: every case was skipped: it takes about' "$work/stderr"
-run 3 gate "${large[@]}" --max-memory 100
+run 3 gate "${large[@]}" --max-memory 100 --json --junit "$work/junit.xml" --summary "$work/nothing.md"
 check "the gate's end" grep -q '^shardfuzz: every case was skipped: it takes about' "$work/stderr"
+is_json "j['passed'], j['reason'].startswith('every case was skipped: it takes about'), j['campaign']['skipped']" "(False, True, 1)"
+check "an error in the test view" grep -q '<testsuite [^>]*failures="0" errors="1"' "$work/junit.xml"
+check "and in the summary" grep -q '^\*\*every case was skipped: it takes about' "$work/nothing.md"
 
 # Nor could what was tried be judged. (The sanitizers do not start with so little.)
 cat >"$work/little" <<LITTLE

@@ -5,7 +5,7 @@
 
 #include "tests/plugins/kernel.h"
 
-enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_ORDER, CRASHES, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
+enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_COUNT, NO_SUCH_GROUP, OTHER_ORDER, CRASHES, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
        NO_GRAD_SUM, STALE_SAVED, NO_TRACE, READS_EARLY, NEVER_WAITS, UNIT_FORGOTTEN, GRAD_IN_E4M3,
        SEES_NEXT_KEY, NO_RESCALE, WINDOW_TOO_WIDE, ACROSS_DOCUMENTS, ONE_HEADS_GRAD, CONTIGUOUS_CHUNKS,
        NEIGHBOURS_ROWS, GATE_UP_SWAPPED, EMPTY_UNWRITTEN,
@@ -130,7 +130,8 @@ static inline void sum_over_tp(layer_call call, tensor out, const float *partial
     if (ASYNC) comm->wait(comm, comm->start_reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, dtype, SHARDFUZZ_SUM));
     return;
   }
-  if (!ASYNC) comm->all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, dtype, SHARDFUZZ_SUM);
+  const int64_t summed = rows * cols - (BUG == OTHER_COUNT && comm->groups[SHARDFUZZ_GROUP_TP].index == 0);
+  if (!ASYNC) comm->all_reduce(comm, BUG == NO_SUCH_GROUP ? SHARDFUZZ_GROUPS : SHARDFUZZ_GROUP_TP, whole->data, summed, dtype, SHARDFUZZ_SUM);
   const uint64_t request = ASYNC ? comm->start_all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, dtype, SHARDFUZZ_SUM) : 0;
   if (BUG != READS_EARLY && BUG != NEVER_WAITS) comm->wait(comm, request);
   memcpy(out->data, whole->data, (size_t)(rows * cols) * element_bytes(dtype));

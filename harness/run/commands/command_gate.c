@@ -40,7 +40,7 @@ static const struct sf_option options[] = {
 static const struct sf_command command = {
     .name = "gate",
     .help = "Replays the corpus, then fuzzes. Fails (exit 1) when a corpus case is not as it expects, or on a finding that is neither known nor in\n"
-            "the base. Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the\n"
+            "the base; exits with 3 when the fuzzing could judge nothing, which the reports say. Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the\n"
             "corpus that were found on a plugin run on that one. Without --seed the seed comes from the commit (git rev-parse HEAD), so that a rerun of the same commit is the same.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
@@ -73,6 +73,7 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
     if (*line) fprintf(stderr, "               %s\n", line);
     if (*item->min_path) fprintf(stderr, "               shardfuzz replay '%s'\n", item->min_path);
   }
+  if (*r->nothing) fprintf(stderr, "shardfuzz: %s\n", r->nothing);
   fprintf(stderr, "gate: %s\n", r->passed ? "passed" : "FAILED");
 }
 
@@ -83,7 +84,7 @@ static int report(const struct gate_flags *flags, const struct sf_gate_options *
   if (flags->junit) status = sf_gate_write_junit(result, flags->junit, &error);
   if (status == SF_OK && flags->summary) status = sf_gate_write_summary(result, flags->summary, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  const int code = result->passed ? 0 : 1;
+  const int code = result->passed ? 0 : *result->nothing && result->corpus_failed == 0 ? 3 : 1;
   return flags->common.json ? sf_exit_json(sf_json_of_gate(result), code) : code;
 }
 

@@ -202,12 +202,8 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
 static enum sf_status fuzz_operations(struct gate *g) {
   static struct sf_op_campaign_result seen;
   struct sf_campaign_result *result = &g->result->campaign;
-  char nothing[160];
   enum sf_status status = sf_op_campaign_run(&seen, g->options->operations.campaign, g->error);
-  if (status == SF_OK && sf_op_campaign_judged_nothing(&seen)) {
-    sf_op_campaign_nothing_text(nothing, sizeof nothing, &seen);
-    status = sf_error_set(g->error, SF_EIO, "%s", nothing);
-  }
+  if (status == SF_OK && sf_op_campaign_judged_nothing(&seen)) sf_op_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, &seen);
   result->seconds = seen.seconds;
   result->cases_run = result->summary.cases = seen.cases;
   result->summary.by_verdict[SF_VERDICT_PASS] = seen.passed;
@@ -223,8 +219,12 @@ static enum sf_status fuzz_operations(struct gate *g) {
 
 static enum sf_status fuzz(struct gate *g) {
   if (g->options->operations.campaign) return fuzz_operations(g);
+  const struct sf_campaign_result *campaign = &g->result->campaign;
   const enum sf_status status = sf_campaign_run(&g->options->campaign, &g->result->campaign, g->error);
-  return status == SF_OK && !sf_gate_interrupted(g->options) && !sf_campaign_judged_nothing(&g->result->campaign) ? list_findings(g) : status;
+  if (status != SF_OK || sf_gate_interrupted(g->options)) return status;
+  if (!sf_campaign_judged_nothing(campaign)) return list_findings(g);
+  sf_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, campaign);
+  return SF_OK;
 }
 
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) {
@@ -234,18 +234,13 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = fuzz(&g);
-  if (status == SF_OK && sf_campaign_judged_nothing(&result->campaign)) {
-    char text[480];
-    sf_campaign_nothing_text(text, sizeof text, &result->campaign);
-    status = sf_error_set(&detail, SF_EIO, "%s", text);
-  }
   if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   sf_free(g.cases);
   if (status != SF_OK) {
     sf_gate_destroy(result);
     return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
   }
-  result->passed = true;
+  result->passed = !*result->nothing;
   for (int32_t i = 0; i < result->item_count; i++) result->passed &= result->items[i].state != SF_GATE_NEW && result->items[i].state != SF_GATE_UNEXPECTED;
   return SF_OK;
 }

@@ -29,6 +29,7 @@ struct sf_gate_result {
   int32_t item_count;                 /* corpus cases, then findings */
   struct sf_gate_item *items;
   struct sf_campaign_result campaign;
+  char nothing[480]; /* "" or why the fuzzing shows nothing, one line; then the gate has not passed */
   bool passed;
 };
 

@@ -25,7 +25,8 @@ enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const ch
         .text = item->state == SF_GATE_OK ? NULL : item->text,
     };
   }
-  cases[result->item_count] = (struct sf_junit_case){.name = "campaign", .class_name = "fuzz", .seconds = result->campaign.seconds, .outcome = SF_JUNIT_PASSED};
+  cases[result->item_count] = (struct sf_junit_case){.name = "campaign", .class_name = "fuzz", .seconds = result->campaign.seconds, .outcome = *result->nothing ? SF_JUNIT_ERROR : SF_JUNIT_PASSED,
+                                                    .type = *result->nothing ? "nothing was judged" : NULL, .message = *result->nothing ? result->nothing : NULL};
   const struct sf_junit_suite suite = {.name = "shardfuzz gate", .seconds = result->campaign.seconds, .cases = cases, .case_count = result->item_count + 1};
   const enum sf_status status = sf_junit_write(path, &suite, error);
   sf_free(cases);
@@ -39,6 +40,7 @@ enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const 
                  result->corpus_count, result->corpus_failed, result->campaign.cases_run, result->campaign.seconds,
                  result->campaign.summary.by_verdict[SF_VERDICT_FINDING], result->campaign.summary.by_verdict[SF_VERDICT_INCONCLUSIVE],
                  *result->campaign.summary.inconclusive_reason ? ", the last: " : "", result->campaign.summary.inconclusive_reason);
+  if (*result->nothing) sf_text_append(&text, "**%s**\n\n", result->nothing);
   bool heading = false;
   for (int32_t i = 0; i < result->item_count; i++) {
     const struct sf_gate_item *item = &result->items[i];
