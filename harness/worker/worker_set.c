@@ -408,6 +408,7 @@ static void fail_gone(struct sf_worker_set *set, struct sf_worker_report *report
   if (gone > 1) report->rank = -1;
   if (count_state(set, RANK_FAILED, &failed)) {
     report->rank = failed;
+    drain_last_words(set); /* those of a rank that died: the one that failed may only have seen its end */
     fail(set, report, SF_WORKER_ONE_SIDED, "rank %d failed and the set ended: %.400s", failed, text);
   } else if (gone > 1) {
     fail(set, report, SF_WORKER_DIED, "%d ranks died at once", gone);
