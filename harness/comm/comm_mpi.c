@@ -339,7 +339,7 @@ int32_t sf_mpi_world(const struct sf_mpi *mpi) { return mpi->world; }
 void sf_mpi_set_agreement_check(struct sf_mpi *mpi, bool on) { mpi->check_agreement = on; }
 
 void sf_mpi_abort(struct sf_mpi *mpi, int exit_code) {
-  (void)mpi;
+  if (mpi->transport != NULL) mpi->transport->abort(mpi);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   abort();
 }

@@ -37,6 +37,7 @@ struct mpi_transport {
   void (*check)(struct sf_mpi *mpi);                              /* after it: leaves when a request is open */
   void (*end)(struct sf_mpi *mpi, enum sf_status status);         /* however the run ended */
   void (*destroy)(struct sf_mpi *mpi);                            /* before MPI ends */
+  void (*abort)(struct sf_mpi *mpi);                              /* before the job is ended by MPI_Abort */
 };
 
 struct sf_mpi {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EPOCH_TAG = 2, ENDING_SECONDS = 10 };
+enum { EPOCH_TAG = 2, ENDING_SECONDS = 10, ABORT_SECONDS = 1 };
 static const char share_gpus[] = "NCCL_MULTI_RANK_GPU_ENABLE";
 /* Hardware queues of a context, at most: streams that have one in common wait for each other's kernels, and a kernel of NCCL waits for another rank. */
 static const char queues[] = "CUDA_DEVICE_MAX_CONNECTIONS", queues_most[] = "32";
@@ -176,7 +176,11 @@ static void job_end(struct sf_mpi *mpi) {
   sf_free(nccl);
 }
 
-static const struct mpi_transport transport = {.ops = &nccl_ops, .begin = run_begin, .check = run_check, .end = run_end, .destroy = job_end};
+/* The process is about to end: communicators that the failed run left are given the time to be aborted, which waits for the other members. */
+static void job_abort(struct sf_mpi *mpi) { (void)nccl_endings_wait(mpi->transport_state, ABORT_SECONDS); }
+
+static const struct mpi_transport transport = {
+    .ops = &nccl_ops, .begin = run_begin, .check = run_check, .end = run_end, .destroy = job_end, .abort = job_abort};
 
 static enum sf_status refuse_cuda(const struct sf_nccl *nccl, int result, struct sf_error *error) {
   const char *text = NULL;
