@@ -1,44 +1,32 @@
-/* Eight lanes are written out as vectors: without fast-math a compiler may not reorder a sum by itself, and these loops see every element
- * of every traced tensor. */
+/* Sums run in eight lanes, which are written out: without fast-math a compiler may not reorder a sum by itself, and these loops see every element of every
+ * traced tensor. Compilers make vectors of as many lanes as the machine has. */
 #include "oracles/norms.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { LANES = 8 };
-typedef float lanes_f32 __attribute__((vector_size(LANES * sizeof(float))));
-typedef double lanes_f64 __attribute__((vector_size(LANES * sizeof(double))));
 
-static double lanes_total(const lanes_f64 *lanes) {
-  const lanes_f64 s = *lanes;
-  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
+static double lanes_total(const double s[LANES]) { return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])); }
 
 double sf_sum_squares(const float *x, int64_t count) {
-  lanes_f64 sum = {0};
+  double sum[LANES] = {0};
   int64_t i = 0;
-  for (; i + LANES <= count; i += LANES) {
-    lanes_f32 part;
-    memcpy(&part, x + i, sizeof part);
-    const lanes_f64 wide = __builtin_convertvector(part, lanes_f64);
-    sum += wide * wide;
-  }
-  double total = lanes_total(&sum);
+  for (; i + LANES <= count; i += LANES)
+    for (int k = 0; k < LANES; k++) sum[k] += (double)x[i + k] * (double)x[i + k];
+  double total = lanes_total(sum);
   for (; i < count; i++) total += (double)x[i] * (double)x[i];
   return total;
 }
 
 double sf_diff_squares(const float *a, const float *b, int64_t count) {
-  lanes_f64 sum = {0};
+  double sum[LANES] = {0};
   int64_t i = 0;
-  for (; i + LANES <= count; i += LANES) {
-    lanes_f32 left, right;
-    memcpy(&left, a + i, sizeof left);
-    memcpy(&right, b + i, sizeof right);
-    const lanes_f64 wide = __builtin_convertvector(left - right, lanes_f64);
-    sum += wide * wide;
-  }
-  double total = lanes_total(&sum);
+  for (; i + LANES <= count; i += LANES)
+    for (int k = 0; k < LANES; k++) {
+      const float difference = a[i + k] - b[i + k];
+      sum[k] += (double)difference * (double)difference;
+    }
+  double total = lanes_total(sum);
   for (; i < count; i++) {
     const float difference = a[i] - b[i];
     total += (double)difference * (double)difference;

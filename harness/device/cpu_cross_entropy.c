@@ -23,14 +23,17 @@ static void cpu_ce_row_max(struct sf_device *dev, float *max, const float *logit
 }
 
 static float row_sum_exp(const float *x, float max, int64_t cols) {
-  sf_vec even = {0}, odd = {0};
+  struct sf_sums even = {0}, odd = {0};
   int64_t j = 0;
-  for (; j + 2 * SF_LANES <= cols; j += 2 * SF_LANES) {
-    even += sf_vec_exp(sf_vec_load16(x + j) - max);
-    odd += sf_vec_exp(sf_vec_load16(x + j + SF_LANES) - max);
-  }
-  for (; j < cols; j += SF_LANES) even += sf_vec_keep_first(sf_vec_exp(sf_vec_load(x + j, cols - j) - max), cols - j, 0.0f);
-  return sf_vec_sum(even + odd);
+  for (; j + 2 * SF_SUM_LANES <= cols; j += 2 * SF_SUM_LANES)
+    for (int p = 0; p < SF_PARTS; p++) {
+      const float *at = x + j + p * SF_LANES;
+      even.part[p] += sf_vec_exp(sf_vec_load_whole(at) - max);
+      odd.part[p] += sf_vec_exp(sf_vec_load_whole(at + SF_SUM_LANES) - max);
+    }
+  SF_EACH_PART(p, at, j, cols) even.part[p] += sf_vec_keep_first(sf_vec_exp(sf_vec_load(x + at, cols - at) - max), cols - at, 0.0f);
+  sf_sums_merge(&even, &odd);
+  return sf_sums_total(&even);
 }
 
 static void cpu_ce_sum_exp(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels,
@@ -46,10 +49,10 @@ static void cpu_ce_sum_exp(struct sf_device *dev, float *sum, float *target, con
 static void cpu_ce_sum_shifted(struct sf_device *dev, float *shifted, const float *logits, const float *max, int64_t rows, int64_t cols) {
   (void)dev;
   for (int64_t r = 0; r < rows; r++, logits += cols) {
-    sf_vec lanes = {0};
-    for (int64_t j = 0; j < cols; j += SF_LANES)
-      lanes += sf_vec_keep_first(sf_vec_load(logits + j, cols - j) - max[r], cols - j, 0.0f);
-    shifted[r] = sf_vec_sum(lanes);
+    struct sf_sums sums = {0};
+    SF_EACH_PART(p, j, 0, cols)
+      sums.part[p] += sf_vec_keep_first(sf_vec_load(logits + j, cols - j) - max[r], cols - j, 0.0f);
+    shifted[r] = sf_sums_total(&sums);
   }
 }
 

@@ -1,4 +1,4 @@
-/* Additions, casts and sums. col_sum keeps the running sums of 64 columns in registers, rows in ascending order. */
+/* Additions, casts and sums. col_sum keeps the running sums of four vectors of columns in registers, rows in ascending order. */
 #include "harness/device/cpu.h"
 #include "harness/device/vec.h"
 
@@ -12,17 +12,17 @@ static void cpu_bias_add(struct sf_device *dev, float *y, const float *x, const 
     }
 }
 
-static void col_sum_64(float *out, const float *x, int64_t rows, int64_t cols) {
+static void col_sum_four(float *out, const float *x, int64_t rows, int64_t cols) {
   sf_vec sum[4] = {{0}, {0}, {0}, {0}};
   for (int64_t r = 0; r < rows; r++)
-    for (int v = 0; v < 4; v++) sum[v] += sf_vec_load16(x + r * cols + v * SF_LANES);
-  for (int v = 0; v < 4; v++) sf_vec_store16(out + v * SF_LANES, sf_vec_load16(out + v * SF_LANES) + sum[v]);
+    for (int v = 0; v < 4; v++) sum[v] += sf_vec_load_whole(x + r * cols + v * SF_LANES);
+  for (int v = 0; v < 4; v++) sf_vec_store_whole(out + v * SF_LANES, sf_vec_load_whole(out + v * SF_LANES) + sum[v]);
 }
 
 static void cpu_col_sum(struct sf_device *dev, float *out, const float *x, int64_t rows, int64_t cols) {
   (void)dev;
   int64_t j = 0;
-  for (; j + 64 <= cols; j += 64) col_sum_64(out + j, x + j, rows, cols);
+  for (; j + 4 * SF_LANES <= cols; j += 4 * SF_LANES) col_sum_four(out + j, x + j, rows, cols);
   for (; j < cols; j += SF_LANES) {
     const int64_t left = cols - j;
     sf_vec sum = {0};
@@ -93,8 +93,8 @@ static void cpu_cast_f8(struct sf_device *dev, float *out, const float *x, float
   for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(out + i, count - i, sf_vec_round_f8(scale * sf_vec_load(x + i, count - i), format));
 }
 
-typedef double dvec __attribute__((vector_size(64)));
-typedef float half_vec __attribute__((vector_size(32)));
+typedef double dvec __attribute__((vector_size(SF_LANES * 4)));
+typedef float half_vec __attribute__((vector_size(SF_LANES * 2)));
 
 SF_VEC_INLINE dvec widened_half(sf_vec v, int which) {
   half_vec half;
@@ -105,18 +105,19 @@ SF_VEC_INLINE dvec widened_half(sf_vec v, int which) {
 /* Squares of floats are exact in double; 32 running sums. */
 static double cpu_sum_squares(struct sf_device *dev, const float *x, int64_t count) {
   (void)dev;
-  dvec sum[4] = {{0}, {0}, {0}, {0}};
-  for (int64_t i = 0; i < count; i += 2 * SF_LANES) {
-    const sf_vec first = sf_vec_load(x + i, count - i);
-    const sf_vec second = i + SF_LANES < count ? sf_vec_load(x + i + SF_LANES, count - i - SF_LANES) : sf_vec_all(0.0f);
-    for (int h = 0; h < 2; h++) {
-      const dvec a = widened_half(first, h), b = widened_half(second, h);
-      sum[h] += a * a;
-      sum[2 + h] += b * b;
+  enum { SUMS = 32, VECS = SUMS / SF_LANES };
+  dvec sum[VECS][2] = {0};
+  for (int64_t block = 0; block < count; block += SUMS)
+    for (int64_t v = 0, i = block; v < VECS && i < count; v++, i += SF_LANES) {
+      const sf_vec part = sf_vec_load(x + i, count - i);
+      const dvec low = widened_half(part, 0), high = widened_half(part, 1);
+      sum[v][0] += low * low;
+      sum[v][1] += high * high;
     }
-  }
-  const dvec all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  return ((all[0] + all[4]) + (all[1] + all[5])) + ((all[2] + all[6]) + (all[3] + all[7]));
+  double lane[SUMS];
+  memcpy(lane, sum, sizeof lane);
+  for (int i = 0; i < 8; i++) lane[i] = (lane[i] + lane[8 + i]) + (lane[16 + i] + lane[24 + i]);
+  return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
 void sf_cpu_fill_elementwise(struct sf_device_ops *ops) {

@@ -10,29 +10,33 @@
 static const float epsilon = 1e-5f;
 
 static float row_sum(const float *x, int64_t cols) {
-  sf_vec even = {0}, odd = {0};
+  struct sf_sums even = {0}, odd = {0};
   int64_t j = 0;
-  for (; j + 2 * SF_LANES <= cols; j += 2 * SF_LANES) {
-    even += sf_vec_load16(x + j);
-    odd += sf_vec_load16(x + j + SF_LANES);
+  for (; j + 2 * SF_SUM_LANES <= cols; j += 2 * SF_SUM_LANES) {
+    sf_sums_add_whole(&even, x + j);
+    sf_sums_add_whole(&odd, x + j + SF_SUM_LANES);
   }
-  for (; j < cols; j += SF_LANES) even += sf_vec_load(x + j, cols - j);
-  return sf_vec_sum(even + odd);
+  SF_EACH_PART(p, at, j, cols) even.part[p] += sf_vec_load(x + at, cols - at);
+  sf_sums_merge(&even, &odd);
+  return sf_sums_total(&even);
 }
 
 static float row_square_distance(const float *x, float mean, int64_t cols) {
-  sf_vec even = {0}, odd = {0};
+  struct sf_sums even = {0}, odd = {0};
   int64_t j = 0;
-  for (; j + 2 * SF_LANES <= cols; j += 2 * SF_LANES) {
-    const sf_vec a = sf_vec_load16(x + j) - mean, b = sf_vec_load16(x + j + SF_LANES) - mean;
-    even += a * a;
-    odd += b * b;
+  for (; j + 2 * SF_SUM_LANES <= cols; j += 2 * SF_SUM_LANES)
+    for (int p = 0; p < SF_PARTS; p++) {
+      const float *at = x + j + p * SF_LANES;
+      const sf_vec a = sf_vec_load_whole(at) - mean, b = sf_vec_load_whole(at + SF_SUM_LANES) - mean;
+      even.part[p] += a * a;
+      odd.part[p] += b * b;
+    }
+  SF_EACH_PART(p, at, j, cols) {
+    const sf_vec a = sf_vec_keep_first(sf_vec_load(x + at, cols - at) - mean, cols - at, 0.0f);
+    even.part[p] += a * a;
   }
-  for (; j < cols; j += SF_LANES) {
-    const sf_vec a = sf_vec_keep_first(sf_vec_load(x + j, cols - j) - mean, cols - j, 0.0f);
-    even += a * a;
-  }
-  return sf_vec_sum(even + odd);
+  sf_sums_merge(&even, &odd);
+  return sf_sums_total(&even);
 }
 
 static void cpu_norm_fwd(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows,
@@ -68,14 +72,14 @@ SF_VEC_INLINE void norm_bwd_vectors(float *dw, float *db, const float *dy, const
 
 static void norm_bwd_row(float *dx, const float *dy, const float *x, float mean, float rstd, const float *w, int64_t cols, bool layer,
                          enum sf_dtype store) {
-  sf_vec sum = {0}, dot = {0};
-  for (int64_t j = 0; j < cols; j += SF_LANES) {
+  struct sf_sums sum = {0}, dot = {0};
+  SF_EACH_PART(p, j, 0, cols) {
     const int64_t left = cols - j;
     const sf_vec g = sf_vec_load(dy + j, left) * sf_vec_load(w + j, left);
-    sum += g;
-    dot += sf_vec_keep_first(g * ((sf_vec_load(x + j, left) - mean) * rstd), left, 0.0f);
+    sum.part[p] += g;
+    dot.part[p] += sf_vec_keep_first(g * ((sf_vec_load(x + j, left) - mean) * rstd), left, 0.0f);
   }
-  const float g_mean = layer ? sf_vec_sum(sum) / (float)cols : 0.0f, g_dot = sf_vec_sum(dot) / (float)cols;
+  const float g_mean = layer ? sf_sums_total(&sum) / (float)cols : 0.0f, g_dot = sf_sums_total(&dot) / (float)cols;
   for (int64_t j = 0; j < cols; j += SF_LANES) {
     const int64_t left = cols - j;
     const sf_vec g = sf_vec_load(dy + j, left) * sf_vec_load(w + j, left);

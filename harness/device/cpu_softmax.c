@@ -29,14 +29,14 @@ static int64_t first_seen(int64_t i, int64_t window) { return window > 0 && i >=
 /* The row's `count` scores; returns what exponentials, the sink's among them, are divided by. */
 static float exp_row(float *p, const float *s, int64_t count, const struct sf_sink *sink, float *sink_exp) {
   const float scores_top = row_max(s, count), top = sink && sink->logit > scores_top ? sink->logit : scores_top;
-  sf_vec lanes = {0};
-  for (int64_t j = 0; j < count; j += SF_LANES) {
+  struct sf_sums sums = {0};
+  SF_EACH_PART(q, j, 0, count) {
     const sf_vec e = sf_vec_keep_first(sf_vec_exp(sf_vec_load(s + j, count - j) - top), count - j, 0.0f);
     sf_vec_store(p + j, count - j, e);
-    lanes += e;
+    sums.part[q] += e;
   }
   *sink_exp = sink ? sf_vec_exp(sf_vec_all(sink->logit - top))[0] : 0.0f;
-  return sf_vec_sum(lanes) + *sink_exp;
+  return sf_sums_total(&sums) + *sink_exp;
 }
 
 static void cpu_causal_softmax_fwd(struct sf_device *dev, float *p, const float *s, int64_t n, int64_t window, const struct sf_sink *sink,
@@ -81,11 +81,11 @@ static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *su
       if (has_nan(row, count)) max[i] = sum[i] = NAN;
       continue;
     }
-    sf_vec lanes = {0};
-    for (int64_t j = 0; j < count; j += SF_LANES)
-      lanes += sf_vec_keep_first(sf_vec_exp(sf_vec_load(row + j, count - j) - top), count - j, 0.0f);
+    struct sf_sums sums = {0};
+    SF_EACH_PART(p, j, 0, count)
+      sums.part[p] += sf_vec_keep_first(sf_vec_exp(sf_vec_load(row + j, count - j) - top), count - j, 0.0f);
     const float before = max[i] == -INFINITY ? 0.0f : sum[i] * sf_vec_exp(sf_vec_all(max[i] - top))[0];
-    sum[i] = before + sf_vec_sum(lanes);
+    sum[i] = before + sf_sums_total(&sums);
     max[i] = top;
   }
 }
@@ -111,9 +111,9 @@ static void cpu_block_softmax_sink(struct sf_device *dev, const struct sf_sink *
 
 /* ds = round(p (dp - sum_j p dp)) of `count` columns of a row; returns the sum. */
 static float row_bwd(float *ds, const float *dp, const float *p, int64_t count, enum sf_dtype store) {
-  sf_vec lanes = {0};
-  for (int64_t j = 0; j < count; j += SF_LANES) lanes += sf_vec_load(p + j, count - j) * sf_vec_load(dp + j, count - j);
-  const float dot = sf_vec_sum(lanes);
+  struct sf_sums sums = {0};
+  SF_EACH_PART(q, j, 0, count) sums.part[q] += sf_vec_load(p + j, count - j) * sf_vec_load(dp + j, count - j);
+  const float dot = sf_sums_total(&sums);
   for (int64_t j = 0; j < count; j += SF_LANES) {
     const sf_vec grad = sf_vec_load(p + j, count - j) * (sf_vec_load(dp + j, count - j) - dot);
     sf_vec_store(ds + j, count - j, sf_vec_round(grad, store));

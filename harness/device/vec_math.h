@@ -1,4 +1,4 @@
-/* exp and the normal distribution on sixteen lanes, without libm and without FMA.
+/* exp and the normal distribution on all lanes, without libm and without FMA.
  *
  * Errors are the worst seen over one in eight of all fp32 arguments, against fp64; u = 2^-24, one ulp is up to 2 u. */
 #ifndef SF_DEVICE_VEC_MATH_H
