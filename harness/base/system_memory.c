@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GROUPS "/sys/fs/cgroup/"
+
 double sf_number_in_file(const char *path, const char *name) {
   FILE *file = fopen(path, "re");
   const size_t length = strlen(name);
@@ -29,13 +31,32 @@ static double left_of_group(const char *limit, const char *used, const char *sta
 }
 
 double sf_memory_available(void) {
-#define GROUP "/sys/fs/cgroup/"
   const double system = 1024 * sf_number_in_file("/proc/meminfo", "MemAvailable:");
-  const double v2 = left_of_group(GROUP "memory.max", GROUP "memory.current", GROUP "memory.stat", "inactive_file ");
-  const double v1 = left_of_group(GROUP "memory/memory.limit_in_bytes", GROUP "memory/memory.usage_in_bytes", GROUP "memory/memory.stat", "total_inactive_file ");
+  const double v2 = left_of_group(GROUPS "memory.max", GROUPS "memory.current", GROUPS "memory.stat", "inactive_file ");
+  const double v1 = left_of_group(GROUPS "memory/memory.limit_in_bytes", GROUPS "memory/memory.usage_in_bytes", GROUPS "memory/memory.stat", "total_inactive_file ");
   const double least = fmin(system, fmin(v1, v2));
-#undef GROUP
   return least > 0 ? least : 0;
 }
 
-double sf_memory_kills(void) { return sf_number_in_file("/proc/vmstat", "oom_kill "); }
+/* What a file of this process's control group says. mark: what stands before the group's path in its line of /proc/self/cgroup. */
+static double number_of_group(const char *mark, const char *mount, const char *name_of_file, const char *name) {
+  FILE *groups = fopen("/proc/self/cgroup", "re");
+  char line[1024], path[1200];
+  double value = INFINITY;
+  while (groups && fgets(line, sizeof line, groups)) {
+    const char *at = strstr(line, mark);
+    if (!at) continue;
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(path, sizeof path, "%s%s/%s", mount, at + strlen(mark), name_of_file);
+    value = sf_number_in_file(path, name);
+    break;
+  }
+  if (groups) fclose(groups);
+  return value;
+}
+
+double sf_memory_kills(void) {
+  const double v2 = number_of_group("0::", GROUPS, "memory.events", "oom_kill ");
+  const double v1 = isfinite(v2) ? v2 : number_of_group(":memory:", GROUPS "memory", "memory.oom_control", "oom_kill ");
+  return isfinite(v1) ? v1 : sf_number_in_file("/proc/vmstat", "oom_kill ");
+}
