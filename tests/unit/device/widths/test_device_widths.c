@@ -45,7 +45,7 @@ static bool runs_here(int lanes) {
 
 enum { ROWS = 5, COLS_MAX = 101, COUNT = COLS_MAX * COLS_MAX };
 
-struct trial {
+struct workspace {
   struct sf_device *dev;
   const struct sf_device_ops *ops;
   sf_gemm_core *loops;
@@ -55,36 +55,36 @@ struct trial {
   float x[COUNT], y[COUNT], w[COUNT], out[COUNT], more[COUNT], stats[2 * COLS_MAX], sum[COLS_MAX], target[COLS_MAX];
 };
 
-static void run_sums(struct trial *t) {
+static void run_sums(struct workspace *t) {
   t->out[0] = t->ops->amax(t->dev, t->x, ROWS * t->cols);
   const double squares = t->ops->sum_squares(t->dev, t->x, ROWS * t->cols);
   memcpy(t->out + 1, &squares, sizeof squares);
   t->ops->col_sum(t->dev, t->more, t->x, ROWS, t->cols);
 }
 
-static void run_elements(struct trial *t) {
+static void run_elements(struct workspace *t) {
   t->ops->bias_add(t->dev, t->out, t->x, t->w, ROWS, t->cols, t->store);
   t->ops->axpy(t->dev, t->more, t->x, 0.7f, ROWS * t->cols);
   t->ops->cast_f8(t->dev, t->more + COUNT / 2, t->x, 1.7f, ROWS * t->cols, SF_F8E4M3);
 }
 
-static void run_layer_norm(struct trial *t) {
+static void run_layer_norm(struct workspace *t) {
   t->ops->norm_fwd(t->dev, t->out, t->stats, t->x, t->w, t->y, ROWS, t->cols, SF_NORM_LAYER, t->store);
   t->ops->norm_bwd(t->dev, t->more, t->sum, t->target, t->y, t->x, t->stats, t->w, ROWS, t->cols, SF_NORM_LAYER, t->store);
 }
 
-static void run_rms_norm(struct trial *t) {
+static void run_rms_norm(struct workspace *t) {
   t->ops->norm_fwd(t->dev, t->out, t->stats, t->x, t->w, NULL, ROWS, t->cols, SF_NORM_RMS, t->store);
   t->ops->norm_bwd(t->dev, t->more, t->sum, NULL, t->y, t->x, t->stats, t->w, ROWS, t->cols, SF_NORM_RMS, t->store);
 }
 
-static void run_causal_softmax(struct trial *t) {
+static void run_causal_softmax(struct workspace *t) {
   const struct sf_sink sink = {.logit = 0.3f, .probs = t->sum, .grad = t->target};
   t->ops->causal_softmax_fwd(t->dev, t->out, t->x, t->cols, 0, &sink, t->store);
   t->ops->causal_softmax_bwd(t->dev, t->more, t->y, t->out, t->cols, 0, &sink, t->store);
 }
 
-static void run_block_softmax(struct trial *t) {
+static void run_block_softmax(struct workspace *t) {
   const struct sf_block block = {.rows = ROWS, .cols = t->cols, .visible = t->cols / 2, .window = t->cols / 3};
   for (int i = 0; i < ROWS; i++) t->sum[i] = -__builtin_inff();
   t->ops->block_softmax_stats(t->dev, t->sum, t->target, t->x, t->cols, &block);
@@ -94,7 +94,7 @@ static void run_block_softmax(struct trial *t) {
   t->ops->block_softmax_bwd(t->dev, t->more, t->out, &block, NULL, t->store);
 }
 
-static void run_cross_entropy(struct trial *t) {
+static void run_cross_entropy(struct workspace *t) {
   int32_t labels[ROWS];
   for (int i = 0; i < ROWS; i++) labels[i] = (int32_t)((i * 37) % t->cols);
   t->ops->ce_row_max(t->dev, t->sum, t->x, ROWS, t->cols);
@@ -103,7 +103,7 @@ static void run_cross_entropy(struct trial *t) {
   t->ops->ce_sum_shifted(t->dev, t->more, t->x, t->sum, ROWS, t->cols);
 }
 
-static void run_activations(struct trial *t) {
+static void run_activations(struct workspace *t) {
   const int64_t count = ROWS * t->cols, half = t->cols / 2;
   t->ops->gelu_fwd(t->dev, t->out, t->x, count, t->store);
   t->ops->gelu_bwd(t->dev, t->out + COUNT / 2, t->y, t->x, count, t->store);
@@ -111,14 +111,14 @@ static void run_activations(struct trial *t) {
   if (half > 0) t->ops->swiglu_bwd(t->dev, t->more + COUNT / 2, t->y, t->x, ROWS, half, t->store);
 }
 
-static void run_adam(struct trial *t) {
+static void run_adam(struct workspace *t) {
   const struct sf_adam o = {.lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .weight_decay = 0.1f, .bias1 = 0.1f, .bias2 = 0.001f, .grad_scale = 0.5f};
   memcpy(t->out, t->w, sizeof t->out);
   t->ops->adam(t->dev, t->out, t->more, t->more + COUNT / 2, t->y, t->x, ROWS * t->cols, &o);
 }
 
 /* Tiles of all heights and widths, with B as it is and transposed. */
-static void run_gemm(struct trial *t) {
+static void run_gemm(struct workspace *t) {
   const int64_t n = t->cols, m = 1 + t->cols % 19, k = 1 + (t->cols * 7) % 40;
   const struct sf_gemm g = {.m = m, .n = n, .k = k, .a = t->x, .lda = k, .b = t->y, .ldb = n, .c = t->out, .ldc = n, .alpha = 1.0f};
   t->loops(t->cpu, &g);
@@ -127,7 +127,7 @@ static void run_gemm(struct trial *t) {
   t->loops(t->cpu, &turned);
 }
 
-typedef void run_of(struct trial *t);
+typedef void run_of(struct workspace *t);
 static run_of *const runs[] = {run_sums,          run_elements,      run_layer_norm,  run_rms_norm, run_causal_softmax,
                                run_block_softmax, run_cross_entropy, run_activations, run_adam,     run_gemm};
 
@@ -136,7 +136,7 @@ static void draw(float *out, int64_t count, uint64_t seed) {
   for (int64_t i = 0; i < count; i++) out[i] = (float)(int32_t)(uint32_t)sf_pcg_next(&pcg) * 0x1p-29f;
 }
 
-static void make(struct trial *t, const struct width *width, run_of *run, int64_t cols, enum sf_dtype store) {
+static void make(struct workspace *t, const struct width *width, run_of *run, int64_t cols, enum sf_dtype store) {
   t->ops = &width->ops;
   t->loops = width->loops;
   t->cols = cols;
@@ -149,7 +149,7 @@ static void make(struct trial *t, const struct width *width, run_of *run, int64_
 
 static void test_kernels_any_width_same_bits(void **state) {
   (void)state;
-  static struct trial first, other;
+  static struct workspace first, other;
   static float pack[SF_GEMM_PACK_FLOATS];
   static struct sf_cpu cpu = {.pack = pack};
   struct width widths[3] = {0};
@@ -164,7 +164,7 @@ static void test_kernels_any_width_same_bits(void **state) {
       make(&first, &widths[0], runs[r], cols, store);
       for (int i = 1; i < count; i++) {
         make(&other, &widths[i], runs[r], cols, store);
-        if (memcmp(first.x, other.x, sizeof first - offsetof(struct trial, x)) != 0) fail_msg("run %zu, %d columns: width %d differs", r, (int)cols, i);
+        if (memcmp(first.x, other.x, sizeof first - offsetof(struct workspace, x)) != 0) fail_msg("run %zu, %d columns: width %d differs", r, (int)cols, i);
       }
     }
 }
