@@ -1,9 +1,13 @@
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
+#include "harness/base/bytes.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { MAX_RANKS = 65536 }; /* more than any case has */
 
 /* One walk, three ways to choose: a stream decodes, a case encodes, an edit changes a case. */
 enum codec_mode { CODEC_DECODE, CODEC_ENCODE, CODEC_EDIT };
@@ -101,27 +105,57 @@ static bool walk(struct codec *codec) {
 
 /* --- decode ------------------------------------------------------------------------------------------------------- */
 
-/* No case lies in the space: names the settings of which leaving out any one would help. */
-static enum sf_status explain(const struct sf_space *space, struct sf_error *error) {
-  char names[360] = "";
-  size_t at = 0;
+static bool is_narrowed(const struct sf_space *space, enum sf_walk place) {
+  return space->is_set[place] || (place == SF_WALK_COMPUTE && space->formats_left_out != 0);
+}
+
+static void widen(struct sf_space *space, enum sf_walk place) {
+  space->is_set[place] = false;
+  if (place == SF_WALK_COMPUTE) space->formats_left_out = 0;
+}
+
+static bool is_feasible(const struct sf_space *space) {
   struct sf_bounds bounds;
-  for (int place = SF_WALK_SWARM + 1; place <= SF_WALK_COUNT; place++) {
-    struct sf_space without = *space;
-    if (place == SF_WALK_COUNT)
-      without.max_ranks = 65536;
-    else if (!space->is_set[place] && (place != SF_WALK_COMPUTE || space->formats_left_out == 0))
-      continue;
+  sf_bounds_init(&bounds, space);
+  return sf_bounds_feasible(&bounds);
+}
+
+/* "layout.tp=2..8", "layout.cp_comm=ring", or the path alone. */
+static void append_setting(struct sf_text *out, const struct sf_space *space, enum sf_walk place) {
+  const struct sf_field *field = &sf_case_fields[space->field[place]];
+  const struct sf_range range = space->set[place];
+  const bool is_one = range.lo == range.hi;
+  sf_text_append(out, "%s%s", out->length > 0 ? ", " : "", field->path);
+  if (!space->is_set[place]) return;
+  if (field->type == SF_FIELD_INT) sf_text_append(out, is_one ? "=%" PRId64 : "=%" PRId64 "..%" PRId64, range.lo, range.hi);
+  if (field->type == SF_FIELD_BOOL && is_one) sf_text_append(out, "=%s", range.lo ? "on" : "off");
+  if (field->type == SF_FIELD_ENUM && is_one) sf_text_append(out, "=%s", field->names[range.lo]);
+}
+
+/* No case lies in the space: names a smallest set of settings that no case has together. */
+static enum sf_status explain(const struct sf_space *space, struct sf_error *error) {
+  struct sf_space core = *space;
+  struct sf_text names = {0};
+  sf_text_append(&names, "%s", "");
+  core.max_ranks = MAX_RANKS;
+  const bool ranks_forbid = is_feasible(&core);
+  if (ranks_forbid) core.max_ranks = space->max_ranks;
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
+    const enum sf_walk place = (enum sf_walk)i;
+    struct sf_space without = core;
+    if (!is_narrowed(&core, place)) continue;
+    widen(&without, place);
+    if (is_feasible(&without))
+      append_setting(&names, &core, place);
     else
-      without.is_set[place] = false;
-    if (place == SF_WALK_COMPUTE) without.formats_left_out = 0;
-    sf_bounds_init(&bounds, &without);
-    if (!sf_bounds_feasible(&bounds) || at + 40 > sizeof names) continue;
-    const char *name = place == SF_WALK_COUNT ? "the limit on ranks" : sf_walk_path((enum sf_walk)place);
-    at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "", name);
+      core = without;
   }
-  if (at == 0) return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: several contradict each other");
-  return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set; these contradict each other: %s", names);
+  if (ranks_forbid) sf_text_append(&names, "%s--max-ranks %" PRId64, names.length > 0 ? ", " : "", space->max_ranks);
+  const enum sf_status status =
+      names.failed ? sf_error_set(error, SF_ENOMEM, "out of memory")
+                   : sf_error_set(error, SF_EINPUT, "no case has all of these together: %s; leave one out or change it", names.data);
+  sf_text_destroy(&names);
+  return status;
 }
 
 enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) {
@@ -139,7 +173,10 @@ enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw,
     if (limits[i].hi < range->hi) range->hi = limits[i].hi;
     if (range->lo > range->hi) return sf_error_set(error, SF_EINPUT, "%s: the limits leave no value", sf_walk_path((enum sf_walk)i));
   }
-  if (!sf_bounds_feasible(&codec.bounds)) return explain(space, error);
+  if (!sf_bounds_feasible(&codec.bounds)) {
+    return is_feasible(space) ? sf_error_set(error, SF_EINPUT, "no case fits the limits of this draw: they were made for another space")
+                              : explain(space, error);
+  }
   if (!walk(&codec)) return sf_error_set(error, SF_EINPUT, "%s: no value fits the fields that are set", sf_walk_path(codec.stuck));
   memcpy(codec.to.target, space->target, sizeof codec.to.target);
   memcpy(codec.to.plant, space->plant, sizeof codec.to.plant);

@@ -261,14 +261,25 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
 
 bool sf_mpi_available(void) { return true; }
 
-/* As the environment says; -1 = not launched. */
-static int32_t launched_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    const char *text = getenv(names[i]);
+/* The first variable of the environment that is there; -1 = none is. */
+static int32_t number_of(const char *const *names) {
+  for (; *names != NULL; names++) {
+    const char *text = getenv(*names);
     if (text != NULL) return (int32_t)strtol(text, NULL, 10);
   }
   return -1;
+}
+
+/* As the environment says; -1 = not launched. */
+static int32_t launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
+  return number_of(names);
+}
+
+int32_t sf_mpi_launched_world(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
+  const int32_t world = sf_mpi_launched() ? number_of(names) : 0;
+  return world > 0 ? world : 0;
 }
 
 bool sf_mpi_launched(void) { return launched_rank() >= 0; }

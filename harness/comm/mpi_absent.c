@@ -7,6 +7,8 @@ bool sf_mpi_available(void) { return false; }
 
 bool sf_mpi_launched(void) { return false; }
 
+int32_t sf_mpi_launched_world(void) { return 0; }
+
 bool sf_mpi_may_complain(void) { return true; }
 
 enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) {

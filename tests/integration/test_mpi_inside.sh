@@ -20,6 +20,18 @@ is_json 'j["cases"] == j["passed"] + j["inconclusive"] == 70' True
 job 4 fuzz --backend mpi --cases 70 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/clean" --store "$work/sim.sqlite" --resume
 check "a store of simulated ranks is refused once" [ "$(grep -c '^shardfuzz: .*backend' "$work/stderr")" -eq 1 ]
 
+# The largest world is the job's. What forbids is named, and told once.
+job 4 fuzz --backend mpi --cases 2 "${flat[@]}" --out "$work/default"
+check "a job of 4 ranks needs no --max-ranks" [ $seen -eq 0 ]
+store=$work/default/campaign-0001.sqlite
+check "the job's ranks are the largest world" grep -q '^max_ranks=4$' <(query "$store" "SELECT value FROM meta WHERE key = 'campaign'")
+job 4 fuzz --backend mpi --cases 2 --max-ranks 8 --out "$work/large"
+check "more ranks than the job has are refused" [ $seen -eq 2 ]
+check "the refusal names the option, once" [ "$(grep '^shardfuzz:' "$work/stderr")" = "shardfuzz: --max-ranks 8 is above the 4 ranks of this MPI job: give --max-ranks 4, or start more ranks" ]
+job 4 fuzz --backend mpi --cases 2 --set layout.tp=8 --out "$work/large"
+check "fields that do not fit the job are refused" [ $seen -eq 2 ]
+check "they are named, once" [ "$(grep -c '^shardfuzz:.*: layout.tp=8, --max-ranks 4;.*this MPI job has 4 ranks' "$work/stderr")" -eq 1 ]
+
 # Every way of context parallelism, and what tp does beside it.
 for set in layout.cp_comm=ring layout.cp_comm=allgather layout.cp_comm=a2a layout.tp_overlap=on layout.recompute_sharded=on; do
   options=(--cases 12 --seed 6 --max-ranks 4 --set layout.cp=2..4 --set "$set" "${flat[@]}" --out "$work/cp")

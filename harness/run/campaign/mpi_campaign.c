@@ -55,6 +55,12 @@ static _Noreturn void end_job(struct mpi_campaign *k, enum sf_status status, con
   sf_mpi_abort(k->mpi, 3);
 }
 
+/* A failure that every rank sees alike: rank 0 tells it and ends the job, which the others wait for. */
+static _Noreturn void end_job_alike(struct mpi_campaign *k, enum sf_status status, const char *text) {
+  if (sf_mpi_rank(k->mpi) != 0) sf_mpi_control_barrier(k->mpi);
+  end_job(k, status, text);
+}
+
 /* Runs one case on this rank if it takes part. */
 static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outcome *found, const struct placed *at, struct sf_outcome *outcome) {
   const int32_t rank = sf_mpi_rank(k->mpi);
@@ -97,6 +103,7 @@ static enum sf_status make_plan(struct mpi_campaign *k, const struct order *orde
 static enum sf_status run_wave(struct mpi_campaign *k, const struct order *order, struct sf_error *error) {
   const int32_t rank = sf_mpi_rank(k->mpi);
   enum sf_status status = make_plan(k, order, error);
+  if (status != SF_OK) end_job_alike(k, status, error->text);
   for (int64_t i = 0; status == SF_OK && i < order->count; i++) run_here(k, order->first + i, NULL, &k->plan[i], &k->outcomes[i]);
   for (int64_t i = 0; status == SF_OK && i < order->count; i++) {
     const int32_t judge = k->plan[i].first;
@@ -339,11 +346,14 @@ static void prepare(struct mpi_campaign *k) {
 enum sf_status sf_campaign_mpi_run(struct sf_mpi *mpi, struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) {
   static struct mpi_campaign k;
   const bool root = sf_mpi_rank(mpi) == 0;
-  struct sf_case probe;
   memset(&k, 0, sizeof k);
   memset(result, 0, sizeof *result);
-  if (options->space.max_ranks > sf_mpi_world(mpi)) options->space.max_ranks = sf_mpi_world(mpi);
-  enum sf_status status = sf_campaign_case(&probe, options, 0, error);
+  enum sf_status status = SF_OK;
+  if (options->space.max_ranks > sf_mpi_world(mpi)) {
+    status = sf_error_set(error, SF_EUSAGE,
+                          "--max-ranks %" PRId64 " is above the %d ranks of this MPI job: give --max-ranks %d, or start more ranks",
+                          options->space.max_ranks, sf_mpi_world(mpi), sf_mpi_world(mpi));
+  }
   if (status != SF_OK) return root ? status : SF_OK;
   k.options = options;
   k.mpi = mpi;

@@ -69,9 +69,15 @@ void sf_common_defaults(struct sf_common_flags *flags) {
   flags->out = "findings";
 }
 
+/* The largest world that is drawn: inside an MPI job the job's. */
+static int64_t largest_world(const struct sf_common_flags *flags) {
+  const int64_t job = sf_common_is_rank(flags) ? sf_mpi_launched_world() : 0;
+  return flags->max_ranks ? flags->max_ranks : job ? job : RANKS_DEFAULT;
+}
+
 static enum sf_status fill_space(struct sf_space *space, const struct sf_common_flags *flags, struct sf_error *error) {
   sf_space_init(space);
-  space->max_ranks = flags->max_ranks ? flags->max_ranks : RANKS_DEFAULT;
+  space->max_ranks = largest_world(flags);
   for (int32_t i = 0; i < flags->presets.count; i++) {
     const enum sf_status status = sf_space_preset(space, flags->presets.items[i], error);
     if (status != SF_OK) return status;
@@ -227,6 +233,17 @@ static enum sf_status campaign_of_layers(struct sf_campaign_options *out, const 
   return status;
 }
 
+/* One draw shows whether the fixed fields contradict each other. */
+static enum sf_status probe_case(const struct sf_campaign_options *options, const struct sf_common_flags *flags, struct sf_error *error) {
+  struct sf_case c;
+  struct sf_error reason = {SF_OK, ""};
+  const int32_t job = sf_common_is_rank(flags) && !flags->max_ranks ? sf_mpi_launched_world() : 0;
+  const enum sf_status status = sf_campaign_case(&c, options, 0, &reason);
+  if (status == SF_OK) return SF_OK;
+  return job ? sf_error_set(error, status, "%.400s (this MPI job has %d ranks)", reason.text, job)
+             : sf_error_set(error, status, "%s", reason.text);
+}
+
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
   memset(out, 0, sizeof *out);
   const bool is_framework = flags->target && sf_framework_is_target(flags->target);
@@ -246,9 +263,7 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
     return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
   }
   if (flags->known) status = sf_known_read(&out->known, flags->known, error);
-  /* One draw shows whether the fixed fields contradict each other. */
-  struct sf_case probe;
-  if (status == SF_OK) status = sf_campaign_case(&probe, out, 0, error);
+  if (status == SF_OK) status = probe_case(out, flags, error);
   if (status != SF_OK) sf_campaign_options_clear(out);
   return status;
 }

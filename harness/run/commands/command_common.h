@@ -14,7 +14,7 @@ enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL };
 struct sf_common_flags {
   /* which cases */
   int64_t seed, layouts;
-  int64_t max_ranks;         /* 0: 8, of a framework 4 */
+  int64_t max_ranks; /* 0: 8, of a framework 4, inside an MPI job its ranks */
   struct sf_texts presets, sets;
   int32_t mode;              /* 0 drawn, 1 isolated, 2 e2e */
   const char *target, *framework_path;
@@ -62,15 +62,16 @@ struct sf_common_flags {
       SF_OPTION_AT(owner, "framework-path", TEXT, member.framework_path, "DIR", "a checkout of the framework, in the place of what is installed")
 
 /* Rows for commands that draw cases. */
-#define SF_SPACE_OPTIONS(owner, member)                                                                                                \
-  SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "of the campaign; the same seed draws the same cases"),                           \
-      SF_OPTION_AT(owner, "preset", TEXTS, member.presets, "NAME", "fix model and precision (shardfuzz list presets)"),                \
-      SF_OPTION_AT(owner, "set", KEY_VALUE, member.sets, "KEY=VALUE", "fix a field, or limit a number: layout.tp=1..4"),               \
-      SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                 \
-      SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536, "largest world drawn"),                                             \
-      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference"),                         \
-      SF_TARGET_OPTIONS(owner, member),                                                                                                \
-      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),                                    \
+#define SF_SPACE_OPTIONS(owner, member)                                                                                                    \
+  SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "of the campaign; the same seed draws the same cases"),                               \
+      SF_OPTION_AT(owner, "preset", TEXTS, member.presets, "NAME", "fix model and precision (shardfuzz list presets)"),                    \
+      SF_OPTION_AT(owner, "set", KEY_VALUE, member.sets, "KEY=VALUE", "fix a field, or limit a number: layout.tp=1..4"),                   \
+      SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                     \
+      SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536,                                                                         \
+                   "largest world drawn; default: 8, of a framework 4, inside an MPI job all of its ranks"),                               \
+      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference"),                             \
+      SF_TARGET_OPTIONS(owner, member),                                                                                                    \
+      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),          \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000, "trials spent on shrinking one finding")
 
 extern const char *const sf_backend_names[], *const sf_device_names[], *const sf_gemm_names[], *const sf_mode_names[];

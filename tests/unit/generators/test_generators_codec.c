@@ -335,7 +335,9 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
     const char *names[2];
   } table[] = {
       {{"layout.tp=3", "model.heads=4"}, {"layout.tp", "model.heads"}},
-      {{"layout.tp=4", "layout.dp=4"}, {"layout.dp", "the limit on ranks"}},
+      {{"layout.tp=4", "layout.dp=4"}, {"layout.tp=4, layout.dp=4", "--max-ranks 8"}},
+      {{"model.heads=4", "layout.tp=3", "layout.dp=2", "layout.pp=2"}, {": model.heads=4, layout.tp=3;", ""}},
+      {{"layout.cp=2..4", "model.seq=5"}, {"model.seq=5, layout.cp=2..4;", ""}},
       {{"layout.pp=3", "model.layers=2"}, {"layout.pp", "model.layers"}},
       {{"layout.sp=on", "layout.tp=1"}, {"layout.sp", "layout.tp"}},
       {{"layout.tp_overlap=on", "layout.tp=1"}, {"layout.tp_overlap", "layout.tp"}},
@@ -360,7 +362,7 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
       {{"layout.cp_comm=a2a", "layout.cp=1"}, {"layout.cp_comm", "layout.cp"}},
       {{"layout.cp_comm=a2a", "layout.cp=2", "model.kv_heads=3"}, {"layout.cp_comm", "model.kv_heads"}},
       {{"layout.cp=2", "layout.tp=2", "layout.cp_comm=a2a", "model.kv_heads=2"}, {"layout.tp", "model.kv_heads"}},
-      {{"layout.cp=8", "layout.dp=2"}, {"layout.cp", "the limit on ranks"}},
+      {{"layout.cp=8", "layout.dp=2"}, {"layout.cp=8", "--max-ranks 8"}},
       {{"reload.after_step=1", "train.steps=1"}, {"reload.after_step", "train.steps"}},
       {{"reload.tp=3", "model.heads=4"}, {"reload.tp", "model.heads"}},
       {{"reload.tp=2", "reload.after_step=0"}, {"reload.tp", "reload.after_step"}},
