@@ -3,6 +3,7 @@
 
 #include "generators/presets.h"
 #include "harness/base/assert.h"
+#include "harness/base/nearest.h"
 #include "harness/spec/mesh.h"
 
 #include <stdio.h>
@@ -139,6 +140,12 @@ static enum sf_status set_range(struct sf_space *space, const struct sf_field *f
   return SF_OK;
 }
 
+static enum sf_status refuse_path(const char *path, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(path);
+  for (int i = 0; i < sf_case_field_count; i++) sf_nearest_offer(&nearest, sf_case_fields[i].path);
+  return sf_error_set(error, SF_EINPUT, "%s: no such field%s", path, sf_nearest_text(&nearest));
+}
+
 enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) {
   char path[VALUE_TEXT];
   struct sf_case scratch;
@@ -148,7 +155,7 @@ enum sf_status sf_space_set(struct sf_space *space, const char *assignment, stru
   memcpy(path, assignment, (size_t)(equals - assignment));
   path[equals - assignment] = '\0';
   const struct sf_field *field = sf_case_field_find(path);
-  if (field == NULL) return sf_error_set(error, SF_EINPUT, "%s: no such field", path);
+  if (field == NULL) return refuse_path(path, error);
   const char *value = equals + 1, *dots = strstr(value, "..");
   if (dots != NULL && field->type != SF_FIELD_TEXT) return set_range(space, field, value, dots, error);
   sf_case_init(&scratch);
@@ -182,10 +189,16 @@ enum sf_status sf_space_leave_out(struct sf_space *space, uint32_t formats, stru
   return SF_OK;
 }
 
+static enum sf_status refuse_preset(const char *name, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(name);
+  for (int i = 0; i < sf_preset_count; i++) sf_nearest_offer(&nearest, sf_presets[i].name);
+  return sf_error_set(error, SF_EINPUT, "%.100s: no such preset (shardfuzz list presets)%s", name, sf_nearest_text(&nearest));
+}
+
 enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) {
   const struct sf_preset *preset = sf_preset_find(name);
   struct sf_space next = *space;
-  if (preset == NULL) return sf_error_set(error, SF_EINPUT, "%.100s: no such preset", name);
+  if (preset == NULL) return refuse_preset(name, error);
   for (int i = 0; preset->assignments[i] != NULL; i++) {
     const enum sf_status status = sf_space_set(&next, preset->assignments[i], error);
     SF_ASSERT_EQ(status, SF_OK);

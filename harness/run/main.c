@@ -1,9 +1,11 @@
+#include "harness/base/nearest.h"
 #include "harness/device/device.h"
 #include "harness/run/commands/commands.h"
 
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +23,7 @@ static const struct sf_command_entry commands[] = {
     {"worker", sf_command_worker, "run cases of a framework that a worker drives"},
     {"mpi-worker", sf_command_mpi_worker, NULL},
 };
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 /* What was printed must have arrived: a full disk or a closed pipe is a failure of ours. */
 static int finish(int code) {
@@ -32,11 +35,42 @@ static int finish(int code) {
 
 static void print_usage(FILE *to) {
   fputs("usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n", to);
-  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+  for (size_t i = 0; i < COMMAND_COUNT; i++) {
     if (commands[i].help) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].help);
   }
-  fputs("\nexit: 0 nothing found; 1 findings; 2 bad usage or input; 3 the harness itself failed\n", to);
+  fputs("\n  help COMMAND, --version\n"
+        "\nexit: 0 nothing found; 1 findings; 2 bad usage or input; 3 the harness itself failed\n",
+        to);
 }
+
+static int refuse(const char *name) {
+  struct sf_error error;
+  struct sf_nearest nearest = sf_nearest_to(name);
+  for (size_t i = 0; i < COMMAND_COUNT; i++) {
+    if (commands[i].help) sf_nearest_offer(&nearest, commands[i].name);
+  }
+  const char *text = sf_nearest_text(&nearest);
+  return sf_exit_failure(
+      sf_error_set(&error, SF_EUSAGE, "there is no command '%.100s'%s", name, *text ? text : "; shardfuzz --help lists them"), &error);
+}
+
+static int run(const char *name, int argc, char **argv) {
+  for (size_t i = 0; i < COMMAND_COUNT; i++) {
+    if (strcmp(name, commands[i].name) == 0) return finish(commands[i].run(argc, argv));
+  }
+  return refuse(name);
+}
+
+/* "help", "help COMMAND". */
+static int help(int argc, char **argv) {
+  static char option[] = "--help";
+  char *wanted[] = {option};
+  if (argc > 0) return run(argv[0], 1, wanted);
+  print_usage(stdout);
+  return finish(0);
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b) { return strcmp(word, a) == 0 || strcmp(word, b) == 0; }
 
 int main(int argc, char **argv) {
   sf_gemm_pick_kernels(argv);
@@ -49,13 +83,11 @@ int main(int argc, char **argv) {
     print_usage(stderr);
     return 2;
   }
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
-    print_usage(stdout);
+  if (strcmp(argv[1], "help") == 0) return help(argc - 2, argv + 2);
+  if (is_one_of(argv[1], "--help", "-h")) return help(0, NULL);
+  if (is_one_of(argv[1], "--version", "-V")) {
+    puts("shardfuzz " SF_VERSION);
     return finish(0);
   }
-  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-    if (strcmp(argv[1], commands[i].name) == 0) return finish(commands[i].run(argc - 2, argv + 2));
-  }
-  fprintf(stderr, "shardfuzz: there is no command '%s'; shardfuzz --help lists them\n", argv[1]);
-  return 2;
+  return run(argv[1], argc - 2, argv + 2);
 }

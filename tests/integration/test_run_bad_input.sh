@@ -118,12 +118,24 @@ bad_fuzz() { # WORD ARGUMENT...
 }
 run 2
 check "usage" grep -q '^usage: shardfuzz COMMAND' "$work/stderr"
-refused "there is no command 'fuz'" fuz
-refused "--hlep" fuzz --hlep
+refused "there is no command 'fuz'; did you mean fuzz?" fuz
+refused "there is no command 'repaly'; did you mean replay?" repaly
+refused "there is no command 'weeds'; shardfuzz --help lists them" weeds
+refused "there is no command 'weeds'" help weeds
+for words in help --help -h "help replay" "replay -h" "replay --help"; do
+  run 0 $words
+  check "help is printed: $words" grep -q "^usage: shardfuzz " "$work/stdout"
+done
+check "help of a command" cmp "$work/stdout" <("$SHARDFUZZ" help replay)
+run 0 --version
+check "the version" grep -qE '^shardfuzz [0-9]+\.[0-9]+\.[0-9]+$' "$work/stdout"
+refused "unknown option --hlep" fuzz --hlep
+refused "did you mean --max-ranks?" fuzz --max-rank 4
 refused '"more"' fuzz more
 refused "missing" replay
 refused '"b"' replay a b
 refused "weeds" list weeds
+refused "did you mean presets?" list preset
 refused "--cases" fuzz --cases
 bad_fuzz "--cases" --cases 0
 bad_fuzz "--cases" --cases -1
@@ -135,7 +147,7 @@ bad_fuzz "--jobs" --jobs 0
 bad_fuzz "--jobs" --jobs 100000
 bad_fuzz "--max-ranks" --max-ranks 0
 bad_fuzz "--layouts" --layouts 17
-for duration in 0 -1 10x 1.5h m 1h30m 9223372036854775807h; do
+for duration in 0 -1 10x 1.5h m 30m1h 9223372036854775807h; do
   bad_fuzz "--time" --time "$duration"
   bad_fuzz "--deadline" --deadline "$duration"
 done
@@ -157,7 +169,7 @@ bad_fuzz "layout.sp" --set layout.tp=1 --set layout.sp=on
 bad_fuzz "layout.pp" --set layout.pp=4 --set model.layers=2
 bad_fuzz "layout.cp" --set layout.cp=2 --set model.seq=6
 bad_fuzz "layout.tp_overlap" --set layout.tp_overlap=on --set layout.sp=off
-bad_fuzz "--resume needs --store" --resume
+bad_fuzz "--resume: there is no campaign-*.sqlite in $out; name the store with --store FILE" --resume
 bad_fuzz "mpirun" --backend mpi
 refused "--launcher" gate --backend mpi --cases 1 --out "$out"
 refused "--launcher" power --backend mpi --cases 1

@@ -1,13 +1,14 @@
 #include "harness/run/commands/command_common.h"
 
 #include "generators/presets.h"
+#include "harness/base/nearest.h"
 #include "harness/base/system_memory.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/power/mutants.h"
-#include "harness/worker/choice_cover.h"
 #include "harness/run/trial/engine.h"
+#include "harness/worker/choice_cover.h"
 #include "targets/plugin_target.h"
 #include "targets/target.h"
 
@@ -69,6 +70,13 @@ void sf_common_defaults(struct sf_common_flags *flags) {
   flags->out = "findings";
 }
 
+static enum sf_status refuse_target(const char *target, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(target);
+  sf_nearest_offer(&nearest, sf_target_builtin.name);
+  for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) sf_nearest_offer(&nearest, known->name);
+  return sf_error_set(error, SF_EUSAGE, "there is no target '%s' (shardfuzz list targets)%s", target, sf_nearest_text(&nearest));
+}
+
 /* The largest world that is drawn: inside an MPI job the job's. */
 static int64_t largest_world(const struct sf_common_flags *flags) {
   const int64_t job = sf_common_is_rank(flags) ? sf_mpi_launched_world() : 0;
@@ -92,7 +100,7 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
   }
   if (!flags->target) return SF_OK;
   if (sf_plugin_target_path(flags->target)) return sf_plugin_probe_space(space, flags->target, error);
-  if (!sf_target_find(flags->target)) return sf_error_set(error, SF_EUSAGE, "there is no target '%s'; shardfuzz list targets", flags->target);
+  if (!sf_target_find(flags->target)) return refuse_target(flags->target, error);
   snprintf(space->target, sizeof space->target, "%s", flags->target);
   return SF_OK;
 }
@@ -179,7 +187,7 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
 static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_error *error) {
   if (sf_framework_is_target(target)) return sf_error_set(error, SF_EUSAGE, "--target %.200s: the case is one of the built-in layers or of a plugin, not of a framework", target);
   if (sf_plugin_target_path(target)) return sf_plugin_full_name(c->target, sizeof c->target, target, error);
-  if (!sf_target_find(target)) return sf_error_set(error, SF_EUSAGE, "there is no target '%s'; shardfuzz list targets", target);
+  if (!sf_target_find(target)) return refuse_target(target, error);
   snprintf(c->target, sizeof c->target, "%s", target);
   return SF_OK;
 }

@@ -6,9 +6,12 @@
 #include "harness/run/commands/report_json.h"
 #include "harness/run/opfuzz/op_command.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct fuzz_flags {
@@ -25,7 +28,8 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct fuzz_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug (shardfuzz list plants)"),
     SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
     SF_OPTION_AT(struct fuzz_flags, "store", TEXT, store, "FILE", "the campaign's SQLite file; default: a new one under --out"),
-    SF_OPTION_AT(struct fuzz_flags, "resume", FLAG, resume, NULL, "go on with the store, or start it"),
+    SF_OPTION_AT(struct fuzz_flags, "resume", FLAG, resume, NULL,
+                 "go on with the store, or start it; without --store with the newest one under --out"),
     SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
     SF_BACKEND_OPTIONS(struct fuzz_flags, common),
@@ -48,8 +52,55 @@ static void default_store(char *out, size_t size, const char *folder) {
   }
 }
 
+static int is_store(const struct dirent *entry) {
+  int number = 0, length = 0;
+  return sscanf(entry->d_name, "campaign-%d.sqlite%n", &number, &length) == 1 && length > 0 && entry->d_name[length] == '\0';
+}
+
+/* When a campaign last wrote to it: SQLite's log beside it counts. */
+static struct timespec written_at(const char *store) {
+  char log[SF_PATH_TEXT + 8];
+  struct stat info, log_info;
+  snprintf(log, sizeof log, "%s-wal", store);
+  if (stat(store, &info) != 0) return (struct timespec){0};
+  const bool has_log = stat(log, &log_info) == 0;
+  return has_log && log_info.st_mtim.tv_sec >= info.st_mtim.tv_sec ? log_info.st_mtim : info.st_mtim;
+}
+
+static bool is_later(struct timespec a, struct timespec b) {
+  return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec >= b.tv_nsec);
+}
+
+/* The store under the output folder that was written last. SF_EUSAGE when there is none. */
+static enum sf_status newest_store(char *out, size_t size, const char *folder, struct sf_error *error) {
+  struct dirent **names = NULL;
+  struct timespec newest = {0};
+  const int count = scandir(folder, &names, is_store, alphasort);
+  *out = '\0';
+  for (int i = 0; i < count; i++) {
+    char path[SF_PATH_TEXT];
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+    const struct timespec written = written_at(path);
+    if (!*out || is_later(written, newest)) snprintf(out, size, "%s", path), newest = written;
+    free(names[i]);
+  }
+  free(names);
+  return *out ? SF_OK
+              : sf_error_set(error, SF_EUSAGE, "--resume: there is no campaign-*.sqlite in %s; name the store with --store FILE", folder);
+}
+
+static enum sf_status choose_store(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
+  char *path = out->store_path;
+  const size_t size = sizeof out->store_path;
+  if (!flags->store && flags->resume) return newest_store(path, size, out->out_dir, error);
+  if (!flags->store)
+    default_store(path, size, out->out_dir);
+  else if (snprintf(path, size, "%s", flags->store) >= (int)size)
+    return sf_error_set(error, SF_EUSAGE, "--store: the path is too long");
+  return SF_OK;
+}
+
 static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
-  if (flags->resume && !flags->store) return sf_error_set(error, SF_EUSAGE, "--resume needs --store");
   if (flags->dry_run && flags->cases == 0) return sf_error_set(error, SF_EUSAGE, "--dry-run needs --cases");
   enum sf_status status = sf_common_campaign(out, &flags->common, error);
   if (status == SF_OK) status = sf_campaign_cover(out, error);
@@ -58,11 +109,7 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   out->seconds = (double)flags->time_ms / 1000;
   out->resume = flags->resume;
   out->progress = isatty(STDERR_FILENO);
-  if (!flags->store) default_store(out->store_path, sizeof out->store_path, out->out_dir);
-  else if (snprintf(out->store_path, sizeof out->store_path, "%s", flags->store) >= (int)sizeof out->store_path) {
-    return sf_error_set(error, SF_EUSAGE, "--store: the path is too long");
-  }
-  return SF_OK;
+  return choose_store(out, flags, error);
 }
 
 static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r, const struct sf_signatures *signatures) {

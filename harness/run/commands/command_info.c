@@ -1,10 +1,11 @@
 /* merge, list and describe. */
 #include "generators/presets.h"
+#include "harness/base/nearest.h"
 #include "harness/base/reals.h"
+#include "harness/run/campaign/features.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/describe.h"
-#include "harness/run/campaign/features.h"
 #include "harness/run/opfuzz/op_command.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/power/mutants.h"
@@ -181,8 +182,12 @@ static int list(void *context) {
     lists[i].print();
     return 0;
   }
-  fprintf(stderr, "shardfuzz: there is no list '%s': presets, targets, plants, mutants, features or operations\n", wanted);
-  return 2;
+  struct sf_error error;
+  struct sf_nearest nearest = sf_nearest_to(wanted);
+  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) sf_nearest_offer(&nearest, lists[i].name);
+  sf_error_set(&error, SF_EUSAGE, "there is no list '%s': presets, targets, plants, mutants, features or operations%s", wanted,
+               sf_nearest_text(&nearest));
+  return sf_exit_failure(SF_EUSAGE, &error);
 }
 
 int sf_command_list(int argc, char **argv) {

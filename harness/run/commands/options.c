@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/nearest.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,25 +37,48 @@ enum sf_status sf_int_from_text(int64_t *out, const char *text, int64_t min, int
   return SF_OK;
 }
 
+/* From the largest down, as the parts of a duration come. */
 static const struct {
   const char *text;
   int64_t ms;
-} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"", 1000}};
+} units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+enum { UNIT_OF_BARE_NUMBERS = 2, UNIT_COUNT = sizeof units / sizeof units[0] };
+
+/* The unit that the letters at *text name, moved past; UNIT_COUNT for none. */
+static size_t unit_read(const char **text) {
+  size_t length = 0, unit = 0;
+  while ((*text)[length] >= 'a' && (*text)[length] <= 'z') length++;
+  while (unit < UNIT_COUNT && (strlen(units[unit].text) != length || memcmp(units[unit].text, *text, length) != 0)) unit++;
+  *text += length;
+  return unit;
+}
+
+/* "1h30m": each part of a smaller unit than the one before it. False when it is no duration or does not fit. */
+static bool duration_read(int64_t *out_ms, const char *text) {
+  int64_t sum = 0;
+  for (size_t next = 0; *text != '\0' || next == 0;) {
+    int64_t value = 0;
+    if (!digits_read(&value, &text)) return false;
+    const size_t unit = next == 0 && *text == '\0' ? UNIT_OF_BARE_NUMBERS : unit_read(&text);
+    if (unit < next || unit == UNIT_COUNT) return false;
+    if (__builtin_mul_overflow(value, units[unit].ms, &value) || __builtin_add_overflow(sum, value, &sum)) return false;
+    next = unit + 1;
+  }
+  *out_ms = sum;
+  return true;
+}
 
 enum sf_status sf_duration_from_text(int64_t *out_ms, const char *text, int64_t min_ms, int64_t max_ms, const char *what,
                                      struct sf_error *error) {
-  const char *at = text;
   int64_t value = 0;
-  const bool is_number = digits_read(&value, &at);
-  for (size_t i = 0; is_number && i < sizeof units / sizeof units[0]; i++) {
-    if (strcmp(at, units[i].text) != 0) continue;
-    if (__builtin_mul_overflow(value, units[i].ms, &value) || value < min_ms || value > max_ms) {
-      return sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is not between %" PRId64 "ms and %" PRId64 "ms", what, text, min_ms, max_ms);
-    }
-    *out_ms = value;
-    return SF_OK;
+  if (!duration_read(&value, text)) {
+    return sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is not a duration such as 500ms, 90s, 10m or 1h30m", what, text);
   }
-  return sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is not a duration such as 500ms, 90s, 10m or 1h", what, text);
+  if (value < min_ms || value > max_ms) {
+    return sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is not between %" PRId64 "ms and %" PRId64 "ms", what, text, min_ms, max_ms);
+  }
+  *out_ms = value;
+  return SF_OK;
 }
 
 enum sf_status sf_key_value_split(char *key, size_t key_size, const char **value, const char *text, struct sf_error *error) {
@@ -151,6 +175,15 @@ static const struct sf_option *option_find(const struct sf_command *command, con
   return NULL;
 }
 
+/* what: the option as it was written, without its value. */
+static enum sf_status option_refuse(const struct reader *reader, const char *what) {
+  const struct sf_command *command = reader->command;
+  struct sf_nearest nearest = sf_nearest_to(what + strspn(what, "-"));
+  for (int32_t i = 0; i < command->option_count; i++) sf_nearest_offer(&nearest, command->options[i].name);
+  if (nearest.best != NULL) return sf_error_set(reader->error, SF_EUSAGE, "unknown option %s; did you mean --%s?", what, nearest.best);
+  return sf_error_set(reader->error, SF_EUSAGE, "unknown option %s (shardfuzz %s --help lists them)", what, command->name);
+}
+
 static enum sf_status option_read(struct reader *reader) {
   const char *word = reader->argv[reader->at++];
   size_t name_length = 0;
@@ -158,9 +191,7 @@ static enum sf_status option_read(struct reader *reader) {
   const char *value = word[name_length] == '=' ? word + name_length + 1 : NULL;
   char what[64];
   snprintf(what, sizeof what, "%.*s", (int)name_length, word);
-  if (option == NULL) {
-    return sf_error_set(reader->error, SF_EUSAGE, "unknown option %s (shardfuzz %s --help lists them)", what, reader->command->name);
-  }
+  if (option == NULL) return option_refuse(reader, what);
   if (option->type == SF_OPTION_FLAG) {
     if (value != NULL) return sf_error_set(reader->error, SF_EUSAGE, "%s takes no value", what);
   } else if (value == NULL) {

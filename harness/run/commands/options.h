@@ -24,7 +24,7 @@ struct sf_texts {
 enum sf_option_type {
   SF_OPTION_FLAG,      /* bool: set to true */
   SF_OPTION_INT,       /* int64_t: decimal, min..max */
-  SF_OPTION_DURATION,  /* int64_t milliseconds: 500ms, 90s, 10m, 1h, a number alone is seconds; min..max in milliseconds */
+  SF_OPTION_DURATION,  /* int64_t milliseconds: 500ms, 90s, 10m, 1h30m, a number alone is seconds; min..max in milliseconds */
   SF_OPTION_TEXT,      /* const char *: not empty; borrowed from argv */
   SF_OPTION_TEXTS,     /* struct sf_texts: may be repeated */
   SF_OPTION_KEY_VALUE, /* struct sf_texts: KEY=VALUE with a key that is not empty; may be repeated */

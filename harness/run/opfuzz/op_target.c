@@ -1,5 +1,6 @@
 #include "harness/run/opfuzz/op_target.h"
 
+#include "harness/base/nearest.h"
 #include "harness/run/opfuzz/op_device.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "targets/plugin/plugin.h"
@@ -28,7 +29,10 @@ static enum sf_status make_device(struct sf_op_target *out, const char *wanted, 
     if (all || op == exact || (!exact && *wanted && strstr(op->name, wanted))) out->entries[out->entry_count++] = entry_of(op);
   }
   if (out->entry_count > 0) return SF_OK;
-  return sf_error_set(error, SF_EUSAGE, "op:%s: the device has no such operation; shardfuzz list operations", wanted);
+  struct sf_nearest nearest = sf_nearest_to(wanted);
+  for (int32_t i = 0; i < sf_op_count(); i++) sf_nearest_offer(&nearest, sf_op_at(i)->name);
+  return sf_error_set(error, SF_EUSAGE, "op:%s: the device has no such operation (shardfuzz list operations)%s", wanted,
+                      sf_nearest_text(&nearest));
 }
 
 /* --- what a plugin declares -------------------------------------------------------------------------------------------------- */

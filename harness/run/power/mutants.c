@@ -1,6 +1,7 @@
 #include "harness/run/power/mutants.h"
 
 #include "harness/base/assert.h"
+#include "harness/base/nearest.h"
 #include "targets/labels.h"
 
 #include <stdio.h>
@@ -57,5 +58,7 @@ enum sf_status sf_plant_id_check(const char *id, struct sf_error *error) {
   struct sf_mutation mutation;
   if (sf_mutation_is_named(id)) return sf_mutant_find(&mutation, id, error);
   if (sf_plant_find(id) != NULL) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "there is no plant '%s'; shardfuzz list plants", id);
+  struct sf_nearest nearest = sf_nearest_to(id);
+  for (int fault = 1; fault < SF_FAULT_COUNT; fault++) sf_nearest_offer(&nearest, sf_plant_of((enum sf_fault)fault)->id);
+  return sf_error_set(error, SF_EINPUT, "there is no plant '%s' (shardfuzz list plants)%s", id, sf_nearest_text(&nearest));
 }

@@ -124,8 +124,11 @@ static void test_command_parse_dashes_end_options(void **state) {
 
 static void test_command_parse_bad_words_one_line(void **state) {
   (void)state;
-  refused(WORDS("a", "--case", "5"), "unknown option --case (shardfuzz try --help lists them)");
-  refused(WORDS("a", "--casesx=5"), "unknown option --casesx (shardfuzz try --help lists them)");
+  refused(WORDS("a", "--case", "5"), "unknown option --case; did you mean --cases?");
+  refused(WORDS("a", "--casesx=5"), "unknown option --casesx; did you mean --cases?");
+  refused(WORDS("a", "--caess"), "unknown option --caess; did you mean --cases?");
+  refused(WORDS("a", "--pre", "a"), "unknown option --pre; did you mean --preset?");
+  refused(WORDS("a", "--nonsense"), "unknown option --nonsense (shardfuzz try --help lists them)");
   refused(WORDS("a", "-x"), "unknown option -x (shardfuzz try --help lists them)");
   refused(WORDS("a", "--cases"), "--cases needs a value");
   refused(WORDS("a", "--json=yes"), "--json takes no value");
@@ -135,7 +138,7 @@ static void test_command_parse_bad_words_one_line(void **state) {
   refused(WORDS("a", "--cases=5x"), "--cases: \"5x\" is not a whole number from 1 to 1000");
   refused(WORDS("a", "--cases=99999999999999999999"), "--cases: \"99999999999999999999\" is not a whole number from 1 to 1000");
   refused(WORDS("a", "--offset=-6"), "--offset: \"-6\" is not a whole number from -5 to 5");
-  refused(WORDS("a", "--time", "5d"), "--time: \"5d\" is not a duration such as 500ms, 90s, 10m or 1h");
+  refused(WORDS("a", "--time", "5d"), "--time: \"5d\" is not a duration such as 500ms, 90s, 10m or 1h30m");
   refused(WORDS("a", "--time", "25h"), "--time: \"25h\" is not between 1ms and 86400000ms");
   refused(WORDS("a", "--out="), "--out: needs a value that is not empty");
   refused(WORDS("a", "--set", "layout.tp"), "--set: \"layout.tp\" is not KEY=VALUE");
@@ -175,13 +178,15 @@ static void test_duration_from_text_units(void **state) {
   static const struct {
     const char *text;
     int64_t ms;
-  } good[] = {{"0", 0}, {"90", 90000}, {"250ms", 250}, {"90s", 90000}, {"10m", 600000}, {"2h", 7200000}};
+  } good[] = {{"0", 0},        {"90", 90000},      {"250ms", 250},     {"90s", 90000},    {"10m", 600000},
+              {"2h", 7200000}, {"1h30m", 5400000}, {"1m1s1ms", 61001}, {"2h1ms", 7200001}};
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     int64_t ms = -1;
     assert_int_equal(sf_duration_from_text(&ms, good[i].text, 0, INT64_MAX, "--time", NULL), SF_OK);
     assert_int_equal(ms, good[i].ms);
   }
-  static const char *const bad[] = {"", "s", "-1s", "1.5h", "10 m", "9223372036854775807h"};
+  static const char *const bad[] = {"",      "s",    "-1s",    "1.5h", "10 m",  "1h30",
+                                    "30m1h", "1m1m", "1h30mx", "h1",   "1h-5m", "9223372036854775807h"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     int64_t ms = -1;
     assert_int_equal(sf_duration_from_text(&ms, bad[i], 0, INT64_MAX, "--time", NULL), SF_EUSAGE);
