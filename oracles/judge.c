@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *sf_verdict_name(enum sf_verdict verdict) {
-  static const char *const names[] = {"PASS", "FINDING", "INCONCLUSIVE", "SKIP"};
-  SF_ASSERT_LT((unsigned)verdict, sizeof names / sizeof *names);
-  return names[verdict];
-}
-
 const char *sf_finding_class_name(enum sf_finding_class cls) {
   static const char *const names[SF_CLASS_COUNT] = {
 #define X(name, text) [SF_CLASS_##name] = text,

@@ -5,9 +5,6 @@
 
 #include "oracles/expect.h"
 
-enum sf_verdict { SF_VERDICT_PASS, SF_VERDICT_FINDING, SF_VERDICT_INCONCLUSIVE, SF_VERDICT_SKIP };
-const char *sf_verdict_name(enum sf_verdict verdict); /* "PASS", .. */
-
 #define SF_CLASS_MAP(X)                                                                                                                    \
   X(NONFINITE, "nonfinite")                                                                                                                \
   X(GAP, "gap")                                                                                                                            \

@@ -20,4 +20,8 @@ __attribute__((noreturn)) void sf_assert_fail_int(const char *file, int line, co
 #define SF_ASSERT_LE(a, b) SF_ASSERT_CMP_(a, <=, b)
 #define SF_ASSERT_LT(a, b) SF_ASSERT_CMP_(a, <, b)
 
+/* For a table that an enum indexes: unless it has an entry for each of the enum's `count` numbers, it does not compile. Such a table is
+ * written without its size and without indices, so that a missing entry makes it shorter. */
+#define SF_ASSERT_ENTRIES(table, count) _Static_assert(sizeof(table) / sizeof *(table) == (count), #table ": one entry for each of " #count)
+
 #endif

@@ -186,9 +186,8 @@ enum sf_manner mpi_manner_of(const struct mpi_summary *a, const struct mpi_summa
 }
 
 void mpi_summary_text(char text[160], const struct mpi_summary *s) {
-  static const char *const reduces[] = {[SF_REDUCE_SUM] = "sum", [SF_REDUCE_MAX] = "max", [SF_REDUCE_AVG] = "avg"};
   snprintf(text, 160, "rank %d calls %s '%.60s' #%u (%lld x %s, %s, root %d)", s->rank, sf_comm_op_name((enum sf_comm_op)s->op), s->label,
-           s->occurrence, (long long)s->count, sf_dtype_name((enum sf_dtype)s->wire), reduces[s->reduce], s->root);
+           s->occurrence, (long long)s->count, sf_dtype_name((enum sf_dtype)s->wire), sf_reduce_name((enum sf_reduce)s->reduce), s->root);
 }
 
 void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {

@@ -17,19 +17,17 @@ struct sf_group sf_group_create(const int32_t *ranks, int32_t size, int32_t inde
   return (struct sf_group){.size = size, .index = index, .ranks = ranks, .key = key};
 }
 
+#define TEXT(name, text) text,
 const char *sf_comm_op_name(enum sf_comm_op op) {
-  static const char *const names[SF_COMM_OP_COUNT] = {
-      [SF_COMM_ALL_REDUCE] = "all_reduce",
-      [SF_COMM_REDUCE_SCATTER] = "reduce_scatter",
-      [SF_COMM_ALL_GATHER] = "all_gather",
-      [SF_COMM_BROADCAST] = "broadcast",
-      [SF_COMM_ALL_TO_ALL] = "all_to_all",
-      [SF_COMM_SEND] = "send",
-      [SF_COMM_RECV] = "recv",
-      [SF_COMM_BARRIER] = "barrier",
-  };
-  return (int)op >= 0 && op < SF_COMM_OP_COUNT ? names[op] : "unknown";
+  static const char *const names[] = {SF_COMM_OP_MAP(TEXT)};
+  return (unsigned)op < SF_COMM_OP_COUNT ? names[op] : "unknown";
 }
+
+const char *sf_reduce_name(enum sf_reduce reduce) {
+  static const char *const names[] = {SF_REDUCE_MAP(TEXT)};
+  return (unsigned)reduce < SF_REDUCE_COUNT ? names[reduce] : "unknown";
+}
+#undef TEXT
 
 void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const char *format, ...) {
   char text[640];

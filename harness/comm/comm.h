@@ -18,7 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum sf_reduce { SF_REDUCE_SUM, SF_REDUCE_MAX, SF_REDUCE_AVG };
+#define SF_REDUCE_MAP(X) X(SUM, "sum") X(MAX, "max") X(AVG, "avg")
+enum sf_reduce {
+#define X(name, text) SF_REDUCE_##name,
+  SF_REDUCE_MAP(X)
+#undef X
+  SF_REDUCE_COUNT
+};
+const char *sf_reduce_name(enum sf_reduce reduce); /* "sum"; "unknown" for a number that is none, which a rank may send */
 
 /* A group is a value: an ordered list of world ranks. index: this rank's place in it. ranks is borrowed and outlives the calls.
  * Two groups are the same group when their lists are equal. */
@@ -29,18 +36,22 @@ struct sf_group {
 };
 struct sf_group sf_group_create(const int32_t *ranks, int32_t size, int32_t index);
 
+#define SF_COMM_OP_MAP(X)             \
+  X(ALL_REDUCE, "all_reduce")         \
+  X(REDUCE_SCATTER, "reduce_scatter") \
+  X(ALL_GATHER, "all_gather")         \
+  X(BROADCAST, "broadcast")           \
+  X(ALL_TO_ALL, "all_to_all")         \
+  X(SEND, "send")                     \
+  X(RECV, "recv")                     \
+  X(BARRIER, "barrier")
 enum sf_comm_op {
-  SF_COMM_ALL_REDUCE,
-  SF_COMM_REDUCE_SCATTER,
-  SF_COMM_ALL_GATHER,
-  SF_COMM_BROADCAST,
-  SF_COMM_ALL_TO_ALL,
-  SF_COMM_SEND,
-  SF_COMM_RECV,
-  SF_COMM_BARRIER,
+#define X(name, text) SF_COMM_##name,
+  SF_COMM_OP_MAP(X)
+#undef X
   SF_COMM_OP_COUNT
 };
-const char *sf_comm_op_name(enum sf_comm_op op);
+const char *sf_comm_op_name(enum sf_comm_op op); /* as sf_reduce_name */
 
 /* An asynchronous operation in flight. 0 = none. */
 typedef uint64_t sf_request;

@@ -114,12 +114,11 @@ void sim_report_deadlock(struct sf_sim *sim) {
 
 /* "rank 1 calls all_reduce 'mlp.fwd' #2 (16 x fp32, sum)" */
 static void append_side(struct text *text, const struct sim_part *part) {
-  static const char *const reduces[] = {[SF_REDUCE_SUM] = "sum", [SF_REDUCE_MAX] = "max", [SF_REDUCE_AVG] = "avg"};
   const struct sf_comm_call *call = &part->call;
   append(text, "rank %d calls ", part->rank->comm.rank);
   append_call(text, call);
   append(text, " (%lld x %s", (long long)call->count, sf_dtype_name(call->wire));
-  if (call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_REDUCE_SCATTER) append(text, ", %s", reduces[call->reduce]);
+  if (call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_REDUCE_SCATTER) append(text, ", %s", sf_reduce_name(call->reduce));
   if (call->op == SF_COMM_BROADCAST) append(text, ", root %d", call->root);
   append(text, ")");
 }

@@ -149,7 +149,7 @@ void sf_gemm_pick_kernels(char **argv);
  * the device in the child. SF_ENODEVICE: no GPU that will do, no library, or a build without CUDA; the error says which. */
 enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *error) SF_MUST_USE;
 
-enum sf_device_kind { SF_DEVICE_CPU, SF_DEVICE_CUDA };
+enum sf_device_kind { SF_DEVICE_CPU, SF_DEVICE_CUDA, SF_DEVICE_COUNT };
 /* gemm: of the CPU. SF_ENOMEM, SF_ENOTSUP, SF_ENODEVICE. */
 enum sf_status sf_device_create(struct sf_device **out, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
 /* Whether it could be created, found out in a process of its own: one that has used a GPU could not fork workers that do. *memory_bytes, where it is not

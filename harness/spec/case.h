@@ -13,25 +13,42 @@
 
 enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_TARGET_TEXT = 512, SF_SIGNATURE_TEXT = 192, SF_CASE_FRAMEWORK_TEXT = 2048 };
 
+/* The choices of each enum field: X(constant, name in a case's file). The one list of them: enum and names are made of it, and everything that
+ * shows a choice asks the table of fields for its name (sf_case_choice). */
+#define SF_CHOICE_CONSTANT(constant, name) constant,
+
 /* What layers compute with. The first three store in the format of that name (equal numbers); FP8 stores in bf16 and casts the operands of
  * the linear layers' products. */
-enum sf_compute { SF_COMPUTE_FP32, SF_COMPUTE_BF16, SF_COMPUTE_FP16, SF_COMPUTE_FP8, SF_COMPUTE_COUNT };
+#define SF_COMPUTE_MAP(X) X(SF_COMPUTE_FP32, "fp32") X(SF_COMPUTE_BF16, "bf16") X(SF_COMPUTE_FP16, "fp16") X(SF_COMPUTE_FP8, "fp8")
+enum sf_compute { SF_COMPUTE_MAP(SF_CHOICE_CONSTANT) SF_COMPUTE_COUNT };
 /* Where an fp8 cast has its scale from: the tensor itself, or what it was in earlier steps. */
-enum sf_fp8_recipe { SF_FP8_CURRENT, SF_FP8_DELAYED };
-enum sf_mode { SF_MODE_ISOLATED, SF_MODE_E2E };
-enum sf_norm { SF_NORM_RMS, SF_NORM_LAYER };
+#define SF_FP8_RECIPE_MAP(X) X(SF_FP8_CURRENT, "current") X(SF_FP8_DELAYED, "delayed")
+enum sf_fp8_recipe { SF_FP8_RECIPE_MAP(SF_CHOICE_CONSTANT) };
+#define SF_MODE_MAP(X) X(SF_MODE_ISOLATED, "isolated") X(SF_MODE_E2E, "e2e")
+enum sf_mode { SF_MODE_MAP(SF_CHOICE_CONSTANT) };
+#define SF_NORM_MAP(X) X(SF_NORM_RMS, "rms") X(SF_NORM_LAYER, "layer")
+enum sf_norm { SF_NORM_MAP(SF_CHOICE_CONSTANT) };
 /* RELU2: squared ReLU, max(x, 0)^2. */
-enum sf_activation { SF_ACT_GELU, SF_ACT_SWIGLU, SF_ACT_RELU2 };
-enum sf_positions { SF_POS_NONE, SF_POS_LEARNED, SF_POS_ROTARY };
-enum sf_loss_norm { SF_LOSS_PER_TOKEN, SF_LOSS_PER_MICROBATCH };
+#define SF_ACTIVATION_MAP(X) X(SF_ACT_GELU, "gelu") X(SF_ACT_SWIGLU, "swiglu") X(SF_ACT_RELU2, "relu2")
+enum sf_activation { SF_ACTIVATION_MAP(SF_CHOICE_CONSTANT) };
+#define SF_POSITIONS_MAP(X) X(SF_POS_NONE, "none") X(SF_POS_LEARNED, "learned") X(SF_POS_ROTARY, "rotary")
+enum sf_positions { SF_POSITIONS_MAP(SF_CHOICE_CONSTANT) };
+#define SF_LOSS_NORM_MAP(X) X(SF_LOSS_PER_TOKEN, "per_token") X(SF_LOSS_PER_MICROBATCH, "per_microbatch")
+enum sf_loss_norm { SF_LOSS_NORM_MAP(SF_CHOICE_CONSTANT) };
 /* How context parallelism does attention: RING passes keys and values round, ALLGATHER collects them, A2A trades sequence for heads. */
-enum sf_cp_comm { SF_CP_RING, SF_CP_ALLGATHER, SF_CP_A2A };
+#define SF_CP_COMM_MAP(X) X(SF_CP_RING, "ring") X(SF_CP_ALLGATHER, "allgather") X(SF_CP_A2A, "a2a")
+enum sf_cp_comm { SF_CP_COMM_MAP(SF_CHOICE_CONSTANT) };
 /* Which tokens are drawn. EDGE: only first and last ids of vocab_padded/2, /4 and /8 slices (where a vocabulary shard may begin). */
-enum sf_token_dist { SF_TOKENS_UNIFORM, SF_TOKENS_EDGE, SF_TOKENS_FEW };
+#define SF_TOKENS_MAP(X) X(SF_TOKENS_UNIFORM, "uniform") X(SF_TOKENS_EDGE, "edge") X(SF_TOKENS_FEW, "few")
+enum sf_token_dist { SF_TOKENS_MAP(SF_CHOICE_CONSTANT) };
 /* Loss masks. UNEVEN: each microbatch keeps a different share of its tokens; SPARSE: one to three tokens a microbatch. */
-enum sf_mask_dist { SF_MASK_FULL, SF_MASK_UNEVEN, SF_MASK_SPARSE };
+#define SF_MASK_MAP(X) X(SF_MASK_FULL, "full") X(SF_MASK_UNEVEN, "uneven") X(SF_MASK_SPARSE, "sparse")
+enum sf_mask_dist { SF_MASK_MAP(SF_CHOICE_CONSTANT) };
 /* Values of parameters, injected activations and injected gradients (harness/tensor/consistent.h). */
-enum sf_value_dist { SF_DIST_NORMAL, SF_DIST_UNIFORM, SF_DIST_HEAVY, SF_DIST_OUTLIERS, SF_DIST_OFFSET, SF_DIST_SPARSE, SF_DIST_COUNT };
+#define SF_DIST_MAP(X)                                                                                                                     \
+  X(SF_DIST_NORMAL, "normal") X(SF_DIST_UNIFORM, "uniform") X(SF_DIST_HEAVY, "heavy") X(SF_DIST_OUTLIERS, "outliers")                      \
+  X(SF_DIST_OFFSET, "offset") X(SF_DIST_SPARSE, "sparse")
+enum sf_value_dist { SF_DIST_MAP(SF_CHOICE_CONSTANT) SF_DIST_COUNT };
 
 struct sf_model {
   int64_t layers;       /* 1..128 */
@@ -62,9 +79,11 @@ struct sf_model {
 
 /* How a token's experts are chosen and weighted. SOFTMAX: probabilities over all experts, not normalised again over the chosen ones;
  * SIGMOID: scores of each by itself, normalised over the chosen ones when they are several. */
-enum sf_moe_router { SF_ROUTER_SOFTMAX, SF_ROUTER_SIGMOID };
+#define SF_ROUTER_MAP(X) X(SF_ROUTER_SOFTMAX, "softmax") X(SF_ROUTER_SIGMOID, "sigmoid")
+enum sf_moe_router { SF_ROUTER_MAP(SF_CHOICE_CONSTANT) };
 /* The tokens among which capacity is counted and over which the auxiliary loss is a mean. */
-enum sf_moe_scope { SF_SCOPE_SEQUENCE, SF_SCOPE_MICROBATCH };
+#define SF_SCOPE_MAP(X) X(SF_SCOPE_SEQUENCE, "sequence") X(SF_SCOPE_MICROBATCH, "microbatch")
+enum sf_moe_scope { SF_SCOPE_MAP(SF_CHOICE_CONSTANT) };
 
 /* Mixture of experts, in every layer or in none. The other fields are at their smallest while experts is 0. */
 struct sf_moe {
@@ -149,9 +168,19 @@ struct sf_reload {
   struct sf_layout layout;
 };
 
+/* What a trial showed (harness/DESIGN.md, Words). */
+#define SF_VERDICT_MAP(X) X(PASS) X(FINDING) X(INCONCLUSIVE) X(SKIP)
+enum sf_verdict {
+#define X(name) SF_VERDICT_##name,
+  SF_VERDICT_MAP(X)
+#undef X
+  SF_VERDICT_COUNT
+};
+const char *sf_verdict_name(enum sf_verdict verdict); /* "PASS", .. */
+
 struct sf_expect {
   bool present;
-  char verdict[16];
+  char verdict[16]; /* a name of enum sf_verdict */
   char signature[SF_SIGNATURE_TEXT];
 };
 
@@ -189,6 +218,8 @@ extern const int sf_case_field_count;
 const struct sf_field *sf_case_field_find(const char *path); /* NULL when there is none */
 int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field);             /* not for TEXT */
 void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value);       /* not for TEXT */
+/* The name of what an ENUM field holds: "relu2" of model.activation. The path is one of an ENUM field, and the value one of its choices. */
+const char *sf_case_choice(const struct sf_case *c, const char *path);
 /* Parses a value as the command line gives it: a number, true/false/on/off, an enum's name, flags joined by '+' or "none", a text. */
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
 

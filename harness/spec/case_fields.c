@@ -7,25 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const MODE_NAMES[] = {"isolated", "e2e", NULL};
-static const char *const NORM_NAMES[] = {"rms", "layer", NULL};
-static const char *const ACTIVATION_NAMES[] = {"gelu", "swiglu", "relu2", NULL};
-static const char *const POSITION_NAMES[] = {"none", "learned", "rotary", NULL};
-static const char *const COMPUTE_NAMES[] = {"fp32", "bf16", "fp16", "fp8", NULL};
-static const char *const FP8_RECIPE_NAMES[] = {"current", "delayed", NULL};
-static const char *const ROUTER_NAMES[] = {"softmax", "sigmoid", NULL};
-static const char *const SCOPE_NAMES[] = {"sequence", "microbatch", NULL};
-static const char *const LOSS_NORM_NAMES[] = {"per_token", "per_microbatch", NULL};
-static const char *const CP_COMM_NAMES[] = {"ring", "allgather", "a2a", NULL};
+#define NAME(constant, name) name,
+static const char *const MODE_NAMES[] = {SF_MODE_MAP(NAME) NULL};
+static const char *const NORM_NAMES[] = {SF_NORM_MAP(NAME) NULL};
+static const char *const ACTIVATION_NAMES[] = {SF_ACTIVATION_MAP(NAME) NULL};
+static const char *const POSITION_NAMES[] = {SF_POSITIONS_MAP(NAME) NULL};
+static const char *const COMPUTE_NAMES[] = {SF_COMPUTE_MAP(NAME) NULL};
+static const char *const FP8_RECIPE_NAMES[] = {SF_FP8_RECIPE_MAP(NAME) NULL};
+static const char *const ROUTER_NAMES[] = {SF_ROUTER_MAP(NAME) NULL};
+static const char *const SCOPE_NAMES[] = {SF_SCOPE_MAP(NAME) NULL};
+static const char *const LOSS_NORM_NAMES[] = {SF_LOSS_NORM_MAP(NAME) NULL};
+static const char *const CP_COMM_NAMES[] = {SF_CP_COMM_MAP(NAME) NULL};
 static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
-static const char *const TOKEN_NAMES[] = {"uniform", "edge", "few", NULL};
-static const char *const MASK_NAMES[] = {"full", "uneven", "sparse", NULL};
-static const char *const DIST_NAMES[] = {"normal", "uniform", "heavy", "outliers", "offset", "sparse", NULL};
+static const char *const TOKEN_NAMES[] = {SF_TOKENS_MAP(NAME) NULL};
+static const char *const MASK_NAMES[] = {SF_MASK_MAP(NAME) NULL};
+static const char *const DIST_NAMES[] = {SF_DIST_MAP(NAME) NULL};
+#undef NAME
 
 _Static_assert((int)SF_COMPUTE_FP32 == (int)SF_F32 && (int)SF_COMPUTE_BF16 == (int)SF_BF16 && (int)SF_COMPUTE_FP16 == (int)SF_F16,
                "what is stored as it is computed has one number");
-_Static_assert(sizeof COMPUTE_NAMES / sizeof COMPUTE_NAMES[0] == SF_COMPUTE_COUNT + 1, "a name for each way to compute");
-_Static_assert(sizeof DIST_NAMES / sizeof DIST_NAMES[0] == SF_DIST_COUNT + 1, "a name for each distribution");
 _Static_assert(SF_FROZEN_ALL == (1 << (sizeof FROZEN_NAMES / sizeof FROZEN_NAMES[0] - 1)) - 1, "a name for each frozen bit");
 
 #define MEMBER(member) offsetof(struct sf_case, member), sizeof(((struct sf_case *)NULL)->member)
@@ -143,6 +143,16 @@ const char *sf_compute_name(int64_t compute) {
   return COMPUTE_NAMES[compute];
 }
 
+const char *sf_verdict_name(enum sf_verdict verdict) {
+  static const char *const names[] = {
+#define X(name) #name,
+      SF_VERDICT_MAP(X)
+#undef X
+  };
+  SF_ASSERT_LT((unsigned)verdict, SF_VERDICT_COUNT);
+  return names[verdict];
+}
+
 const struct sf_field *sf_case_field_find(const char *path) {
   for (int i = 0; i < sf_case_field_count; i++)
     if (strcmp(sf_case_fields[i].path, path) == 0) return &sf_case_fields[i];
@@ -164,6 +174,15 @@ void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t 
   } else {
     *(int64_t *)(void *)at = value;
   }
+}
+
+const char *sf_case_choice(const struct sf_case *c, const char *path) {
+  const struct sf_field *field = sf_case_field_find(path);
+  SF_ASSERT(field != NULL && field->type == SF_FIELD_ENUM);
+  const int64_t value = sf_case_field_get(c, field);
+  SF_ASSERT_LE(0, value);
+  SF_ASSERT_LE(value, field->max);
+  return field->names[value];
 }
 
 bool sf_case_text_ok(const char *text) {

@@ -11,8 +11,6 @@
 
 enum { CASE_LIMIT_BYTES = 1 << 20, PATH_TEXT = 96 };
 
-static const char *const VERDICTS[] = {"PASS", "FINDING", "INCONCLUSIVE", "SKIP"};
-
 /* --- reading -------------------------------------------------------------------------------------------------- */
 
 static const char *type_name(const json_t *value) {
@@ -104,8 +102,8 @@ static enum sf_status read_expect(struct sf_expect *expect, json_t *object, stru
     if (status != SF_OK) return status;
   }
   expect->present = true;
-  for (size_t i = 0; i < sizeof VERDICTS / sizeof VERDICTS[0]; i++)
-    if (strcmp(expect->verdict, VERDICTS[i]) == 0) return SF_OK;
+  for (int i = 0; i < SF_VERDICT_COUNT; i++)
+    if (strcmp(expect->verdict, sf_verdict_name((enum sf_verdict)i)) == 0) return SF_OK;
   return sf_error_set(error, SF_EINPUT, "expect.verdict: \"%s\" is none of PASS, FINDING, INCONCLUSIVE, SKIP", expect->verdict);
 }
 

@@ -141,18 +141,23 @@ enum sf_kind {
 const char *sf_kind_name(enum sf_kind kind);
 
 /* LOSS_SCALE: of the step, and of the step that would follow the last; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both exist with loss scaling only. */
+#define SF_SCALAR_MAP(X) \
+  X(LOSS, "loss") X(TOKENS, "tokens") X(GRAD_NORM, "grad_norm") X(CLIP, "clip") X(LOSS_SCALE, "loss_scale") X(OVERFLOW, "overflow")
 enum sf_scalar {
-  SF_SCALAR_LOSS,
-  SF_SCALAR_TOKENS,
-  SF_SCALAR_GRAD_NORM,
-  SF_SCALAR_CLIP,
-  SF_SCALAR_LOSS_SCALE,
-  SF_SCALAR_OVERFLOW,
+#define X(name, text) SF_SCALAR_##name,
+  SF_SCALAR_MAP(X)
+#undef X
   SF_SCALAR_COUNT
 };
-const char *sf_scalar_name(enum sf_scalar scalar); /* "loss", "tokens", "grad_norm", "clip", "loss_scale", "overflow" */
+const char *sf_scalar_name(enum sf_scalar scalar); /* the text above */
 
-enum sf_pass { SF_PASS_FWD, SF_PASS_RECOMPUTE, SF_PASS_BWD, SF_PASS_STEP };
+#define SF_PASS_MAP(X) X(FWD, "fwd") X(RECOMPUTE, "recompute") X(BWD, "bwd") X(STEP, "step")
+enum sf_pass {
+#define X(name, text) SF_PASS_##name,
+  SF_PASS_MAP(X)
+#undef X
+  SF_PASS_COUNT
+};
 const char *sf_pass_name(enum sf_pass pass);
 
 /* call: 0 = the module itself; ACT and ACT_GRAD call 1 = the same tensor as the next (previous) pipeline stage received it;

@@ -5,14 +5,11 @@
 
 #include <stdio.h>
 
-static const char *const KIND_NAMES[SF_KIND_COUNT] = {
-#define X(name, text) [SF_KIND_##name] = text,
-    SF_KIND_MAP(X)
-#undef X
-};
-static const char *const SCALAR_NAMES[SF_SCALAR_COUNT] = {"loss", "tokens", "grad_norm", "clip", "loss_scale", "overflow"};
-enum { PASS_COUNT = SF_PASS_STEP + 1 };
-static const char *const PASS_NAMES[PASS_COUNT] = {"fwd", "recompute", "bwd", "step"};
+#define TEXT(name, text) text,
+static const char *const KIND_NAMES[] = {SF_KIND_MAP(TEXT)};
+static const char *const SCALAR_NAMES[] = {SF_SCALAR_MAP(TEXT)};
+static const char *const PASS_NAMES[] = {SF_PASS_MAP(TEXT)};
+#undef TEXT
 
 const char *sf_kind_name(enum sf_kind kind) {
   SF_ASSERT_LT((unsigned)kind, SF_KIND_COUNT);
@@ -25,7 +22,7 @@ const char *sf_scalar_name(enum sf_scalar scalar) {
 }
 
 const char *sf_pass_name(enum sf_pass pass) {
-  SF_ASSERT_LT((unsigned)pass, PASS_COUNT);
+  SF_ASSERT_LT((unsigned)pass, SF_PASS_COUNT);
   return PASS_NAMES[pass];
 }
 
@@ -56,7 +53,7 @@ static const char *subject_name(const struct sf_catalog *catalog, struct sf_trac
 }
 
 void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catalog, struct sf_trace_id id) {
-  const char *pass = id.pass < PASS_COUNT ? PASS_NAMES[id.pass] : "?";
+  const char *pass = id.pass < SF_PASS_COUNT ? PASS_NAMES[id.pass] : "?";
   const char *kind = id.kind < SF_KIND_COUNT ? KIND_NAMES[id.kind] : "?";
   snprintf(out, out_size, "s%u/mb%u/%s/%s/%s/%u", id.step, id.microbatch, pass, kind, subject_name(catalog, id), id.call);
 }
@@ -271,7 +268,7 @@ static bool time_exists(const struct sf_train *train, struct sf_trace_id id) {
 bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id) {
   struct sf_trace_spec spec = {0};
   bool exists = false;
-  if (id.pass >= PASS_COUNT || !time_exists(&catalog->logical.train, id)) return false;
+  if (id.pass >= SF_PASS_COUNT || !time_exists(&catalog->logical.train, id)) return false;
   switch (id.kind) {
   case SF_KIND_ACT:
   case SF_KIND_ACT_GRAD: exists = spec_of_module(&spec, catalog, id); break;

@@ -2,14 +2,16 @@
 
 #include "harness/base/assert.h"
 
-static const struct { const char *name; size_t held_bytes, wire_bytes; double unit_roundoff, least_error; } DTYPES[SF_DTYPE_COUNT] = {
-    [SF_F32] = {"fp32", 4, 4, 0x1p-24, 0x1p-150},
-    [SF_BF16] = {"bf16", 4, 2, 0x1p-8, 0x1p-134},
-    [SF_F16] = {"fp16", 4, 2, 0x1p-11, 0x1p-25},
-    [SF_F64] = {"fp64", 8, 8, 0x1p-53, 0},
-    [SF_F8E4M3] = {"fp8_e4m3", 4, 1, 0x1p-4, 0x1p-10},
-    [SF_F8E5M2] = {"fp8_e5m2", 4, 1, 0x1p-3, 0x1p-17},
+/* In the order of enum sf_dtype. */
+static const struct { const char *name, *file_name; size_t held_bytes, wire_bytes; double unit_roundoff, least_error; } DTYPES[] = {
+    {"fp32", "F32", 4, 4, 0x1p-24, 0x1p-150},
+    {"bf16", "BF16", 4, 2, 0x1p-8, 0x1p-134},
+    {"fp16", "F16", 4, 2, 0x1p-11, 0x1p-25},
+    {"fp64", "F64", 8, 8, 0x1p-53, 0},
+    {"fp8_e4m3", "F8_E4M3", 4, 1, 0x1p-4, 0x1p-10},
+    {"fp8_e5m2", "F8_E5M2", 4, 1, 0x1p-3, 0x1p-17},
 };
+SF_ASSERT_ENTRIES(DTYPES, SF_DTYPE_COUNT);
 
 static enum sf_dtype checked(enum sf_dtype dtype) {
   SF_ASSERT_LT((unsigned)dtype, SF_DTYPE_COUNT);
@@ -17,6 +19,7 @@ static enum sf_dtype checked(enum sf_dtype dtype) {
 }
 
 const char *sf_dtype_name(enum sf_dtype dtype) { return DTYPES[checked(dtype)].name; }
+const char *sf_dtype_file_name(enum sf_dtype dtype) { return DTYPES[checked(dtype)].file_name; }
 size_t sf_dtype_held_bytes(enum sf_dtype dtype) { return DTYPES[checked(dtype)].held_bytes; }
 size_t sf_dtype_wire_bytes(enum sf_dtype dtype) { return DTYPES[checked(dtype)].wire_bytes; }
 double sf_dtype_unit_roundoff(enum sf_dtype dtype) { return DTYPES[checked(dtype)].unit_roundoff; }

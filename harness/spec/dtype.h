@@ -22,6 +22,7 @@
 enum sf_dtype { SF_F32, SF_BF16, SF_F16, SF_F64, SF_F8E4M3, SF_F8E5M2, SF_DTYPE_COUNT, SF_WIRE_DTYPE_COUNT = SF_F8E4M3 };
 
 const char *sf_dtype_name(enum sf_dtype dtype);          /* "fp32", "bf16", "fp16", "fp64", "fp8_e4m3", "fp8_e5m2" */
+const char *sf_dtype_file_name(enum sf_dtype dtype);     /* in safetensors: "F32", "BF16", "F16", "F64", "F8_E4M3", "F8_E5M2" */
 size_t sf_dtype_held_bytes(enum sf_dtype dtype);          /* of one element in host memory: 4, 4, 4, 8, 4, 4 */
 size_t sf_dtype_wire_bytes(enum sf_dtype dtype);          /* of one element on a wire or in a file: 4, 2, 2, 8, 1, 1 */
 double sf_dtype_unit_roundoff(enum sf_dtype dtype);       /* 2^-24, 2^-8, 2^-11, 2^-53, 2^-4, 2^-3 */

@@ -4,7 +4,11 @@
 
 #include <string.h>
 
-static const char *const AXIS_NAMES[SF_AXIS_COUNT] = {"tp", "cp", "ep", "dp", "pp"};
+static const char *const AXIS_NAMES[] = {
+#define X(name, text) text,
+    SF_AXIS_MAP(X)
+#undef X
+};
 
 const char *sf_axis_name(enum sf_axis axis) {
   SF_ASSERT_LT((unsigned)axis, SF_AXIS_COUNT);

@@ -4,7 +4,13 @@
 
 #include "harness/spec/case.h"
 
-enum sf_axis { SF_AXIS_TP, SF_AXIS_CP, SF_AXIS_EP, SF_AXIS_DP, SF_AXIS_PP, SF_AXIS_COUNT };
+#define SF_AXIS_MAP(X) X(TP, "tp") X(CP, "cp") X(EP, "ep") X(DP, "dp") X(PP, "pp")
+enum sf_axis {
+#define X(name, text) SF_AXIS_##name,
+  SF_AXIS_MAP(X)
+#undef X
+  SF_AXIS_COUNT
+};
 #define SF_AXES(axis) (1u << (axis))
 #define SF_AXES_ALL ((1u << SF_AXIS_COUNT) - 1u)
 const char *sf_axis_name(enum sf_axis axis); /* "tp" .. */

@@ -109,8 +109,6 @@ static int compare_tensors(const void *a, const void *b) {
 }
 
 static json_t *tensor_header(const struct tensor *tensor, int64_t begin) {
-  static const char *const names[SF_DTYPE_COUNT] = {[SF_F32] = "F32", [SF_BF16] = "BF16", [SF_F16] = "F16", [SF_F64] = "F64",
-                                                   [SF_F8E4M3] = "F8_E4M3", [SF_F8E5M2] = "F8_E5M2"};
   json_t *shape = json_array();
   for (int32_t i = 0; i < tensor->dim_count; i++) {
     if (json_array_append_new(shape, json_integer(tensor->dims[i])) != 0) {
@@ -119,7 +117,7 @@ static json_t *tensor_header(const struct tensor *tensor, int64_t begin) {
     }
   }
   /* "o" takes shape over, and fails when it is NULL. */
-  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", names[tensor->dtype], "shape", shape, "data_offsets", (json_int_t)begin,
+  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", sf_dtype_file_name(tensor->dtype), "shape", shape, "data_offsets", (json_int_t)begin,
                    (json_int_t)(begin + (int64_t)tensor->size_bytes));
 }
 

@@ -11,12 +11,23 @@
 
 enum { SF_OP_OPERANDS_MAX = 10, SF_OP_DIMS_MAX = 4, SF_OP_ATTRS_MAX = 6 };
 
-enum sf_op_role { SF_OP_IN, SF_OP_OUT, SF_OP_INOUT };
+/* Enums and their texts for people: X(constant, text). */
+#define SF_OP_CONSTANT(constant, text) constant,
+
+#define SF_OP_ROLE_MAP(X) X(SF_OP_IN, "in") X(SF_OP_OUT, "out") X(SF_OP_INOUT, "inout")
+enum sf_op_role { SF_OP_ROLE_MAP(SF_OP_CONSTANT) };
 /* INPUT and STORED: numbers of the case's formats. */
-enum sf_op_element { SF_OP_INPUT, SF_OP_STORED, SF_OP_FLOAT, SF_OP_DOUBLE, SF_OP_INT32, SF_OP_UINT16 };
-/* What an input may hold. ANY: all distributions and special values. UNIT: within [-1, 1]. POSITIVE: finite, above zero. SCORE: ANY, with very
- * negative and masked ones among them. MASK: 0 or 1. ID: an index, some of them outside of 0..attribute `vocab` - 1. BITS: any 16 bits. */
-enum sf_op_fill { SF_OP_ANY, SF_OP_UNIT, SF_OP_POSITIVE, SF_OP_SCORE, SF_OP_MASK, SF_OP_ID, SF_OP_BITS };
+#define SF_OP_ELEMENT_MAP(X)                                                                          \
+  X(SF_OP_INPUT, "case") X(SF_OP_STORED, "case") X(SF_OP_FLOAT, "fp32") X(SF_OP_DOUBLE, "fp64")       \
+  X(SF_OP_INT32, "int32") X(SF_OP_UINT16, "uint16")
+enum sf_op_element { SF_OP_ELEMENT_MAP(SF_OP_CONSTANT) };
+/* What an input may hold. ANY: all distributions and special values (a case's field says which). UNIT: within [-1, 1]. POSITIVE: finite, above
+ * zero. SCORE: ANY, with very negative and masked ones among them. MASK: 0 or 1. ID: an index, some of them outside of 0..attribute
+ * `vocab` - 1. BITS: any 16 bits. */
+#define SF_OP_FILL_MAP(X)                                                                             \
+  X(SF_OP_ANY, "any") X(SF_OP_UNIT, "within -1 and 1") X(SF_OP_POSITIVE, "above 0") X(SF_OP_SCORE, "any, masked too") \
+  X(SF_OP_MASK, "0 or 1") X(SF_OP_ID, "indices") X(SF_OP_BITS, "random bits")
+enum sf_op_fill { SF_OP_FILL_MAP(SF_OP_CONSTANT) };
 
 struct sf_op_operand {
   const char *name;

@@ -1,6 +1,7 @@
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -148,8 +149,9 @@ void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct s
   sf_free(text);
 }
 
-const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e",
+const char *const sf_bench_condition_names[] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e",
                                                                      "fp16_isolated", "fp16_e2e", "fp8_isolated", "fp8_e2e"};
+SF_ASSERT_ENTRIES(sf_bench_condition_names, SF_BENCH_CONDITIONS);
 
 enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c) {
   static const enum sf_bench_condition isolated[] = {SF_BENCH_FP32_ISOLATED, SF_BENCH_BF16_ISOLATED, SF_BENCH_FP16_ISOLATED,

@@ -1,6 +1,7 @@
 #include "harness/run/commands/command_common.h"
 
 #include "generators/presets.h"
+#include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/system_memory.h"
 #include "harness/comm/nccl.h"
@@ -21,6 +22,9 @@ const char *const sf_backend_names[] = {"sim", "mpi", "nccl", NULL}; /* in the o
 const char *const sf_device_names[] = {"cpu", "cuda", NULL}; /* in the order of enum sf_device_kind */
 const char *const sf_gemm_names[] = {"default", "xsmm", "blas", "loops", NULL};
 const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
+/* One more: NULL ends them. */
+SF_ASSERT_ENTRIES(sf_backend_names, SF_BACKEND_COUNT + 1);
+SF_ASSERT_ENTRIES(sf_device_names, SF_DEVICE_COUNT + 1);
 
 /* Each process on a GPU holds some hundred megabytes of it, and they take turns. */
 enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, GPU_WORKERS_DEFAULT = 4 };
@@ -107,6 +111,7 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
 
 enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice, struct sf_error *error) {
   static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
+  SF_ASSERT_ENTRIES(gemms, sizeof sf_gemm_names / sizeof *sf_gemm_names - 1);
   struct sf_error reason = {SF_OK, ""};
   if (device != SF_DEVICE_CPU && choice != 0) return sf_error_set(error, SF_EUSAGE, "--gemm is of --device cpu");
   *gemm = choice ? gemms[choice] : sf_cpu_gemm_default();

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL };
+enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL, SF_BACKEND_COUNT };
 
 /* Defaults are what sf_common_defaults puts there. */
 struct sf_common_flags {

@@ -52,7 +52,7 @@ struct session {
   const struct worker_flags *flags;
   struct sf_framework *framework;
   FILE *record;
-  int64_t cases, counts[4]; /* by enum sf_verdict */
+  int64_t cases, counts[SF_VERDICT_COUNT];
   char reason[SF_FRAMEWORK_TEXT]; /* of the last case that was not judged; one line */
   double seconds;
 };

@@ -12,15 +12,24 @@
 enum { RANKS_SHOWN = 16, GROUPS_SHOWN = 8 };
 
 static void describe_model(struct sf_text *out, const struct sf_case *c) {
-  static const char *const norms[] = {"RMSNorm", "LayerNorm"}, *const activations[] = {"GELU", "SwiGLU"}, *const positions[] = {"no", "learned", "rotary"};
   const struct sf_model *m = &c->model;
   sf_text_append(out, "model      %" PRId64 " layers, hidden %" PRId64 ", %" PRId64 " heads of %" PRId64 " (%" PRId64 " key/value), ffn %" PRId64, m->layers, m->hidden,
                  m->heads, m->head_dim, m->kv_heads, m->ffn);
-  sf_text_append(out, ", vocabulary %" PRId64 " padded to %" PRId64 ", %s, %s, %s positions%s%s%s\n", m->vocab, m->vocab_padded, norms[m->norm],
-                 activations[m->activation], positions[m->positions], m->bias ? ", biases" : "", m->tied ? ", tied" : "", m->adapter ? ", adapter" : "");
-  sf_text_append(out, "training   %" PRId64 " steps of %" PRId64 " microbatches of %" PRId64 " sequences of %" PRId64 " tokens, %s, %s\n", c->train.steps,
-                 c->train.microbatches, c->train.microbatch_size, m->seq, sf_compute_name(c->precision.compute),
-                 c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+  sf_text_append(out, ", vocabulary %" PRId64 " padded to %" PRId64 ", norm %s, activation %s, positions %s%s%s%s\n", m->vocab, m->vocab_padded,
+                 sf_case_choice(c, "model.norm"), sf_case_choice(c, "model.activation"), sf_case_choice(c, "model.positions"), m->bias ? ", biases" : "",
+                 m->tied ? ", tied" : "", m->adapter ? ", adapter" : "");
+  if (c->moe.experts > 0)
+    sf_text_append(out, "experts    %" PRId64 " of ffn %" PRId64 ", %" PRId64 " a token, router %s, scope %s\n", c->moe.experts, c->moe.ffn, c->moe.topk,
+                   sf_case_choice(c, "moe.router"), sf_case_choice(c, "moe.scope"));
+}
+
+static void describe_training(struct sf_text *out, const struct sf_case *c) {
+  const bool fp8 = c->precision.compute == SF_COMPUTE_FP8;
+  sf_text_append(out, "training   %" PRId64 " steps of %" PRId64 " microbatches of %" PRId64 " sequences of %" PRId64 " tokens, loss %s, %s%s%s, mode %s\n",
+                 c->train.steps, c->train.microbatches, c->train.microbatch_size, c->model.seq, sf_case_choice(c, "train.loss_norm"),
+                 sf_case_choice(c, "precision.compute"), fp8 ? " with scaling " : "", fp8 ? sf_case_choice(c, "precision.fp8_recipe") : "", sf_case_choice(c, "mode"));
+  sf_text_append(out, "data       tokens %s, mask %s, weights %s, activations %s, gradients %s\n", sf_case_choice(c, "data.tokens"), sf_case_choice(c, "data.mask"),
+                 sf_case_choice(c, "data.weights"), sf_case_choice(c, "data.acts"), sf_case_choice(c, "data.grads"));
 }
 
 static void describe_groups(struct sf_text *out, const struct sf_mesh *mesh, enum sf_axis axis, int32_t *ranks, bool *seen) {
@@ -95,12 +104,11 @@ static void describe_params(struct sf_text *out, const struct sf_case *c, const 
 }
 
 static void describe_layout(struct sf_text *out, const char *title, const struct sf_case *c) {
-  static const char *const ways[] = {"ring", "all-gather", "all-to-all"};
   const struct sf_layout *layout = &c->layout;
   const struct sf_mesh mesh = sf_mesh_from_layout(layout);
   char cp[40] = "", experts[48] = "";
   if (c->moe.experts > 0) snprintf(experts, sizeof experts, ", ep %" PRId64 ", etp %" PRId64, layout->ep, layout->etp);
-  if (layout->cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], ways[layout->cp_comm]);
+  if (layout->cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], sf_case_choice(c, "layout.cp_comm"));
   sf_text_append(out, "%s %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", title, mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP],
                  mesh.size[SF_AXIS_PP], experts, layout->order, layout->sp ? ", sequence parallel" : "");
 }
@@ -145,6 +153,7 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   if (!ranks || !seen) status = SF_ENOMEM;
   if (status == SF_OK) {
     describe_model(out, c);
+    describe_training(out, c);
     describe_size(out, c, catalog);
     describe_layout(out, "layout    ", c);
     describe_ranks(out, c, catalog, ranks, seen);

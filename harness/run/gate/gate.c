@@ -1,6 +1,7 @@
 #include "harness/run/gate/gate.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate_base.h"
@@ -23,8 +24,15 @@ struct gate {
 
 bool sf_gate_interrupted(const struct sf_gate_options *options) { return options->campaign.stop && *options->campaign.stop; }
 
-static const char *const state_texts[] = {"ok", "new", "known", "also in base", "not as expected", "gone"};
-const char *sf_gate_state_text(enum sf_gate_state state) { return state_texts[state]; }
+const char *sf_gate_state_text(enum sf_gate_state state) {
+  static const char *const texts[] = {
+#define X(name, text) text,
+      SF_GATE_STATE_MAP(X)
+#undef X
+  };
+  SF_ASSERT_LT((unsigned)state, SF_GATE_STATE_COUNT);
+  return texts[state];
+}
 
 static struct sf_gate_item *add_item(struct gate *g) {
   struct sf_gate_result *r = g->result;

@@ -14,7 +14,14 @@ struct sf_gate_options {
 };
 
 /* GONE: a case of the corpus, of a framework or of a plugin's operation, that passes although a finding was expected. The framework or the library has been mended, which fails nobody's gate. */
-enum sf_gate_state { SF_GATE_OK, SF_GATE_NEW, SF_GATE_KNOWN, SF_GATE_IN_BASE, SF_GATE_UNEXPECTED, SF_GATE_GONE };
+#define SF_GATE_STATE_MAP(X) \
+  X(OK, "ok") X(NEW, "new") X(KNOWN, "known") X(IN_BASE, "also in base") X(UNEXPECTED, "not as expected") X(GONE, "gone")
+enum sf_gate_state {
+#define X(name, text) SF_GATE_##name,
+  SF_GATE_STATE_MAP(X)
+#undef X
+  SF_GATE_STATE_COUNT
+};
 struct sf_gate_item {
   char name[SF_PATH_TEXT];            /* corpus file, or signature of a finding */
   enum sf_gate_state state;

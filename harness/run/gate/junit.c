@@ -1,5 +1,6 @@
 #include "harness/run/gate/junit.h"
 
+#include "harness/base/assert.h"
 #include "harness/run/commands/utf8.h"
 
 #include <math.h>
@@ -58,7 +59,12 @@ static void properties_write(struct writer *writer, const struct sf_junit_proper
 }
 
 static void case_write(struct writer *writer, const struct sf_junit_case *one) {
-  static const char *const elements[] = {[SF_JUNIT_FAILED] = "failure", [SF_JUNIT_ERROR] = "error", [SF_JUNIT_SKIPPED] = "skipped"};
+  static const char *const elements[] = {
+#define X(name, element) element,
+      SF_JUNIT_OUTCOME_MAP(X)
+#undef X
+  };
+  SF_ASSERT_LT((unsigned)one->outcome, SF_JUNIT_OUTCOME_COUNT);
   element_start(writer, "testcase");
   attribute(writer, "name", one->name);
   attribute(writer, "classname", one->class_name);

@@ -11,11 +11,17 @@ struct sf_junit_property {
   const char *name, *value;
 };
 
+/* Outcome, and the XML element that says it. */
+#define SF_JUNIT_OUTCOME_MAP(X)                             \
+  X(PASSED, NULL)                                           \
+  X(FAILED, "failure") /* what was tested is wrong */       \
+  X(ERROR, "error")    /* it could not be tested */         \
+  X(SKIPPED, "skipped")
 enum sf_junit_outcome {
-  SF_JUNIT_PASSED,
-  SF_JUNIT_FAILED,  /* <failure>: what was tested is wrong */
-  SF_JUNIT_ERROR,   /* <error>: it could not be tested */
-  SF_JUNIT_SKIPPED, /* <skipped> */
+#define X(name, element) SF_JUNIT_##name,
+  SF_JUNIT_OUTCOME_MAP(X)
+#undef X
+  SF_JUNIT_OUTCOME_COUNT
 };
 
 struct sf_junit_case {

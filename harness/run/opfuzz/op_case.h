@@ -4,6 +4,7 @@
 #define SF_RUN_OP_CASE_H
 
 #include "harness/base/bytes.h"
+#include "harness/spec/case.h"
 #include "oracles/ops/op.h"
 
 enum {
@@ -24,10 +25,16 @@ enum {
 enum { SF_OP_FAR_ROWS = 4, SF_OP_FAR_SPREAD = 64 };
 enum { SF_OP_START_MAX = 15, SF_OP_PAD_MAX = 300, SF_OP_ENTRIES_MAX = 128, SF_OP_PATH = 1024, SF_OP_DIM_LIMIT = 1 << 20 };
 
-enum sf_op_special { SF_OP_PLAIN, SF_OP_TINY, SF_OP_HUGE, SF_OP_INFINITE, SF_OP_NAN, SF_OP_MIXED, SF_OP_SPECIAL_COUNT };
+#define SF_OP_SPECIAL_MAP(X)                                                              \
+  X(SF_OP_PLAIN, "none") X(SF_OP_TINY, "tiny") X(SF_OP_HUGE, "huge") X(SF_OP_INFINITE, "infinite") \
+  X(SF_OP_NAN, "nan") X(SF_OP_MIXED, "mixed")
+enum sf_op_special { SF_OP_SPECIAL_MAP(SF_OP_CONSTANT) SF_OP_SPECIAL_COUNT };
 /* The first six are enum sf_value_dist. INTEGERS -4..4, TIES five values, SMALL normal 2^-10, LARGE normal 2^12, FAR 1000 + normal, MASKED
  * normal with one in four -10000 or -infinity (scores only). */
-enum sf_op_values { SF_OP_NORMAL, SF_OP_INTEGERS = 6, SF_OP_TIES, SF_OP_SMALL, SF_OP_LARGE, SF_OP_FAR, SF_OP_MASKED, SF_OP_VALUES_COUNT };
+#define SF_OP_MORE_VALUES_MAP(X)                                                        \
+  X(SF_OP_INTEGERS, "integers") X(SF_OP_TIES, "ties") X(SF_OP_SMALL, "small") X(SF_OP_LARGE, "large") \
+  X(SF_OP_FAR, "far") X(SF_OP_MASKED, "masked")
+enum sf_op_values { SF_OP_NORMAL, SF_OP_LAST_DIST = SF_DIST_COUNT - 1, SF_OP_MORE_VALUES_MAP(SF_OP_CONSTANT) SF_OP_VALUES_COUNT };
 
 struct sf_op_case {
   int32_t entry; /* of the target */

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const role_names[] = {"in", "out", "inout"};
+#define TEXT(constant, text) text,
+static const char *const role_names[] = {SF_OP_ROLE_MAP(TEXT)}, *const element_names[] = {SF_OP_ELEMENT_MAP(TEXT)}, *const fill_texts[] = {SF_OP_FILL_MAP(TEXT)};
+#undef TEXT
 
 static void print_dims(const struct sf_op *op) {
   printf("(");
@@ -43,8 +45,7 @@ static const char conventions[] =
     "together by that of the family.\n";
 
 static const char *element_name(const struct sf_op *op, const struct sf_op_operand *operand) {
-  static const char *const names[] = {"case", "case", "fp32", "fp64", "int32", "uint16"};
-  return operand->element == SF_OP_INPUT && op->casts ? "fp32" : names[operand->element];
+  return operand->element == SF_OP_INPUT && op->casts ? "fp32" : element_names[operand->element];
 }
 
 static void print_stores(uint32_t stores) {
@@ -122,15 +123,13 @@ int sf_op_list_target(const char *target) {
 /* --- a case ------------------------------------------------------------------------------------------------------------------- */
 
 static void describe_values(const struct sf_op_case *c, const struct sf_op_operand *operand, int32_t i) {
-  static const char *const fills[] = {[SF_OP_UNIT] = "within -1 and 1", [SF_OP_POSITIVE] = "above 0", [SF_OP_MASK] = "0 or 1", [SF_OP_ID] = "indices", [SF_OP_BITS] = "random bits"};
   if (operand->role == SF_OP_OUT) return;
   const bool drawn = operand->fill == SF_OP_ANY || operand->fill == SF_OP_SCORE;
-  printf(", %s", drawn ? sf_op_value_name(SF_OP_VALUES + i, c->field[SF_OP_VALUES + i]) : fills[operand->fill]);
+  printf(", %s", drawn ? sf_op_value_name(SF_OP_VALUES + i, c->field[SF_OP_VALUES + i]) : fill_texts[operand->fill]);
   if (drawn && c->field[SF_OP_SPECIAL]) printf(" with %s%s", sf_op_value_name(SF_OP_SPECIAL, c->field[SF_OP_SPECIAL]), c->field[SF_OP_SPECIAL] == SF_OP_MIXED ? " special values" : "");
 }
 
 static void describe_operand(const struct sf_op_case *c, const struct sf_op *op, const struct sf_op_shape *shape, bool plugin, int32_t i) {
-  static const char *const wide[] = {[SF_OP_FLOAT] = "fp32", [SF_OP_DOUBLE] = "fp64", [SF_OP_INT32] = "int32", [SF_OP_UINT16] = "uint16"};
   const struct sf_op_operand *o = &op->operands[i];
   printf("%-12s %s", role_names[o->role], o->name);
   if (shape->rows == 0 && shape->cols == 0) {
@@ -138,7 +137,7 @@ static void describe_operand(const struct sf_op_case *c, const struct sf_op *op,
     return;
   }
   const bool in_format = o->element == SF_OP_INPUT || o->element == SF_OP_STORED;
-  const char *format = in_format ? sf_dtype_name((enum sf_dtype)c->field[o->role == SF_OP_OUT || o->element == SF_OP_STORED ? SF_OP_STORE : SF_OP_INPUTS]) : wide[o->element];
+  const char *format = in_format ? sf_dtype_name((enum sf_dtype)c->field[o->role == SF_OP_OUT || o->element == SF_OP_STORED ? SF_OP_STORE : SF_OP_INPUTS]) : element_names[o->element];
   printf(": %" PRId64 " x %" PRId64 ", %s%s", shape->rows, shape->cols, format, in_format && !plugin && strcmp(format, "fp32") != 0 ? " numbers held in fp32" : "");
   describe_values(c, o, i);
   if (c->field[SF_OP_IN_PLACE] && o->in_place) printf(", in the memory of %s", op->operands[o->in_place - 1].name);

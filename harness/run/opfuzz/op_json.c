@@ -3,6 +3,7 @@
 #include "harness/run/opfuzz/op_case.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/run/commands/json_out.h"
 
 #include <inttypes.h>
@@ -12,14 +13,17 @@
 
 enum { FILE_LIMIT_BYTES = 1 << 20, SCHEMA = 1 };
 
-static const char *const plain_fields[SF_OP_DIM] = {"seed", "store", "inputs", "special", "in_place"};
-static const char *const special_names[SF_OP_SPECIAL_COUNT] = {"none", "tiny", "huge", "infinite", "nan", "mixed"};
-static const char *const values_names[SF_OP_VALUES_COUNT] = {"normal",   "uniform", "heavy", "outliers", "offset", "sparse",
-                                                             "integers", "ties",    "small", "large",    "far",    "masked"};
+static const char *const plain_fields[] = {"seed", "store", "inputs", "special", "in_place"};
+SF_ASSERT_ENTRIES(plain_fields, SF_OP_DIM);
+#define TEXT(constant, text) text,
+static const char *const special_names[] = {SF_OP_SPECIAL_MAP(TEXT)};
+static const char *const values_names[] = {SF_DIST_MAP(TEXT) SF_OP_MORE_VALUES_MAP(TEXT)};
+#undef TEXT
 
 /* Fields of operands: prefix and operand; NULL for others. */
 static const char *operand_field(int32_t field, int32_t *operand) {
   static const char *const prefixes[] = {"values", "start", "pad"};
+  SF_ASSERT_ENTRIES(prefixes, (SF_OP_FIELDS - SF_OP_VALUES) / SF_OP_OPERANDS_MAX);
   if (field < SF_OP_VALUES) return NULL;
   *operand = (field - SF_OP_VALUES) % SF_OP_OPERANDS_MAX;
   return prefixes[(field - SF_OP_VALUES) / SF_OP_OPERANDS_MAX];

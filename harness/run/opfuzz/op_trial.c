@@ -1,5 +1,6 @@
 #include "harness/run/opfuzz/op_trial.h"
 
+#include "harness/base/assert.h"
 #include "harness/base/float_mode.h"
 
 #include <math.h>
@@ -129,7 +130,12 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
 }
 
 const char *sf_op_class_name(enum sf_op_class cls) {
-  static const char *const names[SF_OP_CLASS_COUNT] = {"pass", "skip", "tolerance", "unwritten", "guard", "input", "unrepeatable", "rounding", "refused", "crash", "hang"};
+  static const char *const names[] = {
+#define X(constant, text) text,
+      SF_OP_CLASS_MAP(X)
+#undef X
+  };
+  SF_ASSERT_LT((unsigned)cls, SF_OP_CLASS_COUNT);
   return names[cls];
 }
 

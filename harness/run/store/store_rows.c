@@ -119,7 +119,7 @@ static const char *column_text(sqlite3_stmt *statement, int at) { return (const 
 
 /* -1 when the text is no name. */
 static int32_t verdict_from_name(const char *name) {
-  for (int32_t verdict = 0; name != NULL && verdict <= SF_VERDICT_SKIP; verdict++) {
+  for (int32_t verdict = 0; name != NULL && verdict < SF_VERDICT_COUNT; verdict++) {
     if (strcmp(name, sf_verdict_name((enum sf_verdict)verdict)) == 0) return verdict;
   }
   return -1;

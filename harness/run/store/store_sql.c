@@ -53,6 +53,7 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
 
 /* An earlier store that is only read stays as it is. */
 static const char *text_of(const struct sf_store *store, enum sf_store_statement which) {
+  SF_ASSERT((unsigned)which < SF_STORE_SQL_COUNT && statement_texts[which] != NULL);
   if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ONE) return VERDICT_ONE("NULL");
   if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ALL) return VERDICT_ALL("NULL");
   if (store->version >= 3) return statement_texts[which];

@@ -80,6 +80,48 @@ static void test_describe_case_shows_mesh_groups_and_shapes(void **state) {
   sf_text_destroy(&text);
 }
 
+/* Names of enum values come from one list, so a choice that is added to it shows: a table of its own inside describe once ended before the last. */
+static void test_describe_case_names_every_choice_of_every_enum_field(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *others, *before; /* before: what stands before the name */
+  } shown[] = {
+      {"mode", "", ", mode "},
+      {"model.norm", "", ", norm "},
+      {"model.activation", "", ", activation "},
+      {"model.positions", "", ", positions "},
+      {"moe.router", "moe.experts=2", ", router "},
+      {"moe.scope", "moe.experts=2", ", scope "},
+      {"precision.compute", "", ", "},
+      {"precision.fp8_recipe", "precision.compute=fp8", ", fp8 with scaling "},
+      {"train.loss_norm", "", ", loss "},
+      {"data.tokens", "", "data       tokens "},
+      {"data.mask", "", ", mask "},
+      {"data.weights", "", ", weights "},
+      {"data.acts", "", ", activations "},
+      {"data.grads", "", ", gradients "},
+      {"layout.cp_comm", "layout.cp=2 model.heads=2 model.kv_heads=2", ", cp 2 ("},
+      {"reload.cp_comm", "train.steps=2 layout.dp=2 train.microbatches=2 reload.after_step=1 reload.cp=2 model.heads=2 model.kv_heads=2", ", cp 2 ("},
+  };
+  size_t fields = 0;
+  for (int f = 0; f < sf_case_field_count; f++) fields += sf_case_fields[f].type == SF_FIELD_ENUM;
+  assert_int_equal(fields, sizeof shown / sizeof shown[0]);
+  for (size_t i = 0; i < fields; i++) {
+    const struct sf_field *field = sf_case_field_find(shown[i].path);
+    for (int64_t value = 0; value <= field->max; value++) {
+      struct sf_text text = {0};
+      struct sf_error error = {SF_OK, ""};
+      char part[64];
+      struct sf_case c = case_make(shown[i].others);
+      sf_case_field_put(&c, field, value);
+      if (sf_describe_case(&text, &c, &error) != SF_OK) fail_msg("%s=%s: %s", field->path, field->names[value], error.text);
+      snprintf(part, sizeof part, "%s%s", shown[i].before, field->names[value]);
+      if (!strstr(text.data, part)) fail_msg("no '%s' in:\n%s", part, text.data);
+      sf_text_destroy(&text);
+    }
+  }
+}
+
 /* tp cuts the shared expert, ep and etp the experts: here ranks of tp are ranks of ep. */
 static void test_describe_case_of_experts_shows_what_their_mesh_cuts(void **state) {
   (void)state;
@@ -294,6 +336,7 @@ int main(void) {
       cmocka_unit_test(test_features_of_names_what_a_case_has),
       cmocka_unit_test(test_features_names_differ),
       cmocka_unit_test(test_describe_case_shows_mesh_groups_and_shapes),
+      cmocka_unit_test(test_describe_case_names_every_choice_of_every_enum_field),
       cmocka_unit_test(test_describe_case_of_experts_shows_what_their_mesh_cuts),
       cmocka_unit_test(test_describe_case_shows_the_layout_that_loads),
       cmocka_unit_test(test_describe_case_of_many_ranks_is_short),
