@@ -2,10 +2,14 @@
 
 #include "harness/base/assert.h"
 #include "harness/base/float_mode.h"
+#include "harness/base/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Room for a place, so that it and the longest name of an operation are a label. */
+enum { PLACE_TEXT = SF_PLUGIN_LABEL_TEXT - (int)sizeof ".reduce_scatter" };
 
 static const char *const always_drawn[] = {
     "seed",           "mode",           "schedule",          "model.layers",          "model.hidden",     "model.heads",
@@ -40,12 +44,14 @@ static enum sf_status check_range(const struct shardfuzz_range *range, struct sf
 }
 
 struct sf_plugin_place *sf_plugin_model_place(struct sf_plugin_model *model, const char *name) {
+  char fitted[PLACE_TEXT];
+  sf_name_fit(fitted, sizeof fitted, name, strlen(name));
   for (int32_t i = 0; i < model->place_count; i++)
-    if (strncmp(model->places[i].name, name, sizeof model->places[i].name - 1) == 0) return &model->places[i];
+    if (strcmp(model->places[i].name, fitted) == 0) return &model->places[i];
   if (model->place_count == SF_PLUGIN_PLACES_MAX) return NULL;
   struct sf_plugin_place *place = &model->places[model->place_count++];
-  snprintf(place->name, sizeof place->name, "%s", name);
-  for (int op = 0; op < SF_COMM_OP_COUNT; op++) snprintf(place->calls[op], sizeof place->calls[op], "%.48s.%s", name, sf_comm_op_name((enum sf_comm_op)op));
+  snprintf(place->name, sizeof place->name, "%s", fitted);
+  for (int op = 0; op < SF_COMM_OP_COUNT; op++) snprintf(place->calls[op], sizeof place->calls[op], "%s.%s", fitted, sf_comm_op_name((enum sf_comm_op)op));
   return place;
 }
 

@@ -12,7 +12,7 @@
 struct sf_choice_space;
 struct sf_choice_cover;
 
-enum { SF_PATH_TEXT = 1024, SF_CAMPAIGN_PLANTS_MAX = 128 };
+enum { SF_PATH_TEXT = 1024, SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it have room */, SF_CAMPAIGN_PLANTS_MAX = 128 };
 
 struct sf_campaign_options {
   struct sf_space space;
@@ -28,7 +28,7 @@ struct sf_campaign_options {
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
-  char out_dir[SF_PATH_TEXT];
+  char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;
   bool inside_mpi;          /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */
   double deadline;          /* <= 0: by the size of the case */

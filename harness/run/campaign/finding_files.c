@@ -1,12 +1,15 @@
 #include "harness/run/campaign/finding_files.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/base/bytes.h"
+#include "harness/base/names.h"
 #include "harness/run/framework/framework_target.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,11 +102,11 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
 }
 
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature) {
-  const size_t prefix = (size_t)snprintf(out, size, "%s/", out_dir);
-  snprintf(out + prefix, size - prefix, "%s", signature);
-  for (char *at = out + prefix; *at; at++) {
-    if (*at == '/') *at = '-';
-  }
+  static const char flaky[] = "flaky/";
+  char name[NAME_MAX + 1];
+  sf_name_fit_path(name, sizeof name, signature, strncmp(signature, flaky, sizeof flaky - 1) == 0 ? 3 : 2);
+  const int length = snprintf(out, size, "%s/%s", out_dir, name);
+  SF_ASSERT_LT(length, (int64_t)size);
 }
 
 static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path,

@@ -9,7 +9,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
 /* Writes case (and the smallest one and its script, if a shrink job left them in shrunk, which may be NULL) with `expect` set to what was seen. directory_out receives the folder's path. */
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_job_result *shrunk, struct sf_error *error) SF_MUST_USE;
-/* <out>/<signature>, with every '/' of the signature as '-'. */
+/* <out>/<signature>, with '/' as '-'; a hash is added where another signature could have the same folder, or a name is too long. size: SF_OUT_TEXT + NAME_MAX + 1. */
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);

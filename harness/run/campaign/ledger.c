@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/names.h"
 #include "harness/run/campaign/features.h"
 #include "harness/run/campaign/finding_files.h"
 
@@ -174,7 +175,9 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct 
     /* What was seen first is kept, under a class of its own. */
     struct sf_outcome flaky = *outcome;
     flaky.cls = SF_CLASS_FLAKY;
-    snprintf(flaky.shrink_key, sizeof flaky.shrink_key, "flaky/%.100s", outcome->shrink_key);
+    static const char flaky_class[] = "flaky/";
+    memcpy(flaky.shrink_key, flaky_class, sizeof flaky_class);
+    sf_name_fit(flaky.shrink_key + sizeof flaky_class - 1, sizeof flaky.shrink_key - sizeof flaky_class + 1, outcome->shrink_key, strlen(outcome->shrink_key));
     snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
     add_verdict(ledger, index, c, &flaky, flaky.signature);
     add_finding(ledger, index, c, &flaky, NULL);

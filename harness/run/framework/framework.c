@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Sets that are kept alive; one of one rank is always among them. A second attempt meets a machine that was busy. */
-enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3 };
+enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, KEEP_LENGTH = 340 };
 static const double ROOM_BYTES = 256e6; /* below, /dev/shm is too small for traces */
 
 struct kept_set {
@@ -313,7 +313,9 @@ enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_r
   struct sf_framework *f = sf_alloc(sizeof *f);
   if (!f) return SF_ENOMEM;
   f->options = *options;
-  enum sf_status status = make_work_folder(f, error);
+  enum sf_status status = SF_OK;
+  if (options->keep && strlen(options->keep) > KEEP_LENGTH) status = sf_error_set(error, SF_EUSAGE, "%.60s..: the path for traces is too long, at most %d bytes", options->keep, KEEP_LENGTH);
+  if (status == SF_OK) status = make_work_folder(f, error);
   if (status == SF_OK) status = ask_description(f, report, error);
   if (status == SF_OK) *out = f;
   else sf_framework_destroy(f);

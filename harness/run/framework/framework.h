@@ -3,11 +3,12 @@
 #ifndef SF_RUN_FRAMEWORK_H
 #define SF_RUN_FRAMEWORK_H
 
+#include "harness/run/trial/outcome.h"
 #include "harness/worker/description.h"
 #include "harness/worker/worker_set.h"
 #include "oracles/diagnose.h"
 
-enum { SF_FRAMEWORK_TEXT = 480, SF_FRAMEWORK_PATH = 400 };
+enum { SF_FRAMEWORK_TEXT = SF_TENSOR_NAME_TEXT, SF_FRAMEWORK_PATH = 400 };
 
 struct sf_framework_options {
   const char *command, *launcher;       /* as in struct sf_worker_set_options */
@@ -25,6 +26,7 @@ struct sf_framework_outcome {
   char run[24];                       /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
   int32_t rank;                       /* -1: none alone */
   char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
+  char kind[24], module[SF_MODULE_TEXT]; /* of that tensor: "act_grad", and what its name has that is the same in all layers, "mlp.experts.weight" */
   char text[SF_FRAMEWORK_TEXT];       /* one line: why */
   char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last, if they failed */
   struct sf_diagnosis diagnosis;      /* what the first one looks like; text "" when nothing simple explains it */

@@ -14,9 +14,10 @@ enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choice
   json_t *object = sf_choices_case(choices, description, false);
   char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
   sf_case_init(out);
-  snprintf(out->target, sizeof out->target, "%s", sf_description_name(description));
+  const bool fits = snprintf(out->target, sizeof out->target, "%s", sf_description_name(description)) < (int)sizeof out->target;
   out->seed = seed;
-  const enum sf_status status = text ? sf_case_set_framework(out, text, error) : SF_ENOMEM;
+  enum sf_status status = text ? sf_case_set_framework(out, text, error) : SF_ENOMEM;
+  if (!fits) status = sf_error_set(error, SF_EINPUT, "describe: name: at most %zu bytes, not '%.60s..'", sizeof out->target - 1, sf_description_name(description));
   sf_free(text);
   json_decref(object);
   return status;
@@ -56,38 +57,12 @@ static enum sf_finding_class class_of(const char *name) {
   return SF_CLASS_CRASH; /* protocol: the worker is not what it should be */
 }
 
-/* Of a subject "decoder.layers.3.mlp.experts.1.weight" what is the same in all layers: "mlp.experts.weight". */
-static void module_of(char *out, size_t size, const char *subject, size_t length) {
-  char text[256], *rest = text;
-  size_t at = 0;
-  snprintf(text, sizeof text, "%.*s", (int)length, subject);
-  *out = '\0';
-  for (const char *part, *before = ""; (part = strsep(&rest, ".")) != NULL; before = part) {
-    const bool is_number = *part && strspn(part, "0123456789") == strlen(part);
-    if (is_number && strcmp(before, "layers") == 0) at = 0, *out = '\0'; /* what stands before it is where the layer stands */
-    if (is_number || at + strlen(part) + 2 > size) continue;
-    at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? "." : "", part);
-  }
-}
-
-/* "s0/mb1/bwd/act_grad/decoder.layers.0.mlp.linear_fc1/0" to "act_grad" and "mlp.linear_fc1". False when it is no such name. */
-static bool parse_first(char *kind, char *module, size_t size, const char *first) {
-  const char *part[6] = {first};
-  for (int i = 1; i < 6; i++) {
-    const char *slash = strchr(part[i - 1], '/');
-    if (!slash) return false;
-    part[i] = slash + 1;
-  }
-  snprintf(kind, 32, "%.*s", (int)(part[4] - part[3] - 1), part[3]);
-  module_of(module, size, part[4], (size_t)(part[5] - part[4] - 1));
-  return true;
-}
-
-/* A loud failure's key: the beginning of what it said, without what changes from case to case. */
+/* A loud failure's key: the beginning of what it said, without what changes from case to case: numbers, paths. */
 static void key_of_text(char *out, size_t size, const char *text) {
   size_t at = 0;
-  const char *end = text + strcspn(text, "\n");
+  const char *begin = text, *end = text + strcspn(text, "\n");
   for (; text < end && at + 1 < size; text++) {
+    if (*text == '/' && (text == begin || isspace((unsigned char)text[-1]))) text += strcspn(text, " \n:");
     if (isalpha((unsigned char)*text) || *text == '_') out[at++] = *text;
     else if (at > 0 && out[at - 1] != '.') out[at++] = '.';
   }
@@ -96,9 +71,10 @@ static void key_of_text(char *out, size_t size, const char *text) {
 }
 
 static void name_failure(struct sf_outcome *out, const struct sf_case *c, const struct sf_framework_outcome *seen) {
-  char kind[32] = "", module[64] = "", axes[64];
-  if (parse_first(kind, module, sizeof module, seen->first)) {
-    snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", seen->cls, kind, module);
+  char module[SF_MODULE_TEXT] = "", axes[64];
+  memcpy(module, seen->module, sizeof module);
+  if (*seen->kind) {
+    snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", seen->cls, seen->kind, module);
   } else if (class_of(seen->cls) == SF_CLASS_HANG) {
     snprintf(out->shrink_key, sizeof out->shrink_key, "hang/%s", seen->run);
   } else {

@@ -1,6 +1,8 @@
 #include "harness/run/framework/framework_judge.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
+#include "harness/base/names.h"
 #include "harness/check/check.h"
 
 #include <errno.h>
@@ -44,20 +46,43 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
   return blame(good, outcome, run, status, error);
 }
 
-static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_check_report *report) {
+/* Of a subject "decoder.layers.3.mlp.experts.1.weight" what is the same in all layers: "mlp.experts.weight". */
+static enum sf_status module_of(char *out, size_t size, const struct sf_trace_name *name) {
+  struct sf_text text = {0};
+  bool behind_layers = false;
+  const char *end = name->subject + name->subject_length;
+  sf_text_append(&text, "%s", "");
+  for (const char *part = name->subject, *next; part < end && !text.failed; part = next + 1) {
+    next = memchr(part, '.', (size_t)(end - part));
+    if (!next) next = end;
+    const int length = (int)(next - part);
+    const bool is_number = length > 0 && strspn(part, "0123456789") >= (size_t)length;
+    if (is_number && behind_layers) text.length = 0, *text.data = '\0'; /* what stands before it is where the layer stands */
+    if (!is_number) sf_text_append(&text, "%s%.*s", text.length > 0 ? "." : "", length, part);
+    behind_layers = length == 6 && memcmp(part, "layers", 6) == 0;
+  }
+  if (!text.failed) sf_name_fit(out, size, text.data, text.length);
+  const enum sf_status status = text.failed ? SF_ENOMEM : SF_OK;
+  sf_text_destroy(&text);
+  return status;
+}
+
+static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const struct sf_check_report *report) {
   out->verdict = report->verdict;
   out->judged = report->judged;
   out->not_judged = report->not_judged;
   out->findings = report->findings;
-  if (report->first < 0) return;
+  if (report->first < 0) return SF_OK;
   const struct sf_check_result *first = &report->results[report->first];
   snprintf(out->cls, sizeof out->cls, "%s", sf_finding_class_name(first->cls));
-  snprintf(out->first, sizeof out->first, "%s", first->tensor->text);
+  sf_name_fit(out->first, sizeof out->first, first->tensor->text, strlen(first->tensor->text));
+  snprintf(out->kind, sizeof out->kind, "%s", sf_kind_name(first->tensor->name.kind));
   snprintf(out->text, sizeof out->text, "%s", first->text);
   out->diagnosis = report->diagnosis;
   out->rank = first->rank;
   out->row = first->row;
   out->error = first->error, out->noise = first->noise, out->ratio = first->ratio;
+  return module_of(out->module, sizeof out->module, &first->tensor->name);
 }
 
 enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char *candidate, struct sf_error *error) {
@@ -69,7 +94,7 @@ enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const ch
   if (status == SF_OK) status = sf_noise_open(&levels, noise, &reference_set, error);
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
   if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, error);
-  if (status == SF_OK) outcome_of_report(outcome, &report);
+  if (status == SF_OK) status = outcome_of_report(outcome, &report);
   status = blame(&good, outcome, "candidate", status, error);
   sf_check_report_destroy(&report);
   sf_trace_set_close(&candidate_set);

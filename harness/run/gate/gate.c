@@ -67,10 +67,11 @@ static enum sf_status read_corpus(struct gate *g) {
   for (int i = 0; i < count; i++) {
     struct sf_gate_item *item = status == SF_OK ? add_item(g) : NULL;
     if (item) {
-      snprintf(item->name, sizeof item->name, "%.700s/%.255s", folder, names[i]->d_name);
-      item->is_operation = sf_op_file_is_one(item->name);
+      const bool fits = snprintf(item->name, sizeof item->name, "%s/%s", folder, names[i]->d_name) < (int)sizeof item->name;
+      item->is_operation = fits && sf_op_file_is_one(item->name);
       struct sf_case *c = &g->cases[g->result->corpus_count++];
-      status = item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error) : read_corpus_case(c, item->name, g->error);
+      status = !fits ? sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder)
+               : item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error) : read_corpus_case(c, item->name, g->error);
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }

@@ -1,5 +1,6 @@
 #include "harness/run/opfuzz/op_campaign.h"
 
+#include "harness/base/names.h"
 #include "harness/run/campaign/finding_files.h"
 
 #include <inttypes.h>
@@ -116,10 +117,8 @@ static enum sf_status write_text(const char *folder, const char *name, struct sf
 static enum sf_status write_finding(struct sf_op_finding *finding, const struct sf_op_campaign_options *options, struct sf_error *error) {
   const struct sf_op_target *target = options->pool.target;
   struct sf_text text = {0};
-  char name[128];
-  snprintf(name, sizeof name, "%s", finding->signature);
-  for (char *at = name; *at; at++)
-    if (*at == '/') *at = '-';
+  char name[sizeof finding->signature];
+  sf_name_fit_path(name, sizeof name, finding->signature, 2);
   if (snprintf(finding->folder, sizeof finding->folder, "%s/%s", options->out_dir, name) >= (int)sizeof finding->folder)
     return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
   enum sf_status status = sf_make_directories(finding->folder, error);

@@ -1,5 +1,7 @@
 #include "harness/run/trial/outcome.h"
 
+#include "harness/base/names.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,9 +77,9 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
   out->rank = rank;
   out->row = -1;
   out->finding_count = 1;
-  snprintf(out->label, sizeof out->label, "%s", label);
-  snprintf(out->module, sizeof out->module, "%.*s", (int)module_length(label), label);
-  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner), *label ? label : "none");
+  sf_name_fit(out->label, sizeof out->label, label, strlen(label));
+  sf_name_fit(out->module, sizeof out->module, label, module_length(label));
+  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner), *label ? out->label : "none");
   set_signature(out, c);
   snprintf(out->text, sizeof out->text, "%s", text);
 }

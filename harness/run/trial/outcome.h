@@ -6,7 +6,8 @@
 #include "oracles/diagnose.h"
 #include "oracles/flat_bound.h"
 
-enum { SF_SHRINK_KEY_TEXT = 128 };
+/* A key holds class, kind and module, "tolerance/main_grad/" and 95 bytes, and the mode; a signature the axes too, and both a name in a folder. */
+enum { SF_SHRINK_KEY_TEXT = 160, SF_MODULE_TEXT = 96, SF_TENSOR_NAME_TEXT = 480 };
 #define SF_KEY_ISOLATED "+isolated" /* behind a shrink key */
 
 struct sf_outcome {
@@ -16,9 +17,9 @@ struct sf_outcome {
   enum sf_manner manner;       /* of a failure; else SF_MANNER_NONE */
   char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
   char signature[SF_SIGNATURE_TEXT];     /* shrink key @ axes > 1 */
-  char first_id[160];          /* canonical id of the tensor; "" for findings without one */
+  char first_id[SF_TENSOR_NAME_TEXT]; /* canonical id of the tensor; "" for findings without one. What is too long, here and below, ends in a hash (base/names.h) */
   int32_t kind, module_class;  /* enum sf_kind, enum sf_module_class; -1 = none */
-  char module[64];             /* name of the module to blame, or the layer part of a communication label */
+  char module[SF_MODULE_TEXT]; /* name of the module to blame, or the layer part of a communication label */
   char label[96];              /* communication label for deadlock, mismatch, crash, hang */
   int32_t rank;                /* -1 = all of them */
   int64_t row;
