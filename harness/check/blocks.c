@@ -1,6 +1,7 @@
 #include "harness/check/blocks.h"
 
-#include <string.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 static bool block_at(struct sf_block *block, const struct sf_trace_tensor *tensor, int64_t begin) {
   const int64_t cols = tensor->cols, left = tensor->count - begin;
@@ -30,9 +31,25 @@ int32_t sf_tensor_overlap_rank(const struct sf_trace_tensor *tensor) {
   return -1;
 }
 
-const char *sf_tensor_misfit(const struct sf_trace_tensor *tensor, const struct sf_trace_tensor *reference) {
-  const bool same = tensor->dim_count == reference->dim_count && memcmp(tensor->dims, reference->dims, sizeof tensor->dims) == 0;
-  if (!same) return "its shape is not the reference's";
-  if (tensor->odd_shape_rank >= 0) return "its ranks give it different shapes";
-  return sf_tensor_overlap_rank(tensor) >= 0 ? "a rank's index names elements twice" : NULL;
+const char *sf_indices_text(char out[SF_INDICES_TEXT], const int64_t *indices, int32_t count) {
+  int length = snprintf(out, SF_INDICES_TEXT, "[");
+  for (int32_t d = 0; d < count; d++)
+    length += snprintf(out + length, SF_INDICES_TEXT - (size_t)length, "%s%" PRId64, d > 0 ? ", " : "", indices[d]);
+  snprintf(out + length, SF_INDICES_TEXT - (size_t)length, "]");
+  return out;
+}
+
+bool sf_tensor_fits(char reason[SF_MISFIT_TEXT], const struct sf_trace_tensor *tensor, const struct sf_trace_tensor *reference) {
+  char got[SF_INDICES_TEXT], want[SF_INDICES_TEXT];
+  const int32_t overlap = sf_tensor_overlap_rank(tensor);
+  *reason = '\0';
+  sf_indices_text(got, tensor->dims, tensor->dim_count);
+  if (!sf_tensor_same_shape(tensor, reference))
+    snprintf(reason, SF_MISFIT_TEXT, "got %s, want %s", got, sf_indices_text(want, reference->dims, reference->dim_count));
+  else if (tensor->odd_shape_rank >= 0)
+    snprintf(reason, SF_MISFIT_TEXT, "ranks give it different shapes: rank %d %s, rank %d %s", tensor->pieces->rank, got,
+             tensor->odd_shape_rank, sf_indices_text(want, tensor->odd_dims, tensor->odd_dim_count));
+  else if (overlap >= 0)
+    snprintf(reason, SF_MISFIT_TEXT, "the index of rank %d names elements twice", overlap);
+  return *reason == '\0';
 }

@@ -17,8 +17,12 @@ bool sf_block_first(struct sf_block *block, const struct sf_trace_tensor *tensor
 bool sf_block_next(struct sf_block *block, const struct sf_trace_tensor *tensor);
 static inline int64_t sf_block_rows(const struct sf_block *block) { return (block->end - block->begin) / block->row_length; }
 
-/* Why the ranks' pieces cannot be merged, or not be compared with the reference's tensor: a text for the user; NULL when they can. */
-const char *sf_tensor_misfit(const struct sf_trace_tensor *tensor, const struct sf_trace_tensor *reference);
+enum { SF_INDICES_TEXT = 22 * SF_ST_DIMS_MAX + 2, SF_MISFIT_TEXT = 2 * SF_INDICES_TEXT + 80 };
+
+/* A shape or the place of an element, as text: "[3, 17]". Returns out. */
+const char *sf_indices_text(char out[SF_INDICES_TEXT], const int64_t *indices, int32_t count);
+/* Whether the ranks' pieces can be merged and compared with the reference's tensor. False: reason is a text for the user; else it is "". */
+bool sf_tensor_fits(char reason[SF_MISFIT_TEXT], const struct sf_trace_tensor *tensor, const struct sf_trace_tensor *reference);
 /* First rank whose piece names elements twice; -1 when there is none. */
 int32_t sf_tensor_overlap_rank(const struct sf_trace_tensor *tensor);
 

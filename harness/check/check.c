@@ -134,36 +134,32 @@ static enum sf_status compare_block(struct comparing *to, const struct sf_block 
 }
 
 /* Where an element lies, as text: "[3, 17]". */
-static const char *place_text(char *out, size_t size, const struct sf_trace_tensor *tensor, int64_t element) {
+static const char *place_text(char out[SF_INDICES_TEXT], const struct sf_trace_tensor *tensor, int64_t element) {
   int64_t at[SF_ST_DIMS_MAX];
-  int length = snprintf(out, size, "[");
   for (int32_t d = tensor->dim_count - 1; d >= 0; d--) {
     at[d] = element % tensor->dims[d];
     element /= tensor->dims[d];
   }
-  for (int32_t d = 0; d < tensor->dim_count && length < (int)size; d++)
-    length += snprintf(out + length, size - (size_t)length, "%s%" PRId64, d > 0 ? ", " : "", at[d]);
-  if (length < (int)size) snprintf(out + length, size - (size_t)length, "]");
-  return out;
+  return sf_indices_text(out, at, tensor->dim_count);
 }
 
 /* Non-finite values, holes and contradictions. True when there is one. */
 static bool judge_structure(struct sf_check_result *result, const struct comparing *to, const struct sf_merge_report *merged) {
-  char place[128];
+  char place[SF_INDICES_TEXT];
   const struct sf_trace_tensor *tensor = to->tensor;
   const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* nothing has made these replicas equal yet */
   if (to->nonfinite_count > 0) {
     sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s", to->nonfinite_count,
-                  place_text(place, sizeof place, tensor, to->nonfinite_first));
+                  place_text(place, tensor, to->nonfinite_first));
   } else if (merged->gap_count > 0) {
     sf_check_flag(result, SF_CLASS_GAP, -1, "%" PRId64 " of %" PRId64 " elements are held by no rank, the first at %s", merged->gap_count, tensor->count,
-                  place_text(place, sizeof place, tensor, merged->gap_first));
+                  place_text(place, tensor, merged->gap_first));
   } else if (merged->conflict_count > 0 && (!may_differ || !(sqrt(merged->replica_squares) <= sf_factors.fro * result->tensor_noise))) {
     result->error = sqrt(merged->replica_squares);
     result->noise = result->tensor_noise;
     result->ratio = sf_check_ratio(result->error, result->noise);
     sf_check_flag(result, SF_CLASS_CONFLICT, merged->conflict_rank, "replicas on ranks %d and %d differ in %" PRId64 " elements, the first at %s", merged->conflict_holder,
-                  merged->conflict_rank, merged->conflict_count, place_text(place, sizeof place, tensor, merged->conflict_first));
+                  merged->conflict_rank, merged->conflict_count, place_text(place, tensor, merged->conflict_first));
   }
   return result->flagged;
 }
@@ -202,18 +198,26 @@ static enum sf_status stream(struct comparing *to) {
   return status;
 }
 
+/* A wrong batch= of the PyTorch tracer shows first in the shapes of what modules give and take. */
+static const char *hint_of(const struct sf_check_result *result, const struct sf_trace_tensor *tensor) {
+  const bool activation = tensor->name.kind == SF_KIND_ACT || tensor->name.kind == SF_KIND_ACT_GRAD;
+  return result->cls == SF_CLASS_MAP && activation && tensor->dim_count == result->tensor->dim_count ? "is `batch=` right?" : NULL;
+}
+
 /* What can be said without looking at values. True when they need not be looked at. */
 static bool judge_maps(struct sf_check_result *result, const struct sf_trace_tensor *tensor) {
   const struct sf_trace_tensor *reference = result->tensor;
   const double unit = sf_dtype_unit_roundoff(reference->dtype);
+  char reason[SF_MISFIT_TEXT];
   if (tensor == NULL) {
     sf_check_flag(result, SF_CLASS_GAP, -1, "no rank has this tensor");
     return true;
   }
-  const char *misfit = sf_tensor_misfit(tensor, reference);
-  const int32_t overlap = misfit != NULL ? sf_tensor_overlap_rank(tensor) : -1;
-  if (misfit != NULL && overlap >= 0) sf_check_flag(result, SF_CLASS_OVERLAP, overlap, "%s", misfit);
-  if (misfit != NULL && overlap < 0) sf_check_flag(result, SF_CLASS_MAP, tensor->odd_shape_rank, "%s", misfit);
+  if (!sf_tensor_fits(reason, tensor, reference)) {
+    const int32_t overlap = sf_tensor_overlap_rank(tensor);
+    sf_check_flag(result, overlap >= 0 ? SF_CLASS_OVERLAP : SF_CLASS_MAP, overlap >= 0 ? overlap : tensor->odd_shape_rank, "%s", reason);
+    result->hint = hint_of(result, tensor);
+  }
   for (const struct sf_piece *piece = tensor->pieces; !result->flagged && piece != NULL; piece = piece->next)
     if (sf_dtype_unit_roundoff(piece->entry->dtype) > unit)
       sf_check_flag(result, SF_CLASS_BITS, piece->rank, "in %s, where the reference promises %s", sf_dtype_name(piece->entry->dtype), sf_dtype_name(reference->dtype));
@@ -247,8 +251,23 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+static bool starts_elsewhere(const struct sf_check_result *result) {
+  return result->flagged && (result->cls == SF_CLASS_TOLERANCE || result->cls == SF_CLASS_CONFLICT || result->cls == SF_CLASS_NONFINITE);
+}
+
+/* Runs that start from different parameters differ everywhere: then the first of these is the first finding, whatever stands before it. */
+static void compare_starts(struct sf_check_report *report) {
+  for (int32_t i = 0; i < report->result_count; i++) {
+    const struct sf_check_result *result = &report->results[i];
+    if (result->tensor->name.kind != SF_KIND_PARAM || result->tensor->name.step != 0) continue;
+    report->start_count++;
+    if (starts_elsewhere(result) && report->start_differ++ == 0) report->first = i;
+  }
+}
+
 static void sum_up(struct sf_check_report *report) {
   report->first = -1;
+  compare_starts(report);
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *result = &report->results[i];
     report->judged += result->judged;

@@ -17,6 +17,7 @@ struct sf_check_result {
   double norm, error, noise, ratio;     /* by the worse of tensor and row; ratio is error / noise */
   double tensor_error, tensor_noise, tensor_ratio, row_ratio;
   char text[200];                       /* flagged only: what is wrong */
+  const char *hint;                     /* for whoever wrote the trace: what to look at; NULL = nothing */
 };
 
 struct sf_check_report {
@@ -24,7 +25,8 @@ struct sf_check_report {
   int32_t result_count, result_capacity;
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
-  int32_t first; /* place of the first finding, -1 = none */
+  int32_t first; /* place of the first finding, -1 = none; of the first parameter that differs at the start, if one does */
+  int32_t start_count, start_differ; /* parameters before step 0; those that differ in value, of which all later findings may be consequences */
   struct sf_diagnosis diagnosis; /* a simple cause that explains the first finding within noise; text "" when none does */
 };
 

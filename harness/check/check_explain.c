@@ -103,10 +103,12 @@ enum sf_status sf_check_explain(struct sf_checking *checking) {
   struct sf_check_report *report = &checking->report;
   const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
   struct products p = {0, 0, 0};
+  char reason[SF_MISFIT_TEXT];
   bool is_simple;
   if (first == NULL || (first->cls != SF_CLASS_TOLERANCE && first->cls != SF_CLASS_CONFLICT)) return SF_OK;
-  const struct sf_trace_tensor *reference = sf_trace_set_find(checking->reference, first->tensor->text), *tensor = sf_trace_set_find(checking->candidate, first->tensor->text);
-  if (reference == NULL || sf_tensor_misfit(tensor, reference) != NULL || reference->count < 2) return SF_OK;
+  const struct sf_trace_tensor *reference = sf_trace_set_find(checking->reference, first->tensor->text),
+                               *tensor = sf_trace_set_find(checking->candidate, first->tensor->text);
+  if (reference == NULL || !sf_tensor_fits(reason, tensor, reference) || reference->count < 2) return SF_OK;
   enum sf_status status = measure(&p, checking, reference, tensor, false);
   if (status != SF_OK || !(p.xx > 0) || !isfinite(p.cc) || !isfinite(p.xx)) return status;
   explain_merged(report, first, &p, &is_simple);

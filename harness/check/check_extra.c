@@ -12,7 +12,8 @@
 static enum sf_status add_gradient(struct sf_checking *checking, const struct sf_trace_tensor *tensor) {
   double squares = 0;
   struct sf_block block;
-  if (sf_tensor_misfit(tensor, tensor) != NULL) return sf_check_add_squares(checking, tensor->name.step, 0, true);
+  char reason[SF_MISFIT_TEXT];
+  if (!sf_tensor_fits(reason, tensor, tensor)) return sf_check_add_squares(checking, tensor->name.step, 0, true);
   enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
   if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
   for (bool more = sf_block_first(&block, tensor); status == SF_OK && more; more = sf_block_next(&block, tensor)) {

@@ -63,10 +63,12 @@ void sf_noise_close(struct sf_noise_file *noise) {
 }
 
 enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct sf_error *error) {
-  if (reference->ranks != 1) return sf_error_set(error, SF_EINPUT, "%s: has %d ranks; a reference is the trace of one device", reference->path, reference->ranks);
+  if (reference->ranks != 1)
+    return sf_error_set(error, SF_EINPUT, "%s: has %d ranks; a reference is the trace of one device", reference->path, reference->ranks);
+  char reason[SF_MISFIT_TEXT];
   for (int32_t i = 0; i < reference->count; i++) {
-    const char *reason = sf_tensor_misfit(&reference->tensors[i], &reference->tensors[i]);
-    if (reason != NULL) return sf_error_set(error, SF_EINPUT, "%s: tensor \"%.160s\": %s", reference->path, reference->tensors[i].text, reason);
+    if (!sf_tensor_fits(reason, &reference->tensors[i], &reference->tensors[i]))
+      return sf_error_set(error, SF_EINPUT, "%s: tensor \"%.160s\": %s", reference->path, reference->tensors[i].text, reason);
   }
   return SF_OK;
 }
@@ -194,6 +196,7 @@ static enum sf_status finish_rows(struct making *m) {
 }
 
 static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tensor *tensor) {
+  char reason[SF_MISFIT_TEXT];
   m->tensor = tensor;
   m->vector = sf_st_find(&m->layout.file, tensor->text);
   m->squares = m->rolled_squares = m->row_squares = 0;
@@ -203,9 +206,10 @@ static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tenso
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
     const struct sf_trace_tensor *draw = sf_trace_set_find(&m->draws[i], tensor->text);
     m->draw_squares[i] = m->row_apart[i] = 0;
-    if (draw == NULL) return sf_error_set(m->error, SF_EINPUT, "%s: lacks tensor \"%.160s\" of the reference", m->draws[i].path, tensor->text);
-    const char *reason = sf_tensor_misfit(draw, tensor);
-    if (reason != NULL) return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": %s", m->draws[i].path, tensor->text, reason);
+    if (draw == NULL)
+      return sf_error_set(m->error, SF_EINPUT, "%s: lacks tensor \"%.160s\" of the reference", m->draws[i].path, tensor->text);
+    if (!sf_tensor_fits(reason, draw, tensor))
+      return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": %s", m->draws[i].path, tensor->text, reason);
     status = sf_merger_begin(m->of_draws[i], &m->draws[i], draw);
   }
   return status == SF_ENOMEM ? sf_error_set(m->error, SF_ENOMEM, "%s: out of memory", m->reference->path) : status;

@@ -119,6 +119,17 @@ static enum sf_status make_piece(struct sf_piece **out, struct reading *r, const
   return status;
 }
 
+bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace_tensor *b) {
+  return a->dim_count == b->dim_count && memcmp(a->dims, b->dims, sizeof a->dims) == 0;
+}
+
+static void note_shape(struct sf_trace_tensor *known, const struct sf_trace_tensor *local, int32_t rank) {
+  if (known->odd_shape_rank >= 0 || sf_tensor_same_shape(known, local)) return;
+  known->odd_shape_rank = rank;
+  known->odd_dim_count = local->dim_count;
+  memcpy(known->odd_dims, local->dims, sizeof local->dims);
+}
+
 static enum sf_status add_tensor(struct reading *r, const char *name, const json_t *value, const struct sf_st_entry *entry) {
   struct sf_trace_set *set = r->set;
   struct sf_trace_tensor local = {.odd_shape_rank = -1};
@@ -131,8 +142,7 @@ static enum sf_status add_tensor(struct reading *r, const char *name, const json
   int32_t *place = table_place(set, name);
   if (*place >= 0) {
     struct sf_trace_tensor *known = &set->tensors[*place];
-    const bool same = known->dim_count == local.dim_count && memcmp(known->dims, local.dims, sizeof local.dims) == 0;
-    if (!same && known->odd_shape_rank < 0) known->odd_shape_rank = r->rank;
+    note_shape(known, &local, r->rank);
     known->mixed |= entry->dtype != known->dtype;
     known->last->next = piece;
     known->last = piece;

@@ -17,7 +17,11 @@ struct sf_trace_tensor {
   struct sf_piece *pieces;   /* by rank; never NULL */
   struct sf_piece *last;
   int32_t odd_shape_rank;    /* first rank that gives it another shape, -1 = none */
+  int32_t odd_dim_count;     /* that shape */
+  int64_t odd_dims[SF_ST_DIMS_MAX];
 };
+
+bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace_tensor *b);
 
 struct sf_trace_set {
   char *path;

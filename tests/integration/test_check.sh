@@ -89,6 +89,14 @@ found nonfinite 'data[at:at + 4] = struct.pack("<f", float("nan"))'
 found gap 'runs = meta["tensors"][act]["index"]; runs[0] = [[0, runs[0][0][1]]] if runs[0][0][0] else runs[0]'
 found overlap 'runs = meta["tensors"][act]["index"]; begin, size = runs[0][0][:2]; runs[0] = [[begin, size // 2], [begin, size - size // 2]]'
 found tolerance 'data[at:at + 4] = struct.pack("<f", struct.unpack("<f", data[at:at + 4])[0] + 1)'
+says() { # WHAT LINE PYTHON
+  edit "$1" "$3"
+  run 1 check "$work/ref" "$work/edited"
+  check "$1: $(cat "$work/stdout" "$work/stderr")" grep -qhE "$2" "$work/stdout" "$work/stderr"
+}
+says 'both shapes and the hint' '^what +ranks give it different shapes: rank 0 \[16, 16\], rank 1 \[8, 16\]: is `batch=` right\?$' 'meta["tensors"][act] = {}'
+says 'other parameters at the start' '^start +the runs do not start from the same parameters: 1 of 23 differ, first embedding.word_embeddings.weight;' \
+  'at = header["s0/mb0/step/param/embedding.word_embeddings.weight/0"]["data_offsets"][0]; data[at:at + 4] = struct.pack("<f", 9)'
 refused() { # WORD PYTHON
   edit "$1" "$2"
   run 2 check "$work/ref" "$work/edited" --json

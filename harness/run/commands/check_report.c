@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { REASONS_MAX = 16 };
+enum { REASONS_MAX = 16, START_TEXT = 512 };
 
 /* Why tensors could not be judged, and how many each. */
 struct reason {
@@ -27,25 +27,43 @@ static int32_t count_reasons(struct reason *out, const struct sf_check_report *r
   return count;
 }
 
+/* Runs that start from different parameters, as one sentence; NULL when they start alike. */
+static const char *start_text(char out[START_TEXT], const struct sf_check_report *report) {
+  if (report->start_differ == 0) return NULL;
+  const struct sf_trace_name *first = &report->results[report->first].tensor->name;
+  snprintf(out, START_TEXT,
+           "the runs do not start from the same parameters: %d of %d differ, first %.*s; set the same seed or load the same state before "
+           "the traced step",
+           report->start_differ, report->start_count, first->subject_length, first->subject);
+  return out;
+}
+
+static const char *consequences_text(const struct sf_check_report *report) {
+  if (report->start_differ == 0) return "; this is the first in execution order";
+  return report->findings > report->start_differ ? "; all others may follow from the parameters" : "";
+}
+
 static void print_first(FILE *to, const struct sf_check_result *r) {
   fprintf(to, "first        %s\n", r->tensor->text);
   if (r->rank >= 0) fprintf(to, "rank         %d\n", r->rank);
   if (r->row >= 0) fprintf(to, "row          %" PRId64 "\n", r->row);
   if (r->ratio > 0) fprintf(to, "error        %.3g, %.3g times the noise level of %.3g\n", r->error, r->ratio, r->noise);
-  fprintf(to, "what         %s\n", r->text);
+  fprintf(to, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
 void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
   struct reason reasons[REASONS_MAX];
-  char line[SF_DIAGNOSIS_LINE_TEXT];
+  char line[SF_DIAGNOSIS_LINE_TEXT], text[START_TEXT];
   const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
+  const char *start = start_text(text, report);
   const int32_t reason_count = count_reasons(reasons, report);
   fprintf(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
   fprintf(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
+  if (start) fprintf(to, "start        %s\n", start);
   if (first) print_first(to, first);
   sf_diagnosis_line(line, &report->diagnosis);
   if (*line) fprintf(to, "diagnosis    %s\n", line);
-  if (first) fprintf(to, "findings     %d in this trace; this is the first in execution order\n", report->findings);
+  if (first) fprintf(to, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
   fprintf(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
   for (int32_t i = 0; i < reason_count; i++) fprintf(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
   fprintf(to, "%s\n", reason_count ? ")" : "");
@@ -88,11 +106,13 @@ static void json_finding(struct sf_json_out *json, const char *key, const struct
   sf_json_out_real(json, "noise", r->noise);
   sf_json_out_real(json, "ratio", r->ratio);
   sf_json_out_text(json, "what", r->text);
+  sf_json_out_text(json, "hint", r->hint);
   sf_json_out_end(json);
 }
 
 void sf_check_json(struct sf_json_out *json, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
   struct reason reasons[REASONS_MAX];
+  char text[START_TEXT];
   const int32_t reason_count = count_reasons(reasons, report);
   sf_json_out_object(json, NULL);
   sf_json_out_text(json, "path", candidate->path);
@@ -104,6 +124,7 @@ void sf_check_json(struct sf_json_out *json, const struct sf_check_report *repor
   sf_json_out_object(json, "not_judged_because");
   for (int32_t i = 0; i < reason_count; i++) sf_json_out_int(json, reasons[i].text, reasons[i].count);
   sf_json_out_end(json);
+  sf_json_out_text(json, "start", start_text(text, report));
   if (report->first >= 0) json_finding(json, "first", &report->results[report->first]);
   sf_json_diagnosis(json, "diagnosis", &report->diagnosis);
   sf_json_out_int(json, "findings", report->findings);

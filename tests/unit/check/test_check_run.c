@@ -215,14 +215,14 @@ static void test_check_run_structure_is_found_before_numbers(void **state) {
 
   rows.map = "{\"shape\": [4, 8], \"index\": [[[1, 1], [1, 1]], [[0, 8]]]}";
   rank_write(*state, "overlap", 0, 1, "e2e", &rows, 1);
-  assert_finding(*state, "overlap", SF_CLASS_OVERLAP, ACT, "twice");
+  assert_finding(*state, "overlap", SF_CLASS_OVERLAP, ACT, "the index of rank 0 names elements twice");
 
   rows.map = "{\"shape\": [2, 8]}";
   rank_write(*state, "shape", 0, 1, "e2e", &rows, 1);
-  assert_finding(*state, "shape", SF_CLASS_MAP, ACT, "shape");
+  assert_finding(*state, "shape", SF_CLASS_MAP, ACT, "got [2, 8], want [4, 8]");
   rank_write(*state, "shapes", 0, 2, "e2e", &part, 1);
   rank_write(*state, "shapes", 1, 2, "e2e", &rows, 1);
-  assert_finding(*state, "shapes", SF_CLASS_MAP, ACT, "different shapes");
+  assert_finding(*state, "shapes", SF_CLASS_MAP, ACT, "different shapes: rank 0 [4, 8], rank 1 [2, 8]");
 
   part.dtype = SF_BF16;
   rank_write(*state, "bits", 0, 1, "e2e", &part, 1);
@@ -244,6 +244,42 @@ static void test_check_run_structure_is_found_before_numbers(void **state) {
   rank_write(*state, "conflict", 0, 2, "e2e", &part, 1);
   rank_write(*state, "conflict", 1, 2, "e2e", &replica, 1);
   assert_finding(*state, "conflict", SF_CLASS_CONFLICT, ACT, "replicas on ranks 0 and 1 differ in 1 elements, the first at [1, 1]");
+}
+
+/* What comes before them in the trace is off too, and so would be everything later. */
+static void test_check_run_other_parameters_at_the_start_come_first(void **state) {
+  static const char *const draws[] = {"draw"};
+  float x[COUNT], d[COUNT], other[COUNT];
+  char path[400];
+  fill(x, 0);
+  fill(d, 1);
+  fill(other, 9);
+  struct part parts[4] = {act_part(ACT, x), act_part("s0/mb0/step/param/a/0", x), act_part("s0/mb0/step/param/b/0", x),
+                          act_part("s1/mb0/step/param/a/0", x)};
+  rank_write(*state, "ref", 0, 1, "e2e", parts, 4);
+  parts[0].values = d;
+  rank_write(*state, "draw", 0, 1, "e2e", parts, 4);
+  assert_int_equal(noise_make(*state, draws, 1, NULL), SF_OK);
+  for (int k = 0; k < 2; k++) { /* only later parameters; at the start too */
+    struct sf_trace_set reference = set_open(*state, "ref");
+    struct sf_noise_file noise;
+    struct sf_check_report report;
+    parts[0].values = parts[3].values = other;
+    if (k == 1) parts[2].values = other;
+    rank_write(*state, "c", 0, 1, "e2e", parts, 4);
+    struct sf_trace_set candidate = set_open(*state, "c");
+    snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
+    assert_int_equal(sf_noise_open(&noise, path, &reference, NULL), SF_OK);
+    assert_int_equal(sf_check_run(&report, &reference, &noise, &candidate, NULL), SF_OK);
+    assert_int_equal(report.start_count, 2);
+    assert_int_equal(report.start_differ, k);
+    assert_int_equal(report.first, k == 0 ? 0 : 2);
+    assert_int_equal(report.findings, 2 + k);
+    sf_check_report_destroy(&report);
+    sf_noise_close(&noise);
+    sf_trace_set_close(&candidate);
+    sf_trace_set_close(&reference);
+  }
 }
 
 /* Nothing has reduced a microbatch's weight gradient yet: its replicas may differ by noise, and no more. */
@@ -415,7 +451,7 @@ static void test_noise_make_unfit_draws_are_refused_and_leave_nothing(void **sta
   const struct part reference = act_part(ACT, x);
   const struct part bad[4] = {act_part("s0/mb0/fwd/act/n/0", x), {ACT, SF_F32, 1, {COUNT}, x, NULL}, act_part(ACT, d),
                               {ACT, SF_F32, 2, {1, COLS}, x, "{\"shape\": [4, 8], \"index\": [[[2, 1]], [[0, 8]]]}"}};
-  static const char *const words[] = {"lacks tensor", "its shape is not", "is not finite", "no rank holds element 0"};
+  static const char *const words[] = {"lacks tensor", "got [32], want [4, 8]", "is not finite", "no rank holds element 0"};
   rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
   for (int i = 0; i < 4; i++) {
@@ -533,6 +569,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_within_noise_passes_beyond_is_a_finding),
       FOLDER_TEST(test_check_run_row_has_a_factor_of_its_own),
       FOLDER_TEST(test_check_run_structure_is_found_before_numbers),
+      FOLDER_TEST(test_check_run_other_parameters_at_the_start_come_first),
       FOLDER_TEST(test_check_run_replicas_of_a_wgrad_agree_within_noise),
       FOLDER_TEST(test_check_run_what_proves_nothing_is_not_judged),
       FOLDER_TEST(test_check_run_single_number_is_judged_against_zero),
