@@ -33,13 +33,14 @@ def trace(rank, folder, sizes, sequence_parallel, fault, optimizer, data_type, s
 
 
 def trace_replicated(rank, folder, forgotten):
-    """Data parallel by DistributedDataParallel, or by hand with one parameter's gradient not reduced."""
-    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    """Data parallel by DistributedDataParallel, or by hand with one parameter's gradient not reduced. The mesh is made, and given, by build."""
+    mesh = {}
 
     def build():
+        mesh["dp"] = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))["dp"]
         model, _ = models.build()
         model = model if forgotten else DistributedDataParallel(model)
-        return model, models.optimizer_of(model, "sgd")
+        return model, models.optimizer_of(model, "sgd"), mesh["dp"]
 
     def reduce_by_hand(model, optimizer):
         tokens, labels = (models.rows(one, mesh["dp"]) for one in models.data())
@@ -51,7 +52,13 @@ def trace_replicated(rank, folder, forgotten):
         optimizer.step()
 
     step = reduce_by_hand if forgotten else lambda model, optimizer: models.train_step(model, optimizer, mesh["dp"])
-    shardfuzz.trace(folder, build, step, batch=mesh["dp"])
+    shardfuzz.trace(folder, build, step)
+
+
+def trace_tensor_parallel(rank, folder, seed, batch):
+    """Parameters drawn by `seed`; the reference has 0. Each of two ranks has the whole batch; batch: what the trace is told."""
+    build, train_step, _ = models.build_parallel({"tp": 2}, seed=seed)
+    shardfuzz.trace(folder, build, train_step, batch=batch)
 
 
 class Reduced(torch.autograd.Function):
@@ -175,6 +182,15 @@ class Parallel(unittest.TestCase):
     def test_check_of_tensor_parallel_by_hand_finds_nothing(self):
         code, said = self.judge(2, trace_by_hand, None)
         self.assertEqual((code, said["findings"]), (0, 0), said)
+
+    def test_check_of_other_parameters_at_the_start_says_so(self):
+        code, said = self.judge(2, trace_tensor_parallel, 1, "same")
+        self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/step/param/embedding.weight/0"))
+        self.assertRegex(said["start"], r"^the runs do not start from the same parameters: 28 of 28 differ, first embedding\.weight; set the same seed")
+
+    def test_check_with_a_wrong_batch_says_both_shapes(self):
+        code, said = self.judge(2, trace_tensor_parallel, 0, [0, 1])
+        self.assertEqual((code, said["start"], said["first"]["what"], said["first"]["hint"]), (1, None, "got [8, 8, 32], want [4, 8, 32]", "is `batch=` right?"))
 
     def test_check_with_an_output_left_partial_names_its_module(self):
         code, said = self.judge(2, trace, {"tp": 2}, False, "partial-output", *PLAIN)

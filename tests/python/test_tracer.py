@@ -187,8 +187,15 @@ class BadUse(unittest.TestCase):
             self.assertRegex(error, r'^s0/mb0/\S+: a plain tensor on 2 ranks: say batch="same"')
 
     def test_trace_with_a_batch_that_is_no_group_says_so(self):
-        with self.assertRaisesRegex(shardfuzz.ShardfuzzError, "^3 is no group of ranks"):
+        with self.assertRaisesRegex(shardfuzz.ShardfuzzError, "^3 is no group of ranks: .* let it return"):
             shardfuzz.Tracer("x", nn.Linear(2, 2), torch.optim.SGD([nn.Parameter(torch.ones(1))]), batch=3)
+
+    def test_trace_with_two_batches_or_no_optimizer_says_so(self):
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for built, batch, text in ((model, None, "^build\\(\\) gave Linear, want \\(model, optimizer\\)"), ((model, optimizer, [0]), [0], "say it in one place$")):
+            with self.assertRaisesRegex(shardfuzz.ShardfuzzError, text):
+                shardfuzz.trace("x", lambda: built, step, batch=batch)
 
     def test_trace_that_fails_on_one_rank_fails_on_all(self):
         errors, left = self.errors(2, places_that_fail_on_rank_1)

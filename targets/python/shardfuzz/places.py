@@ -64,7 +64,8 @@ def group_of(group) -> Group:
     elif isinstance(group, dist.ProcessGroup):
         ranks = dist.get_process_group_ranks(group)
     else:
-        raise ShardfuzzError(f"{group!r} is no group of ranks: a DeviceMesh, a ProcessGroup or a list of global ranks")
+        raise ShardfuzzError(f"{group!r} is no group of ranks: give a DeviceMesh, a ProcessGroup or a list of global ranks; "
+                             "where build() makes the mesh, let it return (model, optimizer, mesh)")
     rank = dist.get_rank() if dist.is_initialized() else 0
     if rank not in ranks:
         raise ShardfuzzError(f"rank {rank} is not in the group of ranks {ranks}")

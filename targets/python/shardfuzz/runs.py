@@ -21,13 +21,25 @@ def find_program() -> str:
     return program
 
 
-def _run(directory: str, build: Callable, train_step: Callable, steps: int, seed: int, **options) -> Tracer:
+def _build(build: Callable, batch):
+    """(model, optimizer, batch) from what build() gives; its third value, where it has one, is batch. Raises ShardfuzzError."""
+    built = build()
+    if not isinstance(built, (tuple, list)) or len(built) not in (2, 3):
+        raise ShardfuzzError(f"build() gave {type(built).__name__}, want (model, optimizer) or (model, optimizer, batch)")
+    if len(built) == 2:
+        return built[0], built[1], batch
+    if batch is not None:
+        raise ShardfuzzError("build() gave a third value, the batch, and batch= is given too: say it in one place")
+    return tuple(built)
+
+
+def _run(directory: str, build: Callable, train_step: Callable, steps: int, seed: int, batch=None, **options) -> Tracer:
     """One traced run from a new model. The state of torch's generator is what it was, afterwards."""
     state = torch.get_rng_state()
     try:
         torch.manual_seed(seed)
-        model, optimizer = build()
-        with Tracer(directory, model, optimizer, **options) as tracer:
+        model, optimizer, batch = _build(build, batch)
+        with Tracer(directory, model, optimizer, batch=batch, **options) as tracer:
             for step in range(steps):
                 torch.manual_seed(seed + 1 + step)
                 loss = train_step(model, optimizer)
@@ -40,19 +52,24 @@ def _run(directory: str, build: Callable, train_step: Callable, steps: int, seed
 
 def trace(directory: str, build: Callable, train_step: Callable, *, steps: int = 1, seed: int = 0, **options) -> None:
     """Traces a parallel run; every rank calls it. build() gives (model, optimizer) in the layout under test, train_step(model, optimizer) does
-    forward, backward and optimizer.step() and may return the loss. options: those of Tracer. torch's generator is seeded alike before
-    build and before each step, on all ranks. Raises ShardfuzzError."""
+    forward, backward and optimizer.step() and may return the loss. options: those of Tracer. Where build makes the mesh it may give
+    (model, optimizer, mesh["dp"]): the third value takes the place of batch=. torch's generator is seeded alike before build and before each
+    step, on all ranks. Rank 0 prints one line: where the trace is and what to run next. Raises ShardfuzzError."""
     _run(directory, build, train_step, steps, seed, **options)
 
 
 def reference(directory: str, build: Callable, train_step: Callable, *, draws: int = 9, steps: int = 1, seed: int = 0,
               keep_draws: bool = False, skip=()) -> None:
     """Traces the same training on one device, then runs it `draws` times more with perturbations (E1, E3, E5 in turn, perturb.py) and lets
-    `shardfuzz noise` make noise.safetensors from them. build must give the same parameters each time. Raises ShardfuzzError."""
+    `shardfuzz noise` make noise.safetensors from them. build must give the same parameters each time; a third value that it gives is not
+    looked at. Prints one line: where the reference is and what to run next. Raises ShardfuzzError."""
     if rank_and_count()[1] > 1:
         raise ShardfuzzError(f"reference() runs on one device, not on {rank_and_count()[1]} ranks: call it in a process of its own")
     program = find_program()
-    plain = _run(directory, build, train_step, steps, seed, skip=skip)
+
+    def run_alone(to: str, **options) -> Tracer:
+        return _run(to, lambda: _build(build, None)[:2], train_step, steps, seed, skip=skip, quiet=True, **options)
+    plain = run_alone(directory)
     folder = os.path.join(directory, "draws")
     shutil.rmtree(folder, ignore_errors=True)
     folders, seen = [], {plain.recorder.digest()}
@@ -61,7 +78,7 @@ def reference(directory: str, build: Callable, train_step: Callable, *, draws: i
             kind, number = KINDS[draw % len(KINDS)], draw
             while True:
                 at = os.path.join(folder, f"{draw}-{kind}")
-                drawn = _run(at, build, train_step, steps, seed, skip=skip, perturbation=Perturbation(kind, seed * 1000 + number))
+                drawn = run_alone(at, perturbation=Perturbation(kind, seed * 1000 + number))
                 _same_start(plain, drawn)
                 digest = drawn.recorder.digest()
                 if digest not in seen or number != draw:
@@ -73,6 +90,7 @@ def reference(directory: str, build: Callable, train_step: Callable, *, draws: i
     finally:
         if not keep_draws:
             shutil.rmtree(folder, ignore_errors=True)
+    plain.say(f"noise levels from {draws} perturbed runs; next: trace a parallel run, then {program} check {directory} PARALLEL")
 
 
 def _same_start(plain: Tracer, drawn: Tracer) -> None:

@@ -11,6 +11,8 @@ gradients(), else as optimizer.step() finds it; param_delta behind it; scalars t
 the subject `name:k` where k > 0.
 """
 import fnmatch
+import os
+import sys
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -60,11 +62,11 @@ class Tracer:
 
     directory: a trace that is there is replaced as a whole. model: a module; DistributedDataParallel and other wrappers do not show in names.
     optimizer: one or a sequence; a step ends when each has stepped. batch, batch_dim, mean, places: see layout.Layout. skip: patterns
-    (fnmatch) of subjects that are left out. perturbation: see perturb.py. Every rank of torch.distributed enters and leaves together.
-    Raises ShardfuzzError."""
+    (fnmatch) of subjects that are left out. perturbation: see perturb.py. quiet: without the line on stderr that says where the trace is.
+    Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model: torch.nn.Module, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True,
-                 places: Optional[Callable] = None, skip: Sequence[str] = (), perturbation=None):
+                 places: Optional[Callable] = None, skip: Sequence[str] = (), perturbation=None, quiet: bool = False):
         self.directory = directory
         self.modules = module_names(model)
         self.parameters = parameter_names(model)
@@ -74,7 +76,7 @@ class Tracer:
                 raise ShardfuzzError(f"{type(one).__name__} has no step hooks: it must be a torch.optim.Optimizer")
         self.layout = Layout(batch, batch_dim, mean, places)
         self.recorder = Recorder(self.layout)
-        self.skip, self.perturbation = tuple(skip), perturbation
+        self.skip, self.perturbation, self.quiet = tuple(skip), perturbation, quiet
         self.handles: list = []
         self.step = -1
 
@@ -124,6 +126,15 @@ class Tracer:
         self.layout.marks.stop()
         if kind is None:
             writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks)
+            if not self.quiet:
+                self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
+
+    def say(self, more: str) -> None:
+        """One line on rank 0's stderr: what was written where, and what to do next."""
+        if self.layout.rank == 0:
+            steps, ranks = self.step + 1, self.layout.ranks
+            print(f"shardfuzz: {self.directory} has {len(self.recorder.records)} tensors of {steps} step{'s'[:steps > 1]} on "
+                  f"{ranks} rank{'s'[:ranks > 1]}; {more}", file=sys.stderr, flush=True)
 
     # --- steps ---
 
