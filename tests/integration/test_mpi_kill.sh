@@ -4,11 +4,11 @@ source tests/integration/common.bash
 source tests/integration/mpi.bash
 
 campaign=(fuzz --cases 100000 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/out")
-# STORE COUNT: waits until that many verdicts are in the store.
+# STORE COUNT [QUERY]: waits until that many verdicts are in the store, or until the query says so many.
 wait_for() {
   for _ in $(seq 200); do
     # Without -readonly sqlite3 would make the file itself.
-    if [ "$(sqlite3 -readonly "$1" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0)" -ge "$2" ]; then return 0; fi
+    if [ "$(sqlite3 -readonly "$1" "${3:-SELECT count(*) FROM verdict}" 2>/dev/null || echo 0)" -ge "$2" ]; then return 0; fi
     sleep 0.1
   done
   fail "no verdicts in $1"
@@ -50,6 +50,19 @@ for signal in KILL TERM; do
     2>"$work/stderr" || fail "the campaign could not be resumed after SIG$signal to mpirun"
   check "every case has one verdict after SIG$signal to mpirun" is_gapless "$store"
 done
+
+# Ranks that are interrupted before their first finding is shrunk: it waits for --resume, and the books are in the end those of a campaign left alone.
+shrinking=(fuzz --cases 6 --seed 5 --max-ranks 2 "${flat[@]}" --mode isolated --plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=true --shrink-budget 20 --backend mpi)
+books="SELECT idx, verdict, class, shrink_key, signature, label, rank FROM verdict ORDER BY idx; SELECT signature, idx, case_json, min_json FROM finding ORDER BY signature"
+job 2 "${shrinking[@]}" --out "$work/alone" --store "$work/alone.sqlite"
+store=$work/shrinking.sqlite
+mpirun --oversubscribe -n 2 "$SHARDFUZZ" "${shrinking[@]}" --out "$work/out" --store "$store" 2>"$work/stderr" &
+wait_for "$store" 1 "SELECT value FROM meta WHERE key = 'high_water'" # case 0, a finding, was handed out
+kill -TERM $(pgrep -f "^$SHARDFUZZ fuzz .*--store $store")
+ends $! "ranks (TERM while they shrink)"
+check "the interruption came in time" [ "$(query "$store" 'SELECT count(*) FROM verdict')" -lt 6 ]
+job 2 "${shrinking[@]}" --out "$work/out" --store "$store" --resume
+check "the books of ranks left alone" cmp <(query "$work/alone.sqlite" "$books") <(query "$store" "$books")
 
 # While the target hangs.
 "$SHARDFUZZ" "${campaign[@]}" --launcher "$launcher" --plant canary-hang --deadline 60s --store "$work/hang.sqlite" 2>/dev/null &

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# A campaign killed again and again: --resume goes on, nothing is counted twice or lost, no process stays behind, and the books are in the end
-# those of a campaign that was left alone.
+# A campaign killed and interrupted again and again: --resume goes on, nothing is counted twice or lost, no process stays behind, and books and files are
+# in the end those of a campaign that was left alone.
 source tests/integration/common.bash
 
-kills=5
+kills=6
 campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 30 --set model.layers=1..2 --set train.steps=1..2
   --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch --plant attn-dq-wrong --plant p2p-free-before-sent)
 # Everything that a campaign starts stays in its session. (What is dead and only not yet collected does not count.)
 left_over() { ps -s "$1" -o pid=,stat=,args= | awk '$2 !~ /^Z/'; }
-# SECONDS ARGUMENT...: starts it, kills it after so long, waits for its processes.
-start_and_kill() {
-  local seconds=$1 session
-  shift
+# SIGNAL SECONDS ARGUMENT...: starts it, ends it after so long, waits for its processes.
+start_and_end() {
+  local signal=$1 seconds=$2 session
+  shift 2
   setsid "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" &
   session=$!
   sleep "$seconds"
-  kill -KILL $session 2>/dev/null
+  kill -"$signal" $session 2>/dev/null
   wait $session 2>/dev/null
   for _ in $(seq 20); do
     [ -n "$(left_over "$session")" ] || break
@@ -23,17 +23,21 @@ start_and_kill() {
   done
   checks=$((checks + 1))
   if [ -n "$(left_over "$session")" ]; then
-    fail "processes are left two seconds after a kill: $(left_over "$session")"
+    fail "processes are left two seconds after SIG$signal: $(left_over "$session")"
     pkill -KILL -s "$session"
   fi
 }
+# FOLDER: its files, but for the folder's own name in them.
+files() { (cd "$1" && find . -type f -exec sh -c 'echo "$1"; sed "s|$2/||" "$1"' sh {} "$1" \; | sort); }
+
 RANDOM=20260
-for ((kill = 1; kill <= kills; kill++)); do
-  start_and_kill "$((RANDOM % 2)).$(printf "%03d" $((RANDOM % 500 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
+signals=(KILL TERM)
+for ((kill = 0; kill < kills; kill++)); do
+  start_and_end "${signals[kill % 2]}" "$((RANDOM % 2)).$(printf "%03d" $((RANDOM % 500 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
 done
 # Workers in an endless loop of the code under test, and their shrinking children, end as well.
-start_and_kill 1 fuzz --plant canary-hang --jobs 2 --deadline 60s --out "$work/hang"
-start_and_kill 1.5 fuzz --plant canary-hang --jobs 2 --deadline 300ms --out "$work/hang"
+start_and_end KILL 1 fuzz --plant canary-hang --jobs 2 --deadline 60s --out "$work/hang"
+start_and_end KILL 1.5 fuzz --plant canary-hang --jobs 2 --deadline 300ms --out "$work/hang"
 
 cases=$(query "$work/killed.sqlite" "SELECT value FROM meta WHERE key = 'high_water'") # as many as were ever handed out
 verdicts=$(query "$work/killed.sqlite" 'SELECT count(*) FROM verdict')
@@ -50,8 +54,30 @@ books="SELECT idx, verdict, class, shrink_key, signature, label, rank FROM verdi
 query "$work/alone.sqlite" "$books" >"$work/books.alone"
 query "$work/killed.sqlite" "$books" >"$work/books.killed"
 check "the books of the campaign left alone" cmp "$work/books.alone" "$work/books.killed"
+files "$work/alone" >"$work/files.alone"
+files "$work/killed" >"$work/files.killed"
+check "the files of the campaign left alone" cmp "$work/files.alone" "$work/files.killed"
 check "every finding has its files" [ "$(find "$work/killed" -name report.txt | wc -l)" -eq "$(query "$work/killed.sqlite" 'SELECT count(*) FROM finding')" ]
 check "no unfinished file" [ -z "$(find "$work/killed" -name '*.tmp')" ]
+
+# A framework's, interrupted while its first finding is confirmed or shrunk: the finding waits, and is shrunk in the end as if nothing had been.
+framework=(fuzz --target 'worker:python3 -S targets/samples/worker_mlp.py' --cases 8 --jobs 1 --shrink-budget 20)
+run 1 "${framework[@]}" --store "$work/sets.sqlite" --out "$work/sets"
+"$SHARDFUZZ" "${framework[@]}" --store "$work/ended.sqlite" --out "$work/ended" --json >"$work/stdout" 2>"$work/stderr" &
+for _ in $(seq 300); do
+  [ "$(sqlite3 -readonly "$work/ended.sqlite" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0)" -lt 1 ] || break
+  sleep 0.05
+done
+kill -TERM $!
+wait $!
+check "the interruption came in time" [ "$(query "$work/ended.sqlite" 'SELECT count(*) FROM verdict')" -lt 8 ]
+run 1 "${framework[@]}" --resume --store "$work/ended.sqlite" --out "$work/ended"
+for name in sets ended; do
+  query "$work/$name.sqlite" "$books" >"$work/books.$name"
+  files "$work/$name" >"$work/files.$name"
+done
+check "the books of a framework's campaign left alone" cmp "$work/books.sets" "$work/books.ended"
+check "the files of a framework's campaign left alone" cmp "$work/files.sets" "$work/files.ended"
 
 # Finished: resuming changes nothing.
 run 1 "${campaign[@]}" --resume --store "$work/killed.sqlite" --out "$work/killed" --json

@@ -138,25 +138,6 @@ static void release_held(struct campaign *k) {
   }
 }
 
-/* After an interruption: what is not shrunk stays so, and what waited for lower indices does no more. */
-static void book_the_rest(struct campaign *k) {
-  while (k->held) {
-    struct pending *p = k->held;
-    struct key_queue *queue = queue_of(k, p->outcome.shrink_key);
-    if (!queue) return;
-    k->held = p->next;
-    append(queue, p);
-  }
-  for (struct key_queue *queue = k->keys; queue; queue = queue->next) {
-    while (queue->first && !failed(k)) {
-      struct pending *p = queue->first;
-      queue->first = p->next;
-      book(k, p);
-    }
-    if (!queue->first) queue->last = NULL;
-  }
-}
-
 static void on_finding(struct campaign *k, const struct sf_job *job, const struct sf_outcome *outcome) {
   struct pending *p = sf_alloc(sizeof *p);
   if (!p) {
@@ -337,6 +318,16 @@ static void free_lists(struct campaign *k) {
   }
 }
 
+static void add_waiting(struct sf_campaign_result *result, const struct pending *list) {
+  for (; list; list = list->next) sf_campaign_add_waiting(result, list->index);
+}
+
+/* Interrupted, findings that are not in the books have no verdict row: --resume runs their cases again, as if they had never run. */
+static void count_waiting(const struct campaign *k, struct sf_campaign_result *result) {
+  add_waiting(result, k->held);
+  for (const struct key_queue *queue = k->keys; queue; queue = queue->next) add_waiting(result, queue->first);
+}
+
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) {
   struct campaign k = {.options = options};
   struct sf_pool *pool = NULL;
@@ -350,11 +341,11 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
     status = sf_pool_run(pool, &client);
     if (options->progress) fputs("\r\033[K", stderr);
   }
-  if (status == SF_OK && !failed(&k)) book_the_rest(&k);
   char text[480];
   sf_pool_failure_text(text, sizeof text, &options->pool, status);
   sf_ledger_fail(&k.ledger, status, text);
   sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
+  count_waiting(&k, result);
   status = k.ledger.status;
   if (status != SF_OK) sf_error_set(error, status, "%s", *k.ledger.error.text ? k.ledger.error.text : sf_status_text(status));
   sf_pool_destroy(pool);

@@ -53,7 +53,12 @@ struct sf_campaign_result {
   int64_t new_signatures;   /* not on the known list */
   double seconds;           /* of this run */
   int64_t cases_run;        /* in this run */
+  int64_t waiting;          /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */
+  int64_t waiting_first;    /* smallest index of those */
 };
+static inline void sf_campaign_add_waiting(struct sf_campaign_result *result, int64_t index) {
+  if (result->waiting++ == 0 || index < result->waiting_first) result->waiting_first = index;
+}
 /* Every case was skipped or inconclusive: nothing has been shown, which a script must not take for "nothing found". */
 static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *result) {
   const int64_t *by_verdict = result->summary.by_verdict;
@@ -61,8 +66,8 @@ static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *r
 }
 /* Says so in one line: how many and, of the last one, why. */
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result);
-/* Returns when the cases or the time are used up and every finding has been dealt with; after `stop` findings that are not shrunk are kept as they were
- * found, and cases that did not end in time have no verdict. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
+/* Returns when the cases or the time are used up and every finding has been dealt with. After `stop` cases that did not end in time have no verdict, nor
+ * have findings that are not confirmed and shrunk yet (`waiting`): a resumed campaign ends as one that was never stopped. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -137,28 +137,34 @@ static void remove_leftovers(const char *directory) {
   closedir(folder);
 }
 
+static enum sf_status write_case(const char *directory, const char *name, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) {
+  char path[1200];
+  const struct sf_case expecting = sf_case_expecting(c, outcome);
+  snprintf(path, sizeof path, "%s/%s", directory, name);
+  return sf_case_write(&expecting, path, error);
+}
+
+static enum sf_status write_script(const char *directory, const char *script, struct sf_error *error) {
+  char path[1200];
+  if (!*script) return SF_OK;
+  snprintf(path, sizeof path, "%s/script.py", directory);
+  return sf_bytes_write_file(path, script, strlen(script), error);
+}
+
 enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
-                                const struct sf_job_result *shrunk, struct sf_error *error) {
-  const struct sf_case *min = shrunk ? &shrunk->min : NULL;
-  const struct sf_outcome *min_outcome = shrunk ? &shrunk->min_outcome : NULL;
+                                const struct sf_job_result *shrunk, unsigned files, struct sf_error *error) {
+  const struct sf_case *shown = shrunk ? &shrunk->min : c;
+  const struct sf_outcome *shown_outcome = shrunk ? &shrunk->min_outcome : outcome;
   char directory[1024], path[1200];
-  sf_finding_directory(directory, sizeof directory, out_dir, min ? min_outcome->signature : outcome->signature);
+  sf_finding_directory(directory, sizeof directory, out_dir, shown_outcome->signature);
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
   remove_leftovers(directory);
-  snprintf(path, sizeof path, "%s/case.json", directory);
-  const struct sf_case whole = sf_case_expecting(c, outcome);
-  status = sf_case_write(&whole, path, error);
-  if (status == SF_OK && min) {
-    snprintf(path, sizeof path, "%s/min.json", directory);
-    const struct sf_case small = sf_case_expecting(min, min_outcome);
-    status = sf_case_write(&small, path, error);
-  }
-  if (status == SF_OK) status = write_report(directory, min ? min : c, min ? min_outcome : outcome, path, error);
-  if (status == SF_OK && shrunk && *shrunk->script) {
-    snprintf(path, sizeof path, "%s/script.py", directory);
-    status = sf_bytes_write_file(path, shrunk->script, strlen(shrunk->script), error);
-  }
+  if (files & SF_FINDING_CASE) status = write_case(directory, "case.json", c, outcome, error);
+  if (status == SF_OK && shrunk && files & SF_FINDING_MIN) status = write_case(directory, "min.json", shown, shown_outcome, error);
+  if (status == SF_OK && shrunk && files & SF_FINDING_MIN) status = write_script(directory, shrunk->script, error);
+  snprintf(path, sizeof path, "%s/%s", directory, shrunk ? "min.json" : "case.json");
+  if (status == SF_OK && files & SF_FINDING_REPORT) status = write_report(directory, shown, shown_outcome, path, error);
   if (status == SF_OK) snprintf(directory_out, size, "%s", directory);
   return status;
 }

@@ -111,22 +111,26 @@ static const char *counted_signature(const struct sf_ledger *ledger, const struc
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* The files of a signature are those of its smallest index, like its row, whatever the order in which findings come in. */
-static bool owns_files(struct sf_ledger *ledger, int64_t index, const char *signature, bool has_min) {
+/* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the smallest case
+ * of the smallest index that was shrunk. */
+static unsigned owned_files(struct sf_ledger *ledger, int64_t index, const char *signature, bool has_min) {
   struct sf_store_finding seen;
   bool found = false;
   char path[SF_PATH_TEXT];
   keep(ledger, sf_store_find(ledger->store, &seen, &found, signature, &ledger->error));
-  if (!found || index <= seen.index || (has_min && !seen.min_json)) return true;
+  if (!found || ledger->status != SF_OK) return SF_FINDING_ALL;
   sf_finding_directory(path, sizeof path, ledger->options->out_dir, signature);
-  return access(path, F_OK) != 0;
+  if (access(path, F_OK) != 0) return SF_FINDING_ALL;
+  const bool is_shown = has_min ? !seen.min_json || index <= seen.min_index : !seen.min_json && index <= seen.index;
+  return (index <= seen.index ? (unsigned)SF_FINDING_CASE : 0) | (is_shown ? (unsigned)(SF_FINDING_MIN | SF_FINDING_REPORT) : 0);
 }
 
 static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
   const char *signature = shrunk ? shrunk->min_outcome.signature : outcome->signature;
-  if (!owns_files(ledger, index, signature, shrunk != NULL) || ledger->status != SF_OK) return ledger->status;
+  const unsigned files = owned_files(ledger, index, signature, shrunk != NULL);
+  if (!files || ledger->status != SF_OK) return ledger->status;
   char directory[SF_PATH_TEXT];
-  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, shrunk, &ledger->error);
+  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, shrunk, files, &ledger->error);
 }
 
 /* The files and the row of a finding. shrunk: NULL, or what a shrink job made of it. */
@@ -150,6 +154,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .index = index,
         .case_json = case_json,
         .min_json = min_json,
+        .min_index = index,
         .report = report,
         .diagnosis = shown->diagnosis,
         .known = sf_known_has(&ledger->options->known, shown->signature),

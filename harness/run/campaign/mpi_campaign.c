@@ -42,6 +42,7 @@ struct mpi_campaign {
   struct sf_outcome outcomes[WAVE_INDICES];
   struct sf_ledger ledger; /* rank 0 */
   struct sf_chunk_log *record; /* rank 0: not NULL while a case runs for its diagnosis */
+  struct sf_campaign_result *result;
   double start;
   int64_t wave; /* rank 0: how many indices the next wave takes */
   char hint[HINT_TEXT];
@@ -162,7 +163,7 @@ struct mpi_shrink {
   struct sf_outcome last;
 };
 
-/* An interrupted campaign keeps what it has shrunk so far. */
+/* Interrupted, it runs nothing more: what comes of the shrinking is not used then. */
 static bool still_fails(void *ctx, const struct sf_case *c) {
   static struct order order;
   struct mpi_shrink *s = ctx;
@@ -186,29 +187,35 @@ static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
   sf_chunk_log_destroy(&log);
 }
 
-static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
-  struct sf_ledger *ledger = &k->ledger;
-  if (is_stopped(k) || !sf_ledger_wants_shrink(ledger, c, outcome)) {
-    sf_ledger_add_unshrunk(ledger, index, c, outcome);
+/* Confirms and shrinks in place. Interrupted on the way it says nothing. */
+static void shrink(struct mpi_shrink *s, const struct sf_case *c, struct sf_job_result *result) {
+  const struct sf_campaign_options *options = s->k->options;
+  struct sf_shrink_report report;
+  memset(&report, 0, sizeof report);
+  memset(result, 0, sizeof *result);
+  if (!still_fails(s, c)) {
+    result->outcome.cls = SF_CLASS_FLAKY;
     return;
   }
-  struct mpi_shrink shrink = {.k = k, .index = index, .found = outcome};
-  struct sf_shrink_report report;
+  result->outcome = result->min_outcome = s->last;
+  result->min = *c;
+  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, c, &options->space, still_fails, s, options->shrink_budget, &report) == SF_OK) result->min_outcome = s->last;
+  diagnose(s, result);
+}
+
+/* Interrupted, findings that are not in the books wait for --resume, as those of a pool do. */
+static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  struct sf_ledger *ledger = &k->ledger;
+  struct mpi_shrink s = {.k = k, .index = index, .found = outcome};
   struct sf_job_result result;
-  memset(&report, 0, sizeof report);
-  memset(&result, 0, sizeof result);
-  sf_ledger_commit(ledger); /* a candidate can end the job */
-  if (!still_fails(&shrink, c)) {
-    result.outcome.cls = SF_CLASS_FLAKY;
-  } else {
-    result.outcome = result.min_outcome = shrink.last;
-    result.min = *c;
-    if (k->options->shrink_budget > 0 && sf_shrink_run(&result.min, c, &k->options->space, still_fails, &shrink, k->options->shrink_budget, &report) == SF_OK) {
-      result.min_outcome = shrink.last;
-    }
-    diagnose(&shrink, &result);
+  const bool wanted = sf_ledger_wants_shrink(ledger, c, outcome);
+  if (wanted && !is_stopped(k)) {
+    sf_ledger_commit(ledger); /* a candidate can end the job */
+    shrink(&s, c, &result);
   }
-  sf_ledger_add_shrunk(ledger, index, c, outcome, &result);
+  if (is_stopped(k)) sf_campaign_add_waiting(k->result, index);
+  else if (wanted) sf_ledger_add_shrunk(ledger, index, c, outcome, &result);
+  else sf_ledger_add_unshrunk(ledger, index, c, outcome);
 }
 
 static void record_wave(struct mpi_campaign *k, const struct order *order) {
@@ -357,6 +364,7 @@ enum sf_status sf_campaign_mpi_run(struct sf_mpi *mpi, struct sf_campaign_option
   if (status != SF_OK) return root ? status : SF_OK;
   k.options = options;
   k.mpi = mpi;
+  k.result = result;
   k.start = sf_engine_now();
   status = open_store(&k, options, error);
   if (status != SF_OK) return root ? status : SF_OK;

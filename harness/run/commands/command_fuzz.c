@@ -134,6 +134,10 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
     fputs(text.failed ? "  (out of memory)\n" : text.data, stderr);
     sf_text_destroy(&text);
   }
+  if (r->waiting) {
+    fprintf(stderr, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store '%s' --resume\n", r->waiting, r->waiting == 1 ? " is" : "s are",
+            r->waiting_first, used->store_path);
+  }
   fprintf(stderr, "store %s\n", used->store_path);
 }
 

@@ -73,11 +73,11 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:o, s:o, s:o, s:o, s:o, s:o*}", "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
                    "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
-                   (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
+                   (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "waiting", (json_int_t)r->waiting, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
                    real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
                    sf_campaign_judged_nothing(r) ? text_of(nothing) : NULL);
 }

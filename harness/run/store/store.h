@@ -76,12 +76,13 @@ struct sf_store_finding {
   const char *signature, *shrink_key;
   int64_t index;                             /* the case it was seen in */
   const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
+  int64_t min_index;                         /* the case that min_json was shrunk from */
   struct sf_diagnosis diagnosis;             /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   bool known;                                /* on the list of known findings */
   int64_t count;                             /* out only: verdict rows with this signature */
 };
-/* One row per signature. A signature seen before keeps the case and report of its smallest index, whatever the order of adding,, and
- * its min_json and its diagnosis if the new one has none. */
+/* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and report are those of
+ * the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
 /* Counts one more shrink of a key. */
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;

@@ -89,6 +89,8 @@ enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_stor
   bind_int(&binder, finding->index);
   bind_text(&binder, finding->case_json);
   bind_text(&binder, finding->min_json);
+  if (finding->min_json) bind_int(&binder, finding->min_index);
+  else bind_text(&binder, NULL);
   bind_text(&binder, finding->report);
   bind_text(&binder, finding->known ? "known" : "new");
   bind_text(&binder, *finding->diagnosis.text ? sf_diagnosis_class_name(finding->diagnosis.cls) : NULL);
@@ -179,6 +181,7 @@ static void finding_from_row(struct sf_store_finding *out, sqlite3_stmt *row) {
       .report = column_text(row, 5),
       .known = state != NULL && strcmp(state, "known") == 0,
       .count = sqlite3_column_int64(row, 7),
+      .min_index = sqlite3_column_int64(row, 11),
   };
   if (!column_text(row, 9)) return;
   out->diagnosis.cls = diagnosis_from_name(column_text(row, 8));

@@ -20,7 +20,7 @@ static const char schema_sql[] =
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
-    " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL);"
+    " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER);"
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
@@ -91,12 +91,14 @@ enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_st
 }
 
 enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *error) {
-  static const char columns[] = "ALTER TABLE finding ADD COLUMN diagnosis_class TEXT; ALTER TABLE finding ADD COLUMN diagnosis TEXT;"
-                                "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
+  static const char of_version_3[] = "ALTER TABLE finding ADD COLUMN diagnosis_class TEXT; ALTER TABLE finding ADD COLUMN diagnosis TEXT;"
+                                     "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
+  static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;";
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);
-  if (status == SF_OK && store->version < 3) status = sf_store_exec(store, columns, error);
+  if (status == SF_OK && store->version < 3) status = sf_store_exec(store, of_version_3, error);
+  if (status == SF_OK && store->version < 4) status = sf_store_exec(store, of_version_4, error);
   if (status == SF_OK && !store->has_reasons) status = sf_store_exec(store, "ALTER TABLE verdict ADD COLUMN reason TEXT", error);
   if (status == SF_OK) status = sf_store_exec(store, identity, error);
   if (status != SF_OK) return sf_store_batch_drop(store, status);

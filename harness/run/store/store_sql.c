@@ -12,14 +12,18 @@
 #define VERDICT_ALL(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict ORDER BY idx"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
 #define FINDING_COUNT "(SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
-#define DIAGNOSIS_COLUMNS "f.diagnosis_class, f.diagnosis, f.diagnosis_left"
-/* DIAGNOSIS: its columns, or three NULLs for a store that has none. */
-#define FINDING_ONE(DIAGNOSIS) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " DIAGNOSIS " FROM finding f WHERE f.signature = ?1"
-#define FINDING_ALL(DIAGNOSIS) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " DIAGNOSIS " FROM finding f ORDER BY f.idx, f.signature"
-/* A signature seen before keeps the diagnosis of its smallest case: a shrunk one's before any other's, then that of the smallest index. */
-#define IS_SMALLER "(excluded.min_json IS NOT NULL) > (min_json IS NOT NULL) OR ((excluded.min_json IS NULL) = (min_json IS NULL) AND excluded.idx <= idx)"
+/* LATER: the columns that earlier versions lack, or as many NULLs (LATER_COLUMNS_2). */
+#define FINDING_ONE(LATER) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " LATER " FROM finding f WHERE f.signature = ?1"
+#define FINDING_ALL(LATER) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " LATER " FROM finding f ORDER BY f.idx, f.signature"
+#define LATER_COLUMNS "f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx"
+#define LATER_COLUMNS_3 "f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx"
+#define LATER_COLUMNS_2 "NULL, NULL, NULL, f.idx"
+/* A signature seen before keeps what is shown of it: a shrunk case before any other, then that of the smallest index. */
+#define IS_SHOWN \
+  "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
 #define NEW_DIAGNOSIS(COLUMN) \
-  " " COLUMN " = CASE WHEN excluded.diagnosis IS NOT NULL AND (diagnosis IS NULL OR " IS_SMALLER ") THEN excluded." COLUMN " ELSE " COLUMN " END,"
+  " " COLUMN " = CASE WHEN excluded.diagnosis IS NOT NULL AND (diagnosis IS NULL OR " IS_SHOWN ") THEN excluded." COLUMN " ELSE " COLUMN " END,"
+#define NEW_SHOWN(COLUMN) " " COLUMN " = CASE WHEN " IS_SHOWN " THEN excluded." COLUMN " ELSE " COLUMN " END,"
 
 static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -33,18 +37,16 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
     /* The right-hand sides see the old row, so their order does not matter. */
     [SF_STORE_SQL_FINDING_UPSERT] =
-        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, report, state, diagnosis_class, diagnosis, diagnosis_left)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, min_idx, report, state, diagnosis_class, diagnosis, diagnosis_left)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
         " ON CONFLICT(signature) DO UPDATE SET"
         " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END,"
-        " report = CASE WHEN excluded.idx <= idx THEN excluded.report ELSE report END,"
-        " min_json = CASE WHEN excluded.min_json IS NOT NULL AND (min_json IS NULL OR excluded.idx <= idx) THEN excluded.min_json ELSE "
-        "min_json END,"
+        NEW_SHOWN("min_json") NEW_SHOWN("min_idx") NEW_SHOWN("report")
         NEW_DIAGNOSIS("diagnosis_class") NEW_DIAGNOSIS("diagnosis") NEW_DIAGNOSIS("diagnosis_left")
         " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
         " idx = min(idx, excluded.idx)",
-    [SF_STORE_SQL_FINDING_ONE] = FINDING_ONE(DIAGNOSIS_COLUMNS),
-    [SF_STORE_SQL_FINDING_ALL] = FINDING_ALL(DIAGNOSIS_COLUMNS),
+    [SF_STORE_SQL_FINDING_ONE] = FINDING_ONE(LATER_COLUMNS),
+    [SF_STORE_SQL_FINDING_ALL] = FINDING_ALL(LATER_COLUMNS),
     [SF_STORE_SQL_SHRINK_ADD] = "INSERT INTO shrink(shrink_key, count) VALUES(?1, ?2)"
                                 " ON CONFLICT(shrink_key) DO UPDATE SET count = count + excluded.count",
     [SF_STORE_SQL_SHRINK_ONE] = "SELECT count FROM shrink WHERE shrink_key = ?1",
@@ -56,8 +58,9 @@ static const char *text_of(const struct sf_store *store, enum sf_store_statement
   SF_ASSERT((unsigned)which < SF_STORE_SQL_COUNT && statement_texts[which] != NULL);
   if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ONE) return VERDICT_ONE("NULL");
   if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ALL) return VERDICT_ALL("NULL");
-  if (store->version >= 3) return statement_texts[which];
-  return which == SF_STORE_SQL_FINDING_ONE ? FINDING_ONE("NULL, NULL, NULL") : which == SF_STORE_SQL_FINDING_ALL ? FINDING_ALL("NULL, NULL, NULL") : statement_texts[which];
+  if (which == SF_STORE_SQL_FINDING_ONE && store->version < SF_STORE_VERSION) return store->version < 3 ? FINDING_ONE(LATER_COLUMNS_2) : FINDING_ONE(LATER_COLUMNS_3);
+  if (which == SF_STORE_SQL_FINDING_ALL && store->version < SF_STORE_VERSION) return store->version < 3 ? FINDING_ALL(LATER_COLUMNS_2) : FINDING_ALL(LATER_COLUMNS_3);
+  return statement_texts[which];
 }
 
 enum sf_status sf_store_error(const struct sf_store *store, int code, struct sf_error *error) {

@@ -56,7 +56,7 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   shrunk = (struct sf_job_result){.min = min, .min_outcome = finding_of(&min, "here"), .script = "print(1)\n"};
   char directory[512], path[600];
   struct sf_case read;
-  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, NULL), SF_OK);
+  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, SF_FINDING_ALL, NULL), SF_OK);
   snprintf(path, sizeof path, "%s/case.json", directory);
   assert_int_equal(sf_case_read(&read, path, NULL), SF_OK);
   assert_int_equal(read.model.layers, 2);
@@ -82,7 +82,7 @@ static void test_finding_write_without_min_leaves_only_the_case(void **state) {
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   char directory[512], path[600];
-  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, NULL, NULL), SF_OK);
+  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, NULL, SF_FINDING_ALL, NULL), SF_OK);
   snprintf(path, sizeof path, "%s/min.json", directory);
   assert_int_not_equal(access(path, F_OK), 0);
   snprintf(path, sizeof path, "%s/case.json", directory);
@@ -122,7 +122,7 @@ static void test_finding_write_each_allocation_fails_once_status_is_enomem(void 
   for (int64_t k = 1; !ended; k++) {
     char directory[512];
     sf_alloc_fail_at(k);
-    const enum sf_status status = sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, NULL);
+    const enum sf_status status = sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, SF_FINDING_ALL, NULL);
     ended = !sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     assert_int_equal(status, ended ? SF_OK : SF_ENOMEM);

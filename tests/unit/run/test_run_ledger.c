@@ -200,6 +200,25 @@ static void test_ledger_add_shrunk_files_are_those_of_the_smallest_index(void **
   books_close(b);
 }
 
+/* Of what was counted under its own signature the case stays, and what a later finding of that signature was shrunk to comes beside it: the files are what
+ * the row says. */
+static void test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smallest_index(void **state) {
+  struct books *b = books_open(*state, false);
+  struct sf_case early = case_make(CASE_TP2), late = early;
+  early.seed = 3;
+  late.seed = 7;
+  const struct sf_outcome outcome = finding_of(&early, "here");
+  const struct sf_job_result r = shrunk_to(&late, &outcome);
+  sf_ledger_add_unshrunk(&b->ledger, 3, &early, &outcome);
+  sf_ledger_add_shrunk(&b->ledger, 7, &late, &outcome, &r);
+  assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "case.json").seed, 3);
+  assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "min.json").seed, 7);
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").index, 3);
+  assert_int_equal(finding(b, "deadlock/comm/here@tp").min_index, 7);
+  assert_non_null(strstr(finding(b, "deadlock/comm/here@tp").report, "min.json"));
+  books_close(b);
+}
+
 static void test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own(void **state) {
   struct books *b = books_open(*state, false);
   const struct sf_case c = case_make(CASE_TP2);
@@ -396,6 +415,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to),
       FOLDER_TEST(test_ledger_open_resume_remembers_signatures),
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
+      FOLDER_TEST(test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own),
       FOLDER_TEST(test_ledger_add_known_signature_is_marked),
       FOLDER_TEST(test_ledger_fail_first_failure_stays_and_nothing_more_is_booked),

@@ -159,8 +159,9 @@ static void test_store_add_finding_again_keeps_smallest_index(void **state) {
   assert_true(found);
   assert_int_equal(finding.index, 4);
   assert_string_equal(finding.case_json, "{\"case\":4}");
-  assert_string_equal(finding.report, "{\"case\":4}");
+  assert_string_equal(finding.report, "{\"case\":6}"); /* of what is shown: the smallest case */
   assert_string_equal(finding.min_json, "{\"min\":6}");
+  assert_int_equal(finding.min_index, 6);
   assert_true(finding.known);
   assert_int_equal(finding.count, 4);
   assert_int_equal(summary_of(store).signatures, 1);
@@ -300,8 +301,8 @@ static void test_store_merge_refusals_leave_nothing(void **state) {
   merge_refused(f, f->path, SF_EUSAGE, "exists already", 2);
 }
 
-/* Findings of one signature in every order: the diagnosis is that of the smallest case that is kept. */
-static void test_store_add_finding_keeps_the_diagnosis_of_the_smallest_case(void **state) {
+/* Findings of one signature in every order: the smallest case is that of the smallest index that was shrunk, and the diagnosis is its own. */
+static void test_store_add_finding_keeps_the_same_smallest_case_in_any_order(void **state) {
   const struct fixture *f = *state;
   static const struct { int64_t index; const char *min, *text; } rows[] = {{7, "{\"min\":7}", "{\"min\":7}"}, {3, NULL, "not shrunk"}, {9, "{\"min\":9}", "{\"min\":9}"}};
   static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -320,6 +321,9 @@ static void test_store_add_finding_keeps_the_diagnosis_of_the_smallest_case(void
     }
     assert_int_equal(sf_store_find(store, &finding, &found, signature, NULL), SF_OK);
     assert_true(found);
+    assert_int_equal(finding.index, 3);
+    assert_int_equal(finding.min_index, 7);
+    assert_string_equal(finding.min_json, rows[0].min);
     assert_string_equal(finding.diagnosis.text, finding.min_json);
     assert_int_equal(finding.diagnosis.cls, SF_DIAGNOSIS_PART);
     assert_int_equal((int)finding.diagnosis.left, finding.min_json[7] - '0');
@@ -337,7 +341,7 @@ int main(void) {
       STORE_TEST(test_store_add_verdict_every_field_comes_back),
       STORE_TEST(test_store_add_verdict_twice_refused_and_batch_dropped),
       STORE_TEST(test_store_add_finding_again_keeps_smallest_index),
-      STORE_TEST(test_store_add_finding_keeps_the_diagnosis_of_the_smallest_case),
+      STORE_TEST(test_store_add_finding_keeps_the_same_smallest_case_in_any_order),
       STORE_TEST(test_store_shrink_count_counts_batch_and_survives),
       STORE_TEST(test_store_summarise_counts_every_kind),
       STORE_TEST(test_store_merge_joins_and_counts_duplicates),

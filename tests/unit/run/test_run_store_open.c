@@ -75,11 +75,11 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 4");
+  execute(f->path, "PRAGMA user_version = 5");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 4; this shardfuzz reads versions 2 to 3");
+  open_refused(&options, SF_EINPUT, "schema version 5; this shardfuzz reads versions 2 to 4");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 3");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 4");
 }
 
 /* A store as version 2 wrote it, with one finding. */
@@ -90,7 +90,7 @@ static void make_version_2(const char *path) {
   add_finding_ok(store, seen_make("s", 3, "{\"case\":3}", "{\"min\":3}"));
   commit_ok(store);
   sf_store_close(store);
-  execute(path, "ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
+  execute(path, "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
                 "ALTER TABLE verdict DROP COLUMN reason;"
                 "PRAGMA user_version = 2");
 }
@@ -118,7 +118,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 3);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 4);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -153,7 +153,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 3);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 4);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -175,7 +175,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 3);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 4);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
