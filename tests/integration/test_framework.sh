@@ -106,7 +106,7 @@ error() { # EXPECTED_EXIT LINE ARGUMENT...
 }
 error 2 "bug: no is none of its choices" fuzz --target "$sample" --cases 1 --set bug=no
 error 2 "--dry-run needs --cases" fuzz --target "$sample" --dry-run
-error 2 "hiden: no such field of sample-mlp" fuzz --target "$sample" --cases 1 --set hiden=8
+error 2 "hiden: no such field of sample-mlp; did you mean hidden?" fuzz --target "$sample" --cases 1 --set hiden=8
 error 2 "what is fixed does not go together: the worker supports no such case on at most 2 ranks" fuzz --target "$sample" --cases 1 --set ranks=4 --max-ranks 2
 error 2 "--preset: presets are of the built-in layers" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny
 error 2 "--plant: planted bugs are of the built-in layers" fuzz --target "$sample" --cases 1 --plant tp-embed-mask

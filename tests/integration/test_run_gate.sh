@@ -15,7 +15,7 @@ gate() { # EXPECTED_EXIT ARGUMENT...: with reports, which must be valid
   local expected=$1
   shift
   number=$((number + 1))
-  run "$expected" gate --cases 12 --max-ranks 4 "${plain[@]}" --seed 5 --out "$work/gate$number" --junit "$work/junit.xml" --summary "$work/summary.md" --json "$@"
+  run "$expected" gate --time 1h --cases 12 --max-ranks 4 "${plain[@]}" --seed 5 --out "$work/gate$number" --junit "$work/junit.xml" --summary "$work/summary.md" --json "$@"
   check "JUnit is XML" xmllint --noout "$work/junit.xml"
   is_json 'j["passed"]' "$([ "$expected" -eq 0 ] && echo True || echo False)"
   check "the summary's heading" grep -qx "## shardfuzz gate: $([ "$expected" -eq 0 ] && echo passed || echo failed)" "$work/summary.md"
@@ -30,6 +30,21 @@ is_json 'j["corpus"], j["corpus_failed"], j["items"]' '(2, 0, [])'
 check "JUnit counts the corpus" [ "$(junit 'count(//testcase[@classname="corpus"])')" = 2 ]
 check "JUnit has no failure" [ "$(junit 'count(//failure) + count(//error)')" = 0 ]
 
+# The corpus is part of the time, and a gate that did not get through it has not passed. Neither has one with an empty corpus.
+mkdir "$work/many"
+for i in 1 2 3 4 5 6 7 8; do cp "$corpus/clean.json" "$work/many/$i.json"; done
+gate 3 --corpus "$work/many" --time 1ms --jobs 1
+left=$(json 'j["corpus_not_replayed"]')
+check "what there was no time for is counted" [ "$left" -ge 6 ]
+is_json 'j["campaign"]["cases"], len([i for i in j["items"] if i["state"] == "not replayed"])' "(0, $left)"
+check "JUnit has an error for each, and one for the campaign" [ "$(junit 'count(//testcase/error)')" -eq $((left + 1)) ]
+check "people read it" grep -qx "shardfuzz: $left of 8 corpus cases were not replayed, and nothing was fuzzed: --time 0.001s ran out; give the gate more time" "$work/stderr"
+check "the summary counts them" grep -qx -- "- corpus: 8 cases, 0 not as expected, $left not replayed" "$work/summary.md"
+gate 3 --time 1ms
+is_json 'j["reason"][:19]' 'nothing was fuzzed:'
+mkdir "$work/empty"
+refuses "$work/empty: there is no *.json case" gate --cases 1 --corpus "$work/empty" --out "$work/none"
+
 # Another run is the same: findings, their files, the reports but for times.
 planted=(--plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=on)
 gate 1 --corpus "$corpus" "${planted[@]}"
@@ -37,6 +52,16 @@ is_json '[(i["name"], i["state"]) for i in j["items"]]' "[('$signature', 'new')]
 is_json 'j["items"][0]["min"]' "$work/gate$number/${signature//\//-}/min.json"
 check "JUnit names the finding" [ "$(junit 'string(//testcase[failure]/@name)')" = "$signature" ]
 check "JUnit has one failure" [ "$(junit 'string(//testsuite/@failures)')" = 1 ]
+message=$(junit 'string(//failure/@message)')
+check "JUnit's message says what is wrong" grep -qE "^new finding $signature: off by .*; diagnosis: repeated_term: the bias is added 2 times" <<<"$message"
+check "JUnit's times add up" python3 - "$work/junit.xml" <<'P'
+import sys
+import xml.etree.ElementTree as tree
+from decimal import Decimal
+suites = tree.parse(sys.argv[1]).getroot()
+times = sum(Decimal(case.get("time")) for case in suites.iter("testcase"))
+sys.exit(not (times > 0 and times == Decimal(suites.get("time")) == Decimal(suites.find("testsuite").get("time"))))
+P
 check "the summary has the finding" grep -qF "| **new** | \`$signature\` | \`shardfuzz replay '$work/gate$number/${signature//\//-}/min.json'\` |" "$work/summary.md"
 check "the summary has the report" grep -q "^signature    $signature" "$work/summary.md"
 min=$work/gate$number/${signature//\//-}/min.json
@@ -53,6 +78,18 @@ is_json '[(i["name"], i["state"]) for i in j["items"]]' "[('$signature', 'known'
 check "JUnit has no failure for it" [ "$(junit 'count(//failure)')" = 0 ]
 gate 1 --known "$work/known.json" "${planted[@]}" --plant attn-dq-wrong
 is_json 'sorted(i["state"] for i in j["items"])' "['known', 'new']"
+
+# A known finding that no longer shows where it was found is stale; one that nothing could show is only counted.
+mkdir "$work/mended"
+sed 's/"id": "rowparallel-bias-xtp"/"id": ""/' "$corpus/bias.json" >"$work/mended/gone.json"
+echo "[{\"signature\": \"$signature\"}, {\"signature\": \"tolerance/act/other@tp\"}]" >"$work/two.json"
+gate 1 --corpus "$work/mended" --known "$work/two.json"
+is_json '[(i["name"], i["state"]) for i in j["items"]][1:]' "[('$signature', 'stale')]"
+is_json 'j["known"]' "{'entries': 2, 'seen': 0}"
+check "people read it" grep -qF "gone.json expects this known finding and no longer shows it: take it off the known list" "$work/stderr"
+check "a note is no failure" [ "$(junit 'count(//failure)')" = 1 ]
+gate 0 --corpus "$corpus" --known "$work/two.json"
+is_json 'j["known"], j["items"]' "({'entries': 2, 'seen': 1}, [])"
 
 # The base: one that shows the finding too, and one that does not (the same program without the plant).
 gate 0 --base "$SHARDFUZZ" "${planted[@]}"
@@ -85,17 +122,26 @@ check "the line says both" grep -q "expected FINDING .*@dp, saw FINDING $signatu
 # Without --seed the commit decides: twice the same.
 for i in 1 2; do
   run 0 gate --cases 4 --set model.layers=1 "${plain[@]}" --out "$work/commit" --json
-  grep -o 'with seed [0-9]*' "$work/stderr" >"$work/seed$i"
+  grep '^seed: ' "$work/stderr" >"$work/seed$i"
 done
 check "the seed of the commit" cmp "$work/seed1" "$work/seed2"
+if git rev-parse HEAD >/dev/null 2>&1; then
+  check "the commit is named" grep -qE "^seed: [1-9][0-9]* \(from commit $(git rev-parse HEAD | head -c 12) of the working directory\)$" "$work/seed1"
+fi
+cd "$work" || exit 1
+run 0 gate --cases 1 --set model.layers=1 "${plain[@]}" --out "$work/commit" --json
+cd - >/dev/null || exit 1
+check "outside git it says so" grep -qx 'seed: 0 (the working directory is in no git repository: always the same cases without --seed)' "$work/stderr"
+is_json 'j["seed"], "no git repository" in j["seed_from"]' '(0, True)'
 
 # Stopped from outside it has not passed.
-"$SHARDFUZZ" gate --cases 100000000 --out "$work/stopped" >"$work/stdout" 2>"$work/stderr" &
+mkdir "$work/tmp"
+TMPDIR=$work/tmp "$SHARDFUZZ" gate --cases 100000000 --out "$work/stopped" >"$work/stdout" 2>"$work/stderr" &
 pid=$!
 sleep 1
 kill -TERM $pid
 wait $pid
 check "a stopped gate fails" [ $? -eq 3 ]
 check "it says so" grep -q interrupted "$work/stderr"
-check "no store is left" [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'shardfuzz-gate-*' -newer "$work/seed1" 2>/dev/null)" ]
+check "no store is left" [ -z "$(ls "$work/tmp")" ]
 finish

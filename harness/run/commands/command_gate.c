@@ -20,14 +20,19 @@ struct gate_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms;
   const char *corpus, *base, *framework_base, *junit, *summary;
+  char seed_from[128];
 };
 
 static const struct sf_option options[] = {
     SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first, operations' too"),
-    SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR", "shardfuzz of the base revision: what it shows too does not fail the gate"),
-    SF_OPTION_AT(struct gate_flags, "framework-base", TEXT, framework_base, "DIR", "the framework's base revision: what it shows too does not fail the gate"),
+    SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR",
+                 "shardfuzz of the base revision: what it shows too does not fail the gate"),
+    SF_OPTION_AT(struct gate_flags, "framework-base", TEXT, framework_base, "DIR",
+                 "the framework's base revision: what it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
-    SF_DURATION_AT(struct gate_flags, "time", time_ms, "fuzz for this long; default 10m"),
+    SF_DURATION_AT(
+        struct gate_flags, "time", time_ms,
+        "replay the corpus, then fuzz until this time is over; default 10m. It fails with 3 when the corpus is not through by then"),
     SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
     SF_OPTION_AT(struct gate_flags, "junit", TEXT, junit, "FILE", "write JUnit XML"),
     SF_OPTION_AT(struct gate_flags, "summary", TEXT, summary, "FILE", "write a Markdown summary"),
@@ -39,36 +44,52 @@ static const struct sf_option options[] = {
 
 static const struct sf_command command = {
     .name = "gate",
-    .help = "Replays the corpus, then fuzzes. Fails (exit 1) when a corpus case is not as it expects, or on a finding that is neither known nor in\n"
-            "the base; exits with 3 when the fuzzing could judge nothing, which the reports say. Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the\n"
-            "corpus that were found on a plugin run on that one. Without --seed the seed comes from the commit (git rev-parse HEAD), so that a rerun of the same commit is the same.",
+    .help = "Replays the corpus, then fuzzes until --time is over. Fails (exit 1) when a corpus case is not as it expects, or on a finding "
+            "that is\n"
+            "neither known nor in the base. Exits with 3, which is no pass either, when there was no time to replay the whole corpus and "
+            "to fuzz, or when\n"
+            "the fuzzing could judge nothing; the reports say so. Known findings that no longer show are listed.\n"
+            "Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the "
+            "corpus that were\n"
+            "found on a plugin run on that one.\n"
+            "Without --seed the seed comes from the commit of the working directory (git rev-parse HEAD), so that a rerun of the same "
+            "commit is the same.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
 
-/* 0 when there is no repository. */
-static int64_t seed_of_commit(void) {
+/* Without --seed the seed comes from the commit of the working directory; outside git it is 0. seed_from: what the user is told of that. */
+static void choose_seed(struct gate_flags *flags) {
   char commit[128] = "";
+  snprintf(flags->seed_from, sizeof flags->seed_from, "--seed");
+  if (flags->common.seed >= 0) return;
   FILE *git = popen("git rev-parse HEAD 2>/dev/null", "r");
-  if (!git) return 0;
-  if (!fgets(commit, sizeof commit, git)) *commit = '\0';
-  pclose(git);
-  return *commit ? (int64_t)(sf_hash_string(0, commit) >> 1) : 0;
+  if (git && !fgets(commit, sizeof commit, git)) *commit = '\0';
+  if (git) pclose(git);
+  flags->common.seed = *commit ? (int64_t)(sf_hash_string(0, commit) >> 1) : 0;
+  if (*commit)
+    snprintf(flags->seed_from, sizeof flags->seed_from, "from commit %.12s of the working directory", commit);
+  else
+    snprintf(flags->seed_from, sizeof flags->seed_from,
+             "the working directory is in no git repository: always the same cases without --seed");
 }
 
-static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used) {
+static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used, const char *seed_from) {
   const struct sf_store_summary *s = &r->campaign.summary;
   char line[SF_DIAGNOSIS_LINE_TEXT];
-  fprintf(stderr, "corpus: %d cases, %d not as expected\n", r->corpus_count, r->corpus_failed);
-  fprintf(stderr, "fuzzed: %" PRId64 " cases with seed %" PRIu64 " in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", r->campaign.cases_run, used->campaign.seed,
-          r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
+  fprintf(stderr, "seed: %" PRIu64 " (%s)\n", used->campaign.seed, seed_from);
+  fprintf(stderr, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
+  if (r->known_count) fprintf(stderr, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
+  fprintf(stderr, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+          r->campaign.cases_run, r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
+          s->by_verdict[SF_VERDICT_SKIP]);
   if (*s->skip_reason) fprintf(stderr, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", s->inconclusive_reason);
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
-    if (item->state == SF_GATE_OK) continue;
+    if (item->state == SF_GATE_OK || item->state == SF_GATE_NOT_RUN) continue;
     fprintf(stderr, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
-    if (item->state == SF_GATE_UNEXPECTED) fprintf(stderr, "               %s\n", item->text);
+    if (item->state == SF_GATE_UNEXPECTED || item->state == SF_GATE_STALE) fprintf(stderr, "               %s\n", item->text);
     sf_diagnosis_line(line, &item->diagnosis);
     if (*line) fprintf(stderr, "               %s\n", line);
     if (*item->min_path) fprintf(stderr, "               shardfuzz replay '%s'\n", item->min_path);
@@ -80,12 +101,16 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
 static int report(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = SF_OK;
-  print_result(result, used);
+  print_result(result, used, flags->seed_from);
   if (flags->junit) status = sf_gate_write_junit(result, flags->junit, &error);
   if (status == SF_OK && flags->summary) status = sf_gate_write_summary(result, flags->summary, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  const int code = result->passed ? 0 : *result->nothing && result->corpus_failed == 0 ? 3 : 1;
-  return flags->common.json ? sf_exit_json(sf_json_of_gate(result), code) : code;
+  const int code = result->passed ? 0 : result->failed_count > 0 ? 1 : 3;
+  if (!flags->common.json) return code;
+  json_t *object = sf_json_of_gate(result);
+  json_object_set_new(object, "seed", json_integer((json_int_t)used->campaign.seed));
+  json_object_set_new(object, "seed_from", json_string(flags->seed_from));
+  return sf_exit_json(object, code);
 }
 
 /* A campaign over operations. */
@@ -109,7 +134,7 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
 }
 
 static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
-  if (flags->common.seed < 0) flags->common.seed = seed_of_commit();
+  choose_seed(flags);
   enum sf_status status = sf_common_outside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_output_check(flags->junit, error);
   if (status == SF_OK) status = sf_output_check(flags->summary, error);

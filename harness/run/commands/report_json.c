@@ -193,8 +193,9 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
     json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text_of(item->name), "state", sf_gate_state_text(item->state), "text",
                                             text_of(item->text), "diagnosis", diagnosis_of(&item->diagnosis), "min", text_of(item->min_path)));
   }
-  return json_pack("{s:b, s:i, s:i, s:o, s:o, s:o*}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed", r->corpus_failed, "items", items, "campaign",
-                   sf_json_of_campaign(&r->campaign, NULL), "reason", *r->nothing ? text_of(r->nothing) : NULL);
+  return json_pack("{s:b, s:i, s:i, s:i, s:{s:i, s:i}, s:o, s:o, s:o*}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed",
+                   r->corpus_failed, "corpus_not_replayed", r->corpus_not_run, "known", "entries", r->known_count, "seen", r->known_seen,
+                   "items", items, "campaign", sf_json_of_campaign(&r->campaign, NULL), "reason", *r->nothing ? text_of(r->nothing) : NULL);
 }
 
 enum sf_status sf_json_print(json_t *object) {

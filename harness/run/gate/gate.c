@@ -8,14 +8,23 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the gate has seen of an entry of the known list. */
+struct known_news {
+  bool seen, replayed;
+  int32_t corpus_case; /* replayed: one that expects it */
+};
 
 struct gate {
   const struct sf_gate_options *options;
   struct sf_gate_result *result;
   struct sf_error *error;
+  double start;
+  struct known_news *known; /* of each entry */
   /* the corpus while it is replayed */
   struct sf_case *cases;
   int32_t next;
@@ -34,6 +43,12 @@ const char *sf_gate_state_text(enum sf_gate_state state) {
   return texts[state];
 }
 
+/* What is left of the gate's time; INFINITY without a limit. */
+static double seconds_left(const struct gate *g) {
+  const double seconds = g->options->campaign.seconds;
+  return seconds > 0 ? seconds - (sf_engine_now() - g->start) : INFINITY;
+}
+
 static struct sf_gate_item *add_item(struct gate *g) {
   struct sf_gate_result *r = g->result;
   struct sf_gate_item *items = sf_realloc(r->items, (size_t)(r->item_count + 1) * sizeof *items);
@@ -41,6 +56,41 @@ static struct sf_gate_item *add_item(struct gate *g) {
   r->items = items;
   memset(&items[r->item_count], 0, sizeof *items);
   return &items[r->item_count++];
+}
+
+/* --- the known list -------------------------------------------------------------------------------------------- */
+
+static void note_seen(struct gate *g, const char *signature) {
+  const struct sf_known *known = &g->options->campaign.known;
+  for (int32_t i = 0; i < known->count; i++) g->known[i].seen |= sf_signature_covers(known->entries[i].signature, signature);
+}
+
+/* expected: the signature that the replayed case expects; "" = none. */
+static void note_replayed(struct gate *g, int32_t corpus_case, const char *expected, const char *seen) {
+  const struct sf_known *known = &g->options->campaign.known;
+  for (int32_t i = 0; i < known->count && *expected; i++) {
+    if (!sf_signature_covers(known->entries[i].signature, expected)) continue;
+    g->known[i].replayed = true;
+    g->known[i].corpus_case = corpus_case;
+  }
+  note_seen(g, seen);
+}
+
+/* An entry that does not show where it was found before hides the next bug with its signature. */
+static enum sf_status list_stale(struct gate *g) {
+  const struct sf_known *known = &g->options->campaign.known;
+  g->result->known_count = known->count;
+  for (int32_t i = 0; i < known->count; i++) {
+    g->result->known_seen += g->known[i].seen;
+    if (g->known[i].seen || !g->known[i].replayed) continue;
+    struct sf_gate_item *item = add_item(g);
+    if (!item) return SF_ENOMEM;
+    item->state = SF_GATE_STALE;
+    snprintf(item->name, sizeof item->name, "%s", known->entries[i].signature);
+    snprintf(item->text, sizeof item->text, "%s expects this known finding and no longer shows it: take it off the known list",
+             g->result->items[g->known[i].corpus_case].name);
+  }
+  return SF_OK;
 }
 
 /* --- the corpus ------------------------------------------------------------------------------------------------ */
@@ -62,12 +112,16 @@ static enum sf_status read_corpus(struct gate *g) {
   const int count = scandir(folder, &names, is_case_file, alphasort);
   if (count < 0) return sf_error_set(g->error, errno == ENOMEM ? SF_ENOMEM : SF_EINPUT, "%s: %s", folder, strerror(errno));
   enum sf_status status = SF_OK;
+  if (count == 0)
+    status = sf_error_set(g->error, SF_EINPUT, "%s: there is no *.json case in this folder; leave --corpus out if there is no corpus yet",
+                          folder);
   g->cases = sf_alloc((size_t)(count + 1) * sizeof *g->cases);
   if (!g->cases) status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
   for (int i = 0; i < count; i++) {
     struct sf_gate_item *item = status == SF_OK ? add_item(g) : NULL;
     if (item) {
       const bool fits = snprintf(item->name, sizeof item->name, "%s/%s", folder, names[i]->d_name) < (int)sizeof item->name;
+      item->state = SF_GATE_NOT_RUN;
       item->is_operation = fits && sf_op_file_is_one(item->name);
       struct sf_case *c = &g->cases[g->result->corpus_count++];
       status = !fits ? sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder)
@@ -85,7 +139,7 @@ static int32_t next_case(void *ctx, struct sf_job *jobs, int32_t max) {
   struct gate *g = ctx;
   (void)max;
   while (g->next < g->result->corpus_count && g->result->items[g->next].is_operation) g->next++;
-  if (g->next >= g->result->corpus_count) return 0;
+  if (g->next >= g->result->corpus_count || seconds_left(g) <= 0) return 0;
   memset(jobs, 0, sizeof *jobs);
   jobs->tag = g->next;
   jobs->deadline = g->options->campaign.deadline;
@@ -104,6 +158,8 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
   }
   const struct sf_expect pass = {true, "PASS", ""};
   const struct sf_expect *expect = job->c.expect.present ? &job->c.expect : &pass;
+  item->state = SF_GATE_OK;
+  note_replayed(g, (int32_t)job->tag, expect->signature, seen->signature);
   if (sf_outcome_as_expected(seen, expect)) return;
   const bool is_gone = sf_case_is_framework(&job->c) && seen->verdict == SF_VERDICT_PASS && strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
   item->state = is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
@@ -123,11 +179,14 @@ static enum sf_status replay_operations(struct gate *g) {
   for (int32_t i = 0; i < g->result->corpus_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
     struct sf_gate_item *item = &g->result->items[i];
     struct sf_op_gate_answer answer;
-    if (!item->is_operation) continue;
+    if (!item->is_operation || seconds_left(g) <= 0) continue;
     status = sf_op_gate_replay(&answer, item->name, &g->options->operations, g->error);
     item->seconds = answer.seconds;
     if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
-    if (status != SF_OK || answer.as_expected) continue;
+    if (status != SF_OK) return status;
+    item->state = SF_GATE_OK;
+    note_replayed(g, i, answer.expected, answer.seen);
+    if (answer.as_expected) continue;
     item->state = answer.is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
     g->result->corpus_failed += !answer.is_gone;
     memcpy(item->text, answer.text, sizeof item->text);
@@ -150,6 +209,7 @@ static enum sf_status replay_corpus(struct gate *g) {
     status = sf_pool_run(pool, &client);
   }
   sf_pool_destroy(pool);
+  for (int32_t i = 0; i < g->result->corpus_count; i++) g->result->corpus_not_run += g->result->items[i].state == SF_GATE_NOT_RUN;
   if (status == SF_OK) return g->status;
   char text[400];
   sf_pool_failure_text(text, sizeof text, &pool_options, status);
@@ -179,6 +239,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
   snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
   item->diagnosis = finding->diagnosis;
+  note_seen(g, item->name);
   item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
   return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
 }
@@ -204,6 +265,7 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
   snprintf(item->text, sizeof item->text, "%s", text.data ? text.data : "");
   sf_text_destroy(&text);
   snprintf(item->min_path, sizeof item->min_path, "%.1000s/min.json", finding->folder);
+  note_seen(g, item->name);
   item->state = sf_known_has(&g->options->campaign.known, finding->signature) ? SF_GATE_KNOWN : SF_GATE_NEW;
   return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
 }
@@ -211,7 +273,9 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
 static enum sf_status fuzz_operations(struct gate *g) {
   static struct sf_op_campaign_result seen;
   struct sf_campaign_result *result = &g->result->campaign;
-  enum sf_status status = sf_op_campaign_run(&seen, g->options->operations.campaign, g->error);
+  struct sf_op_campaign_options options = *g->options->operations.campaign;
+  if (g->options->campaign.seconds > 0) options.seconds = seconds_left(g);
+  enum sf_status status = sf_op_campaign_run(&seen, &options, g->error);
   if (status == SF_OK && sf_op_campaign_judged_nothing(&seen)) sf_op_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, &seen);
   result->seconds = seen.seconds;
   result->cases_run = result->summary.cases = seen.cases;
@@ -227,31 +291,55 @@ static enum sf_status fuzz_operations(struct gate *g) {
 }
 
 static enum sf_status fuzz(struct gate *g) {
-  if (g->options->operations.campaign) return fuzz_operations(g);
+  static struct sf_campaign_options options;
   const struct sf_campaign_result *campaign = &g->result->campaign;
-  const enum sf_status status = sf_campaign_run(&g->options->campaign, &g->result->campaign, g->error);
+  if (seconds_left(g) <= 0) return SF_OK; /* told at the end */
+  if (g->options->operations.campaign) return fuzz_operations(g);
+  options = g->options->campaign;
+  if (options.seconds > 0) options.seconds = seconds_left(g);
+  const enum sf_status status = sf_campaign_run(&options, &g->result->campaign, g->error);
   if (status != SF_OK || sf_gate_interrupted(g->options)) return status;
   if (!sf_campaign_judged_nothing(campaign)) return list_findings(g);
   sf_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, campaign);
   return SF_OK;
 }
 
+/* What there was no time for is no pass. */
+static void tell_time(struct sf_gate_result *r, double seconds) {
+  if (r->corpus_not_run > 0) {
+    snprintf(r->nothing, sizeof r->nothing,
+             "%d of %d corpus cases were not replayed, and nothing was fuzzed: --time %.3gs ran out; give the gate more time",
+             r->corpus_not_run, r->corpus_count, seconds);
+  } else if (r->campaign.summary.cases == 0 && !*r->nothing) {
+    snprintf(r->nothing, sizeof r->nothing, "nothing was fuzzed: replaying the corpus took all of --time %.3gs; give the gate more time",
+             seconds);
+  }
+}
+
+static void conclude(struct gate *g) {
+  struct sf_gate_result *r = g->result;
+  tell_time(r, g->options->campaign.seconds);
+  for (int32_t i = 0; i < r->item_count; i++) r->failed_count += sf_gate_item_fails(&r->items[i]);
+  r->passed = r->failed_count == 0 && !*r->nothing;
+}
+
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
-  struct gate g = {.options = options, .result = result, .error = &detail};
+  struct gate g = {.options = options, .result = result, .error = &detail, .start = sf_engine_now()};
   memset(result, 0, sizeof *result);
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
+  g.known = sf_alloc((size_t)(options->campaign.known.count + 1) * sizeof *g.known);
+  if (!g.known) status = SF_ENOMEM;
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = fuzz(&g);
   if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
+  if (status == SF_OK) status = list_stale(&g);
+  if (status == SF_OK) conclude(&g);
   sf_free(g.cases);
-  if (status != SF_OK) {
-    sf_gate_destroy(result);
-    return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
-  }
-  result->passed = !*result->nothing;
-  for (int32_t i = 0; i < result->item_count; i++) result->passed &= result->items[i].state != SF_GATE_NEW && result->items[i].state != SF_GATE_UNEXPECTED;
-  return SF_OK;
+  sf_free(g.known);
+  if (status == SF_OK) return SF_OK;
+  sf_gate_destroy(result);
+  return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
 }
 
 void sf_gate_destroy(struct sf_gate_result *result) {

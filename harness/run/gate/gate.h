@@ -7,15 +7,25 @@
 #include "harness/run/opfuzz/op_gate.h"
 
 struct sf_gate_options {
-  struct sf_campaign_options campaign; /* seconds, seed, known, out_dir, pool; store_path names a file that does not exist */
+  struct sf_campaign_options campaign; /* seed, known, out_dir, pool; store_path names a file that does not exist. seconds: of the whole
+                                          gate, which replays the corpus first and fuzzes with what is left; 0 = no limit */
   const char *corpus;   /* folder of *.json cases with `expect`; NULL = none */
   struct sf_op_gate_options operations; /* with a campaign it takes the place of the other one */
   struct sf_gate_base base; /* zeros: none */
 };
 
-/* GONE: a case of the corpus, of a framework or of a plugin's operation, that passes although a finding was expected. The framework or the library has been mended, which fails nobody's gate. */
-#define SF_GATE_STATE_MAP(X) \
-  X(OK, "ok") X(NEW, "new") X(KNOWN, "known") X(IN_BASE, "also in base") X(UNEXPECTED, "not as expected") X(GONE, "gone")
+/* GONE: a case of the corpus, of a framework or of a plugin's operation, that passes although a finding was expected. The framework or the
+ * library has been mended, which fails nobody's gate. NOT_RUN: a case of the corpus for which there was no time. STALE: a known finding
+ * that was not seen although a case of the corpus that expects it was replayed. */
+#define SF_GATE_STATE_MAP(X)                                                                                                               \
+  X(OK, "ok")                                                                                                                              \
+  X(NEW, "new")                                                                                                                            \
+  X(KNOWN, "known")                                                                                                                        \
+  X(IN_BASE, "also in base")                                                                                                               \
+  X(UNEXPECTED, "not as expected")                                                                                                         \
+  X(GONE, "gone")                                                                                                                          \
+  X(NOT_RUN, "not replayed")                                                                                                               \
+  X(STALE, "stale")
 enum sf_gate_state {
 #define X(name, text) SF_GATE_##name,
   SF_GATE_STATE_MAP(X)
@@ -23,7 +33,7 @@ enum sf_gate_state {
   SF_GATE_STATE_COUNT
 };
 struct sf_gate_item {
-  char name[SF_PATH_TEXT];            /* corpus file, or signature of a finding */
+  char name[SF_PATH_TEXT]; /* corpus file, or signature of a finding or of a stale entry of the known list */
   enum sf_gate_state state;
   char text[1400];                    /* why it fails; a report's first lines */
   char min_path[SF_PATH_TEXT];        /* of a finding */
@@ -32,11 +42,13 @@ struct sf_gate_item {
   bool is_operation;                  /* a corpus file with a case of an operation */
 };
 struct sf_gate_result {
-  int32_t corpus_count, corpus_failed;
-  int32_t item_count;                 /* corpus cases, then findings */
+  int32_t corpus_count, corpus_failed, corpus_not_run;
+  int32_t known_count, known_seen; /* entries of the known list */
+  int32_t item_count;              /* corpus cases, then findings, then stale entries of the known list */
   struct sf_gate_item *items;
   struct sf_campaign_result campaign;
-  char nothing[480]; /* "" or why the fuzzing shows nothing, one line; then the gate has not passed */
+  char nothing[480];    /* "" or why the gate has seen too little (no time, nothing judged), one line; then it has not passed */
+  int32_t failed_count; /* items that fail the gate */
   bool passed;
 };
 
@@ -45,6 +57,10 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
 bool sf_gate_interrupted(const struct sf_gate_options *options);
 void sf_gate_destroy(struct sf_gate_result *result);
 const char *sf_gate_state_text(enum sf_gate_state state);
+/* Whether the item fails the gate. */
+static inline bool sf_gate_item_fails(const struct sf_gate_item *item) {
+  return item->state == SF_GATE_NEW || item->state == SF_GATE_UNEXPECTED;
+}
 
 /* Report files; written whole or not at all. */
 enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;

@@ -3,6 +3,7 @@
 #include "harness/base/assert.h"
 #include "harness/run/commands/utf8.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 
@@ -34,8 +35,12 @@ static void attribute_count(struct writer *writer, const char *name, int32_t val
   check(writer, xmlTextWriterWriteFormatAttribute(writer->xml, BAD_CAST name, "%d", value));
 }
 
-static void attribute_seconds(struct writer *writer, double seconds) {
-  check(writer, xmlTextWriterWriteFormatAttribute(writer->xml, BAD_CAST "time", "%.3f", isfinite(seconds) ? seconds : 0));
+/* As written; what is no finite number of seconds counts as 0. */
+static int64_t milliseconds_of(double seconds) { return isfinite(seconds) && fabs(seconds) < 1e12 ? llround(seconds * 1000) : 0; }
+
+static void attribute_time(struct writer *writer, int64_t milliseconds) {
+  check(writer, xmlTextWriterWriteFormatAttribute(writer->xml, BAD_CAST "time", "%" PRId64 ".%03" PRId64, milliseconds / 1000,
+                                                  milliseconds % 1000));
 }
 
 static void content(struct writer *writer, const char *text) {
@@ -68,7 +73,7 @@ static void case_write(struct writer *writer, const struct sf_junit_case *one) {
   element_start(writer, "testcase");
   attribute(writer, "name", one->name);
   attribute(writer, "classname", one->class_name);
-  attribute_seconds(writer, one->seconds);
+  attribute_time(writer, milliseconds_of(one->seconds));
   properties_write(writer, one->properties, one->property_count);
   if (one->outcome != SF_JUNIT_PASSED) {
     element_start(writer, elements[one->outcome]);
@@ -88,12 +93,14 @@ static int32_t outcome_count(const struct sf_junit_suite *suite, enum sf_junit_o
 
 /* Attributes that <testsuites> and its one <testsuite> share. */
 static void suite_attributes(struct writer *writer, const struct sf_junit_suite *suite) {
+  int64_t milliseconds = 0;
+  for (int32_t i = 0; i < suite->case_count; i++) milliseconds += milliseconds_of(suite->cases[i].seconds);
   attribute(writer, "name", suite->name);
   attribute_count(writer, "tests", suite->case_count);
   attribute_count(writer, "failures", outcome_count(suite, SF_JUNIT_FAILED));
   attribute_count(writer, "errors", outcome_count(suite, SF_JUNIT_ERROR));
   attribute_count(writer, "skipped", outcome_count(suite, SF_JUNIT_SKIPPED));
-  attribute_seconds(writer, suite->seconds);
+  attribute_time(writer, milliseconds);
 }
 
 static void document_write(struct writer *writer, const struct sf_junit_suite *suite) {

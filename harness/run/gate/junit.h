@@ -35,9 +35,9 @@ struct sf_junit_case {
   int32_t property_count;
 };
 
+/* Its time is the sum of its cases', as readers add them up. */
 struct sf_junit_suite {
   const char *name;
-  double seconds;
   const struct sf_junit_property *properties;
   int32_t property_count;
   const struct sf_junit_case *cases;

@@ -33,11 +33,10 @@ static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opene
   const struct sf_op_file *file = &opened->file;
   const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
   struct sf_text text = {0};
-  char signature[128] = "";
-  if (found) sf_op_signature(signature, sizeof signature, sf_op_of(&opened->target, &answer->c), &answer->outcome);
   if (found) sf_op_report(&text, &opened->target, &answer->c, &answer->outcome);
-  snprintf(out->text, sizeof out->text, "expected %s%s%s, saw %s%s%s%s%.900s", *file->verdict ? file->verdict : "PASS", *file->signature ? " " : "", file->signature,
-           sf_op_verdict(&answer->outcome), found ? " " : "", signature, found ? ":\n" : "", text.data ? text.data : "");
+  snprintf(out->text, sizeof out->text, "expected %s%s%s, saw %s%s%s%s%.900s", *file->verdict ? file->verdict : "PASS",
+           *file->signature ? " " : "", file->signature, sf_op_verdict(&answer->outcome), found ? " " : "", out->seen, found ? ":\n" : "",
+           text.data ? text.data : "");
   sf_text_destroy(&text);
   out->is_gone = *opened->target.path && answer->outcome.cls == SF_OP_PASSED && strcmp(file->verdict, "FINDING") == 0;
 }
@@ -50,6 +49,10 @@ enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path
   enum sf_status status = open_one(&opened, path, options, error);
   if (status == SF_OK) status = sf_op_run_opened(&answer, &opened, false, error);
   if (status == SF_OK) {
+    snprintf(out->expected, sizeof out->expected, "%s", opened.file.signature);
+    if (sf_op_is_finding((enum sf_op_class)answer.outcome.cls)) {
+      sf_op_signature(out->seen, sizeof out->seen, sf_op_of(&opened.target, &answer.c), &answer.outcome);
+    }
     out->as_expected = sf_op_as_expected(&opened, &answer.c, &answer.outcome);
     if (!out->as_expected) tell(out, &opened, &answer);
   }

@@ -16,7 +16,8 @@ enum sf_status sf_op_gate_check(const char *path, const struct sf_op_gate_option
 struct sf_op_gate_answer {
   bool as_expected;
   bool is_gone;    /* a case of a plugin that passes although a finding was expected: the library has been mended */
-  char text[1400]; /* what was expected and what was seen, when it is not */
+  char expected[128], seen[128]; /* signatures; "" = none */
+  char text[1400];               /* what was expected and what was seen, when it is not */
   double seconds;
 };
 enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) SF_MUST_USE;

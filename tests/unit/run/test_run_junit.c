@@ -26,12 +26,11 @@ static const struct sf_junit_case cases[] = {
      .text = "line one\nline <two> ]]>\x1b[0m\xff",
      .properties = properties,
      .property_count = 2},
-    {.name = "three", .outcome = SF_JUNIT_ERROR, .message = "worker died"},
+    {.name = "three", .seconds = 12.3456, .outcome = SF_JUNIT_ERROR, .message = "worker died"},
     {.name = "four", .outcome = SF_JUNIT_SKIPPED},
 };
 static const struct sf_junit_suite suite = {
     .name = "shardfuzz gate",
-    .seconds = 12.3456,
     .properties = properties,
     .property_count = 1,
     .cases = cases,
@@ -97,13 +96,13 @@ static void test_junit_format_reader_finds_everything(void **state) {
   assert_int_equal(found.skipped, 1);
   assert_int_equal(found.properties, 3);
   assert_string_equal(found.tests, "4");
-  assert_string_equal(found.suite_time, "12.346");
+  assert_string_equal(found.suite_time, "12.596");
   assert_string_equal(found.second_name, "two <tp=2 & sp>");
   assert_string_equal(found.failure_message, "ratio 9.5 at \"act\"");
   assert_string_equal(found.failure_text, "line one\nline <two> ]]>\xef\xbf\xbd[0m\xef\xbf\xbd");
   assert_string_equal(found.last_value, "<&\">\xef\xbf\xbd");
   assert_non_null(
-      strstr(text.data, "<testsuite name=\"shardfuzz gate\" tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\" time=\"12.346\">"));
+      strstr(text.data, "<testsuite name=\"shardfuzz gate\" tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\" time=\"12.596\">"));
   assert_non_null(strstr(text.data, "<testcase name=\"two &lt;tp=2 &amp; sp&gt;\" classname=\"corpus\" time=\"0.000\">"));
   sf_text_destroy(&text);
 }
