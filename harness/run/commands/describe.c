@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RANKS_SHOWN = 16, GROUPS_SHOWN = 8 };
+enum { RANKS_SHOWN = 16, GROUPS_SHOWN = 16, FIRST_GROUPS_SHOWN = 8 };
 
 static void describe_model(struct sf_text *out, const struct sf_case *c) {
   const struct sf_model *m = &c->model;
@@ -32,22 +32,49 @@ static void describe_training(struct sf_text *out, const struct sf_case *c) {
                  sf_case_choice(c, "data.weights"), sf_case_choice(c, "data.acts"), sf_case_choice(c, "data.grads"));
 }
 
+/* How many numbers from the first on have the same distance. */
+static int32_t run_length(const int32_t *numbers, int32_t count) {
+  int32_t length = count < 2 ? count : 2;
+  while (length < count && numbers[length] - numbers[length - 1] == numbers[1] - numbers[0]) length++;
+  return length;
+}
+
+/* "{0-7}", "{0, 8, ... 2040}", "{0, 1, 4, 5}": ascending numbers, with their runs cut short. */
+static void append_set(struct sf_text *out, const int32_t *numbers, int32_t count) {
+  enum { RANGE_MIN = 3, STRIDE_MIN = 5 };
+  sf_text_append(out, " {");
+  for (int32_t i = 0; i < count;) {
+    const int32_t *at = &numbers[i], length = run_length(at, count - i), step = length > 1 ? at[1] - at[0] : 0, last = at[length - 1];
+    if (i > 0) sf_text_append(out, ", ");
+    if (step == 1 && length >= RANGE_MIN) {
+      sf_text_append(out, "%d-%d", at[0], last);
+      i += length;
+    } else if (length >= STRIDE_MIN) {
+      sf_text_append(out, "%d, %d, ... %d", at[0], at[1], last);
+      i += length;
+    } else {
+      sf_text_append(out, "%d", at[0]);
+      i++;
+    }
+  }
+  sf_text_append(out, "}");
+}
+
+/* All groups where they are few, else the first ones and the last. */
 static void describe_groups(struct sf_text *out, const struct sf_mesh *mesh, enum sf_axis axis, int32_t *ranks, bool *seen) {
+  const int32_t groups = mesh->world / mesh->size[axis];
   if (mesh->size[axis] == 1) return;
-  sf_text_append(out, "%s groups ", sf_axis_name(axis));
+  sf_text_append(out, "%s groups  %d of %d ranks each:", sf_axis_name(axis), groups, mesh->size[axis]);
   memset(seen, 0, (size_t)mesh->world * sizeof *seen);
-  int32_t shown = 0;
-  for (int32_t rank = 0; rank < mesh->world; rank++) {
+  for (int32_t rank = 0, number = 0; rank < mesh->world; rank++) {
     int32_t index;
     if (seen[rank]) continue;
     const int32_t size = sf_mesh_group(mesh, rank, SF_AXES(axis), ranks, &index);
     for (int32_t i = 0; i < size; i++) seen[ranks[i]] = true;
-    if (shown++ >= GROUPS_SHOWN) continue;
-    sf_text_append(out, " {");
-    for (int32_t i = 0; i < size; i++) sf_text_append(out, "%s%d", i ? "," : "", ranks[i]);
-    sf_text_append(out, "}");
+    const bool is_cut = groups > GROUPS_SHOWN && ++number > FIRST_GROUPS_SHOWN;
+    if (is_cut && number == groups) sf_text_append(out, " ...");
+    if (!is_cut || number == groups) append_set(out, ranks, size);
   }
-  if (shown > GROUPS_SHOWN) sf_text_append(out, " and %d more", shown - GROUPS_SHOWN);
   sf_text_append(out, "\n");
 }
 
