@@ -70,7 +70,7 @@ found layer_attention_zigzag tolerance/act/$core@cp --cases 3 --set layout.cp=2 
 with_experts=(--seed 1 --set layout.tp=1 --set moe.experts=2..8)
 found layer_experts_offset tolerance/act/mlp.experts.linear_fc2@none "${with_experts[@]}"
 found layer_experts_empty nonfinite/main_grad/mlp.experts.linear_fc1@none "${with_experts[@]}"
-found layer_experts_gate tolerance/act/mlp.experts.linear_fc2@tp+sp --cases 3 --set moe.experts=2..8 --set layout.etp=2 --set model.activation=swiglu
+found layer_experts_gate tolerance/act/mlp.experts.linear_fc2@etp --cases 3 --set moe.experts=2..8 --set layout.etp=2 --set model.activation=swiglu
 found layer_embedding_mask tolerance/act/embedding.word_embeddings@tp --set data.exact=off
 found layer_embedding_duplicates tolerance/wgrad/embedding.word_embeddings@tp --set data.exact=off --set train.frozen=none
 found layer_mlp_grad conflict/act_grad/mlp.linear_fc1@tp --set layout.sp=off

@@ -75,8 +75,8 @@ static bool needs_command(const struct sf_case *c) { return sf_case_is_framework
 
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) {
   struct sf_text text = {0};
-  char axes[48], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
-  sf_outcome_axes_text(axes, sizeof axes, c);
+  char axes[SF_AXES_TEXT], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
+  sf_signature_axes(axes, c, NULL);
   if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
   sf_text_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
   sf_text_append(&text, "signature    %s\n", outcome->signature);

@@ -82,29 +82,9 @@ void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct
   add_verdict(ledger, index, c, outcome, "");
 }
 
-/* Every axis named after the '@' of the signature is one of the case's. */
-static bool axes_within(const char *signature, const struct sf_case *c) {
-  char axes[64], wanted[64];
-  const char *at = strrchr(signature, '@');
-  if (!at) return false;
-  sf_outcome_axes_text(axes, sizeof axes, c);
-  snprintf(wanted, sizeof wanted, "%s", at + 1);
-  char *rest = NULL;
-  for (char *word = strtok_r(wanted, "+", &rest); word; word = strtok_r(NULL, "+", &rest)) {
-    if (strcmp(word, "none") == 0) continue;
-    bool found = false;
-    for (const char *hit = axes; (hit = strstr(hit, word)) != NULL; hit++) {
-      const char after = hit[strlen(word)];
-      found |= (hit == axes || hit[-1] == '+') && (after == '\0' || after == '+');
-    }
-    if (!found) return false;
-  }
-  return true;
-}
-
 static const char *counted_signature(const struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
   for (const struct sf_ledger_seen *s = ledger->seen; s; s = s->next) {
-    if (strcmp(s->shrink_key, outcome->shrink_key) == 0 && axes_within(s->signature, c)) return s->signature;
+    if (strcmp(s->shrink_key, outcome->shrink_key) == 0 && sf_signature_within(s->signature, c)) return s->signature;
   }
   return outcome->signature;
 }

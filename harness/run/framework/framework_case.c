@@ -71,7 +71,7 @@ static void key_of_text(char *out, size_t size, const char *text) {
 }
 
 static void name_failure(struct sf_outcome *out, const struct sf_case *c, const struct sf_framework_outcome *seen) {
-  char module[SF_MODULE_TEXT] = "", axes[64];
+  char module[SF_MODULE_TEXT] = "";
   memcpy(module, seen->module, sizeof module);
   if (*seen->kind) {
     snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", seen->cls, seen->kind, module);
@@ -83,8 +83,7 @@ static void name_failure(struct sf_outcome *out, const struct sf_case *c, const 
     key_of_text(module, 48, said ? said : seen->text);
     snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%.9s/%s", seen->cls, seen->run, module);
   }
-  sf_outcome_axes_text(axes, sizeof axes, c);
-  snprintf(out->signature, sizeof out->signature, "%s@%s", out->shrink_key, axes);
+  sf_signature_make(out->signature, out->shrink_key, c);
   const size_t length = strlen(out->shrink_key);
   if (c->mode == SF_MODE_ISOLATED) snprintf(out->shrink_key + length, sizeof out->shrink_key - length, "%s", SF_KEY_ISOLATED);
   snprintf(out->module, sizeof out->module, "%s", module);

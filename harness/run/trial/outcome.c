@@ -6,26 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c) {
-  const struct sf_layout *first = &c->layout, *second = &c->reload.layout; /* the second is all ones without reloading */
-  const struct {
-    const char *name;
-    bool on;
-  } axes[] = {
-      {"tp", first->tp > 1 || second->tp > 1}, {"sp", first->sp || second->sp},         {"cp", first->cp > 1 || second->cp > 1},
-      {"ep", first->ep > 1 || second->ep > 1}, {"dp", first->dp > 1 || second->dp > 1}, {"pp", first->pp > 1 || second->pp > 1},
-      {"vpp", first->vpp > 1 || second->vpp > 1},
-      {"isolated", sf_case_is_framework(c) && c->mode == SF_MODE_ISOLATED},
-  };
-  size_t length = 0;
-  out[0] = '\0';
-  for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
-    if (!axes[i].on || length >= out_size) continue;
-    length += (size_t)snprintf(out + length, out_size - length, "%s%s", length ? "+" : "", axes[i].name);
-  }
-  if (!length) snprintf(out, out_size, "none");
-}
-
 /* Without the mode. */
 static size_t key_length(const char *key) {
   const size_t length = strlen(key), mark = strlen(SF_KEY_ISOLATED);
@@ -35,12 +15,6 @@ static size_t key_length(const char *key) {
 bool sf_outcome_same_failure(const char *key, const char *other_key) {
   const size_t length = key_length(key);
   return length == key_length(other_key) && strncmp(key, other_key, length) == 0;
-}
-
-static void set_signature(struct sf_outcome *out, const struct sf_case *c) {
-  char axes[48];
-  sf_outcome_axes_text(axes, sizeof axes, c);
-  snprintf(out->signature, sizeof out->signature, "%s@%s", out->shrink_key, axes);
 }
 
 void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding) {
@@ -53,7 +27,7 @@ void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, co
   sf_trace_id_text(out->first_id, sizeof out->first_id, catalog, finding->id);
   snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls), sf_kind_name((enum sf_kind)finding->id.kind),
            module ? sf_module_class_name(module->cls) : "none");
-  set_signature(out, c);
+  sf_signature_make(out->signature, out->shrink_key, c);
   out->rank = finding->rank;
   out->row = finding->row;
   out->error = finding->error;
@@ -80,16 +54,8 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
   sf_name_fit(out->label, sizeof out->label, label, strlen(label));
   sf_name_fit(out->module, sizeof out->module, label, module_length(label));
   snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner), *label ? out->label : "none");
-  set_signature(out, c);
+  sf_signature_make(out->signature, out->shrink_key, c);
   snprintf(out->text, sizeof out->text, "%s", text);
-}
-
-bool sf_signature_covers(const char *written, const char *seen) {
-  static const char mark[] = "/comm-";
-  const char *manner = strstr(seen, mark), *rest = manner ? strchr(manner + sizeof mark - 1, '/') : NULL;
-  const size_t head = manner ? (size_t)(manner - seen) + sizeof mark - 2 : 0; /* "crash/comm" */
-  if (strcmp(written, seen) == 0) return true;
-  return rest && strncmp(written, seen, head) == 0 && strcmp(written + head, rest) == 0;
 }
 
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome) {

@@ -3,6 +3,7 @@
 #define SF_RUN_OUTCOME_H
 
 #include "harness/comm/comm.h"
+#include "harness/run/trial/signature.h"
 #include "oracles/diagnose.h"
 #include "oracles/flat_bound.h"
 
@@ -16,7 +17,7 @@ struct sf_outcome {
   enum sf_finding_class cls;   /* of the first finding; this and all below only when verdict is FINDING */
   enum sf_manner manner;       /* of a failure; else SF_MANNER_NONE */
   char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
-  char signature[SF_SIGNATURE_TEXT];     /* shrink key @ axes > 1 */
+  char signature[SF_SIGNATURE_TEXT];     /* sf_signature_make */
   char first_id[SF_TENSOR_NAME_TEXT]; /* canonical id of the tensor; "" for findings without one. What is too long, here and below, ends in a hash (base/names.h) */
   int32_t kind, module_class;  /* enum sf_kind, enum sf_module_class; -1 = none */
   char module[SF_MODULE_TEXT]; /* name of the module to blame, or the layer part of a communication label */
@@ -48,15 +49,9 @@ bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
 /* SF_ENOMEM becomes INCONCLUSIVE: what there was no memory for says nothing of the code under test, and the next case may be smaller. Ranks are no more
  * whole than before. */
 void sf_outcome_excuse_memory(struct sf_outcome *outcome);
-/* "tp+sp+dp": the axes that are > 1 (sp: on) in the layout or in the one that the case is loaded with, and "isolated" where that is the mode of a
- * framework's case; "none". */
-void sf_outcome_axes_text(char *out, size_t out_size, const struct sf_case *c);
 /* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says nothing of the
  * other; shrinking may change the mode. */
 bool sf_outcome_same_failure(const char *key, const char *other_key);
-/* Whether a signature that somebody wrote down (a known finding, what a case expects) is that of what was seen. Until manners were part of it a failure had
- * "crash/comm/LABEL@AXES", which now stands for each manner; no crash or mismatch has it any more. */
-bool sf_signature_covers(const char *written, const char *seen);
 /* A diagnosis as people read it, "scale: the reference times 2"; "" when there is none. */
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis);

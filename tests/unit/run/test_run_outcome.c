@@ -37,6 +37,54 @@ static void test_signature_covers_key_of_old_form_stands_for_each_manner(void **
   assert_false(sf_signature_covers("", "crash/comm-write/a.fwd@tp"));
 }
 
+/* Two ranks of etp may be ranks of tp, cp or dp: of the experts' code that is one failure, of any other code it is not. */
+static void test_signature_of_experts_has_the_axes_of_their_mesh(void **state) {
+  (void)state;
+  static const char *const rows[][3] = {
+      {"model.heads=2 model.kv_heads=2 moe.experts=2 layout.tp=2 layout.sp=on layout.etp=2", "tp+sp+etp", "etp"},
+      {"moe.experts=2 layout.cp=2 layout.etp=2", "cp+etp", "etp"},
+      {"moe.experts=2 layout.dp=2 layout.etp=2 train.microbatches=2", "etp+dp", "etp"},
+      {"layout.dp=2 train.microbatches=2", "dp", "edp"},
+      {"moe.experts=2 model.layers=2 model.seq=8 layout.cp=4 layout.ep=2 layout.pp=2", "cp+ep+pp", "ep+edp+pp"},
+      {"", "none", "none"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    static const char *const keys[] = {"tolerance/act/mlp.combine", "tolerance/act/mlp.experts.linear_fc2", "deadlock/comm/token_dispatcher.etp_gather"};
+    const struct sf_case c = case_make(rows[i][0]);
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+      char signature[SF_SIGNATURE_TEXT];
+      sf_signature_make(signature, keys[k], &c);
+      assert_string_equal(strchr(signature, '@') + 1, rows[i][k > 0 ? 2 : 1]);
+      assert_true(sf_signature_within(signature, &c));
+    }
+  }
+  const struct sf_case c = case_make("model.heads=2 model.kv_heads=2 moe.experts=2 layout.tp=2 layout.sp=on layout.etp=2");
+  assert_false(sf_signature_within("tolerance/act/mlp.combine@tp+dp", &c));
+  assert_false(sf_signature_within("tolerance/act/mlp.combine@tpx", &c));
+}
+
+static void test_signature_covers_axes_of_old_form_stand_for_those_with_etp(void **state) {
+  (void)state;
+  static const struct {
+    const char *written, *seen;
+    bool covers;
+  } rows[] = {
+      {"tolerance/act/mlp.combine@tp+sp", "tolerance/act/mlp.combine@tp+sp+etp", true},
+      {"tolerance/act/mlp.combine@tp+sp", "tolerance/act/mlp.combine@cp+etp", false},
+      {"tolerance/act/mlp.combine@tp+sp+etp", "tolerance/act/mlp.combine@tp+sp", false},
+      {"tolerance/act/mlp.experts.linear_fc2@tp+sp", "tolerance/act/mlp.experts.linear_fc2@etp", true},
+      {"tolerance/act/mlp.experts.linear_fc2@dp", "tolerance/act/mlp.experts.linear_fc2@edp", true},
+      {"tolerance/main_grad/mlp.experts.linear_fc1@cp+ep", "tolerance/main_grad/mlp.experts.linear_fc1@ep", true},
+      {"tolerance/main_grad/mlp.experts.linear_fc1@cp+ep", "tolerance/main_grad/mlp.experts.linear_fc1@etp", false},
+      {"tolerance/main_grad/mlp.experts.linear_fc1@none", "tolerance/main_grad/mlp.experts.linear_fc1@etp", false},
+      {"tolerance/main_grad/mlp.experts.linear_fc1@etp", "tolerance/main_grad/mlp.experts.linear_fc1@edp", false},
+      {"crash/comm/token_dispatcher.tokens@tp+sp", "crash/comm-write/token_dispatcher.tokens@etp", true},
+      {"tolerance/act/mlp.combine@strange", "tolerance/act/mlp.combine@tp", false},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (sf_signature_covers(rows[i].written, rows[i].seen) != rows[i].covers) fail_msg("%s, %s", rows[i].written, rows[i].seen);
+}
+
 static void test_as_expected_and_known_take_keys_of_old_form(void **state) {
   (void)state;
   const struct sf_case c = case_make(CASE_TP2);
@@ -56,6 +104,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_outcome_from_failure_key_has_the_manner_and_nothing_of_the_text),
       cmocka_unit_test(test_signature_covers_key_of_old_form_stands_for_each_manner),
+      cmocka_unit_test(test_signature_of_experts_has_the_axes_of_their_mesh),
+      cmocka_unit_test(test_signature_covers_axes_of_old_form_stand_for_those_with_etp),
       cmocka_unit_test(test_as_expected_and_known_take_keys_of_old_form),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
