@@ -99,12 +99,13 @@ void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, 
 
 /* --- words ----------------------------------------------------------------------------------------------------- */
 
-void sf_axes_text(char *out, size_t out_size, unsigned axes) {
+void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned axes) {
   size_t length = 0;
   *out = '\0';
   for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
     if (!(axes >> axis & 1u) || length >= out_size) continue;
-    length += (size_t)snprintf(out + length, out_size - length, "%s%s", length > 0 ? " x " : "", sf_axis_name((enum sf_axis)axis));
+    const bool other = fit->p->on_expert_mesh && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
+    length += (size_t)snprintf(out + length, out_size - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "", sf_axis_name((enum sf_axis)axis));
   }
 }
 

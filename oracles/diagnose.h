@@ -36,6 +36,9 @@ struct sf_diagnosis {
   char text[320];  /* one sentence; "" = there is no diagnosis */
 };
 
+/* Axes that a tensor's ranks are spread over: tp, cp, dp; etp, ep, edp; pp, for what several pipeline stages hold or sum. */
+enum { SF_MESH_DENSE = 1, SF_MESH_EXPERTS = 2, SF_MESH_STAGES = 4 };
+
 /* What one rank handed over. data: as the map says; borrowed. */
 struct sf_diagnosis_shard {
   int32_t rank;
@@ -73,6 +76,8 @@ struct sf_diagnosis_problem {
   const double *row_noise;  /* NULL, or a level for each row, which a prediction has to keep too */
   const struct sf_diagnosis_shard *shards; /* maps fit the shape, nothing in them is partial */
   int32_t shard_count;
+  unsigned meshes;          /* SF_MESH_*: those of the module, for naming factors */
+  bool on_expert_mesh;      /* coordinates of shards are on the expert mesh: TP etp, EP ep, DP edp, CP 0 */
   bool of_attention;        /* one of the modules round the scores */
   double kept;              /* tokens that the microbatch's mask keeps; 0: not known */
   const struct sf_diagnosis_related *related;

@@ -38,12 +38,13 @@ void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 
 /* Shards whose ranks differ from shard i's on the axes of the mask alone; their number is at least 1. */
 bool sf_fit_same_group(const struct sf_fit *fit, int32_t i, int32_t j, unsigned axes);
-/* "tp", "tp x dp". */
-void sf_axes_text(char *out, size_t out_size, unsigned axes);
+/* "tp", "tp x dp"; of experts "etp", "ep x edp". */
+void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned axes);
 /* "3, 5, 7 and 2 more" of the marked indices. */
 void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count);
 
-/* A factor in words: the nearest ratio of the case's sizes, or the number. accuracy: relative. True when a ratio was found. */
+/* A factor in words, "2 = tp or dp": every size of the case that it may be, of the axes that the tensor is parallel or replicated along; else a ratio, or
+ * the number. accuracy: relative. True when a size or a ratio was found, or the number is as simple. diagnose_factor.c. */
 bool sf_factor_text(char *out, size_t out_size, const struct sf_diagnosis_problem *p, double factor, double accuracy);
 
 /* The explanations. */

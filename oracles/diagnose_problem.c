@@ -131,6 +131,43 @@ static void square_scalar(struct sf_diagnosis_problem *p, struct sf_related_list
   p->shards = shards;
 }
 
+static bool is_of_param(struct sf_trace_id id) {
+  return id.kind == SF_KIND_PARAM || id.kind == SF_KIND_WGRAD || id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA;
+}
+
+static const struct sf_module *module_of(const struct sf_catalog *catalog, struct sf_trace_id id, const struct sf_trace_spec *spec) {
+  return &catalog->modules[is_of_param(id) ? catalog->params[id.subject].module : spec->module];
+}
+
+static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diagnosis_problem *p) {
+  if (p->id.kind == SF_KIND_SCALAR) return SF_MESH_DENSE | SF_MESH_STAGES | (p->c->moe.experts > 0 ? SF_MESH_EXPERTS : 0);
+  switch (module_of(catalog, p->id, &p->spec)->cls) {
+  case SF_MODULE_EXPERTS_FC1:
+  case SF_MODULE_EXPERTS_FC2: return SF_MESH_EXPERTS;
+  case SF_MODULE_WORD_EMBEDDINGS:
+  case SF_MODULE_OUTPUT_LAYER:
+  case SF_MODULE_LOSS: return SF_MESH_DENSE | SF_MESH_STAGES;
+  default: return SF_MESH_DENSE;
+  }
+}
+
+/* Shards of experts' parameters by their places on the expert mesh; what experts put out is cut as all tokens are. */
+static void place_on_expert_mesh(struct sf_diagnosis_problem *p, struct sf_related_list *list) {
+  struct sf_diagnosis_shard *shards = sf_related_alloc(list, (size_t)(p->shard_count + 1) * sizeof *shards);
+  if (shards == NULL) return;
+  for (int32_t i = 0; i < p->shard_count; i++) {
+    shards[i] = p->shards[i];
+    if (shards[i].rank < 0) continue; /* the merged tensor */
+    const struct sf_expert_place place = sf_mesh_expert_place(&p->c->layout, shards[i].rank);
+    shards[i].at.at[SF_AXIS_TP] = place.etp;
+    shards[i].at.at[SF_AXIS_EP] = place.ep;
+    shards[i].at.at[SF_AXIS_DP] = place.edp;
+    shards[i].at.at[SF_AXIS_CP] = 0;
+  }
+  p->shards = shards;
+  p->on_expert_mesh = true;
+}
+
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
   const enum sf_level reached = sf_expectations_level(list->collector->expectations), level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
@@ -147,6 +184,8 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   if (p.x == NULL) return list->status;
   p.of_attention = strstr(sf_module_class_name(list->collector->catalog->modules[p.spec.module].cls), "attention.") != NULL;
   p.kept = kept_of(list, finding->id);
+  p.meshes = meshes_of(list->collector->catalog, &p);
+  if (p.meshes == SF_MESH_EXPERTS && is_of_param(p.id)) place_on_expert_mesh(&p, list);
   sf_related_collect(list, slot);
   if (p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM) square_scalar(&p, list);
   p.related = list->at;

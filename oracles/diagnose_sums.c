@@ -75,8 +75,8 @@ static int32_t first_wrong_rank(const struct sf_fit *fit) {
 }
 
 static void explain_partial(struct sf_fit *fit, unsigned axes) {
-  char text[32], by[80];
-  sf_axes_text(text, sizeof text, axes);
+  char text[32], by[200];
+  sf_axes_text(text, sizeof text, fit, axes);
   struct group_sum sum = {axes, 1};
   const double left = sf_fit_left(fit, predict_partial, &sum);
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, left,
@@ -114,7 +114,7 @@ static bool is_normalised_over(const struct sf_fit *fit, unsigned axes) {
 static void explain_summed(struct sf_fit *fit, unsigned axes) {
   char text[32];
   if (is_normalised_over(fit, axes)) return;
-  sf_axes_text(text, sizeof text, axes);
+  sf_axes_text(text, sizeof text, fit, axes);
   sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, sf_fit_left(fit, predict_summed, &axes),
                "the values are the sum over %s of what the %d ranks should hold each: summed over %s once too often", text, group_size(fit, 0, axes), text);
 }
@@ -246,7 +246,7 @@ static void explain_late(struct sf_fit *fit, const struct selection *all, int32_
       struct late late = {*all, masks[m]};
       if (group_size(fit, 0, masks[m]) == 1) continue;
       late.early.last = first_late - 1;
-      sf_axes_text(text, sizeof text, masks[m]);
+      sf_axes_text(text, sizeof text, fit, masks[m]);
       sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_late, &late),
                    "replicas are not synchronised over %s: reduced before the last %d of a rank's %d microbatches, which each has added for itself", text,
                    local_count - first_late, local_count);

@@ -1,88 +1,13 @@
 /* Explanations by value: a factor, a term too many, another tensor's value, fewer bits. */
 #include "oracles/diagnose_fit.h"
 
-#include "harness/tensor/consistent.h"
 #include "oracles/norms.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* --- factors in words ------------------------------------------------------------------------------------------ */
-
-struct factor {
-  char text[64];
-  double value;
-};
-
-enum { FACTORS_MAX = 48 };
-
-static void factor_add(struct factor *factors, int *count, double value, const char *text) {
-  if (*count == FACTORS_MAX || !(value > 0) || value == 1 || !isfinite(value)) return;
-  factors[*count].value = value;
-  snprintf(factors[(*count)++].text, sizeof factors->text, "%s", text);
-}
-
-static void add_layout_factors(struct factor *factors, int *count, const struct sf_layout *l) {
-  factor_add(factors, count, (double)l->tp, "the size of tp");
-  factor_add(factors, count, (double)l->cp, "the size of cp");
-  factor_add(factors, count, (double)l->dp, "the size of dp");
-  factor_add(factors, count, (double)l->ep, "the size of ep");
-  factor_add(factors, count, (double)l->pp, "the number of stages");
-  factor_add(factors, count, (double)(l->dp * l->cp), "the size of dp x cp");
-  factor_add(factors, count, (double)(l->tp * l->cp), "the size of tp x cp");
-  factor_add(factors, count, (double)(l->tp * l->dp), "the size of tp x dp");
-}
-
-static void add_token_factors(struct factor *factors, int *count, const struct sf_diagnosis_problem *p) {
-  const struct sf_case *c = p->c;
-  const double step = (double)sf_data_step_tokens(c, p->id.step), own = p->kept, m = (double)c->train.microbatches;
-  const double all = (double)(c->model.seq * c->train.microbatch_size);
-  factor_add(factors, count, step / (own * m), "the step's mean token count over the microbatch's own");
-  factor_add(factors, count, step / own, "the step's token count over the microbatch's own");
-  factor_add(factors, count, step, "the step's token count");
-  factor_add(factors, count, own, "the microbatch's token count");
-  factor_add(factors, count, all, "the microbatch's tokens, masked ones too");
-  factor_add(factors, count, all / own, "the microbatch's tokens over those that its mask keeps");
-  factor_add(factors, count, all * m / step, "the step's tokens over those that the masks keep");
-}
-
-static int factors_of(struct factor factors[FACTORS_MAX], const struct sf_diagnosis_problem *p) {
-  const struct sf_case *c = p->c;
-  int count = 0;
-  add_layout_factors(factors, &count, &c->layout);
-  factor_add(factors, &count, (double)c->train.microbatches, "the number of microbatches");
-  factor_add(factors, &count, (double)c->train.microbatches / (double)c->layout.dp, "the number of microbatches of a rank");
-  add_token_factors(factors, &count, p);
-  if (p->of_attention) factor_add(factors, &count, sqrt((double)c->model.head_dim), "the root of the head size");
-  factor_add(factors, &count, (double)c->model.layers, "the number of layers");
-  factor_add(factors, &count, exp2((double)c->precision.loss_scale_log2), "the loss scale");
-  factor_add(factors, &count, 2, "2: doubled");
-  factor_add(factors, &count, 3, "3");
-  factor_add(factors, &count, 4, "4");
-  return count;
-}
-
 static bool is_near(double a, double b, double accuracy) { return fabs(a - b) <= accuracy * fabs(b); }
-
-bool sf_factor_text(char *out, size_t out_size, const struct sf_diagnosis_problem *p, double factor, double accuracy) {
-  struct factor factors[FACTORS_MAX];
-  const int count = factors_of(factors, p);
-  static const double SHARPEST = 1e-5; /* rounding of the factor itself */
-  const double within = sf_larger(accuracy, SHARPEST);
-  for (int i = 0; i < count; i++) {
-    if (is_near(factor, factors[i].value, within)) {
-      snprintf(out, out_size, "%.6g, %s", factors[i].value, factors[i].text);
-      return true;
-    }
-    if (is_near(factor, 1 / factors[i].value, within)) {
-      snprintf(out, out_size, "%.6g, one over %s", 1 / factors[i].value, factors[i].text);
-      return true;
-    }
-  }
-  snprintf(out, out_size, is_near(factor, -1, within) ? "-1: the sign is wrong" : "%.6g, which is no ratio of the case's sizes", factor);
-  return is_near(factor, -1, within);
-}
 
 /* --- scale ----------------------------------------------------------------------------------------------------- */
 
@@ -113,7 +38,7 @@ static void predict_x(struct sf_fit *fit, int32_t i, float *local, const void *c
 }
 
 static void explain_scale(struct sf_fit *fit) {
-  char text[120];
+  char text[200], of_tp[48];
   const int64_t count = fit->p->spec.shape.rows * fit->p->spec.shape.cols;
   const double factor = projection(fit, predict_x, NULL, false);
   if (factor == 0 || factor == 1) return;
@@ -122,9 +47,13 @@ static void explain_scale(struct sf_fit *fit) {
   const double left = sf_fit_left(fit, predict_scaled, &factor);
   const enum sf_kind kind = (enum sf_kind)fit->p->id.kind;
   const bool inside = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD;
+  const bool of_experts = fit->p->meshes == SF_MESH_EXPERTS;
+  const char *axis = of_experts ? "etp" : "tp";
+  const int64_t size = of_experts ? fit->p->c->layout.etp : fit->p->c->layout.tp;
+  snprintf(of_tp, sizeof of_tp, "%.6g = %s", factor, axis);
   /* Nothing inside a pass has the size of tp for a factor: equal summands of all its ranks were added, whoever holds the sum. */
-  if (inside && fit->p->c->layout.tp > 1 && is_near(factor, (double)fit->p->c->layout.tp, 3 * fit->p->noise / fit->norm))
-    sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left, "the value is %s times what it should be: equal values of its ranks are summed once too often", text);
+  if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->p->noise / fit->norm) && strcmp(text, of_tp) == 0)
+    sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left, "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", text, axis);
   sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
 }
 
@@ -254,8 +183,10 @@ static void explain_variants(struct sf_fit *fit) {
 
 /* --- precision ------------------------------------------------------------------------------------------------- */
 
-/* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. */
+/* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. A few elements may have an error
+ * of that size for any reason; on the grid of bf16 few of them lie by chance already. */
 static void explain_precision(struct sf_fit *fit) {
+  enum { ON_GRID_MIN = 8, OFF_GRID_MIN = 32 };
   const struct sf_diagnosis_problem *p = fit->p;
   if (p->spec.promised != SF_F32 || fit->norm == 0 || fit->replicas_differ) return;
   const double unit = sf_dtype_unit_roundoff(SF_BF16);
@@ -274,6 +205,7 @@ static void explain_precision(struct sf_fit *fit) {
   }
   if (far > 0 || !(error < unit) || !(error > unit / 16)) return;
   const bool grid = 10 * on_grid > 9 * count;
+  if (count < (grid ? ON_GRID_MIN : OFF_GRID_MIN)) return;
   if (!grid && p->id.kind == SF_KIND_PARAM_DELTA) return; /* a term that lacks may be as small: weight decay's */
   sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"

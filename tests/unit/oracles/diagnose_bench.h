@@ -49,7 +49,7 @@ static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t r
   b->c.model.head_dim = 2;
   b->c.data.mask = SF_MASK_UNEVEN;
   b->mesh = sf_mesh_from_layout(&b->c.layout);
-  b->p = (struct sf_diagnosis_problem){.c = &b->c, .x = b->x, .shards = b->shards, .shard_count = b->mesh.world, .related = b->related};
+  b->p = (struct sf_diagnosis_problem){.c = &b->c, .x = b->x, .shards = b->shards, .shard_count = b->mesh.world, .related = b->related, .meshes = SF_MESH_DENSE};
   b->p.id = (struct sf_trace_id){.kind = SF_KIND_ACT};
   b->p.spec = (struct sf_trace_spec){.shape = {rows, cols}, .row_cut = row_cut, .col_cut = col_cut, .promised = SF_F32};
   double squares = 0;

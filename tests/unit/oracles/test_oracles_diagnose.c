@@ -82,7 +82,7 @@ static void test_diagnose_equal_summands_scattered_are_extra_reduction(void **st
   bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
   for (int32_t rank = 0; rank < 4; rank++)
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] *= 4;
-  diagnose_says(&b, SF_DIAGNOSIS_EXTRA_REDUCTION, "the size of tp times");
+  diagnose_says(&b, SF_DIAGNOSIS_EXTRA_REDUCTION, "4 = tp times");
 }
 
 /* x becomes the sum of `microbatches` summands of the step. */
@@ -151,7 +151,7 @@ static void test_diagnose_factors_are_named_by_the_cases_sizes(void **state) {
   (void)state;
   static struct bench b;
   static const struct { double factor; const char *words; } rows[] = {
-      {3, "the size of dp"}, {1.0 / 3, "one over the size of dp"}, {6, "microbatches"}, {2, "microbatches of a rank"}, {-1, "the sign"}, {1.2345, "no ratio"}};
+      {3, "by 3 = dp ("}, {1.0 / 3, "by 0.333333 = 1 / dp ("}, {6, "microbatches"}, {2, "microbatches of a rank"}, {-1, "the sign"}, {1.2345, "no ratio"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench_open(&b, 1, 3, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
     b.p.id.kind = SF_KIND_MAIN_GRAD;

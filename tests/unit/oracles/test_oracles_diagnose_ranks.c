@@ -103,6 +103,64 @@ static void test_diagnose_variant_is_what_its_ranks_say(void **state) {
   diagnose_says(&b, SF_DIAGNOSIS_UNSYNCHRONISED, "mistake 0");
 }
 
+/* Nothing tells axes of one size apart, and an axis that the tensor is neither cut nor replicated along is no reason. */
+static void test_diagnose_factor_names_every_axis_that_it_may_be(void **state) {
+  (void)state;
+  static struct bench b;
+  static const struct {
+    const char *layout;
+    unsigned meshes;
+    enum sf_kind kind;
+    double factor;
+    enum sf_diagnosis_class cls;
+    const char *words;
+  } rows[] = {
+      {"tp=2 dp=2", SF_MESH_DENSE, SF_KIND_MAIN_GRAD, 2, SF_DIAGNOSIS_SCALE, "by 2 = tp or dp or the number of microbatches of a rank ("},
+      {"tp=2 dp=2", SF_MESH_DENSE, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = tp or dp ("},
+      {"cp=2 dp=3", SF_MESH_DENSE, SF_KIND_MAIN_GRAD, 1.0 / 6, SF_DIAGNOSIS_SCALE, "by 0.166667 = 1 / (dp x cp) or 1 / the number of microbatches ("},
+      {"dp=3 pp=2", SF_MESH_DENSE, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 ("},
+      {"dp=3 pp=2", SF_MESH_DENSE | SF_MESH_STAGES, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = pp ("},
+      {"dp=6 ep=3 pp=2", SF_MESH_EXPERTS, SF_KIND_ACT, 3, SF_DIAGNOSIS_SCALE, "by 3 = ep ("},
+      {"dp=6 ep=3 pp=2", SF_MESH_EXPERTS, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = edp ("},
+      {"dp=4 etp=2 ep=2", SF_MESH_EXPERTS, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = etp or ep ("},
+      {"dp=4 etp=4", SF_MESH_EXPERTS, SF_KIND_ACT, 4, SF_DIAGNOSIS_EXTRA_REDUCTION, "equal values of the ranks of etp"},
+      {"tp=2 dp=3 etp=6", SF_MESH_EXPERTS, SF_KIND_ACT, 3, SF_DIAGNOSIS_SCALE, "by 3 = etp / tp ("},
+      {"tp=2 dp=3 etp=6", SF_MESH_EXPERTS, SF_KIND_ACT, 1.0 / 3, SF_DIAGNOSIS_SCALE, "by 0.333333 = tp / etp ("},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char layout[64], *rest = NULL;
+    snprintf(layout, sizeof layout, "%s", rows[i].layout);
+    bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE); /* one rank's shard: its factor is all that is looked at */
+    for (char *word = strtok_r(layout, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+      char path[32];
+      snprintf(path, sizeof path, "layout.%.*s", (int)strcspn(word, "="), word);
+      assert_int_equal(sf_case_field_parse(&b.c, path, strchr(word, '=') + 1, NULL), SF_OK);
+    }
+    b.c.train.microbatches = 2 * b.c.layout.dp;
+    b.p.meshes = rows[i].meshes;
+    b.p.id.kind = (uint8_t)rows[i].kind;
+    for (int64_t k = 0; k < elements(&b); k++) b.data[0][k] = (float)(rows[i].factor * (double)b.data[0][k]);
+    diagnose_says(&b, rows[i].cls, rows[i].words);
+  }
+}
+
+/* The error of one number, or of a few, has the size of bf16's rounding by chance. */
+static void test_diagnose_of_few_elements_is_never_low_precision(void **state) {
+  (void)state;
+  static struct bench b;
+  for (int64_t cols = 1; cols <= 24; cols++) {
+    struct sf_diagnosis d;
+    bench_open(&b, 1, 1, 1, cols, SF_CUT_NONE, SF_CUT_NONE);
+    for (int64_t i = 0; i < cols; i++) b.data[0][i] *= 1.0f + (i % 2 == 0 ? 0x1p-10f : -0x1p-10f);
+    assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+    if (d.cls == SF_DIAGNOSIS_LOW_PRECISION) fail_msg("%d elements: %s", (int)cols, d.text);
+    bench_open(&b, 1, 1, 1, cols, SF_CUT_NONE, SF_CUT_NONE);
+    sf_round_array(b.data[0], cols, SF_BF16);
+    assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+    if ((d.cls == SF_DIAGNOSIS_LOW_PRECISION) != (cols >= 8)) fail_msg("%d elements on the grid: %s", (int)cols, d.text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_diagnose_factor_of_each_rank_is_scale),
@@ -112,6 +170,8 @@ int main(void) {
       cmocka_unit_test(test_diagnose_reduced_before_the_last_microbatch_is_unsynchronised),
       cmocka_unit_test(test_diagnose_different_parts_summed_over_dp_are_extra_reduction),
       cmocka_unit_test(test_diagnose_zeros_of_a_weights_replica_are_stale),
+      cmocka_unit_test(test_diagnose_factor_names_every_axis_that_it_may_be),
+      cmocka_unit_test(test_diagnose_of_few_elements_is_never_low_precision),
       cmocka_unit_test(test_diagnose_variant_is_what_its_ranks_say),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

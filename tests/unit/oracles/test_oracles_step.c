@@ -108,8 +108,8 @@ static void test_judge_bias_correction_of_the_second_step_is_found_in_every_chan
   trial_close(&t);
 }
 
-/* The weight follows the change, so that the change alone is to blame. */
-static void diagnose_change(const char *words, int step, int correction, double decays, enum sf_diagnosis_class cls, const char *text) {
+/* clips: the gradients are multiplied by so many times the clip factor. The weight follows the change, so that the change alone is to blame. */
+static void diagnose_change(const char *words, int step, int correction, double decays, double clips, enum sf_diagnosis_class cls, const char *text) {
   struct trial t;
   struct sf_diagnosis diagnosis;
   trial_open(&t, words);
@@ -117,7 +117,7 @@ static void diagnose_change(const char *words, int step, int correction, double 
   struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_FC2, 0, step);
   const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, step, 0), *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, step + 1, 0);
   const float *right = sf_expectations_find(t.expectations, delta->id)->x;
-  adam_step(delta, grad, t.catalog, clip, correction, decays);
+  adam_step(delta, grad, t.catalog, clips * clip, correction, decays);
   for (int64_t k = 0; k < after->count; k++) after->values[k] += delta->values[k] - right[k];
   trial_judge(&t);
   const struct sf_finding *finding = assert_first_at(&t, SF_CLASS_TOLERANCE, delta);
@@ -131,10 +131,18 @@ static void diagnose_change(const char *words, int step, int correction, double 
 static void test_diagnose_changes_are_named_by_adams_mistakes(void **state) {
   (void)state;
 #define DECAYED STEP_CASE ISOLATED "train.weight_decay_milli=1000 train.lr_micro=1000 "
-  diagnose_change(DECAYED, 0, 2, 1, SF_DIAGNOSIS_SCALE, "correction of the next step");
-  diagnose_change(DECAYED, 0, 1000000, 1, SF_DIAGNOSIS_SCALE, "without bias correction");
-  diagnose_change(DECAYED, 0, 1, 0, SF_DIAGNOSIS_REPEATED_TERM, "without weight decay");
-  diagnose_change(DECAYED, 0, 1, 2, SF_DIAGNOSIS_REPEATED_TERM, "twice the weight decay");
+  diagnose_change(DECAYED, 0, 2, 1, 1, SF_DIAGNOSIS_SCALE, "correction of the next step");
+  diagnose_change(DECAYED, 0, 1000000, 1, 1, SF_DIAGNOSIS_SCALE, "without bias correction");
+  diagnose_change(DECAYED, 0, 1, 0, 1, SF_DIAGNOSIS_REPEATED_TERM, "without weight decay");
+  diagnose_change(DECAYED, 0, 1, 2, 1, SF_DIAGNOSIS_REPEATED_TERM, "twice the weight decay");
+}
+
+/* Adam all but divides a constant factor of its gradients out again: what is left shows where they are near its epsilon, in some elements only. */
+static void test_diagnose_another_clip_factor_is_named(void **state) {
+  (void)state;
+#define CLIPPED SMALL_MODEL ISOLATED "train.clip_milli=1 train.steps=1 layout.tp=2 "
+  diagnose_change(CLIPPED, 0, 1, 1, 0.5, SF_DIAGNOSIS_SCALE, "counted all squares 4 times)");
+  diagnose_change(CLIPPED, 0, 1, 1, 0.001, SF_DIAGNOSIS_SCALE, "Adam with gradients times");
 }
 
 static void test_judge_weight_that_is_not_master_plus_change_is_exact(void **state) {
@@ -280,6 +288,7 @@ int main(void) {
       cmocka_unit_test(test_judge_norm_that_overcounts_is_the_only_finding_of_its_scalar),
       cmocka_unit_test(test_judge_wrong_change_of_a_weight_is_named),
       cmocka_unit_test(test_judge_bias_correction_of_the_second_step_is_found_in_every_change),
+      cmocka_unit_test(test_diagnose_another_clip_factor_is_named),
       cmocka_unit_test(test_diagnose_changes_are_named_by_adams_mistakes),
       cmocka_unit_test(test_judge_weight_that_is_not_master_plus_change_is_exact),
       cmocka_unit_test(test_judge_stale_weight_after_the_step_is_exact),
