@@ -13,7 +13,8 @@ has_keys() { # EXPRESSION KEY...: the object has them
   is_json "[k for k in '$*'.split() if k not in $expression]" '[]'
 }
 run 1 shrink "$work/case.json" -o "$work/min.json" --json
-has_keys j verdict signature min evaluations minimal case
+has_keys j verdict signature min evaluations budget minimal case
+check "says in how many trials" grep -q "^shrunk       in $(json 'j["evaluations"]') of at most 300 trials; minimal: yes$" "$work/stderr"
 is_json 'j["minimal"], j["signature"], j["case"]["layout"]["tp"], j["case"]["layout"]["dp"], j["case"]["layout"]["pp"], j["case"]["model"]["layers"]' \
   "(True, 'tolerance/act/self_attention.linear_proj@tp', 2, 1, 1, 1)"
 signature=$(json 'j["signature"]')
@@ -74,6 +75,15 @@ is_json 'j["cases"] == j["passed"] + j["findings"] + j["inconclusive"] + j["skip
 "$SHARDFUZZ" list features | sort >"$work/features"
 json '"\n".join(sorted(j["space"]))' >"$work/space"
 check "space has every feature" cmp "$work/features" "$work/space"
+run 1 fuzz --cases 12 --seed 4 --set model.layers=1 --set layout.tp=2 --set model.bias=true "${plain[@]}" --plant rowparallel-bias-xtp --shrink-budget 2 --out "$work/few" --store "$work/few.sqlite" --json
+has_keys 'j["by_signature"][0]' signature count first_index known diagnosis min shrunk
+first=$(query "$work/few.sqlite" "SELECT min(idx) FROM verdict WHERE verdict = 'FINDING'")
+is_json 'j["seed"], min(s["first_index"] for s in j["by_signature"]), j["by_signature"][0]["shrunk"]' "(4, $first, {'trials': 2, 'budget': 2, 'minimal': False})"
+check "the summary says which case was the first" grep -q " cases, first $first  " "$work/stderr"
+check "and of which seed" grep -q "^store $work/few.sqlite, seed 4$" "$work/stderr"
+report=$(find "$work/few" -name report.txt | head -n 1)
+check "the report says which case it was, and of which seed" grep -q "^found        in case $first of the campaign with seed 4$" "$report"
+check "and how far it was shrunk" grep -q "^shrunk       in 2 of at most 2 trials; minimal: no (the budget ran out)$" "$report"
 run 0 power --plant rowparallel-bias-xtp --plant canary-mismatch --cases 60 --clean 4 --max-ranks 4 "${plain[@]}" --json
 has_keys j plants clean
 for i in 0 1; do

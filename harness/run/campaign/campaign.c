@@ -51,7 +51,7 @@ struct campaign {
   struct running *running; /* by ascending index */
   struct pending *held;    /* findings with a lower index still running, by ascending index */
   struct key_queue *keys;
-  int64_t pending_count;
+  int64_t pending_count, shrinking; /* findings that are not in the books; shrink jobs that were handed out */
   double start, committed, shown;
   double stopped; /* when the interruption was seen; 0 = not */
 };
@@ -159,6 +159,7 @@ static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct
   struct pending *p = queue ? queue->first : NULL;
   while (p && p->index != job->tag) p = p->next;
   SF_ASSERT(p);
+  k->shrinking--;
   p->shrunk = sf_alloc(sizeof *p->shrunk);
   if (!p->shrunk) {
     sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
@@ -214,6 +215,7 @@ static struct pending *find_to_shrink(const struct campaign *k) {
 
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
   p->state = SHRINKING;
+  k->shrinking++;
   memset(job, 0, sizeof *job);
   job->tag = p->index;
   job->kind = SF_JOB_SHRINK;
@@ -271,8 +273,8 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
 
 static void show_progress(struct campaign *k, double now) {
   const double seconds = now - k->start;
-  fprintf(stderr, "\r%8.0f s  %" PRId64 " cases  %.1f/s  %" PRId64 " findings  %" PRId64 " more being confirmed   ", seconds, k->ledger.cases,
-          (double)k->ledger.cases / (seconds > 0 ? seconds : 1), k->ledger.findings, k->pending_count);
+  fprintf(stderr, "\r%8.0f s  %" PRId64 " cases  %.1f/s  %" PRId64 " findings  %" PRId64 " more, of which %" PRId64 " being shrunk   ", seconds, k->ledger.cases,
+          (double)k->ledger.cases / (seconds > 0 ? seconds : 1), k->ledger.findings, k->pending_count, k->shrinking);
   fflush(stderr);
 }
 

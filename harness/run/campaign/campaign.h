@@ -46,6 +46,7 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
 enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
 
 struct sf_campaign_result {
+  uint64_t seed;
   struct sf_store_summary summary;
   struct sf_cover_shares cover; /* of all cases of the store that were not skipped; zeros without a covering table */
   char not_covered[200];        /* a pair of choices that no case had; "" when there is none */

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { SF_SHRINK_LINE_TEXT = 1400 };
+
 /* A folder that cannot be is wrong input; a full or broken disk is not. */
 static enum sf_status status_of_path(int code) {
   return code == ENOSPC || code == EDQUOT || code == EIO || code == ENOMEM || code == EFBIG ? SF_EIO : SF_EINPUT;
@@ -73,7 +75,31 @@ static void append_place(struct sf_text *text, const struct sf_outcome *outcome)
 /* A framework whose worker does not come with this program. */
 static bool needs_command(const struct sf_case *c) { return sf_case_is_framework(c) && !sf_framework_is_target(c->target); }
 
-enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) {
+void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk) {
+  if (shrunk->end == SF_SHRINK_DONE && shrunk->budget > 0) {
+    snprintf(out, size, "in %d of at most %d trials; minimal: %s", shrunk->evaluations, shrunk->budget, shrunk->minimal ? "yes" : "no (the budget ran out)");
+  } else if (shrunk->end == SF_SHRINK_DONE) {
+    snprintf(out, size, "no: it was only run again, as asked for (a budget of 0 trials)");
+  } else if (shrunk->end == SF_SHRINK_FLAKY) {
+    snprintf(out, size, "no: run again, the case did not fail in the same way (flaky)");
+  } else {
+    snprintf(out, size, "no: %s: %.*s", shrunk->end == SF_SHRINK_LOST ? "the process that shrinks died again and again" : "run again and again, the case never came to its end",
+             (int)strcspn(shrunk->outcome.text, "\n"), shrunk->outcome.text);
+  }
+}
+
+static void append_story(struct sf_text *text, const struct sf_finding_story *story) {
+  char shrunk[SF_SHRINK_LINE_TEXT];
+  if (story->in_campaign) sf_text_append(text, "found        in case %" PRId64 " of the campaign with seed %" PRIu64 "\n", story->index, story->seed);
+  if (story->shrunk) {
+    sf_finding_shrink_text(shrunk, sizeof shrunk, story->shrunk);
+    sf_text_append(text, "shrunk       %s\n", shrunk);
+  } else if (story->in_campaign) {
+    sf_text_append(text, "shrunk       no: findings of this kind were shrunk often enough before\n");
+  }
+}
+
+enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story) {
   struct sf_text text = {0};
   char axes[SF_AXES_TEXT], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
   sf_signature_axes(axes, c, NULL);
@@ -92,7 +118,8 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
                    c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
   }
   if (outcome->finding_count > 1) sf_text_append(&text, "findings     %d in this run; this is the first in execution order\n", outcome->finding_count);
-  if (replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'%s\n", replay_path, needs_command(c) ? " --target 'worker:CMD'" : "");
+  if (story) append_story(&text, story);
+  if (story && story->replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'%s\n", story->replay_path, needs_command(c) ? " --target 'worker:CMD'" : "");
   if (text.failed) {
     sf_text_destroy(&text);
     return SF_ENOMEM;
@@ -109,11 +136,11 @@ void sf_finding_directory(char *out, size_t size, const char *out_dir, const cha
   SF_ASSERT_LT(length, (int64_t)size);
 }
 
-static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path,
+static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story,
                                    struct sf_error *error) {
   char path[1200];
   char *report = NULL;
-  enum sf_status status = sf_finding_report(&report, c, outcome, replay_path);
+  enum sf_status status = sf_finding_report(&report, c, outcome, story);
   if (status != SF_OK) return sf_error_set(error, status, "%s", sf_status_text(status));
   snprintf(path, sizeof path, "%s/report.txt", directory);
   status = sf_bytes_write_file(path, report, strlen(report), error);
@@ -151,20 +178,19 @@ static enum sf_status write_script(const char *directory, const char *script, st
   return sf_bytes_write_file(path, script, strlen(script), error);
 }
 
-enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
-                                const struct sf_job_result *shrunk, unsigned files, struct sf_error *error) {
-  const struct sf_case *shown = shrunk ? &shrunk->min : c;
-  const struct sf_outcome *shown_outcome = shrunk ? &shrunk->min_outcome : outcome;
-  char directory[1024], path[1200];
-  sf_finding_directory(directory, sizeof directory, out_dir, shown_outcome->signature);
+enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story, unsigned files,
+                                struct sf_error *error) {
+  const struct sf_job_result *min = story->shrunk && story->shrunk->end == SF_SHRINK_DONE ? story->shrunk : NULL;
+  struct sf_finding_story told = *story;
+  char path[1200];
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
   remove_leftovers(directory);
   if (files & SF_FINDING_CASE) status = write_case(directory, "case.json", c, outcome, error);
-  if (status == SF_OK && shrunk && files & SF_FINDING_MIN) status = write_case(directory, "min.json", shown, shown_outcome, error);
-  if (status == SF_OK && shrunk && files & SF_FINDING_MIN) status = write_script(directory, shrunk->script, error);
-  snprintf(path, sizeof path, "%s/%s", directory, shrunk ? "min.json" : "case.json");
-  if (status == SF_OK && files & SF_FINDING_REPORT) status = write_report(directory, shown, shown_outcome, path, error);
-  if (status == SF_OK) snprintf(directory_out, size, "%s", directory);
-  return status;
+  if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_case(directory, "min.json", &min->min, &min->min_outcome, error);
+  if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_script(directory, min->script, error);
+  if (status != SF_OK || !(files & SF_FINDING_REPORT)) return status;
+  snprintf(path, sizeof path, "%s/%s", directory, min ? "min.json" : "case.json");
+  told.replay_path = path;
+  return write_report(directory, min ? &min->min : c, min ? &min->min_outcome : outcome, &told, error);
 }

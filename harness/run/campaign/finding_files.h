@@ -4,13 +4,24 @@
 
 #include "harness/run/workers/pool.h"
 
+/* What a report says beside the finding itself. Zeros, or NULL in the place of all: nothing. */
+struct sf_finding_story {
+  const char *replay_path;            /* NULL, or the file of the case */
+  bool in_campaign;                   /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
+  uint64_t seed;
+  int64_t index;
+  const struct sf_job_result *shrunk; /* NULL, or how a SHRINK job ended */
+};
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
-enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const char *replay_path) SF_MUST_USE;
+enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story) SF_MUST_USE;
+/* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
+void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
 /* Which files of a folder a finding brings: SCRIPT comes with MIN, the report is of what is shown (the smallest case where there is one). */
 enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDING_ALL = 7 };
-/* Writes case (and the smallest one and its script, if a shrink job left them in shrunk, which may be NULL) with `expect` set to what was seen. directory_out receives the folder's path. */
-enum sf_status sf_finding_write(char *directory_out, size_t size, const char *out_dir, const struct sf_case *c, const struct sf_outcome *outcome,
-                                const struct sf_job_result *shrunk, unsigned files, struct sf_error *error) SF_MUST_USE;
+/* Makes the folder and writes case (and the smallest one and its script, if the story's shrink job ended with one) with `expect` set to what was seen. The
+ * story's replay_path is set in here. */
+enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story, unsigned files,
+                                struct sf_error *error) SF_MUST_USE;
 /* <out>/<signature>, with '/' as '-'; a hash is added where another signature could have the same folder, or a name is too long. size: SF_OUT_TEXT + NAME_MAX + 1. */
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
 /* Copies c with `expect` set to the outcome's verdict and signature. */

@@ -93,39 +93,37 @@ static const char *counted_signature(const struct sf_ledger *ledger, const struc
 
 /* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the smallest case
  * of the smallest index that was shrunk. */
-static unsigned owned_files(struct sf_ledger *ledger, int64_t index, const char *signature, bool has_min) {
+static unsigned owned_files(struct sf_ledger *ledger, int64_t index, const char *signature, const char *directory, bool has_min) {
   struct sf_store_finding seen;
   bool found = false;
-  char path[SF_PATH_TEXT];
   keep(ledger, sf_store_find(ledger->store, &seen, &found, signature, &ledger->error));
-  if (!found || ledger->status != SF_OK) return SF_FINDING_ALL;
-  sf_finding_directory(path, sizeof path, ledger->options->out_dir, signature);
-  if (access(path, F_OK) != 0) return SF_FINDING_ALL;
+  if (!found || ledger->status != SF_OK || access(directory, F_OK) != 0) return SF_FINDING_ALL;
   const bool is_shown = has_min ? !seen.min_json || index <= seen.min_index : !seen.min_json && index <= seen.index;
   return (index <= seen.index ? (unsigned)SF_FINDING_CASE : 0) | (is_shown ? (unsigned)(SF_FINDING_MIN | SF_FINDING_REPORT) : 0);
 }
 
-static enum sf_status write_files(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
-  const char *signature = shrunk ? shrunk->min_outcome.signature : outcome->signature;
-  const unsigned files = owned_files(ledger, index, signature, shrunk != NULL);
+static enum sf_status write_files(struct sf_ledger *ledger, const char *directory, const char *signature, const struct sf_case *c, const struct sf_outcome *outcome,
+                                  const struct sf_finding_story *story) {
+  const unsigned files = owned_files(ledger, story->index, signature, directory, story->shrunk && story->shrunk->end == SF_SHRINK_DONE);
   if (!files || ledger->status != SF_OK) return ledger->status;
-  char directory[SF_PATH_TEXT];
-  return sf_finding_write(directory, sizeof directory, ledger->options->out_dir, c, outcome, shrunk, files, &ledger->error);
+  return sf_finding_write(directory, c, outcome, story, files, &ledger->error);
 }
 
-/* The files and the row of a finding. shrunk: NULL, or what a shrink job made of it. */
+/* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. */
 static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
-  const struct sf_case *min = shrunk ? &shrunk->min : NULL;
+  const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
+  const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
-  const struct sf_outcome *shown = shrunk ? &shrunk->min_outcome : outcome;
+  struct sf_finding_story story = {.in_campaign = true, .seed = ledger->options->seed, .index = index, .shrunk = shrunk};
   sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
-  enum sf_status status = write_files(ledger, index, c, outcome, shrunk);
+  enum sf_status status = write_files(ledger, directory, shown->signature, c, outcome, &story);
   if (status == SF_OK) status = sf_case_to_json(&case_json, c);
-  if (status == SF_OK && min) status = sf_case_to_json(&min_json, min);
+  if (status == SF_OK && min) status = sf_case_to_json(&min_json, &min->min);
   if (status == SF_OK) {
     snprintf(min_path, sizeof min_path, "%s/%s", directory, min ? "min.json" : "case.json");
-    status = sf_finding_report(&report, min ? min : c, shown, min_path);
+    story.replay_path = min_path;
+    status = sf_finding_report(&report, min ? &min->min : c, shown, &story);
   }
   if (status == SF_OK) {
     const struct sf_store_finding finding = {
@@ -135,6 +133,9 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .case_json = case_json,
         .min_json = min_json,
         .min_index = index,
+        .trials = min ? min->evaluations : 0,
+        .trials_max = min ? min->budget : 0,
+        .minimal = min && min->minimal,
         .report = report,
         .diagnosis = shown->diagnosis,
         .known = sf_known_has(&ledger->options->known, shown->signature),
@@ -147,30 +148,46 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   sf_free(report);
 }
 
-void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+/* shrunk: NULL, or why it could not be. */
+static void add_as_found(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
   const char *signature = counted_signature(ledger, c, outcome);
   add_verdict(ledger, index, c, outcome, signature);
-  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, NULL);
+  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, shrunk);
+}
+
+void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
+  add_as_found(ledger, index, c, outcome, NULL);
+}
+
+/* What was seen first is kept, under a class of its own. */
+static void add_flaky(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+  static const char flaky_class[] = "flaky/";
+  struct sf_outcome flaky = *outcome;
+  flaky.cls = SF_CLASS_FLAKY;
+  memcpy(flaky.shrink_key, flaky_class, sizeof flaky_class);
+  sf_name_fit(flaky.shrink_key + sizeof flaky_class - 1, sizeof flaky.shrink_key - sizeof flaky_class + 1, outcome->shrink_key, strlen(outcome->shrink_key));
+  snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
+  add_verdict(ledger, index, c, &flaky, flaky.signature);
+  add_finding(ledger, index, c, &flaky, shrunk);
 }
 
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
   if (shrunk->outcome.status != SF_OK) {
     sf_ledger_fail(ledger, shrunk->outcome.status, shrunk->outcome.text);
-  } else if (shrunk->outcome.cls == SF_CLASS_FLAKY || *shrunk->min_outcome.signature == '\0') {
-    /* What was seen first is kept, under a class of its own. */
-    struct sf_outcome flaky = *outcome;
-    flaky.cls = SF_CLASS_FLAKY;
-    static const char flaky_class[] = "flaky/";
-    memcpy(flaky.shrink_key, flaky_class, sizeof flaky_class);
-    sf_name_fit(flaky.shrink_key + sizeof flaky_class - 1, sizeof flaky.shrink_key - sizeof flaky_class + 1, outcome->shrink_key, strlen(outcome->shrink_key));
-    snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
-    add_verdict(ledger, index, c, &flaky, flaky.signature);
-    add_finding(ledger, index, c, &flaky, NULL);
-  } else {
+    return;
+  }
+  if (shrunk->end == SF_SHRINK_FLAKY) {
+    add_flaky(ledger, index, c, outcome, shrunk);
+    return;
+  }
+  if (shrunk->end == SF_SHRINK_DONE) {
     add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
     add_finding(ledger, index, c, outcome, shrunk);
-    if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
+  } else {
+    add_as_found(ledger, index, c, outcome, shrunk);
   }
+  /* What could not be confirmed counts too, or each further finding of the key would lose as many processes. */
+  if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
 }
 
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
@@ -199,6 +216,7 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->hung = result->summary.by_class[SF_CLASS_HANG];
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;
+  result->seed = ledger->options->seed;
   result->seconds = seconds;
 }
 

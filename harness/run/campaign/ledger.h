@@ -25,7 +25,7 @@ void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char 
 /* Each adds the one verdict row of a case. */
 /* No finding. */
 void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
-/* A finding as a shrink job left it; what did not repeat becomes class FLAKY. */
+/* A finding as a shrink job left it: what ran to its end and did not fail so again becomes class FLAKY, what could not be run again stays as it was found. */
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk);
 /* A finding that is not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);

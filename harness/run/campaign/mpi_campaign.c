@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAVE_INDICES = 64, HINT_TEXT = 1200 };
+enum { WAVE_INDICES = 64, HINT_TEXT = 1200, CONFIRM_ATTEMPTS = 3 };
 static const double WAVE_SECONDS = 0.2;
 
 /* What rank 0 tells all ranks to do next. */
@@ -160,22 +160,34 @@ struct mpi_shrink {
   struct mpi_campaign *k;
   int64_t index;
   const struct sf_outcome *found;
-  struct sf_outcome last;
+  struct sf_outcome seen, last; /* of the last run, and of the last that failed so */
 };
 
 /* Interrupted, it runs nothing more: what comes of the shrinking is not used then. */
 static bool still_fails(void *ctx, const struct sf_case *c) {
   static struct order order;
   struct mpi_shrink *s = ctx;
-  struct sf_outcome outcome;
+  memset(&s->seen, 0, sizeof s->seen);
+  s->seen.status = SF_EIO;
   if (is_stopped(s->k)) return false;
   order = (struct order){.kind = ORDER_CASE, .index = s->index, .found = *s->found, .c = *c};
   if (share_order(s->k, &order) != SF_OK) return false;
   const struct placed at = {*c, 0, (int32_t)sf_case_ranks(c)};
-  run_here(s->k, s->index, s->found, &at, &outcome);
-  if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || strcmp(outcome.shrink_key, s->found->shrink_key) != 0) return false;
-  s->last = outcome;
+  run_here(s->k, s->index, s->found, &at, &s->seen);
+  if (s->seen.status != SF_OK || s->seen.verdict != SF_VERDICT_FINDING || strcmp(s->seen.shrink_key, s->found->shrink_key) != 0) return false;
+  s->last = s->seen;
   return true;
+}
+
+/* A crash ends the job, but memory may be short for a moment. */
+static bool confirm(struct mpi_shrink *s, const struct sf_case *c, struct sf_job_result *result) {
+  for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
+    const bool same = still_fails(s, c);
+    result->outcome = s->seen;
+    result->end = same ? SF_SHRINK_DONE : sf_outcome_ran_to_its_end(&s->seen) ? SF_SHRINK_FLAKY : SF_SHRINK_UNCONFIRMED;
+    if (s->seen.status != SF_OK || result->end != SF_SHRINK_UNCONFIRMED) return same;
+  }
+  return false;
 }
 
 /* One run more of the case that people will see, with its trace kept on this rank. Nothing hangs on it. */
@@ -193,13 +205,15 @@ static void shrink(struct mpi_shrink *s, const struct sf_case *c, struct sf_job_
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   memset(result, 0, sizeof *result);
-  if (!still_fails(s, c)) {
-    result->outcome.cls = SF_CLASS_FLAKY;
-    return;
-  }
-  result->outcome = result->min_outcome = s->last;
+  if (!confirm(s, c, result)) return;
+  result->min_outcome = s->last;
   result->min = *c;
-  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, c, &options->space, still_fails, s, options->shrink_budget, &report) == SF_OK) result->min_outcome = s->last;
+  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, c, &options->space, still_fails, s, options->shrink_budget, &report) == SF_OK) {
+    result->min_outcome = s->last;
+    result->evaluations = (int32_t)report.evaluations;
+    result->budget = options->shrink_budget;
+    result->minimal = report.minimal;
+  }
   diagnose(s, result);
 }
 

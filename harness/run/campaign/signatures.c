@@ -19,7 +19,7 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
   if (!grown) return SF_ENOMEM;
   list->at = grown;
   struct sf_signature *s = &grown[list->count++];
-  *s = (struct sf_signature){.count = finding->count, .known = finding->known, .diagnosis = finding->diagnosis};
+  *s = (struct sf_signature){.count = finding->count, .first_index = finding->index, .trials = finding->trials, .trials_max = finding->trials_max, .minimal = finding->minimal, .known = finding->known, .diagnosis = finding->diagnosis};
   snprintf(s->signature, sizeof s->signature, "%s", finding->signature);
   sf_finding_directory(s->directory, sizeof s->directory, reading->out_dir, finding->signature);
   snprintf(s->min_path, sizeof s->min_path, "%s/%s", s->directory, finding->min_json ? "min.json" : "case.json");
@@ -53,7 +53,7 @@ static bool same_diagnosis(const struct sf_signature *a, const struct sf_signatu
 }
 
 static void append_signature(struct sf_text *out, const struct sf_signature *s) {
-  sf_text_append(out, "  %-60s %6" PRId64 " cases%s  %s\n", s->signature, s->count, s->known ? " (known)" : "", s->directory);
+  sf_text_append(out, "  %-60s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", s->signature, s->count, s->first_index, s->known ? " (known)" : "", s->directory);
 }
 
 static bool is_first_of_its_diagnosis(const struct sf_signatures *signatures, int32_t which) {

@@ -7,7 +7,9 @@
 
 struct sf_signature {
   char signature[SF_SIGNATURE_TEXT];
-  int64_t count; /* cases */
+  int64_t count, first_index; /* cases, and the index of the first */
+  int32_t trials, trials_max; /* of shrinking, and at most; 0: not shrunk */
+  bool minimal;
   bool known;
   struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none */
   char directory[SF_PATH_TEXT - 16], min_path[SF_PATH_TEXT]; /* the finding's folder, and in it the file of the smallest case */

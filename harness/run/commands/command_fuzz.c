@@ -138,7 +138,7 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
     fprintf(stderr, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store '%s' --resume\n", r->waiting, r->waiting == 1 ? " is" : "s are",
             r->waiting_first, used->store_path);
   }
-  fprintf(stderr, "store %s\n", used->store_path);
+  fprintf(stderr, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
 }
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {

@@ -51,9 +51,10 @@ static int finish(const struct shrink_flags *flags, const struct sf_space *space
   char *text = NULL;
   const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
   enum sf_status status = sf_case_write(&min, flags->min, &error);
-  if (status == SF_OK) status = sf_finding_report(&text, &min, &result->min_outcome, flags->min);
+  const struct sf_finding_story story = {.replay_path = flags->min, .shrunk = result};
+  if (status == SF_OK) status = sf_finding_report(&text, &min, &result->min_outcome, &story);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  fprintf(stderr, "%s%d trials%s\n", text, result->evaluations, result->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
+  fputs(text, stderr);
   sf_free(text);
   show_kept(&result->min, space);
   return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
@@ -88,7 +89,12 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
     error = sf_outcome_error(&result.outcome);
     return sf_exit_failure(result.outcome.status, &error);
   }
-  if (result.outcome.cls == SF_CLASS_FLAKY) {
+  if (result.end == SF_SHRINK_LOST || result.end == SF_SHRINK_UNCONFIRMED) {
+    char why[sizeof error.text];
+    sf_finding_shrink_text(why, sizeof why, &result);
+    return sf_exit_failure(sf_error_set(&error, SF_EIO, "the case was not shrunk: %s", why + strlen("no: ")), &error);
+  }
+  if (result.end == SF_SHRINK_FLAKY) {
     fputs("shardfuzz: the case did not fail in the same way again (flaky); it was not shrunk\n", stderr);
     return nothing_shrunk(flags, "flaky", 2, 1);
   }

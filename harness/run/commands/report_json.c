@@ -58,12 +58,17 @@ static json_t *cover_of(const struct sf_cover_shares *cover) {
                    "triples_share", real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
 }
 
+/* null: not shrunk. */
+static json_t *shrunk_of(const struct sf_signature *s) {
+  return s->trials_max > 0 ? json_pack("{s:i, s:i, s:b}", "trials", s->trials, "budget", s->trials_max, "minimal", s->minimal) : json_null();
+}
+
 static json_t *signatures_of(const struct sf_signatures *signatures) {
   json_t *array = json_array();
   for (int32_t i = 0; i < signatures->count; i++) {
     const struct sf_signature *s = &signatures->at[i];
-    json_array_append_new(array, json_pack("{s:s, s:I, s:b, s:o, s:o}", "signature", s->signature, "count", (json_int_t)s->count, "known", s->known, "diagnosis",
-                                           diagnosis_of(&s->diagnosis), "min", text_of(s->min_path)));
+    json_array_append_new(array, json_pack("{s:s, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", s->signature, "count", (json_int_t)s->count, "first_index",
+                                           (json_int_t)s->first_index, "known", s->known, "diagnosis", diagnosis_of(&s->diagnosis), "min", text_of(s->min_path), "shrunk", shrunk_of(s)));
   }
   return array;
 }
@@ -73,7 +78,7 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed", (json_int_t)r->seed, "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
                    "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
@@ -119,8 +124,8 @@ static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
 }
 
 json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
-  return json_pack("{s:s, s:s, s:o, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", result->min_outcome.signature, "min",
-                   text_of(min_path), "evaluations", result->evaluations, "minimal", result->minimal, "case", sf_json_of_case(min));
+  return json_pack("{s:s, s:s, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", result->min_outcome.signature, "min",
+                   text_of(min_path), "evaluations", result->evaluations, "budget", result->budget, "minimal", result->minimal, "case", sf_json_of_case(min));
 }
 
 json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {

@@ -176,14 +176,15 @@ static void on_answer(struct power *p, int32_t number, const struct sf_job *job,
 static void on_shrunk(struct power *p, int32_t number, const struct sf_job_result *result) {
   struct sf_power_search *search = &p->result->searches[number];
   p->progress[number].state = DONE;
-  search->min = result->min;
-  search->min_outcome = result->min_outcome;
+  const bool done = result->end == SF_SHRINK_DONE;
+  search->min = done ? result->min : search->c;
+  search->min_outcome = done ? result->min_outcome : search->outcome;
   search->evaluations = result->evaluations;
   /* The module that is named: where shrinking went over to modules alone, what failed first there. */
-  const bool alone = search->c.mode == SF_MODE_E2E && strcmp(search->outcome.shrink_key, result->min_outcome.shrink_key) != 0;
-  search->localised = sf_power_is_localised(search->plant, alone ? &result->min_outcome : &search->outcome);
+  const bool alone = search->c.mode == SF_MODE_E2E && strcmp(search->outcome.shrink_key, search->min_outcome.shrink_key) != 0;
+  search->localised = sf_power_is_localised(search->plant, alone ? &search->min_outcome : &search->outcome);
   search->diagnosed = sf_power_is_diagnosed(search->plant, &search->min_outcome.diagnosis);
-  search->minimal = result->outcome.cls != SF_CLASS_FLAKY && sf_power_is_minimal(search->plant, &search->min, search->min_outcome.shrink_key);
+  search->minimal = done && sf_power_is_minimal(search->plant, &search->min, search->min_outcome.shrink_key);
 }
 
 static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {

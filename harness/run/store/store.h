@@ -77,6 +77,8 @@ struct sf_store_finding {
   int64_t index;                             /* the case it was seen in */
   const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
   int64_t min_index;                         /* the case that min_json was shrunk from */
+  int32_t trials, trials_max;                /* that shrinking to it took, of at most so many; 0: it was not shrunk, or nobody noted it */
+  bool minimal;                              /* no single step makes it smaller */
   struct sf_diagnosis diagnosis;             /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   bool known;                                /* on the list of known findings */
   int64_t count;                             /* out only: verdict rows with this signature */

@@ -91,6 +91,9 @@ enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_stor
   bind_text(&binder, finding->min_json);
   if (finding->min_json) bind_int(&binder, finding->min_index);
   else bind_text(&binder, NULL);
+  bind_int(&binder, finding->trials);
+  bind_int(&binder, finding->trials_max);
+  bind_int(&binder, finding->minimal);
   bind_text(&binder, finding->report);
   bind_text(&binder, finding->known ? "known" : "new");
   bind_text(&binder, *finding->diagnosis.text ? sf_diagnosis_class_name(finding->diagnosis.cls) : NULL);
@@ -182,6 +185,9 @@ static void finding_from_row(struct sf_store_finding *out, sqlite3_stmt *row) {
       .known = state != NULL && strcmp(state, "known") == 0,
       .count = sqlite3_column_int64(row, 7),
       .min_index = sqlite3_column_int64(row, 11),
+      .trials = sqlite3_column_int(row, 12),
+      .trials_max = sqlite3_column_int(row, 13),
+      .minimal = sqlite3_column_int(row, 14) != 0,
   };
   if (!column_text(row, 9)) return;
   out->diagnosis.cls = diagnosis_from_name(column_text(row, 8));

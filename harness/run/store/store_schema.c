@@ -20,7 +20,8 @@ static const char schema_sql[] =
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
-    " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER);"
+    " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER,"
+    " trials INTEGER, trials_max INTEGER, minimal INTEGER);"
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
@@ -93,7 +94,9 @@ enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_st
 enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *error) {
   static const char of_version_3[] = "ALTER TABLE finding ADD COLUMN diagnosis_class TEXT; ALTER TABLE finding ADD COLUMN diagnosis TEXT;"
                                      "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
-  static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;";
+  static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; ALTER TABLE finding ADD COLUMN trials INTEGER;"
+                                     "ALTER TABLE finding ADD COLUMN trials_max INTEGER; ALTER TABLE finding ADD COLUMN minimal INTEGER;"
+                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;";
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);

@@ -15,9 +15,9 @@
 /* LATER: the columns that earlier versions lack, or as many NULLs (LATER_COLUMNS_2). */
 #define FINDING_ONE(LATER) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " LATER " FROM finding f WHERE f.signature = ?1"
 #define FINDING_ALL(LATER) "SELECT " FINDING_COLUMNS ", " FINDING_COUNT ", " LATER " FROM finding f ORDER BY f.idx, f.signature"
-#define LATER_COLUMNS "f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx"
-#define LATER_COLUMNS_3 "f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx"
-#define LATER_COLUMNS_2 "NULL, NULL, NULL, f.idx"
+#define LATER_COLUMNS "f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal"
+#define LATER_COLUMNS_3 "f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0"
+#define LATER_COLUMNS_2 "NULL, NULL, NULL, f.idx, 0, 0, 0"
 /* A signature seen before keeps what is shown of it: a shrunk case before any other, then that of the smallest index. */
 #define IS_SHOWN \
   "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
@@ -37,11 +37,11 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
     /* The right-hand sides see the old row, so their order does not matter. */
     [SF_STORE_SQL_FINDING_UPSERT] =
-        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, min_idx, report, state, diagnosis_class, diagnosis, diagnosis_left)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, min_idx, trials, trials_max, minimal, report, state, diagnosis_class, diagnosis, diagnosis_left)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
         " ON CONFLICT(signature) DO UPDATE SET"
         " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END,"
-        NEW_SHOWN("min_json") NEW_SHOWN("min_idx") NEW_SHOWN("report")
+        NEW_SHOWN("min_json") NEW_SHOWN("min_idx") NEW_SHOWN("trials") NEW_SHOWN("trials_max") NEW_SHOWN("minimal") NEW_SHOWN("report")
         NEW_DIAGNOSIS("diagnosis_class") NEW_DIAGNOSIS("diagnosis") NEW_DIAGNOSIS("diagnosis_left")
         " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
         " idx = min(idx, excluded.idx)",

@@ -46,6 +46,9 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
 /* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
  * alike (SF_EINPUT) leaves them whole. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
+/* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, want of memory and a case that was not run
+ * or could not be judged say nothing of whether another failure repeats. */
+bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome);
 /* SF_ENOMEM becomes INCONCLUSIVE: what there was no memory for says nothing of the code under test, and the next case may be smaller. Ranks are no more
  * whole than before. */
 void sf_outcome_excuse_memory(struct sf_outcome *outcome);

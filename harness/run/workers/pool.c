@@ -15,6 +15,9 @@ enum { TICK_MS = 100 };
 /* Attempts to start one worker in a row before the pool gives up. */
 enum { START_ATTEMPTS = 3 };
 
+/* Processes in a row that a SHRINK job may lose. What ends one is not the code under test, which runs in workers of its own. */
+enum { SHRINK_ATTEMPTS = 3 };
+
 /* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits for the GPU, which
  * several processes may share. */
 enum { GPU_START_SECONDS = 30, GPU_FACTOR = 20 };
@@ -97,7 +100,7 @@ static bool busy(const struct sf_worker *worker) { return worker->job_next < wor
 
 static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
   struct sf_worker *worker = &pool->workers[i];
-  worker->job_next = 0;
+  worker->job_next = worker->losses = 0;
   worker->job_count = client->next(client->ctx, worker->jobs, SF_JOB_BLOCK_MAX);
   return busy(worker) ? send_jobs(pool, i) : SF_OK;
 }
@@ -112,9 +115,14 @@ static void finish(struct sf_worker *worker, const struct sf_pool_client *client
  * would move them. */
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
   struct sf_worker *worker = &pool->workers[i];
+  const struct sf_job *job = &worker->jobs[worker->job_next];
   struct sf_job_result result;
+  if (job->kind == SF_JOB_SHRINK && !hang && ++worker->losses < SHRINK_ATTEMPTS) {
+    sf_worker_stop(worker);
+    return send_jobs(pool, i);
+  }
   memset(&result, 0, sizeof result);
-  result.tag = worker->jobs[worker->job_next].tag;
+  result.tag = job->tag;
   sf_worker_outcome_of_death(worker, hang, &result.outcome);
   sf_worker_stop(worker);
   result.outcome.seconds = sf_engine_now() - worker->since;

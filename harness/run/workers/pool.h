@@ -20,6 +20,14 @@ enum sf_job_kind {
   SF_JOB_SHRINK, /* confirm in a fresh worker, then shrink (in further workers) */
 };
 
+/* How a SHRINK job ended. */
+enum sf_shrink_end {
+  SF_SHRINK_LOST,        /* its process died, several times, and said nothing */
+  SF_SHRINK_UNCONFIRMED, /* the case was run again, several times, and never ran to its end */
+  SF_SHRINK_FLAKY,       /* it ran to its end and did not fail so again */
+  SF_SHRINK_DONE,        /* it failed so again; min and min_outcome are there */
+};
+
 enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288 };
 
 struct sf_job {
@@ -36,12 +44,14 @@ struct sf_job {
 
 struct sf_job_result {
   int64_t tag;
-  struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run; class FLAKY if it did not repeat */
+  struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run, or of the death of the process; its text says why when `end` is LOST or
+                                 UNCONFIRMED */
+  int32_t end;                /* SHRINK: enum sf_shrink_end */
   struct sf_case min;         /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
                                  case with its modules alone fails, if it does; the key is that failure's then */
   struct sf_outcome min_outcome;
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
-  int32_t evaluations;
+  int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
   bool minimal;               /* false: the budget ran out first */
 };
 

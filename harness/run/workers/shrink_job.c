@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Runs of a case that may die before one of them must say something. */
+enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2 };
+
 struct shrink_loop {
   struct sf_pool *pool;
   const struct sf_job *job;
@@ -32,10 +35,16 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
   return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_outcome_same_failure(outcome->shrink_key, shrink_key);
 }
 
+/* A process that crashes may have been killed: what does not itself end processes is tried in another one. */
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
   struct sf_outcome outcome;
-  if (!run_case(loop->pool, c, loop->deadline, NULL, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return false;
+  const bool ends_processes = loop->last.cls == SF_CLASS_CRASH;
+  for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
+    if (!run_case(loop->pool, c, loop->deadline, NULL, &outcome)) return false;
+    if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || outcome.cls != SF_CLASS_CRASH) break;
+  }
+  if (!same_failure(&outcome, loop->job->shrink_key)) return false;
   loop->last = outcome;
   return true;
 }
@@ -63,6 +72,7 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   result->min = min;
   result->min_outcome = loop->last;
   result->evaluations = (int32_t)report.evaluations;
+  result->budget = loop->job->budget;
   result->minimal = report.minimal;
 }
 
@@ -92,18 +102,26 @@ static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
+/* Runs the case again, in another process whenever one dies: only a run that came to its end can show that it does not fail so. False: none did, and
+ * result->outcome says why. */
+static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
+  const struct sf_job *job = loop->job;
+  struct sf_outcome *seen = &result->outcome;
+  for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
+    if (!run_case(loop->pool, &job->c, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, seen)) {
+      seen->status = SF_EIO;
+      snprintf(seen->text, sizeof seen->text, "no worker could be started to confirm the finding");
+    }
+    const bool same = same_failure(seen, job->shrink_key);
+    result->end = same ? SF_SHRINK_DONE : sf_outcome_ran_to_its_end(seen) ? SF_SHRINK_FLAKY : SF_SHRINK_UNCONFIRMED;
+    if (seen->status != SF_OK || result->end != SF_SHRINK_UNCONFIRMED) return same;
+  }
+  return false;
+}
+
 static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
-  if (!run_case(loop->pool, &job->c, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, &result->outcome)) {
-    result->outcome.status = SF_EIO;
-    snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
-    return;
-  }
-  if (!same_failure(&result->outcome, job->shrink_key)) {
-    result->outcome.verdict = SF_VERDICT_FINDING;
-    result->outcome.cls = SF_CLASS_FLAKY;
-    return;
-  }
+  if (!confirm(loop, result)) return;
   result->min = job->c;
   result->min_outcome = result->outcome;
   if (job->budget > 0) {

@@ -32,6 +32,7 @@ struct sf_worker {
   bool launched;                /* the process is the relay of a launched set */
   struct sf_said said;          /* of its process, where that runs a plugin; memory 0: not made yet */
   bool for_shrinking;           /* its job is a SHRINK job, which is run in workers of its own */
+  int32_t losses;               /* how often the process of that job died */
 };
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */

@@ -53,10 +53,12 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   const struct sf_case c = case_make("model.layers=2 " CASE_TP2), min = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   static struct sf_job_result shrunk;
-  shrunk = (struct sf_job_result){.min = min, .min_outcome = finding_of(&min, "here"), .script = "print(1)\n"};
+  shrunk = (struct sf_job_result){.end = SF_SHRINK_DONE, .min = min, .min_outcome = finding_of(&min, "here"), .script = "print(1)\n", .evaluations = 12, .budget = 30, .minimal = true};
+  const struct sf_finding_story story = {.in_campaign = true, .seed = 5, .index = 17, .shrunk = &shrunk};
   char directory[512], path[600];
   struct sf_case read;
-  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, SF_FINDING_ALL, NULL), SF_OK);
+  snprintf(directory, sizeof directory, "%s/some/finding", (const char *)*state);
+  assert_int_equal(sf_finding_write(directory, &c, &outcome, &story, SF_FINDING_ALL, NULL), SF_OK);
   snprintf(path, sizeof path, "%s/case.json", directory);
   assert_int_equal(sf_case_read(&read, path, NULL), SF_OK);
   assert_int_equal(read.model.layers, 2);
@@ -71,6 +73,7 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   snprintf(path, sizeof path, "replay       shardfuzz replay '%s/min.json'\n", directory);
   assert_non_null(strstr((char *)report.data, path));
   assert_non_null(strstr((char *)report.data, "1 layer"));
+  assert_non_null(strstr((char *)report.data, "found        in case 17 of the campaign with seed 5\nshrunk       in 12 of at most 30 trials; minimal: yes\n"));
   sf_bytes_destroy(&report);
   snprintf(path, sizeof path, "%s/script.py", directory);
   assert_int_equal(sf_bytes_read_file(&report, path, 10000, NULL), SF_OK);
@@ -81,8 +84,10 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
 static void test_finding_write_without_min_leaves_only_the_case(void **state) {
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
-  char directory[512], path[600];
-  assert_int_equal(sf_finding_write(directory, sizeof directory, *state, &c, &outcome, NULL, SF_FINDING_ALL, NULL), SF_OK);
+  const struct sf_finding_story story = {.in_campaign = true};
+  char path[600];
+  assert_int_equal(sf_finding_write(*state, &c, &outcome, &story, SF_FINDING_ALL, NULL), SF_OK);
+  const char *directory = *state;
   snprintf(path, sizeof path, "%s/min.json", directory);
   assert_int_not_equal(access(path, F_OK), 0);
   snprintf(path, sizeof path, "%s/case.json", directory);
@@ -112,17 +117,41 @@ static void test_finding_report_tells_the_place_and_the_size(void **state) {
   sf_free(text);
 }
 
+static void test_finding_report_tells_how_shrinking_ended(void **state) {
+  (void)state;
+  static struct sf_job_result ended[] = {
+      {.end = SF_SHRINK_DONE, .evaluations = 30, .budget = 30},
+      {.end = SF_SHRINK_DONE},
+      {.end = SF_SHRINK_FLAKY},
+      {.end = SF_SHRINK_UNCONFIRMED, .outcome.text = "out of memory\nmore"},
+      {.end = SF_SHRINK_LOST, .outcome.text = "the process of rank -1 ended by itself after ''"},
+  };
+  static const char *const says[] = {"in 30 of at most 30 trials; minimal: no (the budget ran out)\n", "no: it was only run again", "no: run again, the case did not fail in the same way (flaky)\n",
+                                     "no: run again and again, the case never came to its end: out of memory\n", "no: the process that shrinks died again and again: the process of rank -1"};
+  const struct sf_case c = case_make(CASE_TP2);
+  const struct sf_outcome outcome = finding_of(&c, "here");
+  for (size_t i = 0; i < sizeof ended / sizeof ended[0]; i++) {
+    const struct sf_finding_story story = {.shrunk = &ended[i]};
+    char *text = NULL;
+    assert_int_equal(sf_finding_report(&text, &c, &outcome, &story), SF_OK);
+    const char *line = strstr(text, "shrunk       ");
+    if (!line || strncmp(line + 13, says[i], strlen(says[i])) != 0) fail_msg("no '%s' in:\n%s", says[i], text);
+    assert_null(strstr(text, "campaign"));
+    sf_free(text);
+  }
+}
+
 static void test_finding_write_each_allocation_fails_once_status_is_enomem(void **state) {
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   static struct sf_job_result shrunk;
-  shrunk = (struct sf_job_result){.min = c, .min_outcome = outcome, .script = "print(1)\n"};
+  shrunk = (struct sf_job_result){.end = SF_SHRINK_DONE, .min = c, .min_outcome = outcome, .script = "print(1)\n"};
+  const struct sf_finding_story story = {.shrunk = &shrunk};
   bool ended = false;
   int refused = 0;
   for (int64_t k = 1; !ended; k++) {
-    char directory[512];
     sf_alloc_fail_at(k);
-    const enum sf_status status = sf_finding_write(directory, sizeof directory, *state, &c, &outcome, &shrunk, SF_FINDING_ALL, NULL);
+    const enum sf_status status = sf_finding_write(*state, &c, &outcome, &story, SF_FINDING_ALL, NULL);
     ended = !sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     assert_int_equal(status, ended ? SF_OK : SF_ENOMEM);
@@ -139,6 +168,7 @@ int main(void) {
       FOLDER_TEST(test_finding_write_files_are_read_back_with_what_was_seen),
       FOLDER_TEST(test_finding_write_without_min_leaves_only_the_case),
       cmocka_unit_test(test_finding_report_tells_the_place_and_the_size),
+      cmocka_unit_test(test_finding_report_tells_how_shrinking_ended),
       FOLDER_TEST(test_finding_write_each_allocation_fails_once_status_is_enomem),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,7 @@ static struct sf_store_finding finding(struct books *b, const char *signature) {
 static struct sf_job_result shrunk_to(const struct sf_case *min, const struct sf_outcome *outcome) {
   struct sf_job_result r;
   memset(&r, 0, sizeof r);
+  r.end = SF_SHRINK_DONE;
   r.outcome = *outcome;
   r.min = *min;
   r.min_outcome = finding_of(min, outcome->label);
@@ -225,8 +226,7 @@ static void test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own(
   const struct sf_outcome outcome = finding_of(&c, "here");
   struct sf_job_result r;
   memset(&r, 0, sizeof r);
-  r.outcome.verdict = SF_VERDICT_FINDING;
-  r.outcome.cls = SF_CLASS_FLAKY;
+  r.end = SF_SHRINK_FLAKY;
   sf_ledger_add_shrunk(&b->ledger, 0, &c, &outcome, &r);
   const struct sf_store_summary s = summary(b);
   assert_int_equal(s.flaky, 1);
@@ -235,6 +235,30 @@ static void test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own(
   assert_int_equal(s.by_class[SF_CLASS_DEADLOCK], 0);
   assert_int_equal(finding(b, "flaky/deadlock/comm/here").count, 1);
   assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 0);
+  books_close(b);
+}
+
+/* Processes that died again and again say nothing of the finding: it stays what it was. */
+static void test_ledger_add_shrunk_what_could_not_be_confirmed_stays_what_it_was(void **state) {
+  static const enum sf_shrink_end ends[] = {SF_SHRINK_LOST, SF_SHRINK_UNCONFIRMED};
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  for (int i = 0; i < 2; i++) {
+    const struct sf_outcome outcome = finding_of(&c, i ? "there" : "here");
+    struct sf_job_result r;
+    memset(&r, 0, sizeof r);
+    r.end = ends[i];
+    sf_outcome_from_failure(&r.outcome, &c, SF_CLASS_CRASH, SF_MANNER_DIED, -1, "", "the process ended by itself");
+    sf_ledger_add_shrunk(&b->ledger, i, &c, &outcome, &r);
+    const struct sf_store_finding f = finding(b, outcome.signature);
+    assert_null(f.min_json);
+    assert_non_null(strstr(f.report, "again and again"));
+    assert_non_null(strstr(f.report, "the process ended by itself"));
+    assert_int_equal(sf_ledger_shrinks(&b->ledger, outcome.shrink_key), 1); /* or each finding of the key would be tried */
+  }
+  const struct sf_store_summary s = summary(b);
+  assert_int_equal(s.flaky, 0);
+  assert_int_equal(s.by_class[SF_CLASS_DEADLOCK], 2);
   books_close(b);
 }
 
@@ -417,6 +441,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own),
+      FOLDER_TEST(test_ledger_add_shrunk_what_could_not_be_confirmed_stays_what_it_was),
       FOLDER_TEST(test_ledger_add_known_signature_is_marked),
       FOLDER_TEST(test_ledger_fail_first_failure_stays_and_nothing_more_is_booked),
       FOLDER_TEST(test_ledger_add_verdict_twice_fails),

@@ -284,10 +284,84 @@ static void test_pool_shrink_without_budget_only_confirms(void **state) {
 static void test_pool_shrink_what_does_not_repeat_is_flaky(void **state) {
   (void)state;
   struct sf_job_result r = shrink("", "tolerance/act/mlp.linear_fc1", 300);
-  assert_int_equal(r.outcome.cls, SF_CLASS_FLAKY);
+  assert_int_equal(r.end, SF_SHRINK_FLAKY);
   assert_int_equal(r.evaluations, 0);
   r = shrink("canary-deadlock", "tolerance/act/mlp.linear_fc1", 300); /* fails, in another way */
-  assert_int_equal(r.outcome.cls, SF_CLASS_FLAKY);
+  assert_int_equal(r.end, SF_SHRINK_FLAKY);
+}
+
+/* A run that dies shows nothing of whether a failure repeats. */
+static void test_pool_shrink_what_never_runs_to_its_end_is_not_confirmed(void **state) {
+  (void)state;
+  const struct sf_job_result r = shrink("canary-crash", "tolerance/act/mlp.linear_fc1", 300);
+  assert_int_equal(r.end, SF_SHRINK_UNCONFIRMED);
+  assert_non_null(strstr(r.outcome.text, "died of signal"));
+}
+
+/* Kills the pool's process whenever there is a new one, at most so often. */
+struct killer {
+  struct client client;
+  pid_t killed;
+  int32_t kills, kills_max;
+};
+
+static bool kill_tick(void *ctx) {
+  struct killer *k = ctx;
+  char path[64];
+  long pid = 0;
+  snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  const bool found = fscanf(file, "%ld", &pid) == 1;
+  fclose(file);
+  if (!found || pid == k->killed || k->kills == k->kills_max) return true;
+  assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+  k->killed = (pid_t)pid;
+  k->kills++;
+  return true;
+}
+
+/* The one job of the client, a finding to shrink. */
+static void shrink_under_fire(struct killer *k) {
+  static struct sf_space space;
+  sf_space_init(&space);
+  k->client.count = k->client.block = 1;
+  k->client.results[0].tag = -1;
+  struct sf_job *job = &k->client.jobs[0];
+  job->kind = SF_JOB_SHRINK;
+  job->budget = 10; /* large cases: it takes several times as long as a tick */
+  job->c = case_make("mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=4");
+  snprintf(job->c.plant, sizeof job->c.plant, "rowparallel-bias-xtp");
+  snprintf(job->shrink_key, sizeof job->shrink_key, "tolerance/act/self_attention.linear_proj");
+  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
+  const struct sf_pool_client client = {k, next_jobs, job_done, kill_tick};
+  struct sf_pool *pool = NULL;
+  assert_int_equal(sf_pool_create(&pool, &options), SF_OK);
+  assert_int_equal(sf_pool_run(pool, &client), SF_OK);
+  sf_pool_destroy(pool);
+  assert_int_equal(k->client.done, 1);
+}
+
+static void test_pool_shrink_process_that_is_killed_is_started_again(void **state) {
+  (void)state;
+  struct killer *k = test_calloc(1, sizeof *k);
+  k->kills_max = 2;
+  shrink_under_fire(k);
+  assert_int_equal(k->kills, 2);
+  assert_int_equal(k->client.results[0].end, SF_SHRINK_DONE);
+  assert_string_equal(k->client.results[0].min_outcome.shrink_key, "tolerance/act/self_attention.linear_proj");
+  test_free(k);
+}
+
+static void test_pool_shrink_process_that_is_killed_again_and_again_is_lost(void **state) {
+  (void)state;
+  struct killer *k = test_calloc(1, sizeof *k);
+  k->kills_max = 100;
+  shrink_under_fire(k);
+  assert_int_equal(k->kills, 3);
+  assert_int_equal(k->client.results[0].end, SF_SHRINK_LOST);
+  assert_non_null(strstr(k->client.results[0].outcome.text, "ended by itself"));
+  test_free(k);
 }
 
 static void test_pool_deadline_gpu_and_nccl_are_given_more(void **state) {
@@ -318,6 +392,9 @@ int main(void) {
       cmocka_unit_test(test_pool_shrink_near_the_noise_goes_over_to_the_culprit),
       cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),
       cmocka_unit_test(test_pool_shrink_what_does_not_repeat_is_flaky),
+      cmocka_unit_test(test_pool_shrink_what_never_runs_to_its_end_is_not_confirmed),
+      cmocka_unit_test(test_pool_shrink_process_that_is_killed_is_started_again),
+      cmocka_unit_test(test_pool_shrink_process_that_is_killed_again_and_again_is_lost),
       cmocka_unit_test(test_pool_deadline_gpu_and_nccl_are_given_more),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,7 @@ static void make_version_2(const char *path) {
   add_finding_ok(store, seen_make("s", 3, "{\"case\":3}", "{\"min\":3}"));
   commit_ok(store);
   sf_store_close(store);
-  execute(path, "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
+  execute(path, "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
                 "ALTER TABLE verdict DROP COLUMN reason;"
                 "PRAGMA user_version = 2");
 }
