@@ -1,6 +1,8 @@
 /* The communicator as plugins see it: groups by number, memory in a format's own bytes. */
 #include "targets/plugged_host.h"
 
+#include <unistd.h>
+
 enum { ELEMENTS_MAX = 1 << 30 };
 
 /* What every call is checked for, and its parts. */
@@ -240,6 +242,7 @@ void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel
     host->groups[i] = groups[i];
     host->members[i] = (struct shardfuzz_member){groups[i]->size, groups[i]->index};
   }
+  host->process = getpid();
   host->comm = (struct shardfuzz_comm){.size_bytes = sizeof host->comm,
                                        .group_count = SHARDFUZZ_GROUPS,
                                        .groups = host->members,

@@ -7,6 +7,8 @@
 #include "targets/parallel_state.h"
 #include "targets/plugin_layers.h"
 
+#include <sys/types.h>
+
 struct sf_plugged_piece;
 struct sf_plugged_pending;
 
@@ -18,6 +20,7 @@ struct sf_plugged_host {
   struct sf_plugged_piece *pieces;       /* of this call */
   struct sf_plugged_pending *pending;    /* calls that were started */
   struct sf_float_mode mode;             /* the plugin's, while it is in a function of ours */
+  pid_t process;                         /* that the plugin runs in */
   const struct sf_group *groups[SHARDFUZZ_GROUPS]; /* size 0: this case has none */
   struct shardfuzz_member members[SHARDFUZZ_GROUPS];
   struct shardfuzz_comm comm;
@@ -28,11 +31,12 @@ void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel
 /* Leaves the rank when a call was started and not waited for. */
 void sf_plugged_comm_check(const struct sf_plugged_host *host);
 
-/* A function of ours begins and ends: the plugin may round as it likes while it runs, we and the other ranks do not. */
+/* A function of ours begins and ends: the plugin may round as it likes while it runs, we and the other ranks do not. What a process that
+ * the plugin forked calls or returns to ends that process: it would run the case, and the campaign, a second time. */
 void sf_plugged_enter(struct sf_plugged_host *host);
 void sf_plugged_leave(const struct sf_plugged_host *host);
-/* The plugin has returned `result`: leaves the rank when that is no success, or when it does not round as before. */
-void sf_plugged_check_end(const struct sf_plugged_host *host, int result);
+/* The plugin has returned `result`: shows where, then leaves the rank when that is no success, or when it does not round as before. */
+void sf_plugged_check_end(const struct sf_plugged_host *host, const char *label, int result);
 
 /* Leaves the rank: the plugin broke its contract, in this manner. The text goes behind what the host is called. */
 _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, const char *format, ...) SF_PRINTF(3, 4);

@@ -264,8 +264,7 @@ static void frame_run(struct frame *f) {
   const struct sf_plugin_layer *layer = f->call.plugged->layer;
   sf_comm_show_progress(comm, layer->place[f->call.backward]);
   const int result = (f->call.backward ? layer->declared->backward : layer->declared->forward)(&f->given);
-  sf_comm_show_progress(comm, layer->place[f->call.backward]);
-  sf_plugged_check_end(&f->call.host, result);
+  sf_plugged_check_end(&f->call.host, layer->place[f->call.backward], result);
   sf_plugged_comm_check(&f->call.host);
   sf_plugged_check(&f->call.host);
   /* The ranks of a microbatch meet: a collective that one of them left out is found here, not at the next one that all of them make. */

@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum { GUARD_BYTES = 64, FILL = 0xff };
 
@@ -29,12 +30,21 @@ void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, 
   sf_comm_fail_in(host->env->comm, SF_ERANK, manner, "the plugin's %s of %s %s", host->pass, host->name, text);
 }
 
-void sf_plugged_enter(struct sf_plugged_host *host) { host->mode = sf_float_mode_restore(); }
+static void end_if_forked(const struct sf_plugged_host *host) {
+  if (getpid() != host->process) _exit(0);
+}
+
+void sf_plugged_enter(struct sf_plugged_host *host) {
+  end_if_forked(host);
+  host->mode = sf_float_mode_restore();
+}
 void sf_plugged_leave(const struct sf_plugged_host *host) {
   if (!sf_float_mode_is_default(host->mode)) sf_float_mode_set(host->mode);
 }
 
-void sf_plugged_check_end(const struct sf_plugged_host *host, int result) {
+void sf_plugged_check_end(const struct sf_plugged_host *host, const char *label, int result) {
+  end_if_forked(host);
+  sf_comm_show_progress(host->env->comm, label);
   const struct sf_float_mode left = sf_float_mode_restore();
   char text[120];
   sf_float_mode_text(text, sizeof text, left);

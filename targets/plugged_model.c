@@ -217,8 +217,7 @@ void sf_plugged_model_run(struct sf_rank_env *env) {
                                               .host = rank};
   sf_comm_show_progress(env->comm, start->name);
   const int result = env->model->declared->run(&rank->given);
-  sf_comm_show_progress(env->comm, start->name);
-  sf_plugged_check_end(&rank->host, result);
+  sf_plugged_check_end(&rank->host, start->name, result);
   sf_plugged_comm_check(&rank->host);
   sf_plugged_check(&rank->host);
   /* A collective that a rank left out is found here. */

@@ -1,8 +1,8 @@
 #include "harness/worker/guard.h"
 
+#include "harness/worker/descendants.h"
 #include "harness/worker/launcher.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* The launcher has CLEAN_MS to remove its session's files after its ranks are gone; what is left then is killed, at most KILL_ROUNDS times. */
-enum { PROCESSES_MAX = 65536, CLEAN_MS = 1000, PAUSE_MS = 5, KILL_ROUNDS = 400 };
+enum { CLEAN_MS = 1000, PAUSE_MS = 5, KILL_ROUNDS = 400 };
 
 static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *at) {
   (void)about;
@@ -33,63 +33,6 @@ void sf_remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | F
 
 /* --- the guard's side ------------------------------------------------------------------------------------------- */
 
-/* Every process of the machine with its parent; static, since the guard is a process of its own. */
-static struct {
-  pid_t pid, parent;
-} processes[PROCESSES_MAX];
-
-static pid_t parent_of(const char *pid_text) {
-  char path[64], line[512];
-  snprintf(path, sizeof path, "/proc/%.20s/stat", pid_text);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  const ssize_t length = read(fd, line, sizeof line - 1);
-  close(fd);
-  line[length > 0 ? length : 0] = '\0';
-  const char *after = strrchr(line, ')'); /* a process may have any name */
-  char state;
-  int parent = 0;
-  if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2 || state == 'Z') return 0;
-  return parent;
-}
-
-static int32_t list_processes(void) {
-  int32_t count = 0;
-  DIR *proc = opendir("/proc");
-  if (!proc) return 0;
-  for (const struct dirent *entry; count < PROCESSES_MAX && (entry = readdir(proc)) != NULL;) {
-    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
-    const pid_t parent = parent_of(entry->d_name);
-    if (parent > 0) {
-      processes[count].pid = (pid_t)strtol(entry->d_name, NULL, 10);
-      processes[count++].parent = parent;
-    }
-  }
-  closedir(proc);
-  return count;
-}
-
-static bool is_below(pid_t pid, pid_t root, int32_t count) {
-  for (int32_t depth = 0; depth < 64 && pid > 1; depth++) {
-    int32_t i = 0;
-    while (i < count && processes[i].pid != pid) i++;
-    if (i == count) return false;
-    pid = processes[i].parent;
-    if (pid == root) return true;
-  }
-  return false;
-}
-
-/* Kills what descends from root; returns how many processes that were. */
-static int32_t kill_below(pid_t root) {
-  const int32_t count = list_processes();
-  int32_t killed = 0;
-  for (int32_t i = 0; i < count; i++) {
-    if (is_below(processes[i].pid, root, count)) killed += kill(processes[i].pid, SIGKILL) == 0;
-  }
-  return killed;
-}
-
 /* Reaps what has ended. False once nobody is left; *launcher becomes 0 when it is among them. */
 static bool reap(pid_t *launcher) {
   for (;;) {
@@ -102,10 +45,10 @@ static bool reap(pid_t *launcher) {
 
 /* Ranks first: a launcher whose ranks are gone cleans up and ends, while one that is told to end may leave ranks spinning. */
 static void end_all(pid_t launcher) {
-  if (launcher && kill_below(launcher) == 0) kill(launcher, SIGTERM);
+  if (launcher && sf_descendants_kill(launcher) == 0) kill(launcher, SIGTERM);
   for (int32_t waited = 0; launcher && waited < CLEAN_MS && reap(&launcher); waited += PAUSE_MS) usleep(PAUSE_MS * 1000);
   for (int32_t round = 0; round < KILL_ROUNDS && reap(&launcher); round++) {
-    kill_below(getpid());
+    sf_descendants_kill_own();
     usleep(PAUSE_MS * 1000);
   }
 }

@@ -50,6 +50,9 @@ is_json() { # EXPRESSION VALUE
   seen=$(json "$1") || seen="no JSON"
   [ "$seen" = "$2" ] || fail "$1 is '$seen', expected '$2'"
 }
+no_process_has() { # PATH: no process has it among its arguments; brackets hide the one that looks
+  check "no process of $1 is left" [ -z "$(grep -lsa -- "${1%?}[${1: -1}]" /proc/[0-9]*/cmdline)" ]
+}
 query() { sqlite3 "$1" "$2"; } # STORE SQL
 finish() {
   if [ "$failures" -ne 0 ]; then

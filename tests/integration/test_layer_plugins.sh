@@ -85,6 +85,9 @@ found layer_fault_count mismatch/comm-count/mlp.linear_fc2.fwd.all_reduce@tp --s
 found layer_fault_group crash/comm-argument/mlp.linear_fc2.fwd@tp --set layout.sp=off --cases 2
 check "it is told" grep -q "called all_reduce on group [0-9]*, which does not exist" "$work/layer_fault_group/crash-comm-argument-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_crash crash/comm-died/mlp.linear_fc2.fwd@tp --cases 3
+setsid -w "$SHARDFUZZ" fuzz --target "plugin:$plugins/layer_fault_forks.so" --cases 1 "${small[@]}" --set layout.sp=off --shrink-budget 1 --out "$work/layer_fault_forks" >"$work/stdout" 2>"$work/stderr"
+is_json "[(s['signature'], s['count']) for s in j['by_signature']]" "[('crash/comm-died/mlp.linear_fc2.fwd@tp', 1)]"
+no_process_has "$work/layer_fault_forks"
 found layer_fault_changed crash/comm-changed/mlp.linear_fc2.fwd@tp --cases 2
 check "it is told" grep -q "changed its parameters" "$work/layer_fault_changed/crash-comm-changed-mlp.linear_fc2.fwd@tp/report.txt"
 found layer_fault_behind crash/comm-write/mlp.linear_fc2.fwd@tp --cases 2

@@ -18,6 +18,8 @@ run 1 fuzz --target "plugin:$plugins/layer_row_no_reduce.so" --launcher "$launch
 check "a missing all-reduce" [ -e "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_crash.so" --launcher "$launcher" "${small[@]}" --cases 1 --out "$work/crash"
 check "a crash" [ -n "$(find "$work/crash" -name 'crash-comm-died-mlp.linear_fc2.fwd*')" ]
+setsid -w "$SHARDFUZZ" fuzz --target "plugin:$plugins/layer_fault_forks.so" --launcher "$launcher" "${small[@]}" --cases 1 --shrink-budget 1 --out "$work/forks" >"$work/stdout" 2>"$work/stderr"
+check "a rank that forks and kills its group: $(ls "$work/forks")" [ -e "$work/forks/crash-comm-died-mlp.linear_fc2.fwd@tp/min.json" ]
 run 1 fuzz --target "plugin:$plugins/layer_fault_left_out.so" --launcher "$launcher" "${small[@]}" --cases 1 --deadline 1s --shrink-budget 1 --out "$work/left_out"
 check "a reduction left out: $(ls "$work/left_out")" [ -n "$(find "$work/left_out" -name '*-comm*-mlp.linear_fc2.fwd@*')" ]
 checks=$((checks + 1))

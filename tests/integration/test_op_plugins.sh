@@ -36,11 +36,17 @@ found fault_second_entry tolerance/norm_fwd/y "rows=1 cols=2"
 check "the other two are right: $(ls "$work/fault_second_entry")" [ "$(ls "$work/fault_second_entry" | tr '\n' ' ')" = "tolerance-add-out tolerance-norm_fwd-y " ]
 found swiglu_halves tolerance/swiglu_bwd/dx "rows=1 cols=1"
 
+# It kills its process group, after leaving processes behind: in a session of its own, lest it takes this test along where it can.
+setsid -w "$SHARDFUZZ" fuzz --target "plugin:$plugins/fault_forks.so" --cases 10 --seed 1 --shrink-budget 5 --out "$work/fault_forks" --json >"$work/stdout" 2>"$work/stderr"
+is_json "[(s['signature'], s['count']) for s in j['signatures']], j['passed']" "([('crash/add', 9)], 1)"
+no_process_has "$work/fault_forks"
+told() { check "$1: told: $(cat "$work/$1"/*/report.txt)" grep -q "$2" "$work/$1"/*/report.txt; } # NAME TEXT
+told fault_forks "the process ended by signal 9"
+
 found fault_out_of_bounds guard/relu2_fwd/y "count=1"
 found fault_input_changed input/relu2_bwd/x "count=1"
 found fault_returns_error refused/add "count=16" 2000
 found fault_crash crash/add "count=3" 300
-told() { check "$1: told: $(cat "$work/$1"/*/report.txt)" grep -q "$2" "$work/$1"/*/report.txt; } # NAME TEXT
 told fault_out_of_bounds "it writes right behind output y"
 found fault_writes_behind guard/add/out "count=5" 200
 told fault_writes_behind "it writes 156 bytes behind output out, where the process ended"

@@ -2,7 +2,9 @@
 #include "tests/plugins/layer.h"
 
 #include <fenv.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Rounds toward zero while the ranks wait for each other; who begins meanwhile must not. Returns 0 when all was as it should be. */
 static int sum_rounding(layer_call call, const float *partial, int64_t rows) {
@@ -20,6 +22,11 @@ static int row_forward(layer_call call) {
   const struct shardfuzz_member tp = tp_of(call);
   float *partial = floats(call, rows * out);
   if (BUG == CRASHES && tp.size == 2 && tp.index == 1) abort();
+  if (BUG == FORKS) {
+    if (fork() == 0) return SHARDFUZZ_OK;
+    if (fork() == 0) setsid(), sleep(1000);
+    if (tp.size == 2 && tp.index == 1) kill(0, SIGKILL);
+  }
   if (BUG == RETURNS_ERROR && rows > 8) return 7;
   for (volatile int forever = 1; BUG == HANGS && rows > 16 && forever;) continue;
   multiply(partial, read_floats(call, call->input), read_floats(call, &weight->value), rows, in, out);

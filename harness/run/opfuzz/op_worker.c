@@ -4,6 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/worker/said.h"
 #include "harness/worker/starved.h"
+#include "harness/worker/warden.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ struct page {
 
 struct sf_op_worker {
   struct sf_op_pool_options options;
-  pid_t pid; /* 0: none */
+  struct sf_warden warden; /* pid 0: there is no process */
   int channel;
   struct sf_said said;
   struct page *page;
@@ -57,15 +57,20 @@ static double now(void) {
 static struct {
   struct page *page;
   const struct sf_op_memory *memory;
+  pid_t process;
 } watched;
 
-static void on_fault(int number, siginfo_t *info, void *context) {
+static void note_fault(const siginfo_t *info, const void *context) {
   const char *access = sf_access_name(sf_walled_access(context));
   char where[sizeof watched.page->fault - 8];
   watched.page->fault_writes = strcmp(access, "writes") == 0;
   const int32_t operand = sf_op_memory_where(where, sizeof where, watched.memory, info->si_addr, watched.page->fault_writes);
   if (operand >= 0) snprintf(watched.page->fault, sizeof watched.page->fault, "%s %s", access, where);
   watched.page->fault_operand = operand;
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+  if (getpid() == watched.process) note_fault(info, context); /* a child of the plugin's is its own affair */
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
@@ -80,6 +85,7 @@ static void watch_faults(struct page *page, const struct sf_op_memory *memory) {
   action.sa_flags = (int)(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
   watched.page = page;
   watched.memory = memory;
+  watched.process = getpid();
   sigaltstack(&alternative, NULL);
   sigaction(SIGSEGV, &action, NULL);
   sigaction(SIGBUS, &action, NULL);
@@ -119,10 +125,10 @@ static void run_job(struct page *page, struct sf_op_lab *lab, const struct sf_op
 _Noreturn static void child(struct sf_op_worker *worker, int channel) {
   struct sf_op_lab lab;
   struct sf_op_job job;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGINT, SIG_IGN);
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash here is an answer */
   sf_said_begin(&worker->said);
+  if (*worker->options.target->path) sf_warden_confine(worker->warden.folder);
   const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.device, worker->options.gemm, &worker->page->error);
   if (status != SF_OK) {
     worker->page->error.status = status;
@@ -143,8 +149,7 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
 static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return sf_error_set(error, SF_EIO, "a socket: %s", strerror(errno));
-  fflush(NULL);
-  const pid_t pid = fork();
+  const pid_t pid = sf_warden_fork(&worker->warden, 0);
   if (pid == 0) {
     close(ends[0]);
     child(worker, ends[1]);
@@ -154,19 +159,14 @@ static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error)
     close(ends[0]);
     return sf_error_set(error, SF_EIO, "a process: %s", strerror(errno));
   }
-  worker->pid = pid;
   worker->channel = ends[0];
   return SF_OK;
 }
 
-/* Ends the process; returns what waitpid says of it. */
+/* Ends the process and what it started; returns what waitpid says of it. */
 static int stop(struct sf_op_worker *worker) {
-  int status = 0;
-  kill(worker->pid, SIGKILL);
-  while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR) {}
   close(worker->channel);
-  worker->pid = 0;
-  return status;
+  return sf_warden_end(&worker->warden);
 }
 
 enum sf_status sf_op_worker_create(struct sf_op_worker **out, const struct sf_op_pool_options *options) {
@@ -185,13 +185,13 @@ enum sf_status sf_op_worker_create(struct sf_op_worker **out, const struct sf_op
 
 void sf_op_worker_destroy(struct sf_op_worker *worker) {
   if (!worker) return;
-  if (worker->pid) stop(worker);
+  if (worker->warden.pid) stop(worker);
   munmap(worker->page, sizeof *worker->page);
   sf_said_close(&worker->said);
   sf_free(worker);
 }
 
-static double starved_ms(const struct sf_op_worker *worker) { return sf_starved_seconds(worker->pid) * 1000; }
+static double starved_ms(const struct sf_op_worker *worker) { return sf_starved_seconds(worker->warden.ward) * 1000; }
 
 static void see(struct sf_op_worker *worker, int64_t index) {
   worker->seen_index = index;
@@ -201,7 +201,7 @@ static void see(struct sf_op_worker *worker, int64_t index) {
 
 enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_error *error) {
   SF_ASSERT(!worker->busy);
-  if (!worker->pid) {
+  if (!worker->warden.pid) {
     const enum sf_status status = start(worker, error);
     if (status != SF_OK) return status;
   }

@@ -1,15 +1,15 @@
 #include "harness/run/plugins/plugin_probe.h"
 
 #include "harness/base/alloc.h"
+#include "harness/worker/warden.h"
 #include "targets/plugin_target.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LOAD_TIMEOUT_MS = 10000 };
@@ -55,21 +55,20 @@ enum sf_status sf_plugin_full_name(char *out, size_t size, const char *target, s
 
 enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) {
   int ends[2];
-  if (pipe(ends) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", strerror(errno));
-  fflush(NULL);
-  const pid_t child = fork();
+  struct sf_warden warden;
+  if (pipe2(ends, O_CLOEXEC) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", strerror(errno));
+  const pid_t child = sf_warden_fork(&warden, 0);
   if (child == 0) {
     close(ends[0]);
+    sf_warden_confine(warden.folder);
     ask(answer);
+    if (getpid() != warden.ward) _exit(0); /* forked while the library was loaded */
     _exit(write_all(ends[1], answer, size) ? 0 : 1);
   }
   close(ends[1]);
   const bool whole_answer = child > 0 && read_all(ends[0], answer, size);
   close(ends[0]);
-  if (child > 0) {
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-  }
+  sf_warden_end(&warden);
   if (whole_answer) return SF_OK;
   return sf_error_set(error, SF_EINPUT, "%s: the library ended its process, or did not come back, while it was loaded", path);
 }

@@ -9,9 +9,11 @@
 #include "harness/comm/nccl.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
+#include "harness/worker/descendants.h"
 #include "harness/worker/launcher.h"
 #include "harness/worker/shell.h"
 #include "harness/run/workers/worker.h"
+#include "targets/plugin_target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONNECT_SECONDS = 60, END_SECONDS = 2, TICK_MS = 200, PATH_TEXT = 96 };
+enum { CONNECT_SECONDS = 60, END_SECONDS = 2, TICK_MS = 200, PATH_TEXT = 96, PAUSE_US = 5000, KILL_ROUNDS = 100 };
 
 struct hello {
   int32_t rank, world;
@@ -126,7 +128,13 @@ static bool pass_job(struct relay *relay, bool *lost) {
   return true;
 }
 
-/* Works until a rank fails or a side closes. The pool's descriptor is looked at while no job is under way. */
+static bool launcher_has_ended(const struct relay *relay) {
+  siginfo_t info = {.si_pid = 0};
+  return waitid(P_PID, (id_t)relay->launcher, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* Works until a rank fails or a side closes, or the launcher has ended: a rank's descriptor may stay open in what a plugin has forked. The pool's
+ * descriptor is looked at while no job is under way. */
 static void relay_loop(struct relay *relay) {
   static struct pollfd fds[SF_LAUNCH_RANKS_MAX + 1];
   static struct rank_message message;
@@ -136,6 +144,7 @@ static void relay_loop(struct relay *relay) {
     fds[relay->world] = (struct pollfd){under_way ? -1 : relay->pool_fd, POLLIN, 0};
     const int ready = poll(fds, (nfds_t)relay->world + 1, TICK_MS);
     if (ready < 0 && errno != EINTR) return;
+    if (ready == 0 && launcher_has_ended(relay)) return;
     if (ready <= 0) continue;
     for (int32_t i = 0; i < relay->world; i++) {
       if (!fds[i].revents) continue;
@@ -147,7 +156,7 @@ static void relay_loop(struct relay *relay) {
   }
 }
 
-/* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too. */
+/* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too, and so is what a plugin has left. */
 static void end_ranks(const struct relay *relay) {
   bool any = false;
   const double until = sf_engine_now() + END_SECONDS;
@@ -155,7 +164,11 @@ static void end_ranks(const struct relay *relay) {
     if (relay->rank_pids[i] > 0) any = kill(relay->rank_pids[i], SIGKILL) == 0 || any;
   }
   if (!any) kill(relay->launcher, SIGTERM);
-  while (sf_engine_now() < until && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(5000);
+  while (sf_engine_now() < until && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(PAUSE_US);
+  for (int round = 0; round < KILL_ROUNDS && waitpid(-1, NULL, WNOHANG) >= 0; round++) {
+    sf_descendants_kill_own();
+    usleep(PAUSE_US);
+  }
 }
 
 static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
@@ -166,6 +179,7 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
   action.sa_handler = on_stop; /* without SA_RESTART: poll returns */
   sigaction(SIGTERM, &action, NULL);
   signal(SIGINT, SIG_IGN);
+  prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become ours */
   const int keep[2] = {pool_fd < listen_fd ? pool_fd : listen_fd, pool_fd < listen_fd ? listen_fd : pool_fd};
   sf_launcher_close_others(keep, 2); /* the store's lock and other workers' descriptors would live on in this process */
   relay.pool_fd = pool_fd;
@@ -274,7 +288,9 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, c
   struct sf_engine *engine = NULL;
   struct sf_job job;
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;
+  bool confined = false;
   while (sf_fd_read(fd, &job, sizeof job)) {
+    if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(""), confined = true;
     static struct rank_message message;
     memset(&message, 0, sizeof message);
     page->progress = (struct sf_comm_progress){.rank = -1};

@@ -62,6 +62,7 @@ enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options
 
 void sf_pool_destroy(struct sf_pool *pool) {
   if (!pool) return;
+  for (int32_t i = 0; i < pool->count; i++) sf_worker_ask_to_stop(&pool->workers[i]);
   for (int32_t i = 0; i < pool->count; i++) {
     sf_worker_stop(&pool->workers[i]);
     sf_worker_unmap(&pool->workers[i]);
@@ -173,6 +174,8 @@ static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, 
 }
 
 static void drop_jobs(struct sf_pool *pool) {
+  for (int32_t i = 0; i < pool->count; i++)
+    if (busy(&pool->workers[i])) sf_worker_ask_to_stop(&pool->workers[i]);
   for (int32_t i = 0; i < pool->count; i++) {
     if (!busy(&pool->workers[i])) continue;
     sf_worker_stop(&pool->workers[i]);

@@ -7,6 +7,7 @@
 #include "harness/run/commands/table.h"
 #include "harness/run/framework/framework_case.h"
 #include "harness/run/workers/world_end.h"
+#include "harness/worker/warden.h"
 #include "targets/plugin_target.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -46,6 +46,9 @@ bool sf_fd_read(int fd, void *data, size_t size_bytes) {
   return true;
 }
 
+/* For the watchers of sets of ranks, and of workers of its own, that a worker has started: they end with it. */
+enum { GRACE_MS = 4000 };
+
 /* --- parent's side --------------------------------------------------------------------------------------------- */
 
 static enum sf_status make_page(struct sf_worker *worker) {
@@ -61,14 +64,10 @@ static enum sf_status make_page(struct sf_worker *worker) {
   return SF_OK;
 }
 
-/* The child leads a process group of its own, so that whatever it starts can be ended with it, and dies with its parent. */
-static _Noreturn void child_main(int fd, pid_t parent, struct sf_worker *worker, const struct sf_pool_options *options) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(0);
+static _Noreturn void child_main(int fd, struct sf_worker *worker, const struct sf_pool_options *options) {
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
-  sf_worker_main(fd, worker->page, &worker->said, options);
+  sf_worker_main(fd, worker->page, &worker->said, worker->warden.folder, options);
 }
 
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) {
@@ -81,9 +80,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   int pair[2];
   if (worker->said.memory <= 0) (void)!sf_said_open(&worker->said); /* without it nothing is quoted */
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
-  const pid_t parent = getpid();
-  fflush(NULL);
-  const pid_t pid = fork();
+  const pid_t pid = sf_warden_fork(&worker->warden, for_shrinking || options->framework ? GRACE_MS : 0);
   if (pid < 0) {
     close(pair[0]);
     close(pair[1]);
@@ -91,9 +88,8 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   }
   if (pid == 0) {
     close(pair[0]);
-    child_main(pair[1], parent, worker, options);
+    child_main(pair[1], worker, options);
   }
-  setpgid(pid, pid);
   close(pair[1]);
   worker->pid = pid;
   worker->fd = pair[0];
@@ -107,15 +103,21 @@ void sf_worker_unmap(struct sf_worker *worker) {
   if (worker->said.memory > 0) sf_said_close(&worker->said);
 }
 
+/* The relay of a launched set ends its ranks itself. */
+static void stop_relay(const struct sf_worker *worker) {
+  sf_launch_end(worker);
+  kill(-worker->pid, SIGKILL);
+  kill(worker->pid, SIGKILL);
+  while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) continue;
+}
+
+void sf_worker_ask_to_stop(const struct sf_worker *worker) { sf_warden_ask(&worker->warden); }
+
 void sf_worker_stop(struct sf_worker *worker) {
   if (worker->fd > 0) close(worker->fd);
   worker->fd = 0;
-  if (worker->pid > 0) {
-    if (worker->launched) sf_launch_end(worker);
-    kill(-worker->pid, SIGKILL);
-    kill(worker->pid, SIGKILL);
-    while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) continue;
-  }
+  if (worker->launched) stop_relay(worker);
+  sf_warden_end(&worker->warden);
   worker->pid = 0;
   worker->launched = false;
 }
@@ -193,7 +195,9 @@ void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_o
 
 /* --- child's side ---------------------------------------------------------------------------------------------- */
 
-static struct sf_worker_page *watched_page; /* of this process; written once before the handlers are on */
+/* Of this process; written once before the handlers are on. */
+static struct sf_worker_page *watched_page;
+static pid_t watched_process;
 
 /* "mlp.linear_fc2.fwd" of the label of one of its calls. */
 static void cut_call(char *label) {
@@ -218,7 +222,7 @@ void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, c
 }
 
 static void on_fatal_signal(int number, siginfo_t *info, void *context) {
-  sf_worker_note_signal(watched_page, info, context);
+  if (getpid() == watched_process) sf_worker_note_signal(watched_page, info, context); /* a child of a plugin's is its own affair */
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
@@ -242,6 +246,7 @@ void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *)) {
 
 void sf_worker_watch_signals(struct sf_worker_page *page) {
   watched_page = page;
+  watched_process = getpid();
   sf_worker_catch_fatal(on_fatal_signal);
 }
 
@@ -296,7 +301,7 @@ static void refuse_job(enum sf_status status, const struct sf_job *job, struct s
   snprintf(result->outcome.text, sizeof result->outcome.text, "%s before the case ran", sf_status_text(status));
 }
 
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const char *folder, const struct sf_pool_options *options) {
   const struct sf_engine_options engine_options = {
       .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .device_memory = options->device_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
@@ -304,6 +309,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_sai
   struct sf_pool *shrinkers = NULL;
   struct sf_job job;
   struct sf_job_result result;
+  bool confined = false;
   sf_worker_watch_signals(page);
   while (sf_fd_read(fd, &job, sizeof job)) {
     page->progress.rank = page->trace_rank = -1;
@@ -313,10 +319,12 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_sai
     } else if (sf_case_is_framework(&job.c)) {
       run_framework_job(&framework, options, &job, &result);
     } else {
+      if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(folder), confined = true;
       const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
       if (status == SF_OK) run_job(engine, said, options, &job, &result);
       else refuse_job(status, &job, &result);
     }
+    if (getpid() != watched_process) _exit(0); /* forked by a plugin: the result is the other's to tell */
     if (!sf_fd_write(fd, &result, sizeof result)) break;
   }
   sf_pool_destroy(shrinkers);

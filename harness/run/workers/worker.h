@@ -4,6 +4,7 @@
 
 #include "harness/run/workers/pool.h"
 #include "harness/worker/said.h"
+#include "harness/worker/warden.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -20,6 +21,7 @@ struct sf_worker_page {
 
 struct sf_worker {
   pid_t pid;                    /* 0 = not running */
+  struct sf_warden warden;      /* of the process; none where it is the relay of a launched set */
   int fd;                       /* jobs out, results in */
   struct sf_worker_page *page;  /* page_count of them: one for simulated ranks, one per rank for a launched set */
   int32_t page_count;
@@ -37,7 +39,9 @@ struct sf_worker {
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
-void sf_worker_stop(struct sf_worker *worker); /* kills it and everything it started; page and jobs stay */
+/* Kills it and everything it started; page and jobs stay. Where many are to end, all are asked first, so that they end side by side. */
+void sf_worker_stop(struct sf_worker *worker);
+void sf_worker_ask_to_stop(const struct sf_worker *worker);
 void sf_worker_unmap(struct sf_worker *worker); /* gives the page up, and what its process said */
 /* Writes the unanswered jobs to the worker. False when it is gone. */
 bool sf_worker_send(struct sf_worker *worker);
@@ -51,8 +55,8 @@ int sf_worker_receive(struct sf_worker *worker);
 /* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */
 void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
 
-/* The child's side. Reads jobs from fd until it closes. */
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options);
+/* The child's side. Reads jobs from fd until it closes. folder: the warden's, for a plugin's temporary files. */
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const char *folder, const struct sf_pool_options *options);
 /* Installs the handlers that note a fatal signal in the page before the process dies of it. */
 void sf_worker_watch_signals(struct sf_worker_page *page);
 /* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. sf_worker_note_signal fills the page for it. */

@@ -1,0 +1,29 @@
+/* A process that stands between us and one that runs code we do not trust further than a crash (a plugin, another program). When that
+ * process, the ward, has ended, or we ask for its end, or we are gone, the warden kills every process that the ward brought into being,
+ * however it detached itself. So no child of a plugin keeps a dead ward's descriptors open, and none outlives us. */
+#ifndef SF_WORKER_WARDEN_H
+#define SF_WORKER_WARDEN_H
+
+#include <sys/types.h>
+
+struct sf_warden {
+  pid_t pid;       /* of the warden; 0: none */
+  pid_t ward;      /* of the process that it watches, the leader of a process group of its own */
+  int told;        /* where the warden says how the ward ended */
+  char folder[96]; /* name of a folder that the ward may make for its temporary files; removed with all in it at the end. "": none */
+};
+
+/* Forks, as fork() does: 0 in the ward, the ward's id in the caller once it runs, -1 (errno) when there is none. The ward has the signal
+ * mask and the descriptors of the caller, and dies with its warden. grace_ms: how long what the ward leaves behind is given to end by
+ * itself before it is killed (0 for plugins; watchers of our own that the ward has started need a moment to clean up). */
+pid_t sf_warden_fork(struct sf_warden *out, int grace_ms);
+/* Asks for the end and does not wait: for many of them at once. */
+void sf_warden_ask(const struct sf_warden *warden);
+/* Ends the ward, if it has not ended, and all that it left; returns how the ward ended, as waitpid tells it. Takes a zeroed one. */
+int sf_warden_end(struct sf_warden *warden);
+
+/* The ward's, before it runs code of a plugin. Makes the folder and has TMPDIR name it; forbids signals to every process at once (kill(-1,
+ * ..), what a failed fork's result makes of a kill). Goes on without what this system does not have. */
+void sf_warden_confine(const char *folder);
+
+#endif

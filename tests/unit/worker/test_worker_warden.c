@@ -1,0 +1,146 @@
+#include "harness/worker/warden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A process that stays until it is killed, out of its parent's group and session, its parent gone at once. */
+static void leave_behind(void) {
+  if (fork() != 0) return;
+  setsid();
+  if (fork() != 0) _exit(0);
+  for (;;) pause();
+}
+
+static void nobody_else(void) {}
+static void end_own_group(void) { kill(0, SIGKILL); }
+static void end_quietly(void) { _exit(7); }
+static void stay(void) {
+  for (;;) pause();
+}
+static void end_warden(void) {
+  kill(getppid(), SIGKILL);
+  stay();
+}
+
+/* How a ward ended that ran both; returns once every process that it started is gone, which the pipe's end tells. */
+static int run_ward(void (*before)(void), void (*last)(void), bool ended_by_itself) {
+  struct sf_warden warden;
+  int held[2];
+  char byte;
+  assert_int_equal(pipe2(held, O_CLOEXEC), 0);
+  const pid_t pid = sf_warden_fork(&warden, 0);
+  if (pid == 0) {
+    before();
+    last();
+    _exit(0);
+  }
+  assert_true(pid > 0);
+  assert_int_equal(warden.ward, pid);
+  close(held[1]);
+  if (ended_by_itself) assert_int_equal(read(held[0], &byte, 1), 0);
+  const int how = sf_warden_end(&warden);
+  if (!ended_by_itself) assert_int_equal(read(held[0], &byte, 1), 0);
+  close(held[0]);
+  assert_int_equal(warden.pid, 0);
+  return how;
+}
+
+static void test_warden_end_tells_how_the_ward_ended(void **state) {
+  (void)state;
+  const int quietly = run_ward(nobody_else, end_quietly, true), killed = run_ward(nobody_else, end_own_group, true),
+            asked = run_ward(nobody_else, stay, false);
+  assert_true(WIFEXITED(quietly));
+  assert_int_equal(WEXITSTATUS(quietly), 7);
+  assert_int_equal(WTERMSIG(killed), SIGKILL);
+  assert_int_equal(WTERMSIG(asked), SIGKILL);
+}
+
+static void test_warden_ward_with_orphans_leaves_none(void **state) {
+  (void)state;
+  run_ward(leave_behind, end_quietly, true);
+  run_ward(leave_behind, end_own_group, true);
+  run_ward(leave_behind, stay, false);
+}
+
+static void test_warden_killed_by_its_ward_ends_it(void **state) {
+  (void)state;
+  assert_int_equal(WTERMSIG(run_ward(nobody_else, end_warden, false)), SIGKILL);
+}
+
+static void test_warden_owner_killed_leaves_none(void **state) {
+  int held[2];
+  char byte = 0;
+  (void)state;
+  assert_int_equal(pipe(held), 0);
+  const pid_t owner = fork();
+  if (owner == 0) {
+    struct sf_warden warden;
+    if (sf_warden_fork(&warden, 0) == 0) {
+      leave_behind();
+      (void)!write(held[1], &byte, 1);
+    }
+    stay();
+  }
+  close(held[1]);
+  assert_int_equal(read(held[0], &byte, 1), 1); /* all of them are there */
+  kill(owner, SIGKILL);
+  waitpid(owner, NULL, 0);
+  assert_int_equal(read(held[0], &byte, 1), 0);
+  close(held[0]);
+}
+
+/* In the ward: 0 when all is as it should be. Signal 0 reaches nobody. */
+static int confined(const struct sf_warden *warden) {
+  struct stat info;
+  char path[200];
+  const bool has_filters = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0;
+  sf_warden_confine(warden->folder);
+  const char *folder = getenv("TMPDIR");
+  if (!folder || strcmp(folder, warden->folder) != 0 || stat(folder, &info) != 0 || (info.st_mode & 0777) != 0700) return 1;
+  snprintf(path, sizeof path, "%s/file", folder);
+  if (open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) < 0) return 2;
+  if (has_filters && access("/proc/driver/nvidia", F_OK) != 0 && (kill(-1, 0) == 0 || errno != EPERM)) return 3;
+  return kill(0, 0) == 0 && kill(getpid(), 0) == 0 ? 0 : 4;
+}
+
+static void test_warden_confine_makes_a_folder_that_the_end_removes(void **state) {
+  struct sf_warden warden;
+  struct stat info;
+  char folder[sizeof warden.folder];
+  (void)state;
+  if (sf_warden_fork(&warden, 0) == 0) _exit(confined(&warden));
+  memcpy(folder, warden.folder, sizeof folder);
+  assert_true(*folder);
+  int how = 0;
+  siginfo_t ended;
+  waitid(P_PID, (id_t)warden.pid, &ended, WEXITED | WNOWAIT); /* it ends by itself once its ward has */
+  how = sf_warden_end(&warden);
+  assert_true(WIFEXITED(how));
+  assert_int_equal(WEXITSTATUS(how), 0);
+  assert_int_equal(stat(folder, &info), -1);
+}
+
+int main(void) {
+  alarm(60); /* a process that stays would be waited for without end */
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_warden_end_tells_how_the_ward_ended),
+      cmocka_unit_test(test_warden_ward_with_orphans_leaves_none),
+      cmocka_unit_test(test_warden_killed_by_its_ward_ends_it),
+      cmocka_unit_test(test_warden_owner_killed_leaves_none),
+      cmocka_unit_test(test_warden_confine_makes_a_folder_that_the_end_removes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
