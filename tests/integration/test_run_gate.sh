@@ -107,6 +107,26 @@ chmod +x "$work/older"
 gate 1 --base "$work/older" "${planted[@]}"
 is_json '"the base could not judge the case" in j["items"][0]["text"]' True
 
+# A base that does not answer: the gate can still be stopped, and takes the base and what that started with it.
+cat >"$work/asleep" <<S
+#!/bin/sh
+trap '' TERM
+setsid sleep 1000 &
+echo \$! \$\$ >"$work/asleep.pids.part" && mv "$work/asleep.pids.part" "$work/asleep.pids"
+sleep 1000
+S
+chmod +x "$work/asleep"
+"$SHARDFUZZ" gate --cases 12 --max-ranks 4 "${plain[@]}" --seed 5 --out "$work/asleep.out" --base "$work/asleep" "${planted[@]}" 2>"$work/stderr" &
+pid=$!
+for ((i = 0; i < 600; i++)); do [ -e "$work/asleep.pids" ] && break; sleep 0.1; done
+kill -TERM $pid
+(sleep 20 && kill -KILL $pid) 2>/dev/null &
+wait $pid
+check "a gate that waits for its base can be stopped" [ $? -eq 3 ]
+kill $! 2>/dev/null
+check "it says so" grep -q interrupted "$work/stderr"
+for pid in $(cat "$work/asleep.pids"); do check "process $pid of the base is gone" [ ! -e "/proc/$pid" ]; done
+
 # A corpus case that is not as it expects: wrong verdict, wrong signature, a finding that is gone, one without expectation that fails.
 sed 's/"PASS"/"FINDING"/' "$corpus/clean.json" >"$corpus/1.json"
 sed 's/linear_proj@tp/linear_proj@dp/' "$corpus/bias.json" >"$corpus/2.json"

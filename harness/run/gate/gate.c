@@ -218,15 +218,40 @@ static enum sf_status replay_corpus(struct gate *g) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item) {
+/* For one of the replays that are still to come: its share of the gate's time that is left, and what a base needs that judges a hang by itself, ten times
+ * the case's seconds. */
+static double base_seconds(const struct gate *g, const struct sf_gate_item *item, int32_t to_come) {
+  static const double START_SECONDS = 60, OPERATION_SECONDS = 10, HANG_FACTOR = 12;
+  static struct sf_case c;
+  const bool is_operation = g->options->operations.campaign || sf_case_read(&c, item->min_path, NULL) != SF_OK;
+  const double one = is_operation ? OPERATION_SECONDS : sf_pool_deadline(&g->options->campaign.pool, &c), left = seconds_left(g);
+  return START_SECONDS + HANG_FACTOR * one + (isfinite(left) && left > 0 ? left / to_come : 0);
+}
+
+static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item, int32_t to_come) {
   bool has = false;
   char note[SF_GATE_NOTE_TEXT];
-  const enum sf_status status = sf_gate_base_has(&has, note, &g->options->base, item->min_path, item->name);
+  struct sf_gate_base base = g->options->base;
+  base.seconds = base_seconds(g, item, to_come);
+  base.stop = g->options->campaign.stop;
+  const enum sf_status status = sf_gate_base_has(&has, note, &base, item->min_path, item->name);
+  if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
   if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base.program ? g->options->base.program : g->options->base.framework_path);
   if (has) item->state = SF_GATE_IN_BASE;
   const size_t length = strlen(item->text);
   if (*note) snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
   return SF_OK;
+}
+
+static enum sf_status ask_base_of_new(struct gate *g) {
+  const struct sf_gate_result *r = g->result;
+  enum sf_status status = SF_OK;
+  int32_t to_come = 0;
+  for (int32_t i = 0; i < r->item_count; i++) to_come += r->items[i].state == SF_GATE_NEW;
+  for (int32_t i = 0; i < r->item_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
+    if (r->items[i].state == SF_GATE_NEW) status = ask_base(g, &r->items[i], to_come--);
+  }
+  return status;
 }
 
 static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *finding) {
@@ -241,7 +266,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   item->diagnosis = finding->diagnosis;
   note_seen(g, item->name);
   item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
-  return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
+  return SF_OK;
 }
 
 static enum sf_status list_findings(struct gate *g) {
@@ -267,7 +292,7 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
   snprintf(item->min_path, sizeof item->min_path, "%.1000s/min.json", finding->folder);
   note_seen(g, item->name);
   item->state = sf_known_has(&g->options->campaign.known, finding->signature) ? SF_GATE_KNOWN : SF_GATE_NEW;
-  return item->state == SF_GATE_NEW && sf_gate_has_base(&g->options->base) ? ask_base(g, item) : SF_OK;
+  return SF_OK;
 }
 
 static enum sf_status fuzz_operations(struct gate *g) {
@@ -332,6 +357,7 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   if (!g.known) status = SF_ENOMEM;
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = fuzz(&g);
+  if (status == SF_OK && sf_gate_has_base(&options->base)) status = ask_base_of_new(&g);
   if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   if (status == SF_OK) status = list_stale(&g);
   if (status == SF_OK) conclude(&g);

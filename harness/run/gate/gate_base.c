@@ -2,15 +2,24 @@
 
 #include "harness/base/bytes.h"
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/trial/engine.h"
+#include "harness/worker/warden.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* What of the base is left when it has ended, watchers of its ranks and workers, has GRACE_MS to clean up. */
+enum { TICK_MS = 100, GRACE_MS = 1000 };
+static const double ASKED_SECONDS = 0.5;
+
+enum answer { ENDED, LATE, STOPPED };
 
 static void program_of(char *out, size_t size, const char *base) {
   struct stat info;
@@ -52,14 +61,39 @@ static _Noreturn void run_base(const struct sf_gate_base *base, const char *case
   _exit(127);
 }
 
-static bool read_to_end(struct sf_text *out, int file) {
+/* Until the base's end, a stop, or the deadline, a time of sf_engine_now. */
+static enum answer read_answer(struct sf_text *out, int file, double until, const volatile sig_atomic_t *stop) {
   char piece[4096];
+  struct pollfd waits = {.fd = file, .events = POLLIN};
   for (;;) {
+    if (stop && *stop) return STOPPED;
+    if (sf_engine_now() > until) return LATE;
+    if (poll(&waits, 1, TICK_MS) <= 0) continue;
     const ssize_t got = read(file, piece, sizeof piece);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return got == 0 && !out->failed;
+    if (got <= 0) return ENDED;
     sf_text_append(out, "%.*s", (int)got, piece);
   }
+}
+
+/* A base that is asked to end removes what it has in temporary folders; what is left of it then is killed. Returns how it ended. */
+static int end_base(struct sf_warden *warden, struct sf_text *output, int file, enum answer answer) {
+  if (answer != ENDED) {
+    kill(-warden->ward, SIGTERM);
+    read_answer(output, file, sf_engine_now() + ASKED_SECONDS, NULL);
+  }
+  return sf_warden_end(warden);
+}
+
+static void note_end(char note[SF_GATE_NOTE_TEXT], enum answer answer, int how, double seconds) {
+  static const char nothing[] = "the base could not judge the case";
+  *note = '\0';
+  if (answer == LATE)
+    snprintf(note, SF_GATE_NOTE_TEXT, "%s: it had not answered after %.0f s and was ended", nothing, seconds);
+  else if (WIFSIGNALED(how))
+    snprintf(note, SF_GATE_NOTE_TEXT, "%s: it ended by signal %d", nothing, WTERMSIG(how));
+  else if (WEXITSTATUS(how) > 1)
+    snprintf(note, SF_GATE_NOTE_TEXT, "%s: it ended with exit code %d", nothing, WEXITSTATUS(how));
 }
 
 static bool last_line_has(const struct sf_text *output, const char *signature) {
@@ -77,24 +111,17 @@ static bool last_line_has(const struct sf_text *output, const char *signature) {
 
 enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path, const char *signature) {
   struct sf_text output = {0};
-  int ends[2], ended = 0;
+  struct sf_warden warden;
+  int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return SF_EIO;
-  fflush(NULL);
-  const pid_t pid = fork();
-  if (pid < 0) {
-    close(ends[0]);
-    close(ends[1]);
-    return SF_EIO;
-  }
+  const pid_t pid = sf_warden_fork(&warden, GRACE_MS);
   if (pid == 0) run_base(base, case_path, ends[1]);
   close(ends[1]);
-  const bool complete = read_to_end(&output, ends[0]);
+  const enum answer answer = pid > 0 ? read_answer(&output, ends[0], sf_engine_now() + base->seconds, base->stop) : ENDED;
+  const int how = end_base(&warden, &output, ends[0], answer);
   close(ends[0]);
-  while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) continue;
-  *note = '\0';
-  *has = complete && last_line_has(&output, signature);
-  if (WIFSIGNALED(ended)) snprintf(note, SF_GATE_NOTE_TEXT, "the base could not judge the case: it ended by signal %d", WTERMSIG(ended));
-  else if (WEXITSTATUS(ended) > 1) snprintf(note, SF_GATE_NOTE_TEXT, "the base could not judge the case: it ended with exit code %d", WEXITSTATUS(ended));
+  note_end(note, answer, how, base->seconds);
+  *has = answer == ENDED && !output.failed && last_line_has(&output, signature);
   sf_text_destroy(&output);
-  return SF_OK;
+  return pid < 0 ? SF_EIO : answer == STOPPED ? SF_ECANCELLED : SF_OK;
 }
