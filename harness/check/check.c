@@ -251,29 +251,65 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+static void add_culprit(struct sf_check_report *report, int32_t result) {
+  if (report->culprit_count < SF_CHECK_CULPRITS_MAX) report->culprits[report->culprit_count++].result = result;
+}
+
 static bool starts_elsewhere(const struct sf_check_result *result) {
   return result->flagged && (result->cls == SF_CLASS_TOLERANCE || result->cls == SF_CLASS_CONFLICT || result->cls == SF_CLASS_NONFINITE);
 }
 
-/* Runs that start from different parameters differ everywhere: then the first of these is the first finding, whatever stands before it. */
+/* Runs that start from different parameters differ everywhere: then the first of these is the culprit, whatever stands before it. */
 static void compare_starts(struct sf_check_report *report) {
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *result = &report->results[i];
     if (result->tensor->name.kind != SF_KIND_PARAM || result->tensor->name.step != 0) continue;
     report->start_count++;
-    if (starts_elsewhere(result) && report->start_differ++ == 0) report->first = i;
+    if (starts_elsewhere(result) && report->start_differ++ == 0) add_culprit(report, i);
+  }
+}
+
+static bool is_replaced(const struct sf_check_result *result) {
+  const bool misplaced = result->cls == SF_CLASS_GAP || result->cls == SF_CLASS_OVERLAP || result->cls == SF_CLASS_MAP;
+  const enum sf_kind kind = result->tensor->name.kind;
+  return !misplaced && (kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD);
+}
+
+static bool is_main_grad(const struct sf_check_result *result, int64_t step) {
+  return result->tensor->name.kind == SF_KIND_MAIN_GRAD && result->tensor->name.step == step;
+}
+
+/* The main gradients of a step, from its first wrong one on. */
+static void find_main_grads(struct sf_check_report *report, int32_t first) {
+  const int64_t step = report->results[first].tensor->name.step;
+  int32_t flagged = 0, all = 0;
+  for (int32_t i = 0; i < report->result_count; i++) {
+    all += is_main_grad(&report->results[i], step);
+    flagged += is_main_grad(&report->results[i], step) && report->results[i].flagged;
+  }
+  add_culprit(report, first);
+  for (int32_t i = first + 1; i < report->result_count && 2 * flagged <= all; i++)
+    if (is_main_grad(&report->results[i], step) && report->results[i].flagged) add_culprit(report, i);
+}
+
+static void find_culprits(struct sf_check_report *report, bool isolated) {
+  compare_starts(report);
+  if (report->start_differ > 0) return;
+  for (int32_t i = 0; i < report->result_count; i++) {
+    const struct sf_check_result *result = &report->results[i];
+    if (!result->flagged) continue;
+    if (isolated && result->tensor->name.kind == SF_KIND_MAIN_GRAD) find_main_grads(report, i);
+    else add_culprit(report, i);
+    if (!isolated || !is_replaced(result)) return;
   }
 }
 
 static void sum_up(struct sf_check_report *report) {
-  report->first = -1;
-  compare_starts(report);
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *result = &report->results[i];
     report->judged += result->judged;
     report->not_judged += !result->judged;
     report->findings += result->flagged;
-    if (result->flagged && report->first < 0) report->first = i;
   }
   report->verdict = report->findings > 0 ? SF_VERDICT_FINDING : report->judged > 0 ? SF_VERDICT_PASS : SF_VERDICT_INCONCLUSIVE;
 }
@@ -301,8 +337,11 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = compare_tensor(&checking, &reference->tensors[i]);
   if (status == SF_OK) status = sf_check_extras(&checking);
   if (status == SF_OK) status = sf_check_grad_norms(&checking);
-  if (status == SF_OK) sum_up(&checking.report);
-  if (status == SF_OK) status = sf_check_explain(&checking);
+  if (status == SF_OK) {
+    sum_up(&checking.report);
+    find_culprits(&checking.report, candidate->isolated);
+  }
+  for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++) status = sf_check_explain(&checking, &checking.report.culprits[i]);
   if (status == SF_OK) {
     *out = checking.report;
   } else {

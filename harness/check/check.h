@@ -20,14 +20,24 @@ struct sf_check_result {
   const char *hint;                     /* for whoever wrote the trace: what to look at; NULL = nothing */
 };
 
+/* A wrong tensor that no other one explains. */
+struct sf_check_culprit {
+  int32_t result;                /* its place among the results */
+  struct sf_diagnosis diagnosis; /* a simple cause that explains it within noise; text "" when none does */
+};
+enum { SF_CHECK_CULPRITS_MAX = 32 };
+
 struct sf_check_report {
   enum sf_verdict verdict; /* INCONCLUSIVE: nothing could be judged */
   int32_t result_count, result_capacity;
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
-  int32_t first; /* place of the first finding, -1 = none; of the first parameter that differs at the start, if one does */
+  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated runs also the others up to the first whose tensor was not
+   * replaced by a given one, since what comes later may follow from it, as many as there is room for; main gradients follow from given tensors, but where
+   * most of a step's are wrong the first stands for all. */
+  int32_t culprit_count;
+  struct sf_check_culprit culprits[SF_CHECK_CULPRITS_MAX];
   int32_t start_count, start_differ; /* parameters before step 0; those that differ in value, of which all later findings may be consequences */
-  struct sf_diagnosis diagnosis; /* a simple cause that explains the first finding within noise; text "" when none does */
 };
 
 /* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its end,

@@ -1,4 +1,4 @@
-/* Simple causes of the first finding: the merged tensor, or the sum of what the ranks hold, against multiples of the reference. */
+/* Simple causes of a culprit: the merged tensor, or the sum of what the ranks hold, against multiples of the reference. */
 #include "harness/check/check_internal.h"
 
 #include "harness/check/kernel.h"
@@ -71,49 +71,48 @@ static void times_text(char *out, size_t size, double times, double margin) {
 }
 
 /* The merged tensor by itself; of replicas the lowest rank's. */
-static void explain_merged(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p, bool *is_simple) {
+static void explain_merged(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p, bool *is_simple) {
   char text[32];
-  const struct multiple m = multiple_of(p, first->tensor_noise);
+  const struct multiple m = multiple_of(p, result->tensor_noise);
   *is_simple = p->cc == 0 || m.fits;
-  if (!*is_simple || first->cls == SF_CLASS_CONFLICT) return;
-  const double margin = sf_factors.fro * first->tensor_noise / sqrt(p->xx);
+  if (!*is_simple || result->cls == SF_CLASS_CONFLICT) return;
+  const double margin = sf_factors.fro * result->tensor_noise / sqrt(p->xx);
   if (p->cc == 0) {
-    report->diagnosis = say(SF_DIAGNOSIS_STALE, 0, "every element is 0");
+    *diagnosis = say(SF_DIAGNOSIS_STALE, 0, "every element is 0");
   } else if (fabs(m.times - 1) > margin) { /* else it is a matter of some rows */
     times_text(text, sizeof text, m.times, margin * fmax(1, fabs(m.times)));
-    report->diagnosis = say(SF_DIAGNOSIS_SCALE, m.left, "the reference times %s", text);
+    *diagnosis = say(SF_DIAGNOSIS_SCALE, m.left, "the reference times %s", text);
   }
 }
 
 /* Replicas that are far apart. is_simple: the lowest rank's is a multiple of the reference by itself; then only a sum that is just the reference
  * says something (the other ranks have zeros). */
-static void explain_sum(struct sf_check_report *report, const struct sf_check_result *first, const struct products *p, bool is_simple) {
+static void explain_sum(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p, bool is_simple) {
   char text[32];
-  const struct multiple m = multiple_of(p, first->tensor_noise);
+  const struct multiple m = multiple_of(p, result->tensor_noise);
   if (!m.fits) return;
-  const double margin = sf_factors.fro * first->tensor_noise / sqrt(p->xx);
+  const double margin = sf_factors.fro * result->tensor_noise / sqrt(p->xx);
   times_text(text, sizeof text, m.times, margin * fmax(1, fabs(m.times)));
   if (fabs(m.times - 1) <= margin)
-    report->diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to the reference");
+    *diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to the reference");
   else if (!is_simple)
-    report->diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to %s times the reference", text);
+    *diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to %s times the reference", text);
 }
 
-enum sf_status sf_check_explain(struct sf_checking *checking) {
-  struct sf_check_report *report = &checking->report;
-  const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
+enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) {
+  const struct sf_check_result *result = &checking->report.results[culprit->result];
   struct products p = {0, 0, 0};
   char reason[SF_MISFIT_TEXT];
   bool is_simple;
-  if (first == NULL || (first->cls != SF_CLASS_TOLERANCE && first->cls != SF_CLASS_CONFLICT)) return SF_OK;
-  const struct sf_trace_tensor *reference = sf_trace_set_find(checking->reference, first->tensor->text),
-                               *tensor = sf_trace_set_find(checking->candidate, first->tensor->text);
+  if (result->cls != SF_CLASS_TOLERANCE && result->cls != SF_CLASS_CONFLICT) return SF_OK;
+  const struct sf_trace_tensor *reference = sf_trace_set_find(checking->reference, result->tensor->text),
+                               *tensor = sf_trace_set_find(checking->candidate, result->tensor->text);
   if (reference == NULL || !sf_tensor_fits(reason, tensor, reference) || reference->count < 2) return SF_OK;
   enum sf_status status = measure(&p, checking, reference, tensor, false);
   if (status != SF_OK || !(p.xx > 0) || !isfinite(p.cc) || !isfinite(p.xx)) return status;
-  explain_merged(report, first, &p, &is_simple);
-  if (first->cls != SF_CLASS_CONFLICT || !(first->error > sf_factors.ill_conditioned * sqrt(p.xx))) return SF_OK;
+  explain_merged(&culprit->diagnosis, result, &p, &is_simple);
+  if (result->cls != SF_CLASS_CONFLICT || !(result->error > sf_factors.ill_conditioned * sqrt(p.xx))) return SF_OK;
   status = measure(&p, checking, reference, tensor, true);
-  if (status == SF_OK && isfinite(p.cc)) explain_sum(report, first, &p, is_simple);
+  if (status == SF_OK && isfinite(p.cc)) explain_sum(&culprit->diagnosis, result, &p, is_simple);
   return status;
 }

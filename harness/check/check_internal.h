@@ -39,7 +39,7 @@ enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, 
 /* check_extra.c: what the reference lacks. Recomputed activations are compared with the same rank's first pass; main gradients count for the norm. */
 enum sf_status sf_check_extras(struct sf_checking *checking) SF_MUST_USE;
 
-/* check_explain.c: fills in the diagnosis of the first finding, if a simple cause explains it. Reads its tensor again. */
-enum sf_status sf_check_explain(struct sf_checking *checking) SF_MUST_USE;
+/* check_explain.c: fills in the diagnosis of a culprit, if a simple cause explains it. Reads its tensor again. */
+enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) SF_MUST_USE;
 
 #endif

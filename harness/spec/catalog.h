@@ -178,10 +178,12 @@ struct sf_trace_spec {
   enum sf_cut row_cut, col_cut;
   enum sf_dtype promised;   /* precision promised for this tensor */
   int32_t module;           /* the module that is to blame when it is wrong */
-  bool kept;                /* isolated mode leaves it as it was computed */
 };
 /* False when the model of the catalogue has no such tensor. */
 enum { SF_CALL_TIED_HEAD = 1, SF_CALL_MTP_EMBEDDING = 2, SF_CALL_MTP_HEAD = 3, SF_CALLS_PER_DEPTH = 2 };
 bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id);
+/* Whether isolated mode puts a given tensor in the place of this one: of modules' own results and weight gradients, not of copies on other stages or of the
+ * routing, whose zeros say which experts a token has. */
+bool sf_trace_is_given(const struct sf_catalog *catalog, struct sf_trace_id id);
 
 #endif

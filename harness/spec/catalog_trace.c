@@ -214,7 +214,6 @@ static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *
   if (kind == SF_KIND_ACT && id.pass != SF_PASS_FWD && !again) return false;
   spec_of_form(spec, &catalog->logical, form);
   spec->module = id.subject;
-  spec->kept = kind == SF_KIND_ACT && module->cls == SF_MODULE_ROUTING; /* its zeros say which experts a token has */
   return true;
 }
 
@@ -281,4 +280,11 @@ bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, 
   }
   if (exists) *out = spec;
   return exists;
+}
+
+bool sf_trace_is_given(const struct sf_catalog *catalog, struct sf_trace_id id) {
+  if (id.kind == SF_KIND_WGRAD) return true;
+  if ((id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD) || id.call != 0) return false;
+  const bool is_module = id.subject >= 0 && id.subject < catalog->module_count;
+  return is_module && !(id.kind == SF_KIND_ACT && catalog->modules[id.subject].cls == SF_MODULE_ROUTING);
 }

@@ -89,6 +89,44 @@ check "the base has it too" grep -q '^also in base  *conflict/act/mlp.fc2@dp' "$
 toy_gate 0 --framework-path "$work/right" --corpus "$work/toy_corpus"
 check "a mended bug is gone" grep -q '^gone .*min.json' "$work/stderr"
 
+# --- every culprit of an isolated case is a finding of its own ----------------------------------------------------------
+cat >"$work/worker_pair.py" <<'PYTHON'
+import os
+import sys
+sys.path.insert(0, "targets/samples")
+import worker_mlp
+from shardfuzz import worker
+connections = worker_mlp.connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if worker_mlp.RANKS > 1 else []
+choices = {name: {"choices": values, "layout": True} for name, values in (("fc1", ["right", "wrong"]), ("fc2", ["right", "wrong"]), ("mode", ["e2e", "isolated"]))}
+fields = {key: value for key, value in worker_mlp.DESCRIBE["fields"].items() if key != "bug"}
+def step(request, beat):
+    case = request["case"]
+    tensors = worker_mlp.step({**case, "bug": "none"}, request.get("draw", -1) + 1, connections)
+    for name, (shape, index, values) in tensors.items():
+        if request["run"] == "candidate" and case[name.split(".")[1][:3]] == "wrong":
+            values[:] = type(values)("f", [1.5 * v for v in values])
+    worker.write_trace(request["out"], tensors, case["mode"])
+worker.serve({"name": "pair", "draws": 2, "fields": {**fields, **choices}}, step)
+PYTHON
+pair="worker:python3 -S $work/worker_pair.py"
+echo '[{"signature": "tolerance/act/mlp.fc1@isolated"}]' >"$work/pair.known"
+run 1 fuzz --target "$pair" --mode isolated --cases 16 --seed 4 --jobs 1 --known "$work/pair.known" --out "$work/pair" --store "$work/pair.sqlite" --json "${launch[@]}"
+is_json 'sorted((s["signature"], s["known"], s["diagnosis"]["text"]) for s in j["by_signature"])' \
+  "[('tolerance/act/mlp.fc1@isolated', True, 'the reference times 1.5'), ('tolerance/act/mlp.fc2@isolated', False, 'the reference times 1.5')]"
+both=$(query "$work/pair.sqlite" "SELECT count(*) FROM further WHERE signature = 'tolerance/act/mlp.fc2@isolated'")
+check "some cases have both, and the first one hides none" [ "${both:-0}" -gt 0 ]
+for wrong in fc1:fc2 fc2:fc1; do
+  small=$work/pair/tolerance-act-mlp.${wrong%:*}@isolated/min.json
+  check "the smallest case of ${wrong%:*} needs it" grep -qF "\"${wrong%:*}\": \"wrong\"" "$small"
+  check "the smallest case of ${wrong%:*} needs nothing else" [ "$(grep -cF "\"${wrong#*:}\": \"wrong\"" "$small")" = 0 ]
+done
+sed 's/"fc2": "wrong"/"fc1": "wrong", "fc2": "wrong"/' "$work/pair/tolerance-act-mlp.fc2@isolated/min.json" >"$work/second.json"
+run 1 replay "$work/second.json" --target "$pair" --json "${launch[@]}"
+is_json 'j["signature"], j["as_expected"], [f["signature"] for f in j["further"]]' "('tolerance/act/mlp.fc2@isolated', True, ['tolerance/act/mlp.fc1@isolated'])"
+run 1 fuzz --target "$pair" --mode isolated --cases 16 --seed 4 --jobs 2 --out "$work/pair2" --store "$work/pair2.sqlite" "${launch[@]}"
+rows='SELECT idx, signature FROM verdict UNION ALL SELECT idx, signature FROM further ORDER BY 1, 2'
+check "culprits do not depend on the number of jobs" [ "$(query "$work/pair.sqlite" "$rows")" = "$(query "$work/pair2.sqlite" "$rows")" ]
+
 # --- loud failures are findings, and the campaign goes on --------------------------------------------------------------
 for fault in crash:crash raise:crash silent:hang garbage:protocol; do
   case $fault in raise:* | silent:*) count=1 ;; *) count=2 ;; esac # each run of the former waits for ranks that say nothing

@@ -19,10 +19,13 @@ static const double STOP_SECONDS = 1;
  * does not depend on the number of workers. */
 enum finding_state { WAITS_FOR_LOWER, TO_SHRINK, SHRINKING, SHRUNK, NOT_TO_SHRINK };
 
-/* A finding between its run and its verdict row. */
+/* A culprit of a case between its run and its row. */
 struct pending {
   struct pending *next;
+  struct pending *sibling; /* the case's next culprit; the last one's is the first */
+  bool is_further;         /* not the case's first */
   enum finding_state state;
+  struct key_queue *queue; /* NULL: waits for lower indices */
   int64_t index;
   struct sf_case c;
   struct sf_outcome outcome;
@@ -67,31 +70,15 @@ static bool time_is_up(const struct campaign *k) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
+static struct sf_booking booking_of(const struct pending *p) { return (struct sf_booking){.index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further}; }
+
 static void book(struct campaign *k, struct pending *p) {
-  if (p->state == SHRUNK) {
-    sf_ledger_add_shrunk(&k->ledger, p->index, &p->c, &p->outcome, p->shrunk);
-  } else {
-    sf_ledger_add_unshrunk(&k->ledger, p->index, &p->c, &p->outcome);
-  }
+  const struct sf_booking booking = booking_of(p);
+  if (p->state == SHRUNK) sf_ledger_add_shrunk(&k->ledger, &booking, p->shrunk);
+  else sf_ledger_add_unshrunk(&k->ledger, &booking);
   k->pending_count--;
   sf_free(p->shrunk);
   sf_free(p);
-}
-
-/* Books what is decided, as far as nothing with a lower index of the same key is open. */
-static void settle(struct campaign *k, struct key_queue *queue) {
-  while (queue->first && (queue->first->state == SHRUNK || queue->first->state == NOT_TO_SHRINK) && !failed(k)) {
-    struct pending *p = queue->first;
-    if (p->state == NOT_TO_SHRINK && sf_ledger_wants_shrink(&k->ledger, &p->c, &p->outcome)) {
-      p->state = TO_SHRINK;
-      queue->shrinks++;
-      return;
-    }
-    queue->first = p->next;
-    if (!queue->first) queue->last = NULL;
-    queue->shrinks -= p->state == SHRUNK;
-    book(k, p);
-  }
 }
 
 static struct key_queue *queue_of(struct campaign *k, const char *shrink_key) {
@@ -111,19 +98,61 @@ static struct key_queue *queue_of(struct campaign *k, const char *shrink_key) {
 
 static void append(struct key_queue *queue, struct pending *p) {
   p->next = NULL;
+  p->queue = queue;
   if (queue->last) queue->last->next = p;
   else queue->first = p;
   queue->last = p;
 }
 
+/* Whether nothing with a lower index of the same key is open, and it will not be shrunk (any more). */
+static bool is_decided(struct campaign *k, struct pending *p) {
+  const struct sf_booking booking = booking_of(p);
+  struct key_queue *queue = p->queue;
+  if (!queue || queue->first != p) return false;
+  if (p->state == NOT_TO_SHRINK && sf_ledger_wants_shrink(&k->ledger, &booking)) {
+    p->state = TO_SHRINK;
+    queue->shrinks++;
+  }
+  return p->state == SHRUNK || p->state == NOT_TO_SHRINK;
+}
+
+static bool all_decided(struct campaign *k, struct pending *p) {
+  bool all = is_decided(k, p);
+  for (struct pending *other = p->sibling; other != p; other = other->sibling) all &= is_decided(k, other);
+  return all;
+}
+
+static void settle(struct campaign *k, struct key_queue *queue);
+
+/* A case's rows go into one batch, so that a case that is cut off runs again as a whole. */
+static void book_case(struct campaign *k, struct pending *first) {
+  struct key_queue *queues[1 + SF_FURTHER_MAX];
+  int32_t count = 0;
+  for (struct pending *p = first, *next; count == 0 || p != first; p = next) {
+    struct key_queue *queue = queues[count++] = p->queue;
+    next = p->sibling;
+    queue->first = p->next;
+    if (!queue->first) queue->last = NULL;
+    queue->shrinks -= p->state == SHRUNK;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    struct pending *next = first->sibling;
+    book(k, first);
+    first = next;
+  }
+  for (int32_t i = 0; i < count; i++) settle(k, queues[i]);
+}
+
+/* Books what is decided in order. */
+static void settle(struct campaign *k, struct key_queue *queue) {
+  while (queue->first && !failed(k) && all_decided(k, queue->first)) book_case(k, queue->first);
+}
+
 static void release(struct campaign *k, struct pending *p) {
   struct key_queue *queue = queue_of(k, p->outcome.shrink_key);
-  if (!queue) {
-    sf_free(p);
-    return;
-  }
+  if (!queue) return;
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
-  p->state = shrinks < SF_LEDGER_SHRINKS_PER_KEY ? TO_SHRINK : NOT_TO_SHRINK;
+  p->state = shrinks < sf_ledger_shrinks_at_least(p->is_further) ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
   append(queue, p);
   settle(k, queue);
@@ -138,20 +167,34 @@ static void release_held(struct campaign *k) {
   }
 }
 
-static void on_finding(struct campaign *k, const struct sf_job *job, const struct sf_outcome *outcome) {
-  struct pending *p = sf_alloc(sizeof *p);
-  if (!p) {
-    sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
-    return;
-  }
-  p->index = job->tag;
-  p->c = job->c;
-  p->outcome = *outcome;
+static void hold(struct campaign *k, struct pending *p) {
   struct pending **at = &k->held;
-  while (*at && (*at)->index < p->index) at = &(*at)->next;
+  while (*at && (*at)->index <= p->index) at = &(*at)->next;
   p->next = *at;
   *at = p;
   k->pending_count++;
+}
+
+/* Each culprit is shrunk and booked by itself. */
+static void on_finding(struct campaign *k, const struct sf_job *job, const struct sf_outcome *outcome) {
+  struct pending *first = NULL, *last = NULL;
+  for (int32_t i = 0; i <= outcome->further_count; i++) {
+    struct pending *p = sf_alloc(sizeof *p);
+    if (!p) {
+      sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
+      return;
+    }
+    p->index = job->tag;
+    p->c = job->c;
+    p->outcome = *outcome;
+    p->is_further = i > 0;
+    if (p->is_further) sf_outcome_turn_to(&p->outcome, outcome->further[i - 1].shrink_key);
+    if (!first) first = p;
+    if (last) last->sibling = p;
+    last = p;
+    p->sibling = first;
+    hold(k, p);
+  }
 }
 
 static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct sf_job_result *result) {
@@ -321,7 +364,8 @@ static void free_lists(struct campaign *k) {
 }
 
 static void add_waiting(struct sf_campaign_result *result, const struct pending *list) {
-  for (; list; list = list->next) sf_campaign_add_waiting(result, list->index);
+  for (; list; list = list->next)
+    if (!list->is_further) sf_campaign_add_waiting(result, list->index);
 }
 
 /* Interrupted, findings that are not in the books have no verdict row: --resume runs their cases again, as if they had never run. */

@@ -117,7 +117,11 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
     sf_text_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute),
                    c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
   }
-  if (outcome->finding_count > 1) sf_text_append(&text, "findings     %d in this run; this is the first in execution order\n", outcome->finding_count);
+  for (int32_t i = 0; i < outcome->further_count; i++) {
+    const struct sf_culprit *other = &outcome->further[i];
+    sf_text_append(&text, "also wrong   %s: %s (%s)\n", other->first_id, other->text, other->signature);
+  }
+  if (outcome->finding_count > 1 + outcome->further_count) sf_text_append(&text, "findings     %d wrong tensors in this run\n", outcome->finding_count);
   if (story) append_story(&text, story);
   if (story && story->replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'%s\n", story->replay_path, needs_command(c) ? " --target 'worker:CMD'" : "");
   if (text.failed) {

@@ -148,46 +148,56 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   sf_free(report);
 }
 
-/* shrunk: NULL, or why it could not be. */
-static void add_as_found(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
-  const char *signature = counted_signature(ledger, c, outcome);
-  add_verdict(ledger, index, c, outcome, signature);
-  if (signature == outcome->signature) add_finding(ledger, index, c, outcome, shrunk);
+/* The row that says that the case has this culprit. */
+static void add_row(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_outcome *outcome, const char *signature) {
+  if (!b->is_further) {
+    add_verdict(ledger, b->index, b->c, outcome, signature);
+    return;
+  }
+  const struct sf_store_further row = {.index = b->index, .shrink_key = outcome->shrink_key, .signature = signature};
+  keep(ledger, sf_store_add_further(ledger->store, &row, &ledger->error));
+  note_signature(ledger, outcome->shrink_key, signature);
 }
 
-void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
-  add_as_found(ledger, index, c, outcome, NULL);
+/* shrunk: NULL, or why it could not be. */
+static void add_as_found(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
+  const char *signature = counted_signature(ledger, b->c, b->outcome);
+  add_row(ledger, b, b->outcome, signature);
+  if (signature == b->outcome->signature) add_finding(ledger, b->index, b->c, b->outcome, shrunk);
 }
+
+void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *b) { add_as_found(ledger, b, NULL); }
 
 /* What was seen first is kept, under a class of its own. */
-static void add_flaky(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+static void add_flaky(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   static const char flaky_class[] = "flaky/";
-  struct sf_outcome flaky = *outcome;
+  const char *key = b->outcome->shrink_key;
+  struct sf_outcome flaky = *b->outcome;
   flaky.cls = SF_CLASS_FLAKY;
   memcpy(flaky.shrink_key, flaky_class, sizeof flaky_class);
-  sf_name_fit(flaky.shrink_key + sizeof flaky_class - 1, sizeof flaky.shrink_key - sizeof flaky_class + 1, outcome->shrink_key, strlen(outcome->shrink_key));
+  sf_name_fit(flaky.shrink_key + sizeof flaky_class - 1, sizeof flaky.shrink_key - sizeof flaky_class + 1, key, strlen(key));
   snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
-  add_verdict(ledger, index, c, &flaky, flaky.signature);
-  add_finding(ledger, index, c, &flaky, shrunk);
+  add_row(ledger, b, &flaky, flaky.signature);
+  add_finding(ledger, b->index, b->c, &flaky, shrunk);
 }
 
-void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   if (shrunk->outcome.status != SF_OK) {
     sf_ledger_fail(ledger, shrunk->outcome.status, shrunk->outcome.text);
     return;
   }
   if (shrunk->end == SF_SHRINK_FLAKY) {
-    add_flaky(ledger, index, c, outcome, shrunk);
+    add_flaky(ledger, b, shrunk);
     return;
   }
   if (shrunk->end == SF_SHRINK_DONE) {
-    add_verdict(ledger, index, c, outcome, shrunk->min_outcome.signature);
-    add_finding(ledger, index, c, outcome, shrunk);
+    add_row(ledger, b, b->outcome, shrunk->min_outcome.signature);
+    add_finding(ledger, b->index, b->c, b->outcome, shrunk);
   } else {
-    add_as_found(ledger, index, c, outcome, shrunk);
+    add_as_found(ledger, b, shrunk);
   }
   /* What could not be confirmed counts too, or each further finding of the key would lose as many processes. */
-  if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, outcome->shrink_key, &ledger->error));
+  if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, b->outcome->shrink_key, &ledger->error));
 }
 
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
@@ -196,9 +206,10 @@ int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
   return count;
 }
 
-bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
-  const int64_t shrinks = sf_ledger_shrinks(ledger, outcome->shrink_key);
-  return shrinks < SF_LEDGER_SHRINKS_PER_KEY || (shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, c, outcome) == outcome->signature);
+bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b) {
+  const int64_t shrinks = sf_ledger_shrinks(ledger, b->outcome->shrink_key);
+  if (shrinks < sf_ledger_shrinks_at_least(b->is_further)) return true;
+  return shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, b->c, b->outcome) == b->outcome->signature;
 }
 
 void sf_ledger_commit(struct sf_ledger *ledger) {
@@ -238,6 +249,12 @@ static enum sf_status remember_signature(void *ctx, const struct sf_store_verdic
   return ledger->status;
 }
 
+static enum sf_status remember_further(void *ctx, const struct sf_store_further *further) {
+  struct sf_ledger *ledger = ctx;
+  note_signature(ledger, further->shrink_key, further->signature);
+  return ledger->status;
+}
+
 static enum sf_status open_store(struct sf_ledger *ledger) {
   const char *names[SF_STORE_FEATURES_MAX];
   char *text = NULL;
@@ -254,7 +271,9 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
   };
   status = sf_store_open(&ledger->store, &options, &ledger->error);
   sf_free(text);
-  return status != SF_OK ? status : sf_store_each_verdict(ledger->store, remember_signature, ledger, &ledger->error);
+  if (status == SF_OK) status = sf_store_each_verdict(ledger->store, remember_signature, ledger, &ledger->error);
+  if (status == SF_OK) status = sf_store_each_further(ledger->store, remember_further, ledger, &ledger->error);
+  return status;
 }
 
 /* A case is a function of its index: what a resumed or merged store has run need not be stored. */

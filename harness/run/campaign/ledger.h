@@ -22,19 +22,28 @@ void sf_ledger_close(struct sf_ledger *ledger);
 /* Remembers a failure of the harness (only the first); text may be NULL. */
 void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char *text);
 
-/* Each adds the one verdict row of a case. */
+/* Each adds the one verdict row of a case, or, of one of its further culprits, the row for that. */
 /* No finding. */
 void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
-/* A finding as a shrink job left it: what ran to its end and did not fail so again becomes class FLAKY, what could not be run again stays as it was found. */
-void sf_ledger_add_shrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk);
-/* A finding that is not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
-void sf_ledger_add_unshrunk(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
+/* A finding: what the outcome tells of is booked. */
+struct sf_booking {
+  int64_t index;
+  const struct sf_case *c;
+  const struct sf_outcome *outcome;
+  bool is_further; /* another culprit of the case has, or gets, the verdict row */
+};
+/* As a shrink job left it: what ran to its end and did not fail so again becomes class FLAKY, what could not be run again stays as it was found. */
+void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
+/* Not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
+void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *booking);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
-/* So many findings of a key are shrunk whatever they are, and up to so many if they have not the axes of any signature that it was shrunk to. */
-enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_MAX = 8 };
+/* So many findings of a key are shrunk whatever they are (one fault often makes several tensors wrong, so of further culprits one), and up to so many if they
+ * have not the axes of any signature that it was shrunk to. */
+enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_OF_FURTHER = 1, SF_LEDGER_SHRINKS_MAX = 8 };
+static inline int64_t sf_ledger_shrinks_at_least(bool is_further) { return is_further ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY; }
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
-bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome);
+bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 
 void sf_ledger_commit(struct sf_ledger *ledger);
 void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds);

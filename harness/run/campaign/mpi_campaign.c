@@ -24,6 +24,7 @@ struct order {
   int64_t first, count;    /* WAVE: case indices */
   int64_t index;           /* CASE: the one that is being shrunk, */
   struct sf_outcome found; /* what it showed, */
+  char shrink_key[SF_SHRINK_KEY_TEXT]; /* the culprit to look for, */
   struct sf_case c;        /* and what to run on the ranks from 0 on */
 };
 
@@ -62,8 +63,8 @@ static _Noreturn void end_job_alike(struct mpi_campaign *k, enum sf_status statu
   end_job(k, status, text);
 }
 
-/* Runs one case on this rank if it takes part. */
-static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outcome *found, const struct placed *at, struct sf_outcome *outcome) {
+/* Runs one case on this rank if it takes part. order: NULL, or that of a case that is being shrunk. */
+static void run_here(struct mpi_campaign *k, int64_t index, const struct order *order, const struct placed *at, struct sf_outcome *outcome) {
   const int32_t rank = sf_mpi_rank(k->mpi);
   memset(outcome, 0, sizeof *outcome);
   if (rank < at->first || rank >= at->first + at->ranks) return;
@@ -71,11 +72,12 @@ static void run_here(struct mpi_campaign *k, int64_t index, const struct sf_outc
                                       .first = at->first,
                                       .count = at->ranks,
                                       .seconds = k->options->deadline > 0 ? k->options->deadline : sf_pool_deadline(&k->options->pool, &at->c),
-                                      .found = found};
+                                      .found = order ? &order->found : NULL};
   sf_engine_set_ranks(k->engine, at->first);
   const enum sf_status status = sf_rank_watch_begin(k->watch, &trial);
   if (status != SF_OK) end_job(k, status, "MPI could not bring the ranks of a case together");
   sf_engine_run(k->engine, &at->c, k->record, outcome);
+  if (order) sf_outcome_turn_to(outcome, order->shrink_key);
   if (k->record) sf_engine_diagnose(k->engine, &at->c, k->record, outcome);
   const bool broken = sf_outcome_breaks_ranks(outcome);
   sf_outcome_excuse_memory(outcome);
@@ -147,7 +149,7 @@ static enum sf_status follow_orders(struct mpi_campaign *k, struct sf_error *err
       if (status != SF_OK) return status;
     } else {
       const struct placed at = {order.c, 0, (int32_t)sf_case_ranks(&order.c)};
-      run_here(k, order.index, &order.found, &at, &outcome);
+      run_here(k, order.index, &order, &at, &outcome);
     }
   }
 }
@@ -160,6 +162,7 @@ struct mpi_shrink {
   struct mpi_campaign *k;
   int64_t index;
   const struct sf_outcome *found;
+  const char *shrink_key; /* of the culprit that is shrunk */
   struct sf_outcome seen, last; /* of the last run, and of the last that failed so */
 };
 
@@ -171,10 +174,11 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   s->seen.status = SF_EIO;
   if (is_stopped(s->k)) return false;
   order = (struct order){.kind = ORDER_CASE, .index = s->index, .found = *s->found, .c = *c};
+  snprintf(order.shrink_key, sizeof order.shrink_key, "%s", s->shrink_key);
   if (share_order(s->k, &order) != SF_OK) return false;
   const struct placed at = {*c, 0, (int32_t)sf_case_ranks(c)};
-  run_here(s->k, s->index, s->found, &at, &s->seen);
-  if (s->seen.status != SF_OK || s->seen.verdict != SF_VERDICT_FINDING || strcmp(s->seen.shrink_key, s->found->shrink_key) != 0) return false;
+  run_here(s->k, s->index, &order, &at, &s->seen);
+  if (s->seen.status != SF_OK || s->seen.verdict != SF_VERDICT_FINDING || strcmp(s->seen.shrink_key, s->shrink_key) != 0) return false;
   s->last = s->seen;
   return true;
 }
@@ -199,37 +203,49 @@ static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
   sf_chunk_log_destroy(&log);
 }
 
-/* Confirms and shrinks in place. Interrupted on the way it says nothing. */
-static void shrink(struct mpi_shrink *s, const struct sf_case *c, struct sf_job_result *result) {
-  const struct sf_campaign_options *options = s->k->options;
+/* Confirms and shrinks one culprit of what was found in place. Interrupted on the way it says nothing. */
+static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, const struct sf_outcome *found, struct sf_job_result *result) {
+  const struct sf_campaign_options *options = k->options;
+  struct mpi_shrink s = {.k = k, .index = b->index, .found = found, .shrink_key = b->outcome->shrink_key};
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   memset(result, 0, sizeof *result);
-  if (!confirm(s, c, result)) return;
-  result->min_outcome = s->last;
-  result->min = *c;
-  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, c, &options->space, still_fails, s, options->shrink_budget, &report) == SF_OK) {
-    result->min_outcome = s->last;
+  if (!confirm(&s, b->c, result)) return;
+  result->min_outcome = s.last;
+  result->min = *b->c;
+  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, b->c, &options->space, still_fails, &s, options->shrink_budget, &report) == SF_OK) {
+    result->min_outcome = s.last;
     result->evaluations = (int32_t)report.evaluations;
     result->budget = options->shrink_budget;
     result->minimal = report.minimal;
   }
-  diagnose(s, result);
+  diagnose(&s, result);
 }
 
-/* Interrupted, findings that are not in the books wait for --resume, as those of a pool do. */
-static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
-  struct sf_ledger *ledger = &k->ledger;
-  struct mpi_shrink s = {.k = k, .index = index, .found = outcome};
-  struct sf_job_result result;
-  const bool wanted = sf_ledger_wants_shrink(ledger, c, outcome);
-  if (wanted && !is_stopped(k)) {
-    sf_ledger_commit(ledger); /* a candidate can end the job */
-    shrink(&s, c, &result);
+/* All culprits are shrunk before the first of them is booked: a candidate can end the job, and then the case has no row yet. Interrupted, findings that are
+ * not in the books wait for --resume, as those of a pool do. */
+static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
+  static struct sf_outcome outcomes[1 + SF_FURTHER_MAX];
+  static struct sf_job_result results[1 + SF_FURTHER_MAX];
+  struct sf_booking bookings[1 + SF_FURTHER_MAX];
+  bool wanted[1 + SF_FURTHER_MAX];
+  const int32_t count = 1 + found->further_count;
+  sf_ledger_commit(&k->ledger);
+  for (int32_t i = 0; i < count; i++) {
+    outcomes[i] = *found;
+    if (i > 0) sf_outcome_turn_to(&outcomes[i], found->further[i - 1].shrink_key);
+    bookings[i] = (struct sf_booking){.index = index, .c = c, .outcome = &outcomes[i], .is_further = i > 0};
+    wanted[i] = sf_ledger_wants_shrink(&k->ledger, &bookings[i]);
+    if (wanted[i] && !is_stopped(k)) shrink_culprit(k, &bookings[i], found, &results[i]);
   }
-  if (is_stopped(k)) sf_campaign_add_waiting(k->result, index);
-  else if (wanted) sf_ledger_add_shrunk(ledger, index, c, outcome, &result);
-  else sf_ledger_add_unshrunk(ledger, index, c, outcome);
+  if (is_stopped(k)) {
+    sf_campaign_add_waiting(k->result, index);
+    return;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    if (wanted[i]) sf_ledger_add_shrunk(&k->ledger, &bookings[i], &results[i]);
+    else sf_ledger_add_unshrunk(&k->ledger, &bookings[i]);
+  }
 }
 
 static void record_wave(struct mpi_campaign *k, const struct order *order) {
@@ -244,6 +260,15 @@ static void record_wave(struct mpi_campaign *k, const struct order *order) {
   sf_ledger_commit(&k->ledger);
 }
 
+static void book_unshrunk(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
+  for (int32_t i = 0; i <= found->further_count; i++) {
+    struct sf_outcome outcome = *found;
+    if (i > 0) sf_outcome_turn_to(&outcome, found->further[i - 1].shrink_key);
+    const struct sf_booking booking = {.index = index, .c = c, .outcome = &outcome, .is_further = i > 0};
+    sf_ledger_add_unshrunk(&k->ledger, &booking);
+  }
+}
+
 /* The case that a page is about gets its verdict: how it ended its job, or what was found before a candidate of its shrinking did. */
 static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, const struct sf_rank_page *first_page) {
   const bool shrinking = page->shrinking && first_page->shrinking && first_page->index == page->index;
@@ -253,7 +278,7 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
   if (sf_campaign_case(&c, k->options, page->index, &error) != SF_OK) return;
   if (outcome.verdict == SF_VERDICT_FINDING && !shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.manner, page->end.rank, page->end.label, page->end.text);
   outcome.ranks = (int32_t)sf_case_ranks(&c);
-  if (outcome.verdict == SF_VERDICT_FINDING) sf_ledger_add_unshrunk(&k->ledger, page->index, &c, &outcome);
+  if (outcome.verdict == SF_VERDICT_FINDING) book_unshrunk(k, page->index, &c, &outcome);
   else sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);
 }
 

@@ -30,7 +30,7 @@ static int32_t count_reasons(struct reason *out, const struct sf_check_report *r
 /* Runs that start from different parameters, as one sentence; NULL when they start alike. */
 static const char *start_text(char out[START_TEXT], const struct sf_check_report *report) {
   if (report->start_differ == 0) return NULL;
-  const struct sf_trace_name *first = &report->results[report->first].tensor->name;
+  const struct sf_trace_name *first = &report->results[report->culprits[0].result].tensor->name;
   snprintf(out, START_TEXT,
            "the runs do not start from the same parameters: %d of %d differ, first %.*s; set the same seed or load the same state before "
            "the traced step",
@@ -51,18 +51,30 @@ static void print_first(FILE *to, const struct sf_check_result *r) {
   fprintf(to, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
+/* What else is wrong by itself, in an isolated trace. */
+static void print_further(FILE *to, const struct sf_check_report *report) {
+  char line[SF_DIAGNOSIS_LINE_TEXT];
+  for (int32_t i = 1; i < report->culprit_count; i++) {
+    const struct sf_check_result *result = &report->results[report->culprits[i].result];
+    sf_diagnosis_line(line, &report->culprits[i].diagnosis);
+    fprintf(to, "also wrong   %s: %s%s%s\n", result->tensor->text, result->text, *line ? "; " : "", line);
+  }
+}
+
 void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
   struct reason reasons[REASONS_MAX];
   char line[SF_DIAGNOSIS_LINE_TEXT], text[START_TEXT];
-  const struct sf_check_result *first = report->first >= 0 ? &report->results[report->first] : NULL;
+  const struct sf_check_culprit *culprit = report->culprit_count > 0 ? &report->culprits[0] : NULL;
+  const struct sf_check_result *first = culprit ? &report->results[culprit->result] : NULL;
   const char *start = start_text(text, report);
   const int32_t reason_count = count_reasons(reasons, report);
   fprintf(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
   fprintf(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
   if (start) fprintf(to, "start        %s\n", start);
   if (first) print_first(to, first);
-  sf_diagnosis_line(line, &report->diagnosis);
-  if (*line) fprintf(to, "diagnosis    %s\n", line);
+  if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
+  if (culprit && *line) fprintf(to, "diagnosis    %s\n", line);
+  print_further(to, report);
   if (first) fprintf(to, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
   fprintf(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
   for (int32_t i = 0; i < reason_count; i++) fprintf(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
@@ -124,9 +136,13 @@ void sf_check_json(struct sf_json_out *json, const struct sf_check_report *repor
   sf_json_out_object(json, "not_judged_because");
   for (int32_t i = 0; i < reason_count; i++) sf_json_out_int(json, reasons[i].text, reasons[i].count);
   sf_json_out_end(json);
+  const struct sf_diagnosis none = {.text = ""};
   sf_json_out_text(json, "start", start_text(text, report));
-  if (report->first >= 0) json_finding(json, "first", &report->results[report->first]);
-  sf_json_diagnosis(json, "diagnosis", &report->diagnosis);
+  if (report->culprit_count > 0) json_finding(json, "first", &report->results[report->culprits[0].result]);
+  sf_json_diagnosis(json, "diagnosis", report->culprit_count > 0 ? &report->culprits[0].diagnosis : &none);
+  sf_json_out_array(json, "further");
+  for (int32_t i = 1; i < report->culprit_count; i++) json_finding(json, NULL, &report->results[report->culprits[i].result]);
+  sf_json_out_end(json);
   sf_json_out_int(json, "findings", report->findings);
   sf_json_out_array(json, "flagged");
   for (int32_t i = 0; i < report->result_count; i++)

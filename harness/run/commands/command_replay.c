@@ -87,6 +87,7 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   int code = 0;
   if (sf_rank_watch_begin(watch, &trial) != SF_OK) sf_mpi_abort(mpi, 3);
   sf_engine_run(engine, c, root ? &log : NULL, &outcome);
+  sf_outcome_turn_to_expected(&outcome, &c->expect);
   if (root) sf_engine_diagnose(engine, c, &log, &outcome);
   const bool broken = sf_outcome_breaks_ranks(&outcome);
   if (root && flags->table && !broken) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));

@@ -35,15 +35,27 @@ static json_t *diagnosis_of(const struct sf_diagnosis *d) {
   return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", text_of(d->text), "left", real(d->left));
 }
 
+/* What else is wrong by itself. */
+static json_t *further_of(const struct sf_outcome *o) {
+  json_t *array = json_array();
+  for (int32_t i = 0; i < o->further_count; i++) {
+    const struct sf_culprit *culprit = &o->further[i];
+    json_array_append_new(array, json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls), "signature", culprit->signature,
+                                           "id", text_of(culprit->first_id), "module", text_of(culprit->module), "rank", culprit->rank, "row", (json_int_t)culprit->row,
+                                           "error", real(culprit->error), "noise", real(culprit->noise), "ratio", real(culprit->ratio), "text", text_of(culprit->text)));
+  }
+  return array;
+}
+
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
   json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
                                       o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", text_of(o->label), "rank", o->rank, "row",
                                       (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+  return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
                    finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
-                   "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
+                   "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
                    o->unchecked, "seconds", real(o->seconds));
 }
 

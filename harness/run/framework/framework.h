@@ -6,6 +6,7 @@
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/description.h"
 #include "harness/worker/worker_set.h"
+#include "harness/check/check.h"
 #include "oracles/diagnose.h"
 
 enum { SF_FRAMEWORK_TEXT = SF_TENSOR_NAME_TEXT, SF_FRAMEWORK_PATH = 400 };
@@ -17,6 +18,15 @@ struct sf_framework_options {
   const char *memory; /* folder to keep traces in while they are judged; NULL: /dev/shm, or /tmp where that has little room */
   const char *keep;   /* NULL, or a folder where all traces stay, case-00000 and on */
   volatile sig_atomic_t *stop;
+};
+
+/* A wrong tensor of an isolated case beside the first one; fields as in struct sf_framework_outcome. */
+struct sf_framework_culprit {
+  char cls[24], first[SF_FRAMEWORK_TEXT], kind[24], module[SF_MODULE_TEXT], text[SF_FRAMEWORK_TEXT];
+  struct sf_diagnosis diagnosis;
+  int32_t rank;
+  int64_t row;
+  double error, noise, ratio;
 };
 
 /* What a case showed. */
@@ -33,6 +43,8 @@ struct sf_framework_outcome {
   int64_t row;                        /* of the first one, as struct sf_check_result has it */
   double error, noise, ratio;
   int64_t judged, not_judged, findings; /* tensors */
+  int32_t further_count;
+  struct sf_framework_culprit further[SF_CHECK_CULPRITS_MAX - 1];
   double seconds;
 };
 

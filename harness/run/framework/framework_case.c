@@ -70,23 +70,43 @@ static void key_of_text(char *out, size_t size, const char *text) {
   out[at] = '\0';
 }
 
-static void name_failure(struct sf_outcome *out, const struct sf_case *c, const struct sf_framework_outcome *seen) {
-  char module[SF_MODULE_TEXT] = "";
-  memcpy(module, seen->module, sizeof module);
-  if (*seen->kind) {
-    snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", seen->cls, seen->kind, module);
-  } else if (class_of(seen->cls) == SF_CLASS_HANG) {
-    snprintf(out->shrink_key, sizeof out->shrink_key, "hang/%s", seen->run);
+/* The key of a wrong tensor, or of a run that failed (kind ""); module: what it blames. */
+static void key_of(char key[SF_SHRINK_KEY_TEXT], char module[SF_MODULE_TEXT], const struct sf_framework_outcome *seen, const char *cls, const char *kind) {
+  if (*kind) {
+    snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%s/%s", cls, kind, module);
+  } else if (class_of(cls) == SF_CLASS_HANG) {
+    snprintf(key, SF_SHRINK_KEY_TEXT, "hang/%s", seen->run);
   } else {
     /* What a rank said, not what the others did meanwhile. */
     const char *said = strncmp(seen->text, "rank ", 5) == 0 ? strstr(seen->text, ": ") : NULL;
     key_of_text(module, 48, said ? said : seen->text);
-    snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%.9s/%s", seen->cls, seen->run, module);
+    snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%.9s/%s", cls, seen->run, module);
   }
-  sf_signature_make(out->signature, out->shrink_key, c);
-  const size_t length = strlen(out->shrink_key);
-  if (c->mode == SF_MODE_ISOLATED) snprintf(out->shrink_key + length, sizeof out->shrink_key - length, "%s", SF_KEY_ISOLATED);
-  snprintf(out->module, sizeof out->module, "%s", module);
+}
+
+/* The signature, and the mode behind the key. */
+static void sign(char signature[SF_SIGNATURE_TEXT], char key[SF_SHRINK_KEY_TEXT], const struct sf_case *c) {
+  const size_t length = strlen(key);
+  sf_signature_make(signature, key, c);
+  if (c->mode == SF_MODE_ISOLATED) snprintf(key + length, SF_SHRINK_KEY_TEXT - length, "%s", SF_KEY_ISOLATED);
+}
+
+static struct sf_culprit further_of(const struct sf_case *c, const struct sf_framework_outcome *seen, const struct sf_framework_culprit *culprit) {
+  struct sf_culprit out = {.cls = class_of(culprit->cls),
+                           .kind = -1,
+                           .module_class = -1,
+                           .rank = culprit->rank,
+                           .row = culprit->row,
+                           .error = culprit->error,
+                           .noise = culprit->noise,
+                           .ratio = culprit->ratio,
+                           .diagnosis = culprit->diagnosis};
+  memcpy(out.module, culprit->module, sizeof out.module);
+  key_of(out.shrink_key, out.module, seen, culprit->cls, culprit->kind);
+  sign(out.signature, out.shrink_key, c);
+  snprintf(out.first_id, sizeof out.first_id, "%s", culprit->first);
+  snprintf(out.text, sizeof out.text, "%s", culprit->text);
+  return out;
 }
 
 static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const struct sf_framework_outcome *seen) {
@@ -104,7 +124,13 @@ static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const st
   const size_t length = strlen(out->text);
   out->diagnosis = seen->diagnosis;
   if (*seen->output) snprintf(out->text + length, sizeof out->text - length, "\n%.600s", seen->output);
-  name_failure(out, c, seen);
+  memcpy(out->module, seen->module, sizeof out->module);
+  key_of(out->shrink_key, out->module, seen, seen->cls, seen->kind);
+  sign(out->signature, out->shrink_key, c);
+  for (int32_t i = 0; i < seen->further_count; i++) {
+    const struct sf_culprit further = further_of(c, seen, &seen->further[i]);
+    sf_outcome_add_culprit(out, &further);
+  }
 }
 
 void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c, struct sf_outcome *outcome) {

@@ -67,22 +67,41 @@ static enum sf_status module_of(char *out, size_t size, const struct sf_trace_na
   return status;
 }
 
+static enum sf_status culprit_of(struct sf_framework_culprit *out, const struct sf_check_report *report, int32_t which) {
+  const struct sf_check_result *result = &report->results[report->culprits[which].result];
+  *out = (struct sf_framework_culprit){.diagnosis = report->culprits[which].diagnosis,
+                                       .rank = result->rank,
+                                       .row = result->row,
+                                       .error = result->error,
+                                       .noise = result->noise,
+                                       .ratio = result->ratio};
+  snprintf(out->cls, sizeof out->cls, "%s", sf_finding_class_name(result->cls));
+  sf_name_fit(out->first, sizeof out->first, result->tensor->text, strlen(result->tensor->text));
+  snprintf(out->kind, sizeof out->kind, "%s", sf_kind_name(result->tensor->name.kind));
+  snprintf(out->text, sizeof out->text, "%s", result->text);
+  return module_of(out->module, sizeof out->module, &result->tensor->name);
+}
+
 static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const struct sf_check_report *report) {
   out->verdict = report->verdict;
   out->judged = report->judged;
   out->not_judged = report->not_judged;
   out->findings = report->findings;
-  if (report->first < 0) return SF_OK;
-  const struct sf_check_result *first = &report->results[report->first];
-  snprintf(out->cls, sizeof out->cls, "%s", sf_finding_class_name(first->cls));
-  sf_name_fit(out->first, sizeof out->first, first->tensor->text, strlen(first->tensor->text));
-  snprintf(out->kind, sizeof out->kind, "%s", sf_kind_name(first->tensor->name.kind));
-  snprintf(out->text, sizeof out->text, "%s", first->text);
-  out->diagnosis = report->diagnosis;
-  out->rank = first->rank;
-  out->row = first->row;
-  out->error = first->error, out->noise = first->noise, out->ratio = first->ratio;
-  return module_of(out->module, sizeof out->module, &first->tensor->name);
+  if (report->culprit_count == 0) return SF_OK;
+  struct sf_framework_culprit first;
+  enum sf_status status = culprit_of(&first, report, 0);
+  memcpy(out->cls, first.cls, sizeof out->cls);
+  memcpy(out->first, first.first, sizeof out->first);
+  memcpy(out->kind, first.kind, sizeof out->kind);
+  memcpy(out->module, first.module, sizeof out->module);
+  memcpy(out->text, first.text, sizeof out->text);
+  out->diagnosis = first.diagnosis;
+  out->rank = first.rank;
+  out->row = first.row;
+  out->error = first.error, out->noise = first.noise, out->ratio = first.ratio;
+  out->further_count = report->culprit_count - 1;
+  for (int32_t i = 0; i < out->further_count && status == SF_OK; i++) status = culprit_of(&out->further[i], report, i + 1);
+  return status;
 }
 
 enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char *candidate, struct sf_error *error) {

@@ -81,11 +81,17 @@ struct sf_store_finding {
   bool minimal;                              /* no single step makes it smaller */
   struct sf_diagnosis diagnosis;             /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   bool known;                                /* on the list of known findings */
-  int64_t count;                             /* out only: verdict rows with this signature */
+  int64_t count;                             /* out only: cases with this signature */
 };
 /* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and report are those of
  * the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
+/* A culprit of a case beside the one that its verdict row tells of. One row for each shrink key of a case; one that is there already stays. */
+struct sf_store_further {
+  int64_t index;
+  const char *shrink_key, *signature; /* not empty */
+};
+enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) SF_MUST_USE;
 /* Counts one more shrink of a key. */
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
 /* How often a key was shrunk, the open batch included. */
@@ -121,6 +127,9 @@ typedef enum sf_status (*sf_store_visit_finding)(void *context, const struct sf_
 /* By ascending index. */
 enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verdict visit, void *context,
                                      struct sf_error *error) SF_MUST_USE;
+typedef enum sf_status (*sf_store_visit_further)(void *context, const struct sf_store_further *further);
+/* By ascending index, then shrink key. */
+enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_further visit, void *context, struct sf_error *error) SF_MUST_USE;
 /* By ascending index of the case, then signature. */
 enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context,
                                      struct sf_error *error) SF_MUST_USE;

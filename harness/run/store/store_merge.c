@@ -72,6 +72,11 @@ static enum sf_status merge_finding(void *context, const struct sf_store_finding
   return sf_store_add_finding(merge->out, finding, merge->error);
 }
 
+static enum sf_status merge_further(void *context, const struct sf_store_further *further) {
+  const struct merge *merge = context;
+  return sf_store_add_further(merge->out, further, merge->error);
+}
+
 static enum sf_status merge_shrinks(const struct merge *merge) {
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(merge->in, &statement, SF_STORE_SQL_SHRINK_ALL, merge->error);
@@ -91,6 +96,7 @@ static enum sf_status merge_one(struct merge *merge) {
   if (merge->in->high_water > merge->out->high_water) status = sf_store_high_water_raise(merge->out, merge->in->high_water, merge->error);
   if (status == SF_OK) status = sf_store_each_verdict(merge->in, merge_verdict, merge, merge->error);
   if (status == SF_OK) status = sf_store_each_finding(merge->in, merge_finding, merge, merge->error);
+  if (status == SF_OK) status = sf_store_each_further(merge->in, merge_further, merge, merge->error);
   if (status == SF_OK) status = merge_shrinks(merge);
   return status == SF_OK ? sf_store_commit(merge->out, merge->error) : status;
 }

@@ -103,6 +103,18 @@ enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_stor
   return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
 }
 
+enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) {
+  SF_ASSERT(further->shrink_key[0] != '\0' && further->signature[0] != '\0');
+  struct binder binder = {0};
+  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FURTHER_INSERT, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  bind_int(&binder, further->index);
+  bind_text(&binder, further->shrink_key);
+  bind_text(&binder, further->signature);
+  status = sf_store_step_done(store, binder.statement, binder.code, error);
+  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+}
+
 enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) {
   SF_ASSERT(shrink_key[0] != '\0');
   struct binder binder = {0};
@@ -261,6 +273,22 @@ enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_find
     struct sf_store_finding finding;
     finding_from_row(&finding, statement);
     status = visit(context, &finding);
+  }
+  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
+  sqlite3_reset(statement);
+  return status;
+}
+
+enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_further visit, void *context, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FURTHER_ALL, error);
+  if (status != SF_OK) return status;
+  int code = SQLITE_ROW;
+  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+    const struct sf_store_further further = {.index = sqlite3_column_int64(statement, 0), .shrink_key = column_text(statement, 1), .signature = column_text(statement, 2)};
+    if (!further.shrink_key || !*further.shrink_key || !further.signature || !*further.signature || further.index < 0)
+      status = sf_error_set(error, SF_EINPUT, "%s: damaged: a further culprit of case %" PRId64 " has no key or no signature", store->path, further.index);
+    else status = visit(context, &further);
   }
   if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
   sqlite3_reset(statement);

@@ -11,6 +11,10 @@
 /* "SFZ1" in the header's application id tells a store from other SQLite files; user_version is the version of the tables. */
 enum { APPLICATION_ID = 0x53465a31 };
 
+#define FURTHER_TABLE                                                                                                        \
+  "CREATE TABLE further(idx INTEGER NOT NULL CHECK(idx >= 0), shrink_key TEXT NOT NULL, signature TEXT NOT NULL,"            \
+  " PRIMARY KEY(idx, shrink_key)) WITHOUT ROWID; CREATE INDEX further_signature ON further(signature);"
+
 static const char schema_sql[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE verdict(idx INTEGER PRIMARY KEY CHECK(idx >= 0), verdict TEXT NOT NULL, class TEXT, shrink_key TEXT, signature TEXT,"
@@ -22,9 +26,11 @@ static const char schema_sql[] =
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
     " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER,"
     " trials INTEGER, trials_max INTEGER, minimal INTEGER);"
+    FURTHER_TABLE
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
+  static const char count_tables[] = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'further', 'shrink')";
   int64_t application = 0, version = 0, tables = 0, has_tables = 0, has_reasons = 0;
   enum sf_status status = sf_store_query_int(store, &application, "PRAGMA application_id", error);
   if (status == SF_OK) status = sf_store_query_int(store, &version, "PRAGMA user_version", error);
@@ -41,10 +47,8 @@ enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, str
                         version, SF_STORE_VERSION_MIN, SF_STORE_VERSION);
   }
   store->version = (int32_t)version;
-  status = sf_store_query_int(
-      store, &has_tables, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'shrink')",
-      error);
-  if (status == SF_OK && has_tables != 4) status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
+  status = sf_store_query_int(store, &has_tables, count_tables, error);
+  if (status == SF_OK && has_tables != (version < 4 ? 4 : 5)) status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
   if (status == SF_OK) status = sf_store_query_int(store, &has_reasons, "SELECT count(*) FROM pragma_table_info('verdict') WHERE name = 'reason'", error);
   store->has_reasons = has_reasons > 0;
   if (status == SF_OK) *is_fresh = false;
@@ -96,7 +100,7 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *
                                      "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
   static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; ALTER TABLE finding ADD COLUMN trials INTEGER;"
                                      "ALTER TABLE finding ADD COLUMN trials_max INTEGER; ALTER TABLE finding ADD COLUMN minimal INTEGER;"
-                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;";
+                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;" FURTHER_TABLE;
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);

@@ -22,10 +22,8 @@ static bool is_judge(const struct sf_engine *engine) { return !engine->options.m
 
 /* --- the trace ------------------------------------------------------------------------------------------------- */
 
-/* Whether isolated mode rewrites this tensor: first-hand results of modules, not their copies on other stages. */
 static bool is_rewritten(const struct sf_engine *engine, struct sf_trace_id id) {
-  if (engine->c->mode != SF_MODE_ISOLATED) return false;
-  return ((id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD) && id.call == 0) || id.kind == SF_KIND_WGRAD;
+  return engine->c->mode == SF_MODE_ISOLATED && sf_trace_is_given(engine->catalog, id);
 }
 
 /* The axes over which another rank carries the value of a partial tensor: of the ranks that share it, the one with the lowest tp and cp
@@ -43,7 +41,7 @@ static uint32_t carried_elsewhere(const struct sf_engine *engine, int32_t rank, 
 
 static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data) {
   struct sf_trace_spec spec;
-  if (!sf_trace_spec(&spec, engine->catalog, id) || spec.kept || !sf_shard_map_valid(map, spec.shape)) return;
+  if (!sf_trace_spec(&spec, engine->catalog, id) || !sf_shard_map_valid(map, spec.shape)) return;
   const struct sf_fill fill = sf_fill_for_trace(engine->catalog, id);
   sf_fill_shard(data, &fill, spec.shape, map, carried_elsewhere(engine, rank, id.step, &spec));
 }
@@ -245,8 +243,7 @@ static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome
   outcome->verdict = j->verdict;
   outcome->checked = j->checked;
   outcome->unchecked = j->unchecked;
-  outcome->finding_count = j->finding_count;
-  if (j->verdict == SF_VERDICT_FINDING) sf_outcome_from_finding(outcome, engine->c, engine->catalog, &j->findings[0]);
+  if (j->verdict == SF_VERDICT_FINDING) sf_outcome_from_judgement(outcome, engine->c, engine->catalog, j);
   if (j->verdict == SF_VERDICT_INCONCLUSIVE) describe_inconclusive(outcome);
   return SF_OK;
 }

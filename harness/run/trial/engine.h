@@ -40,7 +40,7 @@ void sf_engine_destroy(struct sf_engine *engine);
  * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
 void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome);
 
-/* Says what the first finding of the trial just run looks like: fills outcome->diagnosis. c is the trial's case. record: NULL, or a log of that
+/* Says what the finding that the outcome tells of looks like: fills outcome->diagnosis. The outcome is that of the trial just run. c is the trial's case. record: NULL, or a log of that
  * trial. Without one simulated ranks run the case once more while the failing tensor's shards are kept, and MPI ranks say nothing. What the
  * last trial's comparison said stays valid. A run that does not go the same way, and memory that is out, leave no diagnosis. */
 void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome);

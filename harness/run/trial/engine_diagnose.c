@@ -76,7 +76,7 @@ void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const
     find_earlier(engine, &outcome->diagnosis);
     return;
   }
-  const struct sf_finding *finding = &engine->judgement.findings[0];
+  const struct sf_finding *finding = &engine->judgement.findings[outcome->finding];
   memset(&log, 0, sizeof log);
   if (record) diagnose_log(engine, finding, record, &outcome->diagnosis);
   else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id))) diagnose_log(engine, finding, &log, &outcome->diagnosis);

@@ -2,6 +2,7 @@
 
 #include "harness/base/names.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,23 +18,96 @@ bool sf_outcome_same_failure(const char *key, const char *other_key) {
   return length == key_length(other_key) && strncmp(key, other_key, length) == 0;
 }
 
-void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding) {
+/* Whether isolated mode has put a given tensor in the place of this one, on every rank: then nothing else is wrong because of it. */
+static bool is_replaced(const struct sf_catalog *catalog, const struct sf_finding *finding) {
+  const bool misplaced = finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP;
+  return !misplaced && sf_trace_is_given(catalog, finding->id);
+}
+
+/* The fields that a culprit and an outcome share; texts of findings fit both. */
+#define SHARED_FIELDS(X) \
+  X(cls) X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio) X(diagnosis)
+
+static void tell_of(struct sf_outcome *out, const struct sf_culprit *culprit) {
+#define X(field) memcpy(&out->field, &culprit->field, sizeof out->field);
+  SHARED_FIELDS(X)
+#undef X
+  snprintf(out->text, sizeof out->text, "%s", culprit->text);
+}
+
+static struct sf_culprit told_of(const struct sf_outcome *outcome) {
+  struct sf_culprit culprit;
+#define X(field)                                                                     \
+  static_assert(sizeof culprit.field == sizeof outcome->field, #field " is copied"); \
+  memcpy(&culprit.field, &outcome->field, sizeof culprit.field);
+  SHARED_FIELDS(X)
+#undef X
+  snprintf(culprit.text, sizeof culprit.text, "%s", outcome->text);
+  return culprit;
+}
+
+static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement, int32_t place) {
+  const struct sf_finding *finding = &judgement->findings[place];
   const struct sf_module *module = finding->module >= 0 ? &catalog->modules[finding->module] : NULL;
-  out->verdict = SF_VERDICT_FINDING;
-  out->cls = finding->cls;
-  out->kind = finding->id.kind;
-  out->module_class = module ? (int32_t)module->cls : -1;
-  snprintf(out->module, sizeof out->module, "%s", module ? module->name : "");
-  sf_trace_id_text(out->first_id, sizeof out->first_id, catalog, finding->id);
-  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls), sf_kind_name((enum sf_kind)finding->id.kind),
+  struct sf_culprit out = {.cls = finding->cls,
+                           .kind = finding->id.kind,
+                           .module_class = module ? (int32_t)module->cls : -1,
+                           .finding = place,
+                           .rank = finding->rank,
+                           .row = finding->row,
+                           .error = finding->error,
+                           .noise = finding->noise,
+                           .ratio = finding->ratio};
+  snprintf(out.module, sizeof out.module, "%s", module ? module->name : "");
+  sf_trace_id_text(out.first_id, sizeof out.first_id, catalog, finding->id);
+  snprintf(out.shrink_key, sizeof out.shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls), sf_kind_name((enum sf_kind)finding->id.kind),
            module ? sf_module_class_name(module->cls) : "none");
-  sf_signature_make(out->signature, out->shrink_key, c);
-  out->rank = finding->rank;
-  out->row = finding->row;
-  out->error = finding->error;
-  out->noise = finding->noise;
-  out->ratio = finding->ratio;
-  snprintf(out->text, sizeof out->text, "%s", finding->text);
+  sf_signature_make(out.signature, out.shrink_key, c);
+  snprintf(out.text, sizeof out.text, "%s", finding->text);
+  return out;
+}
+
+void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement) {
+  const struct sf_culprit first = culprit_of(c, catalog, judgement, 0);
+  out->verdict = SF_VERDICT_FINDING;
+  out->finding_count = judgement->finding_count;
+  tell_of(out, &first);
+  if (c->mode != SF_MODE_ISOLATED) return;
+  for (int32_t i = 1; i < judgement->finding_count && is_replaced(catalog, &judgement->findings[i - 1]); i++) {
+    const struct sf_culprit next = culprit_of(c, catalog, judgement, i);
+    sf_outcome_add_culprit(out, &next);
+  }
+}
+
+void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit) {
+  bool is_new = out->further_count < SF_FURTHER_MAX && strcmp(out->shrink_key, culprit->shrink_key) != 0;
+  for (int32_t i = 0; i < out->further_count; i++) is_new &= strcmp(out->further[i].shrink_key, culprit->shrink_key) != 0;
+  if (is_new) out->further[out->further_count++] = *culprit;
+}
+
+static void turn_to(struct sf_outcome *outcome, int32_t which) {
+  const struct sf_culprit other = told_of(outcome);
+  tell_of(outcome, &outcome->further[which]);
+  outcome->further[which] = other;
+}
+
+bool sf_outcome_turn_to(struct sf_outcome *outcome, const char *shrink_key) {
+  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING) return false;
+  if (sf_outcome_same_failure(outcome->shrink_key, shrink_key)) return true;
+  for (int32_t i = 0; i < outcome->further_count; i++) {
+    if (!sf_outcome_same_failure(outcome->further[i].shrink_key, shrink_key)) continue;
+    turn_to(outcome, i);
+    return true;
+  }
+  return false;
+}
+
+void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_expect *expect) {
+  char key[SF_SIGNATURE_TEXT];
+  const char *axes = strrchr(expect->signature, '@');
+  if (!expect->present || !axes) return;
+  snprintf(key, sizeof key, "%.*s", (int)(axes - expect->signature), expect->signature);
+  sf_outcome_turn_to(outcome, key);
 }
 
 /* What stands before the pass: a plugin's modules have dots in their names. */
@@ -77,7 +151,9 @@ void sf_outcome_excuse_memory(struct sf_outcome *outcome) {
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect) {
   if (!expect->present) return true;
   if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;
-  return outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || sf_signature_covers(expect->signature, outcome->signature);
+  bool as_expected = outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || sf_signature_covers(expect->signature, outcome->signature);
+  for (int32_t i = 0; i < outcome->further_count; i++) as_expected |= sf_signature_covers(expect->signature, outcome->further[i].signature);
+  return as_expected;
 }
 
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis) {

@@ -11,10 +11,22 @@
 enum { SF_SHRINK_KEY_TEXT = 160, SF_MODULE_TEXT = 96, SF_TENSOR_NAME_TEXT = 480 };
 #define SF_KEY_ISOLATED "+isolated" /* behind a shrink key */
 
+/* A wrong tensor of an isolated case beside the one that an outcome tells of: what it was made from was given too, so that it is wrong by itself. Fields as
+ * in struct sf_outcome. */
+struct sf_culprit {
+  enum sf_finding_class cls;
+  char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT], first_id[SF_TENSOR_NAME_TEXT], module[SF_MODULE_TEXT], text[480];
+  int32_t kind, module_class, finding, rank;
+  int64_t row;
+  double error, noise, ratio;
+  struct sf_diagnosis diagnosis;
+};
+enum { SF_FURTHER_MAX = 7 };
+
 struct sf_outcome {
   enum sf_status status;       /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
   enum sf_verdict verdict;
-  enum sf_finding_class cls;   /* of the first finding; this and all below only when verdict is FINDING */
+  enum sf_finding_class cls;   /* of the finding that is told of, the first one unless sf_outcome_turn_to chose another; this and all below only when verdict is FINDING */
   enum sf_manner manner;       /* of a failure; else SF_MANNER_NONE */
   char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
   char signature[SF_SIGNATURE_TEXT];     /* sf_signature_make */
@@ -25,7 +37,10 @@ struct sf_outcome {
   int32_t rank;                /* -1 = all of them */
   int64_t row;
   double error, noise, ratio;
+  int32_t finding;             /* its place among the judgement's findings; 0 for what has none */
   int32_t finding_count;
+  int32_t further_count;       /* culprits beside it, each with a shrink key of its own */
+  struct sf_culprit further[SF_FURTHER_MAX];
   char text[1200];             /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
   struct sf_diagnosis diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
   /* always */
@@ -38,8 +53,17 @@ struct sf_outcome {
   double seconds;              /* wall time of the trial, its share of the reference included */
 };
 
-/* Fills class, key, signature, names and numbers from the first finding of a judgement. */
-void sf_outcome_from_finding(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding);
+/* Fills class, key, signature, names and numbers from a judgement with findings: of the first one, and in isolated mode of the others that are wrong by
+ * themselves: those up to the first whose tensor was not replaced by a given one (what comes later may follow from it), one of each shrink key, as many as
+ * there is room for. */
+void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement);
+/* Adds a culprit unless its key is there already, or there is no room. */
+void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
+/* Tells of the culprit with this shrink key (sf_outcome_same_failure) from now on; the one that was told of before takes its place. False: the outcome is no
+ * finding or has no such culprit, and stays as it is. */
+bool sf_outcome_turn_to(struct sf_outcome *outcome, const char *shrink_key);
+/* Tells of the culprit that a case expects, if it is there. */
+void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_expect *expect);
 /* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
 void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner, int32_t rank, const char *label,
                              const char *text);
@@ -62,7 +86,7 @@ void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnos
 bool sf_diagnosis_same_line(const char *line, const char *other);
 /* Why the harness could not judge the case. */
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
-/* Whether the outcome is as the case's `expect` says (verdict, and the signature if one is given); true when the case expects nothing. */
+/* Whether the outcome is as the case's `expect` says (verdict, and if a signature is given a culprit with it); true when the case expects nothing. */
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect);
 
 #endif

@@ -36,7 +36,7 @@ struct sf_job {
   int32_t budget;         /* SHRINK: evaluations at most; 0 = confirm only */
   double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
-  char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again */
+  char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again. RUN: the culprit to tell of if it is there; "": the one that the case expects */
   bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
   bool flat_bound;        /* RUN, simulated ranks: what the flat bound says of it too */
   bool was_hang;          /* SHRINK: confirm with ten times the deadline */

@@ -16,8 +16,9 @@ struct shrink_loop {
   struct sf_outcome last; /* of the last candidate that still failed so */
 };
 
-/* Runs c in the pool's worker; false when the pool itself broke. script: NULL, or it is diagnosed, and SF_SCRIPT_TEXT bytes for a framework's script. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadline, char *script, struct sf_outcome *outcome) {
+/* Runs c in the pool's worker; false when the pool itself broke. shrink_key: "", or the culprit to look for. script: NULL, or it is diagnosed, and
+ * SF_SCRIPT_TEXT bytes for a framework's script. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, char *script, struct sf_outcome *outcome) {
   static struct sf_job job;
   static struct sf_job_result result;
   memset(&job, 0, sizeof job);
@@ -25,6 +26,7 @@ static bool run_case(struct sf_pool *pool, const struct sf_case *c, double deadl
   job.diagnose = script != NULL;
   job.deadline = deadline;
   job.c = *c;
+  snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
   if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
   *outcome = result.outcome;
   if (script) memcpy(script, result.script, sizeof result.script);
@@ -41,7 +43,7 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   struct sf_outcome outcome;
   const bool ends_processes = loop->last.cls == SF_CLASS_CRASH;
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, c, loop->deadline, NULL, &outcome)) return false;
+    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, NULL, &outcome)) return false;
     if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || outcome.cls != SF_CLASS_CRASH) break;
   }
   if (!same_failure(&outcome, loop->job->shrink_key)) return false;
@@ -85,7 +87,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
   struct sf_outcome outcome;
   if (sf_case_is_framework(&job->c) || job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE)) return;
   alone.mode = SF_MODE_ISOLATED;
-  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, loop->deadline, NULL, &outcome)) return;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
   job->c = result->min = alone;
   result->min_outcome = outcome;
@@ -98,7 +100,7 @@ static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return;
-  if (!run_case(loop->pool, &result->min, loop->deadline, result->script, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
+  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, result->script, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
@@ -108,7 +110,7 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, &job->c, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, seen)) {
+    if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, seen)) {
       seen->status = SF_EIO;
       snprintf(seen->text, sizeof seen->text, "no worker could be started to confirm the finding");
     }

@@ -262,12 +262,19 @@ static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, st
   outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
 }
 
+/* Tells of the culprit that is looked for: of the one that the case expects when nothing else is said. */
+static void turn(struct sf_outcome *outcome, const struct sf_job *job) {
+  if (*job->shrink_key) sf_outcome_turn_to(outcome, job->shrink_key);
+  else sf_outcome_turn_to_expected(outcome, &job->c.expect);
+}
+
 static void run_job(struct sf_engine *engine, struct sf_said *said, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   if (sf_plugin_target_path(job->c.target)) sf_said_begin(said);
   sf_engine_run(engine, &job->c, options->record, &result->outcome);
   sf_outcome_excuse_memory(&result->outcome);
+  turn(&result->outcome, job);
   if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
   sf_said_end(said);
   if (options->table) {
@@ -286,8 +293,12 @@ static void run_framework_job(struct sf_framework **framework, const struct sf_p
   struct sf_outcome *outcome = &result->outcome;
   if (!options->framework) outcome->status = sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
   else if (!*framework) outcome->status = sf_framework_create(framework, &report, options->framework, &error);
-  if (outcome->status == SF_OK) sf_framework_trial(*framework, &job->c, outcome);
-  else snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
+  if (outcome->status == SF_OK) {
+    sf_framework_trial(*framework, &job->c, outcome);
+    turn(outcome, job);
+  } else {
+    snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
+  }
   sf_worker_report_clear(&report);
   if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || !job->diagnose) return;
   if (sf_framework_script(*framework, result->script, sizeof result->script, &job->c, outcome, &error) != SF_OK) *result->script = '\0';

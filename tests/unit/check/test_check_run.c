@@ -41,7 +41,7 @@ static enum sf_verdict judge(struct sf_check_result *first, char *name, const ch
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", dir);
   if (sf_noise_open(&noise, path, &reference, &error) != SF_OK) fail_msg("%s", error.text);
   if (sf_check_run(&report, &reference, &noise, &candidate, &error) != SF_OK) fail_msg("%s", error.text);
-  *first = report.results[report.first >= 0 ? report.first : 0];
+  *first = report.results[report.culprit_count > 0 ? report.culprits[0].result : 0];
   strcpy(name, first->tensor->text);
   first->tensor = NULL;
   const enum sf_verdict verdict = report.verdict;
@@ -273,7 +273,7 @@ static void test_check_run_other_parameters_at_the_start_come_first(void **state
     assert_int_equal(sf_check_run(&report, &reference, &noise, &candidate, NULL), SF_OK);
     assert_int_equal(report.start_count, 2);
     assert_int_equal(report.start_differ, k);
-    assert_int_equal(report.first, k == 0 ? 0 : 2);
+    assert_int_equal(report.culprits[0].result, k == 0 ? 0 : 2);
     assert_int_equal(report.findings, 2 + k);
     sf_check_report_destroy(&report);
     sf_noise_close(&noise);
@@ -411,9 +411,9 @@ static void test_check_run_simple_causes_are_named(void **state) {
     assert_int_equal(sf_noise_open(&noise, path, &reference, NULL), SF_OK);
     assert_int_equal(sf_check_run(&report, &reference, &noise, &candidate, NULL), SF_OK);
     assert_int_equal(report.results[0].cls, k < 2 || k == 6 ? SF_CLASS_CONFLICT : SF_CLASS_TOLERANCE);
-    assert_string_equal(report.diagnosis.text, expected[k].text);
-    assert_int_equal(report.diagnosis.cls, expected[k].cls);
-    assert_true(report.diagnosis.left >= 0 && report.diagnosis.left <= sf_factors.fro);
+    assert_string_equal(report.culprits[0].diagnosis.text, expected[k].text);
+    assert_int_equal(report.culprits[0].diagnosis.cls, expected[k].cls);
+    assert_true(report.culprits[0].diagnosis.left >= 0 && report.culprits[0].diagnosis.left <= sf_factors.fro);
     sf_check_report_destroy(&report);
     sf_noise_close(&noise);
     sf_trace_set_close(&candidate);

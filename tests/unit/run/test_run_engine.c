@@ -320,6 +320,61 @@ static void test_engine_diagnose_says_what_was_planted(void **state) {
   sf_engine_destroy(engine);
 }
 
+/* Makes tensors wrong whose names are on a list. */
+struct wrongs {
+  const struct sf_engine *engine;
+  const char *const *names;
+  int32_t count;
+};
+
+static void make_wrong(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+  const struct wrongs *wrongs = ctx;
+  char name[160];
+  (void)rank;
+  (void)map;
+  sf_trace_id_text(name, sizeof name, sf_engine_catalog(wrongs->engine), id);
+  for (int32_t i = 0; i < wrongs->count; i++)
+    for (int64_t k = 0; strcmp(name, wrongs->names[i]) == 0 && k < rows * cols; k++) data[k] *= 1.5f;
+}
+
+/* In isolated mode each wrong tensor is a culprit up to the first that is not replaced by a given one; end to end only the first is. */
+static void test_engine_run_isolated_lists_each_culprit(void **state) {
+  (void)state;
+#define FC1 "s0/mb0/fwd/act/decoder.layers.0.mlp.linear_fc1/0"
+#define QKV_GRAD "s0/mb0/bwd/act_grad/decoder.layers.0.self_attention.linear_qkv/0"
+#define MAIN_GRAD "s0/mb0/step/main_grad/decoder.layers.0.self_attention.linear_qkv.weight/0"
+#define LATER "s1/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0"
+  static const struct {
+    const char *mode, *wrong[3];
+    int32_t count, further;
+  } rows[] = {
+      {"mode=isolated", {FC1, QKV_GRAD}, 2, 1},
+      {"mode=isolated", {FC1, QKV_GRAD, LATER}, 3, 2},
+      {"mode=isolated", {FC1, MAIN_GRAD, LATER}, 3, 1}, /* what comes after a wrong main gradient may follow from it */
+      {"mode=e2e", {FC1, QKV_GRAD}, 2, 0},
+  };
+  struct sf_engine *engine = engine_make();
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char text[256];
+    struct wrongs wrongs = {engine, rows[i].wrong, rows[i].count};
+    snprintf(text, sizeof text, "model.heads=2 model.kv_heads=2 layout.tp=2 train.steps=2 %s", rows[i].mode);
+    const struct sf_case c = case_make(text);
+    sf_engine_set_tamper(engine, make_wrong, &wrongs);
+    struct sf_outcome outcome = run(engine, &c);
+    assert_int_equal(outcome.verdict, SF_VERDICT_FINDING);
+    assert_string_equal(outcome.first_id, rows[i].wrong[0]);
+    assert_int_equal(outcome.further_count, rows[i].further);
+    for (int32_t k = 0; k < rows[i].further; k++) assert_string_equal(outcome.further[k].first_id, rows[i].wrong[k + 1]);
+    if (rows[i].further == 0) continue;
+    assert_string_equal(outcome.further[0].signature, i == 2 ? "tolerance/main_grad/self_attention.linear_qkv@tp" : "tolerance/act_grad/self_attention.linear_qkv@tp");
+    assert_true(sf_outcome_turn_to(&outcome, outcome.further[0].shrink_key));
+    sf_engine_diagnose(engine, &c, NULL, &outcome);
+    assert_string_equal(outcome.first_id, rows[i].wrong[1]);
+    assert_int_equal(outcome.diagnosis.cls, SF_DIAGNOSIS_SCALE);
+  }
+  sf_engine_destroy(engine);
+}
+
 /* The smallest case of every planted bug in the corpus: first divergence and diagnosis are what the plant table declares. */
 static void test_engine_diagnose_plants_of_the_corpus_get_their_declared_class(void **state) {
   (void)state;
@@ -365,6 +420,7 @@ static void test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before(vo
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_engine_run_clean_case_passes_and_repeats),
+      cmocka_unit_test(test_engine_run_isolated_lists_each_culprit),
       cmocka_unit_test(test_engine_run_layouts_of_one_function_share_the_reference),
       cmocka_unit_test(test_engine_run_after_failed_trials_is_as_in_a_fresh_engine),
       cmocka_unit_test(test_engine_run_every_plant_is_found_and_its_case_is_clean_without_it),

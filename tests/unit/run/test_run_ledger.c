@@ -66,6 +66,7 @@ static struct sf_case read_file(const char *folder, const char *signature_folder
   return c;
 }
 
+#define BOOKING(INDEX, CASE, OUTCOME) ((struct sf_booking){.index = (INDEX), .c = &(CASE), .outcome = &(OUTCOME)})
 #define CASE_TP2DP2 "model.heads=2 model.kv_heads=2 layout.tp=2 layout.dp=2 train.microbatches=2"
 
 static void test_ledger_add_shrunk_signature_is_the_small_cases(void **state) {
@@ -73,7 +74,7 @@ static void test_ledger_add_shrunk_signature_is_the_small_cases(void **state) {
   const struct sf_case c = case_make(CASE_TP2DP2), min = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   const struct sf_job_result r = shrunk_to(&min, &outcome);
-  sf_ledger_add_shrunk(&b->ledger, 5, &c, &outcome, &r);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(5, c, outcome), &r);
   assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 1);
   const struct sf_store_finding f = finding(b, "deadlock/comm/here@tp");
   assert_int_equal(f.index, 5);
@@ -96,10 +97,10 @@ static void test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has(v
   const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&both, "here"), of_dp = finding_of(&dp, "here");
   const struct sf_outcome elsewhere = finding_of(&both, "there");
   const struct sf_job_result r = shrunk_to(&tp, &of_tp);
-  sf_ledger_add_shrunk(&b->ledger, 0, &tp, &of_tp, &r);
-  sf_ledger_add_unshrunk(&b->ledger, 1, &both, &of_both);    /* has tp */
-  sf_ledger_add_unshrunk(&b->ledger, 2, &dp, &of_dp);        /* has not */
-  sf_ledger_add_unshrunk(&b->ledger, 3, &both, &elsewhere);  /* another key */
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(0, tp, of_tp), &r);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, both, of_both));    /* has tp */
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(2, dp, of_dp));        /* has not */
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(3, both, elsewhere));  /* another key */
   assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
   assert_int_equal(finding(b, "deadlock/comm/here@dp").count, 1);
   assert_null(finding(b, "deadlock/comm/here@dp").min_json);
@@ -118,8 +119,8 @@ static void test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_w
   const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&dp_then_tp, "here");
   const struct sf_job_result r = shrunk_to(&tp, &of_tp);
   assert_string_equal(of_both.signature, "deadlock/comm/here@tp+dp");
-  sf_ledger_add_shrunk(&b->ledger, 0, &tp, &of_tp, &r);
-  sf_ledger_add_unshrunk(&b->ledger, 1, &dp_then_tp, &of_both);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(0, tp, of_tp), &r);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, dp_then_tp, of_both));
   assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
   assert_int_equal(summary(b).signatures, 1);
   books_close(b);
@@ -133,16 +134,16 @@ static void test_ledger_wants_shrink_three_of_a_key_and_then_only_other_axes(voi
   const struct sf_job_result r = shrunk_to(&tp, &of_tp);
   int64_t index = 0;
   for (; index < SF_LEDGER_SHRINKS_PER_KEY; index++) {
-    assert_true(sf_ledger_wants_shrink(&b->ledger, &both, &of_both));
-    sf_ledger_add_shrunk(&b->ledger, index, &tp, &of_tp, &r);
+    assert_true(sf_ledger_wants_shrink(&b->ledger, &BOOKING(0, both, of_both)));
+    sf_ledger_add_shrunk(&b->ledger, &BOOKING(index, tp, of_tp), &r);
   }
-  assert_false(sf_ledger_wants_shrink(&b->ledger, &both, &of_both)); /* has tp */
+  assert_false(sf_ledger_wants_shrink(&b->ledger, &BOOKING(0, both, of_both))); /* has tp */
   for (; index < SF_LEDGER_SHRINKS_MAX; index++) {
-    assert_true(sf_ledger_wants_shrink(&b->ledger, &dp, &of_dp));
-    sf_ledger_add_shrunk(&b->ledger, index, &tp, &of_tp, &r);
+    assert_true(sf_ledger_wants_shrink(&b->ledger, &BOOKING(0, dp, of_dp)));
+    sf_ledger_add_shrunk(&b->ledger, &BOOKING(index, tp, of_tp), &r);
   }
-  assert_false(sf_ledger_wants_shrink(&b->ledger, &dp, &of_dp));
-  assert_true(sf_ledger_wants_shrink(&b->ledger, &both, &elsewhere));
+  assert_false(sf_ledger_wants_shrink(&b->ledger, &BOOKING(0, dp, of_dp)));
+  assert_true(sf_ledger_wants_shrink(&b->ledger, &BOOKING(0, both, elsewhere)));
   books_close(b);
 }
 
@@ -152,15 +153,15 @@ static void test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it
   const struct sf_case tp = case_make(CASE_TP2), both = case_make(CASE_TP2DP2);
   const struct sf_outcome of_tp = finding_of(&tp, "culprit"), first = finding_of(&both, "first"), second = finding_of(&both, "second");
   const struct sf_job_result r = shrunk_to(&tp, &of_tp);
-  sf_ledger_add_shrunk(&b->ledger, 0, &both, &first, &r);
-  sf_ledger_add_shrunk(&b->ledger, 1, &both, &second, &r);
-  sf_ledger_add_unshrunk(&b->ledger, 2, &both, &first);
-  sf_ledger_add_unshrunk(&b->ledger, 3, &both, &second);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(0, both, first), &r);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(1, both, second), &r);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(2, both, first));
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(3, both, second));
   assert_int_equal(finding(b, "deadlock/comm/culprit@tp").count, 4);
   books_close(b);
   b = books_open(*state, true);
-  sf_ledger_add_unshrunk(&b->ledger, 4, &both, &first);
-  sf_ledger_add_unshrunk(&b->ledger, 5, &both, &second);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(4, both, first));
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(5, both, second));
   assert_int_equal(finding(b, "deadlock/comm/culprit@tp").count, 6);
   assert_int_equal(summary(b).signatures, 1);
   books_close(b);
@@ -174,12 +175,12 @@ static void test_ledger_open_resume_remembers_signatures(void **state) {
   struct sf_outcome passed;
   memset(&passed, 0, sizeof passed);
   passed.verdict = SF_VERDICT_PASS;
-  sf_ledger_add_shrunk(&b->ledger, 0, &tp, &of_tp, &r);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(0, tp, of_tp), &r);
   sf_ledger_add_verdict(&b->ledger, 2, &tp, &passed); /* its row has no signature */
   books_close(b);
   b = books_open(*state, true);
   assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 1);
-  sf_ledger_add_unshrunk(&b->ledger, 1, &both, &of_both);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, both, of_both));
   assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
   books_close(b);
 }
@@ -192,7 +193,7 @@ static void test_ledger_add_shrunk_files_are_those_of_the_smallest_index(void **
     c.seed = order[i];
     const struct sf_outcome outcome = finding_of(&c, "here");
     const struct sf_job_result r = shrunk_to(&c, &outcome);
-    sf_ledger_add_shrunk(&b->ledger, order[i], &c, &outcome, &r);
+    sf_ledger_add_shrunk(&b->ledger, &BOOKING(order[i], c, outcome), &r);
   }
   assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "case.json").seed, 3);
   assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "min.json").seed, 3);
@@ -210,8 +211,8 @@ static void test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smalles
   late.seed = 7;
   const struct sf_outcome outcome = finding_of(&early, "here");
   const struct sf_job_result r = shrunk_to(&late, &outcome);
-  sf_ledger_add_unshrunk(&b->ledger, 3, &early, &outcome);
-  sf_ledger_add_shrunk(&b->ledger, 7, &late, &outcome, &r);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(3, early, outcome));
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(7, late, outcome), &r);
   assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "case.json").seed, 3);
   assert_int_equal(read_file(*state, "deadlock-comm-here@tp", "min.json").seed, 7);
   assert_int_equal(finding(b, "deadlock/comm/here@tp").index, 3);
@@ -227,7 +228,7 @@ static void test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own(
   struct sf_job_result r;
   memset(&r, 0, sizeof r);
   r.end = SF_SHRINK_FLAKY;
-  sf_ledger_add_shrunk(&b->ledger, 0, &c, &outcome, &r);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(0, c, outcome), &r);
   const struct sf_store_summary s = summary(b);
   assert_int_equal(s.flaky, 1);
   assert_int_equal(s.by_verdict[SF_VERDICT_FINDING], 1);
@@ -249,7 +250,7 @@ static void test_ledger_add_shrunk_what_could_not_be_confirmed_stays_what_it_was
     memset(&r, 0, sizeof r);
     r.end = ends[i];
     sf_outcome_from_failure(&r.outcome, &c, SF_CLASS_CRASH, SF_MANNER_DIED, -1, "", "the process ended by itself");
-    sf_ledger_add_shrunk(&b->ledger, i, &c, &outcome, &r);
+    sf_ledger_add_shrunk(&b->ledger, &BOOKING(i, c, outcome), &r);
     const struct sf_store_finding f = finding(b, outcome.signature);
     assert_null(f.min_json);
     assert_non_null(strstr(f.report, "again and again"));
@@ -268,8 +269,8 @@ static void test_ledger_add_known_signature_is_marked(void **state) {
   const struct sf_outcome known = finding_of(&c, "here"), unknown = finding_of(&c, "there");
   struct sf_known_entry entry = {.signature = "deadlock/comm/here@tp"};
   b->options.known = (struct sf_known){1, &entry};
-  sf_ledger_add_unshrunk(&b->ledger, 0, &c, &known);
-  sf_ledger_add_unshrunk(&b->ledger, 1, &c, &unknown);
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(0, c, known));
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, c, unknown));
   assert_true(finding(b, "deadlock/comm/here@tp").known);
   assert_false(finding(b, "deadlock/comm/there@tp").known);
   struct sf_campaign_result result;
@@ -291,7 +292,7 @@ static void test_ledger_fail_first_failure_stays_and_nothing_more_is_booked(void
   assert_string_equal(b->ledger.error.text, "first");
   const struct sf_outcome outcome = finding_of(&c, "here");
   const struct sf_job_result r = shrunk_to(&c, &outcome);
-  sf_ledger_add_shrunk(&b->ledger, 0, &c, &outcome, &r);
+  sf_ledger_add_shrunk(&b->ledger, &BOOKING(0, c, outcome), &r);
   assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 0);
   assert_int_equal(summary(b).signatures, 0);
   sf_ledger_close(&b->ledger);
@@ -378,8 +379,8 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
     struct sf_job_result r = shrunk_to(&c, &outcome);
     r.min_outcome.diagnosis = (struct sf_diagnosis){.cls = rows[i].cls, .left = 0.25};
     snprintf(r.min_outcome.diagnosis.text, sizeof r.min_outcome.diagnosis.text, "%s", rows[i].text);
-    if (i < 4) sf_ledger_add_shrunk(&b->ledger, i, &c, &outcome, &r);
-    else sf_ledger_add_unshrunk(&b->ledger, i, &c, &outcome);
+    if (i < 4) sf_ledger_add_shrunk(&b->ledger, &BOOKING(i, c, outcome), &r);
+    else sf_ledger_add_unshrunk(&b->ledger, &BOOKING(i, c, outcome));
   }
   sf_ledger_commit(&b->ledger);
   struct sf_signatures signatures;

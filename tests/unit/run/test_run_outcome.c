@@ -100,6 +100,54 @@ static void test_as_expected_and_known_take_keys_of_old_form(void **state) {
   assert_false(sf_known_has(&known, seen.signature));
 }
 
+static struct sf_culprit culprit_make(const char *key, const char *signature) {
+  struct sf_culprit culprit = {.cls = SF_CLASS_TOLERANCE, .ratio = 7, .finding = 3};
+  snprintf(culprit.shrink_key, sizeof culprit.shrink_key, "%s", key);
+  snprintf(culprit.signature, sizeof culprit.signature, "%s", signature);
+  snprintf(culprit.text, sizeof culprit.text, "off by %s", key);
+  return culprit;
+}
+
+/* A case with two culprits: either can be told of, and either is what the case may expect. */
+static void test_outcome_turn_to_tells_of_another_culprit_and_back(void **state) {
+  (void)state;
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_outcome outcome = failure(&c, SF_CLASS_CRASH, SF_MANNER_READ, "read");
+  const struct sf_outcome before = outcome;
+  const struct sf_culprit other = culprit_make("tolerance/act/b", "tolerance/act/b@tp");
+  for (int twice = 0; twice < 2; twice++) sf_outcome_add_culprit(&outcome, &other);
+  assert_int_equal(outcome.further_count, 1);
+  struct sf_expect expect = {.present = true, .verdict = "FINDING", .signature = "tolerance/act/b@tp"};
+  assert_true(sf_outcome_as_expected(&outcome, &expect));
+  sf_outcome_turn_to_expected(&outcome, &expect);
+  assert_string_equal(outcome.signature, "tolerance/act/b@tp");
+  assert_string_equal(outcome.text, "off by tolerance/act/b");
+  assert_int_equal(outcome.finding, 3);
+  assert_string_equal(outcome.further[0].signature, before.signature);
+  assert_true(sf_outcome_as_expected(&outcome, &expect));
+  snprintf(expect.signature, sizeof expect.signature, "%s", before.signature);
+  assert_true(sf_outcome_as_expected(&outcome, &expect));
+  assert_true(sf_outcome_turn_to(&outcome, before.shrink_key));
+  assert_string_equal(outcome.signature, before.signature);
+  assert_int_equal(outcome.cls, SF_CLASS_CRASH);
+  assert_false(sf_outcome_turn_to(&outcome, "tolerance/act/c"));
+  snprintf(expect.signature, sizeof expect.signature, "tolerance/act/b@tp+dp");
+  assert_false(sf_outcome_as_expected(&outcome, &expect));
+}
+
+static void test_outcome_add_culprit_keeps_as_many_as_there_is_room_for(void **state) {
+  (void)state;
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_outcome outcome = failure(&c, SF_CLASS_CRASH, SF_MANNER_READ, "read");
+  for (int i = 0; i < 2 * SF_FURTHER_MAX; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "tolerance/act/%d", i);
+    const struct sf_culprit other = culprit_make(key, key);
+    sf_outcome_add_culprit(&outcome, &other);
+  }
+  assert_int_equal(outcome.further_count, SF_FURTHER_MAX);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_outcome_from_failure_key_has_the_manner_and_nothing_of_the_text),
@@ -107,6 +155,8 @@ int main(void) {
       cmocka_unit_test(test_signature_of_experts_has_the_axes_of_their_mesh),
       cmocka_unit_test(test_signature_covers_axes_of_old_form_stand_for_those_with_etp),
       cmocka_unit_test(test_as_expected_and_known_take_keys_of_old_form),
+      cmocka_unit_test(test_outcome_turn_to_tells_of_another_culprit_and_back),
+      cmocka_unit_test(test_outcome_add_culprit_keeps_as_many_as_there_is_room_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

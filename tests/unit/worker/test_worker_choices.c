@@ -111,7 +111,7 @@ static void test_space_set_fixes_fields_and_limits_ranks(void **state) {
 }
 
 static void test_space_set_wrong_assignments_are_refused(void **state) {
-  static const char *const rows[][2] = {{"hidden", "\"hidden\" is not KEY=VALUE"}, {"hiden=8", "hiden: no such field of m"}, {"hidden=9", "hidden: 9 is none of its choices"},
+  static const char *const rows[][2] = {{"hidden", "\"hidden\" is not KEY=VALUE"}, {"hiden=8", "hiden: no such field of m; did you mean hidden?"}, {"hidden=9", "hidden: 9 is none of its choices"},
                                         {"layout.sp=1", "layout.sp: 1 is none of its choices"}, {"kind=7", "kind: 7 is none of its choices"}};
   struct fixture *f = *state;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
