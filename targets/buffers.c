@@ -47,6 +47,7 @@ float *sf_buffers_take(struct sf_buffers *buffers, int64_t count) {
 void sf_buffers_give(struct sf_buffers *buffers, float *buffer) {
   if (buffer == NULL) return;
   struct sf_buffer_header *node = (struct sf_buffer_header *)(void *)((char *)buffer - HEADER_BYTES);
+  sf_poison(buffer, (size_t)buffers->classes[node->size_class].count * sizeof *buffer);
   node->next = buffers->classes[node->size_class].free_list;
   buffers->classes[node->size_class].free_list = node;
 }

@@ -29,7 +29,9 @@ struct sf_memory {
 /* Arena: memory that is released all at once. Grows by blocks; memory is 64-byte aligned. */
 struct sf_arena;
 
-/* poison: fill what is handed out with the float NaN 0x7fa5a5a5, so that reading before writing shows. NULL on no memory. */
+/* Fills memory with the float NaN 0x7fa5a5a5, so that reading before writing, or after giving back, shows. */
+void sf_poison(void *memory, size_t size_bytes);
+/* poison: fill what is handed out (sf_poison). NULL on no memory. */
 struct sf_arena *sf_arena_create(size_t block_bytes, bool poison);
 /* The same with blocks from `memory`, which must outlive the arena; NULL: from the heap. */
 struct sf_arena *sf_arena_create_in(const struct sf_memory *memory, size_t block_bytes, bool poison);

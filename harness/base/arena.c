@@ -101,7 +101,8 @@ static bool arena_advance(struct sf_arena *arena, size_t needed) {
   return true;
 }
 
-static void fill_nan(unsigned char *at, size_t size_bytes) {
+void sf_poison(void *memory, size_t size_bytes) {
+  unsigned char *at = memory;
   const uint32_t pattern = UINT32_C(0x7fa5a5a5);
   size_t done = 0;
   for (; done + sizeof pattern <= size_bytes; done += sizeof pattern) memcpy(at + done, &pattern, sizeof pattern);
@@ -117,7 +118,7 @@ void *sf_arena_alloc(struct sf_arena *arena, size_t size_bytes) {
   block->used += needed;
   if (block->before + block->used > arena->peak_bytes) arena->peak_bytes = block->before + block->used;
   region_open(memory, size_bytes);
-  if (arena->poison) fill_nan(memory, size_bytes);
+  if (arena->poison) sf_poison(memory, size_bytes);
   return memory;
 }
 

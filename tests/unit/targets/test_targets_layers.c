@@ -1,6 +1,8 @@
 /* Each layer's traced output and gradients against its formula in fp64, computed from the tensors traced before it. */
 #include "tests/unit/targets/target_world.h"
 
+#include "targets/buffers.h"
+
 /* Two ranks share every layer; kv_heads 2 gives each rank whole groups. */
 #define MODEL                                                                                                                              \
   "model.layers=1 model.heads=4 model.kv_heads=2 model.head_dim=4 model.seq=6 model.ffn=12 model.vocab=12 model.vocab_padded=16 "          \
@@ -206,8 +208,26 @@ static void test_embedding_equals_table_rows(void **state) {
   world_destroy(w);
 }
 
+/* What a layer leaves unwritten, or reads after it gave it back, is NaN in the first use of the memory and in every later one: with an earlier tensor's
+ * numbers there the same fault would have another class in each case. */
+static void test_buffers_used_again_are_nan(void **state) {
+  (void)state;
+  struct sf_arena *arena = sf_arena_create(1 << 16, true);
+  struct sf_rank_env env = {.arena = arena};
+  struct sf_buffers buffers = sf_buffers_create(&env);
+  float *first = sf_buffers_take(&buffers, 37);
+  for (int i = 0; i < 37; i++) first[i] = 1;
+  sf_buffers_give(&buffers, first);
+  for (int i = 0; i < 37; i++) assert_true(isnan(first[i]));
+  float *again = sf_buffers_take(&buffers, 40); /* of the same class */
+  assert_ptr_equal(again, first);
+  for (int i = 0; i < 40; i++) assert_true(isnan(again[i]));
+  sf_arena_destroy(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_buffers_used_again_are_nan),
       cmocka_unit_test(test_linears_forward_equal_formula),    cmocka_unit_test(test_linears_backward_equal_formula),
       cmocka_unit_test(test_attention_forward_equals_formula), cmocka_unit_test(test_attention_backward_equals_formula),
       cmocka_unit_test(test_cross_entropy_equals_formula),     cmocka_unit_test(test_embedding_equals_table_rows),
