@@ -44,8 +44,8 @@ SETS = {"Layers": "slow", "Models": "slow", "Any PyTorch training step": "torch"
 COMPILE = "cc -shared -fPIC -O2 -I targets/plugin/include -x c - -o"
 TRACED = """
 case_of() { # LAYOUT PLANT
-  echo '{"schema": 1, "mode": "isolated", "model": {"layers": 2, "hidden": 16, "heads": 4, "kv_heads": 4, "head_dim": 4, "ffn": 32, "vocab": 32, "vocab_padded": 32,
-    "seq": 8, "bias": true}, "train": {"microbatches": 2, "microbatch_size": 2, "recompute_layers": 1}, "layout": {'"$1"'}, "plant": {"id": "'$2'"}}'
+  echo '{"schema": 1, "mode": "isolated", "model": {"layers": 1, "hidden": 16, "heads": 4, "kv_heads": 4, "head_dim": 4, "ffn": 32, "vocab": 32, "vocab_padded": 32,
+    "seq": 8, "bias": true}, "train": {"microbatch_size": 2}, "layout": {'"$1"'}, "plant": {"id": "'$2'"}}'
 }
 traced() { case_of "$2" "${3:-}" >$1.json; shardfuzz replay $1.json --trace $1 >/dev/null 2>&1 || [ $? -eq 1 ]; }
 traced ref '' && traced draw1 '"tp": 4, "cp": 2' && traced draw2 '"tp": 4' && traced draw3 '"cp": 2' && traced tp2 '"tp": 2' rowparallel-bias-xtp
@@ -185,12 +185,12 @@ def differences(shown, real, path=""):
 
 
 def check_case(section, folder):
-    """The JSON of the section against the shrunk case of the first finding: what it shows must be so. Text, or None."""
-    shown = next("\n".join(inside) for of, language, _, inside in blocks(README.read_text().split("\n")) if of == section and language == "json")
-    found = sorted(Path(folder, "findings").glob("*/min.json"))
-    if not found:
-        return "no shrunk case was found"
-    return "; ".join(differences(json.loads(shown), json.loads(found[0].read_text()))) or None
+    """The JSON of the section against the shrunk case of its signature: what it shows must be so. Text, or None."""
+    shown = json.loads(next("\n".join(inside) for of, language, _, inside in blocks(README.read_text().split("\n")) if of == section and language == "json"))
+    found = Path(folder, "findings", shown["expect"]["signature"].replace("/", "-"), "min.json")
+    if not found.exists():
+        return f"no {found.relative_to(folder)} was found"
+    return "; ".join(differences(shown, json.loads(found.read_text()))) or None
 
 
 def update(lines, done):
