@@ -115,8 +115,7 @@ static inline void world_merge(struct world *w, struct world_tensor *tensor, con
 /* Isolated mode: the value goes to the lowest tp and cp index that holds the elements, the other summands are zero. */
 static inline void world_overwrite(struct world *w, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
                                    const struct sf_trace_spec *spec, float *data) {
-  if (id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD && id.kind != SF_KIND_WGRAD) return;
-  if ((id.call != 0 && (id.kind != SF_KIND_WGRAD || id.call != 1)) || spec->kept) return;
+  if (!sf_trace_is_given(w->catalog, id)) return;
   const struct sf_coord place = world_coord(w, rank, id.step);
   const struct sf_layout *layout = &world_case_of(w, id.step)->layout;
   const bool heads = spec->row_cut == SF_CUT_QKV || spec->col_cut == SF_CUT_QKV;
