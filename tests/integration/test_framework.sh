@@ -59,8 +59,8 @@ printf '[{"signature": "conflict/act/mlp.fc2@dp", "case": %s}]' "$(cat "$found/m
 run 0 gate --target "$sample" --corpus "$work/corpus" --known "$work/known.json" --seed 4 --cases 24 --out "$work/gate" --json "${launch[@]}"
 is_json 'j["corpus"], j["corpus_failed"]' '(1, 0)'
 run 1 gate --target "$sample" --seed 4 --cases 24 --out "$work/gate" "${launch[@]}"
-check "new" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stderr"
-check "what it looks like" grep -qx ' *missing_reduction: what the ranks hold adds up to the reference' "$work/stderr"
+check "new" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stdout"
+check "what it looks like" grep -qx ' *missing_reduction: what the ranks hold adds up to the reference' "$work/stdout"
 
 # A framework that is imported: its checkout is under test, and what its base shows too is nobody's fault. A mended case of the corpus fails no gate.
 cat >"$work/worker_toy.py" <<'PYTHON'
@@ -82,12 +82,12 @@ echo 'BUG = "none"' >"$work/right/toy.py"
 toy_gate() { run "$1" gate --target "$toy" --cases 4 --seed 5 --shrink-budget 4 --out "$work/toy" "${launch[@]}" "${@:2}"; }
 toy_gate 0 --framework-path "$work/right" --framework-base "$work/wrong"
 toy_gate 1 --framework-path "$work/wrong" --framework-base "$work/right"
-check "new against the base" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stderr"
+check "new against the base" grep -q '^new  *conflict/act/mlp.fc2@dp' "$work/stdout"
 cp "$work/toy/conflict-act-mlp.fc2@dp/min.json" "$work/toy_corpus"
 toy_gate 0 --framework-path "$work/wrong" --framework-base "$work/wrong" --corpus "$work/toy_corpus"
-check "the base has it too" grep -q '^also in base  *conflict/act/mlp.fc2@dp' "$work/stderr"
+check "the base has it too" grep -q '^also in base  *conflict/act/mlp.fc2@dp' "$work/stdout"
 toy_gate 0 --framework-path "$work/right" --corpus "$work/toy_corpus"
-check "a mended bug is gone" grep -q '^gone .*min.json' "$work/stderr"
+check "a mended bug is gone" grep -q '^gone .*min.json' "$work/stdout"
 
 # --- every culprit of an isolated case is a finding of its own ----------------------------------------------------------
 cat >"$work/worker_pair.py" <<'PYTHON'

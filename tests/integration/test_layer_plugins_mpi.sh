@@ -27,6 +27,6 @@ mpirun --oversubscribe -n 2 "$SHARDFUZZ" fuzz --backend mpi --target "plugin:$pl
   fail "inside mpirun: $(cat "$work/stderr")"
 checks=$((checks + 1))
 mpirun --oversubscribe -n 2 "$SHARDFUZZ" replay --backend mpi --deadline 120s "$work/bug/conflict-act-mlp.linear_fc2@tp/min.json" >"$work/stdout" 2>"$work/stderr"
-grep -q "conflict/act/mlp.linear_fc2@tp: yes" "$work/stderr" || fail "replay inside mpirun: $(cat "$work/stderr")"
+grep -q "conflict/act/mlp.linear_fc2@tp: yes" "$work/stdout" || fail "replay inside mpirun: $(cat "$work/stderr")"
 check "no process is left" none_left
 finish

@@ -54,7 +54,7 @@ check "a replay of a finding exits with 1" [ $seen -eq 1 ]
 is_json 'j["signature"]' "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["expect"]["signature"])' "$min")"
 check "the replay is told once" [ "$(grep -c '^verdict' "$work/stderr")" -eq 1 ]
 job 4 replay "$min" --backend mpi --plant canary-mismatch
-check "a replay that breaks is told once" [ "$(grep -c '^verdict .*mismatch' "$work/stderr")" -eq 1 ]
+check "a replay that breaks is told once" [ "$(grep -c '^verdict .*mismatch' "$work/stdout")" -eq 1 ]
 
 check "no rank is left" none_left
 finish

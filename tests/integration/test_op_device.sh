@@ -33,7 +33,7 @@ sleep 1
 kill -INT $pid
 wait $pid
 check "an interrupted campaign without findings exits 0" [ $? -eq 0 ]
-check "and says what it ran" grep -qE '^[0-9]+ cases in' "$work/stderr"
+check "and says what it ran" grep -qE '^[0-9]+ cases in' "$work/stdout"
 run 2 fuzz --target op: --cases 5
 run 2 fuzz --target op:all --cases 0
 run 2 fuzz --target op:all --plant rowparallel-bias-xtp

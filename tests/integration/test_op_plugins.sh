@@ -115,8 +115,8 @@ check "nothing shrunk is nothing written" [ ! -e "$work/none.json" ]
 sum=$work/bf16_accumulation/tolerance-col_sum-out
 check "a small finding's inputs" grep -qx 'from         x\[0, :\] -0.567980289' "$sum/report.txt"
 run 1 replay "$sum/case.json" --trace "$work/operands"
-check "a large finding's largest inputs" grep -qE '^from         x\[:, [0-9]+\] of [0-9]+ the largest \[[0-9]+, [0-9]+\] .*, .*, ' "$work/stderr"
-check "how to have them all" grep -q '^operands .* --trace DIR' "$work/stderr"
+check "a large finding's largest inputs" grep -qE '^from         x\[:, [0-9]+\] of [0-9]+ the largest \[[0-9]+, [0-9]+\] .*, .*, ' "$work/stdout"
+check "how to have them all" grep -q '^operands .* --trace DIR' "$work/stdout"
 cat >"$work/operands.py" <<'PY'
 import struct, sys, json
 raw = open(sys.argv[1], "rb").read()

@@ -35,8 +35,8 @@ fi
 run 0 fuzz --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --json
 is_json "j['skipped'] > 5 and j['passed'] > 5 and 'reason' not in j" True
 run 0 gate --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --summary "$work/summary.md"
-check "the gate tells what was not judged" grep -qE ' 0 findings, [0-9]+ inconclusive, [1-9][0-9]* skipped$' "$work/stderr"
-check "and the last reason" grep -q '^last skipped: it takes about' "$work/stderr"
+check "the gate tells what was not judged" grep -qE ' 0 findings, [0-9]+ inconclusive, [1-9][0-9]* skipped$' "$work/stdout"
+check "and the last reason" grep -q '^last skipped: it takes about' "$work/stdout"
 run 0 fuzz --dry-run "${large[@]}"
 tail -n 1 "$work/stdout" >"$work/case.json"
 run 0 replay "$work/case.json" --max-memory 100 --json

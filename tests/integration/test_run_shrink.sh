@@ -52,11 +52,11 @@ done
 # Values that the generator does not draw are replaced by ones that it does, or kept, and the user is told.
 sed 's/"seq": 8/"seq": 100/' "$work/case.json" >"$work/outside.json"
 run 1 shrink "$work/outside.json" -o "$work/outside-min.json" --budget 1
-check "says what is kept" grep -q '^model.seq was kept' "$work/stderr"
+check "says what is kept" grep -q '^model.seq was kept' "$work/stdout"
 check "keeps it" grep -q '"seq": 100' "$work/outside-min.json"
 run 1 shrink "$work/outside.json" -o "$work/outside-min.json"
 check "as small as any" cmp "$work/min.json" "$work/outside-min.json"
-check "nothing was kept" [ "$(grep -c 'was kept' "$work/stderr")" -eq 0 ]
+check "nothing was kept" [ "$(grep -c 'was kept' "$work/stdout")" -eq 0 ]
 
 # Nothing to shrink.
 sed 's/rowparallel-bias-xtp//' "$work/case.json" >"$work/clean.json"

@@ -15,4 +15,28 @@ refused="$work/stores/campaign-0001.sqlite: made with another option"
 refuses "$refused" fuzz --cases 5 "${small[@]}" --seed 2 --out "$work/stores" --resume
 check "no store is added" [ "$(find "$work/stores" -name '*.sqlite' | wc -l)" -eq 2 ]
 
+# --- results for people on stdout, errors and progress on stderr; with --json one line on stdout, and people read stderr -----
+streams() { # EXIT WORD ARGUMENT...
+  local expected=$1 word=$2
+  shift 2
+  run "$expected" "$@"
+  check "on stdout: $*" grep -qE -- "$word" "$work/stdout"
+  check "nothing on stderr: $*: $(head -c 300 "$work/stderr")" [ ! -s "$work/stderr" ]
+  if [ "$1" = merge ]; then return; fi # it has no --json
+  rm -rf "$work/out"
+  run "$expected" "$@" --json
+  check "one line of JSON: $*" [ "$(wc -l <"$work/stdout")" -eq 1 ]
+  is_json 'isinstance(j, dict)' True
+  check "with --json on stderr: $*" grep -qE -- "$word" "$work/stderr"
+}
+echo '{"schema": 1, "model": {"heads": 2, "kv_heads": 2, "bias": true}, "layout": {"tp": 2}, "plant": {"id": "rowparallel-bias-xtp"}}' >"$work/bias.json"
+streams 1 '^first        s0/mb0' replay "$work/bias.json"
+streams 0 '^verdict      PASS' replay "$work/bias.json" --plant none
+streams 1 '^[0-9]+ trials' shrink "$work/bias.json" -o "$work/min.json" --budget 1
+streams 0 '^2 cases in ' fuzz --cases 2 "${small[@]}" --out "$work/out"
+streams 0 '^gate: passed$' gate --cases 2 --seed 1 "${small[@]}" --out "$work/out"
+streams 0 '^20 cases in ' fuzz --target op:gelu_fwd --cases 20 --out "$work/out"
+streams 0 '^clean fp32: ' power --plant rowparallel-bias-xtp --cases 40 --clean 1 "${small[@]}"
+streams 0 '^5 verdicts, 0 of them' merge "$work/merged.sqlite" "$work/stores/campaign-0001.sqlite"
+
 finish

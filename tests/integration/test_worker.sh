@@ -174,7 +174,7 @@ check "after three such cases it ends" grep -q 'three cases in a row whose ranks
 check "all three are recorded" [ "$(wc -l <"$work/record")" -eq 3 ]
 printf '%s\n' "$good" >"$work/cases.jsonl"
 run 1 worker "$faulty sleep" "$work/cases.jsonl" --start 2s --memory "$work/memory"
-check "ranks that never say hello are told" grep -q 'ranks did not say hello within 2 s' "$work/stderr"
+check "ranks that never say hello are told" grep -q 'ranks did not say hello within 2 s' "$work/stdout"
 for hello in '{"hello": 2}' '{"rank": 5}' '{"ranks": 3}' '{"rank": "x"}'; do
   run 3 worker "$faulty '$hello'" "$work/cases.jsonl" --memory "$work/memory"
   check "a wrong hello is told: $hello" grep -qE 'shardfuzz: the worker does not describe itself: (a rank speaks|rank [0-9]+ of|the first line)' "$work/stderr"

@@ -42,8 +42,15 @@ void sf_watch_interrupts(void) {
   signal(SIGTERM, on_interrupt);
 }
 
+FILE *sf_people(bool json) { return json ? stderr : stdout; }
+
+void sf_complain(const char *text) {
+  fflush(stdout);
+  fprintf(stderr, "shardfuzz: %s\n", text);
+}
+
 int sf_exit_failure(enum sf_status status, const struct sf_error *error) {
-  if (sf_mpi_may_complain()) fprintf(stderr, "shardfuzz: %s\n", error && *error->text ? error->text : sf_status_text(status));
+  if (sf_mpi_may_complain()) sf_complain(error && *error->text ? error->text : sf_status_text(status));
   return status == SF_EUSAGE || status == SF_EINPUT || status == SF_ENOTSUP || status == SF_ENOTFOUND ? 2 : 3;
 }
 

@@ -112,33 +112,37 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   return choose_store(out, flags, error);
 }
 
-static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r, const struct sf_signatures *signatures) {
+static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r,
+                          const struct sf_signatures *signatures, FILE *to) {
   struct sf_text text = {0};
   const struct sf_store_summary *s = &r->summary;
-  fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", s->cases, r->seconds,
-          r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
-          s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
-  if (*s->skip_reason) fprintf(stderr, "last skipped: %s\n", s->skip_reason);
-  if (*s->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", s->inconclusive_reason);
+  fprintf(to,
+          "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+          s->cases, r->seconds, r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS],
+          s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
+  if (*s->skip_reason) fprintf(to, "last skipped: %s\n", s->skip_reason);
+  if (*s->inconclusive_reason) fprintf(to, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {
-    fprintf(stderr, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked, 100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
+    fprintf(to, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked,
+            100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
   }
   if (r->cover.pairs) {
-    fprintf(stderr, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n", 100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs,
-            r->cover.pairs, 100.0 * (double)r->cover.triples_run / (double)(r->cover.triples ? r->cover.triples : 1), r->cover.triples,
+    fprintf(to, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n",
+            100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs, r->cover.pairs,
+            100.0 * (double)r->cover.triples_run / (double)(r->cover.triples ? r->cover.triples : 1), r->cover.triples,
             *r->not_covered ? "; not " : "", r->not_covered);
   }
   if (s->signatures) {
-    fprintf(stderr, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
+    fprintf(to, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
     sf_signatures_text(&text, signatures);
-    fputs(text.failed ? "  (out of memory)\n" : text.data, stderr);
+    fputs(text.failed ? "  (out of memory)\n" : text.data, to);
     sf_text_destroy(&text);
   }
   if (r->waiting) {
-    fprintf(stderr, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store '%s' --resume\n", r->waiting, r->waiting == 1 ? " is" : "s are",
-            r->waiting_first, used->store_path);
+    fprintf(to, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store '%s' --resume\n", r->waiting,
+            r->waiting == 1 ? " is" : "s are", r->waiting_first, used->store_path);
   }
-  fprintf(stderr, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
+  fprintf(to, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
 }
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
@@ -147,11 +151,11 @@ static int finish(const struct sf_campaign_options *used, const struct sf_campai
   struct sf_error error = {SF_OK, ""};
   const enum sf_status status = sf_signatures_read(&signatures, used, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  print_summary(used, result, &signatures);
+  print_summary(used, result, &signatures, sf_people(json));
   if (nothing) {
     char text[480];
     sf_campaign_nothing_text(text, sizeof text, result);
-    fprintf(stderr, "shardfuzz: %s\n", text);
+    sf_complain(text);
   }
   const int code = nothing ? 3 : result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
   json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;

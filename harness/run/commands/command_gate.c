@@ -74,34 +74,34 @@ static void choose_seed(struct gate_flags *flags) {
              "the working directory is in no git repository: always the same cases without --seed");
 }
 
-static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used, const char *seed_from) {
+static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used, const char *seed_from, FILE *to) {
   const struct sf_store_summary *s = &r->campaign.summary;
   char line[SF_DIAGNOSIS_LINE_TEXT];
-  fprintf(stderr, "seed: %" PRIu64 " (%s)\n", used->campaign.seed, seed_from);
-  fprintf(stderr, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
-  if (r->known_count) fprintf(stderr, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
-  fprintf(stderr, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+  fprintf(to, "seed: %" PRIu64 " (%s)\n", used->campaign.seed, seed_from);
+  fprintf(to, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
+  if (r->known_count) fprintf(to, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
+  fprintf(to, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
           r->campaign.cases_run, r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
           s->by_verdict[SF_VERDICT_SKIP]);
-  if (*s->skip_reason) fprintf(stderr, "last skipped: %s\n", s->skip_reason);
-  if (*s->inconclusive_reason) fprintf(stderr, "last inconclusive: %s\n", s->inconclusive_reason);
+  if (*s->skip_reason) fprintf(to, "last skipped: %s\n", s->skip_reason);
+  if (*s->inconclusive_reason) fprintf(to, "last inconclusive: %s\n", s->inconclusive_reason);
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (item->state == SF_GATE_OK || item->state == SF_GATE_NOT_RUN) continue;
-    fprintf(stderr, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
-    if (item->state == SF_GATE_UNEXPECTED || item->state == SF_GATE_STALE) fprintf(stderr, "               %s\n", item->text);
+    fprintf(to, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
+    if (item->state == SF_GATE_UNEXPECTED || item->state == SF_GATE_STALE) fprintf(to, "               %s\n", item->text);
     sf_diagnosis_line(line, &item->diagnosis);
-    if (*line) fprintf(stderr, "               %s\n", line);
-    if (*item->min_path) fprintf(stderr, "               shardfuzz replay '%s'\n", item->min_path);
+    if (*line) fprintf(to, "               %s\n", line);
+    if (*item->min_path) fprintf(to, "               shardfuzz replay '%s'\n", item->min_path);
   }
-  if (*r->nothing) fprintf(stderr, "shardfuzz: %s\n", r->nothing);
-  fprintf(stderr, "gate: %s\n", r->passed ? "passed" : "FAILED");
+  if (*r->nothing) sf_complain(r->nothing);
+  fprintf(to, "gate: %s\n", r->passed ? "passed" : "FAILED");
 }
 
 static int report(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = SF_OK;
-  print_result(result, used, flags->seed_from);
+  print_result(result, used, flags->seed_from, sf_people(flags->common.json));
   if (flags->junit) status = sf_gate_write_junit(result, flags->junit, &error);
   if (status == SF_OK && flags->summary) status = sf_gate_write_summary(result, flags->summary, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);

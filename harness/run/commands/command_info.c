@@ -40,8 +40,9 @@ static int merge(void *context) {
   struct sf_store_merge_report report;
   const enum sf_status status = sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  fprintf(stderr, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts, report.duplicates, report.conflicts);
-  if (report.conflicts) fprintf(stderr, "first conflict: %s\n", report.first_conflict);
+  printf("%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts, report.duplicates,
+         report.conflicts);
+  if (report.conflicts) printf("first conflict: %s\n", report.first_conflict);
   return report.conflicts ? 1 : 0;
 }
 
@@ -170,8 +171,9 @@ static int list(void *context) {
   const char *wanted = flags->arguments.items[0], *target = flags->common.target;
   if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_features_of(flags, target);
   if (flags->formulas && strcmp(wanted, "operations") != 0) {
-    fputs("shardfuzz: --formulas is of operations: shardfuzz list operations --formulas\n", stderr);
-    return 2;
+    struct sf_error error;
+    sf_error_set(&error, SF_EUSAGE, "--formulas is of operations: shardfuzz list operations --formulas");
+    return sf_exit_failure(SF_EUSAGE, &error);
   }
   if (flags->formulas) {
     sf_op_list(true);

@@ -65,66 +65,77 @@ static enum sf_status fill_searches(struct searches *out, const struct sf_campai
   return SF_OK;
 }
 
-static void print_flat(const struct sf_power_search *s) {
+static void print_flat(FILE *to, const struct sf_power_search *s) {
   if (!s->flat_asked) return;
-  if (s->flat_at >= 0) fprintf(stderr, "  flat bound: case %" PRId64 "\n", s->flat_at + 1);
-  else fputs("  flat bound: not found\n", stderr);
+  if (s->flat_at >= 0)
+    fprintf(to, "  flat bound: case %" PRId64 "\n", s->flat_at + 1);
+  else
+    fputs("  flat bound: not found\n", to);
 }
 
-static void print_search(const struct sf_power_search *s) {
+static void print_search(FILE *to, const struct sf_power_search *s) {
   if (s->found_at < 0) {
-    fprintf(stderr, "%-30s seed %-6" PRIu64 " NOT FOUND; %" PRId64 " cases contained its trigger\n", s->plant->id, s->seed, s->triggered);
-    print_flat(s);
+    fprintf(to, "%-30s seed %-6" PRIu64 " NOT FOUND; %" PRId64 " cases contained its trigger\n", s->plant->id, s->seed, s->triggered);
+    print_flat(to, s);
     return;
   }
-  fprintf(stderr, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n", s->plant->id, s->seed, s->found_at + 1,
-          s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL", sf_case_ranks(&s->min), s->min.model.layers, s->evaluations,
-          s->min_outcome.signature);
-  print_flat(s);
+  fprintf(to, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n",
+          s->plant->id, s->seed, s->found_at + 1, s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL",
+          sf_case_ranks(&s->min), s->min.model.layers, s->evaluations, s->min_outcome.signature);
+  print_flat(to, s);
   const struct sf_diagnosis *d = &s->min_outcome.diagnosis;
   if (s->plant->diagnosis && !*s->plant->diagnosis) return;
-  fprintf(stderr, "  %s %s%s%s\n", !s->plant->diagnosis ? "diagnosis" : s->diagnosed ? "diagnosed" : "NOT DIAGNOSED", *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
+  fprintf(to, "  %s %s%s%s\n",
+          !s->plant->diagnosis ? "diagnosis"
+          : s->diagnosed       ? "diagnosed"
+                               : "NOT DIAGNOSED",
+          *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
 }
 
 /* Returns whether something was missed or a clean case found fault with. */
-static bool report_plants(const struct sf_power_result *r) {
+static bool report_plants(FILE *to, const struct sf_power_result *r) {
   int missed = 0;
   int64_t alarms = 0;
   for (int32_t i = 0; i < r->search_count; i++) {
-    print_search(&r->searches[i]);
+    print_search(to, &r->searches[i]);
     missed += r->searches[i].found_at < 0;
   }
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *clean = &r->clean[i];
-    fprintf(stderr, "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64 " beyond\n",
+    fprintf(to,
+            "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64
+            " beyond\n",
             sf_compute_name(i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
     alarms += clean->false_alarms;
   }
-  if (alarms) fprintf(stderr, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);
+  if (alarms) fprintf(to, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);
   return missed || alarms;
 }
 
-static void print_mutant(const struct sf_mutant_search *s) {
-  fprintf(stderr, "%-72s %-11s fired %-4" PRId64 " ", s->id, sf_mutant_fate_name(s->fate), s->fired);
-  if (s->found_at >= 0) fprintf(stderr, "case %-4" PRId64 " %s", s->found_at + 1, s->outcome.shrink_key);
-  else if (s->fired > 0) fprintf(stderr, "same outputs %" PRId64 ", outputs unread %" PRId64, s->equal_outputs, s->unread_outputs);
-  if (s->survived_at >= 0) fprintf(stderr, ", neither in case %" PRId64, s->survived_at + 1);
-  fputs("\n", stderr);
+static void print_mutant(FILE *to, const struct sf_mutant_search *s) {
+  fprintf(to, "%-72s %-11s fired %-4" PRId64 " ", s->id, sf_mutant_fate_name(s->fate), s->fired);
+  if (s->found_at >= 0)
+    fprintf(to, "case %-4" PRId64 " %s", s->found_at + 1, s->outcome.shrink_key);
+  else if (s->fired > 0)
+    fprintf(to, "same outputs %" PRId64 ", outputs unread %" PRId64, s->equal_outputs, s->unread_outputs);
+  if (s->survived_at >= 0) fprintf(to, ", neither in case %" PRId64, s->survived_at + 1);
+  fputs("\n", to);
 }
 
-static bool report_mutants(const struct sf_mutant_power_result *r) {
+static bool report_mutants(FILE *to, const struct sf_mutant_power_result *r) {
   int32_t counts[SF_MUTANT_FATES] = {0};
   for (int32_t i = 0; i < r->count; i++) {
-    print_mutant(&r->searches[i]);
+    print_mutant(to, &r->searches[i]);
     counts[r->searches[i].fate]++;
   }
-  fprintf(stderr, "%d mutants", r->count);
-  for (int i = 0; i < SF_MUTANT_FATES; i++) fprintf(stderr, ", %d %s", counts[i], sf_mutant_fate_name((enum sf_mutant_fate)i));
-  fputs("\n", stderr);
+  fprintf(to, "%d mutants", r->count);
+  for (int i = 0; i < SF_MUTANT_FATES; i++) fprintf(to, ", %d %s", counts[i], sf_mutant_fate_name((enum sf_mutant_fate)i));
+  fputs("\n", to);
   return counts[SF_MUTANT_SURVIVED] > 0;
 }
 
 static int search(const struct searches *s, const struct power_flags *flags) {
+  FILE *const to = sf_people(flags->common.json);
   struct sf_power_result plants;
   struct sf_mutant_power_result mutants;
   struct sf_error error = {SF_OK, ""};
@@ -136,8 +147,8 @@ static int search(const struct searches *s, const struct power_flags *flags) {
     sf_power_destroy(&plants);
     return sf_exit_failure(status, &error);
   }
-  const bool missed = s->plants.plant_count + s->plants.clean_cases > 0 && report_plants(&plants);
-  const bool survived = s->mutant_count > 0 && report_mutants(&mutants);
+  const bool missed = s->plants.plant_count + s->plants.clean_cases > 0 && report_plants(to, &plants);
+  const bool survived = s->mutant_count > 0 && report_mutants(to, &mutants);
   int code = missed || survived ? 1 : 0;
   if (flags->common.json) {
     json_t *object = sf_json_of_power(&s->plants, &plants);

@@ -49,6 +49,7 @@ static const struct sf_command command = {
 };
 
 static int report(const struct sf_case *c, const struct sf_outcome *outcome, bool json) {
+  FILE *const to = sf_people(json);
   char *text = NULL;
   if (outcome->status != SF_OK) {
     const struct sf_error error = sf_outcome_error(outcome);
@@ -56,14 +57,16 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
   }
   if (outcome->verdict == SF_VERDICT_FINDING) {
     if (sf_finding_report(&text, c, outcome, NULL) != SF_OK) return 3;
-    fputs(text, stderr);
+    fputs(text, to);
     sf_free(text);
   } else {
-    fprintf(stderr, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
-    fprintf(stderr, "compared     %d tensors on %d rank%s, %d more could not be judged\n", outcome->checked, outcome->ranks, outcome->ranks == 1 ? "" : "s", outcome->unchecked);
+    fprintf(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
+    fprintf(to, "compared     %d tensors on %d rank%s, %d more could not be judged\n", outcome->checked, outcome->ranks,
+            outcome->ranks == 1 ? "" : "s", outcome->unchecked);
   }
   if (c->expect.present) {
-    fprintf(stderr, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature, sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
+    fprintf(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
+            sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
   const int code = outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
   return json ? sf_exit_json(sf_json_of_outcome(outcome, &c->expect), code) : code;
@@ -155,7 +158,7 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   }
   if (status == SF_OK && flags->script && *result.script) status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags->common.json);
-  if (flags->script && !*result.script) fputs("shardfuzz: there is no script: nothing was found, or the worker writes none\n", stderr);
+  if (flags->script && !*result.script) sf_complain("there is no script: nothing was found, or the worker writes none");
   sf_chunk_log_destroy(&log);
   return code;
 }

@@ -99,7 +99,7 @@ static enum sf_status judge(struct judging *judging, const char *path, struct sf
   if (status == SF_OK) status = sf_input_status(sf_check_run(&report, &judging->reference, &judging->noise, &candidate, error));
   if (status == SF_OK) {
     if (judging->flags->table) sf_check_table(stdout, &report);
-    sf_check_print(stderr, &report, &candidate);
+    sf_check_print(sf_people(judging->flags->json), &report, &candidate);
     if (judging->flags->json) sf_check_json(judging->json, &report, &candidate);
     judging->found |= report.verdict == SF_VERDICT_FINDING;
   }
@@ -139,8 +139,8 @@ static int check(void *context) {
   if (status == SF_OK) status = noise_path(path, flags->noise, flags->traces.items[0], &error);
   if (status == SF_OK) status = sf_input_status(sf_noise_open(&judging.noise, path, &judging.reference, &error));
   if (status == SF_OK) {
-    fprintf(stderr, "reference    %s (%d tensors, noise levels of %lld draws%s)\n", judging.reference.path, judging.reference.count, (long long)judging.noise.draws,
-            widening_text(text, judging.noise.widening));
+    fprintf(sf_people(flags->json), "reference    %s (%d tensors, noise levels of %lld draws%s)\n", judging.reference.path,
+            judging.reference.count, (long long)judging.noise.draws, widening_text(text, judging.noise.widening));
     if (flags->json) json_begin(&judging);
   }
   for (int32_t i = 1; status == SF_OK && i < flags->traces.count; i++) status = judge(&judging, flags->traces.items[i], &error);
@@ -176,7 +176,8 @@ static int noise(void *context) {
   const struct sf_noise_draws all = {.sets = draws, .count = draw_count, .distinct_min = draw_count};
   if (status == SF_OK) status = sf_noise_make(path, &reference, &all, &error);
   if (status == SF_OK)
-    fprintf(stderr, "%s: noise levels of %d tensors from %d draws%s\n", path, reference.count, draw_count, widening_text(text, sf_draws_widening(draw_count)));
+    printf("%s: noise levels of %d tensors from %d draws%s\n", path, reference.count, draw_count,
+           widening_text(text, sf_draws_widening(draw_count)));
   for (int32_t i = 0; draws && i < draw_count; i++) sf_trace_set_close(&draws[i]);
   sf_free(draws);
   sf_trace_set_close(&reference);

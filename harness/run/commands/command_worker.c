@@ -92,31 +92,34 @@ static enum sf_status record_case(struct session *s, const json_t *c, const stru
 }
 
 /* What the ranks printed, each line marked, so that it is not taken for ours. */
-static void print_output(const char *output) {
+static void print_output(FILE *to, const char *output) {
   struct sf_text text = {0};
   sf_utf8_append(&text, output);
   char *rest = text.data;
   for (const char *line; text.data && (line = strsep(&rest, "\n")) != NULL;) {
-    if (*line) fprintf(stderr, "    | %s\n", line);
+    if (*line) fprintf(to, "    | %s\n", line);
   }
   sf_text_destroy(&text);
 }
 
 static void print_outcome(const struct session *s, const struct sf_framework_outcome *outcome) {
+  FILE *const to = sf_people(s->flags->json);
   char line[SF_DIAGNOSIS_LINE_TEXT];
   struct sf_text text = {0};
   sf_utf8_append(&text, outcome->text);
-  fprintf(stderr, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
-  if (*outcome->cls) fprintf(stderr, "  %s", outcome->cls);
-  if (*outcome->run) fprintf(stderr, "  in the %s", outcome->run);
-  if (*outcome->first) fprintf(stderr, "  %s", outcome->first);
-  if (*outcome->text && text.data) fprintf(stderr, "  %s", text.data);
+  fprintf(to, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
+  if (*outcome->cls) fprintf(to, "  %s", outcome->cls);
+  if (*outcome->run) fprintf(to, "  in the %s", outcome->run);
+  if (*outcome->first) fprintf(to, "  %s", outcome->first);
+  if (*outcome->text && text.data) fprintf(to, "  %s", text.data);
   sf_diagnosis_line(line, &outcome->diagnosis);
-  if (*line) fprintf(stderr, "; %s", line);
-  if (outcome->judged + outcome->not_judged) fprintf(stderr, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
-  fputc('\n', stderr);
-  print_output(outcome->output);
+  if (*line) fprintf(to, "; %s", line);
+  if (outcome->judged + outcome->not_judged)
+    fprintf(to, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
+  fputc('\n', to);
+  print_output(to, outcome->output);
   sf_text_destroy(&text);
+  fflush(to);
 }
 
 /* One line that says that nothing was judged, and why of the last case. */
@@ -136,14 +139,18 @@ static json_t *json_of_session(const struct session *s, const char *nothing) {
 }
 
 static int report(const struct session *s) {
+  FILE *const to = sf_people(s->flags->json);
   struct sf_text nothing = {0};
   const bool judged_nothing = s->cases > 0 && s->counts[SF_VERDICT_PASS] + s->counts[SF_VERDICT_FINDING] == 0;
   if (judged_nothing) nothing_text(&nothing, s);
   int code = judged_nothing ? 3 : s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
-  fprintf(stderr, "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped; %" PRId64 " sets ended early\n",
-          s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS], s->counts[SF_VERDICT_FINDING],
-          s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP], sf_framework_restarts(s->framework));
-  if (judged_nothing) fprintf(stderr, "shardfuzz: %s\n", nothing.data ? nothing.data : "out of memory");
+  fprintf(to,
+          "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64
+          " skipped; %" PRId64 " sets ended early\n",
+          s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS],
+          s->counts[SF_VERDICT_FINDING], s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP],
+          sf_framework_restarts(s->framework));
+  if (judged_nothing) sf_complain(nothing.data ? nothing.data : "out of memory");
   if (s->flags->json) code = sf_exit_json(json_of_session(s, nothing.data), code);
   sf_text_destroy(&nothing);
   return code;
@@ -226,7 +233,7 @@ static enum sf_status open_framework(struct session *s, struct sf_error *error) 
   if (status == SF_OK && flags->traces) status = sf_make_directories(flags->traces, error);
   if (status != SF_OK) return status;
   status = sf_framework_create(&s->framework, &ended, &framework_options, error);
-  if (status != SF_OK) print_output(ended.output);
+  if (status != SF_OK) print_output(stderr, ended.output);
   sf_worker_report_clear(&ended);
   return status;
 }

@@ -5,6 +5,9 @@
 
 #include "harness/base/status.h"
 
+#include <stdbool.h>
+#include <stdio.h>
+
 struct sf_command_entry {
   const char *name;
   int (*run)(int argc, char **argv);
@@ -25,6 +28,11 @@ int sf_command_worker(int argc, char **argv);
 /* A rank of a launched set; started by shardfuzz itself. */
 int sf_command_mpi_worker(int argc, char **argv);
 
+/* Where results for people go: stdout, and with --json, whose object is the last line of stdout, stderr. Errors and progress always go to
+ * stderr. */
+FILE *sf_people(bool json);
+/* Prints "shardfuzz: text" on stderr, behind what was printed to stdout. */
+void sf_complain(const char *text);
 /* Prints "shardfuzz: text" on stderr and returns the exit code of a failure. */
 int sf_exit_failure(enum sf_status status, const struct sf_error *error);
 

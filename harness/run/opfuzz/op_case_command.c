@@ -25,10 +25,10 @@ static enum sf_status open_file(struct sf_op_opened *out, const char *path, cons
   return status == SF_OK ? sf_op_open(out, path, &options, error) : status;
 }
 
-static void print_report(const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {
+static void print_report(FILE *to, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {
   struct sf_text text = {0};
   sf_op_report(&text, target, c, outcome);
-  if (text.data) fputs(text.data, stderr);
+  if (text.data) fputs(text.data, to);
   sf_text_destroy(&text);
 }
 
@@ -39,9 +39,11 @@ static int report(const struct sf_op_opened *opened, const struct sf_op_answer *
   const struct sf_op_file *file = &opened->file;
   char signature[128] = "";
   if (found) sf_op_signature(signature, sizeof signature, sf_op_of(&opened->target, &answer->c), &answer->outcome);
-  print_report(&opened->target, &answer->c, &answer->outcome);
+  print_report(sf_people(json), &opened->target, &answer->c, &answer->outcome);
   const bool expected = sf_op_as_expected(opened, &answer->c, &answer->outcome);
-  if (*file->verdict) fprintf(stderr, "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature, expected ? "yes" : "NO");
+  if (*file->verdict)
+    fprintf(sf_people(json), "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature,
+            expected ? "yes" : "NO");
   const int code = found ? 1 : 0;
   if (!json) return code;
   struct sf_json_out *out = sf_json_out_create();
@@ -95,9 +97,10 @@ static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrun
   if (status == SF_OK) status = sf_bytes_write_file(min, text.data, text.length, &error);
   sf_text_destroy(&text);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  print_report(&opened->target, &shrunk->c, &shrunk->outcome);
-  fprintf(stderr, "replay       shardfuzz replay '%s'\n", min);
-  fprintf(stderr, "%" PRId64 " trials%s\n", shrunk->trials, shrunk->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
+  print_report(sf_people(json), &opened->target, &shrunk->c, &shrunk->outcome);
+  fprintf(sf_people(json), "replay       shardfuzz replay '%s'\n", min);
+  fprintf(sf_people(json), "%" PRId64 " trials%s\n", shrunk->trials,
+          shrunk->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
   return json ? shrink_json(opened, "FINDING", signature, min, shrunk, 1) : 1;
 }
 
@@ -112,13 +115,13 @@ static int shrink(const struct sf_op_opened *opened, struct sf_op_worker *worker
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (!sf_op_is_finding((enum sf_op_class)answer.outcome.cls)) {
     const char *verdict = sf_op_verdict(&answer.outcome);
-    fprintf(stderr, "verdict %s: there is nothing to shrink\n", verdict);
+    fprintf(sf_people(flags->json), "verdict %s: there is nothing to shrink\n", verdict);
     return flags->json ? shrink_json(opened, verdict, "", NULL, &(struct sf_op_shrunk){.trials = 1}, 0) : 0;
   }
   status = sf_op_shrink(&shrunk, worker, &opened->target, &opened->c, &answer.outcome, budget, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (shrunk.again) return write_min(opened, &shrunk, min, flags->json);
-  fputs("shardfuzz: the case did not fail in the same way again (flaky); it was not shrunk\n", stderr);
+  fputs("the case did not fail in the same way again (flaky); it was not shrunk\n", sf_people(flags->json));
   return flags->json ? shrink_json(opened, "flaky", "", NULL, &(struct sf_op_shrunk){.trials = 2}, 1) : 1;
 }
 

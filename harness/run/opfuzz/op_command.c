@@ -52,16 +52,17 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
   return target && sf_op_is_target(target) ? target : NULL;
 }
 
-static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known) {
-  fprintf(stderr, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
+static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known, FILE *to) {
+  fprintf(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
-  fprintf(stderr, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
+  fprintf(to, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
           r->elements ? 100.0 * (double)(r->elements - r->judged) / (double)r->elements : 0);
-  if (r->ended_early) fprintf(stderr, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
-  if (r->finding_count) fprintf(stderr, "%d different findings:\n", r->finding_count);
+  if (r->ended_early) fprintf(to, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
+  if (r->finding_count) fprintf(to, "%d different findings:\n", r->finding_count);
   for (int32_t i = 0; i < r->finding_count; i++) {
     const struct sf_op_finding *f = &r->findings[i];
-    fprintf(stderr, "  %-44s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", f->signature, f->count, f->first, sf_known_has(known, f->signature) ? " (known)" : "", f->folder);
+    fprintf(to, "  %-44s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", f->signature, f->count, f->first,
+            sf_known_has(known, f->signature) ? " (known)" : "", f->folder);
   }
 }
 
@@ -140,10 +141,10 @@ static int run_cases(const struct op_flags *flags, const struct sf_op_campaign_o
   if (status != SF_OK) return sf_exit_failure(status, &error);
   const bool nothing = sf_op_campaign_judged_nothing(&result);
   int code = nothing ? 3 : 0;
-  print_summary(&result, known);
+  print_summary(&result, known, sf_people(flags->json));
   if (nothing) {
     sf_op_campaign_nothing_text(reason, sizeof reason, &result);
-    fprintf(stderr, "shardfuzz: %s\n", reason);
+    sf_complain(reason);
   }
   for (int32_t i = 0; i < result.finding_count; i++)
     if (!sf_known_has(known, result.findings[i].signature)) code = 1;
