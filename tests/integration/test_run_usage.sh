@@ -39,4 +39,18 @@ streams 0 '^20 cases in ' fuzz --target op:gelu_fwd --cases 20 --out "$work/out"
 streams 0 '^clean fp32: ' power --plant rowparallel-bias-xtp --cases 40 --clean 1 "${small[@]}"
 streams 0 '^5 verdicts, 0 of them' merge "$work/merged.sqlite" "$work/stores/campaign-0001.sqlite"
 
+# --- a finding is told when it is made, once ---------------------------------------------------------------------
+told() { # WORD ARGUMENT...: one line of stderr says it, and none rewrites another
+  local word=$1
+  shift
+  rm -rf "$work/out"
+  run 1 "$@" --out "$work/out"
+  check "told: $*: $(head -c 600 "$work/stderr")" [ "$(grep -cE -- "$word" "$work/stderr")" -eq 1 ]
+  check "in plain lines: $*" [ "$(grep -c $'\r' "$work/stderr")" -eq 0 ]
+}
+signature=tolerance/act/self_attention.linear_proj@tp
+planted=(--seed 2 --max-ranks 4 --set layout.tp=2 "${plain[@]}" --set model.bias=on --plant rowparallel-bias-xtp)
+told "^new finding $signature in case [0-9]+: shardfuzz replay '$work/out/${signature//\//-}/min.json'$" fuzz --cases 12 "${planted[@]}"
+told "^new finding $signature in case [0-9]+: " gate --cases 12 "${planted[@]}"
+
 finish

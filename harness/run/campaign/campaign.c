@@ -11,7 +11,7 @@
 
 /* No new cases while so many findings wait to be booked. */
 enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
-static const double COMMIT_SECONDS = 0.5, PROGRESS_SECONDS = 0.5;
+static const double COMMIT_SECONDS = 0.5;
 /* Interrupted, cases that run may end for so long; then they are left for --resume, for one that hangs would have its whole deadline. */
 static const double STOP_SECONDS = 1;
 
@@ -55,7 +55,7 @@ struct campaign {
   struct pending *held;    /* findings with a lower index still running, by ascending index */
   struct key_queue *keys;
   int64_t pending_count, shrinking; /* findings that are not in the books; shrink jobs that were handed out */
-  double start, committed, shown;
+  double start, committed;
   double stopped; /* when the interruption was seen; 0 = not */
 };
 
@@ -315,10 +315,10 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
 }
 
 static void show_progress(struct campaign *k, double now) {
+  const struct sf_ledger *ledger = &k->ledger;
   const double seconds = now - k->start;
-  fprintf(stderr, "\r%8.0f s  %" PRId64 " cases  %.1f/s  %" PRId64 " findings  %" PRId64 " more, of which %" PRId64 " being shrunk   ", seconds, k->ledger.cases,
-          (double)k->ledger.cases / (seconds > 0 ? seconds : 1), k->ledger.findings, k->pending_count, k->shrinking);
-  fflush(stderr);
+  sf_progress_show(&k->ledger.progress, now, "%" PRId64 " cases (%.1f/s), %" PRId64 " findings, %" PRId64 " more, of which %" PRId64 " being shrunk",
+                   ledger->cases, (double)ledger->cases / (seconds > 0 ? seconds : 1), ledger->findings, k->pending_count, k->shrinking);
 }
 
 static bool tick(void *ctx) {
@@ -328,10 +328,7 @@ static bool tick(void *ctx) {
     sf_ledger_commit(&k->ledger);
     k->committed = now;
   }
-  if (k->options->progress && now - k->shown >= PROGRESS_SECONDS) {
-    show_progress(k, now);
-    k->shown = now;
-  }
+  if (sf_progress_is_due(&k->ledger.progress, now)) show_progress(k, now);
   if (is_stopped(k) && k->stopped == 0) k->stopped = now;
   if (is_stopped(k) && (!k->running || now - k->stopped >= STOP_SECONDS)) return false;
   return !failed(k);
@@ -385,7 +382,7 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
   if (status == SF_OK) {
     const struct sf_pool_client client = {&k, next_jobs, job_done, tick};
     status = sf_pool_run(pool, &client);
-    if (options->progress) fputs("\r\033[K", stderr);
+    sf_progress_end(&k.ledger.progress);
   }
   char text[480];
   sf_pool_failure_text(text, sizeof text, &options->pool, status);

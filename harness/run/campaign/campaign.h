@@ -33,7 +33,7 @@ struct sf_campaign_options {
   bool inside_mpi;          /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */
   double deadline;          /* <= 0: by the size of the case */
   int32_t shrink_budget;    /* evaluations; 0 = confirm only */
-  bool progress;            /* a progress line on stderr */
+  bool progress;            /* stderr is told how far it is and what is found (progress.h) */
   const volatile sig_atomic_t *stop; /* may be NULL; non-zero = hand out nothing new, give what runs a second, shrink no more */
 };
 

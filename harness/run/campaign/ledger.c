@@ -5,6 +5,7 @@
 #include "harness/base/names.h"
 #include "harness/run/campaign/features.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -109,6 +110,19 @@ static enum sf_status write_files(struct sf_ledger *ledger, const char *director
   return sf_finding_write(directory, c, outcome, story, files, &ledger->error);
 }
 
+static bool is_stored(struct sf_ledger *ledger, const char *signature) {
+  struct sf_store_finding seen;
+  bool found = false;
+  keep(ledger, sf_store_find(ledger->store, &seen, &found, signature, &ledger->error));
+  return found;
+}
+
+/* Told as soon as it is there: a campaign may go on for hours. */
+static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding *finding, const char *path) {
+  sf_progress_say(&ledger->progress, "%s finding %s in case %" PRId64 ": shardfuzz replay '%s'", finding->known ? "known" : "new",
+                  finding->signature, finding->index, path);
+}
+
 /* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. */
 static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
@@ -116,6 +130,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
   struct sf_finding_story story = {.in_campaign = true, .seed = ledger->options->seed, .index = index, .shrunk = shrunk};
+  const bool is_first = !is_stored(ledger, shown->signature);
   sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
   enum sf_status status = write_files(ledger, directory, shown->signature, c, outcome, &story);
   if (status == SF_OK) status = sf_case_to_json(&case_json, c);
@@ -141,6 +156,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .known = sf_known_has(&ledger->options->known, shown->signature),
     };
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
+    if (status == SF_OK && is_first) tell_finding(ledger, &finding, min_path);
   }
   keep(ledger, status);
   sf_free(case_json);
@@ -295,6 +311,7 @@ static enum sf_status open_cover(struct sf_ledger *ledger) {
 enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) {
   memset(ledger, 0, sizeof *ledger);
   ledger->options = options;
+  ledger->progress = sf_progress_begin(options->progress ? stderr : NULL, isatty(STDERR_FILENO), sf_engine_now());
   enum sf_status status = open_store(ledger);
   if (status == SF_OK) status = open_cover(ledger);
   if (status == SF_OK) return SF_OK;

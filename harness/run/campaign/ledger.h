@@ -3,6 +3,7 @@
 #define SF_RUN_LEDGER_H
 
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/campaign/progress.h"
 
 struct sf_ledger_seen;
 struct sf_ledger {
@@ -11,6 +12,7 @@ struct sf_ledger {
   struct sf_ledger_seen *seen;
   struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
   int64_t cases, findings;  /* rows added by this run */
+  struct sf_progress progress; /* what the run tells; each new signature has a line */
   enum sf_status status;    /* first failure; later calls do nothing */
   struct sf_error error;
 };

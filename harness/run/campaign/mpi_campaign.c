@@ -285,6 +285,7 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
 /* An open store remembers which indices it found without a verdict. */
 static void reopen(struct sf_ledger *ledger) {
   const int64_t cases = ledger->cases, findings = ledger->findings;
+  const struct sf_progress progress = ledger->progress;
   struct sf_error error = {SF_OK, ""};
   if (ledger->status != SF_OK) return;
   const struct sf_campaign_options *options = ledger->options;
@@ -292,6 +293,7 @@ static void reopen(struct sf_ledger *ledger) {
   const enum sf_status status = sf_ledger_open(ledger, options, &error);
   ledger->cases = cases;
   ledger->findings = findings;
+  ledger->progress = progress;
   if (status != SF_OK) sf_ledger_fail(ledger, status, error.text);
 }
 
@@ -339,11 +341,12 @@ static enum sf_status lead(struct mpi_campaign *k, struct sf_error *error) {
     if (status == SF_OK) status = run_wave(k, &order, error);
     adjust_wave(k, &order, sf_engine_now() - began);
     if (status == SF_OK) record_wave(k, &order);
-    if (k->options->progress) {
-      fprintf(stderr, "\r%8.0f s  %" PRId64 " cases  %" PRId64 " findings   ", sf_engine_now() - k->start, k->ledger.cases, k->ledger.findings);
+    const double now = sf_engine_now();
+    if (sf_progress_is_due(&k->ledger.progress, now)) {
+      sf_progress_show(&k->ledger.progress, now, "%" PRId64 " cases, %" PRId64 " findings", k->ledger.cases, k->ledger.findings);
     }
   }
-  if (k->options->progress) fputs("\r\033[K", stderr);
+  sf_progress_end(&k->ledger.progress);
   if (status != SF_OK) end_job(k, status, error->text);
   order.kind = ORDER_STOP;
   status = share_order(k, &order);

@@ -108,7 +108,7 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   if (flags->cases > 0) out->cases = flags->cases;
   out->seconds = (double)flags->time_ms / 1000;
   out->resume = flags->resume;
-  out->progress = isatty(STDERR_FILENO);
+  out->progress = true;
   return choose_store(out, flags, error);
 }
 

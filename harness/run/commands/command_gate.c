@@ -122,10 +122,16 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
   const int32_t workers = sf_common_workers(c->jobs, c->device);
   if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
   if (flags->base && sf_plugin_target_path(c->target)) return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
-  options_of_operations = (struct sf_op_campaign_options){
-      .pool = {.target = &target, .seed = (uint64_t)c->seed, .deadline_ms = sf_op_deadline_ms(c->device, c->deadline_ms), .stop = &sf_interrupted},
-      .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000, .workers = workers > 64 ? 64 : workers,
-      .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget, .out_dir = c->out};
+  options_of_operations = (struct sf_op_campaign_options){.pool = {.target = &target,
+                                                                   .seed = (uint64_t)c->seed,
+                                                                   .deadline_ms = sf_op_deadline_ms(c->device, c->deadline_ms),
+                                                                   .stop = &sf_interrupted},
+                                                          .cases = flags->cases ? flags->cases : INT64_MAX,
+                                                          .seconds = (double)flags->time_ms / 1000,
+                                                          .workers = workers > 64 ? 64 : workers,
+                                                          .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget,
+                                                          .out_dir = c->out,
+                                                          .progress = true};
   enum sf_status status = sf_op_pool_device(&options_of_operations.pool, c->device, c->gemm, c->target, error);
   if (status == SF_OK) status = sf_op_target_make(&target, c->target, SF_OP_ELEMENTS, error);
   out->operations.campaign = &options_of_operations;
@@ -153,7 +159,7 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   if (status != SF_OK) return status;
   out->campaign.seconds = (double)flags->time_ms / 1000;
   if (flags->cases > 0) out->campaign.cases = flags->cases;
-  out->campaign.progress = isatty(STDERR_FILENO);
+  out->campaign.progress = true;
   out->corpus = flags->corpus;
   out->base = (struct sf_gate_base){
       .program = flags->base, .framework_path = flags->framework_base, .launcher = flags->common.launcher, .target = out->campaign.framework ? flags->common.target : NULL};

@@ -171,6 +171,7 @@ static int run(void *context) {
   if (status == SF_OK) status = sf_common_campaign(&s.plants.campaign, &flags->common, &error);
   if (status == SF_OK) status = fill_searches(&s, &s.plants.campaign, flags->mutants);
   s.plants.campaign.plant_count = 0;
+  s.plants.campaign.progress = true;
   s.plants.seeds = (int32_t)flags->seeds;
   s.plants.cases = flags->cases;
   s.plants.clean_cases = flags->clean >= 0 ? flags->clean : s.mutant_count ? 0 : CLEAN_DEFAULT;

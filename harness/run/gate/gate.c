@@ -2,9 +2,10 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/run/trial/engine.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/campaign/progress.h"
 #include "harness/run/gate/gate_base.h"
+#include "harness/run/trial/engine.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What the gate has seen of an entry of the known list. */
 struct known_news {
@@ -24,6 +26,8 @@ struct gate {
   struct sf_gate_result *result;
   struct sf_error *error;
   double start;
+  struct sf_progress progress; /* of the corpus */
+  int32_t replayed;
   struct known_news *known; /* of each entry */
   /* the corpus while it is replayed */
   struct sf_case *cases;
@@ -152,6 +156,7 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
   struct sf_gate_item *item = &g->result->items[job->tag];
   const struct sf_outcome *seen = &result->outcome;
   item->seconds = seen->seconds;
+  g->replayed++;
   if (seen->status != SF_OK) {
     if (g->status == SF_OK) g->status = sf_error_set(g->error, seen->status, "%s: %.300s", item->name, seen->text);
     return;
@@ -169,7 +174,10 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
 }
 
 static bool tick(void *ctx) {
-  const struct gate *g = ctx;
+  struct gate *g = ctx;
+  const double now = sf_engine_now();
+  if (sf_progress_is_due(&g->progress, now))
+    sf_progress_show(&g->progress, now, "%d of %d corpus cases replayed", g->replayed, g->result->corpus_count);
   return !sf_gate_interrupted(g->options);
 }
 
@@ -182,6 +190,7 @@ static enum sf_status replay_operations(struct gate *g) {
     if (!item->is_operation || seconds_left(g) <= 0) continue;
     status = sf_op_gate_replay(&answer, item->name, &g->options->operations, g->error);
     item->seconds = answer.seconds;
+    g->replayed++;
     if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
     if (status != SF_OK) return status;
     item->state = SF_GATE_OK;
@@ -209,6 +218,7 @@ static enum sf_status replay_corpus(struct gate *g) {
     status = sf_pool_run(pool, &client);
   }
   sf_pool_destroy(pool);
+  sf_progress_end(&g->progress);
   for (int32_t i = 0; i < g->result->corpus_count; i++) g->result->corpus_not_run += g->result->items[i].state == SF_GATE_NOT_RUN;
   if (status == SF_OK) return g->status;
   char text[400];
@@ -351,6 +361,7 @@ static void conclude(struct gate *g) {
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   struct gate g = {.options = options, .result = result, .error = &detail, .start = sf_engine_now()};
+  g.progress = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), g.start);
   memset(result, 0, sizeof *result);
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
   g.known = sf_alloc((size_t)(options->campaign.known.count + 1) * sizeof *g.known);

@@ -2,10 +2,12 @@
 
 #include "harness/base/names.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/campaign/progress.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { CHUNK = 1024, CHUNK_TIMED = 128, WORKERS_MAX = 64 };
 
@@ -22,6 +24,7 @@ struct campaign {
   int64_t handed_out;
   int32_t hangs;
   double begun;
+  struct sf_progress progress;
 };
 
 static double now(void) {
@@ -53,11 +56,12 @@ static enum sf_status feed(struct campaign *campaign, int32_t i, struct sf_error
 }
 
 /* Kept by signature; of several cases the one with the lowest index. */
-static void note(struct sf_op_campaign_result *result, const struct sf_op_answer *answer, const struct sf_op_target *target) {
+static void note(struct campaign *campaign, const struct sf_op_answer *answer) {
+  struct sf_op_campaign_result *result = campaign->result;
   char signature[128];
   int32_t at = 0;
   result->found++;
-  sf_op_signature(signature, sizeof signature, sf_op_of(target, &answer->c), &answer->outcome);
+  sf_op_signature(signature, sizeof signature, sf_op_of(campaign->options->pool.target, &answer->c), &answer->outcome);
   while (at < result->finding_count && strcmp(result->findings[at].signature, signature) < 0) at++;
   const bool known = at < result->finding_count && strcmp(result->findings[at].signature, signature) == 0;
   if (!known) {
@@ -73,6 +77,7 @@ static void note(struct sf_op_campaign_result *result, const struct sf_op_answer
   finding->first = answer->index;
   finding->c = answer->c;
   finding->outcome = answer->outcome;
+  if (!known) sf_progress_say(&campaign->progress, "finding %s in case %" PRId64, signature, answer->index);
 }
 
 static void book(struct campaign *campaign, const struct sf_op_answer *answer) {
@@ -84,7 +89,15 @@ static void book(struct campaign *campaign, const struct sf_op_answer *answer) {
   result->judged += answer->judged;
   result->elements += answer->elements;
   campaign->hangs += answer->outcome.cls == SF_OP_HANG;
-  if (finding) note(result, answer, campaign->options->pool.target);
+  if (finding) note(campaign, answer);
+}
+
+static void show_progress(struct campaign *campaign) {
+  const struct sf_op_campaign_result *r = campaign->result;
+  const double seconds = now() - campaign->begun;
+  if (!sf_progress_is_due(&campaign->progress, now())) return;
+  sf_progress_show(&campaign->progress, now(), "%" PRId64 " cases (%.0f/s), %" PRId64 " findings, %d different", r->cases,
+                   (double)r->cases / (seconds > 0 ? seconds : 1), r->found, r->finding_count);
 }
 
 static enum sf_status run_cases(struct campaign *campaign, struct sf_error *error) {
@@ -98,6 +111,7 @@ static enum sf_status run_cases(struct campaign *campaign, struct sf_error *erro
     for (int32_t i = 0; i < workers; i++) busy += campaign->lanes[i].busy;
     if (status != SF_OK || busy == 0) return status;
     status = sf_op_workers_wait(campaign->workers, workers, 1000, &which, &answer, error);
+    if (status == SF_OK) show_progress(campaign);
     if (status != SF_OK || which < 0) continue;
     campaign->lanes[which].busy = false;
     campaign->lanes[which].next += answer.done;
@@ -162,8 +176,10 @@ enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struc
   campaign.options = options;
   campaign.result = out;
   campaign.begun = now();
+  campaign.progress = sf_progress_begin(options->progress ? stderr : NULL, isatty(STDERR_FILENO), campaign.begun);
   for (int32_t i = 0; i < options->workers && status == SF_OK; i++) status = sf_op_worker_create(&campaign.workers[i], &options->pool);
   if (status == SF_OK) status = run_cases(&campaign, error);
+  sf_progress_end(&campaign.progress);
   out->seconds = now() - campaign.begun;
   out->ended_early = campaign.hangs >= SF_OP_LOST_MAX;
   if (status == SF_OK) status = finish(&campaign, error);

@@ -13,6 +13,7 @@ struct sf_op_campaign_options {
   int32_t workers;
   int64_t shrink_budget;
   const char *out_dir;
+  bool progress; /* stderr is told how far it is and what is found */
 };
 
 struct sf_op_finding {

@@ -157,10 +157,16 @@ static int run(void *context) {
   struct sf_known known = {0, NULL};
   struct sf_error error = {SF_OK, ""};
   const int32_t workers = sf_common_workers(flags->jobs, flags->device);
-  struct sf_op_campaign_options used = {.pool = {.target = &target, .seed = (uint64_t)flags->seed, .deadline_ms = sf_op_deadline_ms(flags->device, flags->deadline_ms), .stop = &sf_interrupted},
-                                        .cases = flags->cases ? flags->cases : INT64_MAX, .seconds = (double)flags->time_ms / 1000,
+  struct sf_op_campaign_options used = {.pool = {.target = &target,
+                                                 .seed = (uint64_t)flags->seed,
+                                                 .deadline_ms = sf_op_deadline_ms(flags->device, flags->deadline_ms),
+                                                 .stop = &sf_interrupted},
+                                        .cases = flags->cases ? flags->cases : INT64_MAX,
+                                        .seconds = (double)flags->time_ms / 1000,
                                         .workers = workers > 64 ? 64 : workers,
-                                        .shrink_budget = flags->shrink_budget, .out_dir = flags->out};
+                                        .shrink_budget = flags->shrink_budget,
+                                        .out_dir = flags->out,
+                                        .progress = true};
   enum sf_status status = flags->dry_run && !flags->cases ? sf_error_set(&error, SF_EUSAGE, "--dry-run needs --cases") : SF_OK;
   if (status == SF_OK) status = sf_op_pool_device(&used.pool, flags->device, flags->gemm, flags->target, &error);
   if (status == SF_OK) status = sf_op_target_make(&target, flags->target, flags->max_elements, &error);

@@ -1,11 +1,14 @@
 #include "harness/run/power/power.h"
 
 #include "harness/base/alloc.h"
+#include "harness/run/campaign/progress.h"
+#include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum search_state { SEARCHING, TO_SHRINK, SHRINKING, DONE };
 struct search_progress {
@@ -20,6 +23,7 @@ struct power {
   struct sf_power_result *result;
   struct search_progress *progress; /* of each search */
   int64_t clean_handed_out;
+  struct sf_progress told;
   enum sf_status status;
   struct sf_error *error;
 };
@@ -200,7 +204,15 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   }
 }
 
-static bool tick(void *ctx) { return ((const struct power *)ctx)->status == SF_OK; }
+static bool tick(void *ctx) {
+  struct power *p = ctx;
+  const double now = sf_engine_now();
+  if (!sf_progress_is_due(&p->told, now)) return p->status == SF_OK;
+  int32_t done = 0;
+  for (int32_t i = 0; i < p->result->search_count; i++) done += p->progress[i].state == DONE;
+  sf_progress_show(&p->told, now, "%d of %d searches done", done, p->result->search_count);
+  return p->status == SF_OK;
+}
 
 static enum sf_status make_searches(struct power *p) {
   const struct sf_power_options *o = p->options;
@@ -221,6 +233,7 @@ static enum sf_status make_searches(struct power *p) {
 enum sf_status sf_power_run(const struct sf_power_options *options, struct sf_power_result *result, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   struct power p = {.options = options, .result = result, .error = &detail};
+  p.told = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), sf_engine_now());
   struct sf_pool *pool = NULL;
   memset(result, 0, sizeof *result);
   enum sf_status status = make_searches(&p);
@@ -231,6 +244,7 @@ enum sf_status sf_power_run(const struct sf_power_options *options, struct sf_po
     if (status != SF_OK) sf_pool_failure_text(detail.text, sizeof detail.text, &options->campaign.pool, status);
     if (p.status != SF_OK) status = p.status;
   }
+  sf_progress_end(&p.told);
   sf_pool_destroy(pool);
   sf_free(p.progress);
   if (status == SF_OK) return SF_OK;

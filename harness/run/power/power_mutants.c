@@ -2,11 +2,14 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/run/campaign/progress.h"
 #include "harness/run/power/mutants.h"
+#include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *sf_mutant_fate_name(enum sf_mutant_fate fate) {
   static const char *const names[SF_MUTANT_FATES] = {
@@ -45,6 +48,7 @@ struct power {
   struct sf_mutant_power_result *result;
   struct progress *progress;
   bool poisons;
+  struct sf_progress told;
   enum sf_status status;
   struct sf_error *error;
 };
@@ -196,7 +200,15 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   }
 }
 
-static bool tick(void *ctx) { return ((const struct power *)ctx)->status == SF_OK; }
+static bool tick(void *ctx) {
+  struct power *p = ctx;
+  const double now = sf_engine_now();
+  if (!sf_progress_is_due(&p->told, now)) return p->status == SF_OK;
+  int32_t done = 0;
+  for (int32_t i = 0; i < p->result->count; i++) done += p->progress[i].state == DONE;
+  sf_progress_show(&p->told, now, "%d of %d searches done", done, p->result->count);
+  return p->status == SF_OK;
+}
 
 static enum sf_status run_searches(struct power *p) {
   struct sf_pool_options pool_options = p->options->campaign.pool;
@@ -209,6 +221,7 @@ static enum sf_status run_searches(struct power *p) {
     if (status != SF_OK) sf_pool_failure_text(p->error->text, sizeof p->error->text, &pool_options, status);
     if (p->status != SF_OK) status = p->status;
   }
+  sf_progress_end(&p->told);
   sf_pool_destroy(pool);
   return status;
 }
@@ -217,6 +230,7 @@ enum sf_status sf_mutant_power_run(const struct sf_mutant_power_options *options
                                    struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   struct power p = {.options = options, .result = result, .error = &detail, .poisons = options->campaign.pool.launcher == NULL};
+  p.told = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), sf_engine_now());
   SF_ASSERT_LT(options->cases, INT64_C(1) << RUN_SHIFT);
   memset(result, 0, sizeof *result);
   result->searches = sf_alloc((size_t)(options->id_count + 1) * sizeof *result->searches);

@@ -1,0 +1,43 @@
+#include "harness/run/campaign/progress.h"
+
+#include <stdarg.h>
+
+static const double TERMINAL_SECONDS = 0.5, LOG_SECONDS = 30;
+
+struct sf_progress sf_progress_begin(FILE *to, bool is_terminal, double now) {
+  return (struct sf_progress){.to = to, .is_terminal = is_terminal, .start = now, .shown = now};
+}
+
+bool sf_progress_is_due(const struct sf_progress *progress, double now) {
+  return progress->to != NULL && now - progress->shown >= (progress->is_terminal ? TERMINAL_SECONDS : LOG_SECONDS);
+}
+
+void sf_progress_end(struct sf_progress *progress) {
+  if (progress->is_open) fputs("\r\033[K", progress->to);
+  progress->is_open = false;
+}
+
+void sf_progress_show(struct sf_progress *progress, double now, const char *format, ...) {
+  va_list arguments;
+  if (progress->to == NULL) return;
+  sf_progress_end(progress);
+  fprintf(progress->to, "%8.0f s  ", now - progress->start);
+  va_start(arguments, format);
+  vfprintf(progress->to, format, arguments);
+  va_end(arguments);
+  if (!progress->is_terminal) fputc('\n', progress->to);
+  fflush(progress->to);
+  progress->is_open = progress->is_terminal;
+  progress->shown = now;
+}
+
+void sf_progress_say(struct sf_progress *progress, const char *format, ...) {
+  va_list arguments;
+  if (progress->to == NULL) return;
+  sf_progress_end(progress);
+  va_start(arguments, format);
+  vfprintf(progress->to, format, arguments);
+  va_end(arguments);
+  fputc('\n', progress->to);
+  fflush(progress->to);
+}
