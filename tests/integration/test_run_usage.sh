@@ -53,4 +53,20 @@ planted=(--seed 2 --max-ranks 4 --set layout.tp=2 "${plain[@]}" --set model.bias
 told "^new finding $signature in case [0-9]+: shardfuzz replay '$work/out/${signature//\//-}/min.json'$" fuzz --cases 12 "${planted[@]}"
 told "^new finding $signature in case [0-9]+: " gate --cases 12 "${planted[@]}"
 
+# --- jobs of one campaign: a seed, shares, a merged store -------------------------------------------------------
+share=(fuzz "${small[@]}" --seed 7 --out "$work/shares")
+run 0 "${share[@]}" --share 1/2 --cases 3 --store "$work/share1.sqlite"
+run 0 "${share[@]}" --share 2/2 --cases 1027 --store "$work/share2.sqlite"
+run 0 merge "$work/joined.sqlite" "$work/share1.sqlite" "$work/share2.sqlite"
+check "the shares are apart" grep -qx '6 verdicts, 0 of them in more than one store, 0 in conflict' "$work/stdout"
+check "and are the campaign's cases" [ "$(query "$work/joined.sqlite" "SELECT group_concat(idx) FROM verdict")" = 0,1,2,1024,1025,1026 ]
+run 0 "${share[@]}" --cases 4 --store "$work/joined.sqlite" --resume --json
+is_json 'j["cases"]' 7
+run 0 "${share[@]}" --seed 8 --cases 1 --store "$work/seed8.sqlite"
+refuses 'made with another option than the first store: "seed=8", not "seed=7"; stores of one campaign have the same options and the same --seed, and each job its own --share K/N' \
+  merge "$work/none.sqlite" "$work/share1.sqlite" "$work/seed8.sqlite"
+refuses "--share 2/2 has none of the first 1024 cases" "${share[@]}" --share 2/2 --cases 1024
+refuses "share of the cases" "${share[@]}" --share 2/2 --cases 1027 --store "$work/share1.sqlite" --resume
+for text in 0/2 3/2 1 /2 1/ a/b 1/2/3; do refuses '--share: "'$text'" is not K/N' "${share[@]}" --cases 1 --share $text; done
+
 finish

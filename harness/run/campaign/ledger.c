@@ -284,6 +284,8 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
       .campaign = text,
       .feature_names = names,
       .feature_count = sf_feature_count,
+      .share_index = ledger->options->share_index,
+      .share_count = ledger->options->share_count,
   };
   status = sf_store_open(&ledger->store, &options, &ledger->error);
   sf_free(text);

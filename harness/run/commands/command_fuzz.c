@@ -19,7 +19,22 @@ struct fuzz_flags {
   int64_t cases, time_ms;
   const char *store;
   bool resume, dry_run;
+  int64_t share, share_count; /* one of so many, from 1 on; 0: all */
 };
+
+/* "2/4" */
+static enum sf_status store_share(void *target, const char *text, struct sf_error *error) {
+  enum { SHARES_MAX = 65536 };
+  struct fuzz_flags *flags = target;
+  char first[24] = "";
+  const char *slash = strchr(text, '/');
+  if (slash) snprintf(first, sizeof first, "%.*s", (int)(slash - text), text);
+  if (slash && sf_int_from_text(&flags->share_count, slash + 1, 1, SHARES_MAX, "", NULL) == SF_OK &&
+      sf_int_from_text(&flags->share, first, 1, flags->share_count, "", NULL) == SF_OK) {
+    return SF_OK;
+  }
+  return sf_error_set(error, SF_EUSAGE, "--share: \"%s\" is not K/N, such as 2/4 for the second of four jobs", text);
+}
 
 static const struct sf_option options[] = {
     SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "number of cases in all, a resumed store's included"),
@@ -30,6 +45,12 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct fuzz_flags, "store", TEXT, store, "FILE", "the campaign's SQLite file; default: a new one under --out"),
     SF_OPTION_AT(struct fuzz_flags, "resume", FLAG, resume, NULL,
                  "go on with the store, or start it; without --store with the newest one under --out"),
+    {.name = "share",
+     .type = SF_OPTION_CALL,
+     .value = "K/N",
+     .call = store_share,
+     .help =
+         "run the K-th of N shares of the cases, so that N jobs with the same --seed run one campaign; shardfuzz merge joins their stores"},
     SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
     SF_BACKEND_OPTIONS(struct fuzz_flags, common),
@@ -89,6 +110,18 @@ static enum sf_status newest_store(char *out, size_t size, const char *folder, s
               : sf_error_set(error, SF_EUSAGE, "--resume: there is no campaign-*.sqlite in %s; name the store with --store FILE", folder);
 }
 
+/* Shares are blocks of indices: a few cases may all lie in another share. */
+static enum sf_status choose_share(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
+  if (flags->share_count == 0) return SF_OK;
+  out->share_index = (int32_t)flags->share - 1;
+  out->share_count = (int32_t)flags->share_count;
+  if (out->cases > (flags->share - 1) * SF_STORE_SHARE_BLOCK) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE,
+                      "--share %" PRId64 "/%" PRId64 " has none of the first %" PRId64
+                      " cases: --cases counts those of all shares, which take turns every %d cases",
+                      flags->share, flags->share_count, out->cases, SF_STORE_SHARE_BLOCK);
+}
+
 static enum sf_status choose_store(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   char *path = out->store_path;
   const size_t size = sizeof out->store_path;
@@ -109,7 +142,8 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   out->seconds = (double)flags->time_ms / 1000;
   out->resume = flags->resume;
   out->progress = true;
-  return choose_store(out, flags, error);
+  status = choose_share(out, flags, error);
+  return status == SF_OK ? choose_store(out, flags, error) : status;
 }
 
 static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r,
@@ -178,6 +212,7 @@ static int print_cases(const struct sf_campaign_options *used) {
   for (int64_t i = 0; status == SF_OK && i < used->cases && !sf_interrupted; i++) {
     struct sf_case c;
     char *json = NULL;
+    if (used->share_count && i / SF_STORE_SHARE_BLOCK % used->share_count != used->share_index) continue;
     status = sf_campaign_case(&c, used, i, &error);
     if (status == SF_OK) status = sf_case_to_json(&json, &c);
     if (status == SF_OK) print_line(json);

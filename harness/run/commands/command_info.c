@@ -28,7 +28,9 @@ struct info_flags { struct sf_texts arguments; };
 static const struct sf_command merge_command = {
     .name = "merge",
     .arguments = "OUT IN...",
-    .help = "Joins the stores of one campaign, run on several machines, into a new one.",
+    .help = "Joins the stores of one campaign into a new one: of jobs with the same options and the same --seed, each with its own --share "
+            "K/N.\n"
+            "A case that lies in several stores counts once.",
     .argument_min = 2,
     .argument_max = 100000,
     .argument_offset = offsetof(struct info_flags, arguments),

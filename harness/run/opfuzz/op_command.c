@@ -179,7 +179,9 @@ static int run(void *context) {
 }
 
 /* Of `fuzz`, but of layers, models and frameworks alone. */
-static const char *const of_layers[] = {"--store", "--resume", "--set", "--preset", "--mode", "--max-ranks", "--layouts", "--plant", "--backend", "--launcher", "--max-memory", "--framework-path"};
+static const char *const of_layers[] = {"--store",    "--resume",     "--share",         "--set",   "--preset",
+                                        "--mode",     "--max-ranks",  "--layouts",       "--plant", "--backend",
+                                        "--launcher", "--max-memory", "--framework-path"};
 
 static const char *option_of_layers(int argc, char **argv) {
   for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)

@@ -199,7 +199,12 @@ enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct 
 }
 
 enum sf_status sf_store_meta_compare_stores(const struct sf_store *first, const struct sf_store *other, struct sf_error *error) {
-  const enum sf_status status = lines_compare(other->path, "option than the first store", other->campaign, first->campaign, error);
-  return status != SF_OK ? status
-                         : lines_compare(other->path, "list of features than the first store", other->features, first->features, error);
+  struct sf_error reason = {SF_OK, ""};
+  enum sf_status status = lines_compare(other->path, "option than the first store", other->campaign, first->campaign, &reason);
+  if (status == SF_OK)
+    status = lines_compare(other->path, "list of features than the first store", other->features, first->features, &reason);
+  if (status == SF_OK) return SF_OK;
+  return sf_error_set(error, status,
+                      "%.400s; stores of one campaign have the same options and the same --seed, and each job its own --share K/N",
+                      reason.text);
 }
