@@ -32,7 +32,7 @@ streams() { # EXIT WORD ARGUMENT...
 echo '{"schema": 1, "model": {"heads": 2, "kv_heads": 2, "bias": true}, "layout": {"tp": 2}, "plant": {"id": "rowparallel-bias-xtp"}}' >"$work/bias.json"
 streams 1 '^first        s0/mb0' replay "$work/bias.json"
 streams 0 '^verdict      PASS' replay "$work/bias.json" --plant none
-streams 1 '^[0-9]+ trials' shrink "$work/bias.json" -o "$work/min.json" --budget 1
+streams 1 '^signature    tolerance' shrink "$work/bias.json" -o "$work/min.json" --budget 1
 streams 0 '^2 cases in ' fuzz --cases 2 "${small[@]}" --out "$work/out"
 streams 0 '^gate: passed$' gate --cases 2 --seed 1 "${small[@]}" --out "$work/out"
 streams 0 '^20 cases in ' fuzz --target op:gelu_fwd --cases 20 --out "$work/out"
