@@ -4,7 +4,7 @@
     SHARDFUZZ=build/shardfuzz python3 tests/integration/readme.py --update    # write what is printed into README.md
     --sets quick,slow,torch    which commands; default quick: those that stand neither in SLOW nor in TORCH
 
-In a block of README.md a line that begins with "$ " is a command and the lines behind it are its output. A plain block without such lines is commands
+In a block of README.md a line that begins with "$ " is a command and the lines behind it are its stdout (stderr has progress, which depends on the time). A plain block without such lines is commands
 alone, none of which is run. A command that is not run stands in NOT_RUN with the reason. Needs the plugins of the tests beside the program
 (`ninja plugins`), and for the set torch the virtual environment of `ci/setup.sh --python`, or a Python with PyTorch.
 """
@@ -164,7 +164,7 @@ def run_section(section, commands, program):
 
         def shell(text):
             done = subprocess.run(["stdbuf", "-oL", "bash", "-c", text], cwd=folder, env=environment, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace")
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", errors="replace")
             return done.returncode, done.stdout.rstrip("\n").split("\n") if done.stdout else []
         code, said = shell(f"set -e\n{SETUP.get(section, '')}")
         if code != 0:
