@@ -5,8 +5,8 @@ source tests/integration/common.bash
 corpus=$work/corpus
 mkdir "$corpus"
 echo '{"schema": 1, "model": {"layers": 2, "heads": 2, "kv_heads": 2, "bias": true}, "layout": {"tp": 2}, "expect": {"verdict": "PASS"}}' >"$corpus/clean.json"
-# The plant is to show in one module alone: experts have no such bias, and there is no cross-attention.
-planted=(--plant rowparallel-bias-xtp --set layout.tp=2 --set layout.sp=off --set model.bias=on --set moe.experts=2 --set model.memory_seq=0)
+# End to end only the first wrong tensor is a culprit: in isolated mode this plant shows in up to three modules.
+planted=(--plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=on --mode e2e)
 run 1 fuzz --cases 12 --seed 2 --max-ranks 4 "${plain[@]}" "${planted[@]}" --out "$work/found"
 cp "$work"/found/*/min.json "$corpus/bias.json"
 signature=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["expect"]["signature"])' "$corpus/bias.json")
