@@ -1,5 +1,7 @@
 #include "harness/device/device.h"
 
+#include "harness/device/cpu.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,8 +27,10 @@ struct probed {
 enum sf_status sf_device_probe(size_t *memory_bytes, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) {
   struct sf_device *device = NULL;
   if (memory_bytes) *memory_bytes = 0;
+  enum sf_status status = sf_gemm_blas_reserve(error); /* references are computed on the CPU in any case */
+  if (status != SF_OK) return status;
   if (kind == SF_DEVICE_CPU) {
-    const enum sf_status status = sf_device_create(&device, kind, gemm, error);
+    status = sf_device_create(&device, kind, gemm, error);
     sf_device_destroy(status == SF_OK ? device : NULL);
     return status;
   }
@@ -44,7 +48,7 @@ enum sf_status sf_device_probe(size_t *memory_bytes, enum sf_device_kind kind, e
   }
   while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
   if (child < 0) sf_error_set(&said->error, SF_EIO, "a process: %s", strerror(errno));
-  const enum sf_status status = said->error.status;
+  status = said->error.status;
   if (status != SF_OK && error) *error = said->error;
   if (status == SF_OK && memory_bytes) *memory_bytes = said->memory_bytes;
   munmap(said, sizeof *said);

@@ -6,6 +6,8 @@
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 const bool sf_gemm_blas_built = true;
@@ -27,6 +29,42 @@ void sf_gemm_pick_kernels(char **argv) {
 #else
   (void)argv;
 #endif
+}
+
+/* With several threads OpenBLAS takes buffers and stacks while it is loaded, before main, and where there is no room for them it never comes back. We use one
+ * thread in any case, so under a limit on address space the program begins again with one. In .preinit_array: before libraries are initialised. */
+#ifndef SF_SANITIZE
+static bool is_limited(int resource) {
+  struct rlimit limit;
+  return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+static void begin_with_one_thread(int argc, char **argv, char **environment) {
+  static const char name[] = "OPENBLAS_NUM_THREADS=";
+  size_t count = 0;
+  (void)argc;
+  if (!is_limited(RLIMIT_AS) && !is_limited(RLIMIT_DATA)) return;
+  for (; environment[count]; count++)
+    if (strncmp(environment[count], name, sizeof name - 1) == 0) return;
+  char *with[count + 2];
+  memcpy(with, environment, count * sizeof *with);
+  with[count] = "OPENBLAS_NUM_THREADS=1";
+  with[count + 1] = NULL;
+  execve("/proc/self/exe", argv, with);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(int, char **, char **) = begin_with_one_thread;
+#endif
+
+enum sf_status sf_gemm_blas_reserve(struct sf_error *error) {
+  static const size_t ROOM = (size_t)144 << 20; /* OpenBLAS 0.3's buffer on machines of 64 bits is 128 MiB; a case needs more */
+  float one = 1, product = 0;
+  void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    return sf_error_set(error, SF_ENOMEM, "too little address space: OpenBLAS and a case need %zu MiB beside the program; raise ulimit -v or ulimit -d", ROOM >> 20);
+  munmap(room, ROOM);
+  openblas_set_num_threads(1);
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1, 1, 1, 1.0f, &one, 1, &one, 1, 0.0f, &product, 1);
+  return SF_OK;
 }
 
 enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) {

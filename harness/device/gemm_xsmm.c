@@ -19,6 +19,7 @@
 #include "harness/device/vec.h"
 
 #include <libxsmm.h>
+#include <sys/mman.h>
 
 enum { SLOTS = 16384, PROBES = 8, KERNELS_MAX = 4096, USES_BEFORE_KERNEL = 256, PROBE_FLOATS_MAX = 1 << 22 };
 /* From this m * n * k on a kernel gains less than 5 % on the loops; from 448^3 on, where they block for the cache, nothing. */
@@ -69,7 +70,17 @@ static struct slot *slot_find(struct sf_xsmm *xsmm, const struct shape *shape) {
   return free_slot;
 }
 
+/* Where the address space is used up, LIBXSMM puts a kernel's code in memory that cannot be run. */
+static bool has_room_for_code(void) {
+  static const size_t ROOM = (size_t)1 << 20; /* a kernel has some kilobytes */
+  void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return false;
+  munmap(room, ROOM);
+  return true;
+}
+
 static libxsmm_smmfunction kernel_make(const struct shape *s) {
+  if (!has_room_for_code()) return NULL;
   const libxsmm_blasint lda = s->ldb, ldb = s->lda, ldc = s->ldc; /* row-major C = A B is column-major C' = B' A' */
   const float alpha = 1.0f, beta = s->flags & FLAG_ACCUMULATE ? 1.0f : 0.0f;
   const int flags = s->flags & FLAG_TRANS_A ? LIBXSMM_GEMM_FLAG_TRANS_B : LIBXSMM_GEMM_FLAG_NONE;

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const struct sf_command_entry commands[] = {
     {"fuzz", sf_command_fuzz, "run a campaign of random cases"},
@@ -33,6 +34,14 @@ static int finish(int code) {
   return 3;
 }
 
+/* A limit on processor time that is soft and hard at once ends a process without a word: SIGXCPU, a second earlier, says which limit it was. */
+static void leave_time_to_tell(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur != limit.rlim_max || limit.rlim_cur < 2) return;
+  limit.rlim_cur--;
+  setrlimit(RLIMIT_CPU, &limit);
+}
+
 static void print_usage(FILE *to) {
   fputs("usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n", to);
   for (size_t i = 0; i < COMMAND_COUNT; i++) {
@@ -54,7 +63,20 @@ static int refuse(const char *name) {
       sf_error_set(&error, SF_EUSAGE, "there is no command '%.100s'%s", name, *text ? text : "; shardfuzz --help lists them"), &error);
 }
 
+/* A case on a stack that is too small would look like a crash of what it runs. */
+static bool has_stack(void) {
+  static const rlim_t WANTED = 8 << 20, NEEDED = 1 << 20;
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= NEEDED) return true;
+  limit.rlim_cur = limit.rlim_max < WANTED ? limit.rlim_max : WANTED;
+  return limit.rlim_cur >= NEEDED && setrlimit(RLIMIT_STACK, &limit) == 0;
+}
+
 static int run(const char *name, int argc, char **argv) {
+  if (!has_stack()) {
+    fputs("shardfuzz: too small a stack: it needs 1 MiB; raise ulimit -s\n", stderr);
+    return 3;
+  }
   for (size_t i = 0; i < COMMAND_COUNT; i++) {
     if (strcmp(name, commands[i].name) == 0) return finish(commands[i].run(argc, argv));
   }
@@ -79,6 +101,7 @@ int main(int argc, char **argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   /* A limit on the size of files is an error of the write, to be told like a full disk. */
   signal(SIGXFSZ, SIG_IGN);
+  leave_time_to_tell();
   if (argc < 2) {
     print_usage(stderr);
     return 2;

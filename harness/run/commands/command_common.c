@@ -125,6 +125,7 @@ enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, in
   const enum sf_status status = sf_device_probe(memory_bytes, (enum sf_device_kind)device, *gemm, &reason);
   if (status == SF_OK) return SF_OK;
   if (device != SF_DEVICE_CPU) return sf_error_set(error, status, "--device %s: %.400s", sf_device_names[device], reason.text);
+  if (status != SF_ENOTSUP) return sf_error_set(error, status, "%.400s", reason.text);
   return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
 }
 

@@ -28,6 +28,7 @@ struct page {
   struct sf_op_answer so_far; /* counts of cases that ended before it */
   int32_t fault_operand;      /* beside which the process touched memory that it may not; -1: it did not */
   bool fault_writes;
+  bool spent;                 /* the process died of the limit on processor time */
   char fault[160];            /* "reads 12 bytes behind input x" */
   struct sf_error error;
 };
@@ -74,8 +75,20 @@ static void on_fault(int number, siginfo_t *info, void *context) {
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
+static void on_spent(int number) {
+  if (getpid() == watched.process) watched.page->spent = true;
+  raise(number);
+}
+
+static void watch_time(struct page *page) {
+  const struct sigaction action = {.sa_handler = on_spent, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+  watched.page = page;
+  watched.process = getpid();
+  sigaction(SIGXCPU, &action, NULL);
+}
+
 /* On a stack of its own: that of the plugin may be what ran out. */
-static void watch_faults(struct page *page, const struct sf_op_memory *memory) {
+static void watch_faults(const struct sf_op_memory *memory) {
 #ifndef SF_SANITIZE
   static char stack[64 * 1024];
   const stack_t alternative = {.ss_sp = stack, .ss_size = sizeof stack};
@@ -83,14 +96,12 @@ static void watch_faults(struct page *page, const struct sf_op_memory *memory) {
   memset(&action, 0, sizeof action);
   action.sa_sigaction = on_fault;
   action.sa_flags = (int)(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
-  watched.page = page;
   watched.memory = memory;
-  watched.process = getpid();
   sigaltstack(&alternative, NULL);
   sigaction(SIGSEGV, &action, NULL);
   sigaction(SIGBUS, &action, NULL);
 #else
-  (void)page, (void)memory, (void)on_fault; /* the sanitizers have handlers of their own */
+  (void)memory, (void)on_fault; /* the sanitizers have handlers of their own */
 #endif
 }
 
@@ -134,7 +145,8 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
     worker->page->error.status = status;
     _exit(STATUS_FAILED);
   }
-  if (lab.memory.walled) watch_faults(worker->page, &lab.memory);
+  watch_time(worker->page);
+  if (lab.memory.walled) watch_faults(&lab.memory);
   while (read(channel, &job, sizeof job) == (ssize_t)sizeof job) {
     run_job(worker->page, &lab, &worker->options, &job, &worker->said);
     sf_said_pass_on(&worker->said);
@@ -210,6 +222,7 @@ enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op
   see(worker, job->first);
   memset(&worker->page->so_far, 0, sizeof worker->page->so_far);
   worker->page->fault_operand = -1;
+  worker->page->spent = false;
   atomic_store(&worker->page->index, job->first);
   /* A process that has just ended is found by the next wait. */
   (void)!send(worker->channel, job, sizeof *job, MSG_NOSIGNAL);
@@ -222,6 +235,7 @@ static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct 
   const int how = stop(worker);
   sf_said_last(&worker->said, said, sizeof said);
   if (WIFEXITED(how) && WEXITSTATUS(how) == STATUS_FAILED) return sf_error_set(error, worker->page->error.status, "%s", worker->page->error.text);
+  if (!hung && worker->page->spent) return sf_error_set(error, SF_EIO, "a process that runs cases used up its processor time (ulimit -t): raise the limit");
   *answer = worker->page->so_far;
   answer->index = atomic_load(&worker->page->index);
   if (worker->job.count > 0) {

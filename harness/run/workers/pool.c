@@ -108,6 +108,7 @@ static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool
 
 static void finish(struct sf_worker *worker, const struct sf_pool_client *client, const struct sf_job_result *result) {
   const struct sf_job *job = &worker->jobs[worker->job_next++];
+  worker->answered++;
   if (busy(worker) && worker->pid) sf_worker_set_off(worker);
   client->done(client->ctx, job, result);
 }
@@ -118,7 +119,8 @@ static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const str
   struct sf_worker *worker = &pool->workers[i];
   const struct sf_job *job = &worker->jobs[worker->job_next];
   struct sf_job_result result;
-  if (job->kind == SF_JOB_SHRINK && !hang && ++worker->losses < SHRINK_ATTEMPTS) {
+  const bool spent = !hang && worker->answered > 0 && sf_worker_is_spent(worker); /* by the cases before it, too: a fresh process has all of its time */
+  if (spent || (job->kind == SF_JOB_SHRINK && !hang && ++worker->losses < SHRINK_ATTEMPTS)) {
     sf_worker_stop(worker);
     return send_jobs(pool, i);
   }

@@ -74,6 +74,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   enum sf_status status = make_page(worker);
   if (status != SF_OK) return status;
   worker->received = 0;
+  worker->answered = 0;
   worker->kills = sf_memory_kills();
   worker->for_shrinking = for_shrinking;
   if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
@@ -167,6 +168,19 @@ static void place_text(char *out, size_t out_size, const struct sf_worker_page *
   sf_catalog_destroy(catalog);
 }
 
+bool sf_worker_is_spent(const struct sf_worker *worker) {
+  for (int32_t i = 0; i < worker->page_count; i++)
+    if (worker->page[i].signal == SIGXCPU) return true;
+  return false;
+}
+
+/* The machine's lack, not the case's fault. */
+static void outcome_of_lack(struct sf_outcome *outcome) {
+  outcome->verdict = SF_VERDICT_INCONCLUSIVE;
+  outcome->kind = outcome->module_class = outcome->rank = -1;
+  outcome->row = -1;
+}
+
 void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
   static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
   const struct sf_case *c = &worker->jobs[worker->job_next].c;
@@ -181,10 +195,13 @@ void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_o
   sf_world_end_text(told, sizeof told, &end);
   place_text(place, sizeof place, end.page, c);
   if (end.cls == SF_CLASS_CRASH && !end.page->signal && sf_memory_kills() > worker->kills) {
-    outcome->verdict = SF_VERDICT_INCONCLUSIVE;
-    outcome->kind = outcome->module_class = outcome->rank = -1;
-    outcome->row = -1;
+    outcome_of_lack(outcome);
     snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process after '%s'%s (fewer --jobs, or --max-memory)", end.label, place);
+    return;
+  }
+  if (!hang && sf_worker_is_spent(worker)) {
+    outcome_of_lack(outcome);
+    snprintf(outcome->text, sizeof outcome->text, "the process used up its processor time (ulimit -t) after '%s'%s: raise the limit", end.label, place);
     return;
   }
   if (worker->said.memory > 0) sf_said_last(&worker->said, said, sizeof said);
@@ -229,7 +246,7 @@ static void on_fatal_signal(int number, siginfo_t *info, void *context) {
 void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *)) {
 #ifndef SF_SANITIZE
   static char stack[64 * 1024];
-  static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU};
   const stack_t alternative = {.ss_sp = stack, .ss_size = sizeof stack};
   sigaltstack(&alternative, NULL);
   for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++) {

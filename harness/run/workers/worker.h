@@ -28,6 +28,7 @@ struct sf_worker {
   int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
   double since, cpu_since;      /* when the first unanswered job can have begun; processor seconds of the process then */
+  int32_t answered;             /* jobs, since its process was started */
   double kills;                 /* sf_memory_kills when it was started */
   size_t received;              /* bytes of an unfinished result */
   struct sf_job_result result;
@@ -52,6 +53,8 @@ void sf_worker_set_off(struct sf_worker *worker);
 bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
 int sf_worker_receive(struct sf_worker *worker);
+/* Whether one of its processes died of the limit on processor time (ulimit -t), which is no fault of the case. */
+bool sf_worker_is_spent(const struct sf_worker *worker);
 /* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */
 void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
 
