@@ -2,11 +2,12 @@
 
     SHARDFUZZ=build/shardfuzz python3 tests/integration/readme.py             # compare; exit 1 and a diff where they differ
     SHARDFUZZ=build/shardfuzz python3 tests/integration/readme.py --update    # write what is printed into README.md
-    --sets quick,slow,torch    which commands; default quick: those that stand neither in SLOW nor in TORCH
+    --sets quick,slow,torch    which sections; default quick: those that do not stand in SETS
 
-In a block of README.md a line that begins with "$ " is a command and the lines behind it are its stdout (stderr has progress, which depends on the time). A plain block without such lines is commands
-alone, none of which is run. A command that is not run stands in NOT_RUN with the reason. Needs the plugins of the tests beside the program
-(`ninja plugins`), and for the set torch the virtual environment of `ci/setup.sh --python`, or a Python with PyTorch.
+In a block of README.md a line that begins with "$ " is a command and the lines behind it are its stdout (stderr has progress, which depends on
+the time). A plain block without such lines is commands alone, none of which is run. A command that is not run stands in NOT_RUN with the
+reason. Needs the plugins of the tests beside the program (`ninja plugins`), and for the set torch the virtual environment of
+`ci/setup.sh --python`, or a Python with PyTorch.
 """
 import argparse
 import difflib
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 TIMEOUT_S = 300
 WORKERS = 2
+STDERR_LINES = 9  # of a command that printed something else
 
 MEGATRON = "needs megatron-core: tests/megatron runs what it says"
 NOT_RUN = {
@@ -153,7 +155,7 @@ def torch_environment():
 
 
 def run_section(section, commands, program):
-    """[(command, printed lines)], run one after the other in a folder of the section's own."""
+    """([(command, lines of its stdout, its stderr)], what is wrong with the JSON or None); run one after the other in a folder of the section's own."""
     with tempfile.TemporaryDirectory(prefix="shardfuzz-readme-") as folder:
         os.mkdir(f"{folder}/build")
         os.symlink(program, f"{folder}/build/shardfuzz")
@@ -164,12 +166,12 @@ def run_section(section, commands, program):
 
         def shell(text):
             done = subprocess.run(["stdbuf", "-oL", "bash", "-c", text], cwd=folder, env=environment, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", errors="replace")
-            return done.returncode, done.stdout.rstrip("\n").split("\n") if done.stdout else []
-        code, said = shell(f"set -e\n{SETUP.get(section, '')}")
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
+            return done.returncode, done.stdout.rstrip("\n").split("\n") if done.stdout else [], done.stderr
+        code, said, errors = shell(f"set -e\n{SETUP.get(section, '')}")
         if code != 0:
-            raise SystemExit(f"the setup of section {section!r} failed:\n" + "\n".join(said))
-        done = [(command, shell(command.text)[1]) for command in commands]
+            raise SystemExit(f"the setup of section {section!r} failed:\n" + "\n".join(said) + errors)
+        done = [(command, *shell(command.text)[1:]) for command in commands]
         wrong = check_case(section, folder) if section == JSON_SECTION else None
         return done, wrong
 
@@ -195,7 +197,7 @@ def check_case(section, folder):
 
 def update(lines, done):
     """README's lines with the real output; from the end, so that line numbers stay."""
-    for command, printed in sorted(done, key=lambda one: -one[0].at):
+    for command, printed, _ in sorted(done, key=lambda one: -one[0].at):
         lines[command.at + 1:command.at + 1 + len(command.shown)] = command.output(printed)
     README.write_text("\n".join(lines))
 
@@ -215,10 +217,11 @@ def main():
     if arguments.update:
         update(lines, done)
     else:
-        for command, printed in done:
+        for command, printed, errors in done:
             if normals(command.shown) != normals(printed):
                 wrong.append("\n".join([f"README.md:{command.at + 1}: $ {command.text}", *difflib.unified_diff(
-                    command.shown, command.output(printed), "README.md shows", "it prints", lineterm="", n=9)]))
+                    command.shown, command.output(printed), "README.md shows", "it prints", lineterm="", n=9),
+                                        *(f"stderr: {line}" for line in errors.splitlines()[-STDERR_LINES:])]))
     print("\n".join(wrong) or f"{len(done)} commands of README.md print what it shows", file=sys.stderr if wrong else sys.stdout)
     if wrong and not arguments.update:
         print("Where the program is right: python3 tests/integration/readme.py --update", file=sys.stderr)

@@ -12,7 +12,6 @@ the subject `name:k` where k > 0.
 """
 import fnmatch
 import os
-import sys
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -62,7 +61,7 @@ class Tracer:
 
     directory: a trace that is there is replaced as a whole. model: a module; DistributedDataParallel and other wrappers do not show in names.
     optimizer: one or a sequence; a step ends when each has stepped. batch, batch_dim, mean, places: see layout.Layout. skip: patterns
-    (fnmatch) of subjects that are left out. perturbation: see perturb.py. quiet: without the line on stderr that says where the trace is.
+    (fnmatch) of subjects that are left out. perturbation: see perturb.py. quiet: without the line on stdout that says where the trace is.
     Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model: torch.nn.Module, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True,
@@ -130,11 +129,11 @@ class Tracer:
                 self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
 
     def say(self, more: str) -> None:
-        """One line on rank 0's stderr: what was written where, and what to do next."""
+        """One line on rank 0's stdout: what was written where, and what to do next."""
         if self.layout.rank == 0:
             steps, ranks = self.step + 1, self.layout.ranks
             print(f"shardfuzz: {self.directory} has {len(self.recorder.records)} tensors of {steps} step{'s'[:steps > 1]} on "
-                  f"{ranks} rank{'s'[:ranks > 1]}; {more}", file=sys.stderr, flush=True)
+                  f"{ranks} rank{'s'[:ranks > 1]}; {more}", flush=True)
 
     # --- steps ---
 
