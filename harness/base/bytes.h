@@ -16,7 +16,7 @@ struct sf_bytes {
  * SF_EINPUT when it is no regular file or too large, SF_EIO, SF_ENOMEM. */
 enum sf_status sf_bytes_read_file(struct sf_bytes *out, const char *path, size_t limit_bytes, struct sf_error *error) SF_MUST_USE;
 /* Writes path through a temporary file beside it, flushed and renamed: the old file or the whole new one, never a part.
- * SF_EINPUT when path is something other than a regular file, SF_ENOTFOUND when its folder does not exist, SF_EIO, SF_ENOMEM. */
+ * SF_EINPUT when path is something other than a regular file, SF_ENOTFOUND when its folder does not exist, SF_ENOSPC, SF_EIO, SF_ENOMEM. */
 enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t size_bytes, struct sf_error *error) SF_MUST_USE;
 void sf_bytes_destroy(struct sf_bytes *bytes);
 

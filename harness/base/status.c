@@ -1,5 +1,6 @@
 #include "harness/base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -10,6 +11,17 @@ const char *sf_status_text(enum sf_status status) {
 #undef X
   }
   return "unknown status";
+}
+
+enum sf_status sf_status_of_errno(int code) {
+  switch (code) {
+    case ENOENT: return SF_ENOTFOUND;
+    case ENOMEM: return SF_ENOMEM;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return SF_ENOSPC;
+    default: return SF_EIO;
+  }
 }
 
 /* Names and file texts end up in messages; a message stays one printable line whatever they hold. */

@@ -239,6 +239,14 @@ static enum sf_status open_header(struct sf_st_open *open_file, struct sf_error 
   return status;
 }
 
+/* What stands at the path and is no file that can be read is wrong input, like a file with the wrong bytes in it. */
+static enum sf_status status_of_open(int code) {
+  static const int wrong[] = {ELOOP, ENOTDIR, EISDIR, EACCES, EPERM, ENXIO, ENODEV, ENAMETOOLONG};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    if (code == wrong[i]) return SF_EINPUT;
+  return sf_status_of_errno(code);
+}
+
 enum sf_status sf_st_open(struct sf_st_open *out, const char *path, struct sf_error *error) {
   struct sf_st_open open_file = {.descriptor = -1, .path = sf_strdup(path)};
   enum sf_status status = SF_OK;
@@ -246,7 +254,7 @@ enum sf_status sf_st_open(struct sf_st_open *out, const char *path, struct sf_er
   /* Not blocking: opening a named pipe must come back, to be refused. */
   open_file.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (open_file.descriptor < 0)
-    status = sf_error_set(error, errno == ENOENT ? SF_ENOTFOUND : SF_EIO, "%s: cannot open: %s", path, strerror(errno));
+    status = sf_error_set(error, status_of_open(errno), "%s: cannot open: %s", path, strerror(errno));
   else
     status = open_header(&open_file, error);
   if (status == SF_OK)

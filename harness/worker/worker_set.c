@@ -49,7 +49,7 @@ struct sf_worker_set {
 
 #define X(NAME, text) [SF_WORKER_##NAME] = text,
 static const char *const end_names[] = {X(ANSWERED, "answered") X(REFUSED, "refused") X(FULL, "full") X(RAISED, "raised") X(ONE_SIDED, "one-sided") X(DIED, "died")
-                                            X(SILENT, "silent") X(GARBLED, "garbled") X(UNSTARTED, "unstarted") X(STOPPED, "stopped")};
+                                            X(SILENT, "silent") X(GARBLED, "garbled") X(UNSTARTED, "unstarted") X(UNABLE, "unable") X(STOPPED, "stopped")};
 #undef X
 
 const char *sf_worker_end_name(enum sf_worker_end end) { return end_names[end]; }
@@ -331,7 +331,7 @@ enum sf_status sf_worker_set_start(struct sf_worker_set **out, struct sf_worker_
   for (int32_t i = 0; set->ranks && i < options->ranks; i++) set->ranks[i].fd = -1;
   enum sf_status status = set->ranks && set->fds ? start_guard(set, &error) : SF_ENOMEM;
   if (status != SF_OK) {
-    report->end = SF_WORKER_UNSTARTED;
+    report->end = SF_WORKER_UNABLE;
     snprintf(report->text, sizeof report->text, "%s", *error.text ? error.text : sf_status_text(status));
   } else if (wait_for_hellos(set, report)) {
     *out = set;

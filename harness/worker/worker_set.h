@@ -36,6 +36,7 @@ enum sf_worker_end {
   SF_WORKER_SILENT,     /* past the deadline */
   SF_WORKER_GARBLED,    /* what a rank said is no answer to the request */
   SF_WORKER_UNSTARTED,  /* not every rank said hello */
+  SF_WORKER_UNABLE,     /* this machine could not start the set: the command has not run */
   SF_WORKER_STOPPED,    /* *stop was set */
 };
 static inline bool sf_worker_goes_on(enum sf_worker_end end) { return end <= SF_WORKER_RAISED; }
@@ -51,7 +52,7 @@ struct sf_worker_report {
 void sf_worker_report_clear(struct sf_worker_report *report);
 
 struct sf_worker_set;
-/* Starts the ranks and waits until each has said hello. SF_OK and *out written only when report->end is ANSWERED; SF_EIO with UNSTARTED (or
+/* Starts the ranks and waits until each has said hello. SF_OK and *out written only when report->end is ANSWERED; SF_EIO with UNSTARTED, UNABLE (or
  * another end) in the report, SF_ENOMEM. The options' texts are copied. */
 enum sf_status sf_worker_set_start(struct sf_worker_set **out, struct sf_worker_report *report, const struct sf_worker_set_options *options) SF_MUST_USE;
 /* Ends every process of the set and frees it. Takes NULL. */

@@ -2,6 +2,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,8 @@ DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
                        "fault": {"choices": ["none", "stdout", "silent", "silent-once", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
-                                             "truncate", "no-file", "nan", "unperturbed", "greedy"], "layout": True},
+                                             "truncate", "no-file", "nan", "unperturbed", "greedy", "loop", "fifo", "directory", "socket", "forbidden",
+                                             "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
                        "run": {"choices": ["candidate", "reference", "draw", "draw 8"], "layout": True}},
             "refuses": []}
@@ -59,6 +61,35 @@ def spoil(request, fault):
         with open(path, "r+b") as file:
             file.seek(-4, os.SEEK_END)
             file.write(b"\0\0\xc0\x7f")
+    spoil_place(request["out"], path, fault)
+
+
+def spoil_place(folder, path, fault):
+    """Where the trace should be."""
+    if fault in ("loop", "fifo", "directory", "socket"):
+        os.unlink(path)
+    if fault == "loop":
+        os.symlink(path, path)
+    if fault == "fifo":
+        os.mkfifo(path)
+    if fault == "directory":
+        os.mkdir(path)
+    if fault == "socket":
+        socket.socket(socket.AF_UNIX).bind(path)
+    if fault == "forbidden":
+        os.chmod(path, 0)
+    if fault in ("no-folder", "other-folder"):
+        shutil.rmtree(folder)
+    if fault == "other-folder":
+        os.symlink("/tmp", folder)
+    if fault == "closed-folder":
+        os.mkdir(folder + "/closed")
+        open(folder + "/closed/file", "w").close()
+        os.chmod(folder + "/closed", 0)
+    if fault == "no-work-folder":
+        shutil.rmtree(os.path.dirname(folder))
+    if fault == "no-reference":
+        shutil.rmtree(os.path.join(os.path.dirname(folder), "reference"))
 
 
 def run(links, fault, request, _):

@@ -128,7 +128,7 @@ rows='SELECT idx, signature FROM verdict UNION ALL SELECT idx, signature FROM fu
 check "culprits do not depend on the number of jobs" [ "$(query "$work/pair.sqlite" "$rows")" = "$(query "$work/pair2.sqlite" "$rows")" ]
 
 # --- loud failures are findings, and the campaign goes on --------------------------------------------------------------
-for fault in crash:crash raise:crash silent:hang garbage:protocol; do
+for fault in crash:crash raise:crash silent:hang garbage:protocol loop:protocol; do
   case $fault in raise:* | silent:*) count=1 ;; *) count=2 ;; esac # each run of the former waits for ranks that say nothing
   run 1 fuzz --target "$faulty" --cases $count --set fault="${fault%:*}" --set where=1 --set run=candidate --set ranks=2 --set bug=none --deadline 1s --shrink-budget 1 --jobs 1 --out "$work/${fault%:*}" --json "${launch[@]}"
   is_json 'j["cases"], j["findings"], j["signatures"]' "($count, $count, 1)"

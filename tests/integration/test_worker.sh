@@ -101,9 +101,20 @@ refuse -1 candidate SKIP - not today
 disagree 1 candidate FINDING crash rank 1 failed and 1 others did not answer: not today
 truncate 1 candidate FINDING protocol rank-00001
 no-file 0 candidate FINDING protocol "run":"candidate"
+loop 1 candidate FINDING protocol "reason":"candidate/rank-00001.safetensors: cannot open: Too many levels
+loop 0 reference FINDING protocol "reason":"reference/rank-00000.safetensors: cannot open: Too many levels
+socket 0 draw FINDING protocol "reason":"draw-0/rank-00000.safetensors: cannot open: No such device
+fifo 1 candidate FINDING protocol candidate/rank-00001.safetensors: not a regular file
+directory 0 candidate FINDING protocol candidate/rank-00000.safetensors: not a regular file
+no-folder 0 reference FINDING protocol "reason":"reference: the worker removed the folder of its trace
+other-folder 0 draw FINDING protocol "reason":"draw-0: the worker removed the folder of its trace
+closed-folder 0 candidate PASS - "reason":""
+no-work-folder 0 reference FINDING protocol "reason":"reference: the worker removed the folder of its trace
+no-reference 0 candidate FINDING protocol "reason":"reference/rank-00000.safetensors: no such file
 nan -1 candidate FINDING nonfinite mlp.fc2
 nan 1 candidate FINDING conflict replicas on ranks 0 and 1 differ
 FAULTS
+if [ "$(id -u)" -ne 0 ]; then echo 'forbidden 1 candidate FINDING protocol candidate/rank-00001.safetensors: cannot open: Permission denied' >>"$faults"; fi
 lines=("$good") number=0
 while read -r name where when _; do
   number=$((number + 1))

@@ -1,6 +1,7 @@
 #include "harness/run/framework/framework.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/base/system_memory.h"
 #include "harness/run/framework/framework_judge.h"
 #include "harness/worker/guard.h"
@@ -109,16 +110,37 @@ static enum sf_status ask(struct sf_framework *f, struct sf_worker_report *repor
 static enum sf_status make_folder(const char *path, struct sf_error *error) {
   sf_remove_tree(path);
   if (mkdir(path, 0700) == 0) return SF_OK;
-  return sf_error_set(error, SF_EIO, "%s: %s", path, strerror(errno));
+  return sf_error_set(error, sf_status_of_errno(errno), "%s: %s", path, strerror(errno));
 }
+
+static bool is_folder(const char *path) {
+  struct stat about;
+  return lstat(path, &about) == 0 && S_ISDIR(about.st_mode) && access(path, R_OK | W_OK | X_OK) == 0;
+}
+
+/* What the end of a request says of the case. */
+static const struct {
+  enum sf_verdict verdict;
+  const char *cls, *before;
+} meanings[] = {
+    [SF_WORKER_REFUSED] = {SF_VERDICT_SKIP, "", ""},
+    [SF_WORKER_FULL] = {SF_VERDICT_INCONCLUSIVE, "space", "no room for the trace: "},
+    [SF_WORKER_RAISED] = {SF_VERDICT_FINDING, "crash", ""},
+    [SF_WORKER_ONE_SIDED] = {SF_VERDICT_FINDING, "crash", ""},
+    [SF_WORKER_DIED] = {SF_VERDICT_FINDING, "crash", ""},
+    [SF_WORKER_SILENT] = {SF_VERDICT_FINDING, "hang", ""},
+    [SF_WORKER_GARBLED] = {SF_VERDICT_FINDING, "protocol", ""},
+    [SF_WORKER_UNSTARTED] = {SF_VERDICT_FINDING, "crash", ""},
+    [SF_WORKER_UNABLE] = {SF_VERDICT_INCONCLUSIVE, "", "the ranks could not be started: "},
+};
 
 static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_worker_report *report, const char *run) {
   const enum sf_worker_end end = report->end;
-  out->verdict = end == SF_WORKER_REFUSED ? SF_VERDICT_SKIP : end == SF_WORKER_FULL ? SF_VERDICT_INCONCLUSIVE : SF_VERDICT_FINDING;
-  const char *cls = end == SF_WORKER_REFUSED ? "" : end == SF_WORKER_FULL ? "space" : end == SF_WORKER_SILENT ? "hang" : end == SF_WORKER_GARBLED ? "protocol" : "crash";
-  snprintf(out->cls, sizeof out->cls, "%s", cls);
+  SF_ASSERT_LE((size_t)end + 1, sizeof meanings / sizeof meanings[0]);
+  out->verdict = meanings[end].verdict;
+  snprintf(out->cls, sizeof out->cls, "%s", meanings[end].cls);
   snprintf(out->run, sizeof out->run, "%s", run);
-  snprintf(out->text, sizeof out->text, "%s%s%s", end == SF_WORKER_FULL ? "no room for the trace: " : "", report->text, *report->text ? "" : sf_worker_end_name(end));
+  snprintf(out->text, sizeof out->text, "%s%s%s", meanings[end].before, report->text, *report->text ? "" : sf_worker_end_name(end));
   if (!sf_worker_goes_on(end) || end == SF_WORKER_RAISED) memcpy(out->output, report->output, sizeof out->output);
   out->rank = report->rank;
 }
@@ -136,8 +158,11 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
                               struct sf_error *error) {
   struct sf_worker_report report;
   const int32_t ranks = strcmp(run, "candidate") == 0 ? sf_description_ranks(f->description, c) : 1;
+  char name[24];
+  snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
   enum sf_status status = make_folder(folder, error);
-  if (status != SF_OK) return status;
+  *good = status == SF_OK;
+  if (status != SF_OK) return sf_framework_blame(outcome, name, status, error);
   json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:O}", "request", "run", "run", run, "ranks", (int)ranks, "out", folder, "case", c);
   if (request && draw >= 0 && json_object_set_new(request, "draw", json_integer(draw)) != 0) {
     json_decref(request);
@@ -148,10 +173,12 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
   *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
   f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
   if (status == SF_OK && !*good) {
-    char name[24];
-    snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
     outcome_of_report(outcome, &report, name);
     excuse_memory(outcome, &report, kills);
+  } else if (*good && !is_folder(folder)) {
+    *good = false;
+    sf_error_set(error, SF_EINPUT, "%s: the worker removed the folder of its trace, or put something else in its place", folder);
+    status = sf_framework_blame(outcome, name, SF_EINPUT, error);
   }
   sf_worker_report_clear(&report);
   return status;
@@ -215,19 +242,40 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
   char noise[SF_FRAMEWORK_PATH];
   bool good = true;
   noise_path(noise, sizeof noise, f, f->reference, first);
-  enum sf_status status = sf_framework_judge(outcome, noise, f->reference, candidate, error);
-  if (status != SF_OK || first == all || outcome->verdict == SF_VERDICT_PASS) return status;
-  *outcome = before;
-  if (f->draws_made < all) status = run_draws(f, &good, outcome, c, folder, f->reference, all, error);
-  if (status != SF_OK || !good) *f->reference = '\0';
-  noise_path(noise, sizeof noise, f, f->reference, all);
-  return status == SF_OK && good ? sf_framework_judge(outcome, noise, f->reference, candidate, error) : status;
+  enum sf_status status = sf_framework_judge(&good, outcome, noise, f->reference, candidate, error);
+  if (status == SF_OK && good && first != all && outcome->verdict != SF_VERDICT_PASS) {
+    *outcome = before;
+    if (f->draws_made < all) status = run_draws(f, &good, outcome, c, folder, f->reference, all, error);
+    noise_path(noise, sizeof noise, f, f->reference, all);
+    if (status == SF_OK && good) status = sf_framework_judge(&good, outcome, noise, f->reference, candidate, error);
+  }
+  if (status != SF_OK || !good) *f->reference = '\0'; /* it may be what cannot be read any more */
+  return status;
+}
+
+/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. */
+static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
+  struct statvfs room;
+  const char *memory = f->options.memory;
+  if (!memory) memory = statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
+  if (snprintf(f->folder, sizeof f->folder, "%s/shardfuzz-XXXXXX", memory) < 70 && mkdtemp(f->folder)) return SF_OK;
+  const int cause = strlen(memory) > 50 ? ENAMETOOLONG : errno; /* a socket's path has little room */
+  *f->folder = '\0';
+  return sf_error_set(error, SF_EUSAGE, "%.100s: no folder for traces can be made there: %s", memory, strerror(cause));
+}
+
+/* A worker may have removed it, with all that was kept there. */
+static enum sf_status restore_work_folder(struct sf_framework *f, struct sf_error *error) {
+  if (is_folder(f->folder)) return SF_OK;
+  *f->reference = '\0';
+  return make_work_folder(f, error);
 }
 
 static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
   char folder[SF_FRAMEWORK_PATH - 20], candidate[SF_FRAMEWORK_PATH];
   bool good = false;
-  enum sf_status status = SF_OK;
+  enum sf_status status = restore_work_folder(f, error);
+  if (status != SF_OK) return status;
   if (f->options.keep) {
     snprintf(folder, sizeof folder, "%.350s/case-%05lld", f->options.keep, (long long)f->cases);
     status = make_folder(folder, error);
@@ -253,6 +301,15 @@ static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_o
   return SF_OK;
 }
 
+/* Paths in our folder are told from there on: the rest of them differs from process to process, and findings are known by their texts. */
+static void shorten_paths(char *text, const char *folder) {
+  const size_t length = strlen(folder);
+  for (char *at = text; (at = strstr(at, folder)) != NULL;) {
+    const size_t drop = length + (at[length] == '/');
+    memmove(at, at + drop, strlen(at + drop) + 1);
+  }
+}
+
 enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) {
   const double began = now();
   const char *refusal = sf_description_refusal(f->description, complete);
@@ -266,6 +323,7 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
     status = run_case(f, outcome, complete, error);
     if (status == SF_OK && strcmp(outcome->cls, "hang") == 0) status = confirm_hang(f, outcome, complete, error);
   }
+  shorten_paths(outcome->text, f->folder);
   f->cases++;
   outcome->seconds = now() - began;
   return status;
@@ -285,17 +343,6 @@ enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t
 bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstarted >= UNSTARTED_MAX; }
 
 /* --- life ------------------------------------------------------------------------------------------------------- */
-
-/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. */
-static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
-  struct statvfs room;
-  const char *memory = f->options.memory;
-  if (!memory) memory = statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
-  if (snprintf(f->folder, sizeof f->folder, "%s/shardfuzz-XXXXXX", memory) < 70 && mkdtemp(f->folder)) return SF_OK;
-  const int cause = strlen(memory) > 50 ? ENAMETOOLONG : errno; /* a socket's path has little room */
-  *f->folder = '\0';
-  return sf_error_set(error, SF_EUSAGE, "%.100s: no folder for traces can be made there: %s", memory, strerror(cause));
-}
 
 static enum sf_status ask_description(struct sf_framework *f, struct sf_worker_report *report, struct sf_error *error) {
   enum sf_status status = ask(f, report, json_pack("{s:s}", "request", "describe"), 1);

@@ -5,27 +5,30 @@
 #include "harness/base/names.h"
 #include "harness/check/check.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What is wrong with a trace is wrong with the worker that wrote it; what is wrong with our files is not, and where they only lack room the case is too
- * large for the folder, as when the worker's trace does not fit. */
-static enum sf_status blame(bool *good, struct sf_framework_outcome *outcome, const char *run, enum sf_status status, const struct sf_error *error) {
-  *good = status == SF_OK;
-  if (status == SF_EIO && strstr(error->text, strerror(ENOSPC))) {
-    outcome->verdict = SF_VERDICT_INCONCLUSIVE;
-    snprintf(outcome->cls, sizeof outcome->cls, "space");
+enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const char *run, enum sf_status status, const struct sf_error *error) {
+  static const struct {
+    enum sf_status status;
+    enum sf_verdict verdict;
+    const char *cls, *before;
+  } meanings[] = {
+      {SF_EINPUT, SF_VERDICT_FINDING, "protocol", ""},
+      {SF_ENOTFOUND, SF_VERDICT_FINDING, "protocol", ""},
+      {SF_ENOSPC, SF_VERDICT_INCONCLUSIVE, "space", "no room to judge the case: "},
+      {SF_ENOMEM, SF_VERDICT_INCONCLUSIVE, "memory", "no memory to judge the case: "},
+      {SF_EIO, SF_VERDICT_INCONCLUSIVE, "", "this machine could not read or write a trace: "},
+  };
+  for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+    if (meanings[i].status != status) continue;
+    outcome->verdict = meanings[i].verdict;
+    snprintf(outcome->cls, sizeof outcome->cls, "%s", meanings[i].cls);
     snprintf(outcome->run, sizeof outcome->run, "%s", run);
-    snprintf(outcome->text, sizeof outcome->text, "no room for the noise levels: %s", error->text);
+    snprintf(outcome->text, sizeof outcome->text, "%s%s", meanings[i].before, error && *error->text ? error->text : sf_status_text(status));
     return SF_OK;
   }
-  if (status != SF_EINPUT && status != SF_ENOTFOUND) return status;
-  outcome->verdict = SF_VERDICT_FINDING;
-  snprintf(outcome->cls, sizeof outcome->cls, "protocol");
-  snprintf(outcome->run, sizeof outcome->run, "%s", run);
-  snprintf(outcome->text, sizeof outcome->text, "%s", error->text);
-  return SF_OK;
+  return status;
 }
 
 enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH],
@@ -43,7 +46,8 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
   for (int32_t i = 0; opened && i < draw_count; i++) sf_trace_set_close(&opened[i]);
   sf_trace_set_close(&set);
   sf_free(opened);
-  return blame(good, outcome, run, status, error);
+  *good = status == SF_OK;
+  return sf_framework_blame(outcome, run, status, error);
 }
 
 /* Of a subject "decoder.layers.3.mlp.experts.1.weight" what is the same in all layers: "mlp.experts.weight". */
@@ -104,17 +108,17 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   return status;
 }
 
-enum sf_status sf_framework_judge(struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char *candidate, struct sf_error *error) {
+enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char *candidate, struct sf_error *error) {
   struct sf_trace_set reference_set = {0}, candidate_set = {0};
   struct sf_noise_file levels = {0};
   struct sf_check_report report = {0};
-  bool good = false;
   enum sf_status status = sf_trace_set_open(&reference_set, reference, error);
   if (status == SF_OK) status = sf_noise_open(&levels, noise, &reference_set, error);
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
   if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, error);
   if (status == SF_OK) status = outcome_of_report(outcome, &report);
-  status = blame(&good, outcome, "candidate", status, error);
+  *good = status == SF_OK;
+  status = sf_framework_blame(outcome, "candidate", status, error);
   sf_check_report_destroy(&report);
   sf_trace_set_close(&candidate_set);
   sf_noise_close(&levels);

@@ -1,6 +1,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/status.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,10 +124,20 @@ static void test_assert_that_holds_goes_on(void **state) {
   assert_string_equal(text, "");
 }
 
+static void test_status_of_errno_tells_a_full_disk_from_a_broken_one(void **state) {
+  (void)state;
+  assert_int_equal(sf_status_of_errno(ENOSPC), SF_ENOSPC);
+  assert_int_equal(sf_status_of_errno(EDQUOT), SF_ENOSPC);
+  assert_int_equal(sf_status_of_errno(EIO), SF_EIO);
+  assert_int_equal(sf_status_of_errno(ENOENT), SF_ENOTFOUND);
+  assert_int_equal(sf_status_of_errno(ENOMEM), SF_ENOMEM);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_status_text_of_each_status_is_its_text),
       cmocka_unit_test(test_status_text_of_a_number_that_is_no_status_is_a_text),
+      cmocka_unit_test(test_status_of_errno_tells_a_full_disk_from_a_broken_one),
       cmocka_unit_test(test_error_set_fills_status_and_text_and_returns_status),
       cmocka_unit_test(test_error_set_without_error_returns_status),
       cmocka_unit_test(test_error_set_with_control_characters_stays_one_line),

@@ -150,6 +150,9 @@ static void test_open_then_load_gives_what_parse_gives(void **state) {
   unlink(path);
   assert_int_equal(sf_st_open(&opened, path, &error), SF_ENOTFOUND);
   assert_int_equal(sf_st_open(&opened, P_tmpdir, &error), SF_EINPUT);
+  assert_int_equal(symlink(path, path), 0);
+  assert_int_equal(sf_st_open(&opened, path, &error), SF_EINPUT); /* a link to itself */
+  unlink(path);
 }
 
 static const float f32_values[6] = {1.5f, -0.0f, INFINITY, 3.0e-42f, -7.25f, 16777216.0f};
