@@ -2,12 +2,15 @@
 
 #include "harness/base/alloc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,8 +64,39 @@ done:
   return status;
 }
 
+/* Whether a file of path's folder is named as path's temporary files are: "NAME.PID.NUMBER.tmp". */
+static bool is_temporary_of(const char *entry, const char *name) {
+  const size_t length = strlen(name);
+  int end = 0;
+  return strncmp(entry, name, length) == 0 && sscanf(entry + length, ".%*[0-9].%*[0-9].tmp%n", &end) == 0 && end > 0 && entry[length + (size_t)end] == '\0';
+}
+
+/* Removes path's temporary files whose writers were killed. A writer holds its file's lock, which the kernel gives up when it is gone. */
+static void remove_leftovers(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  char folder[PATH_MAX];
+  struct stat info;
+  snprintf(folder, sizeof folder, "%.*s", slash ? (int)(name - path) : 1, slash ? path : ".");
+  DIR *list = opendir(folder);
+  for (const struct dirent *entry; list && (entry = readdir(list)) != NULL;) {
+    const int file = is_temporary_of(entry->d_name, name) ? openat(dirfd(list), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (file < 0) continue;
+    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(list), entry->d_name, 0);
+    close(file);
+  }
+  if (list) closedir(list);
+}
+
+/* Whether this process holds the lock of the new file. Somebody who removes leftovers may have been first; where locks do not work nobody is. */
+static bool hold(int file) {
+  struct stat info;
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return fstat(file, &info) == 0 && info.st_nlink > 0;
+}
+
 /* Opens a new file beside path; its name is left in *name. -1 with errno on failure. */
 static int temporary_create(struct sf_text *name, const char *path) {
+  remove_leftovers(path);
   for (int attempt = 0; attempt < 1000; attempt++) {
     name->length = 0;
     sf_text_append(name, "%s.%ld.%d.tmp", path, (long)getpid(), attempt);
@@ -71,7 +105,8 @@ static int temporary_create(struct sf_text *name, const char *path) {
       return -1;
     }
     const int file = open(name->data, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0 || errno != EEXIST) return file;
+    if (file >= 0 ? hold(file) : errno != EEXIST) return file;
+    if (file >= 0) close(file);
   }
   return -1;
 }
@@ -104,9 +139,9 @@ enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *dat
 
 enum sf_status sf_new_file_commit(struct sf_new_file *file, struct sf_error *error) {
   enum sf_status status = fsync(file->descriptor) == 0 ? SF_OK : io_error(error, file->path, "cannot write");
-  if (close(file->descriptor) != 0 && status == SF_OK) status = io_error(error, file->path, "cannot write");
-  file->descriptor = -1;
   if (status == SF_OK && rename(file->name, file->path) != 0) status = io_error(error, file->path, "cannot rename into place");
+  close(file->descriptor); /* after the renaming: the lock keeps others from removing the file */
+  file->descriptor = -1;
   if (status != SF_OK) unlink(file->name);
   sf_free(file->name);
   file->name = NULL;

@@ -1,5 +1,7 @@
 #include "harness/worker/descendants.h"
 
+#include "harness/base/temporary.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -56,11 +58,14 @@ static bool is_below(pid_t pid, pid_t root, int32_t count) {
   return false;
 }
 
+/* Keepers of temporary folders end by themselves once nobody is left who could write there. */
+static bool kill_one(pid_t pid) { return !sf_temporary_is_keeper(pid) && kill(pid, SIGKILL) == 0; }
+
 int32_t sf_descendants_kill(pid_t root) {
   const int32_t count = list_processes();
   int32_t killed = 0;
   for (int32_t i = 0; i < count; i++) {
-    if (is_below(processes[i].pid, root, count)) killed += kill(processes[i].pid, SIGKILL) == 0;
+    if (is_below(processes[i].pid, root, count)) killed += kill_one(processes[i].pid);
   }
   return killed;
 }
@@ -72,6 +77,6 @@ void sf_descendants_kill_own(void) {
     sf_descendants_kill(getpid());
     return;
   }
-  while (fscanf(children, "%d", &pid) == 1) kill(pid, SIGKILL);
+  while (fscanf(children, "%d", &pid) == 1) kill_one(pid);
   fclose(children);
 }

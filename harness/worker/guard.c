@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -20,16 +19,6 @@
 
 /* The launcher has CLEAN_MS to remove its session's files after its ranks are gone; what is left then is killed, at most KILL_ROUNDS times. */
 enum { CLEAN_MS = 1000, PAUSE_MS = 5, KILL_ROUNDS = 400 };
-
-static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *at) {
-  (void)about;
-  (void)kind;
-  (void)at;
-  remove(path);
-  return 0;
-}
-
-void sf_remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 /* --- the guard's side ------------------------------------------------------------------------------------------- */
 
@@ -53,21 +42,20 @@ static void end_all(pid_t launcher) {
   }
 }
 
-/* Until we are asked to end (true), our owner is gone (false), or the launcher has ended (true). */
-static bool watch(int hold_fd, int signal_fd, pid_t *launcher) {
+/* Until we are asked to end, our owner is gone, or the launcher has ended. */
+static void watch(int hold_fd, int signal_fd, pid_t *launcher) {
   struct signalfd_siginfo info;
   struct pollfd fds[2] = {{hold_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}};
-  char asked = 0;
   for (;;) {
-    if (poll(fds, 2, -1) < 0 && errno != EINTR) return false;
-    if (fds[0].revents) return read(hold_fd, &asked, 1) == 1;
+    if ((poll(fds, 2, -1) < 0 && errno != EINTR) || fds[0].revents) return;
     if (!fds[1].revents || read(signal_fd, &info, sizeof info) != (ssize_t)sizeof info) continue;
-    if (info.ssi_signo == SIGTERM) return false;
-    if (!reap(launcher) || *launcher == 0) return true;
+    if (info.ssi_signo == SIGTERM || !reap(launcher) || *launcher == 0) return;
   }
 }
 
-static _Noreturn void guard_main(int hold_fd, int output_fd, pid_t owner, const char *command, const char *folder) {
+static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+static _Noreturn void guard_main(int hold_fd, int output_fd, int held, pid_t owner, const char *command) {
   sigset_t watched;
   sigemptyset(&watched);
   sigaddset(&watched, SIGTERM);
@@ -77,8 +65,9 @@ static _Noreturn void guard_main(int hold_fd, int output_fd, pid_t owner, const 
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks whose launcher is gone become ours */
-  const int keep[2] = {hold_fd < output_fd ? hold_fd : output_fd, hold_fd < output_fd ? output_fd : hold_fd};
-  sf_launcher_close_others(keep, 2);
+  int keep[3] = {hold_fd, output_fd, held};
+  qsort(keep, 3, sizeof keep[0], by_number);
+  sf_launcher_close_others(keep + (held < 0), held < 0 ? 2 : 3);
   const int signal_fd = signalfd(-1, &watched, SFD_CLOEXEC), nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (signal_fd < 0 || nothing < 0 || getppid() != owner) _exit(0);
   dup2(nothing, STDIN_FILENO);
@@ -88,15 +77,14 @@ static _Noreturn void guard_main(int hold_fd, int output_fd, pid_t owner, const 
     sf_launcher_become(command, output_fd);
   }
   close(output_fd);
-  const bool orderly = launcher < 0 || watch(hold_fd, signal_fd, &launcher);
+  if (launcher > 0) watch(hold_fd, signal_fd, &launcher);
   end_all(launcher > 0 ? launcher : 0);
-  if (!orderly) sf_remove_tree(folder);
   _exit(0);
 }
 
 /* --- the owner's side ------------------------------------------------------------------------------------------- */
 
-enum sf_status sf_guard_start(struct sf_guard *out, const char *command, const char *folder, struct sf_error *error) {
+enum sf_status sf_guard_start(struct sf_guard *out, const char *command, int held, struct sf_error *error) {
   int hold[2] = {-1, -1}, output[2] = {-1, -1};
   const pid_t owner = getpid();
   fflush(NULL);
@@ -104,7 +92,7 @@ enum sf_status sf_guard_start(struct sf_guard *out, const char *command, const c
   const pid_t pid = open_ ? fork() : -1;
   if (pid == 0) {
     close(hold[0]);
-    guard_main(hold[1], output[1], owner, command, folder);
+    guard_main(hold[1], output[1], held, owner, command);
   }
   const int cause = errno;
   for (int32_t i = 0; i < 2; i++) {

@@ -1,7 +1,7 @@
 #include "harness/worker/warden.h"
 
+#include "harness/base/temporary.h"
 #include "harness/worker/descendants.h"
-#include "harness/worker/guard.h"
 #include "harness/worker/launcher.h"
 
 #include <errno.h>

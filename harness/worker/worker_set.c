@@ -312,7 +312,7 @@ static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *er
   sf_shell_launcher(&command, set->options.launcher, set->options.ranks);
   sf_text_append(&command, " /bin/sh -c ");
   sf_shell_quote(&command, set->options.command);
-  const enum sf_status status = command.failed ? SF_ENOMEM : sf_guard_start(&set->guard, command.data, set->options.folder, error);
+  const enum sf_status status = command.failed ? SF_ENOMEM : sf_guard_start(&set->guard, command.data, set->options.held, error);
   sf_text_destroy(&command);
   return status;
 }

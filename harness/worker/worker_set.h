@@ -21,7 +21,8 @@ struct sf_worker_set_options {
   int32_t ranks;         /* 1..SF_WORKER_RANKS_MAX */
   double start_seconds;  /* for all ranks to say hello */
   double silent_seconds; /* how long a rank may say nothing while a request is under way; the whole request ten times as long */
-  const char *folder;    /* an existing folder of ours for the socket, removed with all that is in it when we are killed */
+  const char *folder;    /* an existing folder of ours for the socket */
+  int held;              /* the folder's lock (sf_temporary), which is held until every process of the set has ended; -1: none */
   volatile sig_atomic_t *stop; /* NULL, or waiting ends with SF_WORKER_STOPPED once it is set */
 };
 

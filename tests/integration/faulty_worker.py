@@ -153,6 +153,8 @@ def main():
     if AT_IMPORT == "sleep" and RANKS > 1:
         time.sleep(1000)
     path = os.environ["SHARDFUZZ_SOCKET"]
+    with open(os.path.join(os.path.dirname(path), "mark"), "w") as file:
+        print(os.environ.get("SHARDFUZZ_TEST_MARK"), file=file)
     links = worker_mlp.connect_ranks(path + ".ranks") if RANKS > 1 else []
     harness = socket.socket(socket.AF_UNIX)
     harness.connect(path)

@@ -135,6 +135,47 @@ for fault in crash:crash raise:crash silent:hang garbage:protocol loop:protocol;
   check "the class of ${fault%:*}" some "$work/${fault%:*}/${fault#*:}"*@dp
 done
 
+# --- nothing temporary is left, whoever is killed ------------------------------------------------------------------------
+folders() { grep -lsx -- "$work" /dev/shm/shardfuzz-??????/mark /tmp/shardfuzz-??????/mark | xargs -r dirname; } # where the worker left its mark
+ownerless() { # those whose lock nobody holds
+  for folder in $(folders); do
+    if [ ! -e "$folder/.shardfuzz-lock" ] || flock -n "$folder/.shardfuzz-lock" true; then echo "$folder"; fi
+  done
+}
+nothing_ownerless() {
+  for _ in $(seq 60); do
+    if [ -z "$(ownerless)" ]; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
+# Starts a campaign whose reference runs never end; returns when one of them is under way.
+start_silent() {
+  "$SHARDFUZZ" fuzz --target "$faulty" --cases 4 --jobs 2 --set fault=silent --set run=reference --set where=0 --deadline 60s --out "$work/silent" "${launch[@]}" >"$work/stdout" 2>"$work/stderr" &
+  campaign=$!
+  for _ in $(seq 200); do
+    for folder in $(folders); do
+      if [ -d "$folder/reference" ]; then return; fi
+    done
+    sleep 0.1
+  done
+  fail "the campaign is not under way: $(cat "$work/stderr")"
+}
+run 1 fuzz --target "$faulty" --cases 2 --jobs 2 --set fault=exit --set run=reference --set where=0 --shrink-budget 1 --out "$work/exit" "${launch[@]}"
+check "no folder is left when sets have died" nothing_ownerless
+start_silent
+pkill -KILL -P "$campaign"
+check "no folder is left when one of its processes was killed" nothing_ownerless
+kill -KILL "$campaign"
+wait "$campaign" 2>/dev/null
+check "no folder is left when it was killed" nothing_ownerless
+start_silent
+for _ in 1 2 3; do kill -KILL $(marked | cut -d/ -f3) 2>/dev/null; done # its keepers too
+wait "$campaign" 2>/dev/null
+unmarked bash -c "$(declare -f nothing_left marked); work='$work'; nothing_left"
+run 0 fuzz --target "$sample" --cases 1 --set bug=none --set ranks=2 --jobs 1 --out "$work/swept" "${launch[@]}"
+check "the next one removes what nobody owns" [ -z "$(ownerless)" ]
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 error() { # EXPECTED_EXIT LINE ARGUMENT...
   local expected=$1 line=$2

@@ -227,7 +227,7 @@ bad 'case 0: bug: 1 is none of' '{"bug": 1}'
 bad 'case 0: a case is a JSON object' '[1]'
 bad 'case 1:' '{}{"ranks": 2'
 bad 'case 0: duplicate object key' '{"ranks": 1, "ranks": 2}'
-bad '/nowhere: no folder for traces' '{}' --memory /nowhere
+bad 'no folder for traces: /nowhere: ' '{}' --memory /nowhere
 bad "$work/cases.jsonl/x" '{}' --traces "$work/cases.jsonl/x"
 run 2 worker "$sample" "$work/missing.jsonl" --memory "$work/memory"
 run 2 worker

@@ -6,11 +6,9 @@
 #include "harness/base/names.h"
 #include "harness/run/framework/framework_target.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,22 +150,6 @@ static enum sf_status write_report(const char *directory, const struct sf_case *
   return status;
 }
 
-/* What a writer that was killed left in the folder: "NAME.PID.N.tmp" of a process that is gone. */
-static void remove_leftovers(const char *directory) {
-  DIR *folder = opendir(directory);
-  if (!folder) return;
-  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    const size_t length = strlen(entry->d_name);
-    const char *json = strstr(entry->d_name, ".json."), *text = strstr(entry->d_name, ".txt.");
-    const char *pid = json ? json + 6 : text ? text + 5 : NULL;
-    if (!pid || length < 4 || strcmp(entry->d_name + length - 4, ".tmp") != 0) continue;
-    const long writer = strtol(pid, NULL, 10);
-    if (writer > 0 && (kill((pid_t)writer, 0) == 0 || errno != ESRCH)) continue;
-    unlinkat(dirfd(folder), entry->d_name, 0);
-  }
-  closedir(folder);
-}
-
 static enum sf_status write_case(const char *directory, const char *name, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) {
   char path[1200];
   const struct sf_case expecting = sf_case_expecting(c, outcome);
@@ -189,7 +171,6 @@ enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, 
   char path[1200];
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
-  remove_leftovers(directory);
   if (files & SF_FINDING_CASE) status = write_case(directory, "case.json", c, outcome, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_case(directory, "min.json", &min->min, &min->min_outcome, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_script(directory, min->script, error);

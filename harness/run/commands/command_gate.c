@@ -5,9 +5,9 @@
 #include "harness/run/opfuzz/op_command.h"
 
 #include "harness/base/hash.h"
+#include "harness/base/temporary.h"
 #include "targets/plugin_target.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,20 +167,11 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
 }
 
 /* The gate's campaign is not kept: its store lies in a folder of its own. */
-static enum sf_status make_store_folder(char *folder, size_t size, struct sf_error *error) {
+static enum sf_status make_store_folder(struct sf_temporary *out, struct sf_error *error) {
   const char *base = getenv("TMPDIR");
-  snprintf(folder, size, "%.900s/shardfuzz-gate-XXXXXX", base && *base ? base : "/tmp");
-  return mkdtemp(folder) ? SF_OK : sf_error_set(error, SF_EIO, "%s: %s", folder, strerror(errno));
-}
-
-static void remove_store(const char *folder, const char *store) {
-  static const char *const ends[] = {"", "-wal", "-shm"};
-  char path[SF_PATH_TEXT + 8];
-  for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-    snprintf(path, sizeof path, "%s%s", store, ends[i]);
-    unlink(path);
-  }
-  rmdir(folder);
+  const enum sf_status status = sf_temporary_create(out, base && *base ? base : "/tmp", error);
+  if (status == SF_OK) sf_temporary_keep(out);
+  return status;
 }
 
 static int run(void *context) {
@@ -188,14 +179,14 @@ static int run(void *context) {
   static struct sf_gate_options used;
   struct sf_gate_result result;
   struct sf_error error = {SF_OK, ""};
-  char folder[SF_PATH_TEXT - 16];
+  struct sf_temporary folder = {.lock = -1};
   enum sf_status status = fill(&used, flags, &error);
-  if (status == SF_OK) status = make_store_folder(folder, sizeof folder, &error);
+  if (status == SF_OK) status = make_store_folder(&folder, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  snprintf(used.campaign.store_path, sizeof used.campaign.store_path, "%s/store.sqlite", folder);
+  snprintf(used.campaign.store_path, sizeof used.campaign.store_path, "%s/store.sqlite", folder.path);
   sf_watch_interrupts();
   status = sf_gate_run(&used, &result, &error);
-  remove_store(folder, used.campaign.store_path);
+  sf_temporary_remove(&folder);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(flags, &used, &result);
   if (status == SF_OK) sf_gate_destroy(&result);
   sf_campaign_options_clear(&used.campaign);

@@ -3,8 +3,8 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/system_memory.h"
+#include "harness/base/temporary.h"
 #include "harness/run/framework/framework_judge.h"
-#include "harness/worker/guard.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* Sets that are kept alive; one of one rank is always among them. A second attempt meets a machine that was busy. */
-enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, KEEP_LENGTH = 340 };
+enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
 static const double ROOM_BYTES = 256e6; /* below, /dev/shm is too small for traces */
 
 struct kept_set {
@@ -27,7 +27,7 @@ struct kept_set {
 
 struct sf_framework {
   struct sf_framework_options options;
-  char folder[SF_FRAMEWORK_PATH];    /* of ours */
+  struct sf_temporary folder;        /* for sockets, and traces that do not stay */
   char reference[SF_FRAMEWORK_PATH]; /* folder of the reference whose noise is known; empty = none */
   int32_t draws_made;                /* of that reference */
   char *reference_text;              /* which function it is of */
@@ -75,7 +75,8 @@ static enum sf_status find_set(struct sf_framework *f, struct kept_set **out, st
                                                 .ranks = ranks,
                                                 .start_seconds = f->options.start_seconds,
                                                 .silent_seconds = f->options.silent_seconds,
-                                                .folder = f->folder,
+                                                .folder = f->folder.path,
+                                                .held = f->folder.lock,
                                                 .stop = f->options.stop};
   memset(report, 0, sizeof *report);
   report->rank = -1;
@@ -253,21 +254,28 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
   return status;
 }
 
-/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. */
-static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
+/* What the dead left in memory is in the way of the living. */
+static const char *memory_for_traces(void) {
   struct statvfs room;
-  const char *memory = f->options.memory;
-  if (!memory) memory = statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
-  if (snprintf(f->folder, sizeof f->folder, "%s/shardfuzz-XXXXXX", memory) < 70 && mkdtemp(f->folder)) return SF_OK;
-  const int cause = strlen(memory) > 50 ? ENAMETOOLONG : errno; /* a socket's path has little room */
-  *f->folder = '\0';
-  return sf_error_set(error, SF_EUSAGE, "%.100s: no folder for traces can be made there: %s", memory, strerror(cause));
+  sf_temporary_sweep("/dev/shm");
+  return statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
+}
+
+/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. A socket's path has little room. */
+static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
+  struct sf_error detail = {SF_OK, ""};
+  const char *memory = f->options.memory ? f->options.memory : memory_for_traces();
+  if (strlen(memory) > MEMORY_TEXT) return sf_error_set(error, SF_EUSAGE, "%.100s: no folder for traces can be made there: the path is longer than %d characters", memory, MEMORY_TEXT);
+  if (sf_temporary_create(&f->folder, memory, &detail) != SF_OK) return sf_error_set(error, SF_EUSAGE, "no folder for traces: %s", detail.text);
+  sf_temporary_keep(&f->folder);
+  return SF_OK;
 }
 
 /* A worker may have removed it, with all that was kept there. */
 static enum sf_status restore_work_folder(struct sf_framework *f, struct sf_error *error) {
-  if (is_folder(f->folder)) return SF_OK;
+  if (is_folder(f->folder.path)) return SF_OK;
   *f->reference = '\0';
+  sf_temporary_remove(&f->folder);
   return make_work_folder(f, error);
 }
 
@@ -279,8 +287,9 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   if (f->options.keep) {
     snprintf(folder, sizeof folder, "%.350s/case-%05lld", f->options.keep, (long long)f->cases);
     status = make_folder(folder, error);
+    if (status == SF_ENOSPC) return sf_framework_blame(outcome, "", status, error);
   } else {
-    snprintf(folder, sizeof folder, "%.350s", f->folder);
+    snprintf(folder, sizeof folder, "%.350s", f->folder.path);
   }
   snprintf(candidate, sizeof candidate, "%s/candidate", folder);
   if (status == SF_OK) status = make_reference(f, &good, outcome, c, folder, error);
@@ -323,7 +332,7 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
     status = run_case(f, outcome, complete, error);
     if (status == SF_OK && strcmp(outcome->cls, "hang") == 0) status = confirm_hang(f, outcome, complete, error);
   }
-  shorten_paths(outcome->text, f->folder);
+  shorten_paths(outcome->text, f->folder.path);
   f->cases++;
   outcome->seconds = now() - began;
   return status;
@@ -372,7 +381,7 @@ enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_r
 void sf_framework_destroy(struct sf_framework *f) {
   if (!f) return;
   for (int32_t i = 0; i < SETS_MAX; i++) sf_worker_set_end(f->sets[i].set);
-  if (*f->folder) sf_remove_tree(f->folder);
+  sf_temporary_remove(&f->folder);
   json_decref(f->described);
   sf_description_destroy(f->description);
   free(f->reference_text);

@@ -6,6 +6,7 @@
  * the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank when
  * its launcher is. */
 #include "harness/base/alloc.h"
+#include "harness/base/temporary.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
@@ -188,10 +189,6 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
   for (int32_t i = 0; i < relay.world; i++) relay.rank_fds[i] = -1;
   relay.launcher = start_ranks(options, socket_path, page_path);
   const bool complete = relay.launcher > 0 && accept_ranks(&relay);
-  unlink(socket_path);
-  unlink(page_path);
-  *strrchr((char *)(uintptr_t)socket_path, '/') = '\0';
-  rmdir(socket_path);
   if (complete && sf_fd_write(pool_fd, &ready, sizeof ready)) relay_loop(&relay);
   close(pool_fd); /* the pool learns at once that the set is gone */
   if (relay.launcher > 0) end_ranks(&relay);
@@ -221,7 +218,7 @@ static bool make_pages(struct sf_worker *worker, const char *path, int32_t ranks
   return true;
 }
 
-static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_options *options, char *socket_path, char *page_path) {
+static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
   const pid_t parent = getpid();
   fflush(NULL);
   const pid_t pid = fork();
@@ -233,13 +230,12 @@ static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_o
   relay_main(pair[1], listen_fd, options, socket_path, page_path);
 }
 
-enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) {
-  if (options->launch_ranks < 1 || options->launch_ranks > SF_LAUNCH_RANKS_MAX) return SF_EUSAGE;
-  char directory[] = "/tmp/shardfuzz-XXXXXX", socket_path[PATH_TEXT], page_path[PATH_TEXT], ready = 0;
+/* The ranks' socket and pages are found by name until all ranks are there; from then on both sides hold them open. */
+static enum sf_status start_in(const char *folder, struct sf_worker *worker, const struct sf_pool_options *options) {
+  char socket_path[PATH_TEXT], page_path[PATH_TEXT], ready = 0;
   int pair[2] = {-1, -1};
-  if (!mkdtemp(directory)) return SF_EIO;
-  snprintf(socket_path, sizeof socket_path, "%s/socket", directory);
-  snprintf(page_path, sizeof page_path, "%s/page", directory);
+  snprintf(socket_path, sizeof socket_path, "%.80s/socket", folder);
+  snprintf(page_path, sizeof page_path, "%.80s/page", folder);
   const int listen_fd = make_pages(worker, page_path, options->launch_ranks) ? sf_launcher_listen(socket_path, SF_LAUNCH_RANKS_MAX) : -1;
   const bool paired = listen_fd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
   const pid_t pid = paired ? fork_relay(pair, listen_fd, options, socket_path, page_path) : -1;
@@ -247,9 +243,6 @@ enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_op
   if (paired) close(pair[1]);
   if (pid < 0) {
     if (paired) close(pair[0]);
-    unlink(socket_path);
-    unlink(page_path);
-    rmdir(directory);
     return SF_EIO;
   }
   setpgid(pid, pid);
@@ -259,6 +252,16 @@ enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_op
   if (sf_fd_read(worker->fd, &ready, sizeof ready)) return SF_OK;
   sf_worker_stop(worker);
   return SF_EIO;
+}
+
+enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) {
+  struct sf_temporary folder;
+  if (options->launch_ranks < 1 || options->launch_ranks > SF_LAUNCH_RANKS_MAX) return SF_EUSAGE;
+  if (sf_temporary_create(&folder, "/tmp", NULL) != SF_OK) return SF_EIO;
+  sf_temporary_keep(&folder);
+  const enum sf_status status = start_in(folder.path, worker, options);
+  sf_temporary_remove(&folder);
+  return status;
 }
 
 void sf_launch_end(const struct sf_worker *worker) {

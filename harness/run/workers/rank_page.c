@@ -1,6 +1,7 @@
 #include "harness/run/workers/rank_page.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/temporary.h"
 #include "harness/run/workers/world_end.h"
 
 #include <errno.h>
@@ -197,13 +198,17 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
 }
 
 enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct sf_mpi *mpi, struct sf_error *error) {
-  char folder[] = "/tmp/shardfuzz-XXXXXX", store_path[sizeof folder + 8];
+  struct sf_temporary own = {.lock = -1};
+  char folder[SF_TEMPORARY_PATH] = "", store_path[SF_TEMPORARY_PATH + 8];
   const bool root = sf_mpi_rank(mpi) == 0;
   void *shared = folder;
   size_t size_bytes = sizeof folder;
-  if (root && !mkdtemp(folder)) *folder = '\0';
+  if (root && sf_temporary_create(&own, "/tmp", NULL) == SF_OK) memcpy(folder, own.path, sizeof folder);
   enum sf_status status = sf_mpi_bcast_bytes(mpi, 0, &shared, &size_bytes);
-  if (status != SF_OK) return sf_error_set(error, status, "MPI could not pass on a path");
+  if (status != SF_OK) {
+    sf_temporary_remove(&own);
+    return sf_error_set(error, status, "MPI could not pass on a path");
+  }
   if (!root) {
     memcpy(folder, shared, sizeof folder);
     sf_free(shared);
@@ -214,6 +219,7 @@ enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct s
   sf_mpi_control_barrier(mpi);
   if (status == SF_OK) unlink((*out)->path);
   sf_mpi_control_barrier(mpi);
+  sf_temporary_remove(&own);
   rmdir(folder);
   return status;
 }

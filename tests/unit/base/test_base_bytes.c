@@ -192,6 +192,27 @@ static void test_new_file_appears_whole_or_not_at_all(void **state) {
   assert_int_equal(sf_new_file_begin(&file, folder->path, NULL), SF_EINPUT);
 }
 
+/* A writer that was killed left a temporary file; another one still writes to the same path. */
+static void test_new_file_removes_what_killed_writers_left(void **state) {
+  const struct folder *folder = *state;
+  struct sf_new_file living;
+  static const char *const others[] = {".12.tmp", ".12.x.tmp", ".12.3.tmp.json", "2.12.3.tmp"};
+  char path[400];
+  assert_int_equal(sf_new_file_begin(&living, folder->file, NULL), SF_OK);
+  snprintf(path, sizeof path, "%s.12.3.tmp", folder->file);
+  fclose(fopen(path, "w"));
+  for (size_t i = 0; i < 4; i++) {
+    char other[400];
+    snprintf(other, sizeof other, "%s%s", folder->file, others[i]);
+    fclose(fopen(other, "w"));
+  }
+  assert_int_equal(sf_bytes_write_file(folder->file, "new", 3, NULL), SF_OK);
+  assert_int_equal(access(path, F_OK), -1);
+  assert_int_equal(access(living.name, F_OK), 0);
+  assert_int_equal(sf_new_file_commit(&living, NULL), SF_OK);
+  assert_int_equal(folder_empty(folder), 5); /* the file and what is named otherwise */
+}
+
 int main(void) {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup_folder, teardown_folder)
   const struct CMUnitTest tests[] = {
@@ -202,6 +223,7 @@ int main(void) {
       IN_FOLDER(test_bytes_write_where_no_file_can_be_is_refused),
       IN_FOLDER(test_bytes_without_memory_fails_and_leaves_the_old_file),
       IN_FOLDER(test_new_file_appears_whole_or_not_at_all),
+      IN_FOLDER(test_new_file_removes_what_killed_writers_left),
       cmocka_unit_test(test_u64_le_is_least_byte_first),
       cmocka_unit_test(test_text_append_grows_and_stays_terminated),
       cmocka_unit_test(test_text_append_without_memory_keeps_the_text_and_stays_failed),
