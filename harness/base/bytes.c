@@ -68,7 +68,8 @@ done:
 static bool is_temporary_of(const char *entry, const char *name) {
   const size_t length = strlen(name);
   int end = 0;
-  return strncmp(entry, name, length) == 0 && sscanf(entry + length, ".%*[0-9].%*[0-9].tmp%n", &end) == 0 && end > 0 && entry[length + (size_t)end] == '\0';
+  if (strncmp(entry, name, length) != 0 || sscanf(entry + length, ".%*[0-9].%*[0-9].tmp%n", &end) != 0) return false;
+  return end > 0 && entry[length + (size_t)end] == '\0';
 }
 
 /* Removes path's temporary files whose writers were killed. A writer holds its file's lock, which the kernel gives up when it is gone. */
@@ -79,7 +80,8 @@ static void remove_leftovers(const char *path) {
   snprintf(folder, sizeof folder, "%.*s", slash ? (int)(name - path) : 1, slash ? path : ".");
   DIR *list = opendir(folder);
   for (const struct dirent *entry; list && (entry = readdir(list)) != NULL;) {
-    const int file = is_temporary_of(entry->d_name, name) ? openat(dirfd(list), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (!is_temporary_of(entry->d_name, name)) continue;
+    const int file = openat(dirfd(list), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) continue;
     if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(list), entry->d_name, 0);
     close(file);
@@ -87,7 +89,8 @@ static void remove_leftovers(const char *path) {
   if (list) closedir(list);
 }
 
-/* Whether this process holds the lock of the new file. Somebody who removes leftovers may have been first; where locks do not work nobody is. */
+/* Whether this process holds the lock of the new file. Somebody who removes leftovers may have been first; where locks do not work nobody
+ * is. */
 static bool hold(int file) {
   struct stat info;
   if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;

@@ -20,8 +20,8 @@ enum sf_status sf_bytes_read_file(struct sf_bytes *out, const char *path, size_t
 enum sf_status sf_bytes_write_file(const char *path, const void *data, size_t size_bytes, struct sf_error *error) SF_MUST_USE;
 void sf_bytes_destroy(struct sf_bytes *bytes);
 
-/* A file in the making, for what is written piece by piece: a temporary one beside path, which takes path's place when it is complete. Those of writers that were
- * killed are removed when the next file for the same path is begun. */
+/* A file in the making, for what is written piece by piece: a temporary one beside path, which takes path's place when it is complete.
+ * Those of writers that were killed are removed when the next file for the same path is begun. */
 struct sf_new_file {
   const char *path; /* borrowed */
   char *name;       /* of the temporary file */

@@ -30,7 +30,8 @@ enum sf_status {
 /* The one-line text of a status; never NULL, also for numbers that are no status. */
 const char *sf_status_text(enum sf_status status);
 
-/* What a failed system call's errno means: ENOENT is SF_ENOTFOUND, a full disk, quota or file size limit SF_ENOSPC, ENOMEM SF_ENOMEM, all else SF_EIO. */
+/* What a failed system call's errno means: ENOENT is SF_ENOTFOUND, a full disk, quota or file size limit SF_ENOSPC, ENOMEM SF_ENOMEM, all
+ * else SF_EIO. */
 enum sf_status sf_status_of_errno(int code);
 
 /* Detail of a failure, for the caller that wants it: every function that takes one accepts NULL. */

@@ -1,9 +1,9 @@
 #include "harness/comm/sim.h"
 
+#include "harness/base/clock.h"
 #include "harness/comm/sim_internal.h"
 
 #include <string.h>
-#include <time.h>
 
 /* --- the ready heap --------------------------------------------------------------------------------------------- */
 
@@ -96,19 +96,13 @@ static void maybe_yield(struct sf_sim *sim, struct sim_rank *self, const char *l
 
 /* --- the backend's operations ----------------------------------------------------------------------------------- */
 
-double sim_clock(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Between enter and leave, on whichever fibers, the time is the scheduler's. */
 static void clock_enter(struct sf_sim *sim) {
-  if (sim->options.measure) sim->clock_mark = sim_clock();
+  if (sim->options.measure) sim->clock_mark = sf_clock_seconds();
 }
 
 static void clock_leave(struct sf_sim *sim) {
-  if (sim->options.measure) sim->report.seconds_schedule += sim_clock() - sim->clock_mark;
+  if (sim->options.measure) sim->report.seconds_schedule += sf_clock_seconds() - sim->clock_mark;
 }
 
 static sf_request sim_start(struct sf_comm *comm, const struct sf_comm_call *call, bool blocking) {
@@ -275,12 +269,12 @@ enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *optio
   const size_t stack_bytes = options->stack_bytes != 0 ? options->stack_bytes : (size_t)256 << 10;
   if (ranks_reserve(sim, options->world, stack_bytes) != SF_OK) return SF_ENOMEM;
   reset_for_run(sim, options, rank_main, args);
-  const double start = options->measure ? sim_clock() : 0;
+  const double start = options->measure ? sf_clock_seconds() : 0;
   struct sim_rank *first = sim->ranks[heap_pop(sim)];
   first->state = SIM_RUNNING;
   clock_enter(sim);
   sf_fiber_switch(&sim->thread, &first->fiber, false);
-  if (options->measure) sim->report.seconds_total = sim_clock() - start;
+  if (options->measure) sim->report.seconds_total = sf_clock_seconds() - start;
   for (int32_t r = 0; r < options->world; r++) {
     struct sf_comm *comm = &sim->ranks[r]->comm;
     if (on_events != NULL) on_events(ctx, r, comm->events, comm->event_count);

@@ -113,7 +113,6 @@ void sim_wake(struct sf_sim *sim, struct sim_rank *rank);
 /* Ends the run from the fiber of any rank; all fibers are abandoned. */
 _Noreturn void sim_end(struct sf_sim *sim);
 _Noreturn void sim_out_of_memory(struct sf_sim *sim);
-double sim_clock(void);
 
 /* sim_match.c: memory of one run (never NULL: out of memory ends the run), groups, channels, requests. */
 void *sim_arena_alloc(struct sf_sim *sim, size_t size_bytes);

@@ -1,4 +1,5 @@
 /* What an operation does to the data: moving, rounding to the wire format, and adding in the order that the schedule decides. */
+#include "harness/base/clock.h"
 #include "harness/comm/sim_internal.h"
 
 #include <string.h>
@@ -288,7 +289,7 @@ static void mark_written(struct sf_sim *sim, struct sim_op *op) {
 }
 
 void sim_op_execute(struct sf_sim *sim, struct sim_op *op) {
-  const double start = sim->options.measure ? sim_clock() : 0;
+  const double start = sim->options.measure ? sf_clock_seconds() : 0;
   mark_written(sim, op);
   switch (op->parts[0].call.op) {
   case SF_COMM_ALL_REDUCE:
@@ -315,19 +316,19 @@ void sim_op_execute(struct sf_sim *sim, struct sim_op *op) {
     break;
   }
   if (!sim->options.measure) return;
-  const double spent = sim_clock() - start;
+  const double spent = sf_clock_seconds() - start;
   sim->report.seconds_reduce += spent;
   sim->clock_mark += spent;
 }
 
 void sim_part_write_late(struct sf_sim *sim, struct sim_part *part) {
-  const double start = sim->options.measure ? sim_clock() : 0;
+  const double start = sim->options.measure ? sf_clock_seconds() : 0;
   const size_t bytes = (size_t)part->call.count * sf_dtype_held_bytes(part->call.wire);
   const size_t piece = part->call.op == SF_COMM_REDUCE_SCATTER ? (size_t)(part - part->op->parts) : 0;
   if (bytes > 0) memcpy(part->call.recv, (const char *)part->op->result + piece * bytes, bytes);
   part->written = true;
   if (!sim->options.measure) return;
-  const double spent = sim_clock() - start;
+  const double spent = sf_clock_seconds() - start;
   sim->report.seconds_reduce += spent;
   sim->clock_mark += spent;
 }

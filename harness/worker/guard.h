@@ -14,7 +14,8 @@ struct sf_guard {
   int output_fd; /* what the set prints, not blocking; end of file once everything has ended */
 };
 
-/* Forks the guard and, through it, /bin/sh -c command. held: -1, or a descriptor that the guard keeps open until all of the set has ended. SF_EIO. */
+/* Forks the guard and, through it, /bin/sh -c command. held: -1, or a descriptor that the guard keeps open until all of the set has ended.
+ * SF_EIO. */
 enum sf_status sf_guard_start(struct sf_guard *out, const char *command, int held, struct sf_error *error) SF_MUST_USE;
 /* Ends the set and waits for it: a second for the launcher to clean up, then all are gone. Takes a zeroed one. */
 void sf_guard_end(struct sf_guard *guard);

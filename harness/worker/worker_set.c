@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/clock.h"
 #include "harness/worker/guard.h"
 #include "harness/worker/launcher.h"
 #include "harness/worker/line_buffer.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A rank that failed leaves the others GRACE_SECONDS to fail too; a set that died, LAST_WORDS_MS to print why. */
@@ -28,7 +28,7 @@ struct rank {
   int fd; /* -1: not connected */
   enum rank_state state;
   pid_t pid;      /* 0: not known */
-  double heard;   /* when it last said something */
+  double heard;   /* when it last said something, by the set's watch */
   double starved; /* sf_starved_seconds at that time */
   struct sf_line_buffer lines;
 };
@@ -39,6 +39,7 @@ struct sf_worker_set {
   int listen_fd;
   char socket_path[PATH_TEXT];
   int32_t connected;
+  struct sf_watch watch; /* for all deadlines of the set */
   struct rank *ranks; /* by rank, when all said hello; before, in the order of their connections */
   struct pollfd *fds;
   int64_t id;         /* of the request that is under way or was last */
@@ -54,16 +55,12 @@ static const char *const end_names[] = {X(ANSWERED, "answered") X(REFUSED, "refu
 
 const char *sf_worker_end_name(enum sf_worker_end end) { return end_names[end]; }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 void sf_worker_report_clear(struct sf_worker_report *report) {
   json_decref(report->value);
   memset(report, 0, sizeof *report);
 }
+
+static double now(struct sf_worker_set *set) { return sf_watch_seconds(&set->watch); }
 
 /* --- what is printed -------------------------------------------------------------------------------------------- */
 
@@ -93,9 +90,9 @@ static bool drain_output(struct sf_worker_set *set) {
 }
 
 static void drain_last_words(struct sf_worker_set *set) {
-  const double until = now() + LAST_WORDS_MS / 1e3;
+  const double until = now(set) + LAST_WORDS_MS / 1e3;
   struct pollfd fd = {set->guard.output_fd, POLLIN, 0};
-  while (now() < until && drain_output(set)) poll(&fd, 1, TICK_MS);
+  while (now(set) < until && drain_output(set)) poll(&fd, 1, TICK_MS);
 }
 
 /* --- ends ------------------------------------------------------------------------------------------------------- */
@@ -162,9 +159,9 @@ static json_t *parse_line(const char *line, size_t length, const char **wrong) {
 /* --- end of a set ---------------------------------------------------------------------------------------------- */
 
 /* Sockets take a request at once unless a rank does not read. */
-static bool send_line(int fd, const char *line, size_t length) {
-  const double until = now() + SEND_SECONDS;
-  while (length && now() < until) {
+static bool send_line(struct sf_worker_set *set, int fd, const char *line, size_t length) {
+  const double until = now(set) + SEND_SECONDS;
+  while (length && now(set) < until) {
     const ssize_t sent = send(fd, line, length, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
     if (sent < 0) poll(&(struct pollfd){fd, POLLOUT, 0}, 1, TICK_MS);
@@ -176,11 +173,11 @@ static bool send_line(int fd, const char *line, size_t length) {
 /* Asked to end, ranks leave MPI as they should; those that do not are ended with the rest. */
 static void ask_to_quit(struct sf_worker_set *set) {
   static const char quit[] = "{\"request\":\"quit\"}\n";
-  const double until = now() + QUIT_SECONDS;
+  const double until = now(set) + QUIT_SECONDS;
   for (int32_t i = 0; i < set->connected; i++) {
-    if (!send_line(set->ranks[i].fd, quit, sizeof quit - 1)) return;
+    if (!send_line(set, set->ranks[i].fd, quit, sizeof quit - 1)) return;
   }
-  while (now() < until && wait_moment(set, TICK_MS)) {
+  while (now(set) < until && wait_moment(set, TICK_MS)) {
     for (int32_t i = 0; i < set->connected; i++) {
       if (!(set->fds[i].revents & POLLHUP)) continue;
       close(set->ranks[i].fd);
@@ -263,7 +260,7 @@ static void accept_rank(struct sf_worker_set *set) {
 }
 
 static bool wait_for_hellos(struct sf_worker_set *set, struct sf_worker_report *report) {
-  const double until = now() + set->options.start_seconds;
+  const double until = now(set) + set->options.start_seconds;
   int32_t greeted = 0;
   set->connected = set->options.ranks; /* places without a connection are not looked at by poll */
   while (greeted < set->options.ranks) {
@@ -273,7 +270,8 @@ static bool wait_for_hellos(struct sf_worker_set *set, struct sf_worker_report *
     if (greeted == set->options.ranks) break;
     if (is_stopped(set)) fail(set, report, SF_WORKER_STOPPED, "interrupted");
     else if (!alive) fail(set, report, SF_WORKER_UNSTARTED, "the launcher ended before %d of %d ranks had said hello", set->options.ranks - greeted, set->options.ranks);
-    else if (now() > until) fail(set, report, SF_WORKER_UNSTARTED, "%d of %d ranks did not say hello within %g s", set->options.ranks - greeted, set->options.ranks, set->options.start_seconds);
+    else if (now(set) > until) fail(set, report, SF_WORKER_UNSTARTED, "%d of %d ranks did not say hello within %g s",
+                                    set->options.ranks - greeted, set->options.ranks, set->options.start_seconds);
     else continue;
     return false;
   }
@@ -301,7 +299,8 @@ static void append_library(struct sf_text *command) {
 static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *error) {
   struct sf_text command = {0};
   /* Sets follow each other in the same folder; no two start in the same nanosecond. */
-  const int length = snprintf(set->socket_path, sizeof set->socket_path, "%s/socket-%llx", set->options.folder, (unsigned long long)(now() * 1e9));
+  const int length = snprintf(set->socket_path, sizeof set->socket_path, "%s/socket-%llx", set->options.folder,
+                              (unsigned long long)(sf_clock_seconds() * 1e9));
   if (length >= (int)sizeof set->socket_path) return sf_error_set(error, SF_EUSAGE, "%s: the path is too long for a socket", set->options.folder);
   set->listen_fd = sf_launcher_listen(set->socket_path, set->options.ranks);
   if (set->listen_fd < 0) return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, strerror(errno));
@@ -355,8 +354,8 @@ static int32_t count_state(const struct sf_worker_set *set, enum rank_state stat
   return count;
 }
 
-static void note_heard(struct rank *rank) {
-  rank->heard = now();
+static void note_heard(struct sf_worker_set *set, struct rank *rank) {
+  rank->heard = now(set);
   rank->starved = sf_starved_seconds(rank->pid);
 }
 
@@ -367,7 +366,7 @@ static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
   json_int_t id = -1;
   json_t *answer = parse_line(line, length, &wrong);
   report->rank = r;
-  note_heard(rank);
+  note_heard(set, rank);
   if (answer && json_unpack(answer, "{s:I}", "id", &id) != 0) wrong = "has no id";
   const json_t *ok = json_object_get(answer, "ok");
   if (wrong) {
@@ -482,13 +481,13 @@ static bool is_silent(const struct sf_worker_set *set, double t) {
 
 /* Whether some rank has kept silent for too long; the set has failed then. */
 static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *report, double began, double *broken_since) {
-  const double t = now(), silent_seconds = set->options.silent_seconds;
+  const double t = now(set), silent_seconds = set->options.silent_seconds;
   const int32_t broken = broken_off(set);
   int32_t waited = -1;
   const int32_t waiting = count_state(set, RANK_WAITED_FOR, &waited);
   char text[sizeof report->text];
   snprintf(text, sizeof text, "%s", report->text);
-  if (broken >= 0 && *broken_since <= 0) *broken_since = t;
+  if (broken >= 0 && *broken_since < 0) *broken_since = t;
   const bool silent = is_silent(set, t), late = t - began > LIMIT_FACTOR * silent_seconds;
   if (broken >= 0 && (silent || late || t - *broken_since > GRACE_SECONDS)) {
     report->rank = broken;
@@ -506,8 +505,8 @@ static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *repo
 }
 
 static void wait_for_answers(struct sf_worker_set *set, struct sf_worker_report *report) {
-  const double began = now();
-  double broken_since = 0;
+  const double began = now(set);
+  double broken_since = -1;
   while (count_state(set, RANK_WAITED_FOR, NULL)) {
     const bool alive = wait_moment(set, TICK_MS);
     for (int32_t i = 0; i < set->connected; i++) {
@@ -552,9 +551,9 @@ enum sf_status sf_worker_set_ask(struct sf_worker_set *set, struct sf_worker_rep
   line[length] = '\n'; /* in the place of the NUL: length + 1 bytes are sent */
   for (int32_t i = 0; i < set->connected && !set->over; i++) {
     set->ranks[i].state = RANK_WAITED_FOR;
-    note_heard(&set->ranks[i]);
+    note_heard(set, &set->ranks[i]);
     /* A rank that is gone is missed when answers are read, after what the others have said: one of them may know why. */
-    if (send_line(set->ranks[i].fd, line, length + 1) || is_gone(set->ranks[i].fd)) continue;
+    if (send_line(set, set->ranks[i].fd, line, length + 1) || is_gone(set->ranks[i].fd)) continue;
     report->rank = i;
     fail(set, report, SF_WORKER_DIED, "rank %d took no request", i);
   }

@@ -16,7 +16,7 @@ import worker_mlp  # noqa: E402
 RANK, RANKS = worker_mlp.RANK, worker_mlp.RANKS
 DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
-                       "fault": {"choices": ["none", "stdout", "silent", "silent-once", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
+                       "fault": {"choices": ["none", "stdout", "silent", "silent-once", "nap", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
                                              "truncate", "no-file", "nan", "unperturbed", "greedy", "loop", "fifo", "directory", "socket", "forbidden",
                                              "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference"], "layout": True},
@@ -112,6 +112,9 @@ def answer(stream, request, links, fault):
         if fault == "silent-once":
             open(once, "w").close()
         time.sleep(1000)
+    if fault == "nap":
+        open(os.path.join(os.path.dirname(request["out"]), "napping"), "w").close()
+        time.sleep(3)
     if fault in ("alive", "slow"):
         stop = threading.Event()
         thread = threading.Thread(target=beat, args=(stream, request, stop))

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/clock.h"
 #include "harness/base/system_memory.h"
 #include "harness/base/temporary.h"
 #include "harness/run/framework/framework_judge.h"
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Sets that are kept alive; one of one rank is always among them. A second attempt meets a machine that was busy. */
@@ -37,12 +37,6 @@ struct sf_framework {
   int64_t cases, requests, restarts;
   int32_t unstarted; /* cases in a row whose set did not start */
 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* --- sets ------------------------------------------------------------------------------------------------------- */
 
@@ -261,12 +255,15 @@ static const char *memory_for_traces(void) {
   return statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
 }
 
-/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. A socket's path has little room. */
+/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. A socket's path has
+ * little room. */
 static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   const char *memory = f->options.memory ? f->options.memory : memory_for_traces();
-  if (strlen(memory) > MEMORY_TEXT) return sf_error_set(error, SF_EUSAGE, "%.100s: no folder for traces can be made there: the path is longer than %d characters", memory, MEMORY_TEXT);
-  if (sf_temporary_create(&f->folder, memory, &detail) != SF_OK) return sf_error_set(error, SF_EUSAGE, "no folder for traces: %s", detail.text);
+  if (strlen(memory) > MEMORY_TEXT)
+    return sf_error_set(error, SF_EUSAGE, "no folder for traces: %.100s: the path is longer than %d characters", memory, MEMORY_TEXT);
+  if (sf_temporary_create(&f->folder, memory, &detail) != SF_OK)
+    return sf_error_set(error, SF_EUSAGE, "no folder for traces: %s", detail.text);
   sf_temporary_keep(&f->folder);
   return SF_OK;
 }
@@ -320,7 +317,7 @@ static void shorten_paths(char *text, const char *folder) {
 }
 
 enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) {
-  const double began = now();
+  const double began = sf_clock_seconds();
   const char *refusal = sf_description_refusal(f->description, complete);
   memset(outcome, 0, sizeof *outcome);
   outcome->rank = -1;
@@ -334,7 +331,7 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
   }
   shorten_paths(outcome->text, f->folder.path);
   f->cases++;
-  outcome->seconds = now() - began;
+  outcome->seconds = sf_clock_seconds() - began;
   return status;
 }
 

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const char *run, enum sf_status status, const struct sf_error *error) {
+enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const char *run, enum sf_status status,
+                                  const struct sf_error *error) {
   static const struct {
     enum sf_status status;
     enum sf_verdict verdict;
@@ -108,7 +109,8 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   return status;
 }
 
-enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char *candidate, struct sf_error *error) {
+enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
+                                  const char *candidate, struct sf_error *error) {
   struct sf_trace_set reference_set = {0}, candidate_set = {0};
   struct sf_noise_file levels = {0};
   struct sf_check_report report = {0};

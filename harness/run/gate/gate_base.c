@@ -1,8 +1,8 @@
 #include "harness/run/gate/gate_base.h"
 
 #include "harness/base/bytes.h"
+#include "harness/base/clock.h"
 #include "harness/run/campaign/campaign.h"
-#include "harness/run/trial/engine.h"
 #include "harness/worker/warden.h"
 
 #include <errno.h>
@@ -61,13 +61,14 @@ static _Noreturn void run_base(const struct sf_gate_base *base, const char *case
   _exit(127);
 }
 
-/* Until the base's end, a stop, or the deadline, a time of sf_engine_now. */
-static enum answer read_answer(struct sf_text *out, int file, double until, const volatile sig_atomic_t *stop) {
+/* Until the base's end, a stop, or so many seconds later. */
+static enum answer read_answer(struct sf_text *out, int file, double seconds, const volatile sig_atomic_t *stop) {
   char piece[4096];
+  struct sf_watch watch = {0};
   struct pollfd waits = {.fd = file, .events = POLLIN};
   for (;;) {
     if (stop && *stop) return STOPPED;
-    if (sf_engine_now() > until) return LATE;
+    if (sf_watch_seconds(&watch) > seconds) return LATE;
     if (poll(&waits, 1, TICK_MS) <= 0) continue;
     const ssize_t got = read(file, piece, sizeof piece);
     if (got < 0 && errno == EINTR) continue;
@@ -80,7 +81,7 @@ static enum answer read_answer(struct sf_text *out, int file, double until, cons
 static int end_base(struct sf_warden *warden, struct sf_text *output, int file, enum answer answer) {
   if (answer != ENDED) {
     kill(-warden->ward, SIGTERM);
-    read_answer(output, file, sf_engine_now() + ASKED_SECONDS, NULL);
+    read_answer(output, file, ASKED_SECONDS, NULL);
   }
   return sf_warden_end(warden);
 }
@@ -117,7 +118,7 @@ enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const s
   const pid_t pid = sf_warden_fork(&warden, GRACE_MS);
   if (pid == 0) run_base(base, case_path, ends[1]);
   close(ends[1]);
-  const enum answer answer = pid > 0 ? read_answer(&output, ends[0], sf_engine_now() + base->seconds, base->stop) : ENDED;
+  const enum answer answer = pid > 0 ? read_answer(&output, ends[0], base->seconds, base->stop) : ENDED;
   const int how = end_base(&warden, &output, ends[0], answer);
   close(ends[0]);
   note_end(note, answer, how, base->seconds);

@@ -1,12 +1,12 @@
 #include "harness/run/opfuzz/op_campaign.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/names.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/progress.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CHUNK = 1024, CHUNK_TIMED = 128, WORKERS_MAX = 64 };
@@ -27,15 +27,10 @@ struct campaign {
   struct sf_progress progress;
 };
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static bool is_over(const struct campaign *campaign) {
   const struct sf_op_campaign_options *o = campaign->options;
-  return (o->pool.stop && *o->pool.stop) || campaign->hangs >= SF_OP_LOST_MAX || (o->seconds > 0 && now() - campaign->begun >= o->seconds);
+  if ((o->pool.stop && *o->pool.stop) || campaign->hangs >= SF_OP_LOST_MAX) return true;
+  return o->seconds > 0 && sf_clock_seconds() - campaign->begun >= o->seconds;
 }
 
 /* Gives an idle lane what is left of its chunk, or a new one; false when there is nothing to do. */
@@ -94,9 +89,9 @@ static void book(struct campaign *campaign, const struct sf_op_answer *answer) {
 
 static void show_progress(struct campaign *campaign) {
   const struct sf_op_campaign_result *r = campaign->result;
-  const double seconds = now() - campaign->begun;
-  if (!sf_progress_is_due(&campaign->progress, now())) return;
-  sf_progress_show(&campaign->progress, now(), "%" PRId64 " cases (%.0f/s), %" PRId64 " findings, %d different", r->cases,
+  const double seconds = sf_clock_seconds() - campaign->begun;
+  if (!sf_progress_is_due(&campaign->progress, sf_clock_seconds())) return;
+  sf_progress_show(&campaign->progress, sf_clock_seconds(), "%" PRId64 " cases (%.0f/s), %" PRId64 " findings, %d different", r->cases,
                    (double)r->cases / (seconds > 0 ? seconds : 1), r->found, r->finding_count);
 }
 
@@ -175,12 +170,12 @@ enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struc
   memset(out, 0, sizeof *out);
   campaign.options = options;
   campaign.result = out;
-  campaign.begun = now();
+  campaign.begun = sf_clock_seconds();
   campaign.progress = sf_progress_begin(options->progress ? stderr : NULL, isatty(STDERR_FILENO), campaign.begun);
   for (int32_t i = 0; i < options->workers && status == SF_OK; i++) status = sf_op_worker_create(&campaign.workers[i], &options->pool);
   if (status == SF_OK) status = run_cases(&campaign, error);
   sf_progress_end(&campaign.progress);
-  out->seconds = now() - campaign.begun;
+  out->seconds = sf_clock_seconds() - campaign.begun;
   out->ended_early = campaign.hangs >= SF_OP_LOST_MAX;
   if (status == SF_OK) status = finish(&campaign, error);
   for (int32_t i = 0; i < options->workers; i++) sf_op_worker_destroy(campaign.workers[i]);

@@ -1,8 +1,9 @@
 #include "harness/run/opfuzz/op_gate.h"
 
+#include "harness/base/clock.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static enum sf_status open_one(struct sf_op_opened *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
   struct sf_op_file file;
@@ -23,12 +24,6 @@ enum sf_status sf_op_gate_check(const char *path, const struct sf_op_gate_option
   return status;
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opened, const struct sf_op_answer *answer) {
   const struct sf_op_file *file = &opened->file;
   const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
@@ -44,7 +39,7 @@ static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opene
 enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
   static struct sf_op_opened opened;
   struct sf_op_answer answer;
-  const double start = now();
+  const double start = sf_clock_seconds();
   memset(out, 0, sizeof *out);
   enum sf_status status = open_one(&opened, path, options, error);
   if (status == SF_OK) status = sf_op_run_opened(&answer, &opened, false, error);
@@ -56,7 +51,7 @@ enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path
     out->as_expected = sf_op_as_expected(&opened, &answer.c, &answer.outcome);
     if (!out->as_expected) tell(out, &opened, &answer);
   }
-  out->seconds = now() - start;
+  out->seconds = sf_clock_seconds() - start;
   sf_op_close(&opened);
   return status;
 }

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/clock.h"
 #include "harness/worker/said.h"
 #include "harness/worker/starved.h"
 #include "harness/worker/warden.h"
@@ -16,10 +17,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { STATUS_FAILED = 97, WORKERS_MAX = 64, TICK_MS = 50, STOP_MS = 1000 };
+enum { STATUS_FAILED = 97, WORKERS_MAX = 64, TICK_MS = 50, STOP_SECONDS = 1 };
 
 /* What the parent sees while the child works, and after it has ended. */
 struct page {
@@ -42,15 +42,10 @@ struct sf_op_worker {
   struct sf_op_job job; /* at work on it */
   bool busy;
   int64_t seen_index;
-  double stopped_at; /* when the interruption was seen; 0: not */
-  double seen_at, starved; /* when, and for how long the process had waited for a processor by then; milliseconds */
+  struct sf_watch watch; /* looked at while the process is at work */
+  double stopped_at;     /* when the interruption was seen; 0: not */
+  double seen_at, starved; /* when, by the watch, and for how many seconds the process had waited for a processor by then */
 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1000000;
-}
 
 /* --- the child --------------------------------------------------------------------------------------------------------------- */
 
@@ -203,12 +198,10 @@ void sf_op_worker_destroy(struct sf_op_worker *worker) {
   sf_free(worker);
 }
 
-static double starved_ms(const struct sf_op_worker *worker) { return sf_starved_seconds(worker->warden.ward) * 1000; }
-
 static void see(struct sf_op_worker *worker, int64_t index) {
   worker->seen_index = index;
-  worker->seen_at = now();
-  worker->starved = starved_ms(worker);
+  worker->seen_at = sf_watch_seconds(&worker->watch);
+  worker->starved = sf_starved_seconds(worker->warden.ward);
 }
 
 enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_error *error) {
@@ -262,8 +255,8 @@ static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct 
 static bool overdue(struct sf_op_worker *worker) {
   const int64_t index = atomic_load(&worker->page->index);
   if (index != worker->seen_index) see(worker, index);
-  const double ran_ms = now() - worker->seen_at, limit_ms = (double)worker->options.deadline_ms;
-  return ran_ms > limit_ms && ran_ms - (starved_ms(worker) - worker->starved) > limit_ms;
+  const double ran = sf_watch_seconds(&worker->watch) - worker->seen_at, limit = (double)worker->options.deadline_ms / 1000;
+  return ran > limit && ran - (sf_starved_seconds(worker->warden.ward) - worker->starved) > limit;
 }
 
 bool sf_op_worker_is_stopped(const struct sf_op_worker *worker) { return worker->options.stop && *worker->options.stop; }
@@ -272,8 +265,8 @@ bool sf_op_worker_is_stopped(const struct sf_op_worker *worker) { return worker-
 static bool out_of_time(struct sf_op_worker *worker) {
   if (!sf_op_worker_is_stopped(worker)) return false;
   atomic_store(&worker->page->stop, true);
-  if (worker->stopped_at == 0) worker->stopped_at = now();
-  return now() - worker->stopped_at > STOP_MS;
+  if (worker->stopped_at == 0) worker->stopped_at = sf_clock_seconds();
+  return sf_clock_seconds() - worker->stopped_at > STOP_SECONDS;
 }
 
 /* Of a process that did not end its case in time, which says nothing of the case. */
@@ -286,7 +279,7 @@ static void give_up(struct sf_op_worker *worker, struct sf_op_answer *answer) {
 
 enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which, struct sf_op_answer *answer, struct sf_error *error) {
   struct pollfd waits[WORKERS_MAX];
-  const double until = now() + (double)timeout_ms;
+  const double until = sf_clock_seconds() + (double)timeout_ms / 1000;
   SF_ASSERT_LE(count, WORKERS_MAX);
   for (*which = -1;;) {
     for (int32_t i = 0; i < count; i++) waits[i] = (struct pollfd){.fd = workers[i]->busy ? workers[i]->channel : -1, .events = POLLIN};
@@ -303,7 +296,7 @@ enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, 
       *answer = worker->page->so_far;
       return SF_OK;
     }
-    if (now() >= until) return SF_OK;
+    if (sf_clock_seconds() >= until) return SF_OK;
   }
 }
 

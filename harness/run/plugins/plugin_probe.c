@@ -1,6 +1,7 @@
 #include "harness/run/plugins/plugin_probe.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/clock.h"
 #include "harness/worker/warden.h"
 #include "targets/plugin_target.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LOAD_TIMEOUT_MS = 10000 };
+enum { LOAD_SECONDS = 10, TICK_MS = 100 };
 
 static bool write_all(int descriptor, const void *data, size_t size) {
   for (const char *at = data; size > 0;) {
@@ -26,9 +27,11 @@ static bool write_all(int descriptor, const void *data, size_t size) {
 /* What arrives before the deadline; true when it is everything. */
 static bool read_all(int descriptor, void *data, size_t size) {
   char *at = data;
+  struct sf_watch watch = {0};
   while (size > 0) {
     struct pollfd waits = {.fd = descriptor, .events = POLLIN};
-    if (poll(&waits, 1, LOAD_TIMEOUT_MS) <= 0) return false;
+    if (sf_watch_seconds(&watch) > LOAD_SECONDS) return false;
+    if (poll(&waits, 1, TICK_MS) <= 0) continue;
     const ssize_t count = read(descriptor, at, size);
     if (count <= 0) return false;
     at += count, size -= (size_t)count;

@@ -2,21 +2,17 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/clock.h"
 #include "harness/base/hash.h"
 #include "harness/run/trial/case_size.h"
 #include "harness/run/trial/engine_internal.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { ARENA_BLOCK_BYTES = 1 << 20 };
 
-double sf_engine_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+double sf_engine_now(void) { return sf_clock_seconds(); }
 
 static bool is_judge(const struct sf_engine *engine) { return !engine->options.mpi || sf_mpi_rank(engine->options.mpi) == engine->options.mpi_first; }
 

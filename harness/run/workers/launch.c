@@ -91,10 +91,10 @@ static bool welcome(struct relay *relay, int fd) {
 }
 
 static bool accept_ranks(struct relay *relay) {
-  const double until = sf_engine_now() + CONNECT_SECONDS;
+  struct sf_watch watch = {0};
   for (int32_t connected = 0; connected < relay->world;) {
     struct pollfd waiting = {relay->listen_fd, POLLIN, 0};
-    if (relay_stopped || sf_engine_now() > until || waitpid(relay->launcher, NULL, WNOHANG) > 0) return false;
+    if (relay_stopped || sf_watch_seconds(&watch) > CONNECT_SECONDS || waitpid(relay->launcher, NULL, WNOHANG) > 0) return false;
     if (poll(&waiting, 1, TICK_MS) <= 0) continue;
     const int fd = accept4(relay->listen_fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) continue;
@@ -160,12 +160,12 @@ static void relay_loop(struct relay *relay) {
 /* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too, and so is what a plugin has left. */
 static void end_ranks(const struct relay *relay) {
   bool any = false;
-  const double until = sf_engine_now() + END_SECONDS;
+  struct sf_watch watch = {0};
   for (int32_t i = 0; i < relay->world; i++) {
     if (relay->rank_pids[i] > 0) any = kill(relay->rank_pids[i], SIGKILL) == 0 || any;
   }
   if (!any) kill(relay->launcher, SIGTERM);
-  while (sf_engine_now() < until && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(PAUSE_US);
+  while (sf_watch_seconds(&watch) < END_SECONDS && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(PAUSE_US);
   for (int round = 0; round < KILL_ROUNDS && waitpid(-1, NULL, WNOHANG) >= 0; round++) {
     sf_descendants_kill_own();
     usleep(PAUSE_US);
@@ -218,7 +218,8 @@ static bool make_pages(struct sf_worker *worker, const char *path, int32_t ranks
   return true;
 }
 
-static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
+static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_options *options, const char *socket_path,
+                        const char *page_path) {
   const pid_t parent = getpid();
   fflush(NULL);
   const pid_t pid = fork();
@@ -265,14 +266,14 @@ enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_op
 }
 
 void sf_launch_end(const struct sf_worker *worker) {
-  const double until = sf_engine_now() + END_SECONDS + 1;
+  struct sf_watch watch = {0};
   siginfo_t info;
   kill(worker->pid, SIGTERM);
   do {
     info.si_pid = 0;
     if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return;
     usleep(2000);
-  } while (sf_engine_now() < until);
+  } while (sf_watch_seconds(&watch) < END_SECONDS + 1);
 }
 
 /* --- rank's side ----------------------------------------------------------------------------------------------- */

@@ -128,7 +128,7 @@ static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const str
   result.tag = job->tag;
   sf_worker_outcome_of_death(worker, hang, &result.outcome);
   sf_worker_stop(worker);
-  result.outcome.seconds = sf_engine_now() - worker->since;
+  result.outcome.seconds = sf_worker_seconds(worker);
   finish(worker, client, &result);
   return busy(worker) ? send_jobs(pool, i) : SF_OK;
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2 };
+enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16 };
+static const double TICK_SECONDS_MAX = 0.5, TICK_SECONDS_MIN = 0.001;
 
 struct sf_rank_watch {
   struct sf_mpi *mpi;
@@ -26,6 +28,8 @@ struct sf_rank_watch {
   struct sf_rank_page **pages;               /* of every rank of the job; NULL = its file cannot be reached from here */
   const struct sf_worker_page **trial_pages; /* room for those of one trial */
   volatile sig_atomic_t stopped;             /* a trial that goes on is given up, and tells nothing of its case */
+  volatile sig_atomic_t ticks_left;          /* of the timer, until the deadline */
+  double tick_seconds;
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
@@ -52,6 +56,13 @@ static void unmap(struct sf_rank_page *page) {
 }
 
 /* --- the end of a job; called by signal handlers too ----------------------------------------------------------- */
+
+/* A tick each so many seconds; 0: none. */
+static void set_timer(double seconds) {
+  const struct timeval tick = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+  const struct itimerval timer = {.it_interval = tick, .it_value = tick};
+  setitimer(ITIMER_REAL, &timer, NULL);
+}
 
 /* True for one rank of the trial: the others leave the telling to it. */
 static bool is_first_to_tell(const struct sf_rank_watch *watch) {
@@ -112,9 +123,11 @@ static int32_t look_around(struct sf_rank_watch *watch) {
   return watch->count;
 }
 
-/* Every rank of the trial was armed at the same moment; the first one whose timer goes off looks where all of them stand. */
-static void on_deadline(int number) {
+/* The deadline is counted in ticks, so that the time in which the job stands still is one of them: a frozen container, a suspended job.
+ * Every rank of the trial was armed at the same moment; the first one whose ticks are over looks where all of them stand. */
+static void on_tick(int number) {
   (void)number;
+  if (--watching->ticks_left > 0) return;
   if (watching->stopped) {
     if (sf_rank_watch_may_tell(watching)) tell(watching, "interrupted");
   } else if (sf_rank_watch_may_tell(watching)) {
@@ -134,8 +147,8 @@ static void on_stop(int number) {
   stop_before(number);
   if (!watching) return;
   watching->stopped = 1;
-  const unsigned left = alarm(STOP_SECONDS); /* the deadline's timer */
-  if (left < STOP_SECONDS || !watching->own->active) alarm(watching->own->active ? left : 0); /* nothing goes on, or it ends sooner */
+  const double ticks = STOP_SECONDS / watching->tick_seconds + 1;
+  if (watching->own->active && watching->ticks_left > ticks) watching->ticks_left = (sig_atomic_t)ticks;
 }
 
 static void watch_stop(int number) {
@@ -148,6 +161,7 @@ static void watch_stop(int number) {
  * nothing to tell waits to be ended. */
 bool sf_rank_watch_may_tell(struct sf_rank_watch *watch) {
   signal(SIGTERM, SIG_DFL);
+  set_timer(0);
   if (is_first_to_tell(watch)) return true;
   sleep(MOMENT_SECONDS);
   return false;
@@ -171,6 +185,7 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
   watch->rank = sf_mpi_rank(mpi);
   watch->world = sf_mpi_world(mpi);
   watch->hint = hint;
+  watch->tick_seconds = TICK_SECONDS_MAX;
   path_of(watch->path, store_path, watch->rank);
   watch->pages = sf_alloc((size_t)watch->world * sizeof *watch->pages);
   watch->trial_pages = sf_alloc((size_t)watch->world * sizeof *watch->trial_pages);
@@ -189,7 +204,7 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
   }
   watching = watch;
   sf_worker_catch_fatal(on_fatal);
-  signal(SIGALRM, on_deadline);
+  signal(SIGALRM, on_tick);
   watch_stop(SIGINT);
   watch_stop(SIGTERM);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -224,9 +239,10 @@ enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct s
   return status;
 }
 
-static void set_timer(double seconds) {
-  const struct itimerval timer = {.it_value = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)}};
-  setitimer(ITIMER_REAL, &timer, NULL);
+static void start_ticks(struct sf_rank_watch *watch, double seconds) {
+  watch->tick_seconds = fmax(fmin(seconds / TICKS_MIN, TICK_SECONDS_MAX), TICK_SECONDS_MIN);
+  watch->ticks_left = (sig_atomic_t)fmin(ceil(seconds / watch->tick_seconds), INT32_MAX);
+  set_timer(watch->tick_seconds);
 }
 
 enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_rank_trial *trial) {
@@ -243,7 +259,7 @@ enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_
   /* Nobody is watched before all have come: who comes first may wait for a long time, until the last one's earlier trial is over. */
   if (sf_mpi_meet(watch->mpi, trial->first, trial->count) != SF_OK) return SF_EIO;
   own->active = 1;
-  set_timer(watch->stopped && trial->seconds > STOP_SECONDS ? STOP_SECONDS : trial->seconds);
+  start_ticks(watch, watch->stopped && trial->seconds > STOP_SECONDS ? STOP_SECONDS : trial->seconds);
   return SF_OK;
 }
 

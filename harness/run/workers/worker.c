@@ -137,12 +137,14 @@ static double cpu_seconds(const struct sf_worker *worker) {
 }
 
 void sf_worker_set_off(struct sf_worker *worker) {
-  worker->since = sf_engine_now();
+  worker->since = sf_watch_seconds(&worker->watch);
   worker->cpu_since = cpu_seconds(worker);
 }
 
-bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds) {
-  const double passed = sf_engine_now() - worker->since;
+double sf_worker_seconds(struct sf_worker *worker) { return sf_watch_seconds(&worker->watch) - worker->since; }
+
+bool sf_worker_is_overdue(struct sf_worker *worker, double seconds) {
+  const double passed = sf_worker_seconds(worker);
   if (passed <= seconds) return false;
   return passed > 10 * seconds || !(cpu_seconds(worker) - worker->cpu_since <= seconds);
 }

@@ -2,6 +2,7 @@
 #ifndef SF_RUN_WORKER_H
 #define SF_RUN_WORKER_H
 
+#include "harness/base/clock.h"
 #include "harness/run/workers/pool.h"
 #include "harness/worker/said.h"
 #include "harness/worker/warden.h"
@@ -27,7 +28,8 @@ struct sf_worker {
   int32_t page_count;
   int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
-  double since, cpu_since;      /* when the first unanswered job can have begun; processor seconds of the process then */
+  struct sf_watch watch;        /* looked at while it has jobs */
+  double since, cpu_since;      /* when, by the watch, the first unanswered job can have begun; processor seconds of the process then */
   int32_t answered;             /* jobs, since its process was started */
   double kills;                 /* sf_memory_kills when it was started */
   size_t received;              /* bytes of an unfinished result */
@@ -50,7 +52,9 @@ bool sf_worker_send(struct sf_worker *worker);
 void sf_worker_set_off(struct sf_worker *worker);
 /* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy machine makes
  * no hang; what stands still without computing is given ten times as long. */
-bool sf_worker_is_overdue(const struct sf_worker *worker, double seconds);
+bool sf_worker_is_overdue(struct sf_worker *worker, double seconds);
+/* For how long the first unanswered job has been under way. */
+double sf_worker_seconds(struct sf_worker *worker);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
 int sf_worker_receive(struct sf_worker *worker);
 /* Whether one of its processes died of the limit on processor time (ulimit -t), which is no fault of the case. */
