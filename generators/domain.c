@@ -52,7 +52,8 @@ CHOICES(values, {SF_DIST_NORMAL, 25}, {SF_DIST_UNIFORM, 15}, {SF_DIST_HEAVY, 15}
 CHOICES(layers, {1, 15}, {2, 31}, {3, 26}, {4, 25}, {5, 1}, {6, 1}, {7, 0}, {8, 1});
 CHOICES(heads, {1, 5}, {2, 15}, {3, 4}, {4, 42}, {5, 1}, {6, 8}, {7, 1}, {8, 24});
 CHOICES(head_dim, {4, 42}, {6, 2}, {8, 38}, {12, 2}, {16, 13}, {32, 3});
-CHOICES(steps, {1, 57}, {2, 35}, {3, 8});
+enum { STEPS_USUAL = 3 };
+CHOICES(steps, {1, 57}, {2, 35}, {STEPS_USUAL, 8});
 CHOICES(microbatches, {1, 14}, {2, 36}, {3, 4}, {4, 34}, {5, 1}, {6, 4}, {7, 1}, {8, 6});
 CHOICES(microbatch_size, {1, 54}, {2, 26}, {3, 8}, {4, 12});
 CHOICES(lr, {1000, 80}, {100, 10}, {10000, 10});
@@ -401,6 +402,21 @@ static bool may_overflow(const struct sf_case *c) {
   return c->data.overflow || (c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14);
 }
 
+/* What is kept from step to step (a ring of scales, the count of steps without an overflow) is first used anew after as many steps as it holds. Many
+ * steps cost as much as many cases, so they are drawn of modules alone, whose data differ from step to step, and of the smallest models. */
+static bool wants_many_steps(const struct sf_case *c) {
+  enum { TINY = 16 };
+  const bool keeps = c->precision.fp8_recipe == SF_FP8_DELAYED || c->precision.loss_scale_window > 0;
+  const struct sf_model *m = &c->model;
+  return keeps && c->mode == SF_MODE_ISOLATED && m->layers <= 2 && m->hidden <= 2 * TINY && m->seq <= TINY && m->mtp_depth == 0;
+}
+
+/* Not among the table's values, and so in no class that has to be covered. */
+static void add_many_steps(struct sf_domain *out, const struct sf_case *c) {
+  if (!wants_many_steps(c)) return;
+  for (int64_t steps = STEPS_USUAL + 1; steps <= SF_STEPS_MAX; steps++) add(out, steps, steps == SF_STEPS_MAX ? 20 : 5);
+}
+
 /* What was drawn before makes some values worth more. */
 static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case *c) {
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
@@ -419,6 +435,9 @@ static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case
   /* A history of scales begins to matter with the second step, and most where weights are drawn anew for each step. */
   if (place == SF_WALK_FP8_RECIPE && c->mode == SF_MODE_ISOLATED) out->weights[SF_FP8_DELAYED] *= 3;
   if (place == SF_WALK_STEPS && c->precision.compute == SF_COMPUTE_FP8 && c->precision.fp8_recipe == SF_FP8_DELAYED) out->weights[0] /= 5;
+  if (place == SF_WALK_STEPS) add_many_steps(out, c);
+  if (place == SF_WALK_MICROBATCHES && c->train.steps > STEPS_USUAL)
+    for (int32_t i = 0; i < out->count; i++) out->weights[i] = out->values[i] <= 2 ? out->weights[i] : 1;
   /* A batch that 2 cp divides could be cut in place of the sequence. */
   if (place == SF_WALK_MICROBATCH_SIZE && rotates_batch) out->weights[3] *= 3;
   if (place == SF_WALK_CP && rotates_batch && c->train.microbatch_size == 4) out->weights[0] /= 4;

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK = 2048, STEPS_MAX = 16 };
+enum { CHUNK = 2048, STEPS_MAX = SF_STEPS_MAX + 1 };
 
 static const char INPUTS_MISSING[] = "inputs missing";
 static const double CLIP_EPSILON = 1e-6, ADAM_EPSILON = 1e-8; /* of the logical function */

@@ -15,10 +15,10 @@ struct param_state {
 };
 
 /* One operand of one linear layer: the largest sizes that it has had. */
-enum { FP8_LINEARS = 6, FP8_HISTORY_MAX = 4 };
+enum { FP8_LINEARS = 6 };
 struct fp8_cast {
   float amax;                     /* of the step so far */
-  float history[FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
+  float history[SF_FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
   int32_t count;                  /* of those that count */
 };
 

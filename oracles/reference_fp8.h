@@ -84,7 +84,7 @@ static inline void fp8_step_finish(struct run *run) {
   if (run->fp8_casts == NULL) return;
   for (int64_t i = 0; i < run->c->model.layers * FP8_LINEARS * OPERAND_COUNT; i++) {
     struct fp8_cast *cast = &run->fp8_casts[i];
-    for (int32_t k = FP8_HISTORY_MAX - 1; k > 0; k--) cast->history[k] = cast->history[k - 1];
+    for (int32_t k = SF_FP8_HISTORY_MAX - 1; k > 0; k--) cast->history[k] = cast->history[k - 1];
     cast->history[0] = cast->amax;
     if (cast->count < run->c->precision.fp8_history) cast->count++;
     cast->amax = 0;

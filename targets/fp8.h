@@ -12,7 +12,6 @@ struct sf_rank_run;
 struct sf_parameter;
 
 enum sf_fp8_operand { SF_FP8_INPUT, SF_FP8_WEIGHT, SF_FP8_GRAD, SF_FP8_OPERAND_COUNT };
-enum { SF_FP8_HISTORY_MAX = 4 };
 
 /* Largest sizes of an operand of one linear. */
 struct sf_fp8_amaxes {

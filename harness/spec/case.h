@@ -50,6 +50,9 @@ enum sf_mask_dist { SF_MASK_MAP(SF_CHOICE_CONSTANT) };
   X(SF_DIST_OFFSET, "offset") X(SF_DIST_SPARSE, "sparse")
 enum sf_value_dist { SF_DIST_MAP(SF_CHOICE_CONSTANT) SF_DIST_COUNT };
 
+/* So many earlier steps may give a cast its scale, and so many steps overwrite each of them twice. */
+enum { SF_FP8_HISTORY_MAX = 4, SF_STEPS_MAX = 2 * (SF_FP8_HISTORY_MAX + 1) };
+
 struct sf_model {
   int64_t layers;       /* 1..128 */
   int64_t hidden;       /* width of the residual stream */
@@ -105,7 +108,7 @@ struct sf_precision {
   bool residual_fp32;        /* the residual stream and its gradients are fp32 tensors */
   bool stochastic;           /* bf16 only: no fp32 master weights; each update is rounded stochastically to bf16 */
   int64_t fp8_recipe;        /* enum sf_fp8_recipe */
-  int64_t fp8_history;       /* delayed: the scale comes from this many earlier steps, 1..4; else 1 */
+  int64_t fp8_history;       /* delayed: the scale comes from this many earlier steps, 1..SF_FP8_HISTORY_MAX; else 1 */
   int64_t fp8_bf16_first, fp8_bf16_last; /* so many of the model's first and last layers stay in bf16; some layer does not */
 };
 
@@ -121,7 +124,7 @@ enum sf_frozen {
 };
 
 struct sf_train {
-  int64_t steps;            /* 1..3 */
+  int64_t steps;            /* 1..SF_STEPS_MAX */
   int64_t microbatches;     /* global microbatches of a step; dp divides it */
   int64_t microbatch_size;  /* sequences of a microbatch */
   int64_t loss_norm;        /* enum sf_loss_norm */

@@ -174,7 +174,7 @@ static void test_encode_any_two_layouts_come_back(void **state) {
       must_decode(&second, &draw, &fixed);
       if (sf_case_ranks(&second) != sf_case_ranks(&first)) continue;
       struct sf_case c = first;
-      c.reload.after_step = 1 + (int64_t)k % (c.train.steps - 1);
+      c.reload.after_step = 1 + (int64_t)k % (c.train.steps > 2 ? 2 : 1);
       c.reload.layout = second.layout;
       assert_int_equal(sf_case_validate(&c, NULL), SF_OK);
       check_round_trip(&c, &space, &outside);
@@ -326,6 +326,29 @@ static void test_decode_scale_that_overflows_mostly_has_another_step(void **stat
   }
   assert_true(lived > total * 6 / 10);
   assert_true(lived < total * 95 / 100);
+}
+
+/* A ring of scales shows what it loses after as many steps as it holds, a window's third growth after three windows. */
+static void test_decode_reaches_runs_that_use_every_history_twice(void **state) {
+  (void)state;
+  enum { CASES = 20000 };
+  const struct sf_space space = default_space();
+  int32_t many = 0, twice[SF_FP8_HISTORY_MAX + 1] = {0}, growths[3] = {0};
+  for (uint64_t i = 0; i < CASES; i++) {
+    struct sf_draw draw;
+    struct sf_case c;
+    sf_draw_from_pcg(&draw, 31, i);
+    must_decode(&c, &draw, &space);
+    const int64_t history = c.precision.fp8_history, window = c.precision.loss_scale_window;
+    twice[history] += c.precision.fp8_recipe == SF_FP8_DELAYED && c.train.steps >= 2 * (history + 1);
+    growths[window] += c.train.steps > 3 * window;
+    if (c.train.steps <= 3) continue;
+    many++;
+    assert_true(c.mode == SF_MODE_ISOLATED && c.model.layers <= 2 && c.model.hidden <= 32 && c.model.seq <= 16);
+  }
+  for (int history = 1; history <= SF_FP8_HISTORY_MAX; history++) assert_true(twice[history] > 0);
+  assert_true(growths[1] > 0 && growths[2] > 0);
+  assert_true(many < CASES / 100); /* they cost several cases each */
 }
 
 static void test_decode_contradicting_settings_are_explained(void **state) {
@@ -535,6 +558,7 @@ int main(void) {
       cmocka_unit_test(test_space_set_values_hold_in_every_case),
       cmocka_unit_test(test_decode_range_reaches_its_upper_part),
       cmocka_unit_test(test_decode_scale_that_overflows_mostly_has_another_step),
+      cmocka_unit_test(test_decode_reaches_runs_that_use_every_history_twice),
       cmocka_unit_test(test_decode_contradicting_settings_are_explained),
       cmocka_unit_test(test_space_left_out_format_is_not_drawn),
       cmocka_unit_test(test_space_set_bad_assignments_are_refused),
