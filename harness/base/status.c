@@ -1,5 +1,8 @@
 #include "harness/base/status.h"
 
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,25 +27,17 @@ enum sf_status sf_status_of_errno(int code) {
   }
 }
 
-/* Names and file texts end up in messages; a message stays one printable line whatever they hold. */
-static void make_one_line(char *text) {
-  for (char *at = text; *at != '\0'; at++) {
-    const unsigned char byte = (unsigned char)*at;
-    if (byte < 0x20u || byte == 0x7fu) *at = '?';
-  }
-}
-
 enum sf_status sf_error_set(struct sf_error *error, enum sf_status status, const char *format, ...) {
   if (error == NULL) return status;
   /* Through a second buffer, because an argument may be error->text itself. */
-  char text[sizeof error->text];
+  char text[sizeof error->text + 4];
   va_list arguments;
   va_start(arguments, format);
   const int length = vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   if (length < 0) snprintf(text, sizeof text, "%s", sf_status_text(status));
-  make_one_line(text);
+  text[sf_utf8_cut(text, sizeof error->text - 1)] = '\0'; /* not inside of a character */
   error->status = status;
-  snprintf(error->text, sizeof error->text, "%s", text);
+  sf_line_copy(error->text, sizeof error->text, text);
   return status;
 }

@@ -1,4 +1,5 @@
 #include "harness/base/nearest.h"
+#include "harness/base/sinks.h"
 #include "harness/device/device.h"
 #include "harness/run/commands/commands.h"
 
@@ -30,7 +31,7 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 static int finish(int code) {
   if (fflush(stdout) == 0 && !ferror(stdout)) return code;
   if (code == 3) return code;
-  fprintf(stderr, "shardfuzz: standard output could not be written%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+  sf_print(stderr, "shardfuzz: standard output could not be written%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
   return 3;
 }
 
@@ -43,13 +44,12 @@ static void leave_time_to_tell(void) {
 }
 
 static void print_usage(FILE *to) {
-  fputs("usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n", to);
+  sf_print(to, "usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n");
   for (size_t i = 0; i < COMMAND_COUNT; i++) {
-    if (commands[i].help) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].help);
+    if (commands[i].help) sf_print(to, "  %-9s %s\n", commands[i].name, commands[i].help);
   }
-  fputs("\n  help COMMAND, --version\n"
-        "\nexit: 0 nothing found; 1 findings; 2 bad usage or input; 3 the harness itself failed\n",
-        to);
+  sf_print(to, "\n  help COMMAND, --version\n"
+               "\nexit: 0 nothing found; 1 findings; 2 bad usage or input; 3 the harness itself failed\n");
 }
 
 static int refuse(const char *name) {
@@ -74,7 +74,7 @@ static bool has_stack(void) {
 
 static int run(const char *name, int argc, char **argv) {
   if (!has_stack()) {
-    fputs("shardfuzz: too small a stack: it needs 1 MiB; raise ulimit -s\n", stderr);
+    sf_print(stderr, "shardfuzz: too small a stack: it needs 1 MiB; raise ulimit -s\n");
     return 3;
   }
   for (size_t i = 0; i < COMMAND_COUNT; i++) {
@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "help") == 0) return help(argc - 2, argv + 2);
   if (is_one_of(argv[1], "--help", "-h")) return help(0, NULL);
   if (is_one_of(argv[1], "--version", "-V")) {
-    puts("shardfuzz " SF_VERSION);
+    sf_print(stdout, "shardfuzz %s\n", SF_VERSION);
     return finish(0);
   }
   return run(argv[1], argc - 2, argv + 2);

@@ -1,5 +1,8 @@
 #include "harness/worker/said.h"
 
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
+
 #include <ctype.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -41,12 +44,29 @@ void sf_said_begin(struct sf_said *said) {
   }
 }
 
+static bool write_all(int to, const char *text, size_t length) {
+  for (ssize_t wrote; length > 0; text += wrote, length -= (size_t)wrote)
+    if ((wrote = write(to, text, length)) <= 0) return false;
+  return true;
+}
+
+/* Line by line, marked as not ours; a long line in several. Nothing is allocated: the process may have spoilt its memory. */
 static void copy(int to, int memory) {
-  char text[4096];
+  enum { PIECE = 1000 };
+  char piece[PIECE + 1], line[sizeof SF_SAID_PREFIX + 4 * PIECE + 1] = SF_SAID_PREFIX;
+  const size_t prefix = sizeof SF_SAID_PREFIX - 1;
   off_t at = 0;
-  for (ssize_t count; (count = pread(memory, text, sizeof text, at)) > 0; at += count)
-    for (ssize_t done = 0, wrote; done < count; done += wrote)
-      if ((wrote = write(to, text + done, (size_t)(count - done))) <= 0) return;
+  for (ssize_t count; (count = pread(memory, piece, PIECE, at)) > 0;) {
+    piece[count] = '\0';
+    for (char *nul; (nul = memchr(piece, '\0', (size_t)count)) != NULL;) *nul = '?';
+    const size_t length = strcspn(piece, "\n"), cut = length < PIECE ? length : sf_utf8_cut(piece, PIECE - 4);
+    at += (off_t)cut + (piece[cut] == '\n');
+    piece[cut] = '\0';
+    if (strspn(piece, " \t\r") == cut) continue;
+    sf_line_copy(line + prefix, sizeof line - prefix - 1, piece);
+    strcat(line, "\n");
+    if (!write_all(to, line, strlen(line))) return;
+  }
 }
 
 void sf_said_pass_on(struct sf_said *said) {

@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/clock.h"
+#include "harness/base/sinks.h"
 #include "harness/worker/guard.h"
 #include "harness/worker/launcher.h"
 #include "harness/worker/line_buffer.h"
@@ -291,7 +292,7 @@ static void append_library(struct sf_text *command) {
   memcpy(strrchr(path, '/') + 1, name, sizeof name);
   if (access(path, R_OK) != 0) return;
   sf_text_append(command, "test -n \"$SHARDFUZZ_LIBRARY\" || SHARDFUZZ_LIBRARY=");
-  sf_shell_quote(command, path);
+  sf_shell_append(command, path);
   sf_text_append(command, "; export SHARDFUZZ_LIBRARY; ");
 }
 
@@ -306,11 +307,11 @@ static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *er
   if (set->listen_fd < 0) return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, strerror(errno));
   append_library(&command);
   sf_text_append(&command, "SHARDFUZZ_SOCKET=");
-  sf_shell_quote(&command, set->socket_path);
+  sf_shell_append(&command, set->socket_path);
   sf_text_append(&command, "; export SHARDFUZZ_SOCKET; exec ");
   sf_shell_launcher(&command, set->options.launcher, set->options.ranks);
   sf_text_append(&command, " /bin/sh -c ");
-  sf_shell_quote(&command, set->options.command);
+  sf_shell_append(&command, set->options.command);
   const enum sf_status status = command.failed ? SF_ENOMEM : sf_guard_start(&set->guard, command.data, set->options.held, error);
   sf_text_destroy(&command);
   return status;

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/sinks.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/campaign/ledger.h"
 

@@ -28,6 +28,7 @@ struct sf_campaign_options {
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
+  char *replay_options; /* NULL, or what a replay needs beside the case, for a shell: " --target 'worker:..'". Owned */
   int32_t share_index, share_count; /* which indices this campaign runs (store.h); zeros = all */
   char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;

@@ -4,7 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/bytes.h"
 #include "harness/base/names.h"
-#include "harness/run/framework/framework_target.h"
+#include "harness/base/sinks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,21 +57,31 @@ struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcom
   return copy;
 }
 
+/* The first line, and what the ranks printed marked as theirs. */
+static void append_what(struct sf_text *text, const char *what) {
+  const size_t length = strcspn(what, "\n");
+  sf_line_append(text, "what         %.*s\n", (int)length, what);
+  sf_line_append_all(text, "           | ", what + length);
+}
+
 static void append_place(struct sf_text *text, const struct sf_outcome *outcome) {
   if (*outcome->first_id) {
-    sf_text_append(text, "first        %s\n", outcome->first_id);
-    sf_text_append(text, "module       %s\n", outcome->module);
+    sf_line_append(text, "first        %s\n", outcome->first_id);
+    sf_line_append(text, "module       %s\n", outcome->module);
   }
-  if (*outcome->label) sf_text_append(text, "label        %s\n", outcome->label);
-  if (outcome->rank >= 0) sf_text_append(text, "rank         %d\n", outcome->rank);
-  if (outcome->row >= 0) sf_text_append(text, "row          %" PRId64 "\n", outcome->row);
+  if (*outcome->label) sf_line_append(text, "label        %s\n", outcome->label);
+  if (outcome->rank >= 0) sf_line_append(text, "rank         %d\n", outcome->rank);
+  if (outcome->row >= 0) sf_line_append(text, "row          %" PRId64 "\n", outcome->row);
   if (outcome->noise > 0) {
-    sf_text_append(text, "error        %.3g, %.3g times the noise level of %.3g\n", outcome->error, outcome->ratio, outcome->noise);
+    sf_line_append(text, "error        %.3g, %.3g times the noise level of %.3g\n", outcome->error, outcome->ratio, outcome->noise);
   }
 }
 
-/* A framework whose worker does not come with this program. */
-static bool needs_command(const struct sf_case *c) { return sf_case_is_framework(c) && !sf_framework_is_target(c->target); }
+void sf_replay_append(struct sf_text *out, const char *path, const char *options) {
+  sf_text_append(out, "shardfuzz replay ");
+  sf_shell_append(out, path);
+  sf_text_append(out, "%s", options ? options : "");
+}
 
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk) {
   if (shrunk->end == SF_SHRINK_DONE && shrunk->budget > 0) {
@@ -88,12 +98,12 @@ void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *
 
 static void append_story(struct sf_text *text, const struct sf_finding_story *story) {
   char shrunk[SF_SHRINK_LINE_TEXT];
-  if (story->in_campaign) sf_text_append(text, "found        in case %" PRId64 " of the campaign with seed %" PRIu64 "\n", story->index, story->seed);
+  if (story->in_campaign) sf_line_append(text, "found        in case %" PRId64 " of the campaign with seed %" PRIu64 "\n", story->index, story->seed);
   if (story->shrunk) {
     sf_finding_shrink_text(shrunk, sizeof shrunk, story->shrunk);
-    sf_text_append(text, "shrunk       %s\n", shrunk);
+    sf_line_append(text, "shrunk       %s\n", shrunk);
   } else if (story->in_campaign) {
-    sf_text_append(text, "shrunk       no: findings of this kind were shrunk often enough before\n");
+    sf_line_append(text, "shrunk       no: findings of this kind were shrunk often enough before\n");
   }
 }
 
@@ -102,26 +112,30 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   char axes[SF_AXES_TEXT], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
   sf_signature_axes(axes, c, NULL);
   if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
-  sf_text_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
-  sf_text_append(&text, "signature    %s\n", outcome->signature);
+  sf_line_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
+  sf_line_append(&text, "signature    %s\n", outcome->signature);
   append_place(&text, outcome);
-  sf_text_append(&text, "what         %s\n", outcome->text);
+  append_what(&text, outcome->text);
   sf_diagnosis_line(line, &outcome->diagnosis);
-  if (*line) sf_text_append(&text, "diagnosis    %s\n", line);
-  sf_text_append(&text, "case         %" PRId64 " rank%s (%s)%s, ", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload);
+  if (*line) sf_line_append(&text, "diagnosis    %s\n", line);
+  sf_line_append(&text, "case         %" PRId64 " rank%s (%s)%s, ", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload);
   if (sf_case_is_framework(c)) {
-    sf_text_append(&text, "%s, %s\n", c->target, c->framework);
+    sf_line_append(&text, "%s, %s\n", c->target, c->framework);
   } else {
-    sf_text_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute),
+    sf_line_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute),
                    c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
   }
   for (int32_t i = 0; i < outcome->further_count; i++) {
     const struct sf_culprit *other = &outcome->further[i];
-    sf_text_append(&text, "also wrong   %s: %s (%s)\n", other->first_id, other->text, other->signature);
+    sf_line_append(&text, "also wrong   %s: %s (%s)\n", other->first_id, other->text, other->signature);
   }
   if (outcome->finding_count > 1 + outcome->further_count) sf_text_append(&text, "findings     %d wrong tensors in this run\n", outcome->finding_count);
   if (story) append_story(&text, story);
-  if (story && story->replay_path) sf_text_append(&text, "replay       shardfuzz replay '%s'%s\n", story->replay_path, needs_command(c) ? " --target 'worker:CMD'" : "");
+  if (story && story->replay_path) {
+    sf_text_append(&text, "replay       ");
+    sf_replay_append(&text, story->replay_path, story->replay_options);
+    sf_text_append(&text, "\n");
+  }
   if (text.failed) {
     sf_text_destroy(&text);
     return SF_ENOMEM;

@@ -129,7 +129,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
-  struct sf_finding_story story = {.in_campaign = true, .seed = ledger->options->seed, .index = index, .shrunk = shrunk};
+  struct sf_finding_story story = {.in_campaign = true, .seed = ledger->options->seed, .index = index, .shrunk = shrunk, .replay_options = ledger->options->replay_options};
   const bool is_first = !is_stored(ledger, shown->signature);
   sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
   enum sf_status status = write_files(ledger, directory, shown->signature, c, outcome, &story);

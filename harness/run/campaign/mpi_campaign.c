@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/sinks.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/campaign/finding_files.h"
@@ -53,7 +54,7 @@ struct mpi_campaign {
 
 /* A failure of the harness on some rank, which the others would wait for. */
 static _Noreturn void end_job(struct mpi_campaign *k, enum sf_status status, const char *text) {
-  fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(k->mpi), text && *text ? text : sf_status_text(status));
+  sf_print(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(k->mpi), text && *text ? text : sf_status_text(status));
   sf_mpi_abort(k->mpi, 3);
 }
 

@@ -1,5 +1,7 @@
 #include "harness/run/campaign/progress.h"
 
+#include "harness/base/sinks.h"
+
 #include <stdarg.h>
 
 static const double TERMINAL_SECONDS = 0.5, LOG_SECONDS = 30;
@@ -13,7 +15,7 @@ bool sf_progress_is_due(const struct sf_progress *progress, double now) {
 }
 
 void sf_progress_end(struct sf_progress *progress) {
-  if (progress->is_open) fputs("\r\033[K", progress->to);
+  if (progress->is_open) sf_print(progress->to, "\r\033[K");
   progress->is_open = false;
 }
 
@@ -21,11 +23,11 @@ void sf_progress_show(struct sf_progress *progress, double now, const char *form
   va_list arguments;
   if (progress->to == NULL) return;
   sf_progress_end(progress);
-  fprintf(progress->to, "%8.0f s  ", now - progress->start);
+  sf_print(progress->to, "%8.0f s  ", now - progress->start);
   va_start(arguments, format);
-  vfprintf(progress->to, format, arguments);
+  sf_print_arguments(progress->to, format, arguments);
   va_end(arguments);
-  if (!progress->is_terminal) fputc('\n', progress->to);
+  if (!progress->is_terminal) sf_print(progress->to, "\n");
   fflush(progress->to);
   progress->is_open = progress->is_terminal;
   progress->shown = now;
@@ -36,8 +38,8 @@ void sf_progress_say(struct sf_progress *progress, const char *format, ...) {
   if (progress->to == NULL) return;
   sf_progress_end(progress);
   va_start(arguments, format);
-  vfprintf(progress->to, format, arguments);
+  sf_print_arguments(progress->to, format, arguments);
   va_end(arguments);
-  fputc('\n', progress->to);
+  sf_print(progress->to, "\n");
   fflush(progress->to);
 }

@@ -1,6 +1,7 @@
 #include "harness/run/campaign/signatures.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
 
 #include <inttypes.h>
@@ -53,7 +54,7 @@ static bool same_diagnosis(const struct sf_signature *a, const struct sf_signatu
 }
 
 static void append_signature(struct sf_text *out, const struct sf_signature *s) {
-  sf_text_append(out, "  %-60s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", s->signature, s->count, s->first_index, s->known ? " (known)" : "", s->directory);
+  sf_line_append(out, "  %-60s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", s->signature, s->count, s->first_index, s->known ? " (known)" : "", s->directory);
 }
 
 static bool is_first_of_its_diagnosis(const struct sf_signatures *signatures, int32_t which) {
@@ -75,7 +76,7 @@ void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatu
       alike++;
     }
     sf_diagnosis_line(line, &first->diagnosis);
-    if (*line && alike > 1) sf_text_append(out, "    diagnosis of these %d: %s\n", alike, line);
-    else if (*line) sf_text_append(out, "    diagnosis: %s\n", line);
+    if (*line && alike > 1) sf_line_append(out, "    diagnosis of these %d: %s\n", alike, line);
+    else if (*line) sf_line_append(out, "    diagnosis: %s\n", line);
   }
 }

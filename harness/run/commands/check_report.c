@@ -1,5 +1,6 @@
 #include "harness/run/commands/check_report.h"
 
+#include "harness/base/sinks.h"
 #include "harness/run/trial/outcome.h"
 
 #include <inttypes.h>
@@ -44,11 +45,11 @@ static const char *consequences_text(const struct sf_check_report *report) {
 }
 
 static void print_first(FILE *to, const struct sf_check_result *r) {
-  fprintf(to, "first        %s\n", r->tensor->text);
-  if (r->rank >= 0) fprintf(to, "rank         %d\n", r->rank);
-  if (r->row >= 0) fprintf(to, "row          %" PRId64 "\n", r->row);
-  if (r->ratio > 0) fprintf(to, "error        %.3g, %.3g times the noise level of %.3g\n", r->error, r->ratio, r->noise);
-  fprintf(to, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
+  sf_print(to, "first        %s\n", r->tensor->text);
+  if (r->rank >= 0) sf_print(to, "rank         %d\n", r->rank);
+  if (r->row >= 0) sf_print(to, "row          %" PRId64 "\n", r->row);
+  if (r->ratio > 0) sf_print(to, "error        %.3g, %.3g times the noise level of %.3g\n", r->error, r->ratio, r->noise);
+  sf_print(to, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
 /* What else is wrong by itself, in an isolated trace. */
@@ -57,7 +58,7 @@ static void print_further(FILE *to, const struct sf_check_report *report) {
   for (int32_t i = 1; i < report->culprit_count; i++) {
     const struct sf_check_result *result = &report->results[report->culprits[i].result];
     sf_diagnosis_line(line, &report->culprits[i].diagnosis);
-    fprintf(to, "also wrong   %s: %s%s%s\n", result->tensor->text, result->text, *line ? "; " : "", line);
+    sf_print(to, "also wrong   %s: %s%s%s\n", result->tensor->text, result->text, *line ? "; " : "", line);
   }
 }
 
@@ -68,24 +69,24 @@ void sf_check_print(FILE *to, const struct sf_check_report *report, const struct
   const struct sf_check_result *first = culprit ? &report->results[culprit->result] : NULL;
   const char *start = start_text(text, report);
   const int32_t reason_count = count_reasons(reasons, report);
-  fprintf(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
-  fprintf(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
-  if (start) fprintf(to, "start        %s\n", start);
+  sf_print(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
+  sf_print(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
+  if (start) sf_print(to, "start        %s\n", start);
   if (first) print_first(to, first);
   if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
-  if (culprit && *line) fprintf(to, "diagnosis    %s\n", line);
+  if (culprit && *line) sf_print(to, "diagnosis    %s\n", line);
   print_further(to, report);
-  if (first) fprintf(to, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
-  fprintf(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
-  for (int32_t i = 0; i < reason_count; i++) fprintf(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
-  fprintf(to, "%s\n", reason_count ? ")" : "");
+  if (first) sf_print(to, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
+  sf_print(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
+  for (int32_t i = 0; i < reason_count; i++) sf_print(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
+  sf_print(to, "%s\n", reason_count ? ")" : "");
 }
 
 void sf_check_table(FILE *to, const struct sf_check_report *report) {
-  fprintf(to, "%-72s %14s %11s %11s %10s %10s  %s\n", "tensor", "elements", "norm", "noise", "err/noise", "worst row", "state");
+  sf_print(to, "%-72s %14s %11s %11s %10s %10s  %s\n", "tensor", "elements", "norm", "noise", "err/noise", "worst row", "state");
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *r = &report->results[i];
-    fprintf(to, "%-72s %14" PRId64 " %11.3g %11.3g %10.3g %10.3g  %s%s\n", r->tensor->text, r->tensor->count, r->norm, r->tensor_noise, r->tensor_ratio, r->row_ratio,
+    sf_print(to, "%-72s %14" PRId64 " %11.3g %11.3g %10.3g %10.3g  %s%s\n", r->tensor->text, r->tensor->count, r->norm, r->tensor_noise, r->tensor_ratio, r->row_ratio,
             r->flagged ? "FLAGGED " : r->judged ? "ok" : r->why_not, r->flagged ? sf_finding_class_name(r->cls) : "");
   }
 }

@@ -3,6 +3,7 @@
 #include "generators/presets.h"
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
+#include "harness/base/sinks.h"
 #include "harness/base/system_memory.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
@@ -46,7 +47,7 @@ FILE *sf_people(bool json) { return json ? stderr : stdout; }
 
 void sf_complain(const char *text) {
   fflush(stdout);
-  fprintf(stderr, "shardfuzz: %s\n", text);
+  sf_print(stderr, "shardfuzz: %s\n", text);
 }
 
 int sf_exit_failure(enum sf_status status, const struct sf_error *error) {
@@ -57,7 +58,7 @@ int sf_exit_failure(enum sf_status status, const struct sf_error *error) {
 static void print_help(const struct sf_command *command) {
   struct sf_text text = {0};
   sf_command_help(&text, command);
-  if (text.data) fputs(text.data, stdout);
+  sf_print_lines(stdout, text.data);
   sf_text_destroy(&text);
 }
 
@@ -188,6 +189,15 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
   return sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
 }
 
+void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags) {
+  const char *const given[][2] = {{"--target", flags->target}, {"--framework-path", flags->framework_path}, {"--launcher", flags->launcher}};
+  for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+    if (!given[i][1]) continue;
+    sf_text_append(out, " %s ", given[i][0]);
+    sf_shell_append(out, given[i][1]);
+  }
+}
+
 static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework, const struct sf_common_flags *flags) {
   memset(out, 0, sizeof *out);
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -243,6 +253,10 @@ static enum sf_status campaign_of_framework(struct sf_campaign_options *out, con
   status = fix_choices(&framework.space, flags, error);
   pool_of_framework(&out->pool, &framework, flags);
   out->pool.description = framework.description;
+  struct sf_text replay = {0};
+  sf_common_replay_options(&replay, flags);
+  if (status == SF_OK && replay.failed) status = SF_ENOMEM;
+  out->replay_options = replay.data;
   return status;
 }
 
@@ -291,6 +305,8 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
 
 void sf_campaign_options_clear(struct sf_campaign_options *options) {
   sf_known_destroy(&options->known);
+  sf_free(options->replay_options);
+  options->replay_options = NULL;
   sf_cover_destroy(options->cover);
   options->cover = NULL;
   sf_choice_cover_destroy(options->choice_cover);

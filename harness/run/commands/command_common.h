@@ -84,6 +84,8 @@ struct sf_common_framework {
   struct sf_description *description;
   struct sf_choice_space space;
 };
+/* Appends the options, for a shell, with which a case of the flags' framework is replayed. */
+void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags);
 /* How the target's worker is started. SF_EUSAGE. */
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) SF_MUST_USE;
 /* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers and plugins, or of its framework's

@@ -1,7 +1,9 @@
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
 #include "harness/run/campaign/mpi_campaign.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/commands/json_out.h"
 #include "harness/run/campaign/signatures.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/opfuzz/op_command.h"
@@ -150,33 +152,36 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
                           const struct sf_signatures *signatures, FILE *to) {
   struct sf_text text = {0};
   const struct sf_store_summary *s = &r->summary;
-  fprintf(to,
+  sf_print(to,
           "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
           s->cases, r->seconds, r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS],
           s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
-  if (*s->skip_reason) fprintf(to, "last skipped: %s\n", s->skip_reason);
-  if (*s->inconclusive_reason) fprintf(to, "last inconclusive: %s\n", s->inconclusive_reason);
+  if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
+  if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {
-    fprintf(to, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked,
+    sf_print(to, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked,
             100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
   }
   if (r->cover.pairs) {
-    fprintf(to, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n",
+    sf_print(to, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n",
             100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs, r->cover.pairs,
             100.0 * (double)r->cover.triples_run / (double)(r->cover.triples ? r->cover.triples : 1), r->cover.triples,
             *r->not_covered ? "; not " : "", r->not_covered);
   }
   if (s->signatures) {
-    fprintf(to, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
+    sf_print(to, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
     sf_signatures_text(&text, signatures);
-    fputs(text.failed ? "  (out of memory)\n" : text.data, to);
+    sf_print_lines(to, text.failed ? "  (out of memory)\n" : text.data);
     sf_text_destroy(&text);
   }
   if (r->waiting) {
-    fprintf(to, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store '%s' --resume\n", r->waiting,
-            r->waiting == 1 ? " is" : "s are", r->waiting_first, used->store_path);
+    struct sf_text store = {0};
+    sf_shell_append(&store, used->store_path);
+    sf_print(to, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store %s --resume\n", r->waiting,
+             r->waiting == 1 ? " is" : "s are", r->waiting_first, store.data ? store.data : "FILE");
+    sf_text_destroy(&store);
   }
-  fprintf(to, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
+  sf_print(to, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
 }
 
 static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
@@ -197,26 +202,19 @@ static int finish(const struct sf_campaign_options *used, const struct sf_campai
   return json ? sf_exit_json(object, code) : code;
 }
 
-/* A case file's lines as one. */
-static void print_line(const char *json) {
-  for (const char *at = json; *at; at++) {
-    if (*at == '\n') at += strspn(at + 1, " ");
-    else putchar(*at);
-  }
-  putchar('\n');
-}
-
 static int print_cases(const struct sf_campaign_options *used) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = SF_OK;
   for (int64_t i = 0; status == SF_OK && i < used->cases && !sf_interrupted; i++) {
     struct sf_case c;
-    char *json = NULL;
     if (used->share_count && i / SF_STORE_SHARE_BLOCK % used->share_count != used->share_index) continue;
     status = sf_campaign_case(&c, used, i, &error);
-    if (status == SF_OK) status = sf_case_to_json(&json, &c);
-    if (status == SF_OK) print_line(json);
-    sf_free(json);
+    json_t *json = status == SF_OK ? sf_json_of_case(&c) : NULL;
+    struct sf_text line = {0};
+    if (status == SF_OK) status = sf_json_append(&line, json, JSON_PRESERVE_ORDER);
+    if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
+    sf_text_destroy(&line);
+    json_decref(json);
   }
   return status == SF_OK ? 0 : sf_exit_failure(status, &error);
 }

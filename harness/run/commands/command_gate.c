@@ -6,6 +6,7 @@
 
 #include "harness/base/hash.h"
 #include "harness/base/temporary.h"
+#include "harness/base/sinks.h"
 #include "targets/plugin_target.h"
 
 #include <inttypes.h>
@@ -74,28 +75,37 @@ static void choose_seed(struct gate_flags *flags) {
              "the working directory is in no git repository: always the same cases without --seed");
 }
 
+static void print_item(FILE *to, const struct sf_gate_result *r, const struct sf_gate_item *item) {
+  static const char indent[] = "               ";
+  char line[SF_DIAGNOSIS_LINE_TEXT];
+  struct sf_text text = {0};
+  sf_line_append(&text, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
+  if (item->state == SF_GATE_UNEXPECTED || item->state == SF_GATE_STALE) sf_line_append_all(&text, indent, item->text);
+  sf_diagnosis_line(line, &item->diagnosis);
+  if (*line) sf_line_append(&text, "%s%s\n", indent, line);
+  if (*item->min_path) {
+    sf_text_append(&text, "%s", indent);
+    sf_gate_append_replay(&text, r, item);
+    sf_text_append(&text, "\n");
+  }
+  sf_print_lines(to, text.data);
+  sf_text_destroy(&text);
+}
+
 static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used, const char *seed_from, FILE *to) {
   const struct sf_store_summary *s = &r->campaign.summary;
-  char line[SF_DIAGNOSIS_LINE_TEXT];
-  fprintf(to, "seed: %" PRIu64 " (%s)\n", used->campaign.seed, seed_from);
-  fprintf(to, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
-  if (r->known_count) fprintf(to, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
-  fprintf(to, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+  sf_print(to, "seed: %" PRIu64 " (%s)\n", used->campaign.seed, seed_from);
+  sf_print(to, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
+  if (r->known_count) sf_print(to, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
+  sf_print(to, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
           r->campaign.cases_run, r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
           s->by_verdict[SF_VERDICT_SKIP]);
-  if (*s->skip_reason) fprintf(to, "last skipped: %s\n", s->skip_reason);
-  if (*s->inconclusive_reason) fprintf(to, "last inconclusive: %s\n", s->inconclusive_reason);
-  for (int32_t i = 0; i < r->item_count; i++) {
-    const struct sf_gate_item *item = &r->items[i];
-    if (item->state == SF_GATE_OK || item->state == SF_GATE_NOT_RUN) continue;
-    fprintf(to, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
-    if (item->state == SF_GATE_UNEXPECTED || item->state == SF_GATE_STALE) fprintf(to, "               %s\n", item->text);
-    sf_diagnosis_line(line, &item->diagnosis);
-    if (*line) fprintf(to, "               %s\n", line);
-    if (*item->min_path) fprintf(to, "               shardfuzz replay '%s'\n", item->min_path);
-  }
+  if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
+  if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
+  for (int32_t i = 0; i < r->item_count; i++)
+    if (r->items[i].state != SF_GATE_OK && r->items[i].state != SF_GATE_NOT_RUN) print_item(to, r, &r->items[i]);
   if (*r->nothing) sf_complain(r->nothing);
-  fprintf(to, "gate: %s\n", r->passed ? "passed" : "FAILED");
+  sf_print(to, "gate: %s\n", r->passed ? "passed" : "FAILED");
 }
 
 static int report(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {

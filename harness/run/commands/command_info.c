@@ -2,6 +2,7 @@
 #include "generators/presets.h"
 #include "harness/base/nearest.h"
 #include "harness/base/reals.h"
+#include "harness/base/sinks.h"
 #include "harness/run/campaign/features.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
@@ -42,9 +43,9 @@ static int merge(void *context) {
   struct sf_store_merge_report report;
   const enum sf_status status = sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  printf("%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts, report.duplicates,
+  sf_print(stdout, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts, report.duplicates,
          report.conflicts);
-  if (report.conflicts) printf("first conflict: %s\n", report.first_conflict);
+  if (report.conflicts) sf_print(stdout, "first conflict: %s\n", report.first_conflict);
   return report.conflicts ? 1 : 0;
 }
 
@@ -79,21 +80,21 @@ static const struct sf_command list_command = {
 };
 
 static void list_presets(void) {
-  for (int i = 0; i < sf_preset_count; i++) printf("%-20s %s\n", sf_presets[i].name, sf_presets[i].summary);
+  for (int i = 0; i < sf_preset_count; i++) sf_print(stdout, "%-20s %s\n", sf_presets[i].name, sf_presets[i].summary);
 }
 
 static void list_targets(void) {
-  printf("%-20s %s\n", sf_target_builtin.name, "the Megatron-style layers of this program");
-  for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) printf("%-20s %s\n", known->name, known->what);
-  printf("%-20s %s\n", "worker:CMD", "a framework that CMD drives (targets/worker.md)");
-  printf("%-20s %s\n", "op:NAME, op:all", "operations of the device (shardfuzz list operations)");
-  printf("%-20s %s\n", "plugin:./LIB.so", "operations, layers or the model of a shared library (shardfuzz/plugin.h)");
+  sf_print(stdout, "%-20s %s\n", sf_target_builtin.name, "the Megatron-style layers of this program");
+  for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) sf_print(stdout, "%-20s %s\n", known->name, known->what);
+  sf_print(stdout, "%-20s %s\n", "worker:CMD", "a framework that CMD drives (targets/worker.md)");
+  sf_print(stdout, "%-20s %s\n", "op:NAME, op:all", "operations of the device (shardfuzz list operations)");
+  sf_print(stdout, "%-20s %s\n", "plugin:./LIB.so", "operations, layers or the model of a shared library (shardfuzz/plugin.h)");
 }
 
 static void list_plants(void) {
   for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
     const struct sf_plant *plant = sf_plant_of((enum sf_fault)fault);
-    printf("%-30s %s%s%s\n", plant->id, plant->what, *plant->source ? "; " : "", plant->source);
+    sf_print(stdout, "%-30s %s%s%s\n", plant->id, plant->what, *plant->source ? "; " : "", plant->source);
   }
 }
 
@@ -101,28 +102,28 @@ static void list_mutants(void) {
   for (int32_t i = 0; i < sf_mutant_count(); i++) {
     char name[SF_NAME_TEXT];
     sf_mutant_name(name, i);
-    printf("%s\n", name);
+    sf_print(stdout, "%s\n", name);
   }
 }
 
 static void list_features(void) {
-  for (int i = 0; i < sf_feature_count; i++) printf("%s\n", sf_features[i].name);
+  for (int i = 0; i < sf_feature_count; i++) sf_print(stdout, "%s\n", sf_features[i].name);
 }
 
 static void print_fields(const struct sf_description *description) {
   for (int32_t i = 0; i < sf_description_field_count(description); i++) {
-    printf("%-44s", sf_description_field_path(description, i));
+    sf_print(stdout, "%-44s", sf_description_field_path(description, i));
     const int64_t count = sf_description_choice_count(description, i);
     for (int64_t k = 0; k < count; k++) {
-      if (k == CHOICES_SHOWN && count > CHOICES_SHOWN + 1) k = count - 1, printf(" ..");
+      if (k == CHOICES_SHOWN && count > CHOICES_SHOWN + 1) k = count - 1, sf_print(stdout, " ..");
       json_t *choice = sf_description_choice(description, i, k);
       char *text = choice ? json_dumps(choice, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
       if (text) sf_reals_shorten(text);
-      printf(" %s", text ? text : "?");
+      sf_print(stdout, " %s", text ? text : "?");
       free(text);
       json_decref(choice);
     }
-    putchar('\n');
+    sf_print(stdout, "\n");
   }
 }
 
@@ -136,7 +137,7 @@ static int list_framework(const struct list_flags *flags) {
   print_fields(description);
   for (int32_t i = 0; i < sf_description_rule_count(description); i++) {
     const char *reason = sf_description_rule_reason(description, i); /* rules of one reason follow each other */
-    if (i == 0 || strcmp(reason, sf_description_rule_reason(description, i - 1)) != 0) printf("refused: %s\n", reason);
+    if (i == 0 || strcmp(reason, sf_description_rule_reason(description, i - 1)) != 0) sf_print(stdout, "refused: %s\n", reason);
   }
   sf_description_destroy(description);
   return 0;
@@ -152,9 +153,9 @@ static int list_plugin(const char *target) {
   const enum sf_status status = sf_plugin_probe_ranges(ranges, &count, target, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   for (int32_t i = 0; i < count; i++) {
-    printf("%-44s %" PRId64, ranges[i].path, ranges[i].lo);
-    if (ranges[i].hi == INT64_MAX) puts("..");
-    else printf(ranges[i].hi > ranges[i].lo ? "..%" PRId64 "\n" : "\n", ranges[i].hi);
+    sf_print(stdout, "%-44s %" PRId64, ranges[i].path, ranges[i].lo);
+    if (ranges[i].hi == INT64_MAX) sf_print(stdout, "..\n");
+    else sf_print(stdout, ranges[i].hi > ranges[i].lo ? "..%" PRId64 "\n" : "\n", ranges[i].hi);
   }
   return 0;
 }
@@ -220,7 +221,7 @@ static int describe(void *context) {
   if (sf_op_is_case_file(flags->arguments.items[0])) return sf_op_describe_file(flags->arguments.items[0]);
   enum sf_status status = sf_input_status(sf_case_read(&c, flags->arguments.items[0], &error));
   if (status == SF_OK) status = sf_describe_case(&text, &c, &error);
-  if (status == SF_OK) fputs(text.data, stdout);
+  if (status == SF_OK) sf_print_lines(stdout, text.data);
   sf_text_destroy(&text);
   return status == SF_OK ? 0 : sf_exit_failure(status, &error);
 }

@@ -6,6 +6,7 @@
 #include "harness/run/commands/report_json.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -68,24 +69,24 @@ static enum sf_status fill_searches(struct searches *out, const struct sf_campai
 static void print_flat(FILE *to, const struct sf_power_search *s) {
   if (!s->flat_asked) return;
   if (s->flat_at >= 0)
-    fprintf(to, "  flat bound: case %" PRId64 "\n", s->flat_at + 1);
+    sf_print(to, "  flat bound: case %" PRId64 "\n", s->flat_at + 1);
   else
-    fputs("  flat bound: not found\n", to);
+    sf_print(to, "  flat bound: not found\n");
 }
 
 static void print_search(FILE *to, const struct sf_power_search *s) {
   if (s->found_at < 0) {
-    fprintf(to, "%-30s seed %-6" PRIu64 " NOT FOUND; %" PRId64 " cases contained its trigger\n", s->plant->id, s->seed, s->triggered);
+    sf_print(to, "%-30s seed %-6" PRIu64 " NOT FOUND; %" PRId64 " cases contained its trigger\n", s->plant->id, s->seed, s->triggered);
     print_flat(to, s);
     return;
   }
-  fprintf(to, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n",
+  sf_print(to, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n",
           s->plant->id, s->seed, s->found_at + 1, s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL",
           sf_case_ranks(&s->min), s->min.model.layers, s->evaluations, s->min_outcome.signature);
   print_flat(to, s);
   const struct sf_diagnosis *d = &s->min_outcome.diagnosis;
   if (s->plant->diagnosis && !*s->plant->diagnosis) return;
-  fprintf(to, "  %s %s%s%s\n",
+  sf_print(to, "  %s %s%s%s\n",
           !s->plant->diagnosis ? "diagnosis"
           : s->diagnosed       ? "diagnosed"
                                : "NOT DIAGNOSED",
@@ -102,24 +103,24 @@ static bool report_plants(FILE *to, const struct sf_power_result *r) {
   }
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *clean = &r->clean[i];
-    fprintf(to,
+    sf_print(to,
             "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64
             " beyond\n",
             sf_compute_name(i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
     alarms += clean->false_alarms;
   }
-  if (alarms) fprintf(to, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);
+  if (alarms) sf_print(to, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);
   return missed || alarms;
 }
 
 static void print_mutant(FILE *to, const struct sf_mutant_search *s) {
-  fprintf(to, "%-72s %-11s fired %-4" PRId64 " ", s->id, sf_mutant_fate_name(s->fate), s->fired);
+  sf_print(to, "%-72s %-11s fired %-4" PRId64 " ", s->id, sf_mutant_fate_name(s->fate), s->fired);
   if (s->found_at >= 0)
-    fprintf(to, "case %-4" PRId64 " %s", s->found_at + 1, s->outcome.shrink_key);
+    sf_print(to, "case %-4" PRId64 " %s", s->found_at + 1, s->outcome.shrink_key);
   else if (s->fired > 0)
-    fprintf(to, "same outputs %" PRId64 ", outputs unread %" PRId64, s->equal_outputs, s->unread_outputs);
-  if (s->survived_at >= 0) fprintf(to, ", neither in case %" PRId64, s->survived_at + 1);
-  fputs("\n", to);
+    sf_print(to, "same outputs %" PRId64 ", outputs unread %" PRId64, s->equal_outputs, s->unread_outputs);
+  if (s->survived_at >= 0) sf_print(to, ", neither in case %" PRId64, s->survived_at + 1);
+  sf_print(to, "\n");
 }
 
 static bool report_mutants(FILE *to, const struct sf_mutant_power_result *r) {
@@ -128,9 +129,9 @@ static bool report_mutants(FILE *to, const struct sf_mutant_power_result *r) {
     print_mutant(to, &r->searches[i]);
     counts[r->searches[i].fate]++;
   }
-  fprintf(to, "%d mutants", r->count);
-  for (int i = 0; i < SF_MUTANT_FATES; i++) fprintf(to, ", %d %s", counts[i], sf_mutant_fate_name((enum sf_mutant_fate)i));
-  fputs("\n", to);
+  sf_print(to, "%d mutants", r->count);
+  for (int i = 0; i < SF_MUTANT_FATES; i++) sf_print(to, ", %d %s", counts[i], sf_mutant_fate_name((enum sf_mutant_fate)i));
+  sf_print(to, "\n");
   return counts[SF_MUTANT_SURVIVED] > 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/sinks.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -57,15 +58,15 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
   }
   if (outcome->verdict == SF_VERDICT_FINDING) {
     if (sf_finding_report(&text, c, outcome, NULL) != SF_OK) return 3;
-    fputs(text, to);
+    sf_print_lines(to, text);
     sf_free(text);
   } else {
-    fprintf(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
-    fprintf(to, "compared     %d tensors on %d rank%s, %d more could not be judged\n", outcome->checked, outcome->ranks,
+    sf_print(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
+    sf_print(to, "compared     %d tensors on %d rank%s, %d more could not be judged\n", outcome->checked, outcome->ranks,
             outcome->ranks == 1 ? "" : "s", outcome->unchecked);
   }
   if (c->expect.present) {
-    fprintf(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
+    sf_print(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
             sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
   const int code = outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
@@ -128,7 +129,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
   enum sf_status status = sf_rank_watch_open_temporary(&watch, mpi, &error);
   if (status == SF_OK) status = make_rank_engine(&engine, mpi, watch, pool);
   if (status != SF_OK) {
-    fprintf(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
+    sf_print(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
     sf_mpi_abort(mpi, 3);
   }
   if (sf_mpi_rank(mpi) < sf_case_ranks(c)) code = run_rank(c, flags, pool, mpi, engine, watch);

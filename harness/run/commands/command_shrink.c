@@ -6,6 +6,7 @@
 #include "harness/run/opfuzz/op_command.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static void show_kept(FILE *to, const struct sf_case *min, const struct sf_space
   struct sf_codec_fixed fixed;
   if (sf_case_is_framework(min)) return;
   if (sf_codec_encode(&stream, NULL, &fixed, min, space, NULL) != SF_OK) return;
-  for (int32_t i = 0; i < fixed.count; i++) fprintf(to, "%s was kept: the generator does not draw its value\n", fixed.paths[i]);
+  for (int32_t i = 0; i < fixed.count; i++) sf_print(to, "%s was kept: the generator does not draw its value\n", fixed.paths[i]);
 }
 
 static int finish(const struct shrink_flags *flags, const struct sf_space *space, const struct sf_job_result *result) {
@@ -52,10 +53,13 @@ static int finish(const struct shrink_flags *flags, const struct sf_space *space
   char *text = NULL;
   const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
   enum sf_status status = sf_case_write(&min, flags->min, &error);
-  const struct sf_finding_story story = {.replay_path = flags->min, .shrunk = result};
-  if (status == SF_OK) status = sf_finding_report(&text, &min, &result->min_outcome, &story);
+  struct sf_text options_text = {0};
+  if (sf_case_is_framework(&min)) sf_common_replay_options(&options_text, &flags->common);
+  const struct sf_finding_story story = {.replay_path = flags->min, .replay_options = options_text.data, .shrunk = result};
+  if (status == SF_OK) status = options_text.failed ? SF_ENOMEM : sf_finding_report(&text, &min, &result->min_outcome, &story);
+  sf_text_destroy(&options_text);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  fputs(text, to);
+  sf_print_lines(to, text);
   sf_free(text);
   show_kept(to, &result->min, space);
   return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
@@ -77,7 +81,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
   }
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (result.outcome.verdict != SF_VERDICT_FINDING) {
-    fprintf(sf_people(flags->common.json), "verdict %s: there is nothing to shrink\n", sf_verdict_name(result.outcome.verdict));
+    sf_print(sf_people(flags->common.json), "verdict %s: there is nothing to shrink\n", sf_verdict_name(result.outcome.verdict));
     return nothing_shrunk(flags, sf_verdict_name(result.outcome.verdict), 1, 0);
   }
   job.kind = SF_JOB_SHRINK;
@@ -96,7 +100,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
     return sf_exit_failure(sf_error_set(&error, SF_EIO, "the case was not shrunk: %s", why + strlen("no: ")), &error);
   }
   if (result.end == SF_SHRINK_FLAKY) {
-    fputs("the case did not fail in the same way again (flaky); it was not shrunk\n", sf_people(flags->common.json));
+    sf_print(sf_people(flags->common.json), "the case did not fail in the same way again (flaky); it was not shrunk\n");
     return nothing_shrunk(flags, "flaky", 2, 1);
   }
   return finish(flags, pool->space, &result);

@@ -4,6 +4,7 @@
 #include "harness/run/commands/commands.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static enum sf_status json_end(struct judging *judging, struct sf_error *error) 
   sf_json_out_text(json, "verdict", sf_verdict_name(judging->found ? SF_VERDICT_FINDING : SF_VERDICT_PASS));
   judging->json = NULL;
   const enum sf_status status = sf_json_out_finish(json, &line);
-  if (status == SF_OK) puts(line.data);
+  if (status == SF_OK) sf_print_lines(stdout, line.data);
   else sf_error_set(error, status, "the JSON line could not be printed: %s", sf_status_text(status));
   sf_text_destroy(&line);
   return status;
@@ -139,7 +140,7 @@ static int check(void *context) {
   if (status == SF_OK) status = noise_path(path, flags->noise, flags->traces.items[0], &error);
   if (status == SF_OK) status = sf_input_status(sf_noise_open(&judging.noise, path, &judging.reference, &error));
   if (status == SF_OK) {
-    fprintf(sf_people(flags->json), "reference    %s (%d tensors, noise levels of %lld draws%s)\n", judging.reference.path,
+    sf_print(sf_people(flags->json), "reference    %s (%d tensors, noise levels of %lld draws%s)\n", judging.reference.path,
             judging.reference.count, (long long)judging.noise.draws, widening_text(text, judging.noise.widening));
     if (flags->json) json_begin(&judging);
   }
@@ -176,7 +177,7 @@ static int noise(void *context) {
   const struct sf_noise_draws all = {.sets = draws, .count = draw_count, .distinct_min = draw_count};
   if (status == SF_OK) status = sf_noise_make(path, &reference, &all, &error);
   if (status == SF_OK)
-    printf("%s: noise levels of %d tensors from %d draws%s\n", path, reference.count, draw_count,
+    sf_print(stdout, "%s: noise levels of %d tensors from %d draws%s\n", path, reference.count, draw_count,
            widening_text(text, sf_draws_widening(draw_count)));
   for (int32_t i = 0; draws && i < draw_count; i++) sf_trace_set_close(&draws[i]);
   sf_free(draws);

@@ -5,7 +5,8 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/json_out.h"
-#include "harness/run/commands/utf8.h"
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
 #include "harness/run/framework/framework.h"
 #include "harness/run/trial/outcome.h"
 
@@ -80,13 +81,14 @@ static enum sf_status record_case(struct session *s, const json_t *c, const stru
   if (!s->record) return sf_json_out_destroy(json), SF_OK;
   json_of_outcome(json, outcome);
   enum sf_status status = sf_json_out_finish(json, &line);
-  char *text = json_dumps(c, JSON_COMPACT);
-  if (text) sf_reals_shorten(text);
-  else status = SF_ENOMEM;
-  if (status == SF_OK && (fprintf(s->record, "{\"case\": %s, %s\n", text, line.data + 1) < 0 || fflush(s->record) != 0)) {
-    status = sf_error_set(error, SF_EIO, "%s: %s", s->flags->record, strerror(errno));
+  struct sf_text text = {0};
+  if (status == SF_OK) status = sf_json_append(&text, c, JSON_COMPACT);
+  if (status == SF_OK) {
+    sf_reals_shorten(text.data);
+    sf_print(s->record, "{\"case\": %s, %s\n", text.data, line.data + 1);
+    if (ferror(s->record) || fflush(s->record) != 0) status = sf_error_set(error, SF_EIO, "%s: %s", s->flags->record, strerror(errno));
   }
-  free(text);
+  sf_text_destroy(&text);
   sf_text_destroy(&line);
   return status;
 }
@@ -94,31 +96,28 @@ static enum sf_status record_case(struct session *s, const json_t *c, const stru
 /* What the ranks printed, each line marked, so that it is not taken for ours. */
 static void print_output(FILE *to, const char *output) {
   struct sf_text text = {0};
-  sf_utf8_append(&text, output);
-  char *rest = text.data;
-  for (const char *line; text.data && (line = strsep(&rest, "\n")) != NULL;) {
-    if (*line) fprintf(to, "    | %s\n", line);
-  }
+  sf_line_append_all(&text, SF_SAID_PREFIX, output);
+  sf_print_lines(to, text.data);
   sf_text_destroy(&text);
 }
 
 static void print_outcome(const struct session *s, const struct sf_framework_outcome *outcome) {
   FILE *const to = sf_people(s->flags->json);
-  char line[SF_DIAGNOSIS_LINE_TEXT];
-  struct sf_text text = {0};
-  sf_utf8_append(&text, outcome->text);
-  fprintf(to, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
-  if (*outcome->cls) fprintf(to, "  %s", outcome->cls);
-  if (*outcome->run) fprintf(to, "  in the %s", outcome->run);
-  if (*outcome->first) fprintf(to, "  %s", outcome->first);
-  if (*outcome->text && text.data) fprintf(to, "  %s", text.data);
-  sf_diagnosis_line(line, &outcome->diagnosis);
-  if (*line) fprintf(to, "; %s", line);
+  char diagnosis[SF_DIAGNOSIS_LINE_TEXT];
+  struct sf_text line = {0};
+  sf_line_append(&line, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
+  if (*outcome->cls) sf_line_append(&line, "  %s", outcome->cls);
+  if (*outcome->run) sf_line_append(&line, "  in the %s", outcome->run);
+  if (*outcome->first) sf_line_append(&line, "  %s", outcome->first);
+  if (*outcome->text) sf_line_append(&line, "  %s", outcome->text);
+  sf_diagnosis_line(diagnosis, &outcome->diagnosis);
+  if (*diagnosis) sf_line_append(&line, "; %s", diagnosis);
   if (outcome->judged + outcome->not_judged)
-    fprintf(to, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
-  fputc('\n', to);
+    sf_line_append(&line, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
+  sf_line_append(&line, "\n");
+  sf_print_lines(to, line.data);
+  sf_text_destroy(&line);
   print_output(to, outcome->output);
-  sf_text_destroy(&text);
   fflush(to);
 }
 
@@ -127,8 +126,7 @@ static void nothing_text(struct sf_text *out, const struct session *s) {
   sf_text_append(out, "nothing was judged: %" PRId64 " inconclusive, %" PRId64 " skipped", s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP]);
   if (!*s->reason) return;
   sf_text_append(out, " (last: ");
-  sf_utf8_append(out, s->reason);
-  sf_text_append(out, ")");
+  sf_line_append(out, "%s)", s->reason);
 }
 
 static json_t *json_of_session(const struct session *s, const char *nothing) {
@@ -144,7 +142,7 @@ static int report(const struct session *s) {
   const bool judged_nothing = s->cases > 0 && s->counts[SF_VERDICT_PASS] + s->counts[SF_VERDICT_FINDING] == 0;
   if (judged_nothing) nothing_text(&nothing, s);
   int code = judged_nothing ? 3 : s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
-  fprintf(to,
+  sf_print(to,
           "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64
           " skipped; %" PRId64 " sets ended early\n",
           s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS],
@@ -245,10 +243,13 @@ static int run(void *context) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = open_framework(&s, &error);
   if (status == SF_OK && flags->describe) {
-    json_dumpf(sf_framework_described(s.framework), stdout, JSON_INDENT(2));
-    putchar('\n');
+    struct sf_text text = {0};
+    status = sf_json_append(&text, sf_framework_described(s.framework), JSON_INDENT(2));
+    sf_text_append(&text, "\n");
+    if (status == SF_OK) sf_print_lines(stdout, text.data);
+    sf_text_destroy(&text);
     sf_framework_destroy(s.framework);
-    return 0;
+    return status == SF_OK ? 0 : sf_exit_failure(status, NULL);
   }
   if (status == SF_OK) status = run_cases(&s, &error);
   const bool cancelled = status == SF_ECANCELLED;

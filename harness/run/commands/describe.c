@@ -1,6 +1,7 @@
 #include "harness/run/commands/describe.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
 #include "harness/run/trial/case_size.h"
 #include "harness/spec/mesh.h"
 #include "harness/tensor/shard_map.h"
@@ -169,7 +170,7 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
   if (sf_case_is_framework(c)) {
-    sf_text_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->framework, sf_case_ranks(c));
+    sf_line_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->framework, sf_case_ranks(c));
     return out->failed ? SF_ENOMEM : SF_OK;
   }
   struct sf_catalog *catalog = NULL;

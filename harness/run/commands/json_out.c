@@ -2,11 +2,11 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/run/commands/utf8.h"
+#include "harness/base/utf8.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { DEPTH_MAX = 16, REAL_DIGITS = 12 };
 
@@ -15,6 +15,21 @@ struct sf_json_out {
   int depth;
   bool failed;
 };
+
+enum sf_status sf_json_append(struct sf_text *out, const json_t *value, size_t flags) {
+  char *text = value == NULL ? NULL : json_dumps(value, flags | JSON_ENSURE_ASCII);
+  /* A sign that stands beside another one stands in a text. */
+  for (const char *at = text; at != NULL && *at != '\0'; at++) {
+    const size_t length = strcspn(at, "#");
+    sf_text_append(out, "%.*s", (int)length, at);
+    at += length;
+    if (*at == '\0') break;
+    sf_text_append(out, at[1] == '#' ? "\\u%04x" : "%c", *at);
+  }
+  const enum sf_status status = text == NULL || out->failed ? SF_ENOMEM : SF_OK;
+  free(text); /* Jansson's own memory */
+  return status;
+}
 
 struct sf_json_out *sf_json_out_create(void) {
   struct sf_json_out *json = sf_alloc(sizeof *json);
@@ -101,10 +116,8 @@ void sf_json_out_end(struct sf_json_out *json) {
 enum sf_status sf_json_out_finish(struct sf_json_out *json, struct sf_text *line) {
   if (json == NULL) return SF_ENOMEM;
   SF_ASSERT_EQ(json->depth, 1);
-  char *text = json->failed ? NULL : json_dumps(json->open[0], JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(REAL_DIGITS));
-  if (text != NULL) sf_text_append(line, "%s", text);
-  const enum sf_status status = text == NULL || line->failed ? SF_ENOMEM : SF_OK;
-  free(text); /* Jansson's own memory */
+  const size_t flags = JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(REAL_DIGITS);
+  const enum sf_status status = sf_json_append(line, json->failed ? NULL : json->open[0], flags);
   sf_json_out_destroy(json);
   return status;
 }

@@ -1,9 +1,11 @@
 #include "harness/run/commands/report_json.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
 #include "harness/run/campaign/features.h"
+#include "harness/run/commands/json_out.h"
 #include "harness/run/power/mutants.h"
-#include "harness/run/commands/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,7 +42,7 @@ static json_t *further_of(const struct sf_outcome *o) {
   json_t *array = json_array();
   for (int32_t i = 0; i < o->further_count; i++) {
     const struct sf_culprit *culprit = &o->further[i];
-    json_array_append_new(array, json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls), "signature", culprit->signature,
+    json_array_append_new(array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls), "signature", text_of(culprit->signature),
                                            "id", text_of(culprit->first_id), "module", text_of(culprit->module), "rank", culprit->rank, "row", (json_int_t)culprit->row,
                                            "error", real(culprit->error), "noise", real(culprit->noise), "ratio", real(culprit->ratio), "text", text_of(culprit->text)));
   }
@@ -49,12 +51,12 @@ static json_t *further_of(const struct sf_outcome *o) {
 
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
-  json_t *first = finding ? json_pack("{s:s, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o}", "id", o->first_id, "kind",
-                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", o->module, "label", text_of(o->label), "rank", o->rank, "row",
+  json_t *first = finding ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", text_of(o->first_id), "kind",
+                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", text_of(o->module), "label", text_of(o->label), "rank", o->rank, "row",
                                       (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
-                   finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature", finding ? o->signature : "", "as_expected", sf_outcome_as_expected(o, expect),
+  return json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+                   finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature", text_of(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, expect),
                    "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
                    o->unchecked, "seconds", real(o->seconds));
 }
@@ -79,7 +81,7 @@ static json_t *signatures_of(const struct sf_signatures *signatures) {
   json_t *array = json_array();
   for (int32_t i = 0; i < signatures->count; i++) {
     const struct sf_signature *s = &signatures->at[i];
-    json_array_append_new(array, json_pack("{s:s, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", s->signature, "count", (json_int_t)s->count, "first_index",
+    json_array_append_new(array, json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", text_of(s->signature), "count", (json_int_t)s->count, "first_index",
                                            (json_int_t)s->first_index, "known", s->known, "diagnosis", diagnosis_of(&s->diagnosis), "min", text_of(s->min_path), "shrunk", shrunk_of(s)));
   }
   return array;
@@ -136,7 +138,7 @@ static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
 }
 
 json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
-  return json_pack("{s:s, s:s, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", result->min_outcome.signature, "min",
+  return json_pack("{s:s, s:o, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", text_of(result->min_outcome.signature), "min",
                    text_of(min_path), "evaluations", result->evaluations, "budget", result->budget, "minimal", result->minimal, "case", sf_json_of_case(min));
 }
 
@@ -216,11 +218,11 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
 }
 
 enum sf_status sf_json_print(json_t *object) {
-  if (!object) return SF_ENOMEM;
-  char *text = json_dumps(object, JSON_COMPACT);
+  struct sf_text line = {0};
+  enum sf_status status = sf_json_append(&line, object, JSON_COMPACT);
   json_decref(object);
-  if (!text) return SF_ENOMEM;
-  const bool written = puts(text) >= 0 && fflush(stdout) == 0;
-  free(text);
-  return written ? SF_OK : SF_EIO;
+  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
+  if (status == SF_OK && (ferror(stdout) || fflush(stdout) != 0)) status = SF_EIO;
+  sf_text_destroy(&line);
+  return status;
 }

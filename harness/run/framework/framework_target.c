@@ -1,6 +1,7 @@
 #include "harness/run/framework/framework_target.h"
 
 #include "harness/base/bytes.h"
+#include "harness/base/sinks.h"
 #include "harness/worker/shell.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ enum sf_status sf_framework_command(char *out, size_t size, const char *target, 
   if (path && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))) return sf_error_set(error, SF_EUSAGE, "--framework-path: %s is no folder", path);
   if (path) {
     sf_text_append(&text, "PYTHONPATH=");
-    sf_shell_quote(&text, path);
+    sf_shell_append(&text, path);
     sf_text_append(&text, "${PYTHONPATH:+:$PYTHONPATH} ");
   }
   sf_text_append(&text, "%s", command);
@@ -45,7 +46,12 @@ enum sf_status sf_framework_ask_description(struct sf_description **out, const s
   struct sf_framework *framework = NULL;
   struct sf_worker_report report;
   enum sf_status status = sf_framework_create(&framework, &report, options, error);
-  if (status != SF_OK && *report.output) fprintf(stderr, "%s\n", report.output);
+  if (status != SF_OK) {
+    struct sf_text said = {0};
+    sf_line_append_all(&said, SF_SAID_PREFIX, report.output);
+    sf_print_lines(stderr, said.data);
+    sf_text_destroy(&said);
+  }
   if (status == SF_OK) status = sf_description_create(out, sf_framework_described(framework), error);
   sf_worker_report_clear(&report);
   sf_framework_destroy(framework);

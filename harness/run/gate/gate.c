@@ -2,6 +2,8 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/progress.h"
 #include "harness/run/gate/gate_base.h"
@@ -151,6 +153,13 @@ static int32_t next_case(void *ctx, struct sf_job *jobs, int32_t max) {
   return 1;
 }
 
+/* As much as fits. Takes the text. */
+static void set_text(struct sf_gate_item *item, struct sf_text *text) {
+  const char *made = text->data ? text->data : "";
+  snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(made, sizeof item->text - 1), made);
+  sf_text_destroy(text);
+}
+
 static void corpus_case_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
   struct gate *g = ctx;
   struct sf_gate_item *item = &g->result->items[job->tag];
@@ -169,8 +178,9 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
   const bool is_gone = sf_case_is_framework(&job->c) && seen->verdict == SF_VERDICT_PASS && strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
   item->state = is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
   g->result->corpus_failed += !is_gone;
-  snprintf(item->text, sizeof item->text, "expected %s %s, saw %s %s: %.700s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict), seen->signature,
-           seen->text);
+  struct sf_text text = {0};
+  sf_line_append(&text, "expected %s %s, saw %s %s: %s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict), seen->signature, seen->text);
+  set_text(item, &text);
 }
 
 static bool tick(void *ctx) {
@@ -269,7 +279,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   struct sf_gate_item *item = add_item(g);
   if (!item) return SF_ENOMEM;
   snprintf(item->name, sizeof item->name, "%s", finding->signature);
-  snprintf(item->text, sizeof item->text, "%s", finding->report);
+  snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(finding->report, sizeof item->text - 1), finding->report);
   char directory[SF_PATH_TEXT - 16];
   sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature);
   snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
@@ -296,10 +306,9 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
   struct sf_text text = {0};
   if (!item) return SF_ENOMEM;
   snprintf(item->name, sizeof item->name, "%s", finding->signature);
-  sf_op_report(&text, g->options->operations.campaign->pool.target, &finding->min.c, &finding->min.outcome);
-  snprintf(item->text, sizeof item->text, "%s", text.data ? text.data : "");
-  sf_text_destroy(&text);
-  snprintf(item->min_path, sizeof item->min_path, "%.1000s/min.json", finding->folder);
+  snprintf(item->min_path, sizeof item->min_path, "%s/min.json", finding->folder);
+  sf_op_report(&text, g->options->operations.campaign->pool.target, &finding->min.c, &finding->min.outcome, item->min_path);
+  set_text(item, &text);
   note_seen(g, item->name);
   item->state = sf_known_has(&g->options->campaign.known, finding->signature) ? SF_GATE_KNOWN : SF_GATE_NEW;
   return SF_OK;
@@ -363,6 +372,7 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   struct gate g = {.options = options, .result = result, .error = &detail, .start = sf_engine_now()};
   g.progress = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), g.start);
   memset(result, 0, sizeof *result);
+  result->replay_options = options->campaign.replay_options;
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
   g.known = sf_alloc((size_t)(options->campaign.known.count + 1) * sizeof *g.known);
   if (!g.known) status = SF_ENOMEM;

@@ -2,6 +2,7 @@
 #ifndef SF_RUN_GATE_H
 #define SF_RUN_GATE_H
 
+#include "harness/base/bytes.h"
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/gate/gate_base.h"
 #include "harness/run/opfuzz/op_gate.h"
@@ -47,6 +48,7 @@ struct sf_gate_result {
   int32_t item_count;              /* corpus cases, then findings, then stale entries of the known list */
   struct sf_gate_item *items;
   struct sf_campaign_result campaign;
+  const char *replay_options; /* as in the campaign's options; borrowed from them */
   char nothing[480];    /* "" or why the gate has seen too little (no time, nothing judged), one line; then it has not passed */
   int32_t failed_count; /* items that fail the gate */
   bool passed;
@@ -61,6 +63,9 @@ const char *sf_gate_state_text(enum sf_gate_state state);
 static inline bool sf_gate_item_fails(const struct sf_gate_item *item) {
   return item->state == SF_GATE_NEW || item->state == SF_GATE_UNEXPECTED;
 }
+
+/* "shardfuzz replay .." of a finding's smallest case, or of a case of the corpus. */
+void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_result *result, const struct sf_gate_item *item);
 
 /* Report files; written whole or not at all. */
 enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;

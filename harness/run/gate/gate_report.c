@@ -1,6 +1,8 @@
 /* The gate's files for CI systems. */
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/sinks.h"
+#include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate.h"
 #include "harness/run/gate/junit.h"
 
@@ -9,6 +11,10 @@
 #include <string.h>
 
 enum { MESSAGE_TEXT = 640 };
+
+void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_result *result, const struct sf_gate_item *item) {
+  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->is_operation ? NULL : result->replay_options);
+}
 
 /* What a report's line "what" says; of another text its first line. */
 static void keep_what(char *out, size_t size, const char *text) {
@@ -72,38 +78,74 @@ enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const ch
   return status;
 }
 
-static void append_row(struct sf_text *out, const struct sf_gate_item *item) {
+static void append_totals(struct sf_text *text, const struct sf_gate_result *result) {
+  const struct sf_store_summary *s = &result->campaign.summary;
+  sf_text_append(text, "- corpus: %d cases, %d not as expected, %d not replayed\n", result->corpus_count, result->corpus_failed,
+                 result->corpus_not_run);
+  sf_text_append(text, "- fuzzing: %" PRId64 " cases in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive",
+                 result->campaign.cases_run, result->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING],
+                 s->by_verdict[SF_VERDICT_INCONCLUSIVE]);
+  if (*s->inconclusive_reason) {
+    sf_text_append(text, ", the last: ");
+    sf_markdown_append(text, s->inconclusive_reason);
+  }
+  sf_text_append(text, "\n\n");
+  if (!*result->nothing) return;
+  sf_text_append(text, "<b>");
+  sf_markdown_append(text, result->nothing);
+  sf_text_append(text, "</b>\n\n");
+}
+
+static void append_code(struct sf_text *text, const char *code) {
+  sf_text_append(text, "<code>"); /* between backticks there are no entities */
+  sf_markdown_append(text, code);
+  sf_text_append(text, "</code>");
+}
+
+static void append_row(struct sf_text *text, const struct sf_gate_result *result, const struct sf_gate_item *item) {
   const char *bold = sf_gate_item_fails(item) ? "**" : "";
-  sf_text_append(out, "| %s%s%s | `%s` | ", bold, sf_gate_state_text(item->state), bold, item->name);
-  if (item->state == SF_GATE_STALE)
-    sf_text_append(out, "%s |\n", item->text);
-  else
-    sf_text_append(out, "`shardfuzz replay '%s'` |\n", *item->min_path ? item->min_path : item->name);
+  struct sf_text replay = {0};
+  sf_text_append(text, "| %s%s%s | ", bold, sf_gate_state_text(item->state), bold);
+  append_code(text, item->name);
+  sf_text_append(text, " | ");
+  if (item->state == SF_GATE_STALE) {
+    sf_markdown_append(text, item->text);
+  } else {
+    sf_gate_append_replay(&replay, result, item);
+    if (replay.failed) text->failed = 1;
+    else append_code(text, replay.data);
+  }
+  sf_text_append(text, " |\n");
+  sf_text_destroy(&replay);
+}
+
+static void append_details(struct sf_text *text, const struct sf_gate_item *item) {
+  char lines[sizeof item->text], *rest = lines;
+  sf_text_append(text, "\n<details><summary>");
+  sf_markdown_append(text, item->name);
+  sf_text_append(text, "</summary>\n<pre>\n");
+  memcpy(lines, item->text, sizeof lines);
+  for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
+    if (!*line) continue;
+    sf_markdown_append(text, line);
+    sf_text_append(text, "\n");
+  }
+  sf_text_append(text, "</pre>\n</details>\n");
 }
 
 enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const char *path, struct sf_error *error) {
   struct sf_text text = {0};
-  sf_text_append(&text, "## shardfuzz gate: %s\n\n", result->passed ? "passed" : "failed");
-  sf_text_append(&text,
-                 "- corpus: %d cases, %d not as expected, %d not replayed\n- fuzzing: %" PRId64 " cases in %.0f s, %" PRId64
-                 " with findings, %" PRId64 " inconclusive%s%s\n\n",
-                 result->corpus_count, result->corpus_failed, result->corpus_not_run, result->campaign.cases_run, result->campaign.seconds,
-                 result->campaign.summary.by_verdict[SF_VERDICT_FINDING], result->campaign.summary.by_verdict[SF_VERDICT_INCONCLUSIVE],
-                 *result->campaign.summary.inconclusive_reason ? ", the last: " : "", result->campaign.summary.inconclusive_reason);
-  if (*result->nothing) sf_text_append(&text, "**%s**\n\n", result->nothing);
   bool heading = false;
+  sf_text_append(&text, "## shardfuzz gate: %s\n\n", result->passed ? "passed" : "failed");
+  append_totals(&text, result);
   for (int32_t i = 0; i < result->item_count; i++) {
-    const struct sf_gate_item *item = &result->items[i];
-    if (item->state == SF_GATE_OK) continue;
+    if (result->items[i].state == SF_GATE_OK) continue;
     if (!heading) sf_text_append(&text, "| state | what | next |\n| --- | --- | --- |\n");
     heading = true;
-    append_row(&text, item);
+    append_row(&text, result, &result->items[i]);
   }
-  for (int32_t i = 0; i < result->item_count; i++) {
-    const struct sf_gate_item *item = &result->items[i];
-    if (sf_gate_item_fails(item))
-      sf_text_append(&text, "\n<details><summary>%s</summary>\n\n```\n%s\n```\n</details>\n", item->name, item->text);
-  }
+  for (int32_t i = 0; i < result->item_count; i++)
+    if (sf_gate_item_fails(&result->items[i])) append_details(&text, &result->items[i]);
   const enum sf_status status =
       text.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", path) : sf_bytes_write_file(path, text.data, text.length, error);
   sf_text_destroy(&text);

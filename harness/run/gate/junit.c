@@ -1,7 +1,7 @@
 #include "harness/run/gate/junit.h"
 
 #include "harness/base/assert.h"
-#include "harness/run/commands/utf8.h"
+#include "harness/base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

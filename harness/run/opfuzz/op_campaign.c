@@ -136,7 +136,9 @@ static enum sf_status write_finding(struct sf_op_finding *finding, const struct 
   if (status == SF_OK) status = sf_op_case_to_json(&text, target, &finding->min.c, finding->signature);
   if (status == SF_OK) status = write_text(finding->folder, "min.json", &text, error);
   if (status == SF_OK) {
-    sf_op_report(&text, target, &finding->min.c, &finding->min.outcome);
+    char min[sizeof finding->folder + 16];
+    snprintf(min, sizeof min, "%s/min.json", finding->folder);
+    sf_op_report(&text, target, &finding->min.c, &finding->min.outcome, min);
     status = write_text(finding->folder, "report.txt", &text, error);
   }
   sf_text_destroy(&text);

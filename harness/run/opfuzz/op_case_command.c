@@ -1,4 +1,5 @@
 /* What is done with a file that has a case of an operation: replay, shrink. */
+#include "harness/base/sinks.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/opfuzz/op_command_shared.h"
 #include "harness/run/opfuzz/op_opened.h"
@@ -25,10 +26,11 @@ static enum sf_status open_file(struct sf_op_opened *out, const char *path, cons
   return status == SF_OK ? sf_op_open(out, path, &options, error) : status;
 }
 
-static void print_report(FILE *to, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {
+static void print_report(FILE *to, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome,
+                         const char *replay_path) {
   struct sf_text text = {0};
-  sf_op_report(&text, target, c, outcome);
-  if (text.data) fputs(text.data, to);
+  sf_op_report(&text, target, c, outcome, replay_path);
+  sf_print_lines(to, text.data);
   sf_text_destroy(&text);
 }
 
@@ -39,10 +41,10 @@ static int report(const struct sf_op_opened *opened, const struct sf_op_answer *
   const struct sf_op_file *file = &opened->file;
   char signature[128] = "";
   if (found) sf_op_signature(signature, sizeof signature, sf_op_of(&opened->target, &answer->c), &answer->outcome);
-  print_report(sf_people(json), &opened->target, &answer->c, &answer->outcome);
+  print_report(sf_people(json), &opened->target, &answer->c, &answer->outcome, NULL);
   const bool expected = sf_op_as_expected(opened, &answer->c, &answer->outcome);
   if (*file->verdict)
-    fprintf(sf_people(json), "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature,
+    sf_print(sf_people(json), "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature,
             expected ? "yes" : "NO");
   const int code = found ? 1 : 0;
   if (!json) return code;
@@ -97,9 +99,8 @@ static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrun
   if (status == SF_OK) status = sf_bytes_write_file(min, text.data, text.length, &error);
   sf_text_destroy(&text);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  print_report(sf_people(json), &opened->target, &shrunk->c, &shrunk->outcome);
-  fprintf(sf_people(json), "replay       shardfuzz replay '%s'\n", min);
-  fprintf(sf_people(json), "%" PRId64 " trials%s\n", shrunk->trials,
+  print_report(sf_people(json), &opened->target, &shrunk->c, &shrunk->outcome, min);
+  sf_print(sf_people(json), "%" PRId64 " trials%s\n", shrunk->trials,
           shrunk->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
   return json ? shrink_json(opened, "FINDING", signature, min, shrunk, 1) : 1;
 }
@@ -115,13 +116,13 @@ static int shrink(const struct sf_op_opened *opened, struct sf_op_worker *worker
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (!sf_op_is_finding((enum sf_op_class)answer.outcome.cls)) {
     const char *verdict = sf_op_verdict(&answer.outcome);
-    fprintf(sf_people(flags->json), "verdict %s: there is nothing to shrink\n", verdict);
+    sf_print(sf_people(flags->json), "verdict %s: there is nothing to shrink\n", verdict);
     return flags->json ? shrink_json(opened, verdict, "", NULL, &(struct sf_op_shrunk){.trials = 1}, 0) : 0;
   }
   status = sf_op_shrink(&shrunk, worker, &opened->target, &opened->c, &answer.outcome, budget, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   if (shrunk.again) return write_min(opened, &shrunk, min, flags->json);
-  fputs("the case did not fail in the same way again (flaky); it was not shrunk\n", sf_people(flags->json));
+  sf_print(sf_people(flags->json), "the case did not fail in the same way again (flaky); it was not shrunk\n");
   return flags->json ? shrink_json(opened, "flaky", "", NULL, &(struct sf_op_shrunk){.trials = 2}, 1) : 1;
 }
 

@@ -1,3 +1,4 @@
+#include "harness/base/sinks.h"
 #include "harness/run/opfuzz/op_command_shared.h"
 
 #include "harness/run/commands/commands.h"
@@ -53,15 +54,15 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
 }
 
 static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known, FILE *to) {
-  fprintf(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
+  sf_print(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
-  fprintf(to, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
+  sf_print(to, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
           r->elements ? 100.0 * (double)(r->elements - r->judged) / (double)r->elements : 0);
-  if (r->ended_early) fprintf(to, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
-  if (r->finding_count) fprintf(to, "%d different findings:\n", r->finding_count);
+  if (r->ended_early) sf_print(to, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
+  if (r->finding_count) sf_print(to, "%d different findings:\n", r->finding_count);
   for (int32_t i = 0; i < r->finding_count; i++) {
     const struct sf_op_finding *f = &r->findings[i];
-    fprintf(to, "  %-44s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", f->signature, f->count, f->first,
+    sf_print(to, "  %-44s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", f->signature, f->count, f->first,
             sf_known_has(known, f->signature) ? " (known)" : "", f->folder);
   }
 }
@@ -86,7 +87,7 @@ int sf_op_json_print(struct sf_json_out *json, int code) {
     sf_text_destroy(&line);
     return sf_exit_failure(SF_ENOMEM, NULL);
   }
-  puts(line.data);
+  sf_print_lines(stdout, line.data);
   sf_text_destroy(&line);
   return code;
 }
@@ -126,7 +127,7 @@ static int print_cases(const struct sf_op_campaign_options *used) {
     struct sf_text text = {0};
     sf_op_case_draw(&c, used->pool.target, used->pool.seed, (uint64_t)i);
     const enum sf_status status = sf_op_case_to_json(&text, used->pool.target, &c, NULL);
-    if (status == SF_OK) fputs(text.data, stdout);
+    if (status == SF_OK) sf_print_lines(stdout, text.data);
     sf_text_destroy(&text);
     if (status != SF_OK) return sf_exit_failure(status, NULL);
   }

@@ -1,6 +1,8 @@
 #include "harness/run/opfuzz/op_gate.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,10 +30,10 @@ static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opene
   const struct sf_op_file *file = &opened->file;
   const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
   struct sf_text text = {0};
-  if (found) sf_op_report(&text, &opened->target, &answer->c, &answer->outcome);
-  snprintf(out->text, sizeof out->text, "expected %s%s%s, saw %s%s%s%s%.900s", *file->verdict ? file->verdict : "PASS",
-           *file->signature ? " " : "", file->signature, sf_op_verdict(&answer->outcome), found ? " " : "", out->seen, found ? ":\n" : "",
-           text.data ? text.data : "");
+  sf_line_append(&text, "expected %s%s%s, saw %s%s%s%s", *file->verdict ? file->verdict : "PASS", *file->signature ? " " : "",
+                 file->signature, sf_op_verdict(&answer->outcome), found ? " " : "", out->seen, found ? ":\n" : "");
+  if (found) sf_op_report(&text, &opened->target, &answer->c, &answer->outcome, NULL);
+  if (text.data) snprintf(out->text, sizeof out->text, "%.*s", (int)sf_utf8_cut(text.data, sizeof out->text - 1), text.data);
   sf_text_destroy(&text);
   out->is_gone = *opened->target.path && answer->outcome.cls == SF_OP_PASSED && strcmp(file->verdict, "FINDING") == 0;
 }

@@ -45,7 +45,7 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
 
 /* "tolerance/norm_fwd/y": what shrinking keeps and findings are counted by. */
 void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome);
-/* Several lines that say what was found, or that nothing was. */
-void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome);
+/* Several lines that say what was found, or that nothing was. replay_path: NULL, or the case's file, to say how to replay it. */
+void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome, const char *replay_path);
 
 #endif

@@ -7,6 +7,7 @@
  * its launcher is. */
 #include "harness/base/alloc.h"
 #include "harness/base/temporary.h"
+#include "harness/base/sinks.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
@@ -70,7 +71,7 @@ static pid_t start_ranks(const struct sf_pool_options *options, const char *sock
   sf_text_append(&command, "exec ");
   sf_shell_launcher(&command, options->launcher, options->launch_ranks);
   sf_text_append(&command, " ");
-  sf_shell_quote(&command, options->self);
+  sf_shell_append(&command, options->self);
   sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d --max-memory %.0f </dev/null", socket_path, page_path, (int)options->device,
                  (int)options->gemm, (int)options->nccl, options->max_memory);
   const pid_t pid = command.failed ? -1 : fork();
@@ -322,7 +323,7 @@ int sf_launch_rank_main(const char *socket_path, const char *page_path, const st
   enum sf_status status = sf_mpi_create(&mpi, &error);
   if (status == SF_OK && pool->nccl) status = sf_mpi_use_nccl(mpi, &error);
   if (status != SF_OK) { /* seen with SHARDFUZZ_LAUNCHER_OUTPUT */
-    fprintf(stderr, "shardfuzz: %s\n", error.text);
+    sf_print(stderr, "shardfuzz: %s\n", error.text);
     return 3;
   }
   struct sf_worker_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);

@@ -42,7 +42,7 @@ static void test_error_set_with_control_characters_stays_one_line(void **state) 
   (void)state;
   struct sf_error error;
   (void)sf_error_set(&error, SF_EINPUT, "a\nb\r\x1b[31mc\x7f");
-  assert_string_equal(error.text, "a?b??[31mc?");
+  assert_string_equal(error.text, "a\\nb\\r\\x1b[31mc\\x7f");
 }
 
 static void test_error_set_with_long_text_is_cut_and_terminated(void **state) {

@@ -60,11 +60,34 @@ static void test_said_last_line_is_kept_and_all_is_passed_on(void **state) {
   assert_true(sf_said_open(&said));
   caught(text, sizeof text, die_with_last_words, &said);
   assert_string_equal(last, "what():  three");
-  assert_string_equal(text, "one\ntwo\n  what():  three  \n\n");
+  assert_string_equal(text, "    | one\n    | two\n    |   what():  three  \n");
   /* Of a process that died without a word nothing is quoted that an earlier case had said. */
   caught(text, sizeof text, die_in_silence, &said);
   assert_string_equal(last, "");
-  assert_string_equal(text, "first\nbetween\n");
+  assert_string_equal(text, "    | first\nbetween\n");
+  sf_said_close(&said);
+}
+
+static void print_hostile(struct sf_said *said) {
+  (void)said;
+  printf("%s", "::error::forged\n\x1b[31m##[error]forged\r\n\xff");
+  for (int i = 0; i < 3000; i++) printf("\xe2\x82\xac");
+}
+static void die_hostile(struct sf_said *said) { in_child(said, print_hostile); }
+
+static void test_said_passed_on_is_marked_and_visible(void **state) {
+  struct sf_said said;
+  static char text[16384];
+  (void)state;
+  assert_true(sf_said_open(&said));
+  caught(text, sizeof text, die_hostile, &said);
+  const char *begin = "    | :\\x3aerror::forged\n    | \\x1b[31m##\\x5berror]forged\\r\n    | \\xff\xe2\x82\xac";
+  if (strncmp(text, begin, strlen(begin)) != 0) fail_msg("%.200s", text);
+  int32_t characters = 0;
+  for (const char *at = text; (at = strstr(at, "\xe2\x82\xac")) != NULL; at += 3) characters++;
+  assert_int_equal(characters, 3000);
+  assert_null(strchr(text, '\x1b'));
+  for (const char *line = text; *line; line = strchr(line, '\n') + 1) assert_int_equal(strncmp(line, "    | ", 6), 0);
   sf_said_close(&said);
 }
 
@@ -80,6 +103,7 @@ static void test_said_without_memory_changes_nothing(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_said_last_line_is_kept_and_all_is_passed_on),
+      cmocka_unit_test(test_said_passed_on_is_marked_and_visible),
       cmocka_unit_test(test_said_without_memory_changes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
