@@ -58,6 +58,7 @@ printf 'int x;\nint blanks; \n' >"$tree/targets/blanks.c"
 printf 'void f(void) {\n\tf();\n}\n' >"$tree/targets/tab.c"
 printf 'double ok(double x) { return x; }\ndouble bound = 1e-4;\n' >"$tree/targets/literal.c"
 printf 'const float bound = 2.5E-3F;\n' >"$tree/harness/run/literal.c"
+printf '/* puts(x) */\nvoid f(void) { puts("x"); }\n' >"$tree/harness/run/print.c"
 printf '# one\n# TO''DO: two\n' >"$tree/tests/notes.md"
 printf '/* FIX''ME */\n' >"$tree/targets/fix.c"
 mkdir "$tree/misc" && echo >"$tree/misc/file"
@@ -76,12 +77,13 @@ expect_line '^targets/blanks.c:2: whitespace: blanks at the end'
 expect_line '^targets/tab.c:2: whitespace: a tab'
 expect_line '^targets/literal.c:2: tolerance: 1e-4'
 expect_line '^harness/run/literal.c:1: tolerance: 2.5E-3F'
+expect_line '^harness/run/print.c:2: printing: puts'
 expect_line '^tests/notes.md:2: unfinished: TO''DO'
 expect_line '^targets/fix.c:1: unfinished: FIX''ME'
 expect_line '^misc:1: top-level: '
 count=$(wc -l <"$tree/build/report")
-if [ "$count" -ne 14 ]; then
-  echo "ci/tidy reported $count offences, 14 were made" >&2
+if [ "$count" -ne 15 ]; then
+  echo "ci/tidy reported $count offences, 15 were made" >&2
   failures=$((failures + 1))
 fi
 
@@ -89,4 +91,4 @@ if [ "$failures" -ne 0 ]; then
   cat "$tree/build/report" >&2
   exit 1
 fi
-echo "ci/tidy: 14 offences found, none where there was none"
+echo "ci/tidy: 15 offences found, none where there was none"
