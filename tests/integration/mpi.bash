@@ -1,5 +1,5 @@
 # What the tests that start mpirun share. Sourced after common.bash; skips the test (exit 77) where there is no MPI.
-probe=$("$SHARDFUZZ" fuzz --cases 1 --out "$work/probe" --launcher true 2>&1)
+probe=$("$SHARDFUZZ" fuzz --cases 1 --out "$work/probe" --launcher 'true {n}' 2>&1)
 if ! command -v mpirun >/dev/null || [[ $probe == *"has no MPI"* ]]; then
   echo "skipped: no MPI"
   exit 77

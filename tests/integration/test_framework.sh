@@ -37,6 +37,7 @@ rows='SELECT idx, verdict, signature FROM verdict ORDER BY idx'
 check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
 run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json "${launch[@]}"
 is_json 'j["cases"]' 30
+check "the rate is of this run's cases" grep -q '^30 cases, 6 of them now in ' "$work/stderr"
 run 2 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --set bug=none "${launch[@]}"
 run 0 fuzz --target "$sample" --cases 24 --seed 3 --dry-run --out "$work/none" "${launch[@]}"
 check "a dry run prints each case" [ "$(grep -c '^{"schema": 1,.*"framework": {.*}}$' "$work/stdout")" = 24 ]
@@ -184,6 +185,12 @@ error() { # EXPECTED_EXIT LINE ARGUMENT...
   check "'$line' is said" grep -qxF "shardfuzz: $line" "$work/stderr"
 }
 error 2 "bug: no is none of its choices" fuzz --target "$sample" --cases 1 --set bug=no
+SHARDFUZZ_MEGATRON=/nowhere error 2 "--target megatron-core: /nowhere/bin/python is not there: run ci/megatron.sh first, or let SHARDFUZZ_MEGATRON name the folder that it made" fuzz --target megatron-core --cases 1
+refuses "{n} is missing" fuzz --target "$sample" --cases 1 --launcher mpirun
+refuses "{n} is missing" worker "${sample#worker:}" --launcher "mpirun -n 2"
+refuses "{n} is missing" fuzz --cases 1 --launcher mpirun
+refuses "/nowhere.so: No such file" list operations --target plugin:/nowhere.so
+refuses "--target builtin has no operations" list operations --target builtin
 error 2 "--dry-run needs --cases" fuzz --target "$sample" --dry-run
 error 2 "hiden: no such field of sample-mlp; did you mean hidden?" fuzz --target "$sample" --cases 1 --set hiden=8
 error 2 "what is fixed does not go together: the worker supports no such case on at most 2 ranks" fuzz --target "$sample" --cases 1 --set ranks=4 --max-ranks 2

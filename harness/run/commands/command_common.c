@@ -11,6 +11,7 @@
 #include "harness/run/power/mutants.h"
 #include "harness/run/trial/engine.h"
 #include "harness/worker/choice_cover.h"
+#include "harness/worker/shell.h"
 #include "targets/plugin_target.h"
 #include "targets/target.h"
 
@@ -156,6 +157,8 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   if (flags->backend == SF_BACKEND_SIM && !flags->launcher) out->device_memory = (double)device_bytes / out->workers;
   if (status == SF_OK && out->nccl) status = probe_nccl(error);
   if (status != SF_OK || !flags->launcher) return status;
+  status = sf_shell_launcher_check(flags->launcher, error);
+  if (status != SF_OK) return status;
   if (!sf_mpi_available()) return sf_error_set(error, SF_ENOTSUP, "--launcher: this build has no MPI");
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   if (length < 0) return sf_error_set(error, SF_EIO, "/proc/self/exe: %s", strerror(errno));
@@ -186,7 +189,8 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
   if (flags->device != SF_DEVICE_CPU) return sf_error_set(error, SF_EUSAGE, "--device is of the built-in layers");
   if (flags->max_memory_mib) return sf_error_set(error, SF_EUSAGE, "--max-memory is of the built-in layers: what a framework's case takes is not known");
   if (flags->backend != SF_BACKEND_SIM) return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)", sf_backend_names[flags->backend]);
-  return sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
+  const enum sf_status status = sf_shell_launcher_check(out->options.launcher, error);
+  return status == SF_OK ? sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error) : status;
 }
 
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags) {

@@ -152,9 +152,11 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
                           const struct sf_signatures *signatures, FILE *to) {
   struct sf_text text = {0};
   const struct sf_store_summary *s = &r->summary;
+  char now[64] = "";
+  if (r->cases_run != s->cases) snprintf(now, sizeof now, ", %" PRId64 " of them now", r->cases_run);
   sf_print(to,
-          "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
-          s->cases, r->seconds, r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS],
+          "%" PRId64 " cases%s in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+          s->cases, now, r->seconds, r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS],
           s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);

@@ -161,8 +161,17 @@ static int list_plugin(const char *target) {
 }
 
 static int list_features_of(const struct list_flags *flags, const char *target) {
-  if (sf_op_is_target(target)) return sf_op_list_target(target);
+  if (sf_op_is_target(target)) return sf_op_list_target(target, true);
   return sf_plugin_target_path(target) ? list_plugin(target) : list_framework(flags);
+}
+
+static int list_operations_of(const char *target, bool formulas) {
+  struct sf_error error = {SF_OK, ""};
+  if (!sf_op_is_target(target))
+    return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "--target %.200s has no operations: op:NAME, op:all or a plugin of operations has", target), &error);
+  const int code = sf_op_list_target(target, !formulas);
+  if (code == 0 && formulas) sf_op_list(true);
+  return code;
 }
 
 static int list(void *context) {
@@ -172,6 +181,7 @@ static int list(void *context) {
   } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}, {"operations", list_operations}};
   const struct list_flags *flags = context;
   const char *wanted = flags->arguments.items[0], *target = flags->common.target;
+  if (target && strcmp(wanted, "operations") == 0) return list_operations_of(target, flags->formulas);
   if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_features_of(flags, target);
   if (flags->formulas && strcmp(wanted, "operations") != 0) {
     struct sf_error error;

@@ -1,14 +1,14 @@
 #include "harness/base/alloc.h"
 #include "harness/base/reals.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/base/sinks.h"
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/json_out.h"
-#include "harness/base/sinks.h"
-#include "harness/base/utf8.h"
 #include "harness/run/framework/framework.h"
 #include "harness/run/trial/outcome.h"
+#include "harness/worker/shell.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -227,7 +227,8 @@ static enum sf_status open_framework(struct session *s, struct sf_error *error) 
                                                          .keep = flags->traces,
                                                          .stop = &sf_interrupted};
   struct sf_worker_report ended;
-  enum sf_status status = sf_output_check(flags->record, error);
+  enum sf_status status = sf_shell_launcher_check(flags->launcher, error);
+  if (status == SF_OK) status = sf_output_check(flags->record, error);
   if (status == SF_OK && flags->traces) status = sf_make_directories(flags->traces, error);
   if (status != SF_OK) return status;
   status = sf_framework_create(&s->framework, &ended, &framework_options, error);

@@ -8,29 +8,45 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* The environment's SHARDFUZZ_MEGATRON names another folder of ci/megatron.sh. */
 const struct sf_framework_known sf_frameworks[] = {
-    {"megatron-core", "\"${SHARDFUZZ_MEGATRON:-build-megatron}/bin/python\" -m megatron_core_target serve", "NVIDIA's Megatron Core on a CPU (ci/megatron.sh sets it up)"},
-    {NULL, NULL, NULL},
+    {"megatron-core", "\"${SHARDFUZZ_MEGATRON:-build-megatron}/bin/python\" -m megatron_core_target serve", "NVIDIA's Megatron Core on a CPU (ci/megatron.sh sets it up)", "SHARDFUZZ_MEGATRON", "build-megatron", "ci/megatron.sh"},
+    {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
-static const char *known_command(const char *target) {
+static const struct sf_framework_known *find_known(const char *target) {
   for (const struct sf_framework_known *known = sf_frameworks; known->name; known++)
-    if (strcmp(known->name, target) == 0) return known->command;
+    if (strcmp(known->name, target) == 0) return known;
   return NULL;
+}
+
+/* What a launcher would say of a Python that is not there helps nobody. */
+static enum sf_status check_setup(const struct sf_framework_known *known, struct sf_error *error) {
+  struct sf_text python = {0};
+  const char *other = getenv(known->folder_variable);
+  sf_text_append(&python, "%s/bin/python", other && *other ? other : known->folder);
+  const enum sf_status status = python.failed ? SF_ENOMEM : access(python.data, X_OK) == 0 ? SF_OK : SF_EINPUT;
+  if (status == SF_EINPUT)
+    sf_error_set(error, status, "--target %s: %.200s is not there: run %s first, or let %s name the folder that it made", known->name, python.data, known->setup,
+                 known->folder_variable);
+  sf_text_destroy(&python);
+  return status;
 }
 
 static const char *worker_command(const char *target) { return strncmp(target, "worker:", 7) == 0 ? target + 7 : NULL; }
 
-bool sf_framework_is_target(const char *target) { return worker_command(target) || known_command(target); }
+bool sf_framework_is_target(const char *target) { return worker_command(target) || find_known(target); }
 
 enum sf_status sf_framework_command(char *out, size_t size, const char *target, const char *path, struct sf_error *error) {
-  const char *command = worker_command(target) ? worker_command(target) : known_command(target);
+  const struct sf_framework_known *known = find_known(target);
+  const char *command = known ? known->command : worker_command(target);
   struct stat info;
   struct sf_text text = {0};
   if (!command) return sf_error_set(error, SF_EUSAGE, "'%.90s' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started", target);
   if (path && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))) return sf_error_set(error, SF_EUSAGE, "--framework-path: %s is no folder", path);
+  const enum sf_status status = known ? check_setup(known, error) : SF_OK;
+  if (status != SF_OK) return status;
   if (path) {
     sf_text_append(&text, "PYTHONPATH=");
     sf_shell_append(&text, path);

@@ -112,12 +112,12 @@ static void print_entry(const struct sf_op_entry *entry) {
   sf_print(stdout, "%s%s%s\n", entry->strided ? "; strided" : "", entry->unaligned ? "; unaligned" : "", entry->in_place ? "; in place" : "");
 }
 
-int sf_op_list_target(const char *target) {
+int sf_op_list_target(const char *target, bool shown) {
   static struct sf_op_target made;
   struct sf_error error = {SF_OK, ""};
   const enum sf_status status = sf_op_target_make(&made, target, SF_OP_ELEMENTS, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  for (int32_t i = 0; i < made.entry_count; i++) print_entry(&made.entries[i]);
+  for (int32_t i = 0; shown && i < made.entry_count; i++) print_entry(&made.entries[i]);
   return 0;
 }
 
