@@ -241,7 +241,7 @@ interrupted() { # SIGNAL EXIT ARGUMENT...: it ends long before the hanging case'
   kill $! 2>/dev/null
   check "$*: interrupted: exit $seen" [ $seen -eq "$expected" ]
 }
-interrupted INT 0 --target "plugin:$plugins/fault_hang.so" --cases 600 --seed 1
+interrupted INT 130 --target "plugin:$plugins/fault_hang.so" --cases 600 --seed 1
 is_json "0 < j['cases'] == j['passed'] < 600" True
 interrupted TERM 1 --target "plugin:$plugins/fault_hangs_later.so" --cases 1 --seed 1
 is_json "[(s['signature'], s['minimal'], s['trials']) for s in j['signatures']]" "[('tolerance/add/out', False, 2)]"

@@ -62,7 +62,7 @@ assert not wrong, wrong[:3]
 P
 done
 
-# Interrupted while a case hangs: the answer does not wait for its deadline. What was found is kept as it is, and a case without a verdict is left.
+# Interrupted while a case hangs: the answer does not wait for its deadline. A finding that is not confirmed and a case without a verdict are left.
 children() { ps --ppid "$1" -o pid= 2>/dev/null; }
 is_shrinking() { # PID: a worker of its has workers of its own
   local child
@@ -89,12 +89,10 @@ interrupt() {
   kill $! 2>/dev/null
   check "$3: it ends at once by itself: exit $seen" [ $seen -eq "$4" ]
 }
-interrupt TERM 1s is_shrinking 1
-is_json 'j["cases"], j["hung"], [s["signature"].split("@")[0] for s in j["by_signature"]]' "(1, 1, ['hang/comm/$(label hang)'])"
-check "the summary is written" grep -q '^  hang/comm/.* 1 cases ' "$work/stderr"
-check "the finding is not shrunk" [ "$(query "$work/stop-is_shrinking.sqlite" "SELECT count(*) FROM finding WHERE min_json IS NULL")" = 1 ]
-check "the finding has its files" [ -n "$(find "$work/stop-is_shrinking" -name case.json)" ]
-interrupt INT 60s is_running 0
-is_json 'j["cases"]' 0
+interrupt TERM 1s is_shrinking 143
+is_json 'j["cases"], j["by_signature"], j["waiting"], j["interrupted"]' "(0, [], 1, True)"
+check "the finding is left for --resume" grep -qxF '1 finding is not confirmed yet, the first in case 0: --resume runs its case again' "$work/stderr"
+interrupt INT 60s is_running 130
+is_json 'j["cases"], j["waiting"], j["interrupted"]' '(0, 0, True)'
 check "the case is left for --resume" [ "$(query "$work/stop-is_running.sqlite" "SELECT value FROM meta WHERE key = 'high_water'")" = 1 ]
 finish

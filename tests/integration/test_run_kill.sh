@@ -79,6 +79,19 @@ done
 check "the books of a framework's campaign left alone" cmp "$work/books.sets" "$work/books.ended"
 check "the files of a framework's campaign left alone" cmp "$work/files.sets" "$work/files.ended"
 
+# Interrupted without a finding: said, and no exit code that stands for "nothing found".
+"$SHARDFUZZ" fuzz --seed 3 --jobs 1 --set model.layers=1 "${plain[@]}" --store "$work/clean.sqlite" --out "$work/clean" --json >"$work/stdout" 2>"$work/stderr" &
+for _ in $(seq 300); do
+  [ "$(sqlite3 -readonly "$work/clean.sqlite" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0)" -lt 1 ] || break
+  sleep 0.05
+done
+kill -TERM $!
+seen=0
+wait $! || seen=$?
+check "an interrupted campaign exits as shells say it" [ $seen -eq 143 ]
+check "and says so" grep -qE "^interrupted; go on with --store '?$work/clean.sqlite'? --resume$" "$work/stderr"
+is_json 'j["interrupted"], j["findings"], j["cases"] > 0' '(True, 0, True)'
+
 # Finished: resuming changes nothing.
 run 1 "${campaign[@]}" --resume --store "$work/killed.sqlite" --out "$work/killed" --json
 is_json 'j["cases"]' "$cases"

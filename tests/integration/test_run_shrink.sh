@@ -84,6 +84,22 @@ check "and of which seed" grep -q "^store $work/few.sqlite, seed 4$" "$work/stde
 report=$(find "$work/few" -name report.txt | head -n 1)
 check "the report says which case it was, and of which seed" grep -q "^found        in case $first of the campaign with seed 4$" "$report"
 check "and how far it was shrunk" grep -q "^shrunk       in 2 of at most 2 trials; minimal: no (the budget ran out)$" "$report"
+# A second campaign with the same --out leaves the folders of the first alone, and goes on in its own.
+folder=$(dirname "$report")
+cp -r "$folder" "$work/first-folder"
+again=(fuzz --seed 6 --set model.layers=1 --set layout.tp=2 --set model.bias=true "${plain[@]}" --plant rowparallel-bias-xtp --shrink-budget 2 --out "$work/few" --store "$work/again.sqlite")
+run 1 "${again[@]}" --cases 6 --json
+is_json 'j["by_signature"][0]["min"]' "$folder-2/min.json"
+check "the folder of the first is as it was" diff -r "$folder" "$work/first-folder"
+check "the summary names the new one" grep -q "  $folder-2$" "$work/stderr"
+check "its report too" grep -q "'$folder-2/min.json'" "$folder-2/report.txt"
+run 1 "${again[@]}" --cases 12 --resume
+check "it goes on in its own" [ -d "$folder-2" -a ! -e "$folder-3" ]
+check "the folder of the first still is as it was" diff -r "$folder" "$work/first-folder"
+# With known findings alone there is no reason to fail.
+query "$work/again.sqlite" "SELECT json_group_array(json_object('signature', signature)) FROM finding" >"$work/known.json"
+run 0 fuzz --cases 6 --seed 6 --set model.layers=1 --set layout.tp=2 --set model.bias=true "${plain[@]}" --plant rowparallel-bias-xtp --shrink-budget 2 --known "$work/known.json" --out "$work/known" --json
+is_json 'j["findings"] > 0, j["new_signatures"], j["interrupted"]' '(True, 0, False)'
 run 0 power --plant rowparallel-bias-xtp --plant canary-mismatch --cases 60 --clean 4 --max-ranks 4 "${plain[@]}" --json
 has_keys j plants clean
 for i in 0 1; do

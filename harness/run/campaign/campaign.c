@@ -135,6 +135,8 @@ static void book_case(struct campaign *k, struct pending *first) {
     queue->first = p->next;
     if (!queue->first) queue->last = NULL;
     queue->shrinks -= p->state == SHRUNK;
+    const struct sf_booking booking = booking_of(p);
+    sf_ledger_claim_folder(&k->ledger, &booking, p->state == SHRUNK ? p->shrunk : NULL);
   }
   for (int32_t i = 0; i < count; i++) {
     struct pending *next = first->sibling;

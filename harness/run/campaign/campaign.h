@@ -56,6 +56,7 @@ struct sf_campaign_result {
   int64_t new_signatures;   /* not on the known list */
   double seconds;           /* of this run */
   int64_t cases_run;        /* in this run */
+  bool interrupted;
   int64_t waiting;          /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */
   int64_t waiting_first;    /* smallest index of those */
 };

@@ -144,12 +144,32 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   return SF_OK;
 }
 
-void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature) {
+void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number) {
   static const char flaky[] = "flaky/";
+  enum { NUMBER_TEXT = 12 };
+  const int32_t slashes = strncmp(signature, flaky, sizeof flaky - 1) == 0 ? 3 : 2;
+  sf_name_fit_path(out, number > 1 ? NAME_MAX + 1 - NUMBER_TEXT : NAME_MAX + 1, signature, slashes);
+  const size_t length = strlen(out);
+  if (number > 1) snprintf(out + length, NAME_MAX + 1 - length, "-%d", number);
+}
+
+void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature, const char *folder) {
   char name[NAME_MAX + 1];
-  sf_name_fit_path(name, sizeof name, signature, strncmp(signature, flaky, sizeof flaky - 1) == 0 ? 3 : 2);
-  const int length = snprintf(out, size, "%s/%s", out_dir, name);
+  if (!folder || !*folder) sf_finding_folder_name(name, signature, 1);
+  const int length = snprintf(out, size, "%s/%s", out_dir, folder && *folder ? folder : name);
   SF_ASSERT_LT(length, (int64_t)size);
+}
+
+enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature, struct sf_error *error) {
+  char name[NAME_MAX + 1];
+  const enum sf_status status = sf_make_directories(out_dir, error);
+  if (status != SF_OK) return status;
+  for (int32_t number = 1;; number++) {
+    sf_finding_folder_name(name, signature, number);
+    sf_finding_directory(directory, size, out_dir, signature, name);
+    if (mkdir(directory, 0777) == 0) return SF_OK;
+    if (errno != EEXIST) return sf_error_set(error, status_of_path(errno), "%s: %s", directory, strerror(errno));
+  }
 }
 
 static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story,

@@ -1,9 +1,11 @@
-/* The files of a finding: <out>/<signature>/{case.json, min.json, report.txt}, and script.py where a framework's worker wrote one. */
+/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, report.txt}, and script.py where a framework's worker wrote one. */
 #ifndef SF_RUN_FINDING_FILES_H
 #define SF_RUN_FINDING_FILES_H
 
 #include "harness/base/bytes.h"
 #include "harness/run/workers/pool.h"
+
+#include <limits.h>
 
 /* What a report says beside the finding itself. Zeros, or NULL in the place of all: nothing. */
 struct sf_finding_story {
@@ -26,8 +28,14 @@ enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDIN
  * story's replay_path is set in here. */
 enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story, unsigned files,
                                 struct sf_error *error) SF_MUST_USE;
-/* <out>/<signature>, with '/' as '-'; a hash is added where another signature could have the same folder, or a name is too long. size: SF_OUT_TEXT + NAME_MAX + 1. */
-void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature);
+/* Name of a finding's folder: the signature, with '/' as '-'; a hash is added where another signature could have the same folder, or a name is too long.
+ * number: 1, or "-2", "-3", ... is added: findings of that signature of other campaigns. */
+void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number);
+/* <out>/<folder>; folder "" or NULL: the name with the number 1. size: SF_OUT_TEXT + NAME_MAX + 1. */
+void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature, const char *folder);
+/* Makes a folder for a finding under the first of its names that is free, so that nothing of another campaign is written over. directory as above.
+ * As sf_make_directories fails. */
+enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature, struct sf_error *error) SF_MUST_USE;
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
 /* mkdir -p. SF_EINPUT when there can be no such folder or it takes no files, SF_EIO when the disk does not take it. */

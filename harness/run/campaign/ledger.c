@@ -7,9 +7,11 @@
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/trial/engine.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A signature that findings of a key were counted to, and to which later ones are. A signature has several keys: end to end, what goes wrong
@@ -92,22 +94,50 @@ static const char *counted_signature(const struct sf_ledger *ledger, const struc
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the smallest case
- * of the smallest index that was shrunk. */
-static unsigned owned_files(struct sf_ledger *ledger, int64_t index, const char *signature, const char *directory, bool has_min) {
-  struct sf_store_finding seen;
-  bool found = false;
-  keep(ledger, sf_store_find(ledger->store, &seen, &found, signature, &ledger->error));
-  if (!found || ledger->status != SF_OK || access(directory, F_OK) != 0) return SF_FINDING_ALL;
-  const bool is_shown = has_min ? !seen.min_json || index <= seen.min_index : !seen.min_json && index <= seen.index;
-  return (index <= seen.index ? (unsigned)SF_FINDING_CASE : 0) | (is_shown ? (unsigned)(SF_FINDING_MIN | SF_FINDING_REPORT) : 0);
+/* The first of a signature's folders that is free is this store's for good. It is written down before it is made, so that what is killed in between goes on with
+ * the same one. */
+static enum sf_status claim_folder(struct sf_ledger *ledger, char folder[NAME_MAX + 1], const char *signature) {
+  const char *out_dir = ledger->options->out_dir;
+  char directory[SF_PATH_TEXT];
+  enum sf_status status = SF_OK;
+  for (int32_t number = 1; status == SF_OK; number++) {
+    sf_finding_folder_name(folder, signature, number);
+    sf_finding_directory(directory, sizeof directory, out_dir, signature, folder);
+    if (access(directory, F_OK) == 0) continue;
+    status = sf_store_set_folder(ledger->store, signature, folder, &ledger->error);
+    if (status == SF_OK && (mkdir(directory, 0777) == 0 || errno != EEXIST)) return SF_OK; /* what else is wrong is told when files are written */
+  }
+  return status;
 }
 
-static enum sf_status write_files(struct sf_ledger *ledger, const char *directory, const char *signature, const struct sf_case *c, const struct sf_outcome *outcome,
-                                  const struct sf_finding_story *story) {
-  const unsigned files = owned_files(ledger, story->index, signature, directory, story->shrunk && story->shrunk->end == SF_SHRINK_DONE);
-  if (!files || ledger->status != SF_OK) return ledger->status;
-  return sf_finding_write(directory, c, outcome, story, files, &ledger->error);
+/* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the smallest case
+ * of the smallest index that was shrunk. */
+static unsigned owned_files(const struct sf_store_finding *seen, int64_t index, bool has_min) {
+  const bool is_shown = has_min ? !seen->min_json || index <= seen->min_index : !seen->min_json && index <= seen->index;
+  return (index <= seen->index ? (unsigned)SF_FINDING_CASE : 0) | (is_shown ? (unsigned)(SF_FINDING_MIN | SF_FINDING_REPORT) : 0);
+}
+
+/* The folder of a signature's files in the store's own name; "" where a store of before folders were kept has the finding. */
+static enum sf_status folder_of(struct sf_ledger *ledger, char folder[NAME_MAX + 1], const char *signature) {
+  struct sf_store_finding seen;
+  bool found = false;
+  enum sf_status status = sf_store_folder(ledger->store, folder, NAME_MAX + 1, signature, &ledger->error);
+  if (status == SF_OK && !*folder) status = sf_store_find(ledger->store, &seen, &found, signature, &ledger->error);
+  return status == SF_OK && !*folder && !found ? claim_folder(ledger, folder, signature) : status;
+}
+
+/* Where the files of the finding go, and which of them. */
+static enum sf_status choose_files(struct sf_ledger *ledger, char *directory, size_t size, unsigned *files, const char *signature, int64_t index, bool has_min) {
+  struct sf_store_finding seen;
+  bool found = false;
+  char folder[NAME_MAX + 1] = "";
+  enum sf_status status = folder_of(ledger, folder, signature);
+  if (status == SF_OK) status = sf_store_find(ledger->store, &seen, &found, signature, &ledger->error);
+  *files = status == SF_OK && found ? owned_files(&seen, index, has_min) : SF_FINDING_ALL;
+  if (status != SF_OK) return status;
+  sf_finding_directory(directory, size, ledger->options->out_dir, signature, folder);
+  if (access(directory, F_OK) != 0) *files = SF_FINDING_ALL;
+  return SF_OK;
 }
 
 static bool is_stored(struct sf_ledger *ledger, const char *signature) {
@@ -123,16 +153,18 @@ static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding
                   finding->signature, finding->index, path);
 }
 
-/* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. */
+/* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. Before its row: where its folder has not been claimed yet, that commits what is open. */
 static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
   struct sf_finding_story story = {.in_campaign = true, .seed = ledger->options->seed, .index = index, .shrunk = shrunk, .replay_options = ledger->options->replay_options};
+  unsigned files = 0;
+  if (ledger->status != SF_OK) return;
   const bool is_first = !is_stored(ledger, shown->signature);
-  sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, shown->signature);
-  enum sf_status status = write_files(ledger, directory, shown->signature, c, outcome, &story);
+  enum sf_status status = choose_files(ledger, directory, sizeof directory, &files, shown->signature, index, min != NULL);
+  if (status == SF_OK && files) status = sf_finding_write(directory, c, outcome, &story, files, &ledger->error);
   if (status == SF_OK) status = sf_case_to_json(&case_json, c);
   if (status == SF_OK && min) status = sf_case_to_json(&min_json, &min->min);
   if (status == SF_OK) {
@@ -178,23 +210,39 @@ static void add_row(struct sf_ledger *ledger, const struct sf_booking *b, const 
 /* shrunk: NULL, or why it could not be. */
 static void add_as_found(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   const char *signature = counted_signature(ledger, b->c, b->outcome);
-  add_row(ledger, b, b->outcome, signature);
   if (signature == b->outcome->signature) add_finding(ledger, b->index, b->c, b->outcome, shrunk);
+  add_row(ledger, b, b->outcome, signature);
 }
 
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *b) { add_as_found(ledger, b, NULL); }
 
-/* What was seen first is kept, under a class of its own. */
-static void add_flaky(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
+/* What was seen first, under a class of its own. */
+static struct sf_outcome flaky_of(const struct sf_outcome *outcome) {
   static const char flaky_class[] = "flaky/";
-  const char *key = b->outcome->shrink_key;
-  struct sf_outcome flaky = *b->outcome;
+  const char *key = outcome->shrink_key;
+  struct sf_outcome flaky = *outcome;
   flaky.cls = SF_CLASS_FLAKY;
   memcpy(flaky.shrink_key, flaky_class, sizeof flaky_class);
   sf_name_fit(flaky.shrink_key + sizeof flaky_class - 1, sizeof flaky.shrink_key - sizeof flaky_class + 1, key, strlen(key));
   snprintf(flaky.signature, sizeof flaky.signature, "%s", flaky.shrink_key);
-  add_row(ledger, b, &flaky, flaky.signature);
+  return flaky;
+}
+
+static void add_flaky(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
+  const struct sf_outcome flaky = flaky_of(b->outcome);
   add_finding(ledger, b->index, b->c, &flaky, shrunk);
+  add_row(ledger, b, &flaky, flaky.signature);
+}
+
+void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
+  const struct sf_outcome flaky = flaky_of(b->outcome);
+  const char *signature = b->outcome->signature;
+  char folder[NAME_MAX + 1];
+  if (ledger->status != SF_OK || (shrunk && shrunk->outcome.status != SF_OK)) return;
+  if (shrunk && shrunk->end == SF_SHRINK_FLAKY) signature = flaky.signature;
+  else if (shrunk && shrunk->end == SF_SHRINK_DONE) signature = shrunk->min_outcome.signature;
+  else if (counted_signature(ledger, b->c, b->outcome) != signature) return; /* it brings no files */
+  keep(ledger, folder_of(ledger, folder, signature));
 }
 
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
@@ -207,8 +255,8 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, 
     return;
   }
   if (shrunk->end == SF_SHRINK_DONE) {
-    add_row(ledger, b, b->outcome, shrunk->min_outcome.signature);
     add_finding(ledger, b->index, b->c, b->outcome, shrunk);
+    add_row(ledger, b, b->outcome, shrunk->min_outcome.signature);
   } else {
     add_as_found(ledger, b, shrunk);
   }
@@ -244,6 +292,7 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;
   result->seed = ledger->options->seed;
+  result->interrupted = ledger->options->stop && *ledger->options->stop;
   result->seconds = seconds;
 }
 

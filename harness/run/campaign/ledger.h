@@ -38,6 +38,9 @@ struct sf_booking {
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
 /* Not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *booking);
+/* Gives the finding that is to be booked so (shrunk: NULL, or as above) a folder that no other campaign has. For each finding of a case before the first of them
+ * is booked: it commits the batch, and a case's rows belong into one. */
+void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
 /* So many findings of a key are shrunk whatever they are (one fault often makes several tensors wrong, so of further culprits one), and up to so many if they

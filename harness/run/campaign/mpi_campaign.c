@@ -243,6 +243,7 @@ static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_ca
     sf_campaign_add_waiting(k->result, index);
     return;
   }
+  for (int32_t i = 0; i < count; i++) sf_ledger_claim_folder(&k->ledger, &bookings[i], wanted[i] ? &results[i] : NULL);
   for (int32_t i = 0; i < count; i++) {
     if (wanted[i]) sf_ledger_add_shrunk(&k->ledger, &bookings[i], &results[i]);
     else sf_ledger_add_unshrunk(&k->ledger, &bookings[i]);
@@ -262,11 +263,14 @@ static void record_wave(struct mpi_campaign *k, const struct order *order) {
 }
 
 static void book_unshrunk(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
-  for (int32_t i = 0; i <= found->further_count; i++) {
-    struct sf_outcome outcome = *found;
-    if (i > 0) sf_outcome_turn_to(&outcome, found->further[i - 1].shrink_key);
-    const struct sf_booking booking = {.index = index, .c = c, .outcome = &outcome, .is_further = i > 0};
-    sf_ledger_add_unshrunk(&k->ledger, &booking);
+  for (int32_t turn = 0; turn < 2; turn++) { /* folders first */
+    for (int32_t i = 0; i <= found->further_count; i++) {
+      struct sf_outcome outcome = *found;
+      if (i > 0) sf_outcome_turn_to(&outcome, found->further[i - 1].shrink_key);
+      const struct sf_booking booking = {.index = index, .c = c, .outcome = &outcome, .is_further = i > 0};
+      if (turn == 0) sf_ledger_claim_folder(&k->ledger, &booking, NULL);
+      else sf_ledger_add_unshrunk(&k->ledger, &booking);
+    }
   }
 }
 

@@ -36,7 +36,7 @@ volatile sig_atomic_t sf_interrupted;
 static void on_interrupt(int number) {
   /* The second time it ends at once. */
   if (sf_interrupted) signal(number, SIG_DFL), raise(number);
-  sf_interrupted = 1;
+  sf_interrupted = number;
 }
 
 void sf_watch_interrupts(void) {
@@ -71,6 +71,7 @@ int sf_command_main(const struct sf_command *command, void *flags, int (*run)(vo
   if (status != SF_OK) code = sf_exit_failure(status, &error);
   else if (wants_help) print_help(command);
   else code = run(flags);
+  if (sf_interrupted && (code == 0 || code == 3)) code = 128 + sf_interrupted; /* as shells say it: what was not seen must not be taken for "nothing found" */
   sf_command_clear(command, flags);
   return code;
 }

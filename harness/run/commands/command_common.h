@@ -127,7 +127,7 @@ enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct
 /* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory. */
 int sf_exit_json(json_t *object, int code);
 
-/* Set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
+/* The number of the signal: set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
 extern volatile sig_atomic_t sf_interrupted;
 void sf_watch_interrupts(void);
 

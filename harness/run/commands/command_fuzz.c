@@ -176,12 +176,15 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
     sf_print_lines(to, text.failed ? "  (out of memory)\n" : text.data);
     sf_text_destroy(&text);
   }
-  if (r->waiting) {
+  if (r->interrupted) {
     struct sf_text store = {0};
     sf_shell_append(&store, used->store_path);
-    sf_print(to, "%" PRId64 " finding%s not confirmed yet (first: case %" PRId64 "): go on with --store %s --resume\n", r->waiting,
-             r->waiting == 1 ? " is" : "s are", r->waiting_first, store.data ? store.data : "FILE");
+    sf_print(to, "interrupted; go on with --store %s --resume\n", store.data ? store.data : "FILE");
     sf_text_destroy(&store);
+  }
+  if (r->waiting) {
+    sf_print(to, "%" PRId64 " finding%s not confirmed yet, the first in case %" PRId64 ": --resume runs %s again\n", r->waiting, r->waiting == 1 ? " is" : "s are", r->waiting_first,
+            r->waiting == 1 ? "its case" : "their cases");
   }
   sf_print(to, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
 }
@@ -198,7 +201,7 @@ static int finish(const struct sf_campaign_options *used, const struct sf_campai
     sf_campaign_nothing_text(text, sizeof text, result);
     sf_complain(text);
   }
-  const int code = nothing ? 3 : result->summary.by_verdict[SF_VERDICT_FINDING] ? 1 : 0;
+  const int code = nothing ? 3 : result->new_signatures ? 1 : 0;
   json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;
   sf_signatures_destroy(&signatures);
   return json ? sf_exit_json(object, code) : code;

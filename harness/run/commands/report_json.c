@@ -92,7 +92,7 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed", (json_int_t)r->seed, "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed", (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
                    "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",

@@ -126,11 +126,8 @@ static enum sf_status write_text(const char *folder, const char *name, struct sf
 static enum sf_status write_finding(struct sf_op_finding *finding, const struct sf_op_campaign_options *options, struct sf_error *error) {
   const struct sf_op_target *target = options->pool.target;
   struct sf_text text = {0};
-  char name[sizeof finding->signature];
-  sf_name_fit_path(name, sizeof name, finding->signature, 2);
-  if (snprintf(finding->folder, sizeof finding->folder, "%s/%s", options->out_dir, name) >= (int)sizeof finding->folder)
-    return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
-  enum sf_status status = sf_make_directories(finding->folder, error);
+  if (strlen(options->out_dir) + NAME_MAX + 2 > sizeof finding->folder) return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
+  enum sf_status status = sf_finding_directory_claim(finding->folder, sizeof finding->folder, options->out_dir, finding->signature, error);
   if (status == SF_OK) status = sf_op_case_to_json(&text, target, &finding->c, finding->signature);
   if (status == SF_OK) status = write_text(finding->folder, "case.json", &text, error);
   if (status == SF_OK) status = sf_op_case_to_json(&text, target, &finding->min.c, finding->signature);

@@ -58,6 +58,7 @@ static void print_summary(const struct sf_op_campaign_result *r, const struct sf
           r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
   sf_print(to, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
           r->elements ? 100.0 * (double)(r->elements - r->judged) / (double)r->elements : 0);
+  if (sf_interrupted) sf_print_lines(to, "interrupted\n");
   if (r->ended_early) sf_print(to, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
   if (r->finding_count) sf_print(to, "%d different findings:\n", r->finding_count);
   for (int32_t i = 0; i < r->finding_count; i++) {
@@ -94,6 +95,7 @@ int sf_op_json_print(struct sf_json_out *json, int code) {
 
 static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, const struct sf_known *known, const char *reason, int code) {
   struct sf_json_out *json = sf_json_out_create();
+  sf_json_out_bool(json, "interrupted", sf_interrupted != 0);
   sf_json_out_int(json, "cases", r->cases);
   sf_json_out_int(json, "passed", r->passed);
   sf_json_out_int(json, "findings", r->found);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -136,6 +137,16 @@ static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_byte
   return sf_store_query_int(store, &reached, text, error);
 }
 
+/* What reads the rows takes them for cases that were handed out. */
+static enum sf_status check_indices(struct sf_store *store, struct sf_error *error) {
+  int64_t first = 0, end = 0;
+  enum sf_status status = sf_store_query_int(store, &first, "SELECT coalesce(min(idx), 0) FROM verdict", error);
+  if (status == SF_OK) status = sf_store_query_int(store, &end, "SELECT coalesce(max(idx) + 1, 0) FROM verdict", error);
+  if (status != SF_OK || (first >= 0 && end <= store->high_water)) return status;
+  return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has a verdict, but only the cases from 0 to below %" PRId64 " were handed out", store->path,
+                      first < 0 ? first : end - 1, store->high_water);
+}
+
 static enum sf_status open_checked(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
   bool fresh = false;
   /* Nothing is changed before the file is known to be ours. */
@@ -145,6 +156,7 @@ static enum sf_status open_checked(struct sf_store *store, const struct sf_store
   if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
   if (status == SF_OK && fresh) status = sf_store_schema_create(store, options, error);
   if (status == SF_OK) status = sf_store_meta_read(store, error);
+  if (status == SF_OK) status = check_indices(store, error);
   if (status == SF_OK && store->writable) status = sf_store_meta_compare(store, options, error);
   if (status == SF_OK && store->writable && (store->version < SF_STORE_VERSION || !store->has_reasons)) status = sf_store_schema_upgrade(store, error);
   if (status == SF_OK && store->writable) status = sf_store_lost_find(store, error);
@@ -160,6 +172,26 @@ static void options_assert(const struct sf_store_options *options) {
   SF_ASSERT_LE(0, options->share_index);
   SF_ASSERT_LT(options->share_index, options->share_count == 0 ? 1 : options->share_count);
   SF_ASSERT_LE(0, options->size_bytes_max);
+}
+
+void sf_store_remove_files(const char *path) {
+  static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
+  struct sf_text name = {0};
+  for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    name.length = 0;
+    sf_text_append(&name, "%s%s", path, ends[i]);
+    if (!name.failed) unlink(name.data);
+  }
+  sf_text_destroy(&name);
+}
+
+static void db_close(struct sf_store *store) {
+  for (int which = 0; which < SF_STORE_SQL_COUNT; which++) {
+    sqlite3_finalize(store->statements[which]);
+    store->statements[which] = NULL;
+  }
+  sqlite3_close(store->db); /* rolls an open batch back */
+  store->db = NULL;
 }
 
 enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_options *options, struct sf_error *error) {
@@ -178,7 +210,8 @@ enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_option
   if (status == SF_OK) {
     *out = store;
   } else {
-    if (created) unlink(store->path);
+    db_close(store); /* on a full disk it leaves its log */
+    if (created) sf_store_remove_files(store->path);
     sf_store_close(store);
   }
   return status;
@@ -193,8 +226,7 @@ static void lock_release(int lock_file) {
 
 void sf_store_close(struct sf_store *store) {
   if (store == NULL) return;
-  for (int which = 0; which < SF_STORE_SQL_COUNT; which++) sqlite3_finalize(store->statements[which]);
-  sqlite3_close(store->db); /* rolls an open batch back */
+  db_close(store);
   if (store->lock_file >= 0) lock_release(store->lock_file);
   sf_free(store->lost);
   sf_free(store->feature_text);

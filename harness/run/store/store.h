@@ -42,6 +42,8 @@ struct sf_store;
 enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_options *options, struct sf_error *error) SF_MUST_USE;
 /* Discards an open batch. Takes NULL. */
 void sf_store_close(struct sf_store *store);
+/* Removes the file of a store that nobody has open, and what SQLite may have left beside it. */
+void sf_store_remove_files(const char *path);
 
 /* --- indices ----------------------------------------------------------------------------------------------------------- */
 
@@ -82,6 +84,7 @@ struct sf_store_finding {
   struct sf_diagnosis diagnosis;             /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   bool known;                                /* on the list of known findings */
   int64_t count;                             /* out only: cases with this signature */
+  const char *folder;                        /* out only: as sf_store_set_folder set it; NULL when it was not set */
 };
 /* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and report are those of
  * the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one has none. */
@@ -92,6 +95,11 @@ struct sf_store_further {
   const char *shrink_key, *signature; /* not empty */
 };
 enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) SF_MUST_USE;
+/* Writes down in which folder the files of a signature are, for good and also before there is a finding: durable before it returns, and commits the open
+ * batch too. */
+enum sf_status sf_store_set_folder(struct sf_store *store, const char *signature, const char *folder, struct sf_error *error) SF_MUST_USE;
+/* Copies it; "" when it was not set. */
+enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, const char *signature, struct sf_error *error) SF_MUST_USE;
 /* Counts one more shrink of a key. */
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
 /* How often a key was shrunk, the open batch included. */
@@ -142,7 +150,7 @@ enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *ou
 struct sf_store_merge_report {
   int64_t verdicts;         /* rows in the joined store */
   int64_t duplicates;       /* rows of an index that an earlier input had already, and agreed */
-  int64_t conflicts;        /* ... and did not agree (anything but the time): the earlier input's row was kept */
+  int64_t conflicts;        /* ... and did not agree (the case, verdict, class or signature): the earlier input's row was kept */
   char first_conflict[256]; /* one line; "" without conflicts */
 };
 /* Joins stores of one campaign, in order, into a new file that holds all shares; the inputs are not changed. Inputs of another campaign are

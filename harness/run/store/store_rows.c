@@ -3,6 +3,7 @@
 #include "harness/run/store/store_internal.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,6 +116,16 @@ enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_stor
   return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
 }
 
+enum sf_status sf_store_set_folder(struct sf_store *store, const char *signature, const char *folder, struct sf_error *error) {
+  struct binder binder = {0};
+  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FOLDER_SET, error);
+  if (status != SF_OK) return sf_store_batch_drop(store, status);
+  bind_text(&binder, signature);
+  bind_text(&binder, folder);
+  status = sf_store_step_done(store, binder.statement, binder.code, error);
+  return status == SF_OK ? sf_store_commit(store, error) : sf_store_batch_drop(store, status);
+}
+
 enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) {
   SF_ASSERT(shrink_key[0] != '\0');
   struct binder binder = {0};
@@ -185,8 +196,18 @@ static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_s
   return SF_OK;
 }
 
-static void finding_from_row(struct sf_store_finding *out, sqlite3_stmt *row) {
+/* One component of a path, or nothing. */
+static bool is_folder(const char *name) { return !name || (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX); }
+
+static enum sf_status finding_from_row(const struct sf_store *store, struct sf_store_finding *out, sqlite3_stmt *row, struct sf_error *error) {
   const char *state = column_text(row, 6);
+  static const int needed[] = {0, 1, 3}; /* signature, shrink_key, case_json */
+  for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+    const int at = needed[i];
+    if (column_text(row, at) && *column_text(row, at)) continue;
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: the finding of case %" PRId64 " has no %s", store->path, (int64_t)sqlite3_column_int64(row, 2), sqlite3_column_name(row, at));
+  }
+  if (!is_folder(column_text(row, 15))) return sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
   *out = (struct sf_store_finding){
       .signature = column_text(row, 0),
       .shrink_key = column_text(row, 1),
@@ -200,11 +221,13 @@ static void finding_from_row(struct sf_store_finding *out, sqlite3_stmt *row) {
       .trials = sqlite3_column_int(row, 12),
       .trials_max = sqlite3_column_int(row, 13),
       .minimal = sqlite3_column_int(row, 14) != 0,
+      .folder = column_text(row, 15),
   };
-  if (!column_text(row, 9)) return;
+  if (!column_text(row, 9)) return SF_OK;
   out->diagnosis.cls = diagnosis_from_name(column_text(row, 8));
   snprintf(out->diagnosis.text, sizeof out->diagnosis.text, "%s", column_text(row, 9));
   out->diagnosis.left = sqlite3_column_double(row, 10);
+  return SF_OK;
 }
 
 /* Steps to the only row of a bound query and holds it for the caller. */
@@ -236,7 +259,18 @@ enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *ou
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ONE, error);
   if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, signature), found, error);
-  if (status == SF_OK && *found) finding_from_row(out, statement);
+  if (status == SF_OK && *found) status = finding_from_row(store, out, statement, error);
+  return status;
+}
+
+enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, const char *signature, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  bool found = false;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FOLDER_ONE, error);
+  if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, signature), &found, error);
+  const char *name = status == SF_OK && found ? column_text(statement, 0) : NULL;
+  if (!is_folder(name)) return sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
+  if (status == SF_OK) snprintf(out, size, "%s", name ? name : "");
   return status;
 }
 
@@ -271,8 +305,8 @@ enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_find
   int code = SQLITE_ROW;
   while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
     struct sf_store_finding finding;
-    finding_from_row(&finding, statement);
-    status = visit(context, &finding);
+    status = finding_from_row(store, &finding, statement, error);
+    if (status == SF_OK) status = visit(context, &finding);
   }
   if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
   sqlite3_reset(statement);

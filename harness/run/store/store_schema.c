@@ -14,6 +14,7 @@ enum { APPLICATION_ID = 0x53465a31 };
 #define FURTHER_TABLE                                                                                                        \
   "CREATE TABLE further(idx INTEGER NOT NULL CHECK(idx >= 0), shrink_key TEXT NOT NULL, signature TEXT NOT NULL,"            \
   " PRIMARY KEY(idx, shrink_key)) WITHOUT ROWID; CREATE INDEX further_signature ON further(signature);"
+#define FOLDER_TABLE "CREATE TABLE folder(signature TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
 
 static const char schema_sql[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
@@ -27,6 +28,7 @@ static const char schema_sql[] =
     " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER,"
     " trials INTEGER, trials_max INTEGER, minimal INTEGER);"
     FURTHER_TABLE
+    FOLDER_TABLE
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
@@ -100,7 +102,7 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *
                                      "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
   static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; ALTER TABLE finding ADD COLUMN trials INTEGER;"
                                      "ALTER TABLE finding ADD COLUMN trials_max INTEGER; ALTER TABLE finding ADD COLUMN minimal INTEGER;"
-                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;" FURTHER_TABLE;
+                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;" FURTHER_TABLE FOLDER_TABLE;
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);

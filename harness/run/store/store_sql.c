@@ -11,14 +11,15 @@
 #define VERDICT_ONE(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict WHERE idx = ?1"
 #define VERDICT_ALL(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict ORDER BY idx"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
+#define FOLDER "(SELECT name FROM folder WHERE folder.signature = f.signature)"
 #define VERDICT_COUNT "(SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
 #define FURTHER_COUNT "(SELECT count(*) FROM further u WHERE u.signature = f.signature)"
 /* LATER: the count of cases and the columns that earlier versions lack, or what stands in their place. */
 #define FINDING_ONE(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f WHERE f.signature = ?1"
 #define FINDING_ALL(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f ORDER BY f.idx, f.signature"
-#define LATER_COLUMNS VERDICT_COUNT " + " FURTHER_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal"
-#define LATER_COLUMNS_3 VERDICT_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0"
-#define LATER_COLUMNS_2 VERDICT_COUNT ", NULL, NULL, NULL, f.idx, 0, 0, 0"
+#define LATER_COLUMNS VERDICT_COUNT " + " FURTHER_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal, " FOLDER
+#define LATER_COLUMNS_3 VERDICT_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0, NULL"
+#define LATER_COLUMNS_2 VERDICT_COUNT ", NULL, NULL, NULL, f.idx, 0, 0, 0, NULL"
 /* A signature seen before keeps what is shown of it: a shrunk case before any other, then that of the smallest index. */
 #define IS_SHOWN \
   "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
@@ -50,6 +51,8 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_FINDING_ALL] = FINDING_ALL(LATER_COLUMNS),
     [SF_STORE_SQL_FURTHER_INSERT] = "INSERT OR IGNORE INTO further(idx, shrink_key, signature) VALUES(?1, ?2, ?3)",
     [SF_STORE_SQL_FURTHER_ALL] = "SELECT idx, shrink_key, signature FROM further ORDER BY idx, shrink_key",
+    [SF_STORE_SQL_FOLDER_SET] = "INSERT INTO folder(signature, name) VALUES(?1, ?2) ON CONFLICT(signature) DO UPDATE SET name = excluded.name",
+    [SF_STORE_SQL_FOLDER_ONE] = "SELECT name FROM folder WHERE signature = ?1",
     [SF_STORE_SQL_SHRINK_ADD] = "INSERT INTO shrink(shrink_key, count) VALUES(?1, ?2)"
                                 " ON CONFLICT(shrink_key) DO UPDATE SET count = count + excluded.count",
     [SF_STORE_SQL_SHRINK_ONE] = "SELECT count FROM shrink WHERE shrink_key = ?1",

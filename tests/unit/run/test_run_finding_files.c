@@ -12,7 +12,7 @@ static bool is_folder(const char *path) {
 static void test_finding_directory_has_no_slash_of_the_signature(void **state) {
   char out[256];
   (void)state;
-  sf_finding_directory(out, sizeof out, "some/out", "tolerance/act/mlp.linear_fc1@tp+sp");
+  sf_finding_directory(out, sizeof out, "some/out", "tolerance/act/mlp.linear_fc1@tp+sp", NULL);
   assert_string_equal(out, "some/out/tolerance-act-mlp.linear_fc1@tp+sp");
 }
 

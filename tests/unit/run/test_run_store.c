@@ -1,5 +1,8 @@
 #include "tests/unit/run/store_fixture.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 /* --- indices --------------------------------------------------------------------------------------------------------------- */
 
 static void test_store_lease_after_resume_hands_out_lost_first(void **state) {
@@ -278,6 +281,28 @@ static void test_store_merge_conflict_is_reported_first_kept(void **state) {
   assert_int_equal(query(f->joined, "SELECT count(*) FROM verdict WHERE verdict = 'FINDING' AND idx = 5"), 0);
 }
 
+/* Machines with other kernels judge other tensors: that is no conflict. Another verdict, class or signature is. */
+static void test_store_merge_what_may_differ_between_machines_is_no_conflict(void **state) {
+  const struct fixture *f = *state;
+  const char *const inputs[] = {f->path, f->other};
+  struct sf_store_merge_report report;
+  static const struct { const char *change; int conflicts; } rows[] = {
+      {"UPDATE verdict SET checked = checked + 1, unchecked = 7, seconds = 9 WHERE idx < 5", 0},
+      {"UPDATE verdict SET rank = 3, label = 'elsewhere', module = 'other', shrink_key = 'another' WHERE idx = 4", 0},
+      {"UPDATE verdict SET class = 'exact' WHERE idx = 4", 1},
+      {"UPDATE verdict SET signature = 't' WHERE idx = 4", 1},
+      {"UPDATE verdict SET verdict = 'INCONCLUSIVE' WHERE idx = 3", 1},
+      {"UPDATE verdict SET layers = 17 WHERE idx = 3", 1}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    store_make(f->path, 0, 10, 4, "s");
+    store_make(f->other, 0, 10, 4, "s");
+    execute(f->other, rows[i].change);
+    assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+    if (report.conflicts != rows[i].conflicts) fail_msg("%s: %d conflicts: %s", rows[i].change, (int)report.conflicts, report.first_conflict);
+    for (int which = 0; which < 3; which++) sf_store_remove_files(((const char *const[]){f->path, f->other, f->joined})[which]);
+  }
+}
+
 static void merge_refused(const struct fixture *f, const char *out_path, enum sf_status status, const char *text, int files) {
   const char *const inputs[] = {f->path, f->other};
   struct sf_store_merge_report report = {.verdicts = -1};
@@ -299,6 +324,60 @@ static void test_store_merge_refusals_leave_nothing(void **state) {
   sf_store_close(store);
   merge_refused(f, f->joined, SF_EUSAGE, "\"seed=8\", not \"seed=7\"", 2);
   merge_refused(f, f->path, SF_EUSAGE, "exists already", 2);
+}
+
+/* What somebody wrote into a store is one line, whoever reads it. */
+static void test_store_damaged_rows_are_refused(void **state) {
+  const struct fixture *f = *state;
+  static const struct { const char *change, *says; } rows[] = {
+      {"UPDATE verdict SET idx = 10 WHERE idx = 9", "damaged: case 10 has a verdict, but only the cases from 0 to below 10 were handed out"},
+      {"UPDATE verdict SET idx = 9223372036854775806 WHERE idx = 9", "damaged: case 9223372036854775806 has a verdict"},
+      {"PRAGMA ignore_check_constraints = ON; UPDATE verdict SET idx = -1 WHERE idx = 0", "damaged: "},
+      {"UPDATE meta SET value = 3 WHERE key = 'high_water'", "damaged: case 9 has a verdict"},
+      {"UPDATE finding SET signature = ''", "damaged: the finding of case 4 has no signature"},
+      {"UPDATE finding SET shrink_key = ''", "damaged: the finding of case 4 has no shrink_key"},
+      {"UPDATE finding SET case_json = ''", "damaged: the finding of case 4 has no case_json"},
+      {"INSERT INTO folder VALUES('s', '../elsewhere')", "damaged: a folder's name is none"},
+      {"INSERT INTO folder VALUES('s', '..')", "damaged: a folder's name is none"},
+      {"UPDATE shrink SET shrink_key = ''", "damaged: a count of shrinks without a key"}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    store_make(f->path, 0, 10, 4, "s");
+    store_make(f->other, 0, 10, 4, "s");
+    execute(f->other, rows[i].change);
+    merge_refused(f, f->joined, SF_EINPUT, rows[i].says, 2);
+    sf_store_remove_files(f->path);
+    sf_store_remove_files(f->other);
+  }
+}
+
+/* Files that may grow to so many bytes stand for a disk that is full: whatever was made of a new store goes. */
+static void test_store_open_create_on_a_full_disk_leaves_nothing(void **state) {
+  const struct fixture *f = *state;
+  const struct sf_store_options options = options_make(f->path, SF_STORE_CREATE);
+  struct rlimit before;
+  int refused = 0;
+  bool created = false;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  for (rlim_t limit = 0; !created; limit += 2048) {
+    const struct rlimit small = {limit, before.rlim_max};
+    struct sf_store *store = NULL;
+    struct sf_error error = {0};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const enum sf_status status = sf_store_open(&store, &options, &error);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    created = status == SF_OK;
+    if (created) {
+      sf_store_close(store);
+    } else {
+      assert_int_equal(status, SF_EIO);
+      assert_non_null(strstr(error.text, f->path));
+      assert_int_equal(file_count(f), 0);
+      refused++;
+    }
+  }
+  signal(SIGXFSZ, SIG_DFL);
+  assert_true(refused > 5);
 }
 
 /* Findings of one signature in every order: the smallest case is that of the smallest index that was shrunk, and the diagnosis is its own. */
@@ -346,6 +425,9 @@ int main(void) {
       STORE_TEST(test_store_summarise_counts_every_kind),
       STORE_TEST(test_store_merge_joins_and_counts_duplicates),
       STORE_TEST(test_store_merge_conflict_is_reported_first_kept),
+      STORE_TEST(test_store_merge_what_may_differ_between_machines_is_no_conflict),
+      STORE_TEST(test_store_damaged_rows_are_refused),
+      STORE_TEST(test_store_open_create_on_a_full_disk_leaves_nothing),
       STORE_TEST(test_store_merge_refusals_leave_nothing),
   };
   return cmocka_run_group_tests_name("run/store", tests, NULL, NULL);

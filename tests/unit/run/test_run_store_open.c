@@ -91,7 +91,7 @@ static void make_version_2(const char *path) {
   commit_ok(store);
   sf_store_close(store);
   execute(path, "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
-                "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further;"
+                "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder;"
                 "PRAGMA user_version = 2");
 }
 
@@ -142,7 +142,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  execute(f->path, "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
+  execute(f->path, "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
                    "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; PRAGMA user_version = 3");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
