@@ -64,10 +64,12 @@ done
 
 # Interrupted while a case hangs: the answer does not wait for its deadline. A finding that is not confirmed and a case without a verdict are left.
 children() { ps --ppid "$1" -o pid= 2>/dev/null; }
-is_shrinking() { # PID: a worker of its has workers of its own
-  local child
+is_shrinking() { # PID: the process of a worker of its, below the one that watches it, has workers of its own
+  local child grandchild
   for child in $(children "$1"); do
-    if [ -n "$(children "$child")" ]; then return 0; fi
+    for grandchild in $(children "$child"); do
+      if [ -n "$(children "$grandchild")" ]; then return 0; fi
+    done
   done
   return 1
 }
