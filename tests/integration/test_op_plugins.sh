@@ -46,6 +46,8 @@ told fault_forks "the process ended by signal 9"
 found fault_out_of_bounds guard/relu2_fwd/y "count=1"
 found fault_input_changed input/relu2_bwd/x "count=1"
 found fault_returns_error refused/add "count=16" 2000
+run 1 fuzz --target "plugin:$plugins/fault_returns_error.so" --cases 1000000000 --stop-after 1 --seed 1 --out "$work/enough" --json
+is_json 'j["cases"] < 1000000' True
 found fault_crash crash/add "count=3" 300
 told fault_out_of_bounds "it writes right behind output y"
 found fault_writes_behind guard/add/out "count=5" 200

@@ -24,6 +24,15 @@ has_keys j verdict signature as_expected first diagnosis
 has_keys 'j["first"]' id kind rank error noise ratio
 is_json 'j["as_expected"], j["signature"], j["first"]["kind"]' "(True, '$signature', 'act')"
 
+# A campaign that is to stop after its first new finding does so long before its cases are out; a known one does not count.
+stop=(fuzz --plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=on "${plain[@]}" --mode e2e --max-ranks 2 --jobs 1 --shrink-budget 40 --seed 3 --json)
+run 1 "${stop[@]}" --cases 100000 --stop-after 1 --out "$work/stop"
+is_json '1 <= j["new_signatures"] <= 2 and j["cases"] < 1000' True
+json '[{"signature": s["signature"]} for s in j["by_signature"]]' | tr "'" '"' >"$work/stop.known"
+cases=$(json 'j["cases"] + 8')
+run 0 "${stop[@]}" --cases "$cases" --stop-after 1 --known "$work/stop.known" --out "$work/stop2"
+is_json 'j["cases"]' "$cases"
+
 # Shrinking what is smallest changes nothing; the same again gives the same file.
 run 1 shrink "$work/min.json" -o "$work/min2.json" --json
 is_json 'j["minimal"]' True

@@ -66,7 +66,7 @@ static bool is_stopped(const struct campaign *k) { return k->options->stop && *k
 
 static bool time_is_up(const struct campaign *k) {
   const struct sf_campaign_options *o = k->options;
-  return is_stopped(k) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds);
+  return is_stopped(k) || sf_ledger_has_enough(&k->ledger) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds);
 }
 
 /* --- findings -------------------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ struct sf_campaign_options {
   uint64_t seed;
   int64_t cases;            /* total, a resumed store's included; INT64_MAX = until the time is up */
   double seconds;           /* hand out cases for this long; 0 = no limit */
+  int64_t stop_after;       /* hand out cases until this run has booked so many signatures that are new and not known; 0 = no limit */
   int64_t layouts;          /* cases that share a logical function (and its reference), >= 1 */
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];
   int32_t plant_count;      /* plants are given to the logical functions in turn */

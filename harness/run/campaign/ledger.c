@@ -188,7 +188,10 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .known = sf_known_has(&ledger->options->known, shown->signature),
     };
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
-    if (status == SF_OK && is_first) tell_finding(ledger, &finding, min_path);
+    if (status == SF_OK && is_first) {
+      ledger->new_signatures += !finding.known;
+      tell_finding(ledger, &finding, min_path);
+    }
   }
   keep(ledger, status);
   sf_free(case_json);
@@ -274,6 +277,10 @@ bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b
   const int64_t shrinks = sf_ledger_shrinks(ledger, b->outcome->shrink_key);
   if (shrinks < sf_ledger_shrinks_at_least(b->is_further)) return true;
   return shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, b->c, b->outcome) == b->outcome->signature;
+}
+
+bool sf_ledger_has_enough(const struct sf_ledger *ledger) {
+  return ledger->options->stop_after > 0 && ledger->new_signatures >= ledger->options->stop_after;
 }
 
 void sf_ledger_commit(struct sf_ledger *ledger) {

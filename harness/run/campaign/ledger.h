@@ -12,6 +12,7 @@ struct sf_ledger {
   struct sf_ledger_seen *seen;
   struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
   int64_t cases, findings;  /* rows added by this run */
+  int64_t new_signatures;   /* that this run saw first, those of known findings apart */
   struct sf_progress progress; /* what the run tells; each new signature has a line */
   enum sf_status status;    /* first failure; later calls do nothing */
   struct sf_error error;
@@ -49,6 +50,9 @@ enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_OF_FURTHER = 1, SF_LEDGE
 static inline int64_t sf_ledger_shrinks_at_least(bool is_further) { return is_further ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY; }
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
+
+/* Whether this run has found what it was to stop after (options' stop_after). */
+bool sf_ledger_has_enough(const struct sf_ledger *ledger);
 
 void sf_ledger_commit(struct sf_ledger *ledger);
 void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds);

@@ -289,7 +289,7 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
 
 /* An open store remembers which indices it found without a verdict. */
 static void reopen(struct sf_ledger *ledger) {
-  const int64_t cases = ledger->cases, findings = ledger->findings;
+  const int64_t cases = ledger->cases, findings = ledger->findings, new_signatures = ledger->new_signatures;
   const struct sf_progress progress = ledger->progress;
   struct sf_error error = {SF_OK, ""};
   if (ledger->status != SF_OK) return;
@@ -298,6 +298,7 @@ static void reopen(struct sf_ledger *ledger) {
   const enum sf_status status = sf_ledger_open(ledger, options, &error);
   ledger->cases = cases;
   ledger->findings = findings;
+  ledger->new_signatures = new_signatures;
   ledger->progress = progress;
   if (status != SF_OK) sf_ledger_fail(ledger, status, error.text);
 }
@@ -323,7 +324,7 @@ static void record_earlier_end(struct mpi_campaign *k) {
 
 static bool lease_wave(struct mpi_campaign *k, struct order *order) {
   const struct sf_campaign_options *o = k->options;
-  if (is_stopped(k) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds)) return false;
+  if (is_stopped(k) || sf_ledger_has_enough(&k->ledger) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds)) return false;
   order->kind = ORDER_WAVE;
   sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &order->first, &order->count, k->wave, o->cases, &k->ledger.error), NULL);
   return k->ledger.status == SF_OK && order->count > 0;

@@ -18,7 +18,7 @@
 
 struct fuzz_flags {
   struct sf_common_flags common;
-  int64_t cases, time_ms;
+  int64_t cases, time_ms, stop_after;
   const char *store;
   bool resume, dry_run;
   int64_t share, share_count; /* one of so many, from 1 on; 0: all */
@@ -41,6 +41,8 @@ static enum sf_status store_share(void *target, const char *text, struct sf_erro
 static const struct sf_option options[] = {
     SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "number of cases in all, a resumed store's included"),
     SF_DURATION_AT(struct fuzz_flags, "time", time_ms, "hand out cases for this long"),
+    SF_NUMBER_AT(struct fuzz_flags, "stop-after", stop_after, 1, INT64_MAX,
+                 "hand out no more cases once this run has so many new findings; what runs then still counts"),
     SF_SPACE_OPTIONS(struct fuzz_flags, common),
     SF_OPTION_AT(struct fuzz_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug (shardfuzz list plants)"),
     SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
@@ -142,6 +144,7 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   if (status != SF_OK) return status;
   if (flags->cases > 0) out->cases = flags->cases;
   out->seconds = (double)flags->time_ms / 1000;
+  out->stop_after = flags->stop_after;
   out->resume = flags->resume;
   out->progress = true;
   status = choose_share(out, flags, error);

@@ -23,6 +23,7 @@ struct campaign {
   struct lane lanes[WORKERS_MAX];
   int64_t handed_out;
   int32_t hangs;
+  int64_t new_findings; /* that are not known */
   double begun;
   struct sf_progress progress;
 };
@@ -30,6 +31,7 @@ struct campaign {
 static bool is_over(const struct campaign *campaign) {
   const struct sf_op_campaign_options *o = campaign->options;
   if ((o->pool.stop && *o->pool.stop) || campaign->hangs >= SF_OP_LOST_MAX) return true;
+  if (o->stop_after > 0 && campaign->new_findings >= o->stop_after) return true;
   return o->seconds > 0 && sf_clock_seconds() - campaign->begun >= o->seconds;
 }
 
@@ -64,6 +66,7 @@ static void note(struct campaign *campaign, const struct sf_op_answer *answer) {
     memmove(&result->findings[at + 1], &result->findings[at], (size_t)(result->finding_count - at) * sizeof result->findings[0]);
     memset(&result->findings[at], 0, sizeof result->findings[at]);
     result->finding_count++;
+    campaign->new_findings += !campaign->options->known || !sf_known_has(campaign->options->known, signature);
   }
   struct sf_op_finding *finding = &result->findings[at];
   finding->count++;

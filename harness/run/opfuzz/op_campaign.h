@@ -2,6 +2,7 @@
 #ifndef SF_RUN_OP_CAMPAIGN_H
 #define SF_RUN_OP_CAMPAIGN_H
 
+#include "harness/run/campaign/known.h"
 #include "harness/run/opfuzz/op_shrink.h"
 
 enum { SF_OP_FINDINGS_MAX = 256, SF_OP_LOST_MAX = 64 };
@@ -10,6 +11,8 @@ struct sf_op_campaign_options {
   struct sf_op_pool_options pool;
   int64_t cases;         /* INT64_MAX: until stopped */
   double seconds;        /* 0: no limit */
+  int64_t stop_after;    /* hand out cases until there are so many findings that are not known; 0: no limit */
+  const struct sf_known *known; /* NULL: none */
   int32_t workers;
   int64_t shrink_budget;
   const char *out_dir;

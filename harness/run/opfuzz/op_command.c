@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct op_flags {
-  int64_t cases, time_ms, seed, jobs, shrink_budget, deadline_ms, max_elements;
+  int64_t cases, time_ms, stop_after, seed, jobs, shrink_budget, deadline_ms, max_elements;
   int32_t gemm, device;
   const char *target, *out, *known;
   bool json, dry_run;
@@ -21,6 +21,8 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct op_flags, "target", TEXT, target, "T", "op:NAME, op:all or plugin:./LIB.so (shardfuzz list operations)"),
     SF_NUMBER_AT(struct op_flags, "cases", cases, 1, INT64_MAX, "number of cases"),
     SF_DURATION_AT(struct op_flags, "time", time_ms, "hand out cases for this long"),
+    SF_NUMBER_AT(struct op_flags, "stop-after", stop_after, 1, INT64_MAX,
+                 "hand out no more cases once there are so many new findings; what runs then still counts"),
     SF_OPTION_AT(struct op_flags, "seed", INT, seed, "S", "of the campaign; the same seed draws the same cases"),
     SF_NUMBER_AT(struct op_flags, "max-elements", max_elements, 64, 1 << 24, "largest case, all operands together; default 300000"),
     SF_NUMBER_AT(struct op_flags, "jobs", jobs, 1, 64, "worker processes; default: one per core"),
@@ -166,6 +168,8 @@ static int run(void *context) {
                                                  .stop = &sf_interrupted},
                                         .cases = flags->cases ? flags->cases : INT64_MAX,
                                         .seconds = (double)flags->time_ms / 1000,
+                                        .stop_after = flags->stop_after,
+                                        .known = &known,
                                         .workers = workers > 64 ? 64 : workers,
                                         .shrink_budget = flags->shrink_budget,
                                         .out_dir = flags->out,
