@@ -98,16 +98,16 @@ sys.path.insert(0, "targets/samples")
 import worker_mlp
 from shardfuzz import worker
 connections = worker_mlp.connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if worker_mlp.RANKS > 1 else []
-choices = {name: {"choices": values, "layout": True} for name, values in (("fc1", ["right", "wrong"]), ("fc2", ["right", "wrong"]), ("mode", ["e2e", "isolated"]))}
+choices = {name: {"choices": ["right", "wrong"], "layout": True} for name in ("fc1", "fc2")}
 fields = {key: value for key, value in worker_mlp.DESCRIBE["fields"].items() if key != "bug"}
 def step(request, beat):
     case = request["case"]
     tensors = worker_mlp.step({**case, "bug": "none"}, request.get("draw", -1) + 1, connections)
     for name, (shape, index, values) in tensors.items():
-        if request["run"] == "candidate" and case[name.split(".")[1][:3]] == "wrong":
+        if request["run"] == "candidate" and case["mode"] == "isolated" and case[name.split(".")[1][:3]] == "wrong":
             values[:] = type(values)("f", [1.5 * v for v in values])
     worker.write_trace(request["out"], tensors, case["mode"])
-worker.serve({"name": "pair", "draws": 2, "fields": {**fields, **choices}}, step)
+worker.serve({"name": "pair", "draws": 2, "fields": {**fields, **choices, "mode": {"choices": ["e2e", "isolated"]}}}, step)
 PYTHON
 pair="worker:python3 -S $work/worker_pair.py"
 echo '[{"signature": "tolerance/act/mlp.fc1@isolated"}]' >"$work/pair.known"

@@ -7,13 +7,13 @@ plugins=$build/plugins
 export OMP_NUM_THREADS=1
 small=(--max-ranks 4 --set model.layers=1 --set train.steps=1 --seed 3 --shrink-budget 25 --json)
 
-# NAME SIGNATURE ARGUMENT...: the only finding of a small campaign
+# NAME SIGNATURE ARGUMENT...: what is wrong first in each case of a small campaign
 found() {
   local name=$1 signature=$2 out=$work/$1
   shift 2
   run 1 fuzz --target "plugin:$plugins/$name.so" --cases 12 "${small[@]}" --out "$out" "$@"
   check "$name: $signature among $(ls "$out" | tr '\n' ' ')" [ -e "$out/${signature//\//-}/min.json" ]
-  check "$name: nothing but $signature" [ "$(find "$out" -mindepth 1 -maxdepth 1 -type d | wc -l)" -eq 1 ]
+  check "$name: nothing but $signature" [ "$(query "$out/campaign-0001.sqlite" "SELECT group_concat(DISTINCT signature) FROM verdict WHERE verdict = 'FINDING'")" = "$signature" ]
   run 1 replay "$out/${signature//\//-}/min.json" --json
   is_json "j['as_expected']" True
 }

@@ -8,6 +8,7 @@ plugins=$build/plugins
 found() {
   local out=$work/$1 shape deadline=()
   if [[ $2 == hang/* ]]; then deadline=(--deadline 300ms); fi # what is only slow, on a busy machine, must not look like a hang
+  rm -rf "$out"
   run 1 fuzz --target "plugin:$plugins/$1.so" --cases "${4:-500}" "${deadline[@]}" --seed 1 --out "$out" --json
   shape=$(json "' '.join(f'{k}={v}' for s in j['signatures'] if s['signature'] == '$2' for k, v in s['shape'].items())")
   check "$1: smallest failing shape '$shape', expected '$3'" [ "$shape" = "$3" ]

@@ -124,7 +124,7 @@ static enum sf_status json_end(struct judging *judging, struct sf_error *error) 
   sf_json_out_text(json, "verdict", sf_verdict_name(judging->found ? SF_VERDICT_FINDING : SF_VERDICT_PASS));
   judging->json = NULL;
   const enum sf_status status = sf_json_out_finish(json, &line);
-  if (status == SF_OK) sf_print_lines(stdout, line.data);
+  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
   else sf_error_set(error, status, "the JSON line could not be printed: %s", sf_status_text(status));
   sf_text_destroy(&line);
   return status;

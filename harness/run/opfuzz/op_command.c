@@ -90,7 +90,7 @@ int sf_op_json_print(struct sf_json_out *json, int code) {
     sf_text_destroy(&line);
     return sf_exit_failure(SF_ENOMEM, NULL);
   }
-  sf_print_lines(stdout, line.data);
+  sf_print(stdout, "%s\n", line.data);
   sf_text_destroy(&line);
   return code;
 }

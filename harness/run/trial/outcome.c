@@ -67,6 +67,14 @@ static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_cat
   return out;
 }
 
+/* Whether another finding before this one is of the same tensor: replicas that differ are often off too. */
+static bool is_of_earlier_tensor(const struct sf_judgement *judgement, int32_t place) {
+  const uint64_t key = sf_trace_key(judgement->findings[place].id);
+  for (int32_t i = 0; i < place; i++)
+    if (sf_trace_key(judgement->findings[i].id) == key) return true;
+  return false;
+}
+
 void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement) {
   const struct sf_culprit first = culprit_of(c, catalog, judgement, 0);
   out->verdict = SF_VERDICT_FINDING;
@@ -74,6 +82,7 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
   tell_of(out, &first);
   if (c->mode != SF_MODE_ISOLATED) return;
   for (int32_t i = 1; i < judgement->finding_count && is_replaced(catalog, &judgement->findings[i - 1]); i++) {
+    if (is_of_earlier_tensor(judgement, i)) continue;
     const struct sf_culprit next = culprit_of(c, catalog, judgement, i);
     sf_outcome_add_culprit(out, &next);
   }

@@ -54,8 +54,8 @@ struct sf_outcome {
 };
 
 /* Fills class, key, signature, names and numbers from a judgement with findings: of the first one, and in isolated mode of the others that are wrong by
- * themselves: those up to the first whose tensor was not replaced by a given one (what comes later may follow from it), one of each shrink key, as many as
- * there is room for. */
+ * themselves: those up to the first whose tensor was not replaced by a given one (what comes later may follow from it), one of each tensor and of each shrink
+ * key, as many as there is room for. */
 void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement);
 /* Adds a culprit unless its key is there already, or there is no room. */
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
