@@ -90,7 +90,8 @@ static void count_sum(void *ctx, int64_t sum) {
 static void check_tensor(const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) {
   struct sf_merger *merger = NULL;
   struct sf_block block;
-  if (tensor->count > ELEMENTS_MAX || sf_tensor_misfit(tensor, tensor) != NULL) return;
+  char reason[SF_MISFIT_TEXT];
+  if (tensor->count > ELEMENTS_MAX || !sf_tensor_fits(reason, tensor, tensor)) return;
   struct counting counting = {.piece = tensor->pieces, .elements = tensor->count};
   sf_piece_visit_sums(tensor->pieces, count_sum, &counting);
   if (counting.held >= 0) SF_ASSERT_EQ(counting.held, tensor->pieces->entry->count);
