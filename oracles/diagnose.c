@@ -18,7 +18,7 @@ static const double FITS = 4, SHARE_OF_ERROR = 2e-3, MOST = 0.34;
 
 const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls) {
   static const char *const names[SF_DIAGNOSIS_COUNT] = {
-#define X(name, text) [SF_DIAGNOSIS_##name] = text,
+#define X(name, text, meaning) [SF_DIAGNOSIS_##name] = text,
       SF_DIAGNOSIS_MAP(X)
 #undef X
   };

@@ -7,26 +7,26 @@
 #include "harness/spec/mesh.h"
 #include "oracles/judge.h"
 
-#define SF_DIAGNOSIS_MAP(X)                                                                                                          \
-  X(UNKNOWN, "unknown")                           /* nothing simple fits */                                                           \
-  X(UNSYNCHRONISED, "unsynchronised")             /* replicas that were to be made equal: each holds its own data's value */         \
-  X(MISSING_REDUCTION, "missing_reduction")       /* partial sums, over ranks or microbatches */                                      \
-  X(EXTRA_REDUCTION, "extra_reduction")           /* summed once too often */                                                        \
-  X(STALE, "stale")                               /* the value of another step, microbatch or layer, or zeros */                      \
-  X(FUSED_ORDER, "fused_order")                   /* parts of a fused projection in the wrong order */                                \
-  X(PERMUTED, "permuted")                         /* each rank holds another rank's piece, and every piece is there */                \
-  X(NEIGHBOUR, "neighbour")                       /* a rank holds another rank's piece, and some piece is nowhere */                  \
-  X(SHIFTED, "shifted")                           /* rows (elements of a vector, layers of a stage) moved by a constant */            \
-  X(REPEATED_TERM, "repeated_term")               /* a term of the sum added n times */                                               \
-  X(SCALE, "scale")                               /* a constant factor */                                                             \
-  X(LOW_PRECISION, "low_precision")               /* rounded to fewer bits than promised */                                           \
-  X(PART, "part")                                 /* wrong in some rows, columns or ranks, right in all others */                     \
-  X(EARLIER, "earlier")                           /* of a communication that failed: a tensor was wrong before it */
+#define SF_DIAGNOSIS_MAP(X)                                                                                                                \
+  X(UNKNOWN, "unknown", "nothing simple fits")                                                                                             \
+  X(UNSYNCHRONISED, "unsynchronised", "copies that must be made equal, and each holds the value of its own data")                          \
+  X(MISSING_REDUCTION, "missing_reduction", "partial sums, over ranks or microbatches, that nobody added")                                 \
+  X(EXTRA_REDUCTION, "extra_reduction", "summed once too often")                                                                           \
+  X(STALE, "stale", "the value of another step, microbatch or layer, or zeros")                                                            \
+  X(FUSED_ORDER, "fused_order", "parts of a fused projection in the wrong order")                                                          \
+  X(PERMUTED, "permuted", "each rank holds another rank's piece, and every piece is there")                                                \
+  X(NEIGHBOUR, "neighbour", "a rank holds another rank's piece, and some piece is nowhere")                                                \
+  X(SHIFTED, "shifted", "rows, elements of a vector or layers of a stage, moved by a constant")                                            \
+  X(REPEATED_TERM, "repeated_term", "a term of the sum is added several times")                                                            \
+  X(SCALE, "scale", "a constant factor")                                                                                                   \
+  X(LOW_PRECISION, "low_precision", "rounded to fewer bits than promised")                                                                 \
+  X(PART, "part", "wrong in some rows, columns or ranks, right in all others")                                                             \
+  X(EARLIER, "earlier", "before communication failed, a tensor was wrong already")
 enum sf_diagnosis_class {
-#define X(name, text) SF_DIAGNOSIS_##name,
+#define X(name, text, meaning) SF_DIAGNOSIS_##name,
   SF_DIAGNOSIS_MAP(X)
 #undef X
-  SF_DIAGNOSIS_COUNT
+      SF_DIAGNOSIS_COUNT
 };
 const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls);
 

@@ -14,7 +14,7 @@
 
 const char *sf_finding_class_name(enum sf_finding_class cls) {
   static const char *const names[SF_CLASS_COUNT] = {
-#define X(name, text) [SF_CLASS_##name] = text,
+#define X(name, text, meaning) [SF_CLASS_##name] = text,
       SF_CLASS_MAP(X)
 #undef X
   };

@@ -5,13 +5,23 @@
 
 #include "oracles/expect.h"
 
+/* X(constant, name, what it means to who reads a report) */
 #define SF_CLASS_MAP(X)                                                                                                                    \
-  X(NONFINITE, "nonfinite")                                                                                                                \
-  X(GAP, "gap")                                                                                                                            \
-  X(OVERLAP, "overlap") X(MAP, "map") X(CONFLICT, "conflict") X(EXACT, "exact") X(TOLERANCE, "tolerance") X(BITS, "bits")                  \
-      X(DEADLOCK, "deadlock") X(MISMATCH, "mismatch") X(CRASH, "crash") X(HANG, "hang") X(FLAKY, "flaky")
+  X(NONFINITE, "nonfinite", "a NaN or an infinity where the reference has a number")                                                       \
+  X(GAP, "gap", "elements that no rank holds")                                                                                             \
+  X(OVERLAP, "overlap", "elements or tensors that a rank hands over although they are not its own, or hands over twice")                   \
+  X(MAP, "map", "a tensor of the wrong shape, or a shard that is not the one that the rank must hold")                                     \
+  X(CONFLICT, "conflict", "copies on several ranks that must be equal, and are not")                                                       \
+  X(EXACT, "exact", "a wrong value where nothing rounds: small integers, copies, counters")                                                \
+  X(TOLERANCE, "tolerance", "an error that rounding does not explain")                                                                     \
+  X(BITS, "bits", "values that lie on the grid of a lower precision than promised")                                                        \
+  X(DEADLOCK, "deadlock", "ranks wait for each other for ever")                                                                            \
+  X(MISMATCH, "mismatch", "ranks called different collectives, or one with different arguments")                                           \
+  X(CRASH, "crash", "a rank's program died, failed, or touched memory that it must not")                                                   \
+  X(HANG, "hang", "no end within the deadline")                                                                                            \
+  X(FLAKY, "flaky", "a finding that did not show again in the same way; kept and counted, but not shrunk")
 enum sf_finding_class {
-#define X(name, text) SF_CLASS_##name,
+#define X(name, text, meaning) SF_CLASS_##name,
   SF_CLASS_MAP(X)
 #undef X
       SF_CLASS_COUNT

@@ -3,7 +3,7 @@
 #include "harness/comm/comm.h"
 
 const char *sf_manner_name(enum sf_manner manner) {
-#define NAME(ID, name) name,
+#define NAME(ID, name, meaning) name,
   static const char *const names[SF_MANNERS] = {SF_MANNER_LIST(NAME)};
 #undef NAME
   return (int)manner >= 0 && manner < SF_MANNERS ? names[manner] : "";

@@ -6,26 +6,26 @@
 struct sf_comm_call;
 
 /* The names are parts of keys: one that changes makes old files of known findings, and old cases, of other findings. */
-#define SF_MANNER_LIST(X)                                                                                                  \
-  X(NONE, "")               /* a deadlock or a hang, which say it all; or nobody knows */                                   \
-  X(DIED, "died")           /* the process, of a signal or by itself */                                                    \
-  X(REFUSED, "refused")     /* a rank's program gave up by itself, over what it got */                                     \
-  X(LIBRARY, "library")     /* MPI, NCCL or CUDA said no */                                                                \
-  X(ERROR, "error")         /* a plugin returned an error */                                                               \
-  X(WRITE, "write")         /* a plugin wrote beside its memory */                                                         \
-  X(READ, "read")           /* a plugin read beside its memory */                                                          \
-  X(CHANGED, "changed")     /* a plugin wrote to what it may only read */                                                  \
-  X(ROUNDING, "rounding")   /* a plugin left the thread's floating-point mode changed */                                   \
-  X(ARGUMENT, "argument")   /* a call that cannot be: a group, format, count, tensor that there is not */                  \
-  X(REQUEST, "request")     /* a call that was started and not waited for, or waited for twice */                          \
-  X(ABSENT, "absent")       /* one rank stands in a barrier, another in a call that moves data: one left it out */         \
-  X(OPERATION, "operation") /* two ranks' calls move data in different operations */                                       \
-  X(FORMAT, "format")       /* .. are of different formats */                                                              \
-  X(REDUCTION, "reduction") /* .. reduce differently */                                                                    \
-  X(ROOT, "root")           /* .. have different roots */                                                                  \
-  X(COUNT, "count")         /* .. have different counts */
+#define SF_MANNER_LIST(X)                                                                                                                  \
+  X(NONE, "", "a deadlock or a hang, which say it all; or nobody knows")                                                                   \
+  X(DIED, "died", "the process died, of a signal or by itself")                                                                            \
+  X(REFUSED, "refused", "a rank's program gave up by itself, because of what it got")                                                      \
+  X(LIBRARY, "library", "MPI, NCCL or CUDA said no")                                                                                       \
+  X(ERROR, "error", "a plugin returned an error")                                                                                          \
+  X(WRITE, "write", "a plugin wrote beside its memory")                                                                                    \
+  X(READ, "read", "a plugin read beside its memory")                                                                                       \
+  X(CHANGED, "changed", "a plugin wrote to what it may only read")                                                                         \
+  X(ROUNDING, "rounding", "a plugin left the thread's floating-point mode changed")                                                        \
+  X(ARGUMENT, "argument", "a call with a group, format, count or tensor that does not exist")                                              \
+  X(REQUEST, "request", "a call that was started and not waited for, or waited for twice")                                                 \
+  X(ABSENT, "absent", "one rank is in a barrier, another in a call that moves data: one of them left a call out")                          \
+  X(OPERATION, "operation", "two ranks called different operations")                                                                       \
+  X(FORMAT, "format", "two ranks' calls are of different formats")                                                                         \
+  X(REDUCTION, "reduction", "two ranks' calls reduce differently")                                                                         \
+  X(ROOT, "root", "two ranks' calls have different roots")                                                                                 \
+  X(COUNT, "count", "two ranks' calls have different counts")
 
-#define SF_MANNER_ENUM(NAME, name) SF_MANNER_##NAME,
+#define SF_MANNER_ENUM(NAME, name, meaning) SF_MANNER_##NAME,
 enum sf_manner { SF_MANNER_LIST(SF_MANNER_ENUM) SF_MANNERS };
 #undef SF_MANNER_ENUM
 

@@ -19,8 +19,8 @@ static const struct sf_command_entry commands[] = {
     {"check", sf_command_check, "judge traces of any framework by a reference's"},
     {"noise", sf_command_noise, "measure a reference's noise levels from perturbed runs"},
     {"power", sf_command_power, "search planted bugs blind, and count false alarms"},
-    {"merge", sf_command_merge, "join the stores of several machines"},
-    {"list", sf_command_list, "list presets, targets, plants or features"},
+    {"merge", sf_command_merge, "join the stores of one campaign's jobs"},
+    {"list", sf_command_list, "list presets, targets, plants, features or words"},
     {"describe", sf_command_describe, "show mesh, groups and shapes of a case"},
     {"worker", sf_command_worker, "run cases of a framework that a worker drives"},
     {"mpi-worker", sf_command_mpi_worker, NULL},
@@ -49,7 +49,12 @@ static void print_usage(FILE *to) {
     if (commands[i].help) sf_print(to, "  %-9s %s\n", commands[i].name, commands[i].help);
   }
   sf_print(to, "\n  help COMMAND, --version\n"
-               "\nexit: 0 nothing found; 1 findings; 2 bad usage or input; 3 the harness itself failed\n");
+               "\nexit codes:\n"
+               "  0         nothing found, or known findings only\n"
+               "  1         findings\n"
+               "  2         bad usage or input\n"
+               "  3         shardfuzz itself failed, or nothing could be judged\n"
+               "  130, 143  interrupted (SIGINT, SIGTERM) before anything new was found\n");
 }
 
 static int refuse(const char *name) {

@@ -172,12 +172,16 @@ struct sf_reload {
 };
 
 /* What a trial showed (harness/DESIGN.md, Words). */
-#define SF_VERDICT_MAP(X) X(PASS) X(FINDING) X(INCONCLUSIVE) X(SKIP)
+#define SF_VERDICT_MAP(X)                                                                                                                  \
+  X(PASS, "every tensor that could be judged is within its tolerance")                                                                     \
+  X(FINDING, "something is wrong; the class of the finding says how")                                                                      \
+  X(INCONCLUSIVE, "the case could not be judged: neither passed nor failed")                                                               \
+  X(SKIP, "the case was not run: the target does not take it, or it needs too much memory")
 enum sf_verdict {
-#define X(name) SF_VERDICT_##name,
+#define X(name, meaning) SF_VERDICT_##name,
   SF_VERDICT_MAP(X)
 #undef X
-  SF_VERDICT_COUNT
+      SF_VERDICT_COUNT
 };
 const char *sf_verdict_name(enum sf_verdict verdict); /* "PASS", .. */
 

@@ -145,7 +145,7 @@ const char *sf_compute_name(int64_t compute) {
 
 const char *sf_verdict_name(enum sf_verdict verdict) {
   static const char *const names[] = {
-#define X(name) #name,
+#define X(name, meaning) #name,
       SF_VERDICT_MAP(X)
 #undef X
   };

@@ -123,20 +123,20 @@ int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class 
 
 /* --- traced tensors ------------------------------------------------------------------------------------------- */
 
-#define SF_KIND_MAP(X)                                                                      \
-  X(PARAM, "param")             /* subject: param; value at the start of step s (s = steps: after the last) */ \
-  X(ACT, "act")                 /* subject: module; what it put out */                      \
-  X(ACT_GRAD, "act_grad")       /* subject: module; gradient with respect to its input */   \
-  X(WGRAD, "wgrad")             /* subject: param; gradient of one microbatch */            \
-  X(MAIN_GRAD, "main_grad")     /* subject: param; normalised gradient of the step, before clipping */ \
-  X(PARAM_DELTA, "param_delta") /* subject: param; change of the master weight made by the step */ \
-  X(SCALAR, "scalar")           /* subject: enum sf_scalar */
+#define SF_KIND_MAP(X)                                                                                                                     \
+  X(PARAM, "param", "value of a parameter at the start of a step")                                                                         \
+  X(ACT, "act", "output of a module (activation)")                                                                                         \
+  X(ACT_GRAD, "act_grad", "gradient of a module's input")                                                                                  \
+  X(WGRAD, "wgrad", "gradient of a parameter from one microbatch")                                                                         \
+  X(MAIN_GRAD, "main_grad", "gradient of a parameter that the optimizer gets, before clipping")                                            \
+  X(PARAM_DELTA, "param_delta", "change of a parameter's master weight in a step")                                                         \
+  X(SCALAR, "scalar", "a number of the step: loss, tokens, gradient norm, clip factor, loss scale, overflow")
 
 enum sf_kind {
-#define X(name, text) SF_KIND_##name,
+#define X(name, text, meaning) SF_KIND_##name,
   SF_KIND_MAP(X)
 #undef X
-  SF_KIND_COUNT
+      SF_KIND_COUNT
 };
 const char *sf_kind_name(enum sf_kind kind);
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#define TEXT(name, text) text,
+#define TEXT(name, text, ...) text,
 static const char *const KIND_NAMES[] = {SF_KIND_MAP(TEXT)};
 static const char *const SCALAR_NAMES[] = {SF_SCALAR_MAP(TEXT)};
 static const char *const PASS_NAMES[] = {SF_PASS_MAP(TEXT)};

@@ -3,14 +3,18 @@
 #include "harness/base/nearest.h"
 #include "harness/base/reals.h"
 #include "harness/base/sinks.h"
+#include "harness/comm/manner.h"
 #include "harness/run/campaign/features.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/describe.h"
 #include "harness/run/opfuzz/op_command.h"
+#include "harness/run/opfuzz/op_trial.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/power/mutants.h"
 #include "harness/run/store/store.h"
+#include "oracles/diagnose.h"
+#include "oracles/judge.h"
 #include "targets/plants.h"
 #include "targets/plugin_target.h"
 #include "targets/target.h"
@@ -69,9 +73,11 @@ static const struct sf_option list_options[] = {
 
 static const struct sf_command list_command = {
     .name = "list",
-    .arguments = "presets|targets|plants|mutants|features|operations",
-    .help = "Prints one line for each. features with --target: of a framework its fields, their choices and what its worker refuses; of a plugin of\n"
-            "layers or a model the ranges of the fields that it takes; of operations what the target takes of each.",
+    .arguments = "presets|targets|plants|mutants|features|operations|words",
+    .help = "Prints one line for each. features with --target: of a framework its fields, their choices and what its worker refuses; of a "
+            "plugin of\n"
+            "layers or a model the ranges of the fields that it takes; of operations what the target takes of each. words: what the names "
+            "in reports mean.",
     .options = list_options,
     .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
     .argument_min = 1,
@@ -145,6 +151,39 @@ static int list_framework(const struct list_flags *flags) {
 
 static void list_operations(void) { sf_op_list(false); }
 
+/* The words of reports, from the lists that the enums are made of. */
+struct word {
+  const char *name, *meaning;
+};
+#define WORD(constant, text, meaning) {text, meaning},
+#define WORD_OF_NAME(name, meaning) {#name, meaning},
+static const struct word verdict_words[] = {SF_VERDICT_MAP(WORD_OF_NAME){NULL, NULL}};
+static const struct word class_words[] = {SF_CLASS_MAP(WORD){NULL, NULL}};
+static const struct word kind_words[] = {SF_KIND_MAP(WORD){NULL, NULL}};
+static const struct word diagnosis_words[] = {SF_DIAGNOSIS_MAP(WORD){NULL, NULL}};
+static const struct word manner_words[] = {SF_MANNER_LIST(WORD){NULL, NULL}};
+static const struct word op_class_words[] = {SF_OP_CLASS_MAP(WORD){NULL, NULL}};
+#undef WORD
+#undef WORD_OF_NAME
+
+static void list_words(void) {
+  static const struct {
+    const char *what;
+    const struct word *words;
+  } groups[] = {{"verdict of a case", verdict_words},
+                {"class of a finding", class_words},
+                {"kind of a tensor", kind_words},
+                {"diagnosis", diagnosis_words},
+                {"manner of a crash or a mismatch", manner_words},
+                {"what the case of an operation showed", op_class_words}};
+  for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+    if (i) sf_print(stdout, "\n");
+    sf_print(stdout, "%s\n", groups[i].what);
+    for (const struct word *word = groups[i].words; word->name; word++)
+      if (*word->name) sf_print(stdout, "  %-18s %s\n", word->name, word->meaning);
+  }
+}
+
 /* The ranges of what a plugin of layers or a model takes. */
 static int list_plugin(const char *target) {
   static struct sf_plugin_range ranges[SF_PLUGIN_RANGES_MAX];
@@ -178,7 +217,8 @@ static int list(void *context) {
   static const struct {
     const char *name;
     void (*print)(void);
-  } lists[] = {{"presets", list_presets}, {"targets", list_targets}, {"plants", list_plants}, {"mutants", list_mutants}, {"features", list_features}, {"operations", list_operations}};
+  } lists[] = {{"presets", list_presets},   {"targets", list_targets},       {"plants", list_plants}, {"mutants", list_mutants},
+               {"features", list_features}, {"operations", list_operations}, {"words", list_words}};
   const struct list_flags *flags = context;
   const char *wanted = flags->arguments.items[0], *target = flags->common.target;
   if (target && strcmp(wanted, "operations") == 0) return list_operations_of(target, flags->formulas);
@@ -200,7 +240,7 @@ static int list(void *context) {
   struct sf_error error;
   struct sf_nearest nearest = sf_nearest_to(wanted);
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) sf_nearest_offer(&nearest, lists[i].name);
-  sf_error_set(&error, SF_EUSAGE, "there is no list '%s': presets, targets, plants, mutants, features or operations%s", wanted,
+  sf_error_set(&error, SF_EUSAGE, "there is no list '%s': presets, targets, plants, mutants, features, operations or words%s", wanted,
                sf_nearest_text(&nearest));
   return sf_exit_failure(SF_EUSAGE, &error);
 }

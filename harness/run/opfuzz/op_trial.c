@@ -131,7 +131,7 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
 
 const char *sf_op_class_name(enum sf_op_class cls) {
   static const char *const names[] = {
-#define X(constant, text) text,
+#define X(constant, text, meaning) text,
       SF_OP_CLASS_MAP(X)
 #undef X
   };

@@ -6,19 +6,24 @@
 #include "oracles/ops/judge.h"
 
 /* What a trial showed, by falling precedence. A crash and a hang are told by the parent of the process that ran it. */
-#define SF_OP_CLASS_MAP(X)                                                                          \
-  X(SF_OP_PASSED, "pass")                                                                           \
-  X(SF_OP_SKIPPED, "skip")              /* the plugin said that the case is not for it */           \
-  X(SF_OP_TOLERANCE, "tolerance")       /* an element outside of its error interval */              \
-  X(SF_OP_UNWRITTEN, "unwritten")       /* an output's element that still holds what lay there */   \
-  X(SF_OP_GUARD, "guard")               /* a write beside an operand, found afterwards or by a fault */ \
-  X(SF_OP_INPUT_CHANGED, "input")                                                                   \
-  X(SF_OP_UNREPEATABLE, "unrepeatable") /* other bits from the same inputs */                       \
-  X(SF_OP_ROUNDING, "rounding")         /* the thread's floating-point mode was left changed */     \
-  X(SF_OP_REFUSED, "refused")           /* the function returned an error */                        \
-  X(SF_OP_CRASH, "crash")                                                                           \
-  X(SF_OP_HANG, "hang")
-enum sf_op_class { SF_OP_CLASS_MAP(SF_OP_CONSTANT) SF_OP_CLASS_COUNT };
+#define SF_OP_CLASS_MAP(X)                                                                                                                 \
+  X(SF_OP_PASSED, "pass", "nothing is wrong")                                                                                              \
+  X(SF_OP_SKIPPED, "skip", "the plugin does not take the case")                                                                            \
+  X(SF_OP_TOLERANCE, "tolerance", "an element is outside of its error interval")                                                           \
+  X(SF_OP_UNWRITTEN, "unwritten", "an element of an output still holds what was there before")                                             \
+  X(SF_OP_GUARD, "guard", "a write beside an operand")                                                                                     \
+  X(SF_OP_INPUT_CHANGED, "input", "an input was changed")                                                                                  \
+  X(SF_OP_UNREPEATABLE, "unrepeatable", "a second run of the same inputs gave other bits")                                                 \
+  X(SF_OP_ROUNDING, "rounding", "the thread's floating-point mode was left changed")                                                       \
+  X(SF_OP_REFUSED, "refused", "the function returned an error")                                                                            \
+  X(SF_OP_CRASH, "crash", "the process died")                                                                                              \
+  X(SF_OP_HANG, "hang", "no end within the deadline")
+enum sf_op_class {
+#define X(constant, text, meaning) constant,
+  SF_OP_CLASS_MAP(X)
+#undef X
+      SF_OP_CLASS_COUNT
+};
 const char *sf_op_class_name(enum sf_op_class cls);
 static inline bool sf_op_is_finding(enum sf_op_class cls) { return cls >= SF_OP_TOLERANCE; }
 
