@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Factors of the recipe (harness/DESIGN.md 4.10). The largest ratios of clean runs on the real layers, which they must stay clear of, are
- * recorded in tests/bench/RESULTS.md with the script that measures them; measure again before changing one. */
+/* Factors of the recipe (harness/docs/tolerance.md). The largest ratios of clean runs on the real layers, which they must stay clear of,
+ * are recorded in tests/bench/RESULTS.md with the script that measures them; measure again before changing one. */
 const struct sf_factors sf_factors = {
     .fro = 3,
     .row_e2e = 4,

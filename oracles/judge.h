@@ -1,5 +1,6 @@
 /* The oracle proper: collects what the ranks traced, checks its structure, compares it with the expectations, judges the optimizer step
- * from the candidate's own inputs, and orders what it found. Recipe and measurements: harness/DESIGN.md and tests/bench/RESULTS.md. */
+ * from the candidate's own inputs, and orders what it found. Recipe and measurements: harness/docs/tolerance.md and
+ * tests/bench/RESULTS.md. */
 #ifndef SF_ORACLES_JUDGE_H
 #define SF_ORACLES_JUDGE_H
 
@@ -82,7 +83,7 @@ struct sf_factors {
 };
 extern const struct sf_factors sf_factors;
 /* What distances of so few draws of a recipe for nine are multiplied by, since the largest of few is too small by chance; 1 from nine on.
- * Source: measured, harness/DESIGN.md 9 (traces of other programs) and tests/bench/bench_draws.py. */
+ * Source: measured, harness/docs/tolerance.md (few perturbed runs) and tests/bench/bench_draws.py. */
 double sf_draws_widening(int64_t draws);
 
 #endif

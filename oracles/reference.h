@@ -1,4 +1,4 @@
-/* The single-device reference: the logical function of harness/DESIGN.md section 8, written plainly and apart from the targets. */
+/* The single-device reference: the arithmetic of harness/docs/model.md, written plainly and apart from the targets. */
 #ifndef SF_ORACLES_REFERENCE_H
 #define SF_ORACLES_REFERENCE_H
 
@@ -50,7 +50,8 @@ struct sf_reference_sink {
 };
 
 /* Runs all steps of the catalogue's case. Emits PARAM (every step and after the last), ACT, ACT_GRAD, WGRAD, MAIN_GRAD, PARAM_DELTA and
- * SCALARs with pass FWD, BWD or STEP and the calls of section 8 except call 1 of ACT and ACT_GRAD. SF_ENOMEM is the only failure. */
+ * SCALARs with pass FWD, BWD or STEP and the calls of harness/docs/model.md except call 1 of ACT and ACT_GRAD. SF_ENOMEM is the only
+ * failure. */
 enum sf_status sf_reference_run(const struct sf_catalog *catalog, const struct sf_reference_options *options,
                                 const struct sf_reference_sink *sink) SF_MUST_USE;
 

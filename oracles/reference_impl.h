@@ -1,4 +1,4 @@
-/* Template: one run of the logical function of harness/DESIGN.md section 8 on one device. Built twice, for float (storage rounding as the
+/* Template: one run of the arithmetic of harness/docs/model.md on one device. Built twice, for float (storage rounding as the
  * case says) and for double (no rounding). Memory comes from one arena, all of it before the run starts; after that nothing can fail. */
 #ifndef SF_ORACLES_REFERENCE_IMPL_H
 #define SF_ORACLES_REFERENCE_IMPL_H

@@ -1,5 +1,5 @@
-"""What golden runs are fed with: consistent tensors, and tokens, labels, masks, documents and memory of a microbatch (harness/DESIGN.md,
-section 8), drawn in integers.
+"""What golden runs are fed with: consistent tensors, and tokens, labels, masks, documents and memory of a microbatch
+(harness/docs/model.md), drawn in integers.
 
 T = seq * microbatch_size tokens, in row order position * microbatch_size + sequence. A microbatch is named by its step and its number.
 """

@@ -1,4 +1,4 @@
-"""The golden model: the forward pass of harness/DESIGN.md section 8, from tokens to logits, in float64; backward is autograd's."""
+"""The golden model: the forward pass of harness/docs/model.md, from tokens to logits, in float64; backward is autograd's."""
 import torch
 import torch.nn.functional as F
 

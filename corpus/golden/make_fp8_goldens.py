@@ -1,4 +1,4 @@
-"""Golden linear layers of fp8 cases: DESIGN.md section 8, fp8, with PyTorch's own casts to float8_e4m3fn and float8_e5m2.
+"""Golden linear layers of fp8 cases: harness/docs/model.md, fp8, with PyTorch's own casts to float8_e4m3fn and float8_e5m2.
 
 The cases are isolated, so that what a linear layer reads is known to the last bit without computing the model: every factor is a consistent
 tensor, whatever was computed before it. Writes fp8_NAME.json (the case) and fp8_NAME.safetensors (ACT, ACT_GRAD and WGRAD of the four

@@ -1,4 +1,4 @@
-"""Golden runs: the logical function of harness/DESIGN.md section 8 in PyTorch, in float64, with gradients by autograd.
+"""Golden runs: the arithmetic of harness/docs/model.md in PyTorch, in float64, with gradients by autograd.
 
 Writes reference_NAME.json (the case) and reference_NAME.safetensors (every traced tensor, under its trace id's text) beside this script. It
 shares nothing with the C code but the text of the design: parameters, tokens and masks are computed here again, in integers. Needs torch

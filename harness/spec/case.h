@@ -171,7 +171,7 @@ struct sf_reload {
   struct sf_layout layout;
 };
 
-/* What a trial showed (harness/DESIGN.md, Words). */
+/* What a trial showed (harness/docs/overview.md, Glossary). */
 #define SF_VERDICT_MAP(X)                                                                                                                  \
   X(PASS, "every tensor that could be judged is within its tolerance")                                                                     \
   X(FINDING, "something is wrong; the class of the finding says how")                                                                      \

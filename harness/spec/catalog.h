@@ -1,6 +1,6 @@
 /* The catalogue of a case: its modules in execution order, its parameters and every traced tensor, with canonical names,
  * logical shapes, promised formats and how a layout cuts them. It is derived from the logical part of the case alone.
- * Reference, targets and oracle name tensors by it; harness/DESIGN.md section "The logical function" defines what each holds. */
+ * Reference, targets and oracle name tensors by it; harness/docs/model.md defines what each holds. */
 #ifndef SF_SPEC_CATALOG_H
 #define SF_SPEC_CATALOG_H
 
@@ -72,11 +72,11 @@ const char *sf_module_class_name(enum sf_module_class cls); /* the text above */
 bool sf_module_class_is_norm(enum sf_module_class cls);
 
 /* How a layout cuts one dimension of a logical tensor over tp and cp. Context parallelism cuts tokens alone, into the zig-zag pieces of
- * DESIGN.md; every other cut is the same on all cp ranks. */
+ * harness/docs/model.md; every other cut is the same on all cp ranks. */
 enum sf_cut {
   SF_CUT_NONE,     /* every rank holds all of it */
   SF_CUT_EVEN,     /* tp equal contiguous parts */
-  SF_CUT_QKV,      /* interleaved QKV: [query heads of the group, key, value] x kv_heads, see DESIGN.md */
+  SF_CUT_QKV,      /* interleaved QKV: [query heads of the group, key, value] x kv_heads, see harness/docs/model.md */
   SF_CUT_GATE_UP,  /* [gate; up]: each half in tp equal parts */
   SF_CUT_SEQUENCE, /* tokens, or rows of the memory: the cp rank's, in tp equal contiguous parts with sp */
   SF_CUT_TOKENS,   /* tokens: the cp rank's, all of them on every tp rank */

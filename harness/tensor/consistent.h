@@ -53,8 +53,8 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
  * an encoder's last norm would leave it; scale 1, rounded to the compute format; exact mode: integers. The model must have one. */
 struct sf_fill sf_fill_for_memory(const struct sf_catalog *catalog, int64_t step, int64_t microbatch);
 
-/* Whether every rounding behind a tensor of an exact case (data.exact) is exact, in any order of sums and in the wire's format, so that it must
- * equal the reference. What is written into the trace and what parameters hold is chosen for it: see harness/DESIGN.md, Exact mode. */
+/* Whether every rounding behind a tensor of an exact case (data.exact) is exact, in any order of sums and in the wire's format, so that it
+ * must equal the reference. What is written into the trace and what parameters hold is chosen for it: see harness/docs/model.md, Exact. */
 bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id);
 
 /* Dropout of one module's branch in one microbatch. An element's fate is a function of (seed, step, microbatch, module, logical index). */

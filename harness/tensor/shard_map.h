@@ -53,8 +53,8 @@ void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, 
 void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map);
 
 /* The canonical table: what the ranks at one place of tp and cp hold of one dimension, from the catalogue's cut. Written apart from the
- * layers, which declare their own maps. Nothing is partial in it. For the cuts of experts tp_index is ep index * etp + etp index, and cp_index is
- * not looked at. For SF_CUT_QKV with fewer key/value heads than tp, see DESIGN.md. */
+ * layers, which declare their own maps. Nothing is partial in it. For the cuts of experts tp_index is ep index * etp + etp index, and
+ * cp_index is not looked at. For SF_CUT_QKV with fewer key/value heads than tp, see harness/docs/model.md, Parameters. */
 struct sf_dim_map sf_canonical_dim(const struct sf_case *c, enum sf_cut cut, int64_t size, int64_t tp_index, int64_t cp_index);
 struct sf_shard_map sf_canonical_map(const struct sf_case *c, struct sf_shape shape, enum sf_cut row_cut, enum sf_cut col_cut,
                                      int64_t tp_index, int64_t cp_index);

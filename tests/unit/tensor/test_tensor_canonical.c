@@ -19,7 +19,7 @@ static struct sf_case make_case(int64_t heads, int64_t kv_heads, int64_t head_di
   return c;
 }
 
-/* Runs of one rank, written by hand from DESIGN.md's order: per group the query heads, key, value. len 0 ends the list. */
+/* Runs of one rank, written by hand from the order in harness/docs/model.md: per group the query heads, key, value. len 0 ends the list. */
 struct qkv_row {
   int64_t heads, kv_heads, tp, tp_index;
   struct {

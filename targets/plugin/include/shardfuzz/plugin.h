@@ -285,7 +285,7 @@ struct shardfuzz_layer {
  *
  * A model is the whole training program of one rank: it makes its layers, trains for the case's steps on its place of the layout, and hands over every
  * tensor that the reference has as soon as it is complete. Nothing of it is built in. What it computes, the names of modules and parameters, and where values are
- * rounded is written in shardfuzz's DESIGN.md, section 8; example/gpt.c is one.
+ * rounded is written in shardfuzz's harness/docs/model.md; example/gpt.c is one.
  *
  * A case has many fields; a model lists those that it takes beyond the plainest decoder on one rank, with their ranges (numbers of a case file; a name counts
  * from 0, off is 0): {"layout.tp", 1, 8}, {"model.bias", 0, 1}. Always drawn, and listed only to narrow them: seed, mode, schedule, the order of ranks,
