@@ -4,8 +4,7 @@
 #include <string.h>
 
 #define AXIS_MAP(X)                                                                                                                        \
-  X(TP, "tp") X(SP, "sp") X(CP, "cp") X(EP, "ep") X(ETP, "etp") X(EDP, "edp") X(DP, "dp") X(PP, "pp") X(VPP, "vpp") X(ISOLATED, "isolate"  \
-                                                                                                                                "d")
+  X(TP, "tp") X(SP, "sp") X(CP, "cp") X(EP, "ep") X(ETP, "etp") X(EDP, "edp") X(DP, "dp") X(PP, "pp") X(VPP, "vpp") X(ISOLATED, "isolated")
 enum {
 #define X(NAME, text) NAME,
   AXIS_MAP(X)
