@@ -95,7 +95,7 @@ static bool key_covers(const char *written, const char *seen) {
 static bool axes_cover(const char *written, const char *seen) {
   unsigned had, has;
   if (strcmp(strrchr(written, '@'), strrchr(seen, '@')) == 0) return true;
-  if (!axes_read(&had, written) || !axes_read(&has, seen) || had & NEWER) return false;
+  if (!axes_read(&had, written) || !axes_read(&has, seen)) return false;
   if (is_of_experts(seen)) return (had & SEATS) != 0 && (had & ~SEATS) == (has & ~NEWER);
   return had == (has & ~NEWER);
 }
