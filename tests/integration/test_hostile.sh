@@ -67,12 +67,17 @@ hostile_run 2 replay "$work/nowhere$evil"
 hostile_run 2 "$(printf 'no\033command\n::error::forged')"
 hostile_run 2 fuzz --target "$(printf 'op:\033\n::error::forged')"
 
-# The line that replays a finding is for a shell, and starts the worker.
-replay=$(sed -n 's/^replay       shardfuzz/"$SHARDFUZZ"/p' "$work"/raise/*/report.txt)
-check "the replay line names the worker" grep -qF "worker:python3 -S tests/integration/hostile_worker.py" <<<"$replay"
-checks=$((checks + 1))
-(eval "$replay" >"$work/stderr" 2>&1); [ $? = 1 ] || fail "the replay line: $replay"
-check "the replay shows the finding" grep -q '^verdict      FINDING (crash)' "$work/stderr"
+# The lines that replay a finding, in its report and while the campaign runs, are for a shell, and start the worker.
+replays() { # LINE
+  local line=${1/shardfuzz/'"$SHARDFUZZ"'}
+  check "the replay line names the worker" grep -qF "worker:python3 -S tests/integration/hostile_worker.py" <<<"$line"
+  checks=$((checks + 1))
+  (eval "$line" >"$work/stderr" 2>&1); [ $? = 1 ] || fail "the replay line: $line"
+  check "the replay shows the finding" grep -q '^verdict      FINDING (crash)' "$work/stderr"
+}
+replays "$(sed -n 's/^replay       //p' "$work"/raise/*/report.txt)"
+hostile_run 1 fuzz --target "$hostile" --cases 1 --set ranks=2 --set does=raise --shrink-budget 0 --jobs 1 --out "$work/it's"
+replays "$(sed -n 's/^new finding .* in case [0-9]*: //p' "$work/stderr")"
 check "nothing was run" [ ! -e forged ]
 
 finish

@@ -149,8 +149,11 @@ static bool is_stored(struct sf_ledger *ledger, const char *signature) {
 
 /* Told as soon as it is there: a campaign may go on for hours. */
 static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding *finding, const char *path) {
-  sf_progress_say(&ledger->progress, "%s finding %s in case %" PRId64 ": shardfuzz replay '%s'", finding->known ? "known" : "new",
-                  finding->signature, finding->index, path);
+  struct sf_text replay = {0};
+  sf_replay_append(&replay, path, ledger->options->replay_options);
+  sf_progress_say(&ledger->progress, "%s finding %s in case %" PRId64 ": %s", finding->known ? "known" : "new", finding->signature,
+                  finding->index, replay.failed ? path : replay.data);
+  sf_text_destroy(&replay);
 }
 
 /* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. Before its row: where its folder has not been claimed yet, that commits what is open. */

@@ -361,6 +361,13 @@ static enum sf_status lead(struct mpi_campaign *k, struct sf_error *error) {
 
 /* --- life ------------------------------------------------------------------------------------------------------ */
 
+static void make_hint(struct mpi_campaign *k) {
+  struct sf_text store = {0};
+  sf_shell_append(&store, k->options->store_path);
+  snprintf(k->hint, sizeof k->hint, "; run it again with --store %s --resume to record this and go on", store.failed ? "FILE" : store.data);
+  sf_text_destroy(&store);
+}
+
 /* Rank 0 opens the store and tells the others whether it is there, and where: names of new stores depend on which files are there already. */
 static enum sf_status open_store(struct mpi_campaign *k, struct sf_campaign_options *options, struct sf_error *error) {
   struct {
@@ -382,7 +389,7 @@ static enum sf_status open_store(struct mpi_campaign *k, struct sf_campaign_opti
     sf_free(data);
     memcpy(options->store_path, news.path, sizeof news.path);
   }
-  snprintf(k->hint, sizeof k->hint, "; run it again with --store '%s' --resume to record this and go on", options->store_path);
+  make_hint(k);
   return news.status;
 }
 
