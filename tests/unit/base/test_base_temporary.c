@@ -19,8 +19,11 @@
 
 static char base[64]; /* of this test, for the folders */
 
+/* As nobody in root's place, whom the modes of folders keep out of nothing. */
 static int begin(void **state) {
+  enum { NOBODY = 65534 };
   (void)state;
+  if (geteuid() == 0 && seteuid(NOBODY) != 0) return -1;
   snprintf(base, sizeof base, "%s/sf_temporary_XXXXXX", P_tmpdir);
   return mkdtemp(base) ? 0 : -1;
 }
@@ -28,7 +31,7 @@ static int begin(void **state) {
 static int end(void **state) {
   (void)state;
   sf_remove_tree(base);
-  return access(base, F_OK) == 0;
+  return access(base, F_OK) == 0 || seteuid(getuid()) != 0;
 }
 
 static int32_t entries(void) {

@@ -361,6 +361,7 @@ static void test_decode_contradicting_settings_are_explained(void **state) {
       {{"layout.tp=4", "layout.dp=4"}, {"layout.tp=4, layout.dp=4", "--max-ranks 8"}},
       {{"model.heads=4", "layout.tp=3", "layout.dp=2", "layout.pp=2"}, {": model.heads=4, layout.tp=3;", ""}},
       {{"layout.cp=2..4", "model.seq=5"}, {"model.seq=5, layout.cp=2..4;", ""}},
+      {{"layout.tp=3", "model.heads=4", "layout.pp=3", "model.layers=2"}, {": model.heads=4, layout.tp=3;", ""}},
       {{"layout.pp=3", "model.layers=2"}, {"layout.pp", "model.layers"}},
       {{"layout.sp=on", "layout.tp=1"}, {"layout.sp", "layout.tp"}},
       {{"layout.tp_overlap=on", "layout.tp=1"}, {"layout.tp_overlap", "layout.tp"}},
