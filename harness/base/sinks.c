@@ -219,16 +219,6 @@ static void print_text(FILE *to, const struct sf_text *text) {
   fputs(text->failed ? "(out of memory)\n" : text->data, to);
 }
 
-void sf_print(FILE *to, const char *format, ...) {
-  struct sf_text text = {0};
-  struct arguments arguments;
-  va_start(arguments.list, format);
-  append_format(&text, format, &arguments);
-  va_end(arguments.list);
-  print_text(to, &text);
-  sf_text_destroy(&text);
-}
-
 void sf_print_arguments(FILE *to, const char *format, va_list list) {
   struct sf_text text = {0};
   struct arguments arguments;
@@ -237,6 +227,13 @@ void sf_print_arguments(FILE *to, const char *format, va_list list) {
   va_end(arguments.list);
   print_text(to, &text);
   sf_text_destroy(&text);
+}
+
+void sf_print(FILE *to, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  sf_print_arguments(to, format, list);
+  va_end(list);
 }
 
 void sf_print_lines(FILE *to, const char *lines) {

@@ -62,6 +62,8 @@ enum sf_status sf_store_statement(struct sf_store *store, sqlite3_stmt **out, en
 int sf_store_bind_text(sqlite3_stmt *statement, int at, const char *text);
 /* Runs a bound statement that returns no rows; code: the result of binding. */
 enum sf_status sf_store_step_done(struct sf_store *store, sqlite3_stmt *statement, int code, struct sf_error *error) SF_MUST_USE;
+/* Steps to the next row of a query. False at its end, or where *status is or becomes a failure: the statement is reset then. */
+bool sf_store_next_row(struct sf_store *store, sqlite3_stmt *statement, enum sf_status *status, struct sf_error *error);
 enum sf_status sf_store_exec(struct sf_store *store, const char *sql, struct sf_error *error) SF_MUST_USE;
 /* First column of the first row of a query. */
 enum sf_status sf_store_query_int(struct sf_store *store, int64_t *out, const char *sql, struct sf_error *error) SF_MUST_USE;

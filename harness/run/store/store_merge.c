@@ -75,14 +75,11 @@ static enum sf_status merge_shrinks(const struct merge *merge) {
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(merge->in, &statement, SF_STORE_SQL_SHRINK_ALL, merge->error);
   if (status != SF_OK) return status;
-  int code = SQLITE_ROW;
-  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+  while (sf_store_next_row(merge->in, statement, &status, merge->error)) {
     const char *shrink_key = (const char *)sqlite3_column_text(statement, 0);
     status = shrink_key && *shrink_key ? sf_store_add_shrinks(merge->out, shrink_key, sqlite3_column_int64(statement, 1), merge->error)
                                        : sf_error_set(merge->error, SF_EINPUT, "%s: damaged: a count of shrinks without a key", merge->in->path);
   }
-  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(merge->in, code, merge->error);
-  sqlite3_reset(statement);
   return status;
 }
 

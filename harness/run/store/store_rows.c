@@ -287,14 +287,11 @@ enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verd
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_ALL, error);
   if (status != SF_OK) return status;
-  int code = SQLITE_ROW;
-  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+  while (sf_store_next_row(store, statement, &status, error)) {
     struct sf_store_verdict verdict;
     status = verdict_from_row(store, &verdict, statement, error);
     if (status == SF_OK) status = visit(context, &verdict);
   }
-  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
-  sqlite3_reset(statement);
   return status;
 }
 
@@ -302,14 +299,11 @@ enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_find
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ALL, error);
   if (status != SF_OK) return status;
-  int code = SQLITE_ROW;
-  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+  while (sf_store_next_row(store, statement, &status, error)) {
     struct sf_store_finding finding;
     status = finding_from_row(store, &finding, statement, error);
     if (status == SF_OK) status = visit(context, &finding);
   }
-  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
-  sqlite3_reset(statement);
   return status;
 }
 
@@ -317,15 +311,12 @@ enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_furt
   sqlite3_stmt *statement = NULL;
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FURTHER_ALL, error);
   if (status != SF_OK) return status;
-  int code = SQLITE_ROW;
-  while (status == SF_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+  while (sf_store_next_row(store, statement, &status, error)) {
     const struct sf_store_further further = {.index = sqlite3_column_int64(statement, 0), .shrink_key = column_text(statement, 1), .signature = column_text(statement, 2)};
     if (!further.shrink_key || !*further.shrink_key || !further.signature || !*further.signature || further.index < 0)
       status = sf_error_set(error, SF_EINPUT, "%s: damaged: a further culprit of case %" PRId64 " has no key or no signature", store->path, further.index);
     else status = visit(context, &further);
   }
-  if (status == SF_OK && code != SQLITE_DONE) status = sf_store_error(store, code, error);
-  sqlite3_reset(statement);
   return status;
 }
 

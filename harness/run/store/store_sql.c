@@ -124,6 +124,14 @@ enum sf_status sf_store_step_done(struct sf_store *store, sqlite3_stmt *statemen
   return status;
 }
 
+bool sf_store_next_row(struct sf_store *store, sqlite3_stmt *statement, enum sf_status *status, struct sf_error *error) {
+  const int code = *status == SF_OK ? sqlite3_step(statement) : SQLITE_DONE;
+  if (code == SQLITE_ROW) return true;
+  if (code != SQLITE_DONE) *status = sf_store_error(store, code, error);
+  sqlite3_reset(statement);
+  return false;
+}
+
 enum sf_status sf_store_exec(struct sf_store *store, const char *sql, struct sf_error *error) {
   const int code = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
   return code == SQLITE_OK ? SF_OK : sf_store_error(store, code, error);
