@@ -1,6 +1,7 @@
 """The sample worker with a missing all-reduce and texts that no report expects: a module's name, a refusal, an exception, what a rank prints."""
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../targets/samples"))
 import worker_mlp  # noqa: E402
@@ -20,7 +21,7 @@ def run(request, _):
     if request["run"] == "candidate" and case["does"] == "refuse":
         raise worker_mlp.worker.Refused(EVIL)
     if request["run"] == "candidate" and case["does"] == "raise":
-        raise ValueError(EVIL)
+        raise ValueError(f"at {tempfile.mktemp()} {EVIL}")  # a path of this process alone
     if request["run"] == "candidate" and case["does"] == "crash":
         print(EVIL, flush=True)
         os.abort()

@@ -43,6 +43,7 @@ for does in refuse raise crash; do
 done
 plain "reports" "$work"/raise/*/report.txt "$work"/crash/*/report.txt "$work"/names/*/report.txt
 check "what the ranks printed is in the report, marked" grep -qF '           | \x1b[31m<img' "$work"/crash/*/report.txt
+check "a path in it is no part of the finding's name: $(ls "$work/raise")" [ -d "$(echo "$work"/raise/crash-candidate-ValueError.at.m.img*)" ]
 mkdir "$work/bin" # lists take no launcher
 printf '#!/bin/bash\nexec "%s/tests/integration/launch_ranks.sh" "${@:3}"\n' "$PWD" >"$work/bin/mpirun"
 chmod +x "$work/bin/mpirun"

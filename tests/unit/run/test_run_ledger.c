@@ -239,6 +239,22 @@ static void test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own(
   books_close(b);
 }
 
+static void test_ledger_add_shrunk_flaky_of_long_keys_stay_different(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_job_result r;
+  memset(&r, 0, sizeof r);
+  r.end = SF_SHRINK_FLAKY;
+  for (int i = 0; i < 2; i++) {
+    struct sf_outcome outcome = finding_of(&c, "here");
+    memset(outcome.shrink_key, 'a', sizeof outcome.shrink_key - 2);
+    outcome.shrink_key[sizeof outcome.shrink_key - 2] = (char)('0' + i);
+    sf_ledger_add_shrunk(&b->ledger, &BOOKING(i, c, outcome), &r);
+  }
+  assert_int_equal(summary(b).signatures, 2);
+  books_close(b);
+}
+
 /* Processes that died again and again say nothing of the finding: it stays what it was. */
 static void test_ledger_add_shrunk_what_could_not_be_confirmed_stays_what_it_was(void **state) {
   static const enum sf_shrink_end ends[] = {SF_SHRINK_LOST, SF_SHRINK_UNCONFIRMED};
@@ -442,6 +458,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own),
+      FOLDER_TEST(test_ledger_add_shrunk_flaky_of_long_keys_stay_different),
       FOLDER_TEST(test_ledger_add_shrunk_what_could_not_be_confirmed_stays_what_it_was),
       FOLDER_TEST(test_ledger_add_known_signature_is_marked),
       FOLDER_TEST(test_ledger_fail_first_failure_stays_and_nothing_more_is_booked),

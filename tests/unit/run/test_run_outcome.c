@@ -23,6 +23,22 @@ static void test_outcome_from_failure_key_has_the_manner_and_nothing_of_the_text
   assert_string_equal(failure(&c, SF_CLASS_DEADLOCK, SF_MANNER_NONE, "").shrink_key, "deadlock/comm/mlp.linear_fc2.fwd");
 }
 
+static void test_outcome_from_failure_long_labels_that_differ_at_their_end_have_keys_of_their_own(void **state) {
+  (void)state;
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_outcome outcomes[2] = {0};
+  char label[2 * sizeof outcomes->label];
+  for (int i = 0; i < 2; i++) {
+    memset(label, 'a', sizeof label);
+    snprintf(label + sizeof label - 8, 8, "%d.fwd", i);
+    sf_outcome_from_failure(&outcomes[i], &c, SF_CLASS_CRASH, SF_MANNER_DIED, 1, label, "");
+    assert_string_equal(strrchr(outcomes[i].signature, '@'), "@tp");
+  }
+  assert_string_not_equal(outcomes[0].shrink_key, outcomes[1].shrink_key);
+  assert_string_not_equal(outcomes[0].label, outcomes[1].label);
+  assert_string_not_equal(outcomes[0].module, outcomes[1].module);
+}
+
 static void test_signature_covers_key_of_old_form_stands_for_each_manner(void **state) {
   (void)state;
   assert_true(sf_signature_covers("crash/comm/a.fwd@tp", "crash/comm-write/a.fwd@tp"));
@@ -151,6 +167,7 @@ static void test_outcome_add_culprit_keeps_as_many_as_there_is_room_for(void **s
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_outcome_from_failure_key_has_the_manner_and_nothing_of_the_text),
+      cmocka_unit_test(test_outcome_from_failure_long_labels_that_differ_at_their_end_have_keys_of_their_own),
       cmocka_unit_test(test_signature_covers_key_of_old_form_stands_for_each_manner),
       cmocka_unit_test(test_signature_of_experts_has_the_axes_of_their_mesh),
       cmocka_unit_test(test_signature_covers_axes_of_old_form_stand_for_those_with_etp),
