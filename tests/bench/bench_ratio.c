@@ -95,16 +95,18 @@ static void count_tensor(struct place *place, const struct sf_slot *slot, double
   }
 }
 
+/* Of the tensors that were judged alone: what stands behind an overflow or a turned routing tie may be anywhere. */
 static void count_case(struct place *place, double *scratch) {
   const struct sf_engine *engine = place->engine;
-  for (int32_t i = 0; i < engine->collector->count; i++) {
-    const struct sf_slot *slot = sf_slot_at(engine->collector, i, SF_SLOT_FIRST);
-    if (sf_slot_is_whole(slot) && sf_kind_has_noise((enum sf_kind)slot->expected->id.kind)) count_tensor(place, slot, scratch);
-  }
   for (int32_t i = 0; i < engine->judgement.result_count; i++) {
     const struct sf_tensor_result *r = &engine->judgement.results[i];
-    if (r->judged && !sf_kind_has_noise((enum sf_kind)r->id.kind))
+    if (!r->judged) continue;
+    if (!sf_kind_has_noise((enum sf_kind)r->id.kind)) {
       sf_bench_count(&place->result->step[place->half][place->condition][r->id.kind], r->fro_ratio, place->index);
+      continue;
+    }
+    const struct sf_slot *slot = sf_slot_at(engine->collector, r->expected->ordinal, SF_SLOT_FIRST);
+    if (sf_slot_is_whole(slot)) count_tensor(place, slot, scratch);
   }
 }
 
