@@ -1,4 +1,4 @@
-/* The JSON objects that --json prints on the last line of stdout. Keys are documented in the README. */
+/* The JSON objects that --json prints on the last line of stdout. Keys are documented in harness/docs/reference.md. */
 #ifndef SF_RUN_REPORT_JSON_H
 #define SF_RUN_REPORT_JSON_H
 

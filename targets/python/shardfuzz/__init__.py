@@ -5,7 +5,7 @@
     $ shardfuzz check ref tp2
 
 build() gives (model, optimizer), train_step(model, optimizer) does forward, backward and optimizer.step(). Tracer is the same for a loop that
-exists. The README has an example that runs; targets/trace_format.md is the format. torch is imported when a name below is first used.
+exists. harness/docs/pytorch.md has an example that runs; targets/trace_format.md is the format. torch is imported when a name below is first used.
 """
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The README's example: the package is installed as it says, its lines run as they stand, and what they print is what it shows."""
+"""The example of harness/docs/pytorch.md: the package is installed as it says, its lines run as they stand, and what they print is what it shows."""
 import os
 import re
 import shutil
@@ -9,23 +9,24 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = "harness/docs/pytorch.md"
 # What PyTorch's Gloo threads say when they abort a rank that has done its work and is being taken down; seen in one run of four on a busy machine.
 GLOO_ABORT = "terminate called without an active exception"
 
 
-class Readme(unittest.TestCase):
-    def test_readme_example_has_less_than_ten_lines(self):
-        example = re.search(r"```python\n(import shardfuzz\n.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
+class Documents(unittest.TestCase):
+    def test_example_has_less_than_ten_lines(self):
+        example = re.search(r"```python\n(import shardfuzz\n.*?)```", (ROOT / PAGE).read_text(), re.S).group(1)
         self.assertLess(len([line for line in example.splitlines() if line.strip()]), 10)
 
-    def test_readme_example_prints_what_is_shown(self):
+    def test_example_prints_what_is_shown(self):
         with tempfile.TemporaryDirectory() as folder:
             package = shutil.copytree(ROOT / "targets/python", Path(folder, "package"))
             install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check",
                        "--root-user-action=ignore", "--target", f"{folder}/installed", str(package)]
             subprocess.run(install, check=True)
             for _ in range(3):
-                done = subprocess.run([sys.executable, str(ROOT / "tests/integration/readme.py"), "--sets", "torch"], capture_output=True, text=True, timeout=600,
+                done = subprocess.run([sys.executable, str(ROOT / "tests/integration/documents.py"), PAGE], capture_output=True, text=True, timeout=600,
                                       env={**os.environ, "PYTHONPATH": f"{folder}/installed"})
                 if done.returncode == 0 or GLOO_ABORT not in done.stderr:
                     break
