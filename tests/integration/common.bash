@@ -53,6 +53,15 @@ is_json() { # EXPRESSION VALUE
 no_process_has() { # PATH: no process has it among its arguments; brackets hide the one that looks
   check "no process of $1 is left" [ -z "$(grep -lsa -- "${1%?}[${1: -1}]" /proc/[0-9]*/cmdline)" ]
 }
+within() { # TENTHS COMMAND...: it succeeds within so many tenths of a second
+  local tenths=$1
+  shift
+  for _ in $(seq "$tenths"); do
+    if "$@"; then return 0; fi
+    sleep 0.1
+  done
+  return 1
+}
 query() { sqlite3 "$1" "$2"; } # STORE SQL
 finish() {
   if [ "$failures" -ne 0 ]; then

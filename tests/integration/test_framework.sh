@@ -9,13 +9,7 @@ sample="worker:python3 -S targets/samples/worker_mlp.py" # -S: as in common.bash
 faulty="worker:python3 -S tests/integration/faulty_worker.py"
 some() { [ -e "$1" ]; }
 marked() { grep -lsz -- "^SHARDFUZZ_TEST_MARK=$work\$" /proc/[0-9]*/environ 2>/dev/null; }
-nothing_left() {
-  for _ in $(seq 40); do
-    if [ -z "$(marked)" ]; then return 0; fi
-    sleep 0.1
-  done
-  return 1
-}
+none_marked() { [ -z "$(marked)" ]; }
 export SHARDFUZZ_TEST_MARK=$work
 unmarked() { env -u SHARDFUZZ_TEST_MARK "$@"; }
 
@@ -143,37 +137,39 @@ ownerless() { # those whose lock nobody holds
     if [ ! -e "$folder/.shardfuzz-lock" ] || flock -n "$folder/.shardfuzz-lock" true; then echo "$folder"; fi
   done
 }
-nothing_ownerless() {
-  for _ in $(seq 60); do
-    if [ -z "$(ownerless)" ]; then return 0; fi
-    sleep 0.1
+is_under_way() { # a reference run of a campaign whose reference runs never end
+  for folder in $(folders); do
+    if [ -d "$folder/reference" ]; then return 0; fi
   done
   return 1
 }
-# Starts a campaign whose reference runs never end; returns when one of them is under way.
+no_folders() { [ -z "$(folders)" ]; }
+are_gone() { # FOLDER...
+  for folder in "$@"; do
+    if [ -e "$folder" ]; then return 1; fi
+  done
+}
 start_silent() {
   "$SHARDFUZZ" fuzz --target "$faulty" --cases 4 --jobs 2 --set fault=silent --set run=reference --set where=0 --deadline 60s --out "$work/silent" "${launch[@]}" >"$work/stdout" 2>"$work/stderr" &
   campaign=$!
-  for _ in $(seq 200); do
-    for folder in $(folders); do
-      if [ -d "$folder/reference" ]; then return; fi
-    done
-    sleep 0.1
-  done
-  fail "the campaign is not under way: $(cat "$work/stderr")"
+  within 200 is_under_way || fail "the campaign is not under way: $(cat "$work/stderr")"
 }
 run 1 fuzz --target "$faulty" --cases 2 --jobs 2 --set fault=exit --set run=reference --set where=0 --shrink-budget 1 --out "$work/exit" "${launch[@]}"
-check "no folder is left when sets have died" nothing_ownerless
+check "no folder is left when sets have died" within 60 no_folders
 start_silent
+before=$(folders)
 pkill -KILL -P "$campaign"
-check "no folder is left when one of its processes was killed" nothing_ownerless
+check "no folder is left of its processes that were killed: $before" within 100 are_gone $before
+check "it goes on" within 200 is_under_way
+before=$(folders)
 kill -KILL "$campaign"
 wait "$campaign" 2>/dev/null
-check "no folder is left when it was killed" nothing_ownerless
+check "no folder is left when it was killed: $before" within 100 are_gone $before
 start_silent
 for _ in 1 2 3; do kill -KILL $(marked | cut -d/ -f3) 2>/dev/null; done # its keepers too
 wait "$campaign" 2>/dev/null
-unmarked bash -c "$(declare -f nothing_left marked); work='$work'; nothing_left"
+unmarked bash -c "$(declare -f within none_marked marked); work='$work'; within 40 none_marked"
+check "folders are left when their keepers are killed" [ -n "$(ownerless)" ]
 run 0 fuzz --target "$sample" --cases 1 --set bug=none --set ranks=2 --jobs 1 --out "$work/swept" "${launch[@]}"
 check "the next one removes what nobody owns" [ -z "$(ownerless)" ]
 
@@ -208,5 +204,5 @@ check "a worker that does not start" grep -q '^shardfuzz: the worker does not de
 sed 's/"sample-mlp"/"another"/' "$found/min.json" >"$work/other.json"
 error 2 "target.name: the case is one of another, the worker is sample-mlp" replay "$work/other.json" --target "$sample"
 
-check "no process is left" unmarked bash -c "$(declare -f nothing_left marked); work='$work'; nothing_left"
+check "no process is left" unmarked bash -c "$(declare -f within none_marked marked); work='$work'; within 40 none_marked"
 finish
