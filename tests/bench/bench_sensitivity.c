@@ -5,7 +5,8 @@
  * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times;
  * redraws and tensors without such a place are counted. Scaling is never redrawn.
  * Beside that every judged tensor of the clean runs that has a noise level is compared once more, times 1 + d, with all draws ("scaled"): what
- * a corrupted run would say of it, for a thousandth of the time. */
+ * a corrupted run would say of it, for a thousandth of the time. With --ladder 1 that is done for every d from 2^-26 to 1/4: the curves of
+ * harness/docs/tolerance.md. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/hash.h"
@@ -19,14 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES_MAX = 16 };
+enum { TRIES_MAX = 16, LADDER_STEPS = 25, LADDER_LEAST = -26 /* binary exponent of the first d */ };
 static const double scale_by[SF_BENCH_CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2, 5e-2, 5e-2, 5e-2, 5e-2};
 static const double weak_below = 0.99; /* share of a module's corruptions: it is named */
 enum corruption { SCALE, ROW, SWAP, NEIGHBOUR, CORRUPTIONS };
 static const char *const corruption_names[CORRUPTIONS] = {"scale", "row", "swap", "neighbour"};
 
 struct args {
-  int64_t cases, seed, jobs, show, modules, runs;
+  int64_t cases, seed, jobs, show, modules, runs, ladder;
   struct sf_texts presets, sets;
 };
 
@@ -35,6 +36,7 @@ struct context {
   int64_t show;
   bool by_module; /* a kind's module is drawn first, then one of its tensors */
   bool runs;      /* corrupted runs, beside the scaled tensors */
+  bool ladder;    /* scaled tensors by every d of the ladder, too */
 };
 
 struct count {
@@ -46,6 +48,7 @@ struct result {
   struct share {
     int64_t trials, flagged;
   } modules[SF_BENCH_CONDITIONS][SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], scaled[SF_BENCH_CONDITIONS][SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
+  struct share ladder[SF_BENCH_CONDITIONS][LADDER_STEPS];
   int64_t unclean, failed;
 };
 
@@ -194,7 +197,14 @@ static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, d
   return comparison.flagged;
 }
 
-static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, bool show) {
+static void climb(struct share ladder[LADDER_STEPS], const struct sf_expected *e, const float *clean, enum sf_mode mode) {
+  for (int step = 0; step < LADDER_STEPS; step++) {
+    ladder[step].trials++;
+    ladder[step].flagged += scaled_is_flagged(e, clean, ldexp(1, LADDER_LEAST + step), mode);
+  }
+}
+
+static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, const struct context *context) {
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int condition = (int)sf_bench_condition_of(c);
   if (sf_expectations_raise(engine->expectations, SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
@@ -207,7 +217,8 @@ static void scale_all(struct result *result, struct sf_engine *engine, const str
     const bool flagged = scaled_is_flagged(e, clean, scale_by[condition], (enum sf_mode)c->mode);
     result->scaled[condition][e->id.kind][module].trials++;
     result->scaled[condition][e->id.kind][module].flagged += flagged;
-    if (!flagged && show) show_scaled(c, sf_engine_catalog(engine), e);
+    if (!flagged && context->show) show_scaled(c, sf_engine_catalog(engine), e);
+    if (context->ladder) climb(result->ladder[condition], e, clean, (enum sf_mode)c->mode);
   }
 }
 
@@ -312,7 +323,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   struct draw draw = {sf_hash_u64(context->draws.seed, (uint64_t)index)};
   struct subject subjects[SF_KIND_COUNT];
   bool has[SF_KIND_COUNT];
-  scale_all(result, engine, &c, context->show != 0);
+  scale_all(result, engine, &c, context);
   if (!context->runs) return;
   for (int kind = 0; kind < SF_KIND_COUNT; kind++)
     has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, context->by_module, &draw);
@@ -356,6 +367,19 @@ static void scaled_out(struct sf_json_out *json, const struct share *modules) {
   sf_json_out_end(json);
 }
 
+static void ladder_out(struct sf_json_out *json, const struct share ladder[LADDER_STEPS]) {
+  if (ladder[0].trials == 0) return;
+  sf_json_out_int(json, "ladder_tensors", ladder[0].trials);
+  sf_json_out_array(json, "ladder");
+  for (int step = 0; step < LADDER_STEPS; step++) {
+    sf_json_out_object(json, NULL);
+    sf_json_out_real(json, "d", ldexp(1, LADDER_LEAST + step));
+    sf_json_out_real(json, "flagged_share", (double)ladder[step].flagged / (double)ladder[step].trials);
+    sf_json_out_end(json);
+  }
+  sf_json_out_end(json);
+}
+
 /* (kind, module) pairs of which less than 99 % were flagged. */
 static void weak_modules_out(struct sf_json_out *json, const char *key, const struct share shares[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT]) {
   sf_json_out_array(json, key);
@@ -391,6 +415,7 @@ static void condition_out(struct sf_json_out *json, const struct result *total, 
     scaled_out(json, total->scaled[condition][kind]);
     sf_json_out_end(json);
   }
+  ladder_out(json, total->ladder[condition]);
   weak_modules_out(json, "weak_modules", total->modules[condition]);
   weak_modules_out(json, "weak_modules_scaled", total->scaled[condition]);
   sf_json_out_end(json);
@@ -401,6 +426,7 @@ static const struct sf_option options[] = {
                           "Seed of the campaign and of the corruptions."),
     SF_BENCH_NUMBER_AT(struct args, show, 0, 1, "1: names each missed corruption on stderr."),
     SF_BENCH_NUMBER_AT(struct args, runs, 0, 1, "0: no corrupted runs, scaled tensors alone."),
+    SF_BENCH_NUMBER_AT(struct args, ladder, 0, 1, "1: scaled tensors by every d from 2^-26 to 1/4, too."),
     SF_BENCH_NUMBER_AT(struct args, modules, 0, 1, "1: a kind's modules are drawn alike, however many tensors each has."),
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXTS, presets),
 };
@@ -419,6 +445,7 @@ int main(int argc, char **argv) {
   context.show = args.show;
   context.by_module = args.modules != 0;
   context.runs = args.runs != 0;
+  context.ladder = args.ladder != 0;
   const double start = sf_engine_now();
   sf_bench_fork_merge(&total, args.jobs, sizeof total, args.cases, 4, work, &context, merge);
   struct sf_json_out *json = sf_bench_report("bench_sensitivity", argc, argv);
