@@ -114,6 +114,7 @@ JSON_OF = {
 FOREIGN_OPTIONS = set("--oversubscribe --build --install --prefix --python --cuda --installed --parts --all --update --array --test-dir --output-on-failure".split())
 # What a document may have at most: (its path, what is counted, how many).
 LIMITS = [("README.md", "words", 1000), ("harness/docs/overview.md", "bytes", 8192)]
+WIDTH_WANTED, WIDTH = 100, 110
 
 # What no two runs or machines have in common: times and rates, shares of what could not be judged, errors in the size of rounding.
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
@@ -259,6 +260,12 @@ def check_limits(document):
         count = {"words": len(" ".join(document.prose).split()), "bytes": len(text.encode())}[what]
         if document.name == name and count > most:
             document.say(0, f"has {count} {what}; {most} are the most")
+
+
+def check_width(document):
+    for at, line in enumerate(document.prose):
+        if len(line) > WIDTH and not line.startswith(("|", "!")):
+            document.say(at, f"has {len(line)} columns; prose wraps at about {WIDTH_WANTED}")
 
 
 def check_lists(documents):
@@ -412,6 +419,7 @@ def main():
         if not document.is_record():
             check_paths(document)
             check_limits(document)
+            check_width(document)
             check_options(document, options)
     check_reference(documents[REFERENCE], program)
     wanted = arguments.documents or documents.keys() - TORCH
