@@ -16,8 +16,8 @@ struct sf_gemm_table {
                 double *c, int64_t ldc);
 };
 
-/* How a rerun differs from the plain run (shared oracle recipe): E1 perturbs the embedding's output, E3 every stored tensor before it is
- * rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order: products over
+/* How a rerun differs from the plain run (harness/docs/tolerance.md): E1 perturbs the embedding's output, E3 every stored tensor before
+ * it is rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order: products over
  * K, weight gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most stay whole,
  * with their large terms first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp, which parts
  * hide. */

@@ -3,7 +3,7 @@
 The cases are isolated, so that what a linear layer reads is known to the last bit without computing the model: every factor is a consistent
 tensor, whatever was computed before it. Writes fp8_NAME.json (the case) and fp8_NAME.safetensors (ACT, ACT_GRAD and WGRAD of the four
 linears of every layer, in place of the MLP's two those of the shared expert; layers that stay in bf16 too) beside this script. Products are
-taken in float64 and rounded where the design says. Needs torch and numpy; run it by hand when the design changes:
+taken in float64 and rounded where that text says. Needs torch and numpy; run it by hand when the text changes:
 python3 corpus/golden/make_fp8_goldens.py [NAME...]
 """
 import sys

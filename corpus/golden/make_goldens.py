@@ -1,8 +1,8 @@
 """Golden runs: the arithmetic of harness/docs/model.md in PyTorch, in float64, with gradients by autograd.
 
 Writes reference_NAME.json (the case) and reference_NAME.safetensors (every traced tensor, under its trace id's text) beside this script. It
-shares nothing with the C code but the text of the design: parameters, tokens and masks are computed here again, in integers. Needs torch
-and numpy; run it by hand when the design changes:  python3 corpus/golden/make_goldens.py [NAME...]
+shares nothing with the C code but that text: parameters, tokens and masks are computed here again, in integers. Needs torch
+and numpy; run it by hand when that text changes:  python3 corpus/golden/make_goldens.py [NAME...]
 
     golden_cases      the cases and their default fields
     golden_hashes     hashes, keys and random bits

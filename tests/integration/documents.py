@@ -34,6 +34,7 @@ CLUSTER = "needs a cluster: tests/integration/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/test_run_cover.sh runs the like"
+MEASURES = "measures for half an hour: tests/integration/test_plots.sh checks what was drawn of it"
 INSTALLS = "installs packages"
 BUILDS = "installs packages and builds"
 # By document: (command, reason).
@@ -62,6 +63,10 @@ NOT_RUN = {
     ("harness/docs/mpi-slurm.md", "cmake -G Ninja -S . -B build -DSF_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90"): GPU,
     ("harness/docs/mpi-slurm.md", "mpirun --oversubscribe -n 4 build/shardfuzz fuzz --backend nccl --device cuda"): GPU,
     ("harness/docs/mpi-slurm.md", "ci/gpu.sh"): GPU,
+    ("harness/docs/tolerance.md", "ninja -C build bench_ratio bench_sensitivity"): MEASURES,
+    ("harness/docs/tolerance.md", "build/tests/bench/bench_sensitivity --cases 1000 --seed 11 --runs 0 --ladder 1 >sensitivity.json"): MEASURES,
+    ("harness/docs/tolerance.md", "build/tests/bench/bench_ratio --cases 1000 --seed 11 --layouts 2 >ratio.json"): MEASURES,
+    ("harness/docs/tolerance.md", "python3 tests/bench/plot_tolerance.py --figures ratio.json sensitivity.json"): MEASURES,
 }
 # Documents that need PyTorch: tests/python/test_documents.py runs them.
 TORCH = {"harness/docs/pytorch.md"}

@@ -1,4 +1,4 @@
-/* What 20,000 cases of the default space look like: the shares that the design promises. */
+/* What 20,000 cases of the default space look like: the shares that harness/docs/tolerance.md counts on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
