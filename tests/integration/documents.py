@@ -115,8 +115,8 @@ JSON_OF = {
     "power --json": f"shardfuzz power --cases 2 --clean 1 {PLANT}",
     "worker --json": "echo '{\"ranks\": 4, \"hidden\": 24}' | shardfuzz worker 'python3 targets/samples/worker_mlp.py' --json",
 }
-# Options of other programs that documents name: mpirun, cmake, ninja and the scripts of ci.
-FOREIGN_OPTIONS = set("--oversubscribe --build --install --prefix --python --cuda --installed --parts --all --update --array --test-dir --output-on-failure".split())
+# Options of other programs that documents name: mpirun, cmake, ninja, the scripts of ci and the benches.
+FOREIGN_OPTIONS = set("--oversubscribe --build --install --prefix --python --cuda --installed --parts --all --update --array --test-dir --output-on-failure --runs --ladder --figures".split())
 # What a document may have at most: (its path, what is counted, how many).
 LIMITS = [("README.md", "words", 1000), ("harness/docs/overview.md", "bytes", 8192)]
 WIDTH_WANTED, WIDTH = 100, 110
