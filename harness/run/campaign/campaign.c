@@ -55,7 +55,8 @@ struct campaign {
   struct running *running; /* by ascending index */
   struct pending *held;    /* findings with a lower index still running, by ascending index */
   struct key_queue *keys;
-  int64_t pending_count, shrinking; /* findings that are not in the books; shrink jobs that were handed out */
+  int64_t pending_count;                  /* culprits that are not in the books */
+  int64_t pending_cases, shrinking_cases; /* their cases; those of which a culprit is being shrunk */
   double start, committed;
   double stopped; /* when the interruption was seen; 0 = not */
 };
@@ -78,6 +79,7 @@ static void book(struct campaign *k, struct pending *p) {
   if (p->state == SHRUNK) sf_ledger_add_shrunk(&k->ledger, &booking, p->shrunk);
   else sf_ledger_add_unshrunk(&k->ledger, &booking);
   k->pending_count--;
+  k->pending_cases -= !p->is_further;
   sf_free(p->shrunk);
   sf_free(p);
 }
@@ -176,6 +178,7 @@ static void hold(struct campaign *k, struct pending *p) {
   p->next = *at;
   *at = p;
   k->pending_count++;
+  k->pending_cases += !p->is_further;
 }
 
 /* Each culprit is shrunk and booked by itself. */
@@ -200,12 +203,18 @@ static void on_finding(struct campaign *k, const struct sf_job *job, const struc
   }
 }
 
+static bool sibling_shrinks(const struct pending *p) {
+  const struct pending *other = p->sibling;
+  while (other != p && other->state != SHRINKING) other = other->sibling;
+  return other != p;
+}
+
 static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct sf_job_result *result) {
   struct key_queue *queue = queue_of(k, job->shrink_key);
   struct pending *p = queue ? queue->first : NULL;
   while (p && p->index != job->tag) p = p->next;
   SF_ASSERT(p);
-  k->shrinking--;
+  if (!sibling_shrinks(p)) k->shrinking_cases--;
   p->shrunk = sf_alloc(sizeof *p->shrunk);
   if (!p->shrunk) {
     sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
@@ -261,7 +270,7 @@ static struct pending *find_to_shrink(const struct campaign *k) {
 
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
   p->state = SHRINKING;
-  k->shrinking++;
+  if (!sibling_shrinks(p)) k->shrinking_cases++;
   memset(job, 0, sizeof *job);
   job->tag = p->index;
   job->kind = SF_JOB_SHRINK;
@@ -318,10 +327,9 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
 }
 
 static void show_progress(struct campaign *k, double now) {
-  const struct sf_ledger *ledger = &k->ledger;
-  const double seconds = now - k->start;
-  sf_progress_show(&k->ledger.progress, now, "%" PRId64 " cases (%.1f/s), %" PRId64 " findings, %" PRId64 " more, of which %" PRId64 " being shrunk",
-                   ledger->cases, (double)ledger->cases / (seconds > 0 ? seconds : 1), ledger->findings, k->pending_count, k->shrinking);
+  const struct sf_progress_count count = {
+      .cases = k->ledger.cases + k->pending_cases, .findings = k->ledger.findings + k->pending_cases, .shrinking = k->shrinking_cases};
+  sf_progress_show_count(&k->ledger.progress, now, &count);
 }
 
 static bool tick(void *ctx) {

@@ -349,7 +349,8 @@ static enum sf_status lead(struct mpi_campaign *k, struct sf_error *error) {
     if (status == SF_OK) record_wave(k, &order);
     const double now = sf_engine_now();
     if (sf_progress_is_due(&k->ledger.progress, now)) {
-      sf_progress_show(&k->ledger.progress, now, "%" PRId64 " cases, %" PRId64 " findings", k->ledger.cases, k->ledger.findings);
+      const struct sf_progress_count count = {.cases = k->ledger.cases, .findings = k->ledger.findings};
+      sf_progress_show_count(&k->ledger.progress, now, &count);
     }
   }
   sf_progress_end(&k->ledger.progress);

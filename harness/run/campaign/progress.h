@@ -6,6 +6,7 @@
 #include "harness/base/status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct sf_progress {
@@ -21,6 +22,15 @@ struct sf_progress sf_progress_begin(FILE *to, bool is_terminal, double now);
 bool sf_progress_is_due(const struct sf_progress *progress, double now);
 /* "   90 s  TEXT": how far the run is. */
 void sf_progress_show(struct sf_progress *progress, double now, const char *format, ...) SF_PRINTF(3, 4);
+/* How far a campaign is. */
+struct sf_progress_count {
+  int64_t cases, findings; /* findings: cases with one */
+  int64_t shrinking;       /* of the findings */
+  int64_t distinct;        /* signatures; 0 = not counted */
+};
+
+/* "   90 s  5360 cases, 60/s, 2 findings (1 being shrunk)"; what is zero is left out. */
+void sf_progress_show_count(struct sf_progress *progress, double now, const struct sf_progress_count *count);
 /* A line of its own. */
 void sf_progress_say(struct sf_progress *progress, const char *format, ...) SF_PRINTF(2, 3);
 /* Takes the line away that stands on a terminal. */

@@ -92,10 +92,9 @@ static void book(struct campaign *campaign, const struct sf_op_answer *answer) {
 
 static void show_progress(struct campaign *campaign) {
   const struct sf_op_campaign_result *r = campaign->result;
-  const double seconds = sf_clock_seconds() - campaign->begun;
-  if (!sf_progress_is_due(&campaign->progress, sf_clock_seconds())) return;
-  sf_progress_show(&campaign->progress, sf_clock_seconds(), "%" PRId64 " cases (%.0f/s), %" PRId64 " findings, %d different", r->cases,
-                   (double)r->cases / (seconds > 0 ? seconds : 1), r->found, r->finding_count);
+  const struct sf_progress_count count = {.cases = r->cases, .findings = r->found, .distinct = r->finding_count};
+  const double now = sf_clock_seconds();
+  if (sf_progress_is_due(&campaign->progress, now)) sf_progress_show_count(&campaign->progress, now, &count);
 }
 
 static enum sf_status run_cases(struct campaign *campaign, struct sf_error *error) {

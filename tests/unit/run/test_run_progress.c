@@ -54,11 +54,34 @@ static void test_progress_without_a_stream_is_silent(void **state) {
   sf_progress_end(&progress);
 }
 
+static void assert_count(const char *line, struct sf_progress_count count) {
+  char text[256];
+  FILE *to = tmpfile();
+  assert_non_null(to);
+  struct sf_progress progress = sf_progress_begin(to, false, 100);
+  sf_progress_show_count(&progress, 160, &count);
+  rewind(to);
+  text[fread(text, 1, sizeof text - 1, to)] = '\0';
+  fclose(to);
+  assert_string_equal(text, line);
+}
+
+static void test_progress_show_count_says_only_what_there_is(void **state) {
+  (void)state;
+  assert_count("      60 s  0 cases, 0.0/s, no findings\n", (struct sf_progress_count){0});
+  assert_count("      60 s  1 case, 0.0/s, 1 finding (1 being shrunk)\n",
+               (struct sf_progress_count){.cases = 1, .findings = 1, .shrinking = 1});
+  assert_count("      60 s  90 cases, 1.5/s, 2 findings\n", (struct sf_progress_count){.cases = 90, .findings = 2});
+  assert_count("      60 s  5340 cases, 89/s, 3 findings (2 distinct, 1 being shrunk)\n",
+               (struct sf_progress_count){.cases = 5340, .findings = 3, .shrinking = 1, .distinct = 2});
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_progress_in_a_log_is_a_line_every_30_seconds),
       cmocka_unit_test(test_progress_on_a_terminal_is_one_line_that_is_rewritten),
       cmocka_unit_test(test_progress_without_a_stream_is_silent),
+      cmocka_unit_test(test_progress_show_count_says_only_what_there_is),
   };
   return cmocka_run_group_tests_name("run/progress", tests, NULL, NULL);
 }
