@@ -120,16 +120,13 @@ static bool is_feasible(const struct sf_space *space) {
   return sf_bounds_feasible(&bounds);
 }
 
-/* "layout.tp=2..8", "layout.cp_comm=ring", or the path alone. */
+/* The setting, or where it is not set its path alone. */
 static void append_setting(struct sf_text *out, const struct sf_space *space, enum sf_walk place) {
-  const struct sf_field *field = &sf_case_fields[space->field[place]];
-  const struct sf_range range = space->set[place];
-  const bool is_one = range.lo == range.hi;
-  sf_text_append(out, "%s%s", out->length > 0 ? ", " : "", field->path);
-  if (!space->is_set[place]) return;
-  if (field->type == SF_FIELD_INT) sf_text_append(out, is_one ? "=%" PRId64 : "=%" PRId64 "..%" PRId64, range.lo, range.hi);
-  if (field->type == SF_FIELD_BOOL && is_one) sf_text_append(out, "=%s", range.lo ? "on" : "off");
-  if (field->type == SF_FIELD_ENUM && is_one) sf_text_append(out, "=%s", field->names[range.lo]);
+  sf_text_append(out, "%s", out->length > 0 ? ", " : "");
+  if (space->is_set[place])
+    sf_walk_append(out, place, space->set[place]);
+  else
+    sf_text_append(out, "%s", sf_walk_path(place));
 }
 
 /* No case lies in the space: names a smallest set of settings that no case has together. */

@@ -3,6 +3,7 @@
 #define SF_GENERATORS_CODEC_INTERNAL_H
 
 #include "generators/codec.h"
+#include "harness/base/bytes.h"
 
 /* The walk: every choice of a case, in the order in which it is drawn. What is computed comes before who computes it, features
  * before sizes; SWARM only tilts the weights of the features, so that rare ones meet. */
@@ -137,6 +138,8 @@ void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk p
 /* Permutations of the axes in lexicographic order of sf_axis; -1 for a text that is none. */
 enum { SF_ORDER_COUNT = 120 };
 void sf_order_text(char out[SF_ORDER_TEXT], int64_t number);
+/* Appends a setting as --set takes it: "layout.tp=2..8", "layout.cp_comm=ring". */
+void sf_walk_append(struct sf_text *out, enum sf_walk place, struct sf_range range);
 int64_t sf_order_number(const char *text);
 
 /* What each place may still become: decided places are single values. */

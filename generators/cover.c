@@ -391,22 +391,18 @@ struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count)
   return shares;
 }
 
-static void level_text(char *out, size_t out_size, const struct levels *levels, int32_t level) {
+static void append_level(struct sf_text *out, const struct levels *levels, int32_t level) {
   const struct level *l = &levels->at[level];
-  const char *path = sf_walk_path(levels->factors[l->factor].place);
-  if (l->range.lo == l->range.hi) snprintf(out, out_size, "%s=%" PRId64, path, l->range.lo);
-  else snprintf(out, out_size, "%s=%" PRId64 "..%" PRId64, path, l->range.lo, l->range.hi);
+  sf_walk_append(out, levels->factors[l->factor].place, l->range);
 }
 
-void sf_cover_count_missing(const struct sf_cover_count *count, char *out, size_t out_size) {
-  char first[96], second[96];
-  *out = '\0';
+void sf_cover_count_missing(const struct sf_cover_count *count, struct sf_text *out) {
   for (int32_t a = 0; a < count->levels.count; a++)
     for (int32_t b = a + 1; b < count->levels.count; b++) {
       if (count->pairs.at[a][b] != OPEN) continue;
-      level_text(first, sizeof first, &count->levels, a);
-      level_text(second, sizeof second, &count->levels, b);
-      snprintf(out, out_size, "%s %s", first, second);
+      append_level(out, &count->levels, a);
+      sf_text_append(out, " with ");
+      append_level(out, &count->levels, b);
       return;
     }
 }

@@ -9,6 +9,7 @@
 #define SF_GENERATORS_COVER_H
 
 #include "generators/codec.h"
+#include "harness/base/bytes.h"
 
 /* Case `index` of the campaign `seed`, in blocks of `layouts` cases: case 0 of a block draws everything, the others draw a layout for the
  * same logical function. cover: NULL, or a table made for the same space, seed and layouts, whose rows the first cases follow. */
@@ -33,7 +34,7 @@ struct sf_cover_shares {
   int64_t triples, triples_run;
 };
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count);
-/* A feasible pair that was not run, as "model.bias=1 layout.tp=3..8"; "" when there is none. */
-void sf_cover_count_missing(const struct sf_cover_count *count, char *out, size_t out_size);
+/* Appends a feasible pair that was not run, as "model.bias=on with layout.tp=3..8"; nothing when there is none. */
+void sf_cover_count_missing(const struct sf_cover_count *count, struct sf_text *out);
 
 #endif

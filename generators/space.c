@@ -6,6 +6,7 @@
 #include "harness/base/nearest.h"
 #include "harness/spec/mesh.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,6 +64,50 @@ void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk p
     sf_order_text(c->reload.layout.order, value);
   else
     sf_case_field_put(c, &sf_case_fields[space->field[place]], value);
+}
+
+static void append_flags(struct sf_text *out, const struct sf_field *field, int64_t flags) {
+  const char *separator = "";
+  if (flags == 0) sf_text_append(out, "none");
+  for (int bit = 0; field->names[bit] != NULL; bit++) {
+    if (!(flags >> bit & 1)) continue;
+    sf_text_append(out, "%s%s", separator, field->names[bit]);
+    separator = "+";
+  }
+}
+
+static void append_value(struct sf_text *out, const struct sf_field *field, int64_t value) {
+  char order[SF_ORDER_TEXT];
+  switch (field->type) {
+  case SF_FIELD_INT:
+    sf_text_append(out, "%" PRId64, value);
+    break;
+  case SF_FIELD_BOOL:
+    sf_text_append(out, "%s", value ? "on" : "off");
+    break;
+  case SF_FIELD_ENUM:
+    sf_text_append(out, "%s", field->names[value]);
+    break;
+  case SF_FIELD_FLAGS:
+    append_flags(out, field, value);
+    break;
+  case SF_FIELD_TEXT: /* the walk's only texts are orders */
+    sf_order_text(order, value);
+    sf_text_append(out, "%s", order);
+    break;
+  }
+}
+
+void sf_walk_append(struct sf_text *out, enum sf_walk place, struct sf_range range) {
+  const char *path = sf_walk_path(place);
+  const struct sf_field *field = sf_case_field_find(path);
+  sf_text_append(out, "%s", path);
+  if (field == NULL) return; /* the swarm is no field */
+  sf_text_append(out, "=");
+  append_value(out, field, range.lo);
+  if (range.lo == range.hi) return;
+  sf_text_append(out, "..");
+  append_value(out, field, range.hi);
 }
 
 static int find_place(const char *path, size_t length) {

@@ -1,7 +1,7 @@
-/* End to end, what stays suspicious is looked at once more, each module by itself on the candidate's own tensors. A module may make of noise
- * that no draw happens to have what no draw shows (a norm of a vector that is nearly constant, a softmax between two equal scores). If all
- * modules make what they should of what the candidate gave them, that is what happened. What a module does wrong shows there all the more, since
- * its noise is one module's and not the whole model's. */
+/* End to end, what stays suspicious is looked at once more, each module by itself on the candidate's own tensors. A module can amplify
+ * rounding in a way that none of the perturbed runs happens to show (a norm of a vector that is nearly constant, a softmax between two
+ * equal scores). That is what happened if every module makes what it should of what the candidate gave it. A module that is wrong shows
+ * there all the more, since its noise is one module's and not the whole model's. */
 #include "oracles/collector.h"
 
 #include <math.h>

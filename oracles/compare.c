@@ -132,7 +132,7 @@ void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const fl
   else if (e->norm == 0)
     out->why_not = "zero";
   else if (rolled_passes(e, out->noise, level, row_factor))
-    out->why_not = "rolled copy passes";
+    out->why_not = "values alike";
 }
 
 /* --- values --------------------------------------------------------------------------------------------------- */

@@ -176,19 +176,29 @@ static void prepare(struct sf_fit *fit) {
   fit->nearest.left = fit->baseline;
 }
 
+enum { EXPLAINED_TEXT = 64 };
+
+/* How much of the error the best explanation leaves; nothing behind one that says where the error is, and not why. */
+static const char *explained_text(char out[EXPLAINED_TEXT], const struct sf_fit *fit) {
+  if (fit->best.cls == SF_DIAGNOSIS_PART) return "";
+  if (fit->best.left <= FITS) return "; this explains the whole error up to rounding";
+  snprintf(out, EXPLAINED_TEXT, "; this explains %.1f %% of the error", 100 - 100 * fit->best.left / fit->baseline);
+  return out;
+}
+
 static void conclude(struct sf_diagnosis *out, const struct sf_fit *fit) {
-  char sentence[sizeof out->text];
+  char sentence[sizeof out->text], explained[EXPLAINED_TEXT];
   if (fit->best.cls != SF_DIAGNOSIS_UNKNOWN) {
     *out = fit->best;
-    snprintf(sentence, sizeof sentence, "%.240s (%.2g noise levels left of %.3g)", fit->best.text, out->left, fit->baseline);
+    snprintf(sentence, sizeof sentence, "%.240s%s", fit->best.text, explained_text(explained, fit));
   } else {
     *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN, .left = fit->baseline};
     const bool near = fit->nearest.cls != SF_DIAGNOSIS_UNKNOWN && fit->nearest.left < 0.5 * fit->baseline;
     if (near)
-      snprintf(sentence, sizeof sentence, "no simple explanation fits; nearest: %.190s (%.3g noise levels left of %.3g)", fit->nearest.text,
-               fit->nearest.left, fit->baseline);
+      snprintf(sentence, sizeof sentence, "no simple cause explains the error; the nearest one leaves %.2g %% of it: %.190s",
+               100 * fit->nearest.left / fit->baseline, fit->nearest.text);
     else
-      snprintf(sentence, sizeof sentence, "no simple explanation fits the error of %.3g noise levels", fit->baseline);
+      snprintf(sentence, sizeof sentence, "no simple cause explains the error");
   }
   memcpy(out->text, sentence, sizeof out->text);
 }

@@ -79,6 +79,18 @@ void sf_finding_say(struct sf_finding *finding, const char *format, ...) {
   va_end(args);
 }
 
+const char *sf_distance_text(char out[SF_DISTANCE_TEXT], double error, double norm, double noise) {
+  char reference[64] = "";
+  if (norm > 0 && error <= 10 * norm)
+    snprintf(reference, sizeof reference, ", reference norm %.3g (%.3g %%)", norm, 100 * error / norm);
+  else if (norm > 0)
+    snprintf(reference, sizeof reference, ", reference norm %.3g (%.3g times)", norm, error / norm);
+  else if (norm == 0)
+    snprintf(reference, sizeof reference, ", reference norm 0");
+  snprintf(out, SF_DISTANCE_TEXT, "error norm %.3g%s; rounding explains at most %.2g", error, reference, noise);
+  return out;
+}
+
 /* The pattern of memory that was handed out but never written, and what storing it as bf16 or fp16 leaves of it. */
 static bool is_poison(float value) {
   uint32_t bits;
@@ -268,19 +280,25 @@ static void result_fill(struct sf_tensor_result *result, const struct sf_compari
   result->flagged = flagged;
 }
 
+static double row_norm(const struct sf_expected *e, int64_t row) {
+  const int64_t cols = e->spec.shape.cols;
+  return sqrt(sf_sum_squares(e->x + row * cols, cols));
+}
+
 static void report_tolerance(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_comparison *comparison) {
+  char distance[SF_DISTANCE_TEXT];
   const bool e2e = judging->collector->c.mode == SF_MODE_E2E;
   const double row_share = comparison->row_ratio / (e2e ? sf_factors.row_e2e : sf_factors.row_isolated);
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_TOLERANCE);
   if (!(row_share <= comparison->fro_ratio / sf_factors.fro)) {
     finding->row = comparison->row;
     finding->error = comparison->row_error, finding->noise = comparison->row_noise, finding->ratio = comparison->row_ratio;
-    sf_finding_say(finding, "row %" PRId64 " is off by %.3g, %.3g times its noise level; the tensor by %.3g times", finding->row,
-                   finding->error, finding->ratio, comparison->fro_ratio);
+    sf_finding_say(finding, "row %" PRId64 ": %s", finding->row,
+                   sf_distance_text(distance, finding->error, row_norm(slot->expected, finding->row), finding->noise));
     return;
   }
   finding->error = comparison->error, finding->noise = comparison->noise, finding->ratio = comparison->fro_ratio;
-  sf_finding_say(finding, "off by %.3g (reference %.3g), %.3g times the noise level", finding->error, slot->expected->norm, finding->ratio);
+  sf_finding_say(finding, "%s", sf_distance_text(distance, finding->error, slot->expected->norm, finding->noise));
 }
 
 static void report_replicas(struct sf_judging *judging, const struct sf_slot *slot) {
@@ -289,7 +307,8 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
   finding->error = slot->replica_error;
   finding->noise = sf_tensor_noise(slot->expected, judging->last);
   finding->ratio = finding->error / finding->noise;
-  sf_finding_say(finding, "rank %d holds a replica that is %.3g times the noise level away", slot->replica_rank, finding->ratio);
+  sf_finding_say(finding, "rank %d holds a replica that differs by %.3g in norm; rounding explains at most %.2g", slot->replica_rank,
+                 finding->error, finding->noise);
 }
 
 /* What an fp32 tensor may have been kept in by mistake. */
@@ -347,7 +366,7 @@ static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) 
   int64_t differing = 0, first = 0;
   for (int64_t i = count - 1; i >= 0; i--)
     if (!(slot->merged[i] == e->x[i])) differing++, first = i;
-  result->why_not = differing > 0 ? NULL : e->norm == 0 ? "zero" : e->rolled == 0 ? "rolled copy passes" : NULL;
+  result->why_not = differing > 0 ? NULL : e->norm == 0 ? "zero" : e->rolled == 0 ? "values alike" : NULL;
   result->judged = result->why_not == NULL;
   result->flagged = differing > 0;
   if (differing == 0) return;

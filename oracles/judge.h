@@ -40,6 +40,10 @@ struct sf_finding {
   char text[160];
 };
 
+/* "error norm 0.76, reference norm 4.62 (16 %); rounding explains at most 1.1e-06". norm: NaN where it is not known. Returns out. */
+enum { SF_DISTANCE_TEXT = 128 };
+const char *sf_distance_text(char out[SF_DISTANCE_TEXT], double error, double norm, double noise);
+
 /* How one tensor fared; for tables, measurements and `--table`. */
 struct sf_tensor_result {
   struct sf_trace_id id;
@@ -48,7 +52,7 @@ struct sf_tensor_result {
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;
-  const char *why_not; /* "ill-conditioned", "zero", "rolled copy passes", "references part", "overflow", "amplified", ..; NULL when judged */
+  const char *why_not; /* "ill-conditioned", "zero", "values alike", "references part", "overflow", "amplified", ..; NULL when judged */
 };
 
 struct sf_collector;

@@ -488,7 +488,7 @@ static double subnormal_change(const struct param_job *job, const struct param_s
 static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_job *job, const struct param_step *step) {
   if (step->is_skipped) {
     struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, sqrt(step->delta_squares), 0);
-    if (finding != NULL) sf_finding_say(finding, "weight changes by %.3g in a step that is skipped", finding->error);
+    if (finding != NULL) sf_finding_say(finding, "the weight changes by %.3g in a step that is skipped", finding->error);
     return;
   }
   const double adam = sqrt(step->adam_squares), master = sqrt(step->master_squares);
@@ -503,7 +503,8 @@ static void report_delta(struct sf_judging *judging, const struct sf_slot *slot,
   const double bound = sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master + subnormal_change(job, step, shape.rows * shape.cols);
   struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), bound);
   if (finding != NULL)
-    sf_finding_say(finding, "change of the weight is off by %.3g; Adam makes one of %.3g from its gradients", finding->error, adam);
+    sf_finding_say(finding, "the change of the weight has an error of norm %.3g; Adam makes a change of norm %.3g from its gradients",
+                   finding->error, adam);
 }
 
 static void report_param(struct sf_judging *judging, const struct sf_slot *slot, const struct param_step *step) {
@@ -511,8 +512,8 @@ static void report_param(struct sf_judging *judging, const struct sf_slot *slot,
   if (finding == NULL) return;
   finding->error = step->param_error, finding->noise = step->param_bound;
   finding->row = step->param_at / slot->expected->spec.shape.cols;
-  sf_finding_say(finding, "weight is off by %.3g from the master weight and its change; one rounding explains %.3g", finding->error,
-                 finding->noise);
+  sf_finding_say(finding, "the weight differs by %.3g from the master weight plus its change; one rounding explains at most %.2g",
+                 finding->error, finding->noise);
 }
 
 static void judge_param(struct sf_judging *judging, const struct step_index *index, struct param_chunk *chunk, int32_t param) {

@@ -167,6 +167,7 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
 static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool isolated) {
   const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise, row_factor = isolated ? sf_factors.row_isolated : sf_factors.row_e2e;
   const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
+  char distance[SF_DISTANCE_TEXT];
   const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
   if (by_row && to->worst_row >= 0) {
     result->row = to->reference->rows > 1 ? to->worst_row : -1;
@@ -179,11 +180,12 @@ static void judge_distance(struct sf_check_result *result, const struct comparin
   else if (norm > 0 && !(noise <= sf_factors.ill_conditioned * norm))
     leave(result, "ill-conditioned");
   else if (!passes)
-    sf_check_flag(result, SF_CLASS_TOLERANCE, -1, "off by %.3g (reference %.3g), %.3g times the noise level", result->tensor_error, norm, result->ratio);
+    sf_check_flag(result, SF_CLASS_TOLERANCE, -1, "%s",
+                  sf_distance_text(distance, result->error, result->row >= 0 ? NAN : norm, result->noise));
   else if (norm == 0)
     leave(result, "zero");
   else if (to->numbers[SF_NOISE_ROLLED] <= sf_factors.fro * noise)
-    leave(result, "rolled copy passes");
+    leave(result, "values alike");
 }
 
 static enum sf_status stream(struct comparing *to) {

@@ -262,7 +262,7 @@ static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struc
   return SF_OK;
 }
 
-/* A finished sum beside what is merged: where both are there they are replicas. */
+/* When a shard is present both as a partial sum and as a finished sum, the two are replicas. */
 static void merge_sum(struct sf_merger *m, int32_t version) {
   const double *sums = (const double *)(const void *)m->sum.values;
   double *merged = (double *)(void *)m->merged.values;

@@ -9,7 +9,7 @@
 enum { UNCHECKED_PERCENT_MAX = 20, ALARMS_MAX = 64 };
 
 enum reason { ILL_CONDITIONED, ZERO, ROLLED, OVERFLOWS, ROUTING_TIE, PARTED, OTHER_REASON, REASON_COUNT };
-static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "rolled copy passes", "overflow", "routing tie",
+static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "values alike", "overflow", "routing tie",
                                                        "references part", "other"};
 
 struct args {

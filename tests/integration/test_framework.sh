@@ -191,7 +191,7 @@ error 2 "--dry-run needs --cases" fuzz --target "$sample" --dry-run
 error 2 "hiden: no such field of sample-mlp; did you mean hidden?" fuzz --target "$sample" --cases 1 --set hiden=8
 error 2 "what is fixed does not go together: the worker supports no such case on at most 2 ranks" fuzz --target "$sample" --cases 1 --set ranks=4 --max-ranks 2
 error 2 "--preset: presets are of the built-in layers" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny
-error 2 "--plant: planted bugs are of the built-in layers" fuzz --target "$sample" --cases 1 --plant tp-embed-mask
+error 2 "--plant: planted bugs exist only for the built-in layers (--target builtin)" fuzz --target "$sample" --cases 1 --plant tp-embed-mask
 error 2 "--framework-path: /nowhere is no folder" fuzz --target "$sample" --cases 1 --framework-path /nowhere
 error 2 "--framework-base: /nowhere is no folder" gate --target "$sample" --cases 1 --framework-base /nowhere
 error 2 "--framework-base needs a framework as --target" gate --cases 1 --framework-base "$work"

@@ -54,7 +54,7 @@ is_json 'j["items"][0]["min"]' "$work/gate$number/${signature//\//-}/min.json"
 check "JUnit names the finding" [ "$(junit 'string(//testcase[failure]/@name)')" = "$signature" ]
 check "JUnit has one failure" [ "$(junit 'string(//testsuite/@failures)')" = 1 ]
 message=$(junit 'string(//failure/@message)')
-check "JUnit's message says what is wrong" grep -qE "^new finding $signature: off by .*; diagnosis: repeated_term: the bias is added 2 times" <<<"$message"
+check "JUnit's message says what is wrong" grep -qE "^new finding $signature: error norm .*; diagnosis: repeated_term: the bias is added 2 times" <<<"$message"
 check "JUnit's times add up" python3 - "$work/junit.xml" <<'P'
 import sys
 import xml.etree.ElementTree as tree

@@ -228,11 +228,13 @@ static enum sf_status open_gpu(struct sf_nccl *nccl, struct sf_error *error) {
 static enum sf_status agree(const struct sf_nccl *nccl, enum sf_status status, struct sf_error *error) {
   struct sf_error shared = {SF_OK, ""};
   int first = status != SF_OK ? nccl->mpi->rank : nccl->mpi->world;
-  if (MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, nccl->notes) != MPI_SUCCESS) return sf_error_set(error, SF_EIO, "MPI: the ranks do not meet");
+  if (MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, nccl->notes) != MPI_SUCCESS)
+    return sf_error_set(error, SF_EIO, "MPI: a collective failed: have ranks called different ones?");
   if (first == nccl->mpi->world) return SF_OK;
   if (error != NULL) shared = *error;
   shared.status = status;
-  if (MPI_Bcast(&shared, sizeof shared, MPI_BYTE, first, nccl->notes) != MPI_SUCCESS) return sf_error_set(error, SF_EIO, "MPI: the ranks do not meet");
+  if (MPI_Bcast(&shared, sizeof shared, MPI_BYTE, first, nccl->notes) != MPI_SUCCESS)
+    return sf_error_set(error, SF_EIO, "MPI: a collective failed: have ranks called different ones?");
   return sf_error_set(error, shared.status, "--backend nccl: %.400s", shared.text);
 }
 
@@ -254,7 +256,8 @@ static enum sf_status count_here(MPI_Comm local, int *sharers, const struct cu_u
 static enum sf_status count_sharers(struct sf_nccl *nccl, const struct cu_uuid *uuid, struct sf_error *error) {
   MPI_Comm local;
   int sharers = 1;
-  if (MPI_Comm_split_type(nccl->notes, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) return sf_error_set(error, SF_EIO, "MPI: the ranks do not meet");
+  if (MPI_Comm_split_type(nccl->notes, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS)
+    return sf_error_set(error, SF_EIO, "MPI: a collective failed: have ranks called different ones?");
   enum sf_status status = count_here(local, &sharers, uuid);
   MPI_Comm_free(&local);
   if (MPI_Allreduce(&sharers, &nccl->sharers, 1, MPI_INT, MPI_MAX, nccl->notes) != MPI_SUCCESS) status = SF_EIO;

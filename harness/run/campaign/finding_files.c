@@ -73,7 +73,7 @@ static void append_place(struct sf_text *text, const struct sf_outcome *outcome)
   if (outcome->rank >= 0) sf_line_append(text, "rank         %d\n", outcome->rank);
   if (outcome->row >= 0) sf_line_append(text, "row          %" PRId64 "\n", outcome->row);
   if (outcome->noise > 0) {
-    sf_line_append(text, "error        %.3g, %.3g times the noise level of %.3g\n", outcome->error, outcome->ratio, outcome->noise);
+    sf_line_append(text, "error        %.3g, %.3g times what rounding explains\n", outcome->error, outcome->ratio);
   }
 }
 

@@ -295,7 +295,10 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   if (ledger->status == SF_OK) keep(ledger, sf_store_summarise(ledger->store, &result->summary, &ledger->error));
   if (ledger->cover) {
     result->cover = sf_cover_count_shares(ledger->cover);
-    sf_cover_count_missing(ledger->cover, result->not_covered, sizeof result->not_covered);
+    struct sf_text missing = {0};
+    sf_cover_count_missing(ledger->cover, &missing);
+    snprintf(result->not_covered, sizeof result->not_covered, "%s", missing.data ? missing.data : "");
+    sf_text_destroy(&missing);
   }
   result->crashed = result->summary.by_class[SF_CLASS_CRASH];
   result->hung = result->summary.by_class[SF_CLASS_HANG];

@@ -54,7 +54,8 @@ static bool same_diagnosis(const struct sf_signature *a, const struct sf_signatu
 }
 
 static void append_signature(struct sf_text *out, const struct sf_signature *s) {
-  sf_line_append(out, "  %-60s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", s->signature, s->count, s->first_index, s->known ? " (known)" : "", s->directory);
+  sf_line_append(out, "  %-60s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", s->signature, s->count, s->count == 1 ? "" : "s",
+                 s->first_index, s->known ? " (known)" : "", s->directory);
 }
 
 static bool is_first_of_its_diagnosis(const struct sf_signatures *signatures, int32_t which) {

@@ -28,6 +28,25 @@ static int32_t count_reasons(struct reason *out, const struct sf_check_report *r
   return count;
 }
 
+/* What a reason of few words says to somebody who sees it for the first time. */
+static const char *reason_text(const char *reason) {
+  static const struct {
+    const char *reason, *text;
+  } texts[] = {
+      {"values alike", "all their values are alike, so a misplaced shard would not show"},
+      {"ill-conditioned", "rounding alone changes them so much that an error would not show"},
+      {"zero", "zero in the reference"},
+      {"empty", "without elements"},
+      {"reference not finite", "NaN or infinite in the reference"},
+      {"reference lacks it", "the reference has no such tensor"},
+      {"no first pass", "recomputed, and the trace has no first pass to compare with"},
+      {"main gradients not finite", "a norm of main gradients that are NaN or infinite"},
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    if (strcmp(texts[i].reason, reason) == 0) return texts[i].text;
+  return reason;
+}
+
 /* Runs that start from different parameters, as one sentence; NULL when they start alike. */
 static const char *start_text(char out[START_TEXT], const struct sf_check_report *report) {
   if (report->start_differ == 0) return NULL;
@@ -48,7 +67,7 @@ static void print_first(FILE *to, const struct sf_check_result *r) {
   sf_print(to, "first        %s\n", r->tensor->text);
   if (r->rank >= 0) sf_print(to, "rank         %d\n", r->rank);
   if (r->row >= 0) sf_print(to, "row          %" PRId64 "\n", r->row);
-  if (r->ratio > 0) sf_print(to, "error        %.3g, %.3g times the noise level of %.3g\n", r->error, r->ratio, r->noise);
+  if (r->ratio > 0) sf_print(to, "error        %.3g, %.3g times what rounding explains\n", r->error, r->ratio);
   sf_print(to, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
@@ -77,9 +96,8 @@ void sf_check_print(FILE *to, const struct sf_check_report *report, const struct
   if (culprit && *line) sf_print(to, "diagnosis    %s\n", line);
   print_further(to, report);
   if (first) sf_print(to, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
-  sf_print(to, "compared     %d tensors, %d more could not be judged", report->judged, report->not_judged);
-  for (int32_t i = 0; i < reason_count; i++) sf_print(to, "%s%d %s", i ? ", " : " (", reasons[i].count, reasons[i].text);
-  sf_print(to, "%s\n", reason_count ? ")" : "");
+  sf_print(to, "judged       %d of %d tensors\n", report->judged, report->judged + report->not_judged);
+  for (int32_t i = 0; i < reason_count; i++) sf_print(to, "not judged   %d: %s\n", reasons[i].count, reason_text(reasons[i].text));
 }
 
 void sf_check_table(FILE *to, const struct sf_check_report *report) {

@@ -239,7 +239,8 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
 static enum sf_status fix_choices(struct sf_choice_space *space, const struct sf_common_flags *flags, struct sf_error *error) {
   enum sf_status status = SF_OK;
   if (flags->presets.count) return sf_error_set(error, SF_EUSAGE, "--preset: presets are of the built-in layers");
-  if (flags->plants.count) return sf_error_set(error, SF_EUSAGE, "--plant: planted bugs are of the built-in layers");
+  if (flags->plants.count)
+    return sf_error_set(error, SF_EUSAGE, "--plant: planted bugs exist only for the built-in layers (--target builtin)");
   if (flags->mode) status = sf_choice_space_set(space, flags->mode == 1 ? "mode=isolated" : "mode=e2e", error);
   for (int32_t i = 0; i < flags->sets.count && status == SF_OK; i++) status = sf_choice_space_set(space, flags->sets.items[i], error);
   return status;

@@ -43,13 +43,14 @@ struct sf_common_flags {
 #define SF_DURATION_AT(owner, name_, member_, help_) \
   { .name = name_, .type = SF_OPTION_DURATION, .offset = offsetof(owner, member_), .min = 1, .max = INT64_MAX, .help = help_ }
 
-#define SF_BACKEND_OPTIONS(owner, member)                                                                                              \
-  SF_CHOICE_AT(owner, "backend", member.backend, sf_backend_names, "how ranks run"),                                                   \
-      SF_CHOICE_AT(owner, "device", member.device, sf_device_names, "where layers compute"),                                           \
-      SF_CHOICE_AT(owner, "gemm", member.gemm, sf_gemm_names, "matrix products of the layers under test"),                             \
-      SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),       \
-      SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer hangs; default: by its size"),    \
-      SF_OPTION_AT(owner, "max-memory", INT, member.max_memory_mib, "MIB", "skip cases that take more; default: what is free, for each of the jobs a share"),   \
+#define SF_BACKEND_OPTIONS(owner, member)                                                                                                  \
+  SF_CHOICE_AT(owner, "backend", member.backend, sf_backend_names, "how ranks run"),                                                       \
+      SF_CHOICE_AT(owner, "device", member.device, sf_device_names, "where layers compute"),                                               \
+      SF_CHOICE_AT(owner, "gemm", member.gemm, sf_gemm_names, "matrix products of the layers under test"),                                 \
+      SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),           \
+      SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer is reported as a hang; default: by its size"),      \
+      SF_OPTION_AT(owner, "max-memory", INT, member.max_memory_mib, "MIB",                                                                 \
+                   "skip cases that take more; default: what is free, for each of the jobs a share"),                                      \
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
 #define SF_TARGET_OPTIONS(owner, member)                                                                                               \

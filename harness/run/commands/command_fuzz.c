@@ -151,6 +151,17 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   return status == SF_OK ? choose_store(out, flags, error) : status;
 }
 
+/* "1 distinct finding, new:", "3 distinct findings, 1 new:". */
+static void print_distinct(FILE *to, int64_t count, int64_t new_count) {
+  sf_print(to, "%" PRId64 " distinct finding%s, ", count, count == 1 ? "" : "s");
+  if (new_count == 0)
+    sf_print(to, "known:\n");
+  else if (new_count < count)
+    sf_print(to, "%" PRId64 " new:\n", new_count);
+  else
+    sf_print(to, count == 2 ? "both new:\n" : count > 2 ? "all new:\n" : "new:\n");
+}
+
 static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r,
                           const struct sf_signatures *signatures, FILE *to) {
   struct sf_text text = {0};
@@ -164,17 +175,14 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {
-    sf_print(to, "%" PRId64 " tensors compared, %.2f %% more could not be judged\n", s->checked,
-            100.0 * (double)s->unchecked / (double)(s->checked + s->unchecked));
+    sf_print(to, "tensors judged: %" PRId64 " (%.2f %%)\n", s->checked, 100.0 * (double)s->checked / (double)(s->checked + s->unchecked));
   }
   if (r->cover.pairs) {
-    sf_print(to, "%.1f %% of %" PRId64 " pairs of choices run, %.1f %% of %" PRId64 " triples%s%s\n",
-            100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs, r->cover.pairs,
-            100.0 * (double)r->cover.triples_run / (double)(r->cover.triples ? r->cover.triples : 1), r->cover.triples,
-            *r->not_covered ? "; not " : "", r->not_covered);
+    sf_print(to, "pairs of settings tried: %.1f %% of %" PRId64 "%s%s\n", 100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs,
+             r->cover.pairs, *r->not_covered ? "; not yet run together, for example: " : "", r->not_covered);
   }
   if (s->signatures) {
-    sf_print(to, "%" PRId64 " different findings, %" PRId64 " of them not known:\n", s->signatures, r->new_signatures);
+    print_distinct(to, s->signatures, r->new_signatures);
     sf_signatures_text(&text, signatures);
     sf_print_lines(to, text.failed ? "  (out of memory)\n" : text.data);
     sf_text_destroy(&text);

@@ -62,8 +62,8 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
     sf_free(text);
   } else {
     sf_print(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
-    sf_print(to, "compared     %d tensors on %d rank%s, %d more could not be judged\n", outcome->checked, outcome->ranks,
-            outcome->ranks == 1 ? "" : "s", outcome->unchecked);
+    sf_print(to, "judged       %d of %d tensors, on %d rank%s\n", outcome->checked, outcome->checked + outcome->unchecked, outcome->ranks,
+             outcome->ranks == 1 ? "" : "s");
   }
   if (c->expect.present) {
     sf_print(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,

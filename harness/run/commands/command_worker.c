@@ -25,11 +25,14 @@ struct worker_flags {
 };
 
 static const struct sf_option options[] = {
-    SF_OPTION_AT(struct worker_flags, "launcher", TEXT, launcher, "CMD", "starts a set of {n} ranks; default: 'mpirun --oversubscribe -n {n}'"),
-    SF_DURATION_AT(struct worker_flags, "start", start_ms, "a set that is not there by then does not start; default: 60s"),
-    SF_DURATION_AT(struct worker_flags, "deadline", deadline_ms, "a rank that is silent for longer hangs, ten times that with signs of life; default: 60s"),
+    SF_OPTION_AT(struct worker_flags, "launcher", TEXT, launcher, "CMD",
+                 "starts a set of {n} ranks; default: 'mpirun --oversubscribe -n {n}'"),
+    SF_DURATION_AT(struct worker_flags, "start", start_ms, "give up if the ranks have not all connected by then; default: 60s"),
+    SF_DURATION_AT(struct worker_flags, "deadline", deadline_ms,
+                   "a rank that is silent for longer is reported as a hang, ten times as long if it gives signs of life; default: 60s"),
     SF_NUMBER_AT(struct worker_flags, "draws", draws, 1, 64, "perturbed runs of each reference; default: what the worker asks for"),
-    SF_OPTION_AT(struct worker_flags, "memory", TEXT, memory, "DIR", "where traces are while they are judged; default: /dev/shm, or /tmp where that is small"),
+    SF_OPTION_AT(struct worker_flags, "memory", TEXT, memory, "DIR",
+                 "where traces are while they are judged; default: /dev/shm, or /tmp where that is small"),
     SF_OPTION_AT(struct worker_flags, "traces", TEXT, traces, "DIR", "keep all traces in this folder"),
     SF_OPTION_AT(struct worker_flags, "record", TEXT, record, "FILE", "append one JSON line for each case: the case, its verdict and why"),
     SF_OPTION_AT(struct worker_flags, "describe", FLAG, describe, NULL, "print what the worker says of itself, and run nothing"),

@@ -27,7 +27,7 @@ static const struct sf_option options[] = {
     SF_NUMBER_AT(struct op_flags, "max-elements", max_elements, 64, 1 << 24, "largest case, all operands together; default 300000"),
     SF_NUMBER_AT(struct op_flags, "jobs", jobs, 1, 64, "worker processes; default: one per core"),
     SF_NUMBER_AT(struct op_flags, "shrink-budget", shrink_budget, 0, INT32_MAX, "trials spent on shrinking one finding"),
-    SF_DURATION_AT(struct op_flags, "deadline", deadline_ms, "a case that takes longer hangs; default 5 s, on a GPU 60 s"),
+    SF_DURATION_AT(struct op_flags, "deadline", deadline_ms, "a case that takes longer is reported as a hang; default: 5 s, on a GPU 60 s"),
     SF_OPTION_AT(struct op_flags, "known", TEXT, known, "FILE", "list of known findings: with these alone it exits 0"),
     SF_OPTION_AT(struct op_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct op_flags, "out", TEXT, out, "DIR", "where findings are written"),
@@ -58,15 +58,14 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
 static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known, FILE *to) {
   sf_print(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
           r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
-  sf_print(to, "%" PRId64 " elements compared, %.2f %% of all could not be judged\n", r->judged,
-          r->elements ? 100.0 * (double)(r->elements - r->judged) / (double)r->elements : 0);
+  sf_print(to, "elements judged: %" PRId64 " (%.2f %%)\n", r->judged, r->elements ? 100.0 * (double)r->judged / (double)r->elements : 0);
   if (sf_interrupted) sf_print_lines(to, "interrupted\n");
   if (r->ended_early) sf_print(to, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
-  if (r->finding_count) sf_print(to, "%d different findings:\n", r->finding_count);
+  if (r->finding_count) sf_print(to, "%d distinct finding%s:\n", r->finding_count, r->finding_count == 1 ? "" : "s");
   for (int32_t i = 0; i < r->finding_count; i++) {
     const struct sf_op_finding *f = &r->findings[i];
-    sf_print(to, "  %-44s %6" PRId64 " cases, first %" PRId64 "%s  %s\n", f->signature, f->count, f->first,
-            sf_known_has(known, f->signature) ? " (known)" : "", f->folder);
+    sf_print(to, "  %-44s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", f->signature, f->count, f->count == 1 ? "" : "s", f->first,
+             sf_known_has(known, f->signature) ? " (known)" : "", f->folder);
   }
 }
 

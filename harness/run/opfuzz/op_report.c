@@ -35,7 +35,8 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
   const char *name = o->operand >= 0 ? op->operands[o->operand].name : "";
   switch ((enum sf_op_class)o->cls) {
   case SF_OP_TOLERANCE:
-    sf_line_append(out, "what         %s[%" PRId64 ", %" PRId64 "] is %.9g, should be %.9g within %.3g before it is stored\n", name, o->row, o->col, o->got, o->want, o->bound);
+    sf_line_append(out, "what         %s[%" PRId64 ", %" PRId64 "] is %.9g, want %.9g +- %.3g (before rounding to the storage format)\n",
+                   name, o->row, o->col, o->got, o->want, o->bound);
     report_errors(out, &o->error, c, op, o->operand);
     break;
   case SF_OP_UNWRITTEN: sf_line_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was not written\n", name, o->row, o->col); break;
@@ -84,7 +85,7 @@ void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const 
   report_what(out, op, c, outcome);
   if (outcome->cls == SF_OP_PASSED) {
     if (outcome->operand >= 0) report_errors(out, &outcome->error, c, op, outcome->operand);
-    sf_line_append(out, "compared     %" PRId64 " elements, %" PRId64 " more could not be judged\n", outcome->judged, outcome->elements - outcome->judged);
+    sf_line_append(out, "judged       %" PRId64 " of %" PRId64 " elements\n", outcome->judged, outcome->elements);
   }
   report_shape(out, target, c);
   if (sf_op_is_finding((enum sf_op_class)outcome->cls)) report_inputs(out, target, c, outcome, replay_path);

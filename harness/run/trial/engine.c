@@ -224,7 +224,7 @@ static enum sf_finding_class class_of_report(enum sf_status status) {
 
 /* The summary of a comparison in words, when there is no finding to quote. */
 static void describe_inconclusive(struct sf_outcome *outcome) {
-  snprintf(outcome->text, sizeof outcome->text, "%d of %d tensors are vacuous or too ill-conditioned to judge", outcome->unchecked,
+  snprintf(outcome->text, sizeof outcome->text, "only %d of %d tensors could be judged, which is not a failure", outcome->checked,
            outcome->checked + outcome->unchecked);
 }
 
@@ -289,7 +289,8 @@ static enum sf_status load_plugin(struct sf_engine *engine, const struct sf_case
     snprintf(engine->loaded_target, sizeof engine->loaded_target, "%s", c->target);
   }
   engine->plugin = engine->loaded;
-  if (engine->plugin->is_model && *c->plant) return sf_error_set(error, SF_ENOTSUP, "plant.id: planted bugs are of the built-in layers");
+  if (engine->plugin->is_model && *c->plant)
+    return sf_error_set(error, SF_ENOTSUP, "plant.id: planted bugs exist only for the built-in layers (--target builtin)");
   return sf_plugin_target_support(engine->plugin, c, error);
 }
 

@@ -150,8 +150,9 @@ static void scale(struct bench *b, double factor) {
 static void test_diagnose_factors_are_named_by_the_cases_sizes(void **state) {
   (void)state;
   static struct bench b;
-  static const struct { double factor; const char *words; } rows[] = {
-      {3, "by 3 = dp ("}, {1.0 / 3, "by 0.333333 = 1 / dp ("}, {6, "microbatches"}, {2, "microbatches of a rank"}, {-1, "the sign"}, {1.2345, "no ratio"}};
+  static const struct { double factor; const char *words;
+  } rows[] = {{3, "by 3 = dp;"},   {1.0 / 3, "by 0.333333 = 1 / dp;"}, {6, "microbatches"}, {2, "microbatches of a rank"}, {-1, "the sign"},
+              {1.2345, "no ratio"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bench_open(&b, 1, 3, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
     b.p.id.kind = SF_KIND_MAIN_GRAD;
@@ -392,7 +393,7 @@ static void test_diagnose_unlike_anything_is_unknown(void **state) {
   bench_open(&b, 2, 2, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
   for (int32_t rank = 0; rank < 4; rank++)
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] = (float)draw(200 + (uint64_t)rank % 2, i);
-  diagnose_says(&b, SF_DIAGNOSIS_UNKNOWN, "no simple explanation");
+  diagnose_says(&b, SF_DIAGNOSIS_UNKNOWN, "no simple cause");
 }
 
 static void test_diagnose_without_memory_fails_cleanly(void **state) {

@@ -115,17 +115,18 @@ static void test_diagnose_factor_names_every_axis_that_it_may_be(void **state) {
     enum sf_diagnosis_class cls;
     const char *words;
   } rows[] = {
-      {"tp=2 dp=2", SF_MESH_DENSE, SF_KIND_MAIN_GRAD, 2, SF_DIAGNOSIS_SCALE, "by 2 = tp or dp or the number of microbatches of a rank ("},
-      {"tp=2 dp=2", SF_MESH_DENSE, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = tp or dp ("},
-      {"cp=2 dp=3", SF_MESH_DENSE, SF_KIND_MAIN_GRAD, 1.0 / 6, SF_DIAGNOSIS_SCALE, "by 0.166667 = 1 / (dp x cp) or 1 / the number of microbatches ("},
-      {"dp=3 pp=2", SF_MESH_DENSE, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 ("},
-      {"dp=3 pp=2", SF_MESH_DENSE | SF_MESH_STAGES, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = pp ("},
-      {"dp=6 ep=3 pp=2", SF_MESH_EXPERTS, SF_KIND_ACT, 3, SF_DIAGNOSIS_SCALE, "by 3 = ep ("},
-      {"dp=6 ep=3 pp=2", SF_MESH_EXPERTS, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = edp ("},
-      {"dp=4 etp=2 ep=2", SF_MESH_EXPERTS, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = etp or ep ("},
+      {"tp=2 dp=2", SF_MESH_DENSE, SF_KIND_MAIN_GRAD, 2, SF_DIAGNOSIS_SCALE, "by 2 = tp or dp or the number of microbatches of a rank;"},
+      {"tp=2 dp=2", SF_MESH_DENSE, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = tp or dp;"},
+      {"cp=2 dp=3", SF_MESH_DENSE, SF_KIND_MAIN_GRAD, 1.0 / 6, SF_DIAGNOSIS_SCALE,
+       "by 0.166667 = 1 / (dp x cp) or 1 / the number of microbatches;"},
+      {"dp=3 pp=2", SF_MESH_DENSE, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2;"},
+      {"dp=3 pp=2", SF_MESH_DENSE | SF_MESH_STAGES, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = pp;"},
+      {"dp=6 ep=3 pp=2", SF_MESH_EXPERTS, SF_KIND_ACT, 3, SF_DIAGNOSIS_SCALE, "by 3 = ep;"},
+      {"dp=6 ep=3 pp=2", SF_MESH_EXPERTS, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = edp;"},
+      {"dp=4 etp=2 ep=2", SF_MESH_EXPERTS, SF_KIND_ACT, 2, SF_DIAGNOSIS_SCALE, "by 2 = etp or ep;"},
       {"dp=4 etp=4", SF_MESH_EXPERTS, SF_KIND_ACT, 4, SF_DIAGNOSIS_EXTRA_REDUCTION, "equal values of the ranks of etp"},
-      {"tp=2 dp=3 etp=6", SF_MESH_EXPERTS, SF_KIND_ACT, 3, SF_DIAGNOSIS_SCALE, "by 3 = etp / tp ("},
-      {"tp=2 dp=3 etp=6", SF_MESH_EXPERTS, SF_KIND_ACT, 1.0 / 3, SF_DIAGNOSIS_SCALE, "by 0.333333 = tp / etp ("},
+      {"tp=2 dp=3 etp=6", SF_MESH_EXPERTS, SF_KIND_ACT, 3, SF_DIAGNOSIS_SCALE, "by 3 = etp / tp;"},
+      {"tp=2 dp=3 etp=6", SF_MESH_EXPERTS, SF_KIND_ACT, 1.0 / 3, SF_DIAGNOSIS_SCALE, "by 0.333333 = tp / etp;"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     char layout[64], *rest = NULL;

@@ -179,6 +179,23 @@ static void test_judge_fp32_tensor_on_the_bf16_grid_is_bits(void **state) {
   trial_close(&t);
 }
 
+static void test_distance_text_tells_what_is_known(void **state) {
+  (void)state;
+  static const struct {
+    double error, norm, noise;
+    const char *text;
+  } table[] = {
+      {0.76, 4.62, 1.1e-6, "error norm 0.76, reference norm 4.62 (16.5 %); rounding explains at most 1.1e-06"},
+      {93, 4, 0.5, "error norm 93, reference norm 4 (23.2 times); rounding explains at most 0.5"},
+      {0.5, 0, 0, "error norm 0.5, reference norm 0; rounding explains at most 0"},
+      {0.5, NAN, 1e-3, "error norm 0.5; rounding explains at most 0.001"},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    char text[SF_DISTANCE_TEXT];
+    assert_string_equal(sf_distance_text(text, table[i].error, table[i].norm, table[i].noise), table[i].text);
+  }
+}
+
 /* --- what is not judged ----------------------------------------------------------------------------------------- */
 
 static bool is_all_zero(const struct tensor *t) {
@@ -364,6 +381,7 @@ int main(void) {
       cmocka_unit_test(test_judge_clean_run_on_any_layout_passes),
       cmocka_unit_test(test_judge_perturbed_reference_passes),
       cmocka_unit_test(test_judge_tensor_scaled_by_a_thousandth_is_tolerance),
+      cmocka_unit_test(test_distance_text_tells_what_is_known),
       cmocka_unit_test(test_judge_one_row_doubled_names_the_row),
       cmocka_unit_test(test_judge_rows_swapped_is_tolerance),
       cmocka_unit_test(test_judge_two_spoilt_tensors_the_earlier_comes_first),

@@ -108,8 +108,14 @@ static void test_finding_report_tells_the_place_and_the_size(void **state) {
   snprintf(outcome.first_id, sizeof outcome.first_id, "s0/mb0/fwd/act/x/0");
   outcome.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .text = "scaled by 2"};
   assert_int_equal(sf_finding_report(&text, &c, &outcome, NULL), SF_OK);
-  static const char *const parts[] = {"FINDING (tolerance)", "first        s0/mb0/fwd/act/x/0\n", "rank         1\n", "row          3\n", "0.5, 500 times the noise level of 0.001",
-                                      "2 ranks (tp)", "diagnosis    scale: scaled by 2\n", "4 wrong tensors in this run"};
+  static const char *const parts[] = {"FINDING (tolerance)",
+                                      "first        s0/mb0/fwd/act/x/0\n",
+                                      "rank         1\n",
+                                      "row          3\n",
+                                      "error        0.5, 500 times what rounding explains\n",
+                                      "2 ranks (tp)",
+                                      "diagnosis    scale: scaled by 2\n",
+                                      "4 wrong tensors in this run"};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     if (!strstr(text, parts[i])) fail_msg("no '%s' in:\n%s", parts[i], text);
   }

@@ -233,7 +233,7 @@ static void check_all(const char *name, const char *text) {
   sf_check_table(to, &report);
   fclose(to);
   assert_lines(seen);
-  assert_int_equal(line_count(seen), 7 + 3);
+  assert_int_equal(line_count(seen), 8 + 3);
   free(seen);
   struct sf_json_out *json = sf_json_out_create();
   struct sf_text line = {0};

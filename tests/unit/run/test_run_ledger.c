@@ -407,7 +407,8 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
   char shown[4000] = "", *rest = text.data;
   for (const char *line; (line = strsep(&rest, "\n")) != NULL && *line;) {
     const size_t length = strlen(shown);
-    snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(strstr(line, " cases") ? strcspn(line + 2, " ") + 2 : strlen(line)), line);
+    snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(strstr(line, " case") ? strcspn(line + 2, " ") + 2 : strlen(line)),
+             line);
   }
   assert_string_equal(shown, "  deadlock/comm/first@tp|  deadlock/comm/third@tp|"
                              "    diagnosis of these 2: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
