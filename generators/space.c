@@ -185,12 +185,6 @@ static enum sf_status set_range(struct sf_space *space, const struct sf_field *f
   return SF_OK;
 }
 
-static enum sf_status refuse_path(const char *path, struct sf_error *error) {
-  struct sf_nearest nearest = sf_nearest_to(path);
-  for (int i = 0; i < sf_case_field_count; i++) sf_nearest_offer(&nearest, sf_case_fields[i].path);
-  return sf_error_set(error, SF_EINPUT, "%s: no such field%s", path, sf_nearest_text(&nearest));
-}
-
 enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) {
   char path[VALUE_TEXT];
   struct sf_case scratch;
@@ -200,7 +194,7 @@ enum sf_status sf_space_set(struct sf_space *space, const char *assignment, stru
   memcpy(path, assignment, (size_t)(equals - assignment));
   path[equals - assignment] = '\0';
   const struct sf_field *field = sf_case_field_find(path);
-  if (field == NULL) return refuse_path(path, error);
+  if (field == NULL) return sf_case_field_unknown(path, error);
   const char *value = equals + 1, *dots = strstr(value, "..");
   if (dots != NULL && field->type != SF_FIELD_TEXT) return set_range(space, field, value, dots, error);
   sf_case_init(&scratch);

@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LETTERS_MAX = 64 };
-
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* Damerau's distance where no letter is touched twice (optimal string alignment). */
 static int32_t distance_of(const char *a, int32_t a_length, const char *b, int32_t b_length) {
-  int32_t rows[3][LETTERS_MAX + 1];
+  int32_t rows[3][SF_NEAREST_LETTERS + 1];
   int32_t *before = rows[0], *above = rows[1], *row = rows[2];
   for (int32_t k = 0; k <= b_length; k++) above[k] = k;
   for (int32_t i = 1; i <= a_length; i++) {
@@ -32,17 +30,22 @@ struct sf_nearest sf_nearest_to(const char *word) {
 
 void sf_nearest_offer(struct sf_nearest *nearest, const char *known) {
   const size_t word_length = strlen(nearest->word), known_length = strlen(known);
-  if (word_length == 0 || word_length > LETTERS_MAX || known_length > LETTERS_MAX) return;
+  if (strcmp(nearest->word, known) == 0) { /* not mistyped, but out of place */
+    *nearest->best = '\0';
+    nearest->distance = 0;
+    return;
+  }
+  if (word_length == 0 || word_length > SF_NEAREST_LETTERS || known_length > SF_NEAREST_LETTERS) return;
   const bool begins = word_length >= 3 && strncmp(known, nearest->word, word_length) == 0;
   const int32_t longer = (int32_t)(word_length > known_length ? word_length : known_length);
   const int32_t distance = begins ? 1 : distance_of(nearest->word, (int32_t)word_length, known, (int32_t)known_length);
   if (distance > longer / 3 || distance >= nearest->distance) return;
-  nearest->best = known;
+  memcpy(nearest->best, known, known_length + 1);
   nearest->distance = distance;
 }
 
 const char *sf_nearest_text(struct sf_nearest *nearest) {
   *nearest->text = '\0';
-  if (nearest->best != NULL) snprintf(nearest->text, sizeof nearest->text, "; did you mean %s?", nearest->best);
+  if (*nearest->best) snprintf(nearest->text, sizeof nearest->text, "; did you mean %s?", nearest->best);
   return nearest->text;
 }

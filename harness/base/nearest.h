@@ -8,17 +8,19 @@
 
 #include <stdint.h>
 
-enum { SF_NEAREST_TEXT = 128 };
+enum { SF_NEAREST_LETTERS = 64, SF_NEAREST_TEXT = 128 };
 
 struct sf_nearest {
-  const char *word, *best; /* borrowed; best: NULL while nothing is near */
-  int32_t distance;        /* of best: letters inserted, left out, replaced, or swapped with their neighbour */
+  const char *word;                  /* borrowed */
+  char best[SF_NEAREST_LETTERS + 1]; /* "" while nothing is near */
+  int32_t distance;                  /* of best: letters inserted, left out, replaced, or swapped with their neighbour */
   char text[SF_NEAREST_TEXT];
 };
 
 struct sf_nearest sf_nearest_to(const char *word);
 /* Near are words in which at most a third of the letters differ, and words that begin with the mistyped one (three letters or more). The
- * first of equally near ones stays. */
+ * first of equally near ones stays. Nothing is near a word that is itself among the known ones. known is copied; words of more than 64
+ * letters are not looked at. */
 void sf_nearest_offer(struct sf_nearest *nearest, const char *known);
 /* "; did you mean NAME?", or "" when nothing is near. Lives as long as *nearest. */
 const char *sf_nearest_text(struct sf_nearest *nearest);

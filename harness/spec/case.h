@@ -227,6 +227,8 @@ int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field)
 void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value);       /* not for TEXT */
 /* The name of what an ENUM field holds: "relu2" of model.activation. The path is one of an ENUM field, and the value one of its choices. */
 const char *sf_case_choice(const struct sf_case *c, const char *path);
+/* SF_EINPUT: there is no such field, and which may be meant. */
+enum sf_status sf_case_field_unknown(const char *path, struct sf_error *error) SF_MUST_USE;
 /* Parses a value as the command line gives it: a number, true/false/on/off, an enum's name, flags joined by '+' or "none", a text. */
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
 

@@ -1,9 +1,11 @@
 /* The table of fields: the one place that knows which fields a case has, their ranges and their texts. */
 #include "harness/base/assert.h"
+#include "harness/base/nearest.h"
 #include "harness/spec/case_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,10 +196,22 @@ enum sf_status sf_case_field_check(const struct sf_field *field, int64_t value, 
   return sf_error_set(error, SF_EINPUT, "%s: %" PRId64 " is not in %" PRId64 "..%" PRId64, field->path, value, field->min, field->max);
 }
 
-int sf_field_name_index(const struct sf_field *field, const char *name, size_t length) {
-  for (int i = 0; field->names[i] != NULL; i++)
-    if (strlen(field->names[i]) == length && memcmp(field->names[i], name, length) == 0) return i;
-  return -1;
+enum sf_status sf_field_name_read(int64_t *index, const struct sf_field *field, const char *name, size_t length, struct sf_error *error) {
+  char word[SF_NEAREST_LETTERS + 1];
+  snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), name);
+  struct sf_nearest nearest = sf_nearest_to(word);
+  for (int i = 0; field->names[i] != NULL; i++) {
+    *index = i;
+    if (strlen(field->names[i]) == length && memcmp(field->names[i], name, length) == 0) return SF_OK;
+    sf_nearest_offer(&nearest, field->names[i]);
+  }
+  return sf_error_set(error, SF_EINPUT, "%s: \"%s\" is not one of its names%s", field->path, word, sf_nearest_text(&nearest));
+}
+
+enum sf_status sf_case_field_unknown(const char *path, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(path);
+  for (int i = 0; i < sf_case_field_count; i++) sf_nearest_offer(&nearest, sf_case_fields[i].path);
+  return sf_error_set(error, SF_EINPUT, "%s: no such field%s", path, sf_nearest_text(&nearest));
 }
 
 enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value, struct sf_error *error) {
@@ -233,19 +247,13 @@ static enum sf_status parse_bool(int64_t *out, const struct sf_field *field, con
   return sf_error_set(error, SF_EINPUT, "%s: \"%s\" is none of true, false, on, off", field->path, value);
 }
 
-static enum sf_status parse_name(int64_t *index, const struct sf_field *field, const char *name, size_t length, struct sf_error *error) {
-  *index = sf_field_name_index(field, name, length);
-  if (*index >= 0) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "%s: \"%.*s\" is not one of its names", field->path, (int)(length < 64 ? length : 64), name);
-}
-
 static enum sf_status parse_flags(int64_t *out, const struct sf_field *field, const char *value, struct sf_error *error) {
   *out = 0;
   if (strcmp(value, "none") == 0) return SF_OK;
   for (const char *at = value;; at++) {
     const size_t length = strcspn(at, "+");
     int64_t bit = 0;
-    const enum sf_status status = parse_name(&bit, field, at, length, error);
+    const enum sf_status status = sf_field_name_read(&bit, field, at, length, error);
     if (status != SF_OK) return status;
     *out |= INT64_C(1) << bit;
     at += length;
@@ -255,14 +263,16 @@ static enum sf_status parse_flags(int64_t *out, const struct sf_field *field, co
 
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) {
   const struct sf_field *field = sf_case_field_find(path);
-  if (field == NULL) return sf_error_set(error, SF_EINPUT, "%s: no such field", path);
+  if (field == NULL) return sf_case_field_unknown(path, error);
   if (field->type == SF_FIELD_TEXT) return sf_case_field_put_text(c, field, value, error);
   int64_t number = 0;
   enum sf_status status = SF_OK;
   switch (field->type) {
   case SF_FIELD_INT: status = parse_int(&number, field, value, error); break;
   case SF_FIELD_BOOL: status = parse_bool(&number, field, value, error); break;
-  case SF_FIELD_ENUM: status = parse_name(&number, field, value, strlen(value), error); break;
+  case SF_FIELD_ENUM:
+    status = sf_field_name_read(&number, field, value, strlen(value), error);
+    break;
   case SF_FIELD_FLAGS: status = parse_flags(&number, field, value, error); break;
   case SF_FIELD_TEXT: break;
   }

@@ -7,8 +7,9 @@
 
 /* Whether value lies in the field's range; the error text is "field: reason". */
 enum sf_status sf_case_field_check(const struct sf_field *field, int64_t value, struct sf_error *error) SF_MUST_USE;
-/* Place of a name of an ENUM or FLAGS field (length bytes, not NUL-terminated); -1 when there is none. */
-int sf_field_name_index(const struct sf_field *field, const char *name, size_t length);
+/* Place of a name of an ENUM or FLAGS field (length bytes, not NUL-terminated). */
+enum sf_status sf_field_name_read(int64_t *index, const struct sf_field *field, const char *name, size_t length,
+                                  struct sf_error *error) SF_MUST_USE;
 /* Sets a TEXT field after checking length and characters. */
 enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value,
                                       struct sf_error *error) SF_MUST_USE;

@@ -2,6 +2,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/bytes.h"
+#include "harness/base/nearest.h"
 #include "harness/spec/case_internal.h"
 
 #include <inttypes.h>
@@ -33,10 +34,7 @@ static enum sf_status wrong_type(struct sf_error *error, const char *path, const
 
 static enum sf_status read_name(int64_t *index, const struct sf_field *field, const json_t *value, struct sf_error *error) {
   if (!json_is_string(value)) return wrong_type(error, field->path, "a name", value);
-  const char *name = json_string_value(value);
-  *index = sf_field_name_index(field, name, json_string_length(value));
-  if (*index < 0) return sf_error_set(error, SF_EINPUT, "%s: \"%.64s\" is not one of its names", field->path, name);
-  return SF_OK;
+  return sf_field_name_read(index, field, json_string_value(value), json_string_length(value), error);
 }
 
 static enum sf_status read_flags(int64_t *flags, const struct sf_field *field, const json_t *value, struct sf_error *error) {
@@ -87,6 +85,13 @@ static enum sf_status read_expect_text(char *out, size_t size_bytes, const char 
   return SF_OK;
 }
 
+static enum sf_status refuse_member(const char *key, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(key);
+  sf_nearest_offer(&nearest, "verdict");
+  sf_nearest_offer(&nearest, "signature");
+  return sf_error_set(error, SF_EINPUT, "expect.%.64s: no such field%s", key, sf_nearest_text(&nearest));
+}
+
 static enum sf_status read_expect(struct sf_expect *expect, json_t *object, struct sf_error *error) {
   if (!json_is_object(object)) return wrong_type(error, "expect", "an object", object);
   const char *key;
@@ -98,7 +103,7 @@ static enum sf_status read_expect(struct sf_expect *expect, json_t *object, stru
     else if (strcmp(key, "signature") == 0)
       status = read_expect_text(expect->signature, sizeof expect->signature, "expect.signature", value, error);
     else
-      status = sf_error_set(error, SF_EINPUT, "expect.%.64s: no such field", key);
+      status = refuse_member(key, error);
     if (status != SF_OK) return status;
   }
   expect->present = true;
@@ -123,7 +128,7 @@ static enum sf_status read_section(struct sf_case *c, const char *section, json_
     const int length = snprintf(path, sizeof path, "%s.%s", section, key);
     /* A dot in a key must not reach into another section. */
     const struct sf_field *field = length < PATH_TEXT && strchr(key, '.') == NULL ? sf_case_field_find(path) : NULL;
-    if (field == NULL) return sf_error_set(error, SF_EINPUT, "%s.%.64s: no such field", section, key);
+    if (field == NULL) return sf_case_field_unknown(path, error);
     const enum sf_status status = read_field(c, field, value, error);
     if (status != SF_OK) return status;
   }
@@ -146,6 +151,27 @@ static enum sf_status read_schema(const json_t *value, struct sf_error *error) {
   return sf_error_set(error, SF_EINPUT, "schema: %" PRId64 " is not %d, the only one this version reads", schema, SF_CASE_SCHEMA);
 }
 
+/* Length of the section's name in a path; 0 for a field of the document itself. */
+static size_t section_length(const char *path) {
+  const char *dot = strchr(path, '.');
+  return dot != NULL ? (size_t)(dot - path) : 0;
+}
+
+static enum sf_status refuse_key(const char *key, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(key);
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const char *path = sf_case_fields[i].path;
+    char name[PATH_TEXT];
+    const size_t length = section_length(path);
+    snprintf(name, sizeof name, "%.*s", (int)(length > 0 ? length : strlen(path)), path);
+    sf_nearest_offer(&nearest, name);
+  }
+  sf_nearest_offer(&nearest, "schema");
+  sf_nearest_offer(&nearest, "expect");
+  sf_nearest_offer(&nearest, "framework");
+  return sf_error_set(error, SF_EINPUT, "%.64s: no such field%s", key, sf_nearest_text(&nearest));
+}
+
 static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_error *error) {
   if (!json_is_object(root)) return wrong_type(error, "document", "an object", root);
   enum sf_status status = read_schema(json_object_get(root, "schema"), error);
@@ -159,7 +185,8 @@ static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_e
     else if (strcmp(key, "expect") == 0) status = read_expect(&c->expect, value, error);
     else if (strcmp(key, "framework") == 0) status = read_framework(c, value, error);
     else if (is_section(key)) status = read_section(c, key, value, error);
-    else status = sf_error_set(error, SF_EINPUT, "%.64s: no such field", key);
+    else
+      status = refuse_key(key, error);
     if (status != SF_OK) return status;
   }
   return sf_case_validate(c, error);
@@ -237,12 +264,6 @@ static void write_value(struct sf_text *text, const struct sf_case *c, const str
   case SF_FIELD_FLAGS: write_flags(text, field, value); break;
   case SF_FIELD_TEXT: break;
   }
-}
-
-/* Length of the section's name in a path; 0 for a field of the document itself. */
-static size_t section_length(const char *path) {
-  const char *dot = strchr(path, '.');
-  return dot != NULL ? (size_t)(dot - path) : 0;
 }
 
 static void write_fields(struct sf_text *text, const struct sf_case *c) {

@@ -1,7 +1,5 @@
 #include "harness/worker/choices.h"
 
-#include "harness/base/nearest.h"
-
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,13 +34,6 @@ json_t *sf_choices_case(const struct sf_choices *choices, const struct sf_descri
 
 /* --- the space -------------------------------------------------------------------------------------------------- */
 
-static enum sf_status refuse_path(const struct sf_description *description, const char *path, struct sf_error *error) {
-  struct sf_nearest nearest = sf_nearest_to(path);
-  for (int32_t i = 0; i < sf_description_field_count(description); i++)
-    sf_nearest_offer(&nearest, sf_description_field_path(description, i));
-  return sf_error_set(error, SF_EINPUT, "%s: no such field of %s%s", path, sf_description_name(description), sf_nearest_text(&nearest));
-}
-
 enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *assignment, struct sf_error *error) {
   const struct sf_description *description = space->description;
   const char *equals = strchr(assignment, '=');
@@ -50,7 +41,7 @@ enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *as
   if (!equals || equals == assignment || equals - assignment >= (ptrdiff_t)sizeof path) return sf_error_set(error, SF_EINPUT, "\"%.100s\" is not KEY=VALUE", assignment);
   snprintf(path, sizeof path, "%.*s", (int)(equals - assignment), assignment);
   const int32_t field = sf_description_find_field(description, path);
-  if (field < 0) return refuse_path(description, path, error);
+  if (field < 0) return sf_description_unknown(description, path, error);
   json_t *value = json_loads(equals + 1, JSON_DECODE_ANY, NULL);
   if (!value) value = json_string(equals + 1);
   const int64_t choice = value ? sf_description_find_choice(description, field, value) : -1;

@@ -1,6 +1,7 @@
 #include "harness/worker/description.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/nearest.h"
 #include "harness/base/reals.h"
 #include "harness/worker/conditions.h"
 
@@ -260,6 +261,12 @@ bool sf_description_has_scripts(const struct sf_description *description) { retu
 
 /* --- fields ----------------------------------------------------------------------------------------------------- */
 
+enum sf_status sf_description_unknown(const struct sf_description *description, const char *path, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(path);
+  for (int32_t i = 0; i < description->field_count; i++) sf_nearest_offer(&nearest, description->fields[i].path);
+  return sf_error_set(error, SF_EINPUT, "%.200s: no such field of %s%s", path, sf_description_name(description), sf_nearest_text(&nearest));
+}
+
 int32_t sf_description_field_count(const struct sf_description *description) { return description->field_count; }
 const char *sf_description_field_path(const struct sf_description *description, int32_t field) { return description->fields[field].path; }
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field) { return description->fields[field].layout; }
@@ -334,7 +341,7 @@ static enum sf_status check_members(const struct sf_description *description, co
     const struct field *field = find_field(description, path);
     enum sf_status status = SF_OK;
     if (strchr(key, '.') || length >= PATH_TEXT || (!field && !json_is_object(value))) {
-      return sf_error_set(error, SF_EINPUT, "%.200s: no such field", path);
+      return sf_description_unknown(description, path, error);
     }
     if (field) {
       status = check_value(field, value, error);

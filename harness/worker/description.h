@@ -23,6 +23,8 @@ bool sf_description_has_scripts(const struct sf_description *description); /* th
 
 /* Fields, in the order in which the worker gave them. Choice 0 is the plainest. A new reference, NULL on no memory. */
 int32_t sf_description_field_count(const struct sf_description *description);
+/* SF_EINPUT: there is no such field, and which may be meant. */
+enum sf_status sf_description_unknown(const struct sf_description *description, const char *path, struct sf_error *error) SF_MUST_USE;
 const char *sf_description_field_path(const struct sf_description *description, int32_t field);
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field);
 bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field); /* the number of ranks depends on it */

@@ -259,6 +259,8 @@ malformed() { # WORD PYTHON: a change of the document d
   check "nothing on stdout: $2" [ ! -s "$work/stdout" ]
 }
 malformed "case.width: no such field" "d['case']['width'] = 3"
+malformed "case.sed: no such field; did you mean seed?" "d['case']['sed'] = 3"
+malformed "expct: no such field; did you mean expect?" "d['expct'] = {}"
 malformed "case.count: not a value" "d['case']['count'] = 'three'"
 malformed "count: -1 is not within" "d['case']['count'] = -1"
 malformed "count: 1048577 is not within" "d['case']['count'] = 1048577"

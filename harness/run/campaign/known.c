@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/nearest.h"
 #include "harness/run/framework/framework_case.h"
 
 #include <jansson.h>
@@ -23,6 +24,14 @@ static enum sf_status read_case(struct sf_known_entry *entry, json_t *value, con
   return status;
 }
 
+static enum sf_status refuse_key(const char *path, size_t index, const char *key, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(key);
+  sf_nearest_offer(&nearest, "signature");
+  sf_nearest_offer(&nearest, "note");
+  sf_nearest_offer(&nearest, "case");
+  return sf_error_set(error, SF_EINPUT, "%s: [%zu].%.40s: no such field%s", path, index, key, sf_nearest_text(&nearest));
+}
+
 static enum sf_status read_entry(struct sf_known_entry *entry, json_t *value, const char *path, size_t index, struct sf_error *error) {
   const char *signature = json_string_value(json_object_get(value, "signature"));
   const char *key;
@@ -34,9 +43,7 @@ static enum sf_status read_entry(struct sf_known_entry *entry, json_t *value, co
     return sf_error_set(error, SF_EINPUT, "%s: [%zu].note: a text is needed", path, index);
   }
   json_object_foreach(value, key, item) {
-    if (strcmp(key, "signature") != 0 && strcmp(key, "note") != 0 && strcmp(key, "case") != 0) {
-      return sf_error_set(error, SF_EINPUT, "%s: [%zu].%.40s: unknown key", path, index, key);
-    }
+    if (strcmp(key, "signature") != 0 && strcmp(key, "note") != 0 && strcmp(key, "case") != 0) return refuse_key(path, index, key, error);
   }
   snprintf(entry->signature, sizeof entry->signature, "%s", signature);
   json_t *known_case = json_object_get(value, "case");

@@ -61,20 +61,34 @@ static void append_set(struct sf_text *out, const int32_t *numbers, int32_t coun
   sf_text_append(out, "}");
 }
 
+/* The ranks of a layout, for their groups on the mesh or on the experts' mesh. */
+struct grouping {
+  const struct sf_layout *layout;
+  struct sf_mesh mesh;
+  bool of_experts;
+  int32_t *ranks; /* room for every rank */
+  bool *seen;     /* one for each rank */
+};
+
+static int32_t group_of(const struct grouping *g, int32_t rank, enum sf_axis axis) {
+  int32_t index;
+  return g->of_experts ? sf_mesh_expert_group(g->layout, rank, SF_AXES(axis), g->ranks, &index)
+                       : sf_mesh_group(&g->mesh, rank, SF_AXES(axis), g->ranks, &index);
+}
+
 /* All groups where they are few, else the first ones and the last. */
-static void describe_groups(struct sf_text *out, const struct sf_mesh *mesh, enum sf_axis axis, int32_t *ranks, bool *seen) {
-  const int32_t groups = mesh->world / mesh->size[axis];
-  if (mesh->size[axis] == 1) return;
-  sf_text_append(out, "%s groups  %d of %d ranks each:", sf_axis_name(axis), groups, mesh->size[axis]);
-  memset(seen, 0, (size_t)mesh->world * sizeof *seen);
-  for (int32_t rank = 0, number = 0; rank < mesh->world; rank++) {
-    int32_t index;
-    if (seen[rank]) continue;
-    const int32_t size = sf_mesh_group(mesh, rank, SF_AXES(axis), ranks, &index);
-    for (int32_t i = 0; i < size; i++) seen[ranks[i]] = true;
+static void describe_groups(struct sf_text *out, const struct grouping *g, const char *name, enum sf_axis axis) {
+  const int32_t world = g->mesh.world, most = group_of(g, 0, axis), groups = world / most;
+  if (most == 1) return;
+  sf_text_append(out, "%s groups  %d of %d ranks each:", name, groups, most);
+  memset(g->seen, 0, (size_t)world * sizeof *g->seen);
+  for (int32_t rank = 0, number = 0; rank < world; rank++) {
+    if (g->seen[rank]) continue;
+    const int32_t size = group_of(g, rank, axis);
+    for (int32_t i = 0; i < size; i++) g->seen[g->ranks[i]] = true;
     const bool is_cut = groups > GROUPS_SHOWN && ++number > FIRST_GROUPS_SHOWN;
     if (is_cut && number == groups) sf_text_append(out, " ...");
-    if (!is_cut || number == groups) append_set(out, ranks, size);
+    if (!is_cut || number == groups) append_set(out, g->ranks, size);
   }
   sf_text_append(out, "\n");
 }
@@ -148,13 +162,20 @@ static void describe_size(struct sf_text *out, const struct sf_case *c, const st
                  size.ranks / gib, size.reference / gib, size.trace / gib);
 }
 
+static void describe_mesh(struct sf_text *out, struct grouping *g, bool has_experts) {
+  static const enum sf_axis axes[] = {SF_AXIS_TP, SF_AXIS_CP, SF_AXIS_DP, SF_AXIS_PP}, expert_axes[] = {SF_AXIS_TP, SF_AXIS_EP, SF_AXIS_DP};
+  static const char *const expert_names[] = {"etp", "ep", "edp"};
+  for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) describe_groups(out, g, sf_axis_name(axes[i]), axes[i]);
+  g->of_experts = true;
+  for (size_t i = 0; has_experts && i < sizeof expert_axes / sizeof expert_axes[0]; i++)
+    describe_groups(out, g, expert_names[i], expert_axes[i]);
+}
+
 /* Groups and ranks of the case's first layout. ranks, seen: one for each rank. */
 static void describe_ranks(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
-  describe_groups(out, &mesh, SF_AXIS_TP, ranks, seen);
-  describe_groups(out, &mesh, SF_AXIS_CP, ranks, seen);
-  describe_groups(out, &mesh, SF_AXIS_DP, ranks, seen);
-  describe_groups(out, &mesh, SF_AXIS_PP, ranks, seen);
+  struct grouping g = {.layout = &c->layout, .mesh = mesh, .ranks = ranks, .seen = seen};
+  describe_mesh(out, &g, c->moe.experts > 0);
   for (int32_t rank = 0; rank < mesh.world && rank < RANKS_SHOWN; rank++) describe_rank(out, c, catalog, &mesh, rank);
   if (mesh.world > RANKS_SHOWN) sf_text_append(out, "and %d more ranks\n", mesh.world - RANKS_SHOWN);
 }

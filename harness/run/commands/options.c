@@ -180,7 +180,7 @@ static enum sf_status option_refuse(const struct reader *reader, const char *wha
   const struct sf_command *command = reader->command;
   struct sf_nearest nearest = sf_nearest_to(what + strspn(what, "-"));
   for (int32_t i = 0; i < command->option_count; i++) sf_nearest_offer(&nearest, command->options[i].name);
-  if (nearest.best != NULL) return sf_error_set(reader->error, SF_EUSAGE, "unknown option %s; did you mean --%s?", what, nearest.best);
+  if (*nearest.best) return sf_error_set(reader->error, SF_EUSAGE, "unknown option %s; did you mean --%s?", what, nearest.best);
   return sf_error_set(reader->error, SF_EUSAGE, "unknown option %s (shardfuzz %s --help lists them)", what, command->name);
 }
 

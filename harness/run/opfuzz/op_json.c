@@ -4,6 +4,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/nearest.h"
 #include "harness/run/commands/json_out.h"
 
 #include <inttypes.h>
@@ -105,13 +106,27 @@ static enum sf_status read_text(char *out, size_t size, const json_t *object, co
   return SF_OK;
 }
 
+static bool is_among(const char *key, const char *const *names, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    if (strcmp(names[i], key) == 0) return true;
+  return false;
+}
+
+static enum sf_status refuse_key(const char *path, const char *section, const char *key, const char *const *names, int32_t count,
+                                 struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(key);
+  for (int32_t i = 0; i < count; i++) sf_nearest_offer(&nearest, names[i]);
+  return sf_error_set(error, SF_EINPUT, "%s: %s%.64s: no such field%s", path, section, key, sf_nearest_text(&nearest));
+}
+
 static enum sf_status read_expect(struct sf_op_file *out, json_t *expect, const char *path, struct sf_error *error) {
+  static const char *const members[] = {"verdict", "signature"};
   const char *key;
   json_t *value;
   if (!expect) return SF_OK;
   if (!json_is_object(expect)) return sf_error_set(error, SF_EINPUT, "%s: expect: an object is needed", path);
   json_object_foreach(expect, key, value) {
-    if (strcmp(key, "verdict") && strcmp(key, "signature")) return sf_error_set(error, SF_EINPUT, "%s: expect.%.64s: no such field", path, key);
+    if (!is_among(key, members, 2)) return refuse_key(path, "expect.", key, members, 2, error);
   }
   enum sf_status status = read_text(out->verdict, sizeof out->verdict, expect, "verdict", path, error);
   if (status != SF_OK) return status;
@@ -123,11 +138,11 @@ static enum sf_status read_expect(struct sf_op_file *out, json_t *expect, const 
 }
 
 static enum sf_status check_keys(json_t *root, const char *path, struct sf_error *error) {
+  static const char *const members[] = {"schema", "target", "operation", "case", "expect"};
   const char *key;
   json_t *value;
   json_object_foreach(root, key, value) {
-    if (strcmp(key, "schema") && strcmp(key, "target") && strcmp(key, "operation") && strcmp(key, "case") && strcmp(key, "expect"))
-      return sf_error_set(error, SF_EINPUT, "%s: %.64s: no such field", path, key);
+    if (!is_among(key, members, 5)) return refuse_key(path, "", key, members, 5, error);
   }
   const json_t *schema = json_object_get(root, "schema");
   if (!json_is_integer(schema) || json_integer_value(schema) != SCHEMA) return sf_error_set(error, SF_EINPUT, "%s: schema: %d is needed", path, SCHEMA);
@@ -161,6 +176,14 @@ static int32_t field_find(const struct sf_op *op, const char *key) {
   return -1;
 }
 
+static enum sf_status refuse_field(const char *path, const struct sf_op *op, const char *key, struct sf_error *error) {
+  struct sf_nearest nearest = sf_nearest_to(key);
+  char name[64];
+  for (int32_t i = 0; i < SF_OP_FIELDS; i++)
+    if (sf_op_field_name(name, sizeof name, op, i)) sf_nearest_offer(&nearest, name);
+  return sf_error_set(error, SF_EINPUT, "%s: case.%.64s: no such field%s", path, key, sf_nearest_text(&nearest));
+}
+
 static bool read_value(int64_t *out, int32_t field, const json_t *value) {
   if (json_is_integer(value)) {
     *out = json_integer_value(value);
@@ -191,7 +214,7 @@ enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *
   for (int32_t i = 0; i < SF_OP_FIELDS; i++) c.field[i] = sf_op_field_min(&target->entries[c.entry], i);
   json_object_foreach((json_t *)file->fields, key, value) {
     const int32_t field = field_find(op, key);
-    if (field < 0) return sf_error_set(error, SF_EINPUT, "%s: case.%.64s: no such field", path, key);
+    if (field < 0) return refuse_field(path, op, key, error);
     if (!read_value(&c.field[field], field, value)) return sf_error_set(error, SF_EINPUT, "%s: case.%s: not a value that it may have", path, key);
   }
   /* Several entries may have the operation: with other attributes fixed. */

@@ -68,6 +68,7 @@ static void test_known_read_wrong_lists_name_file_and_entry(void **state) {
       {"[{\"signature\": \"\"}]", "[0].signature"},
       {"[{\"signature\": \"a\"}, {\"signature\": 2}]", "[1].signature"},
       {"[{\"signature\": \"a\", \"colour\": 1}]", "[0].colour"},
+      {"[{\"signature\": \"a\", \"not\": \"b\"}]", "[0].not: no such field; did you mean note?"},
       {"[{\"signature\": \"a\", \"note\": 1}]", "[0].note"},
       {"[{\"signature\": \"a\", \"signature\": \"b\"}]", "uplicate"},
       {"[{\"signature\": \"a\", \"case\": {\"schema\": 9}}]", "schema"},

@@ -130,12 +130,28 @@ static void test_describe_case_of_experts_shows_what_their_mesh_cuts(void **stat
   assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
   static const char *const parts[] = {
       "4 ranks: tp 2, dp 2, pp 1, ep 4, etp 1, order",
+      "ep groups  1 of 4 ranks each: {0-3}\n",
       "decoder.layers.0.mlp.experts.linear_fc1.weight               32 x 8           8 x 8     \n",
       "decoder.layers.0.mlp.shared_experts.linear_fc2.weight         8 x 12          8 x 6     \n",
   };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     if (!strstr(text.data, parts[i])) fail_msg("no '%s' in:\n%s", parts[i], text.data);
   }
+  sf_text_destroy(&text);
+}
+
+static void test_describe_case_shows_the_groups_of_the_experts(void **state) {
+  (void)state;
+  struct sf_text text = {0};
+  const struct sf_case c = case_make(
+      "model.heads=2 model.kv_heads=2 moe.experts=4 layout.sp=on layout.tp=2 layout.dp=4 layout.etp=2 layout.ep=2 train.microbatches=4");
+  assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
+  static const char groups[] = "tp groups  4 of 2 ranks each: {0, 1} {2, 3} {4, 5} {6, 7}\n"
+                               "dp groups  2 of 4 ranks each: {0, 2, 4, 6} {1, 3, 5, 7}\n"
+                               "etp groups  4 of 2 ranks each: {0, 1} {2, 3} {4, 5} {6, 7}\n"
+                               "ep groups  4 of 2 ranks each: {0, 2} {1, 3} {4, 6} {5, 7}\n"
+                               "edp groups  4 of 2 ranks each: {0, 4} {1, 5} {2, 6} {3, 7}\n";
+  if (!strstr(text.data, groups)) fail_msg("no '%s' in:\n%s", groups, text.data);
   sf_text_destroy(&text);
 }
 
@@ -353,6 +369,7 @@ int main(void) {
       cmocka_unit_test(test_describe_case_shows_mesh_groups_and_shapes),
       cmocka_unit_test(test_describe_case_names_every_choice_of_every_enum_field),
       cmocka_unit_test(test_describe_case_of_experts_shows_what_their_mesh_cuts),
+      cmocka_unit_test(test_describe_case_shows_the_groups_of_the_experts),
       cmocka_unit_test(test_describe_case_shows_the_layout_that_loads),
       cmocka_unit_test(test_describe_case_of_many_ranks_is_short),
       cmocka_unit_test(test_describe_case_wrong_case_is_refused_and_memory_failures_are_told),

@@ -94,7 +94,7 @@ static void test_case_field_parse_takes_each_kind_of_value(void **state) {
 static void test_case_field_parse_of_a_bad_value_is_refused_and_changes_nothing(void **state) {
   (void)state;
   static const char *const BAD[][3] = {
-      {"layout.tq", "1", "layout.tq: no such field"},
+      {"layout.tq", "1", "layout.tq: no such field; did you mean layout.tp?"},
       {"layout.tp", "", "is not a number"},
       {"layout.tp", "2x", "is not a number"},
       {"layout.tp", "-1", "is not a number"},
@@ -103,6 +103,7 @@ static void test_case_field_parse_of_a_bad_value_is_refused_and_changes_nothing(
       {"seed", "9223372036854775808", "is too large"},
       {"layout.sp", "yes", "none of true, false"},
       {"mode", "E2E", "not one of its names"},
+      {"mode", "isloated", "\"isloated\" is not one of its names; did you mean isolated?"},
       {"mode", "", "not one of its names"},
       {"train.frozen", "qkv+", "not one of its names"},
       {"train.frozen", "qkv+all", "\"all\" is not one of its names"},

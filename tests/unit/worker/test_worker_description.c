@@ -91,9 +91,9 @@ static void test_conditions_are_places_of_choices(void **state) {
 static void test_complete_wrong_cases_are_refused_with_their_place(void **state) {
   (void)state;
   static const char *const rows[][2] = {{"[]", "a case is a JSON object"},
-                                        {"{'model': 1}", "model: no such field"},
-                                        {"{'model': {'hiden': 8}}", "model.hiden: no such field"},
-                                        {"{'model.hidden': 8}", "model.hidden: no such field"},
+                                        {"{'model': 1}", "model: no such field of m; did you mean model.hidden?"},
+                                        {"{'model': {'hiden': 8}}", "model.hiden: no such field of m; did you mean model.hidden?"},
+                                        {"{'model.hidden': 8}", "model.hidden: no such field of m"},
                                         {"{'model': {'hidden': 12}}", "model.hidden: 12 is not one of 8, 16, .. 32"},
                                         {"{'model': {'hidden': 40}}", "model.hidden: 40 is not one of 8, 16, .. 32"},
                                         {"{'model': {'hidden': 8.0}}", "model.hidden: 8.0 is not one of 8, 16, .. 32"},
