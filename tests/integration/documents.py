@@ -127,8 +127,8 @@ VARYING = [
     (rf"\b{NUMBER} s\b", "# s"),
     (rf"\b{NUMBER}/s\b", "#/s"),
     (rf"\b{NUMBER} %", "# %"),
-    (rf"\b{NUMBER} (noise levels?|times the noise level)", r"# \1"),
-    (rf"\b(noise level|left) of {NUMBER}", r"\1 of #"),
+    (rf"\b{NUMBER} times what rounding explains", "# times what rounding explains"),
+    (rf"\brounding explains at most {NUMBER}", "rounding explains at most #"),
     (r"\b\d+(?:\.\d+)?e[+-]?\d+\b", "#"),
     (r" +", " "),
 ]
