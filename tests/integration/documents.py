@@ -116,7 +116,7 @@ JSON_OF = {
     "worker --json": "echo '{\"ranks\": 4, \"hidden\": 24}' | shardfuzz worker 'python3 targets/samples/worker_mlp.py' --json",
 }
 # Options of other programs that documents name: mpirun, cmake, ninja, the scripts of ci and the benches.
-FOREIGN_OPTIONS = set("--oversubscribe --build --install --prefix --python --cuda --installed --parts --all --update --array --test-dir --output-on-failure --runs --ladder --figures".split())
+FOREIGN_OPTIONS = set("--oversubscribe --install --prefix --python --cuda --all --update --array".split())
 # What a document may have at most: (its path, what is counted, how many).
 LIMITS = [("README.md", "words", 1000), ("harness/docs/overview.md", "bytes", 8192)]
 WIDTH_WANTED, WIDTH = 100, 110
@@ -298,7 +298,7 @@ def options_of(program):
 
 def check_options(document, options):
     shell = [(begin + at, line) for language, begin, inside in document.blocks if language == "sh" for at, line in enumerate(inside)]
-    for at, text in [*document.spans(), *shell]:
+    for at, text in [*document.spans(), *((at, line) for at, line in shell if "shardfuzz " in line)]:
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text):
             if option not in options | FOREIGN_OPTIONS:
                 document.say(at, f"there is no option {option}")
