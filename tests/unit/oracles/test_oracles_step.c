@@ -2,6 +2,7 @@
 #include "tests/unit/oracles/candidate.h"
 
 #include "oracles/diagnose.h"
+#include "oracles/norms.h"
 
 #include <math.h>
 
@@ -114,7 +115,7 @@ static void diagnose_change(const char *words, int step, int correction, double 
   struct sf_diagnosis diagnosis;
   trial_open(&t, words);
   const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, step)->values[0];
-  struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_FC2, 0, step);
+  struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_PROJ, 0, step);
   const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, step, 0), *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, step + 1, 0);
   const float *right = sf_expectations_find(t.expectations, delta->id)->x;
   adam_step(delta, grad, t.catalog, clips * clip, correction, decays);
@@ -143,6 +144,46 @@ static void test_diagnose_another_clip_factor_is_named(void **state) {
 #define CLIPPED SMALL_MODEL ISOLATED "train.clip_milli=1 train.steps=1 layout.tp=2 "
   diagnose_change(CLIPPED, 0, 1, 1, 0.5, SF_DIAGNOSIS_SCALE, "counted all squares 4 times)");
   diagnose_change(CLIPPED, 0, 1, 1, 0.001, SF_DIAGNOSIS_SCALE, "Adam with gradients times");
+}
+
+static bool is_embedding(const struct sf_param *p) { return strcmp(p->name, "embedding.word_embeddings.weight") == 0; }
+static bool is_expert(const struct sf_param *p) { return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut); }
+
+/* How many times the clip factor is what a norm without some parameters gives. */
+static double clips_without(const char *words, bool (*is_left_out)(const struct sf_param *)) {
+  struct trial t;
+  double all = 0, own = 0;
+  trial_open(&t, words);
+  for (int32_t i = 0; i < t.catalog->param_count; i++) {
+    const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, i, 0, 0);
+    const double squares = sf_sum_squares(grad->values, grad->count);
+    all += squares;
+    if (is_left_out(&t.catalog->params[i])) own += squares;
+  }
+  trial_close(&t);
+  assert_true(own > 0);
+  return sqrt(all / (all - own));
+}
+
+static double clips_without_clipping(const char *words) {
+  struct trial t;
+  trial_open(&t, words);
+  const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, 0)->values[0];
+  trial_close(&t);
+  assert_true(clip < 1);
+  return 1 / clip;
+}
+
+static void test_diagnose_gradients_that_are_not_clipped_are_named(void **state) {
+  (void)state;
+  diagnose_change(CLIPPED, 0, 1, 1, clips_without_clipping(CLIPPED), SF_DIAGNOSIS_SCALE, "Adam with gradients that are not clipped");
+}
+
+static void test_diagnose_norm_without_a_group_of_parameters_is_named(void **state) {
+  (void)state;
+  diagnose_change(CLIPPED, 0, 1, 1, clips_without(CLIPPED, is_embedding), SF_DIAGNOSIS_SCALE, "as if the norm left out the word embedding's squares");
+#define CLIPPED_EXPERTS CLIPPED "layout.sp=on moe.experts=2 moe.shared_ffn=16 "
+  diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE, "as if the norm left out the experts' squares");
 }
 
 static void test_judge_weight_that_is_not_master_plus_change_is_exact(void **state) {
@@ -289,6 +330,8 @@ int main(void) {
       cmocka_unit_test(test_judge_wrong_change_of_a_weight_is_named),
       cmocka_unit_test(test_judge_bias_correction_of_the_second_step_is_found_in_every_change),
       cmocka_unit_test(test_diagnose_another_clip_factor_is_named),
+      cmocka_unit_test(test_diagnose_gradients_that_are_not_clipped_are_named),
+      cmocka_unit_test(test_diagnose_norm_without_a_group_of_parameters_is_named),
       cmocka_unit_test(test_diagnose_changes_are_named_by_adams_mistakes),
       cmocka_unit_test(test_judge_weight_that_is_not_master_plus_change_is_exact),
       cmocka_unit_test(test_judge_stale_weight_after_the_step_is_exact),
