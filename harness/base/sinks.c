@@ -249,20 +249,57 @@ void sf_print_lines(FILE *to, const char *lines) {
 
 /* --- Markdown ----------------------------------------------------------------------------------------------------- */
 
-/* Letters beyond ASCII, digits and what means nothing inside of a line; "www." begins a link. */
-static bool is_plain_markdown(const char *line, const char *at) {
-  if (*at == '.') return at == line || tolower((unsigned char)at[-1]) != 'w';
-  if (*at == '_') return at > line && isalnum((unsigned char)at[-1]) && isalnum((unsigned char)at[1]);
-  return (unsigned char)*at >= 0x80 || isalnum((unsigned char)*at) || strchr(" ,-/=+", *at) != NULL;
+/* Longer than every run of backticks in the text. */
+static int fence_length(const char *text, int least) {
+  int length = least, run = 0;
+  for (const char *at = text; *at != '\0'; at++) {
+    run = *at == '`' ? run + 1 : 0;
+    if (run >= length) length = run + 1;
+  }
+  return length;
+}
+
+static void append_fence(struct sf_text *out, int length) {
+  for (int i = 0; i < length; i++) sf_text_append(out, "`");
+}
+
+/* A table takes a bar behind an odd number of backslashes for text, and takes the last of them away. */
+static void append_cell(struct sf_text *out, const char *code) {
+  int backslashes = 0;
+  for (const char *at = code; *at != '\0'; at++) {
+    if (*at == '|') sf_text_append(out, backslashes % 2 == 0 ? "\\" : "\\\\");
+    sf_text_append(out, "%c", *at);
+    backslashes = *at == '\\' ? backslashes + 1 : 0;
+  }
 }
 
 void sf_markdown_append(struct sf_text *out, const char *text) {
   struct sf_text line = {0};
-  sf_text_append(out, "%s", "");
   sf_line_append(&line, "%s", text);
-  for (const char *at = line.failed ? "" : line.data; *at != '\0'; at++) sf_text_append(out, is_plain_markdown(line.data, at) ? "%c" : "&#%d;", *at);
+  const char *code = line.data != NULL ? line.data : "";
+  const char last = line.length > 0 ? code[line.length - 1] : ' ';
+  const int fence = fence_length(code, 1);
+  const char *pad = *code == '`' || last == '`' || (*code == ' ' && last == ' ') || *code == '\0' ? " " : "";
+  append_fence(out, fence);
+  sf_text_append(out, "%s", pad);
+  append_cell(out, code);
+  sf_text_append(out, "%s", pad);
+  append_fence(out, fence);
   if (line.failed) out->failed = 1;
   sf_text_destroy(&line);
+}
+
+void sf_markdown_append_block(struct sf_text *out, const char *text) {
+  struct sf_text lines = {0};
+  sf_line_append_all(&lines, "", text);
+  const char *code = lines.data != NULL ? lines.data : "";
+  const int fence = fence_length(code, 3);
+  append_fence(out, fence);
+  sf_text_append(out, "\n%s", code);
+  append_fence(out, fence);
+  sf_text_append(out, "\n");
+  if (lines.failed) out->failed = 1;
+  sf_text_destroy(&lines);
 }
 
 /* --- shell -------------------------------------------------------------------------------------------------------- */

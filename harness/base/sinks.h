@@ -29,9 +29,12 @@ void sf_print_lines(FILE *to, const char *lines);
 
 /* --- Markdown ----------------------------------------------------------------------------------------------------- */
 
-/* Appends text in one line (as sf_line_append) that Markdown and the HTML in it show as it is, also in tables, <code> and <pre>: every character with a meaning is an entity. No
- * use between backticks, where entities stay as they are. */
+/* Appends text in one line (as sf_line_append) as a code span, in which Markdown, HTML and GitHub (mentions, links, emoji, formulas) mean
+ * nothing by anything; in tables too. A bar after a backslash, in a table, is shown with one more of these. */
 void sf_markdown_append(struct sf_text *out, const char *text);
+/* The same of a text of several lines, as a fenced block of its own; blank lines are left out. Starts and ends at the beginning of a line.
+ */
+void sf_markdown_append_block(struct sf_text *out, const char *text);
 
 /* --- shell -------------------------------------------------------------------------------------------------------- */
 

@@ -32,7 +32,9 @@ for path in sys.argv[1:]:
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]", text), f"{path}: a control character"
     assert not re.search(r"^\s*::|##[A-Za-z]*\[", text, re.M), f"{path}: a command"
     if path.endswith(".md"):
-        assert not re.search("`|<(?!/?(b|code|details|summary|pre)>)", text), f"{path}: HTML or a code span of others"
+        rest = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "CODE", text, flags=re.S)
+        assert "| CODE |" in rest, f"{path}: no code in a cell"
+        assert not re.search(r"[`\[\]()!@~$\\'&]|<(?!/?(details|summary)>)", rest), f"{path}: HTML or a code span of others: {rest}"
 PYTHON
 plain() { check "$1" python3 "$work/plain.py" "${@:2}"; }
 hostile_run() { run "$@" "${launch[@]}"; plain "what '${*:2:2}' prints" "$work/stdout" "$work/stderr"; }

@@ -188,7 +188,7 @@ is_json "[(i['name'], i['state']) for i in j['items']]" "[('tolerance/add/out', 
 run 1 replay "$work/gate/tolerance-add-out/min.json" --json
 is_json "j['as_expected']" True
 check "JUnit is XML" xmllint --noout "$work/junit.xml"
-check "the summary has the report" grep -q '^what         out&#91;' "$work/summary.md"
+check "the summary has the report" grep -q '^what         out\[' "$work/summary.md"
 gate 0 --cases 500 --target "$skipped" --known "$work/all.json"
 gate 0 --cases 500 --target "plugin:$plugins/sound.so" # the library is mended, the case runs on it
 is_json "[(i['name'][-10:], i['state']) for i in j['items']], j['campaign']['cases']" "([('found.json', 'gone')], 500)"

@@ -91,46 +91,35 @@ static void append_totals(struct sf_text *text, const struct sf_gate_result *res
   }
   sf_text_append(text, "\n\n");
   if (!*result->nothing) return;
-  sf_text_append(text, "<b>");
+  sf_text_append(text, "**Not judged:** ");
   sf_markdown_append(text, result->nothing);
-  sf_text_append(text, "</b>\n\n");
-}
-
-static void append_code(struct sf_text *text, const char *code) {
-  sf_text_append(text, "<code>"); /* between backticks there are no entities */
-  sf_markdown_append(text, code);
-  sf_text_append(text, "</code>");
+  sf_text_append(text, "\n\n");
 }
 
 static void append_row(struct sf_text *text, const struct sf_gate_result *result, const struct sf_gate_item *item) {
   const char *bold = sf_gate_item_fails(item) ? "**" : "";
   struct sf_text replay = {0};
   sf_text_append(text, "| %s%s%s | ", bold, sf_gate_state_text(item->state), bold);
-  append_code(text, item->name);
+  sf_markdown_append(text, item->name);
   sf_text_append(text, " | ");
   if (item->state == SF_GATE_STALE) {
     sf_markdown_append(text, item->text);
   } else {
     sf_gate_append_replay(&replay, result, item);
     if (replay.failed) text->failed = 1;
-    else append_code(text, replay.data);
+    else
+      sf_markdown_append(text, replay.data);
   }
   sf_text_append(text, " |\n");
   sf_text_destroy(&replay);
 }
 
 static void append_details(struct sf_text *text, const struct sf_gate_item *item) {
-  char lines[sizeof item->text], *rest = lines;
-  sf_text_append(text, "\n<details><summary>");
+  sf_text_append(text, "\n");
   sf_markdown_append(text, item->name);
-  sf_text_append(text, "</summary>\n<pre>\n");
-  memcpy(lines, item->text, sizeof lines);
-  for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
-    if (!*line) continue;
-    sf_markdown_append(text, line);
-    sf_text_append(text, "\n");
-  }
-  sf_text_append(text, "</pre>\n</details>\n");
+  sf_text_append(text, "\n\n<details><summary>report</summary>\n\n");
+  sf_markdown_append_block(text, item->text);
+  sf_text_append(text, "\n</details>\n");
 }
 
 enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const char *path, struct sf_error *error) {

@@ -126,26 +126,76 @@ static void test_print_lines_keeps_what_was_made_and_nothing_else(void **state) 
   free(seen);
 }
 
-static void test_markdown_append_has_nothing_that_means_something(void **state) {
+/* Ends the test unless the text is one code span, as CommonMark and tables of GitHub read it: no run of backticks inside is as long as the
+ * outer ones, so nothing inside means anything, and each bar is behind an odd number of backslashes, so it ends no cell. */
+static void assert_code_span(const char *text) {
+  const size_t length = strlen(text), fence = strspn(text, "`");
+  int backslashes = 0;
+  assert_null(strpbrk(text, "\r\n"));
+  assert_true(fence > 0 && fence < length);
+  for (size_t at = fence; at < length; at++) {
+    const size_t run = strspn(text + at, "`");
+    if (run > 0 && (run == fence) != (at + run == length)) fail_msg("not one span: %s", text);
+    if (text[at] == '|' && backslashes % 2 == 0) fail_msg("a bar ends the cell: %s", text);
+    backslashes = text[at] == '\\' ? backslashes + 1 : 0;
+    if (run > 0) at += run - 1;
+  }
+}
+
+static void test_markdown_append_any_text_is_one_code_span(void **state) {
+  static const char *const more[] = {"",    " ",     "`",   "``",  "a`",  "`a",  "a``b`c", "|",
+                                     "\\|", "\\\\|", "a\\", "` `", " a ", "|`|", "<!--",   "$`x`$"};
   (void)state;
   for (int i = 0; i < HOSTILE_COUNT; i++) {
-    struct sf_text text = {0};
-    sf_markdown_append(&text, hostile_texts[i]);
-    assert_lines(text.data);
-    for (const char *at = text.data; *at; at++) {
-      if (strchr("<>`|*[]()!@~$\\\"'\n:", *at)) fail_msg("'%c' in %s", *at, text.data);
-      if (*at == '&' && (at[1] != '#' || !isdigit((unsigned char)at[2]))) fail_msg("an entity of others in %s", text.data);
+    for (size_t k = 0; k < sizeof more / sizeof more[0]; k++) {
+      char joined[4096];
+      struct sf_text text = {0};
+      snprintf(joined, sizeof joined, "%s%s%s", more[k], i ? hostile_texts[i - 1] : "", i % 2 ? more[k] : "");
+      sf_markdown_append(&text, joined);
+      assert_lines(text.data);
+      assert_code_span(text.data);
+      sf_text_destroy(&text);
     }
+  }
+}
+
+static void test_markdown_append_shows_the_text_as_it_is(void **state) {
+  static const char *const table[][2] = {
+      {"tolerance/act/self_attention.linear_proj@tp+sp", "`tolerance/act/self_attention.linear_proj@tp+sp`"},
+      {"shardfuzz replay 'a (1)/min.json' # <b> & [x](y): 50 %", "`shardfuzz replay 'a (1)/min.json' # <b> & [x](y): 50 %`"},
+      {"a`b", "``a`b``"},
+      {"`", "`` ` ``"},
+      {"a|b", "`a\\|b`"},
+      {"a\\|b", "`a\\\\\\|b`"},
+      {" a ", "`  a  `"},
+      {"", "`  `"},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    struct sf_text text = {0};
+    sf_markdown_append(&text, table[i][0]);
+    assert_string_equal(text.data, table[i][1]);
     sf_text_destroy(&text);
   }
 }
 
-static void test_markdown_append_signature_stays_readable(void **state) {
-  struct sf_text text = {0};
+static void test_markdown_append_block_any_text_stays_inside(void **state) {
   (void)state;
-  sf_markdown_append(&text, "tolerance/act/self_attention.linear_proj@tp+sp");
-  assert_string_equal(text.data, "tolerance/act/self_attention.linear_proj&#64;tp+sp");
-  sf_text_destroy(&text);
+  for (int i = 0; i < HOSTILE_COUNT * HOSTILE_COUNT; i++) {
+    char joined[4096];
+    struct sf_text text = {0};
+    snprintf(joined, sizeof joined, "%s\n\n%s\n```\n </details>", hostile_texts[i % HOSTILE_COUNT], hostile_texts[i / HOSTILE_COUNT]);
+    sf_markdown_append_block(&text, joined);
+    assert_lines(text.data);
+    const size_t fence = strspn(text.data, "`");
+    assert_true(fence > 3 && text.data[fence] == '\n' && text.length > 2 * (fence + 1));
+    const char *end = text.data + text.length - fence - 1;
+    assert_int_equal(strspn(end, "`"), fence);
+    assert_int_equal(end[-1], '\n');
+    for (const char *at = text.data + fence; at < end; at += strspn(at, "`") + 1) assert_true(strspn(at, "`") < fence);
+    assert_null(strstr(text.data, "\n\n"));
+    sf_text_destroy(&text);
+  }
 }
 
 static void test_shell_append_any_word_shell_gives_it_back(void **state) {
@@ -201,8 +251,9 @@ int main(void) {
       cmocka_unit_test(test_line_append_no_memory_is_told),
       cmocka_unit_test(test_line_copy_any_size_holds_whole_escapes),
       cmocka_unit_test(test_print_lines_keeps_what_was_made_and_nothing_else),
-      cmocka_unit_test(test_markdown_append_has_nothing_that_means_something),
-      cmocka_unit_test(test_markdown_append_signature_stays_readable),
+      cmocka_unit_test(test_markdown_append_any_text_is_one_code_span),
+      cmocka_unit_test(test_markdown_append_shows_the_text_as_it_is),
+      cmocka_unit_test(test_markdown_append_block_any_text_stays_inside),
       cmocka_unit_test(test_shell_append_any_word_shell_gives_it_back),
       cmocka_unit_test(test_shell_append_plain_word_is_quoted),
       cmocka_unit_test(test_utf8_cut_keeps_whole_characters),
