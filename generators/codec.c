@@ -50,15 +50,13 @@ static bool choose_number(struct codec *codec, int64_t *value, enum sf_walk plac
 }
 
 /* The value that an edit wants at a place and the bounds allow; false when the simplest is to be taken. */
-static bool wanted_value(const struct codec *codec, int64_t *value, enum sf_walk place) {
+static bool wanted_value(struct codec *codec, int64_t *value, enum sf_walk place) {
   const enum sf_edit_kind kind = codec->edit->kind[place];
   if (kind == SF_EDIT_RESET) return false;
   *value = kind == SF_EDIT_ASSIGN ? codec->edit->value[place] : sf_walk_get(codec->from, codec->space, place);
   if (kind != SF_EDIT_PREFER) return true; /* the bounds hold nothing else */
-  struct sf_bounds bounds = codec->bounds;
-  if (*value < bounds.at[place].lo || *value > bounds.at[place].hi) return false;
-  bounds.at[place] = (struct sf_range){*value, *value};
-  return sf_bounds_feasible(&bounds);
+  if (*value < codec->bounds.at[place].lo || *value > codec->bounds.at[place].hi) return false;
+  return sf_bounds_allow(&codec->bounds, place, (struct sf_range){*value, *value});
 }
 
 /* The largest value below `value`; the simplest when there is none. */
@@ -96,7 +94,7 @@ static bool walk(struct codec *codec) {
     int64_t value = 0;
     codec->stuck = place;
     if (!choose(codec, &value, place)) return false;
-    codec->bounds.at[place] = (struct sf_range){value, value};
+    if (!sf_bounds_narrow(&codec->bounds, place, (struct sf_range){value, value})) return false;
     if (place == SF_WALK_SWARM) codec->swarm = value;
     sf_walk_put(&codec->to, codec->space, place, value);
   }
@@ -117,7 +115,7 @@ static void widen(struct sf_space *space, enum sf_walk place) {
 static bool is_feasible(const struct sf_space *space) {
   struct sf_bounds bounds;
   sf_bounds_init(&bounds, space);
-  return sf_bounds_feasible(&bounds);
+  return sf_bounds_solve(&bounds);
 }
 
 /* The setting, or where it is not set its path alone. */
@@ -170,7 +168,7 @@ enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw,
     if (limits[i].hi < range->hi) range->hi = limits[i].hi;
     if (range->lo > range->hi) return sf_error_set(error, SF_EINPUT, "%s: the limits leave no value", sf_walk_path((enum sf_walk)i));
   }
-  if (!sf_bounds_feasible(&codec.bounds)) {
+  if (!sf_bounds_solve(&codec.bounds)) {
     return is_feasible(space) ? sf_error_set(error, SF_EINPUT, "no case fits the limits of this draw: they were made for another space")
                               : explain(space, error);
   }
@@ -209,6 +207,7 @@ enum sf_status sf_codec_encode(struct sf_stream *out, struct sf_space *used, str
     struct codec codec = {.mode = CODEC_ENCODE, .space = &own, .from = c, .stream = &stream};
     memset(&stream, 0, sizeof stream);
     sf_bounds_init(&codec.bounds, &own);
+    (void)sf_bounds_solve(&codec.bounds);
     if (walk(&codec)) break;
     /* A field that is fixed narrows the choices before it too, so the walk begins again. */
     SF_ASSERT_LT(i, SF_WALK_COUNT);
@@ -237,7 +236,7 @@ bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf
       range->lo = range->hi = edit->value[place];
     }
   }
-  if (!sf_bounds_feasible(&codec.bounds) || !walk(&codec)) return false;
+  if (!sf_bounds_solve(&codec.bounds) || !walk(&codec)) return false;
   memcpy(codec.to.target, c->target, sizeof codec.to.target);
   memcpy(codec.to.plant, c->plant, sizeof codec.to.plant);
   codec.to.expect = c->expect;

@@ -3,11 +3,8 @@
 #define SF_GENERATORS_CODEC_H
 
 #include "generators/stream.h"
+#include "harness/space/solver.h"
 #include "harness/spec/case.h"
-
-struct sf_range {
-  int64_t lo, hi;
-};
 
 /* The space that cases are drawn from: the generator's own ranges, narrowed by presets and --set. Plain data: copy by assignment. */
 struct sf_space {

@@ -4,6 +4,8 @@
 
 #include "generators/codec.h"
 #include "harness/base/bytes.h"
+#include "harness/space/solver.h"
+#include "harness/spec/case_rules.h"
 
 /* The walk: every choice of a case, in the order in which it is drawn. What is computed comes before who computes it, features
  * before sizes; SWARM only tilts the weights of the features, so that rare ones meet. */
@@ -144,14 +146,18 @@ int64_t sf_order_number(const char *text);
 
 /* What each place may still become: decided places are single values. */
 struct sf_bounds {
+  const struct sf_space *space; /* borrowed */
   struct sf_range at[SF_WALK_COUNT];
   int64_t max_ranks;
-  uint32_t formats_left_out; /* bits of enum sf_compute */
   bool may_train_nothing; /* a case where every parameter is frozen was asked for, field by field */
+  struct sf_solver solver; /* of what stands above, once solved */
 };
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
-/* Whether a valid case, with something to train, lies within the bounds. Exact for all rules of sf_case_validate that join fields. */
-bool sf_bounds_feasible(const struct sf_bounds *bounds);
+/* Whether a valid case, with something to train, lies within the bounds. Prepares them for the questions below. */
+bool sf_bounds_solve(struct sf_bounds *bounds);
+/* Whether one of them has the place within this range; and makes it so. */
+bool sf_bounds_allow(struct sf_bounds *bounds, enum sf_walk place, struct sf_range range);
+bool sf_bounds_narrow(struct sf_bounds *bounds, enum sf_walk place, struct sf_range range);
 
 /* The values of a place that are feasible within the bounds, simplest first, with the weights of random draws. */
 enum { SF_DOMAIN_MAX = 192 };
@@ -161,14 +167,11 @@ struct sf_domain {
   uint32_t weights[SF_DOMAIN_MAX];
 };
 /* c holds what was decided before; swarm is the choice at SF_WALK_SWARM. Empty when nothing is feasible. */
-void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
+void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, struct sf_bounds *bounds,
                       bool is_asked);
 /* Place of a value among those that the generator draws at a feature's place; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_walk place, int64_t value);
 int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
-
-/* Whether sf_bounds_feasible looks at the place. */
-bool sf_walk_is_coupled(enum sf_walk place);
 
 /* The classes of a place's values for covering, within range: each value of a place that has few, the small ones and the rest of a number.
  * Ascending and disjoint; none for places whose values have no classes. */

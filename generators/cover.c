@@ -35,17 +35,13 @@ static bool is_layout(enum sf_walk place) {
   return strncmp(path, "layout.", 7) == 0 || strncmp(path, "reload.", 7) == 0 || place == SF_WALK_SCHEDULE;
 }
 
-static struct sf_bounds bounds_with(const struct levels *levels, int32_t a, int32_t b) {
-  struct sf_bounds bounds = levels->bounds;
-  bounds.at[levels->factors[levels->at[a].factor].place] = levels->at[a].range;
-  bounds.at[levels->factors[levels->at[b].factor].place] = levels->at[b].range;
-  return bounds;
-}
+static enum sf_walk place_of(const struct levels *levels, int32_t level) { return levels->factors[levels->at[level].factor].place; }
 
 static void levels_init(struct levels *levels, const struct sf_space *space) {
   memset(levels, 0, sizeof *levels);
   levels->space = *space;
-  sf_bounds_init(&levels->bounds, space);
+  sf_bounds_init(&levels->bounds, &levels->space);
+  (void)sf_bounds_solve(&levels->bounds);
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
     struct sf_range ranges[SF_LEVELS_MAX];
     const enum sf_walk place = (enum sf_walk)i;
@@ -55,17 +51,12 @@ static void levels_init(struct levels *levels, const struct sf_space *space) {
     for (int32_t k = 0; k < count; k++) {
       SF_ASSERT_LT(levels->count, LEVELS_MAX);
       levels->at[levels->count] = (struct level){factor, ranges[k]};
-      const struct sf_bounds bounds = bounds_with(levels, levels->count, levels->count);
-      if (sf_bounds_feasible(&bounds)) levels->count++;
+      if (sf_bounds_allow(&levels->bounds, place, ranges[k])) levels->count++;
     }
     if (levels->count < first + 2) levels->count = first; /* nothing to choose */
     levels->factors[factor].count = levels->count - first;
     levels->factor_count += levels->count > first;
   }
-}
-
-static bool is_coupled(const struct levels *levels, int32_t level) {
-  return sf_walk_is_coupled(levels->factors[levels->at[level].factor].place);
 }
 
 /* The level that the case has at a factor; -1 for a value that is in no class. */
@@ -87,18 +78,18 @@ struct pairs {
 
 static void pairs_init(struct pairs *pairs, const struct levels *levels) {
   memset(pairs, 0, sizeof *pairs);
-  for (int32_t a = 0; a < levels->count; a++)
+  for (int32_t a = 0; a < levels->count; a++) {
+    struct sf_bounds with_a = levels->bounds;
+    (void)sf_bounds_narrow(&with_a, place_of(levels, a), levels->at[a].range);
     for (int32_t b = a + 1; b < levels->count; b++) {
       if (levels->at[a].factor == levels->at[b].factor) continue;
-      if (is_coupled(levels, a) && is_coupled(levels, b)) {
-        const struct sf_bounds bounds = bounds_with(levels, a, b);
-        if (!sf_bounds_feasible(&bounds)) continue;
-      }
+      if (!sf_bounds_allow(&with_a, place_of(levels, b), levels->at[b].range)) continue;
       pairs->at[a][b] = pairs->at[b][a] = OPEN;
       pairs->open++;
       pairs->open_of[a]++;
       pairs->open_of[b]++;
     }
+  }
 }
 
 static void pairs_note(struct pairs *pairs, int32_t a, int32_t b) {
@@ -201,14 +192,8 @@ struct making {
 static bool choose_level(struct sf_cover *cover, struct making *m, int32_t level) {
   const struct level *l = &cover->levels.at[level];
   const enum sf_walk place = cover->levels.factors[l->factor].place;
-  const struct sf_range before = m->bounds.at[place];
-  const struct sf_range both = {before.lo > l->range.lo ? before.lo : l->range.lo, before.hi < l->range.hi ? before.hi : l->range.hi};
-  if (both.lo > both.hi) return false;
-  m->bounds.at[place] = both;
-  if (sf_walk_is_coupled(place) && !sf_bounds_feasible(&m->bounds)) {
-    m->bounds.at[place] = before;
-    return false;
-  }
+  if (!sf_bounds_allow(&m->bounds, place, l->range)) return false;
+  (void)sf_bounds_narrow(&m->bounds, place, l->range);
   m->row->level[l->factor] = (int16_t)level;
   m->chosen[m->chosen_count++] = level;
   return true;
@@ -269,6 +254,7 @@ static void make_row(struct sf_cover *cover, int64_t index, const struct sf_spac
   int32_t order[FACTORS_MAX];
   memset(m.row->level, -1, sizeof m.row->level);
   sf_bounds_init(&m.bounds, space);
+  (void)sf_bounds_solve(&m.bounds);
   for (int32_t i = 0; first != NULL && i < cover->levels.factor_count; i++) {
     const struct factor *factor = &cover->levels.factors[i];
     const int32_t level = factor->layout ? -1 : level_of(&cover->levels, factor, first);
@@ -367,26 +353,17 @@ void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c) {
     }
 }
 
-static bool triple_is_feasible(const struct sf_cover_count *count, int32_t a, int32_t b, int32_t c) {
-  const struct pairs *pairs = &count->pairs;
-  if (pairs->at[a][b] == IMPOSSIBLE || pairs->at[a][c] == IMPOSSIBLE || pairs->at[b][c] == IMPOSSIBLE) return false;
-  if (!is_coupled(&count->levels, a) || !is_coupled(&count->levels, b) || !is_coupled(&count->levels, c)) return true;
-  struct sf_bounds bounds = bounds_with(&count->levels, a, b);
-  const struct level *third = &count->levels.at[c];
-  bounds.at[count->levels.factors[third->factor].place] = third->range;
-  return sf_bounds_feasible(&bounds);
-}
+static bool has_pair(const struct sf_cover_count *count, int32_t a, int32_t b) { return count->pairs.at[a][b] != IMPOSSIBLE; }
 
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count) {
   struct sf_cover_shares shares = {.pairs = count->pairs.open + count->pairs.run, .pairs_run = count->pairs.run};
-  const int32_t n = count->levels.count;
-  for (int32_t a = 0; a < n; a++)
-    for (int32_t b = a + 1; b < n; b++)
-      for (int32_t c = b + 1; c < n; c++) {
-        const uint64_t bit = ((uint64_t)a * (uint64_t)n + (uint64_t)b) * (uint64_t)n + (uint64_t)c;
-        const bool run = count->triples[bit / 64] >> bit % 64 & 1;
-        shares.triples_run += run;
-        shares.triples += run || triple_is_feasible(count, a, b, c);
+  const uint64_t n = (uint64_t)count->levels.count;
+  for (int32_t a = 0; a < count->levels.count; a++)
+    for (int32_t b = a + 1; b < count->levels.count; b++)
+      for (int32_t c = b + 1; c < count->levels.count && has_pair(count, a, b); c++) {
+        const uint64_t bit = ((uint64_t)a * n + (uint64_t)b) * n + (uint64_t)c;
+        shares.triples += has_pair(count, a, c) && has_pair(count, b, c);
+        shares.triples_run += count->triples[bit / 64] >> bit % 64 & 1;
       }
   return shares;
 }

@@ -1,5 +1,5 @@
 /* The values that each place of the walk may take, simplest first, and how often a random case takes them. */
-#include "generators/bounds_internal.h"
+#include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
 
@@ -279,86 +279,15 @@ static void add_computed(struct sf_domain *domain, enum sf_walk place, const str
 
 /* --- narrowing ------------------------------------------------------------------------------------------------------- */
 
-/* Places that sf_bounds_feasible looks at; the values of the others need no test. */
-static bool is_coupled(enum sf_walk place) {
-  switch (sf_walk_first(place)) {
-  case SF_WALK_STEPS:
-  case SF_WALK_RELOAD_AFTER:
-  case SF_WALK_COMPUTE:
-  case SF_WALK_STOCHASTIC:
-  case SF_WALK_FP8_RECIPE:
-  case SF_WALK_FP8_HISTORY:
-  case SF_WALK_FP8_FIRST:
-  case SF_WALK_FP8_LAST:
-  case SF_WALK_LOSS_SCALE:
-  case SF_WALK_LOSS_SCALE_WINDOW:
-  case SF_WALK_PARALLEL_RESIDUAL:
-  case SF_WALK_MEMORY_SEQ:
-  case SF_WALK_MODE:
-  case SF_WALK_EXACT:
-  case SF_WALK_OVERFLOW:
-  case SF_WALK_EXPERTS:
-  case SF_WALK_ROUTER:
-  case SF_WALK_MOE_SCOPE:
-  case SF_WALK_CAPACITY:
-  case SF_WALK_AUX:
-  case SF_WALK_Z_LOSS:
-  case SF_WALK_TOPK:
-  case SF_WALK_EXPERT_FFN:
-  case SF_WALK_SHARED_FFN:
-  case SF_WALK_EP:
-  case SF_WALK_ETP:
-  case SF_WALK_KV_LORA:
-  case SF_WALK_Q_LORA:
-  case SF_WALK_ROPE_DIM:
-  case SF_WALK_QK_NORM:
-  case SF_WALK_POSITIONS:
-  case SF_WALK_TIED:
-  case SF_WALK_ADAPTER:
-  case SF_WALK_FROZEN:
-  case SF_WALK_LAYERS:
-  case SF_WALK_MTP_DEPTH:
-  case SF_WALK_HIDDEN:
-  case SF_WALK_HEADS:
-  case SF_WALK_KV_HEADS:
-  case SF_WALK_HEAD_DIM:
-  case SF_WALK_FFN:
-  case SF_WALK_VOCAB:
-  case SF_WALK_VOCAB_PADDED:
-  case SF_WALK_SEQ:
-  case SF_WALK_MICROBATCHES:
-  case SF_WALK_MICROBATCH_SIZE:
-  case SF_WALK_RECOMPUTE:
-  case SF_WALK_TP:
-  case SF_WALK_SP:
-  case SF_WALK_TP_OVERLAP:
-  case SF_WALK_RECOMPUTE_SHARDED:
-  case SF_WALK_CP:
-  case SF_WALK_CP_COMM:
-  case SF_WALK_PP:
-  case SF_WALK_VPP:
-  case SF_WALK_PP_FIRST:
-  case SF_WALK_PP_LAST:
-  case SF_WALK_DP:
-  case SF_WALK_ZERO:
-    return true;
-  default:
-    return false;
-  }
+static bool value_fits(struct sf_bounds *bounds, enum sf_walk place, int64_t value) {
+  const struct sf_range range = bounds->at[place];
+  return value >= range.lo && value <= range.hi && sf_bounds_allow(bounds, place, (struct sf_range){value, value});
 }
 
-static bool value_fits(struct sf_bounds *scratch, enum sf_walk place, struct sf_range range, int64_t value) {
-  if (value < range.lo || value > range.hi) return false;
-  if (!is_coupled(place)) return true;
-  scratch->at[place] = (struct sf_range){value, value};
-  return sf_bounds_feasible(scratch);
-}
-
-static void keep_feasible(struct sf_domain *domain, enum sf_walk place, const struct sf_bounds *bounds) {
-  struct sf_bounds scratch = *bounds;
+static void keep_feasible(struct sf_domain *domain, enum sf_walk place, struct sf_bounds *bounds) {
   int32_t kept = 0;
   for (int32_t i = 0; i < domain->count; i++) {
-    if (!value_fits(&scratch, place, bounds->at[place], domain->values[i])) continue;
+    if (!value_fits(bounds, place, domain->values[i])) continue;
     domain->values[kept] = domain->values[i];
     domain->weights[kept++] = domain->weights[i];
   }
@@ -376,12 +305,11 @@ static void add_asked_for(struct sf_domain *domain, struct sf_range range, int32
 }
 
 /* When none of the usual values fits: the smallest that do, each half as often as the one before. */
-static void add_smallest_feasible(struct sf_domain *domain, enum sf_walk place, const struct sf_bounds *bounds) {
+static void add_smallest_feasible(struct sf_domain *domain, enum sf_walk place, struct sf_bounds *bounds) {
   enum { TRIES = 70000, WANTED = 4 };
-  struct sf_bounds scratch = *bounds;
   const struct sf_range range = bounds->at[place];
   for (int64_t i = 0; i < TRIES && i <= range.hi - range.lo && domain->count < WANTED; i++)
-    if (value_fits(&scratch, place, range, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
+    if (value_fits(bounds, place, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
 /* End to end below fp32 rounding may turn a choice among experts, and what follows cannot be judged; where every token takes all of them there is
@@ -447,7 +375,7 @@ static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case
   if (place == SF_WALK_ORDER && asks_for_group) out->weights[0] /= 8;
 }
 
-void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, const struct sf_bounds *bounds,
+void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, struct sf_bounds *bounds,
                       bool is_asked) {
   const struct sf_range range = bounds->at[place];
   const bool unused = sf_walk_is_second(place) && bounds->at[SF_WALK_RELOAD_AFTER].hi == 0;
@@ -482,8 +410,6 @@ int32_t sf_domain_find(const struct sf_domain *domain, int64_t value) {
     if (domain->values[i] == value) return i;
   return -1;
 }
-
-bool sf_walk_is_coupled(enum sf_walk place) { return is_coupled(place); }
 
 /* --- classes for covering --------------------------------------------------------------------------------------------- */
 

@@ -10,81 +10,6 @@
 enum { AXIS_COUNT = 4, SECOND_MAX = 1 << 20 };
 static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_CP, SF_WALK_TP};
 
-/* Fields that a rule binds to a place: they may follow when it changes. */
-static const struct {
-  enum sf_walk place, follows;
-} followers[] = {
-    {SF_WALK_TP, SF_WALK_SP},
-    {SF_WALK_TP, SF_WALK_RECOMPUTE_SHARDED},
-    {SF_WALK_SP, SF_WALK_TP_OVERLAP},
-    {SF_WALK_RECOMPUTE, SF_WALK_RECOMPUTE_SHARDED},
-    {SF_WALK_TP, SF_WALK_HEADS},
-    {SF_WALK_TP, SF_WALK_KV_HEADS},
-    {SF_WALK_TP, SF_WALK_FFN},
-    {SF_WALK_TP, SF_WALK_VOCAB_PADDED},
-    {SF_WALK_TP, SF_WALK_SEQ},
-    {SF_WALK_TP, SF_WALK_EP},
-    {SF_WALK_TP, SF_WALK_ETP},
-    {SF_WALK_DP, SF_WALK_EP},
-    {SF_WALK_DP, SF_WALK_ETP},
-    {SF_WALK_EXPERTS, SF_WALK_EP},
-    {SF_WALK_EXPERTS, SF_WALK_ETP},
-    {SF_WALK_EXPERTS, SF_WALK_TOPK},
-    {SF_WALK_EXPERTS, SF_WALK_EXPERT_FFN},
-    {SF_WALK_EXPERTS, SF_WALK_ROUTER},
-    {SF_WALK_EXPERTS, SF_WALK_MOE_SCOPE},
-    {SF_WALK_EXPERTS, SF_WALK_CAPACITY},
-    {SF_WALK_EXPERTS, SF_WALK_SHARED_FFN},
-    {SF_WALK_TP, SF_WALK_SHARED_FFN},
-    {SF_WALK_EXPERTS, SF_WALK_AUX},
-    {SF_WALK_EXPERTS, SF_WALK_Z_LOSS},
-    {SF_WALK_EP, SF_WALK_EXPERTS},
-    {SF_WALK_ETP, SF_WALK_EXPERT_FFN},
-    {SF_WALK_TP, SF_WALK_MEMORY_SEQ},
-    {SF_WALK_PP, SF_WALK_PP_FIRST},
-    {SF_WALK_PP, SF_WALK_PP_LAST},
-    {SF_WALK_PP, SF_WALK_LAYERS},
-    {SF_WALK_PP, SF_WALK_VPP},
-    {SF_WALK_PP, SF_WALK_MICROBATCHES},
-    {SF_WALK_VPP, SF_WALK_LAYERS},
-    {SF_WALK_VPP, SF_WALK_MICROBATCHES},
-    {SF_WALK_VPP, SF_WALK_PP_FIRST},
-    {SF_WALK_VPP, SF_WALK_PP_LAST},
-    {SF_WALK_DP, SF_WALK_MICROBATCHES},
-    {SF_WALK_DP, SF_WALK_ZERO},
-    {SF_WALK_CP, SF_WALK_ZERO},
-    {SF_WALK_CP, SF_WALK_CP_COMM},
-    {SF_WALK_CP, SF_WALK_SEQ},
-    {SF_WALK_CP, SF_WALK_HEADS},
-    {SF_WALK_CP, SF_WALK_KV_HEADS},
-    {SF_WALK_CP_COMM, SF_WALK_KV_HEADS},
-    {SF_WALK_LAYERS, SF_WALK_RECOMPUTE},
-    {SF_WALK_LAYERS, SF_WALK_VPP},
-    {SF_WALK_MICROBATCHES, SF_WALK_VPP},
-    {SF_WALK_LAYERS, SF_WALK_PP_FIRST},
-    {SF_WALK_LAYERS, SF_WALK_PP_LAST},
-    {SF_WALK_HEADS, SF_WALK_KV_HEADS},
-    {SF_WALK_PP_FIRST, SF_WALK_PP_LAST},
-    {SF_WALK_PP_LAST, SF_WALK_PP_FIRST},
-    {SF_WALK_VOCAB, SF_WALK_VOCAB_PADDED},
-    {SF_WALK_ADAPTER, SF_WALK_FROZEN},
-    {SF_WALK_POSITIONS, SF_WALK_HEAD_DIM},
-    {SF_WALK_KV_LORA, SF_WALK_Q_LORA},
-    {SF_WALK_KV_LORA, SF_WALK_ROPE_DIM},
-    {SF_WALK_HEAD_DIM, SF_WALK_ROPE_DIM},
-    {SF_WALK_LOSS_SCALE, SF_WALK_LOSS_SCALE_WINDOW},
-    {SF_WALK_LOSS_SCALE, SF_WALK_OVERFLOW},
-    {SF_WALK_COMPUTE, SF_WALK_FP8_RECIPE},
-    {SF_WALK_COMPUTE, SF_WALK_FP8_HISTORY},
-    {SF_WALK_COMPUTE, SF_WALK_FP8_FIRST},
-    {SF_WALK_COMPUTE, SF_WALK_FP8_LAST},
-    {SF_WALK_FP8_RECIPE, SF_WALK_FP8_HISTORY},
-    {SF_WALK_LAYERS, SF_WALK_FP8_FIRST},
-    {SF_WALK_LAYERS, SF_WALK_FP8_LAST},
-    {SF_WALK_FP8_FIRST, SF_WALK_FP8_LAST},
-    {SF_WALK_FP8_LAST, SF_WALK_FP8_FIRST},
-};
-
 /* Places whose value is a size: less is simpler. The others are choices: their simplest is what the smallest case has. */
 static const enum sf_walk counts[] = {SF_WALK_LAYERS,    SF_WALK_STEPS,    SF_WALK_MICROBATCHES,
                                       SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST, SF_WALK_FP8_FIRST, SF_WALK_FP8_LAST, SF_WALK_RELOAD_AFTER};
@@ -134,13 +59,17 @@ static void let_second_follow(struct sf_edit *edit, const struct sf_case *c, con
   }
 }
 
-/* Lets whatever a rule binds to an edited place follow it, and what is bound to that in turn. */
+/* Lets whatever a rule binds to an edited place follow it. Axes lead: their passes say which of them change. */
 static void let_follow(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space) {
+  const struct sf_rules *rules = sf_case_rules();
   let_second_follow(edit, c, space);
-  for (int round = 0; round < 2; round++)
-    for (int64_t i = 0; i < COUNT(followers); i++)
-      if (edit->kind[followers[i].place] != SF_EDIT_KEEP && edit->kind[followers[i].follows] == SF_EDIT_KEEP)
-        edit->kind[followers[i].follows] = SF_EDIT_PREFER;
+  const struct sf_edit before = *edit;
+  for (int from = SF_WALK_SWARM + 1; from < SF_WALK_COUNT; from++) {
+    if (before.kind[from] == SF_EDIT_KEEP) continue;
+    for (int to = SF_WALK_SWARM + 1; to < SF_WALK_COUNT; to++)
+      if (edit->kind[to] == SF_EDIT_KEEP && !is_axis((enum sf_walk)to) && sf_rules_follow(rules, space->field[from], space->field[to]))
+        edit->kind[to] = SF_EDIT_PREFER;
+  }
 }
 
 /* --- how simple ---------------------------------------------------------------------------------------------------- */
@@ -200,6 +129,7 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
   if (sf_case_ranks(c) > bounds.max_ranks) bounds.max_ranks = sf_case_ranks(c);
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
     if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = sf_walk_get(c, space, (enum sf_walk)i);
+  (void)sf_bounds_solve(&bounds);
   sf_domain_create(&domain, place, c, 0, &bounds, sf_space_asks(space, place));
   int32_t count = 0;
   for (int32_t i = 0; i < domain.count; i++) {

@@ -259,7 +259,7 @@ static const char *const MALFORMED[][2] = {
     /* fields that do not fit together */
     {"{\"schema\": 1, \"layout\": {\"tp\": 2}}", "layout.tp: 2 does not divide model.heads 1"},
     {"{\"schema\": 1, \"layout\": {\"order\": \"tp\"}}", "layout.order: "},
-    {"{\"schema\": 1, \"model\": {\"seq\": 6}, \"layout\": {\"cp\": 2}}", "layout.cp: 4 parts do not divide model.seq 6"},
+    {"{\"schema\": 1, \"model\": {\"seq\": 6}, \"layout\": {\"cp\": 2}}", "2 * layout.cp: 4 does not divide model.seq 6"},
 };
 
 static void expect_refused(const char *json, size_t size_bytes, const char *reason) {
