@@ -186,6 +186,27 @@ static void test_diagnose_norm_without_a_group_of_parameters_is_named(void **sta
   diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE, "as if the norm left out the experts' squares");
 }
 
+/* The run's own norm leaves a group out; clip factor and changes follow from it. */
+static void diagnose_norm(const char *words, double clips, const char *text) {
+  struct trial t;
+  struct sf_diagnosis diagnosis;
+  trial_open(&t, words);
+  struct tensor *norm = scalar_tensor(&t.candidate, SF_SCALAR_GRAD_NORM, 0);
+  norm->values[0] = (float)((double)norm->values[0] / clips);
+  trial_judge(&t);
+  const struct sf_finding *finding = assert_first_at(&t, SF_CLASS_TOLERANCE, norm);
+  const struct sf_diagnosis_shard whole = {.rank = 0, .map = sf_shard_map_whole(norm->spec.shape), .data = norm->values};
+  assert_int_equal(sf_diagnose_finding(&diagnosis, t.collector, finding, &whole, 1), SF_OK);
+  if (diagnosis.cls != SF_DIAGNOSIS_REPEATED_TERM || strstr(diagnosis.text, text) == NULL) fail_msg("%s: %s", words, diagnosis.text);
+  trial_close(&t);
+}
+
+static void test_diagnose_traced_norm_without_a_group_of_parameters_is_named(void **state) {
+  (void)state;
+  diagnose_norm(CLIPPED, clips_without(CLIPPED, is_embedding), "the share of the word embedding (as squares) is not added");
+  diagnose_norm(CLIPPED_EXPERTS, clips_without(CLIPPED_EXPERTS, is_expert), "the share of the experts (as squares) is not added");
+}
+
 static void test_judge_weight_that_is_not_master_plus_change_is_exact(void **state) {
   (void)state;
   for (size_t i = 0; i < MODE_COUNT; i++) {
@@ -332,6 +353,7 @@ int main(void) {
       cmocka_unit_test(test_diagnose_another_clip_factor_is_named),
       cmocka_unit_test(test_diagnose_gradients_that_are_not_clipped_are_named),
       cmocka_unit_test(test_diagnose_norm_without_a_group_of_parameters_is_named),
+      cmocka_unit_test(test_diagnose_traced_norm_without_a_group_of_parameters_is_named),
       cmocka_unit_test(test_diagnose_changes_are_named_by_adams_mistakes),
       cmocka_unit_test(test_judge_weight_that_is_not_master_plus_change_is_exact),
       cmocka_unit_test(test_judge_stale_weight_after_the_step_is_exact),
