@@ -35,12 +35,14 @@ static int finish(int code) {
   return 3;
 }
 
-/* A limit on processor time that is soft and hard at once ends a process without a word: SIGXCPU, a second earlier, says which limit it was. */
-static void leave_time_to_tell(void) {
+/* A limit on processor time that is soft and hard at once ends a process without a word: SIGXCPU, a second earlier, says which limit it
+ * was. False: there is no second. */
+static bool leaves_time_to_tell(void) {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur != limit.rlim_max || limit.rlim_cur < 2) return;
+  if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur != limit.rlim_max) return true;
+  if (limit.rlim_cur < 2) return false;
   limit.rlim_cur--;
-  setrlimit(RLIMIT_CPU, &limit);
+  return setrlimit(RLIMIT_CPU, &limit) == 0;
 }
 
 static void print_usage(FILE *to) {
@@ -82,6 +84,10 @@ static int run(const char *name, int argc, char **argv) {
     sf_print(stderr, "shardfuzz: too small a stack: it needs 1 MiB; raise ulimit -s\n");
     return 3;
   }
+  if (!leaves_time_to_tell()) {
+    sf_print(stderr, "shardfuzz: too little processor time: it needs 2 seconds; raise ulimit -t\n");
+    return 3;
+  }
   for (size_t i = 0; i < COMMAND_COUNT; i++) {
     if (strcmp(name, commands[i].name) == 0) return finish(commands[i].run(argc, argv));
   }
@@ -106,7 +112,6 @@ int main(int argc, char **argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   /* A limit on the size of files is an error of the write, to be told like a full disk. */
   signal(SIGXFSZ, SIG_IGN);
-  leave_time_to_tell();
   if (argc < 2) {
     print_usage(stderr);
     return 2;

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ struct sf_worker_set {
   struct rank *ranks; /* by rank, when all said hello; before, in the order of their connections */
   struct pollfd *fds;
   int64_t id;         /* of the request that is under way or was last */
-  bool over;
+  bool over, may_be_spent;
   char output[SF_WORKER_OUTPUT_TEXT]; /* the last of what was printed */
   size_t output_length;
 };
@@ -98,6 +99,24 @@ static void drain_last_words(struct sf_worker_set *set) {
 
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
+/* Of children that have been waited for, with theirs. */
+static double seconds_of_children(void) {
+  struct rusage used;
+  if (getrusage(RUSAGE_CHILDREN, &used) != 0) return 0;
+  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* A rank that dies of the limit on processor time is not our child: its launcher alone sees the signal. What we see is what all of the set
+ * have used together, since the guard waits for them: clearly less than the limit clears it. The kernel counts the limit in ticks of its clock, and may
+ * find it reached a little early. */
+static void end_guard(struct sf_worker_set *set) {
+  struct rlimit limit;
+  const double before = seconds_of_children();
+  sf_guard_end(&set->guard);
+  const bool limited = getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  set->may_be_spent = limited && !(seconds_of_children() - before < 0.75 * (double)limit.rlim_cur);
+}
+
 static void end_set(struct sf_worker_set *set) {
   if (set->over) return;
   set->over = true;
@@ -108,7 +127,7 @@ static void end_set(struct sf_worker_set *set) {
   if (set->listen_fd >= 0) close(set->listen_fd);
   set->listen_fd = -1;
   unlink(set->socket_path);
-  sf_guard_end(&set->guard);
+  end_guard(set);
 }
 
 static void SF_PRINTF(4, 5) fail(struct sf_worker_set *set, struct sf_worker_report *report, enum sf_worker_end end, const char *format, ...) {
@@ -124,6 +143,7 @@ static void SF_PRINTF(4, 5) fail(struct sf_worker_set *set, struct sf_worker_rep
     if (end == SF_WORKER_DIED || end == SF_WORKER_UNSTARTED) drain_last_words(set);
     drain_output(set);
     end_set(set);
+    report->may_be_spent = set->may_be_spent;
   }
   snprintf(report->output, sizeof report->output, "%s", set->output);
 }

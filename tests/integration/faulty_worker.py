@@ -19,7 +19,8 @@ DESCRIBE = {"name": "faulty", "draws": 2,
                        "fault": {"choices": ["none", "stdout", "silent", "silent-once", "nap", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
                                              "truncate", "no-file", "nan", "unperturbed", "greedy", "loop", "fifo", "directory", "socket", "forbidden",
-                                             "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference"], "layout": True},
+                                             "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference",
+                                             "burn", "burn-some", "burn-then-crash"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
                        "run": {"choices": ["candidate", "reference", "draw", "draw 8"], "layout": True}},
             "refuses": []}
@@ -36,11 +37,20 @@ def beat(stream, request, stop):
         say(stream, json.dumps({"id": request["id"], "heartbeat": "still there"}))
 
 
+def burn(fault):
+    """Uses processor time: all that this process has, or less than a second."""
+    began = time.process_time()
+    while fault == "burn" or time.process_time() - began < 0.8:
+        pass
+
+
 def end_at_once(fault):
     """What ends this process."""
+    if fault.startswith("burn"):
+        burn(fault)
     if fault == "child":
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    if fault in ("crash", "child"):
+    if fault in ("crash", "child", "burn-then-crash"):
         print(f"rank {RANK} is about to fall", flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
     if fault == "exit":

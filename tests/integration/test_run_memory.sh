@@ -31,30 +31,6 @@ if "$work/little" list presets >/dev/null 2>&1; then
   check "nor by the gate" grep -qE '^shardfuzz: nothing was judged: 1 inconclusive \(last: out of memory while .*\)$' "$work/stderr"
 fi
 
-# A limit of the machine is told, and is no fault of what is tested.
-limited() { # EXIT ULIMIT WORD ARGUMENT...
-  local expected=$1 limits=$2 word=$3
-  shift 3
-  printf '#!/bin/sh\nulimit %s && exec "%s" "$@"\n' "$limits" "$whole" >"$work/limited"
-  chmod +x "$work/limited"
-  SHARDFUZZ=$work/limited run "$expected" "$@" --out "$work/limited.out" --json
-  check "ulimit $limits: '$word' is told: $(tail -n 3 "$work/stderr")" grep -qE -- "$word" "$work/stderr"
-  check "ulimit $limits: no finding" [ -z "$(find "$work/limited.out" -name report.txt 2>/dev/null)" ]
-  rm -rf "$work/limited.out"
-}
-whole=$SHARDFUZZ
-if "$work/little" list presets >/dev/null 2>&1; then
-  unset OPENBLAS_NUM_THREADS
-  for limit in 150000 200000; do # with several threads OpenBLAS hangs in the first one before main begins
-    limited 3 "-v $limit" '^shardfuzz: too little address space: .* raise ulimit -v' fuzz --cases 2 --seed 1
-  done
-  limited 3 "-s 128" '^shardfuzz: too small a stack: .* raise ulimit -s' fuzz --cases 2 --seed 1
-  hangs=$build/plugins/layer_fault_hang.so
-  limited 3 "-S -t 1" 'nothing was judged: 1 inconclusive \(last: the process used up its processor time \(ulimit -t\)' fuzz --target "plugin:$hangs" --cases 1 --set layout.tp=2 \
-    --max-ranks 2 --set model.layers=1 --set model.seq=32 --jobs 1 --seed 3
-  limited 3 "-S -t 1" '^shardfuzz: a process that runs cases used up its processor time \(ulimit -t\)' fuzz --target "plugin:$build/plugins/fault_hang.so" --cases 600 --jobs 1 --seed 1
-fi
-
 # What fits goes on beside what does not.
 run 0 fuzz --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --json
 is_json "j['skipped'] > 5 and j['passed'] > 5 and 'reason' not in j" True

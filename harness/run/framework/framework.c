@@ -148,6 +148,28 @@ static void excuse_memory(struct sf_framework_outcome *out, const struct sf_work
   snprintf(out->text, sizeof out->text, "out of memory: the system ended a process: %s", report->text);
 }
 
+/* Nor is it the framework's fault that a fresh set has used up its processor time. */
+static void excuse_time(struct sf_framework_outcome *out, const struct sf_worker_report *report) {
+  if (!report->may_be_spent) return;
+  out->verdict = SF_VERDICT_INCONCLUSIVE;
+  snprintf(out->cls, sizeof out->cls, "time");
+  snprintf(out->text, sizeof out->text, "the ranks used up their processor time (ulimit -t): raise the limit: %s", report->text);
+}
+
+/* Takes the request to run into folder. A set that may have died of its processor time may have spent it on cases before: a fresh one has
+ * all of it. */
+static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks,
+                                 const char *folder, struct sf_error *error) {
+  enum sf_status status = ask(f, report, json_incref(request), ranks);
+  if (status == SF_OK && report->may_be_spent) {
+    sf_worker_report_clear(report);
+    status = make_folder(folder, error);
+    if (status == SF_OK) status = ask(f, report, json_incref(request), ranks);
+  }
+  json_decref(request);
+  return status;
+}
+
 /* One run of the case into folder. *good: its trace is there; else the outcome says why not. draw: -1 = not perturbed. */
 static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run, int32_t draw, const char *folder,
                               struct sf_error *error) {
@@ -164,12 +186,13 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
     request = NULL;
   }
   const double kills = sf_memory_kills();
-  status = ask(f, &report, request, ranks);
+  status = ask_to_run(f, &report, request, ranks, folder, error);
   *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
   f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
   if (status == SF_OK && !*good) {
     outcome_of_report(outcome, &report, name);
     excuse_memory(outcome, &report, kills);
+    excuse_time(outcome, &report);
   } else if (*good && !is_folder(folder)) {
     *good = false;
     sf_error_set(error, SF_EINPUT, "%s: the worker removed the folder of its trace, or put something else in its place", folder);

@@ -326,6 +326,7 @@ static enum sf_status fuzz_operations(struct gate *g) {
   result->summary.by_verdict[SF_VERDICT_PASS] = seen.passed;
   result->summary.by_verdict[SF_VERDICT_FINDING] = seen.found;
   result->summary.by_verdict[SF_VERDICT_SKIP] = seen.skipped;
+  result->summary.by_verdict[SF_VERDICT_INCONCLUSIVE] = seen.inconclusive;
   result->summary.signatures = seen.finding_count;
   for (int32_t i = 0; i < seen.finding_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
     status = add_operation_finding(g, &seen.findings[i]);

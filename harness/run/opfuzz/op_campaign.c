@@ -22,7 +22,7 @@ struct campaign {
   struct sf_op_worker *workers[WORKERS_MAX];
   struct lane lanes[WORKERS_MAX];
   int64_t handed_out;
-  int32_t hangs;
+  int32_t lost; /* processes */
   int64_t new_findings; /* that are not known */
   double begun;
   struct sf_progress progress;
@@ -30,7 +30,7 @@ struct campaign {
 
 static bool is_over(const struct campaign *campaign) {
   const struct sf_op_campaign_options *o = campaign->options;
-  if ((o->pool.stop && *o->pool.stop) || campaign->hangs >= SF_OP_LOST_MAX) return true;
+  if ((o->pool.stop && *o->pool.stop) || campaign->lost >= SF_OP_LOST_MAX) return true;
   if (o->stop_after > 0 && campaign->new_findings >= o->stop_after) return true;
   return o->seconds > 0 && sf_clock_seconds() - campaign->begun >= o->seconds;
 }
@@ -83,10 +83,12 @@ static void book(struct campaign *campaign, const struct sf_op_answer *answer) {
   const bool finding = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
   result->cases += answer->done;
   result->skipped += answer->skipped;
-  result->passed += answer->done - answer->skipped - finding;
+  result->inconclusive += answer->inconclusive;
+  result->passed += answer->done - answer->skipped - answer->inconclusive - finding;
+  if (answer->inconclusive) memcpy(result->lack, answer->outcome.said, sizeof result->lack);
   result->judged += answer->judged;
   result->elements += answer->elements;
-  campaign->hangs += answer->outcome.cls == SF_OP_HANG;
+  campaign->lost += answer->outcome.cls == SF_OP_HANG || answer->inconclusive;
   if (finding) note(campaign, answer);
 }
 
@@ -156,12 +158,14 @@ static enum sf_status finish(struct campaign *campaign, struct sf_error *error) 
 }
 
 bool sf_op_campaign_judged_nothing(const struct sf_op_campaign_result *result) {
-  return result->cases > 0 && result->found == 0 && (result->skipped == result->cases || (result->elements > 0 && result->judged == 0));
+  return result->cases > 0 && result->found == 0 && (result->skipped + result->inconclusive == result->cases || (result->elements > 0 && result->judged == 0));
 }
 
 void sf_op_campaign_nothing_text(char *out, size_t size, const struct sf_op_campaign_result *result) {
-  snprintf(out, size, "nothing was judged: %" PRId64 " of %" PRId64 " cases were skipped%s", result->skipped, result->cases,
-           result->skipped < result->cases ? ", and of the others no element could be judged" : "");
+  const bool others = result->skipped + result->inconclusive < result->cases;
+  int length = snprintf(out, size, "nothing was judged: %" PRId64 " of %" PRId64 " cases were skipped", result->skipped, result->cases);
+  if (result->inconclusive) length += snprintf(out + length, size - (size_t)length, ", %" PRId64 " were inconclusive (last: %s)", result->inconclusive, result->lack);
+  if (others) snprintf(out + length, size - (size_t)length, ", and of the others no element could be judged");
 }
 
 enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) {
@@ -177,7 +181,7 @@ enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struc
   if (status == SF_OK) status = run_cases(&campaign, error);
   sf_progress_end(&campaign.progress);
   out->seconds = sf_clock_seconds() - campaign.begun;
-  out->ended_early = campaign.hangs >= SF_OP_LOST_MAX;
+  out->ended_early = campaign.lost >= SF_OP_LOST_MAX;
   if (status == SF_OK) status = finish(&campaign, error);
   for (int32_t i = 0; i < options->workers; i++) sf_op_worker_destroy(campaign.workers[i]);
   return status;

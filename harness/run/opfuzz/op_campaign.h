@@ -29,15 +29,16 @@ struct sf_op_finding {
 };
 
 struct sf_op_campaign_result {
-  int64_t cases, passed, skipped, found;
+  int64_t cases, passed, skipped, inconclusive, found;
   int64_t judged, elements;
   double seconds; /* without shrinking */
-  bool ended_early; /* SF_OP_LOST_MAX processes were lost to hangs */
+  bool ended_early; /* SF_OP_LOST_MAX processes were lost to hangs, or to the limit on processor time */
+  char lack[160];   /* why the last inconclusive case is that; "": there is none */
   int32_t finding_count;
   struct sf_op_finding findings[SF_OP_FINDINGS_MAX]; /* by signature */
 };
 
-/* Every case was skipped, or could be judged in no element: nothing has been shown. And one line that says so. */
+/* Every case was skipped or inconclusive, or could be judged in no element: nothing has been shown. And one line that says so. */
 bool sf_op_campaign_judged_nothing(const struct sf_op_campaign_result *result);
 void sf_op_campaign_nothing_text(char *out, size_t size, const struct sf_op_campaign_result *result);
 

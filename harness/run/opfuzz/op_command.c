@@ -56,11 +56,12 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
 }
 
 static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known, FILE *to) {
-  sf_print(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " skipped\n", r->cases, r->seconds,
-          r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->skipped);
+  sf_print(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", r->cases,
+           r->seconds, r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->inconclusive, r->skipped);
+  if (r->inconclusive) sf_print(to, "last inconclusive: %s\n", r->lack);
   sf_print(to, "elements judged: %" PRId64 " (%.2f %%)\n", r->judged, r->elements ? 100.0 * (double)r->judged / (double)r->elements : 0);
   if (sf_interrupted) sf_print_lines(to, "interrupted\n");
-  if (r->ended_early) sf_print(to, "ended early: %d cases hung\n", SF_OP_LOST_MAX);
+  if (r->ended_early) sf_print(to, "ended early: %d cases hung or used up their processor time\n", SF_OP_LOST_MAX);
   if (r->finding_count) sf_print(to, "%d distinct finding%s:\n", r->finding_count, r->finding_count == 1 ? "" : "s");
   for (int32_t i = 0; i < r->finding_count; i++) {
     const struct sf_op_finding *f = &r->findings[i];
@@ -100,6 +101,7 @@ static int json_summary(const struct sf_op_campaign_result *r, const struct sf_o
   sf_json_out_int(json, "cases", r->cases);
   sf_json_out_int(json, "passed", r->passed);
   sf_json_out_int(json, "findings", r->found);
+  sf_json_out_int(json, "inconclusive", r->inconclusive);
   sf_json_out_int(json, "skipped", r->skipped);
   sf_json_out_real(json, "seconds", r->seconds);
   sf_json_out_int(json, "elements", r->elements);
@@ -140,7 +142,7 @@ static int print_cases(const struct sf_op_campaign_options *used) {
 static int run_cases(const struct op_flags *flags, const struct sf_op_campaign_options *used, const struct sf_known *known) {
   static struct sf_op_campaign_result result;
   struct sf_error error = {SF_OK, ""};
-  char reason[160] = ""; /* that nothing was judged */
+  char reason[400] = ""; /* that nothing was judged */
   const enum sf_status status = sf_op_campaign_run(&result, used, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   const bool nothing = sf_op_campaign_judged_nothing(&result);

@@ -34,7 +34,10 @@ enum sf_status sf_op_run_opened(struct sf_op_answer *out, const struct sf_op_ope
 }
 
 const char *sf_op_verdict(const struct sf_op_outcome *outcome) {
-  return sf_op_is_finding((enum sf_op_class)outcome->cls) ? "FINDING" : outcome->cls == SF_OP_SKIPPED ? "SKIP" : "PASS";
+  return sf_op_is_finding((enum sf_op_class)outcome->cls) ? "FINDING"
+         : outcome->cls == SF_OP_SKIPPED                  ? "SKIP"
+         : outcome->cls == SF_OP_INCONCLUSIVE             ? "INCONCLUSIVE"
+                                                          : "PASS";
 }
 
 bool sf_op_as_expected(const struct sf_op_opened *opened, const struct sf_op_case *c, const struct sf_op_outcome *outcome) {

@@ -34,7 +34,7 @@ void sf_op_close(struct sf_op_opened *opened);
 /* Runs the case in a process of its own. measure: as of sf_op_trial_run. SF_ECANCELLED: stopped. */
 enum sf_status sf_op_run_opened(struct sf_op_answer *out, const struct sf_op_opened *opened, bool measure, struct sf_error *error) SF_MUST_USE;
 
-const char *sf_op_verdict(const struct sf_op_outcome *outcome); /* "FINDING", "SKIP", "PASS" */
+const char *sf_op_verdict(const struct sf_op_outcome *outcome); /* "FINDING", "SKIP", "INCONCLUSIVE", "PASS" */
 /* Whether the outcome is what the file expects; of a file that expects nothing, whether it passed. */
 bool sf_op_as_expected(const struct sf_op_opened *opened, const struct sf_op_case *c, const struct sf_op_outcome *outcome);
 

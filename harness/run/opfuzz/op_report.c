@@ -1,7 +1,7 @@
 /* What a trial showed, for people. */
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
-#include "harness/run/opfuzz/op_trial.h"
+#include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_operands.h"
 
 #include <inttypes.h>
@@ -56,6 +56,7 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
       sf_line_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,
                      *o->said ? ", having said: " : "", o->said);
     break;
+  case SF_OP_INCONCLUSIVE: sf_line_append(out, "what         %s\n", o->said); break;
   case SF_OP_HANG: sf_line_append(out, "what         it did not end before its deadline\n"); break;
   default: break;
   }
@@ -81,7 +82,7 @@ void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const 
   char signature[128];
   sf_op_signature(signature, sizeof signature, op, outcome);
   if (sf_op_is_finding((enum sf_op_class)outcome->cls)) sf_line_append(out, "verdict      FINDING (%s)\nsignature    %s\n", sf_op_class_name((enum sf_op_class)outcome->cls), signature);
-  else sf_line_append(out, "verdict      %s\n", outcome->cls == SF_OP_SKIPPED ? "SKIP" : "PASS");
+  else sf_line_append(out, "verdict      %s\n", sf_op_verdict(outcome));
   report_what(out, op, c, outcome);
   if (outcome->cls == SF_OP_PASSED) {
     if (outcome->operand >= 0) report_errors(out, &outcome->error, c, op, outcome->operand);

@@ -5,10 +5,11 @@
 #include "harness/run/opfuzz/op_memory.h"
 #include "oracles/ops/judge.h"
 
-/* What a trial showed, by falling precedence. A crash and a hang are told by the parent of the process that ran it. */
+/* What a trial showed, by falling precedence. A crash, a hang and a limit of the machine are told by the parent of the process that ran it. */
 #define SF_OP_CLASS_MAP(X)                                                                                                                 \
   X(SF_OP_PASSED, "pass", "nothing is wrong")                                                                                              \
   X(SF_OP_SKIPPED, "skip", "the plugin does not take the case")                                                                            \
+  X(SF_OP_INCONCLUSIVE, "inconclusive", "a limit of the machine ended its process")                                                        \
   X(SF_OP_TOLERANCE, "tolerance", "an element is outside of its error interval")                                                           \
   X(SF_OP_UNWRITTEN, "unwritten", "an element of an output still holds what was there before")                                             \
   X(SF_OP_GUARD, "guard", "a write beside an operand")                                                                                     \
@@ -35,7 +36,8 @@ struct sf_op_outcome {
   int32_t code;            /* a signal, or what the function returned */
   int64_t judged, elements;
   struct sf_op_error error; /* of the operand, of a tolerance finding */
-  char said[160];           /* GUARD: where; ROUNDING: the mode that was left; CRASH: what was touched beside an operand, else what had been printed last */
+  char said[160];           /* GUARD: where; ROUNDING: the mode that was left; CRASH: what was touched beside an operand, else what had been printed last;
+                               INCONCLUSIVE: which limit */
 };
 
 /* What is under test. returns 0, 1 for a case that is not for it, or another number. */

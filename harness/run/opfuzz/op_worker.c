@@ -40,7 +40,7 @@ struct sf_op_worker {
   struct sf_said said;
   struct page *page;
   struct sf_op_job job; /* at work on it */
-  bool busy;
+  bool busy, answered;  /* answered: its process has done a job before */
   int64_t seen_index;
   struct sf_watch watch; /* looked at while the process is at work */
   double stopped_at;     /* when the interruption was seen; 0: not */
@@ -167,6 +167,7 @@ static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error)
     return sf_error_set(error, SF_EIO, "a process: %s", strerror(errno));
   }
   worker->channel = ends[0];
+  worker->answered = false;
   return SF_OK;
 }
 
@@ -222,13 +223,34 @@ enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op
   return SF_OK;
 }
 
+/* The counts of the cases that ended, of a job that did not. */
+static void answer_so_far(const struct sf_op_worker *worker, struct sf_op_answer *answer) {
+  *answer = worker->page->so_far;
+  memset(&answer->outcome, 0, sizeof answer->outcome);
+  answer->outcome.operand = -1;
+  if (worker->job.count == 0) answer->done = 0;
+}
+
+/* Of a process that used up its processor time: by cases before, or else by this one alone, which a fresh one would not end either. */
+static void answer_for_spent(const struct sf_op_worker *worker, struct sf_op_answer *answer) {
+  answer_so_far(worker, answer);
+  answer->unfinished = worker->answered || answer->done > 0;
+  if (answer->unfinished) return;
+  answer->c = worker->job.one;
+  if (worker->job.count > 0) sf_op_case_draw(&answer->c, worker->options.target, worker->options.seed, (uint64_t)worker->job.first);
+  answer->index = worker->job.first;
+  answer->done = answer->inconclusive = 1;
+  answer->outcome.cls = SF_OP_INCONCLUSIVE;
+  snprintf(answer->outcome.said, sizeof answer->outcome.said, "its process used up its processor time (ulimit -t): raise the limit");
+}
+
 /* The answer of a process that is no more. */
 static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct sf_op_answer *answer, struct sf_error *error) {
   char said[sizeof answer->outcome.said];
   const int how = stop(worker);
   sf_said_last(&worker->said, said, sizeof said);
   if (WIFEXITED(how) && WEXITSTATUS(how) == STATUS_FAILED) return sf_error_set(error, worker->page->error.status, "%s", worker->page->error.text);
-  if (!hung && worker->page->spent) return sf_error_set(error, SF_EIO, "a process that runs cases used up its processor time (ulimit -t): raise the limit");
+  if (!hung && worker->page->spent) return answer_for_spent(worker, answer), SF_OK;
   *answer = worker->page->so_far;
   answer->index = atomic_load(&worker->page->index);
   if (worker->job.count > 0) {
@@ -272,8 +294,7 @@ static bool out_of_time(struct sf_op_worker *worker) {
 /* Of a process that did not end its case in time, which says nothing of the case. */
 static void give_up(struct sf_op_worker *worker, struct sf_op_answer *answer) {
   stop(worker);
-  *answer = worker->page->so_far;
-  memset(&answer->outcome, 0, sizeof answer->outcome);
+  answer_so_far(worker, answer);
   answer->given_up = true;
 }
 
@@ -294,6 +315,7 @@ enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, 
       if (given_up) return give_up(worker, answer), SF_OK;
       if (late || recv(worker->channel, &done, 1, MSG_DONTWAIT) != 1) return answer_for(worker, late, answer, error);
       *answer = worker->page->so_far;
+      worker->answered = true;
       return SF_OK;
     }
     if (sf_clock_seconds() >= until) return SF_OK;
@@ -303,6 +325,11 @@ enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, 
 enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_op_answer *answer, struct sf_error *error) {
   int32_t which = -1;
   enum sf_status status = sf_op_worker_send(worker, job, error);
-  while (status == SF_OK && which < 0) status = sf_op_workers_wait(&worker, 1, 1000, &which, answer, error);
+  while (status == SF_OK && which < 0) {
+    status = sf_op_workers_wait(&worker, 1, 1000, &which, answer, error);
+    if (status != SF_OK || which < 0 || !answer->unfinished) continue;
+    which = -1;
+    status = sf_op_worker_send(worker, job, error);
+  }
   return status == SF_OK && answer->given_up ? SF_ECANCELLED : status;
 }

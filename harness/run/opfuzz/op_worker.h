@@ -22,10 +22,11 @@ struct sf_op_job {
   struct sf_op_case one;
 };
 struct sf_op_answer {
-  int64_t done, skipped; /* cases run, the finding's included */
+  int64_t done, skipped, inconclusive; /* cases run, the finding's included */
   int64_t judged, elements;
   int64_t index;         /* of the finding; in the campaign */
   bool given_up;         /* stopped before the job was done: there is no outcome, and counts are of the cases that ended */
+  bool unfinished; /* the same of a process that cases before had left too little time: the rest is to be sent again, to a fresh one */
   struct sf_op_case c;   /* the case of the outcome */
   struct sf_op_outcome outcome; /* of the finding, or of the last case */
 };
