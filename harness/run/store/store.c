@@ -137,14 +137,24 @@ static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_byte
   return sf_store_query_int(store, &reached, text, error);
 }
 
-/* What reads the rows takes them for cases that were handed out. */
-static enum sf_status check_indices(struct sf_store *store, struct sf_error *error) {
-  int64_t first = 0, end = 0;
-  enum sf_status status = sf_store_query_int(store, &first, "SELECT coalesce(min(idx), 0) FROM verdict", error);
-  if (status == SF_OK) status = sf_store_query_int(store, &end, "SELECT coalesce(max(idx) + 1, 0) FROM verdict", error);
-  if (status != SF_OK || (first >= 0 && end <= store->high_water)) return status;
-  return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has a verdict, but only the cases from 0 to below %" PRId64 " were handed out", store->path,
-                      first < 0 ? first : end - 1, store->high_water);
+/* What reads the rows of a table takes them for cases that were handed out. */
+static enum sf_status check_cases_of(struct sf_store *store, const char *table, const char *what, struct sf_error *error) {
+  static const char strays[] = "SELECT %s FROM %s WHERE typeof(idx) <> 'integer' OR idx < 0 OR idx >= %lld";
+  char count[160], first[160];
+  int64_t stray_count = 0, index = 0;
+  sqlite3_snprintf(sizeof count, count, strays, "count(*)", table, (long long)store->high_water);
+  sqlite3_snprintf(sizeof first, first, strays, "coalesce(min(idx), 0)", table, (long long)store->high_water);
+  enum sf_status status = sf_store_query_int(store, &stray_count, count, error);
+  if (status == SF_OK) status = sf_store_query_int(store, &index, first, error);
+  if (status != SF_OK || stray_count == 0) return status;
+  return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has a %s, but only the cases from 0 to below %" PRId64 " were handed out", store->path, index, what,
+                      store->high_water);
+}
+
+static enum sf_status check_cases(struct sf_store *store, struct sf_error *error) {
+  enum sf_status status = check_cases_of(store, "verdict", "verdict", error);
+  if (status == SF_OK) status = check_cases_of(store, "finding", "finding", error);
+  return status == SF_OK && store->version >= 4 ? check_cases_of(store, "further", "further culprit", error) : status;
 }
 
 static enum sf_status open_checked(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
@@ -156,7 +166,7 @@ static enum sf_status open_checked(struct sf_store *store, const struct sf_store
   if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
   if (status == SF_OK && fresh) status = sf_store_schema_create(store, options, error);
   if (status == SF_OK) status = sf_store_meta_read(store, error);
-  if (status == SF_OK) status = check_indices(store, error);
+  if (status == SF_OK) status = check_cases(store, error);
   if (status == SF_OK && store->writable) status = sf_store_meta_compare(store, options, error);
   if (status == SF_OK && store->writable && (store->version < SF_STORE_VERSION || !store->has_reasons)) status = sf_store_schema_upgrade(store, error);
   if (status == SF_OK && store->writable) status = sf_store_lost_find(store, error);

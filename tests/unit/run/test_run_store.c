@@ -326,25 +326,44 @@ static void test_store_merge_refusals_leave_nothing(void **state) {
   merge_refused(f, f->path, SF_EUSAGE, "exists already", 2);
 }
 
+static void resume_refused(const char *path, const char *says) {
+  const struct sf_store_options options = options_make(path, SF_STORE_RESUME);
+  struct sf_store *store = NULL;
+  struct sf_error error = {0};
+  assert_int_equal(sf_store_open(&store, &options, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, says));
+}
+
 /* What somebody wrote into a store is one line, whoever reads it. */
 static void test_store_damaged_rows_are_refused(void **state) {
   const struct fixture *f = *state;
-  static const struct { const char *change, *says; } rows[] = {
-      {"UPDATE verdict SET idx = 10 WHERE idx = 9", "damaged: case 10 has a verdict, but only the cases from 0 to below 10 were handed out"},
-      {"UPDATE verdict SET idx = 9223372036854775806 WHERE idx = 9", "damaged: case 9223372036854775806 has a verdict"},
-      {"PRAGMA ignore_check_constraints = ON; UPDATE verdict SET idx = -1 WHERE idx = 0", "damaged: "},
-      {"UPDATE meta SET value = 3 WHERE key = 'high_water'", "damaged: case 9 has a verdict"},
-      {"UPDATE finding SET signature = ''", "damaged: the finding of case 4 has no signature"},
-      {"UPDATE finding SET shrink_key = ''", "damaged: the finding of case 4 has no shrink_key"},
-      {"UPDATE finding SET case_json = ''", "damaged: the finding of case 4 has no case_json"},
-      {"INSERT INTO folder VALUES('s', '../elsewhere')", "damaged: a folder's name is none"},
-      {"INSERT INTO folder VALUES('s', '..')", "damaged: a folder's name is none"},
-      {"UPDATE shrink SET shrink_key = ''", "damaged: a count of shrinks without a key"}};
+  static const struct {
+    const char *change, *says;
+    bool of_cases; /* found when the store is opened: others, when the rows are read */
+  } rows[] = {
+      {"UPDATE verdict SET idx = 10 WHERE idx = 9", "damaged: case 10 has a verdict, but only the cases from 0 to below 10 were handed out", true},
+      {"UPDATE verdict SET idx = 9223372036854775806 WHERE idx = 9", "damaged: case 9223372036854775806 has a verdict", true},
+      {"PRAGMA ignore_check_constraints = ON; UPDATE verdict SET idx = -1 WHERE idx = 0", "damaged: ", true},
+      {"UPDATE meta SET value = 3 WHERE key = 'high_water'", "damaged: case 3 has a verdict", true},
+      {"UPDATE finding SET signature = ''", "damaged: the finding of case 4 has no signature", false},
+      {"UPDATE finding SET shrink_key = ''", "damaged: the finding of case 4 has no shrink_key", false},
+      {"UPDATE finding SET case_json = ''", "damaged: the finding of case 4 has no case_json", false},
+      {"UPDATE finding SET idx = 10", "damaged: case 10 has a finding, but only the cases from 0 to below 10 were handed out", true},
+      {"UPDATE finding SET idx = -3", "damaged: case -3 has a finding", true},
+      {"INSERT INTO further VALUES(10, 'k', 's')", "damaged: case 10 has a further culprit, but only", true},
+      {"INSERT INTO further VALUES(9223372036854775807, 'k', 's')", "damaged: case 9223372036854775807 has a further culprit", true},
+      {"INSERT INTO further VALUES('four', 'k', 's')", "damaged: case 0 has a further culprit", true},
+      {"INSERT INTO further VALUES(4, '', 's')", "damaged: a further culprit of case 4 has no key or no signature", false},
+      {"INSERT INTO further VALUES(4, 'k', '')", "damaged: a further culprit of case 4 has no key or no signature", false},
+      {"INSERT INTO folder VALUES('s', '../elsewhere')", "damaged: a folder's name is none", false},
+      {"INSERT INTO folder VALUES('s', '..')", "damaged: a folder's name is none", false},
+      {"UPDATE shrink SET shrink_key = ''", "damaged: a count of shrinks without a key", false}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     store_make(f->path, 0, 10, 4, "s");
     store_make(f->other, 0, 10, 4, "s");
     execute(f->other, rows[i].change);
     merge_refused(f, f->joined, SF_EINPUT, rows[i].says, 2);
+    if (rows[i].of_cases) resume_refused(f->other, rows[i].says);
     sf_store_remove_files(f->path);
     sf_store_remove_files(f->other);
   }
