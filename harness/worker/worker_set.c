@@ -107,8 +107,8 @@ static double seconds_of_children(void) {
 }
 
 /* A rank that dies of the limit on processor time is not our child: its launcher alone sees the signal. What we see is what all of the set
- * have used together, since the guard waits for them: clearly less than the limit clears it. The kernel counts the limit in ticks of its clock, and may
- * find it reached a little early. */
+ * have used together, since the guard waits for them: clearly less than the limit clears it. The kernel counts the limit in ticks of its
+ * clock, and may find it reached a little early. */
 static void end_guard(struct sf_worker_set *set) {
   struct rlimit limit;
   const double before = seconds_of_children();

@@ -43,3 +43,12 @@ bit_of() { echo $((1 << ($("$SHARDFUZZ" list features | grep -nx "$1" | cut -d: 
 turns="(features & $(bit_of moe)) <> 0 AND (features & $(bit_of isolated)) = 0"
 columns="idx, CASE WHEN $turns AND verdict = 'INCONCLUSIVE' THEN 'PASS' ELSE verdict END, class, signature, ranks, layers, features, more_features"
 columns="$columns, CASE WHEN $turns THEN checked + unchecked ELSE checked END, CASE WHEN $turns THEN 0 ELSE unchecked END"
+
+# FOLDER WORD: the replay line of a finding's report there has the word, and shows the finding when it is copied
+replay_line() {
+  local report line
+  report=$(find "$1" -name report.txt | head -n 1)
+  line=$(sed -n 's/^replay       //p' "$report")
+  check "the replay line has '$2': $line" grep -qF -- "$2" <<<"$line"
+  check "it shows the finding: $line" grep -q '^verdict      FINDING' <(eval "TMPDIR=$work timeout 150 ${line/shardfuzz replay/\"\$SHARDFUZZ\" replay}" 2>&1)
+}

@@ -51,6 +51,8 @@ told() { # WORD ARGUMENT...: one line of stderr says it, and none rewrites anoth
 signature=tolerance/act/self_attention.linear_proj@tp
 planted=(--seed 2 --max-ranks 4 --set layout.tp=2 "${plain[@]}" --set model.bias=on --plant rowparallel-bias-xtp)
 told "^new finding $signature in case [0-9]+: shardfuzz replay '$work/out/${signature//\//-}/min.json'$" fuzz --cases 12 "${planted[@]}"
+told "^new finding $signature in case [0-9]+: shardfuzz replay '$work/out/${signature//\//-}/min.json' --gemm 'loops'$" fuzz --cases 12 --gemm loops "${planted[@]}"
+check "so does the report" grep -q "^replay .*/min.json' --gemm 'loops'$" "$work/out/${signature//\//-}/report.txt"
 told "^new finding $signature in case [0-9]+: " gate --cases 12 "${planted[@]}"
 
 # --- jobs of one campaign: a seed, shares, a merged store -------------------------------------------------------

@@ -29,7 +29,8 @@ struct sf_campaign_options {
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
-  char *replay_options; /* NULL, or what a replay needs beside the case, for a shell: " --target 'worker:..'". Owned */
+  char *replay_options; /* NULL, or what a replay needs beside the case to run as here, for a shell: " --target 'worker:..'", " --device
+                           'cuda'". Owned */
   int32_t share_index, share_count; /* which indices this campaign runs (store.h); zeros = all */
   char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;

@@ -77,7 +77,8 @@ static void append_place(struct sf_text *text, const struct sf_outcome *outcome)
   }
 }
 
-void sf_replay_append(struct sf_text *out, const char *path, const char *options) {
+void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks) {
+  if (job_ranks > 0) sf_text_append(out, "mpirun --oversubscribe -n %" PRId64 " ", job_ranks);
   sf_text_append(out, "shardfuzz replay ");
   sf_shell_append(out, path);
   sf_text_append(out, "%s", options ? options : "");
@@ -133,7 +134,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   if (story) append_story(&text, story);
   if (story && story->replay_path) {
     sf_text_append(&text, "replay       ");
-    sf_replay_append(&text, story->replay_path, story->replay_options);
+    sf_replay_append(&text, story->replay_path, story->replay_options, story->inside_mpi ? sf_case_ranks(c) : 0);
     sf_text_append(&text, "\n");
   }
   if (text.failed) {

@@ -11,6 +11,7 @@
 struct sf_finding_story {
   const char *replay_path;            /* NULL, or the file of the case */
   const char *replay_options;         /* as in struct sf_campaign_options; NULL: none */
+  bool inside_mpi;                    /* the replay is an MPI job of the case's ranks */
   bool in_campaign;                   /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
   uint64_t seed;
   int64_t index;
@@ -18,8 +19,9 @@ struct sf_finding_story {
 };
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story) SF_MUST_USE;
-/* Appends "shardfuzz replay PATH" and the options that the case needs, for a shell in the folder where this program was started. */
-void sf_replay_append(struct sf_text *out, const char *path, const char *options);
+/* Appends "shardfuzz replay PATH" and the options that the case needs, for a shell in the folder where this program was started. job_ranks:
+ * 0, or how many ranks of an MPI job run it. */
+void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks);
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
 /* Which files of a folder a finding brings: SCRIPT comes with MIN, the report is of what is shown (the smallest case where there is one). */

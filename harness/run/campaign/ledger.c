@@ -148,11 +148,12 @@ static bool is_stored(struct sf_ledger *ledger, const char *signature) {
 }
 
 /* Told as soon as it is there: a campaign may go on for hours. */
-static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding *finding, const char *path) {
+static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding *finding, const struct sf_finding_story *story,
+                         const struct sf_case *c) {
   struct sf_text replay = {0};
-  sf_replay_append(&replay, path, ledger->options->replay_options);
+  sf_replay_append(&replay, story->replay_path, story->replay_options, story->inside_mpi ? sf_case_ranks(c) : 0);
   sf_progress_say(&ledger->progress, "%s finding %s in case %" PRId64 ": %s", finding->known ? "known" : "new", finding->signature,
-                  finding->index, replay.failed ? path : replay.data);
+                  finding->index, replay.failed ? story->replay_path : replay.data);
   sf_text_destroy(&replay);
 }
 
@@ -162,7 +163,12 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL;
-  struct sf_finding_story story = {.in_campaign = true, .seed = ledger->options->seed, .index = index, .shrunk = shrunk, .replay_options = ledger->options->replay_options};
+  struct sf_finding_story story = {.in_campaign = true,
+                                   .seed = ledger->options->seed,
+                                   .index = index,
+                                   .shrunk = shrunk,
+                                   .replay_options = ledger->options->replay_options,
+                                   .inside_mpi = ledger->options->inside_mpi};
   unsigned files = 0;
   if (ledger->status != SF_OK) return;
   const bool is_first = !is_stored(ledger, shown->signature);
@@ -193,7 +199,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
     if (status == SF_OK && is_first) {
       ledger->new_signatures += !finding.known;
-      tell_finding(ledger, &finding, min_path);
+      tell_finding(ledger, &finding, &story, min ? &min->min : c);
     }
   }
   keep(ledger, status);

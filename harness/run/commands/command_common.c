@@ -195,7 +195,12 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
 }
 
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags) {
-  const char *const given[][2] = {{"--target", flags->target}, {"--framework-path", flags->framework_path}, {"--launcher", flags->launcher}};
+  const char *const given[][2] = {{"--target", flags->target && sf_framework_is_target(flags->target) ? flags->target : NULL},
+                                  {"--framework-path", flags->framework_path},
+                                  {"--backend", flags->backend != SF_BACKEND_SIM ? sf_backend_names[flags->backend] : NULL},
+                                  {"--launcher", flags->launcher},
+                                  {"--device", flags->device != SF_DEVICE_CPU ? sf_device_names[flags->device] : NULL},
+                                  {"--gemm", flags->gemm ? sf_gemm_names[flags->gemm] : NULL}};
   for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
     if (!given[i][1]) continue;
     sf_text_append(out, " %s ", given[i][0]);
@@ -259,10 +264,6 @@ static enum sf_status campaign_of_framework(struct sf_campaign_options *out, con
   status = fix_choices(&framework.space, flags, error);
   pool_of_framework(&out->pool, &framework, flags);
   out->pool.description = framework.description;
-  struct sf_text replay = {0};
-  sf_common_replay_options(&replay, flags);
-  if (status == SF_OK && replay.failed) status = SF_ENOMEM;
-  out->replay_options = replay.data;
   return status;
 }
 
@@ -289,6 +290,10 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   memset(out, 0, sizeof *out);
   const bool is_framework = flags->target && sf_framework_is_target(flags->target);
   enum sf_status status = is_framework ? campaign_of_framework(out, flags, error) : campaign_of_layers(out, flags, error);
+  struct sf_text replay = {0};
+  sf_common_replay_options(&replay, flags);
+  if (status == SF_OK && replay.failed) status = SF_ENOMEM;
+  out->replay_options = replay.data;
   if (status != SF_OK) {
     sf_campaign_options_clear(out);
     return status;

@@ -75,7 +75,7 @@ static void choose_seed(struct gate_flags *flags) {
              "the working directory is in no git repository: always the same cases without --seed");
 }
 
-static void print_item(FILE *to, const struct sf_gate_result *r, const struct sf_gate_item *item) {
+static void print_item(FILE *to, const struct sf_gate_item *item) {
   static const char indent[] = "               ";
   char line[SF_DIAGNOSIS_LINE_TEXT];
   struct sf_text text = {0};
@@ -85,7 +85,7 @@ static void print_item(FILE *to, const struct sf_gate_result *r, const struct sf
   if (*line) sf_line_append(&text, "%s%s\n", indent, line);
   if (*item->min_path) {
     sf_text_append(&text, "%s", indent);
-    sf_gate_append_replay(&text, r, item);
+    sf_gate_append_replay(&text, item);
     sf_text_append(&text, "\n");
   }
   sf_print_lines(to, text.data);
@@ -103,7 +103,7 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   for (int32_t i = 0; i < r->item_count; i++)
-    if (r->items[i].state != SF_GATE_OK && r->items[i].state != SF_GATE_NOT_RUN) print_item(to, r, &r->items[i]);
+    if (r->items[i].state != SF_GATE_OK && r->items[i].state != SF_GATE_NOT_RUN) print_item(to, &r->items[i]);
   if (*r->nothing) sf_complain(r->nothing);
   sf_print(to, "gate: %s\n", r->passed ? "passed" : "FAILED");
 }

@@ -54,7 +54,7 @@ static int finish(const struct shrink_flags *flags, const struct sf_space *space
   const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
   enum sf_status status = sf_case_write(&min, flags->min, &error);
   struct sf_text options_text = {0};
-  if (sf_case_is_framework(&min)) sf_common_replay_options(&options_text, &flags->common);
+  sf_common_replay_options(&options_text, &flags->common);
   const struct sf_finding_story story = {.replay_path = flags->min, .replay_options = options_text.data, .shrunk = result};
   if (status == SF_OK) status = options_text.failed ? SF_ENOMEM : sf_finding_report(&text, &min, &result->min_outcome, &story);
   sf_text_destroy(&options_text);

@@ -61,6 +61,7 @@ static struct sf_gate_item *add_item(struct gate *g) {
   if (!items) return NULL;
   r->items = items;
   memset(&items[r->item_count], 0, sizeof *items);
+  items[r->item_count].replay_options = g->options->campaign.replay_options;
   return &items[r->item_count++];
 }
 
@@ -129,6 +130,7 @@ static enum sf_status read_corpus(struct gate *g) {
       const bool fits = snprintf(item->name, sizeof item->name, "%s/%s", folder, names[i]->d_name) < (int)sizeof item->name;
       item->state = SF_GATE_NOT_RUN;
       item->is_operation = fits && sf_op_file_is_one(item->name);
+      if (item->is_operation) item->replay_options = NULL;
       struct sf_case *c = &g->cases[g->result->corpus_count++];
       status = !fits ? sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder)
                : item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error) : read_corpus_case(c, item->name, g->error);
@@ -307,7 +309,8 @@ static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_f
   if (!item) return SF_ENOMEM;
   snprintf(item->name, sizeof item->name, "%s", finding->signature);
   snprintf(item->min_path, sizeof item->min_path, "%s/min.json", finding->folder);
-  sf_op_report(&text, g->options->operations.campaign->pool.target, &finding->min.c, &finding->min.outcome, item->min_path);
+  sf_op_report(&text, g->options->operations.campaign->pool.target, &finding->min.c, &finding->min.outcome, item->min_path,
+               item->replay_options);
   set_text(item, &text);
   note_seen(g, item->name);
   item->state = sf_known_has(&g->options->campaign.known, finding->signature) ? SF_GATE_KNOWN : SF_GATE_NEW;
@@ -373,7 +376,6 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   struct gate g = {.options = options, .result = result, .error = &detail, .start = sf_engine_now()};
   g.progress = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), g.start);
   memset(result, 0, sizeof *result);
-  result->replay_options = options->campaign.replay_options;
   enum sf_status status = sf_gate_base_check(&options->base, &detail);
   g.known = sf_alloc((size_t)(options->campaign.known.count + 1) * sizeof *g.known);
   if (!g.known) status = SF_ENOMEM;

@@ -41,6 +41,7 @@ struct sf_gate_item {
   struct sf_diagnosis diagnosis;      /* of a finding */
   double seconds;
   bool is_operation;                  /* a corpus file with a case of an operation */
+  const char *replay_options; /* as in the campaign's options, borrowed; NULL: a corpus file with an operation */
 };
 struct sf_gate_result {
   int32_t corpus_count, corpus_failed, corpus_not_run;
@@ -48,7 +49,6 @@ struct sf_gate_result {
   int32_t item_count;              /* corpus cases, then findings, then stale entries of the known list */
   struct sf_gate_item *items;
   struct sf_campaign_result campaign;
-  const char *replay_options; /* as in the campaign's options; borrowed from them */
   char nothing[480];    /* "" or why the gate has seen too little (no time, nothing judged), one line; then it has not passed */
   int32_t failed_count; /* items that fail the gate */
   bool passed;
@@ -65,7 +65,7 @@ static inline bool sf_gate_item_fails(const struct sf_gate_item *item) {
 }
 
 /* "shardfuzz replay .." of a finding's smallest case, or of a case of the corpus. */
-void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_result *result, const struct sf_gate_item *item);
+void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item);
 
 /* Report files; written whole or not at all. */
 enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;

@@ -12,8 +12,8 @@
 
 enum { MESSAGE_TEXT = 640 };
 
-void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_result *result, const struct sf_gate_item *item) {
-  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->is_operation ? NULL : result->replay_options);
+void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item) {
+  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->replay_options, 0);
 }
 
 /* What a report's line "what" says; of another text its first line. */
@@ -96,7 +96,7 @@ static void append_totals(struct sf_text *text, const struct sf_gate_result *res
   sf_text_append(text, "\n\n");
 }
 
-static void append_row(struct sf_text *text, const struct sf_gate_result *result, const struct sf_gate_item *item) {
+static void append_row(struct sf_text *text, const struct sf_gate_item *item) {
   const char *bold = sf_gate_item_fails(item) ? "**" : "";
   struct sf_text replay = {0};
   sf_text_append(text, "| %s%s%s | ", bold, sf_gate_state_text(item->state), bold);
@@ -105,7 +105,7 @@ static void append_row(struct sf_text *text, const struct sf_gate_result *result
   if (item->state == SF_GATE_STALE) {
     sf_markdown_append(text, item->text);
   } else {
-    sf_gate_append_replay(&replay, result, item);
+    sf_gate_append_replay(&replay, item);
     if (replay.failed) text->failed = 1;
     else
       sf_markdown_append(text, replay.data);
@@ -131,7 +131,7 @@ enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const 
     if (result->items[i].state == SF_GATE_OK) continue;
     if (!heading) sf_text_append(&text, "| state | what | next |\n| --- | --- | --- |\n");
     heading = true;
-    append_row(&text, result, &result->items[i]);
+    append_row(&text, &result->items[i]);
   }
   for (int32_t i = 0; i < result->item_count; i++)
     if (sf_gate_item_fails(&result->items[i])) append_details(&text, &result->items[i]);

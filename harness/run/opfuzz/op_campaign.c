@@ -22,7 +22,7 @@ struct campaign {
   struct sf_op_worker *workers[WORKERS_MAX];
   struct lane lanes[WORKERS_MAX];
   int64_t handed_out;
-  int32_t lost; /* processes */
+  int32_t lost;         /* processes */
   int64_t new_findings; /* that are not known */
   double begun;
   struct sf_progress progress;
@@ -139,7 +139,7 @@ static enum sf_status write_finding(struct sf_op_finding *finding, const struct 
   if (status == SF_OK) {
     char min[sizeof finding->folder + 16];
     snprintf(min, sizeof min, "%s/min.json", finding->folder);
-    sf_op_report(&text, target, &finding->min.c, &finding->min.outcome, min);
+    sf_op_report(&text, target, &finding->min.c, &finding->min.outcome, min, options->replay_options);
     status = write_text(finding->folder, "report.txt", &text, error);
   }
   sf_text_destroy(&text);
@@ -158,13 +158,16 @@ static enum sf_status finish(struct campaign *campaign, struct sf_error *error) 
 }
 
 bool sf_op_campaign_judged_nothing(const struct sf_op_campaign_result *result) {
-  return result->cases > 0 && result->found == 0 && (result->skipped + result->inconclusive == result->cases || (result->elements > 0 && result->judged == 0));
+  return result->cases > 0 && result->found == 0 &&
+         (result->skipped + result->inconclusive == result->cases || (result->elements > 0 && result->judged == 0));
 }
 
 void sf_op_campaign_nothing_text(char *out, size_t size, const struct sf_op_campaign_result *result) {
   const bool others = result->skipped + result->inconclusive < result->cases;
   int length = snprintf(out, size, "nothing was judged: %" PRId64 " of %" PRId64 " cases were skipped", result->skipped, result->cases);
-  if (result->inconclusive) length += snprintf(out + length, size - (size_t)length, ", %" PRId64 " were inconclusive (last: %s)", result->inconclusive, result->lack);
+  if (result->inconclusive)
+    length +=
+        snprintf(out + length, size - (size_t)length, ", %" PRId64 " were inconclusive (last: %s)", result->inconclusive, result->lack);
   if (others) snprintf(out + length, size - (size_t)length, ", and of the others no element could be judged");
 }
 

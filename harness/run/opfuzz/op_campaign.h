@@ -16,6 +16,7 @@ struct sf_op_campaign_options {
   int32_t workers;
   int64_t shrink_budget;
   const char *out_dir;
+  const char *replay_options; /* NULL, or what a replay needs beside the case: " --device 'cuda'" */
   bool progress; /* stderr is told how far it is and what is found */
 };
 

@@ -27,21 +27,23 @@ static enum sf_status open_file(struct sf_op_opened *out, const char *path, cons
 }
 
 static void print_report(FILE *to, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome,
-                         const char *replay_path) {
-  struct sf_text text = {0};
-  sf_op_report(&text, target, c, outcome, replay_path);
+                         const char *replay_path, const struct sf_common_flags *flags) {
+  struct sf_text text = {0}, options = {0};
+  sf_common_replay_options(&options, flags);
+  sf_op_report(&text, target, c, outcome, replay_path, options.data);
   sf_print_lines(to, text.data);
+  sf_text_destroy(&options);
   sf_text_destroy(&text);
 }
 
 /* --- replay ------------------------------------------------------------------------------------------------------------------ */
 
-static int report(const struct sf_op_opened *opened, const struct sf_op_answer *answer, bool json) {
-  const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls);
+static int report(const struct sf_op_opened *opened, const struct sf_op_answer *answer, const struct sf_common_flags *flags) {
+  const bool found = sf_op_is_finding((enum sf_op_class)answer->outcome.cls), json = flags->json;
   const struct sf_op_file *file = &opened->file;
   char signature[128] = "";
   if (found) sf_op_signature(signature, sizeof signature, sf_op_of(&opened->target, &answer->c), &answer->outcome);
-  print_report(sf_people(json), &opened->target, &answer->c, &answer->outcome, NULL);
+  print_report(sf_people(json), &opened->target, &answer->c, &answer->outcome, NULL, flags);
   const bool expected = sf_op_as_expected(opened, &answer->c, &answer->outcome);
   if (*file->verdict)
     sf_print(sf_people(json), "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature,
@@ -72,7 +74,7 @@ int sf_op_replay(const char *path, const struct sf_common_flags *flags, const ch
   enum sf_status status = open_file(&opened, path, flags, &error);
   if (status == SF_OK && trace) status = write_operands(&opened, trace, &error);
   if (status == SF_OK) status = sf_op_run_opened(&answer, &opened, true, &error);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(&opened, &answer, flags->json);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(&opened, &answer, flags);
   sf_op_close(&opened);
   return code;
 }
@@ -90,7 +92,9 @@ static int shrink_json(const struct sf_op_opened *opened, const char *verdict, c
   return sf_op_json_print(out, code);
 }
 
-static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrunk *shrunk, const char *min, bool json) {
+static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrunk *shrunk, const char *min,
+                     const struct sf_common_flags *flags) {
+  const bool json = flags->json;
   struct sf_error error = {SF_OK, ""};
   struct sf_text text = {0};
   char signature[128];
@@ -99,7 +103,7 @@ static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrun
   if (status == SF_OK) status = sf_bytes_write_file(min, text.data, text.length, &error);
   sf_text_destroy(&text);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  print_report(sf_people(json), &opened->target, &shrunk->c, &shrunk->outcome, min);
+  print_report(sf_people(json), &opened->target, &shrunk->c, &shrunk->outcome, min, flags);
   sf_print(sf_people(json), "%" PRId64 " trials%s\n", shrunk->trials,
           shrunk->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
   return json ? shrink_json(opened, "FINDING", signature, min, shrunk, 1) : 1;
@@ -121,7 +125,7 @@ static int shrink(const struct sf_op_opened *opened, struct sf_op_worker *worker
   }
   status = sf_op_shrink(&shrunk, worker, &opened->target, &opened->c, &answer.outcome, budget, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  if (shrunk.again) return write_min(opened, &shrunk, min, flags->json);
+  if (shrunk.again) return write_min(opened, &shrunk, min, flags);
   sf_print(sf_people(flags->json), "the case did not fail in the same way again (flaky); it was not shrunk\n");
   return flags->json ? shrink_json(opened, "flaky", "", NULL, &(struct sf_op_shrunk){.trials = 2}, 1) : 1;
 }

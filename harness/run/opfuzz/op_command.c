@@ -180,8 +180,12 @@ static int run(void *context) {
   if (status == SF_OK) status = sf_op_target_make(&target, flags->target, flags->max_elements, &error);
   if (status == SF_OK && flags->known) status = sf_known_read(&known, flags->known, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
+  struct sf_text replay = {0};
+  sf_common_replay_options(&replay, &(struct sf_common_flags){.device = flags->device, .gemm = flags->gemm});
+  used.replay_options = replay.data;
   sf_watch_interrupts();
   const int code = flags->dry_run ? print_cases(&used) : run_cases(flags, &used, &known);
+  sf_text_destroy(&replay);
   sf_known_destroy(&known);
   return code;
 }

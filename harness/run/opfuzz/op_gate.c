@@ -32,7 +32,7 @@ static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opene
   struct sf_text text = {0};
   sf_line_append(&text, "expected %s%s%s, saw %s%s%s%s", *file->verdict ? file->verdict : "PASS", *file->signature ? " " : "",
                  file->signature, sf_op_verdict(&answer->outcome), found ? " " : "", out->seen, found ? ":\n" : "");
-  if (found) sf_op_report(&text, &opened->target, &answer->c, &answer->outcome, NULL);
+  if (found) sf_op_report(&text, &opened->target, &answer->c, &answer->outcome, NULL, NULL);
   if (text.data) snprintf(out->text, sizeof out->text, "%.*s", (int)sf_utf8_cut(text.data, sizeof out->text - 1), text.data);
   sf_text_destroy(&text);
   out->is_gone = *opened->target.path && answer->outcome.cls == SF_OP_PASSED && strcmp(file->verdict, "FINDING") == 0;

@@ -56,14 +56,17 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
       sf_line_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,
                      *o->said ? ", having said: " : "", o->said);
     break;
-  case SF_OP_INCONCLUSIVE: sf_line_append(out, "what         %s\n", o->said); break;
+  case SF_OP_INCONCLUSIVE:
+    sf_line_append(out, "what         %s\n", o->said);
+    break;
   case SF_OP_HANG: sf_line_append(out, "what         it did not end before its deadline\n"); break;
   default: break;
   }
 }
 
 /* What went into the element that is told, and how to have the rest. */
-static void report_inputs(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *o, const char *replay_path) {
+static void report_inputs(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *o,
+                          const char *replay_path, const char *replay_options) {
   static struct sf_op_operands values;
   const bool has_element = o->operand >= 0 && (o->cls == SF_OP_TOLERANCE || o->cls == SF_OP_UNWRITTEN || o->cls == SF_OP_UNREPEATABLE);
   if (has_element && sf_op_operands_create(&values, target, c) == SF_OK) {
@@ -73,21 +76,23 @@ static void report_inputs(struct sf_text *out, const struct sf_op_target *target
   sf_line_append(out, "operands     shardfuzz replay CASE.json --trace DIR writes all of them, and what outputs should be\n");
   if (!replay_path) return;
   sf_text_append(out, "replay       ");
-  sf_replay_append(out, replay_path, NULL);
+  sf_replay_append(out, replay_path, replay_options, 0);
   sf_text_append(out, "\n");
 }
 
-void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome, const char *replay_path) {
+void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome,
+                  const char *replay_path, const char *replay_options) {
   const struct sf_op *op = sf_op_of(target, c);
   char signature[128];
   sf_op_signature(signature, sizeof signature, op, outcome);
   if (sf_op_is_finding((enum sf_op_class)outcome->cls)) sf_line_append(out, "verdict      FINDING (%s)\nsignature    %s\n", sf_op_class_name((enum sf_op_class)outcome->cls), signature);
-  else sf_line_append(out, "verdict      %s\n", sf_op_verdict(outcome));
+  else
+    sf_line_append(out, "verdict      %s\n", sf_op_verdict(outcome));
   report_what(out, op, c, outcome);
   if (outcome->cls == SF_OP_PASSED) {
     if (outcome->operand >= 0) report_errors(out, &outcome->error, c, op, outcome->operand);
     sf_line_append(out, "judged       %" PRId64 " of %" PRId64 " elements\n", outcome->judged, outcome->elements);
   }
   report_shape(out, target, c);
-  if (sf_op_is_finding((enum sf_op_class)outcome->cls)) report_inputs(out, target, c, outcome, replay_path);
+  if (sf_op_is_finding((enum sf_op_class)outcome->cls)) report_inputs(out, target, c, outcome, replay_path, replay_options);
 }

@@ -36,8 +36,8 @@ struct sf_op_outcome {
   int32_t code;            /* a signal, or what the function returned */
   int64_t judged, elements;
   struct sf_op_error error; /* of the operand, of a tolerance finding */
-  char said[160];           /* GUARD: where; ROUNDING: the mode that was left; CRASH: what was touched beside an operand, else what had been printed last;
-                               INCONCLUSIVE: which limit */
+  char said[160]; /* GUARD: where; ROUNDING: the mode that was left; CRASH: what was touched beside an operand, else what had been printed
+                     last; INCONCLUSIVE: which limit */
 };
 
 /* What is under test. returns 0, 1 for a case that is not for it, or another number. */
@@ -52,7 +52,9 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
 
 /* "tolerance/norm_fwd/y": what shrinking keeps and findings are counted by. */
 void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome);
-/* Several lines that say what was found, or that nothing was. replay_path: NULL, or the case's file, to say how to replay it. */
-void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome, const char *replay_path);
+/* Several lines that say what was found, or that nothing was. replay_path: NULL, or the case's file, to say how to replay it; with
+ * replay_options, which may be NULL. */
+void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_outcome *outcome,
+                  const char *replay_path, const char *replay_options);
 
 #endif

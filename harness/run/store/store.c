@@ -147,8 +147,9 @@ static enum sf_status check_cases_of(struct sf_store *store, const char *table, 
   enum sf_status status = sf_store_query_int(store, &stray_count, count, error);
   if (status == SF_OK) status = sf_store_query_int(store, &index, first, error);
   if (status != SF_OK || stray_count == 0) return status;
-  return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has a %s, but only the cases from 0 to below %" PRId64 " were handed out", store->path, index, what,
-                      store->high_water);
+  return sf_error_set(error, SF_EINPUT,
+                      "%s: damaged: case %" PRId64 " has a %s, but only the cases from 0 to below %" PRId64 " were handed out", store->path,
+                      index, what, store->high_water);
 }
 
 static enum sf_status check_cases(struct sf_store *store, struct sf_error *error) {

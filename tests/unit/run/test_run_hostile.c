@@ -83,7 +83,7 @@ static void test_replay_append_any_path_shell_gives_it_back(void **state) {
   (void)state;
   for (int i = 0; i < HOSTILE_COUNT; i++) {
     struct sf_text line = {0};
-    sf_replay_append(&line, hostile_texts[i], NULL);
+    sf_replay_append(&line, hostile_texts[i], NULL, 4);
     assert_lines(line.data);
     assert_last_word(line.data, line.length, hostile_texts[i]);
     sf_text_destroy(&line);
@@ -286,7 +286,7 @@ static void test_op_report_any_text_keeps_to_its_line(void **state) {
     struct sf_op_outcome outcome = {.cls = SF_OP_CRASH, .operand = -1, .code = 11};
     struct sf_text text = {0};
     snprintf(outcome.said, sizeof outcome.said, "x%s", hostile_texts[i]);
-    sf_op_report(&text, &target, &c, &outcome, hostile_texts[i]);
+    sf_op_report(&text, &target, &c, &outcome, hostile_texts[i], NULL);
     assert_lines(text.data);
     assert_int_equal(line_count(text.data), 6);
     const char *replay = strstr(text.data, "replay       shardfuzz") + strlen("replay       ");

@@ -341,7 +341,8 @@ static void test_store_damaged_rows_are_refused(void **state) {
     const char *change, *says;
     bool of_cases; /* found when the store is opened: others, when the rows are read */
   } rows[] = {
-      {"UPDATE verdict SET idx = 10 WHERE idx = 9", "damaged: case 10 has a verdict, but only the cases from 0 to below 10 were handed out", true},
+      {"UPDATE verdict SET idx = 10 WHERE idx = 9", "damaged: case 10 has a verdict, but only the cases from 0 to below 10 were handed out",
+       true},
       {"UPDATE verdict SET idx = 9223372036854775806 WHERE idx = 9", "damaged: case 9223372036854775806 has a verdict", true},
       {"PRAGMA ignore_check_constraints = ON; UPDATE verdict SET idx = -1 WHERE idx = 0", "damaged: ", true},
       {"UPDATE meta SET value = 3 WHERE key = 'high_water'", "damaged: case 3 has a verdict", true},
