@@ -47,6 +47,20 @@ run 0 describe "$found/min.json"
 run 0 fuzz --target "$sample" --cases 12 --set bug=none --set ranks=2 --out "$work/clean" --json "${launch[@]}"
 is_json 'j["passed"]' 12
 
+# A worker that does not start in one of the campaign's processes is that case's bad luck; at the start it ends the campaign.
+cat >"$work/starts.sh" <<STARTS
+n=\$(ls "$work" | grep -c '^start-')
+: >"$work/start-\$n"
+case \$n in [\$FAILING]) echo "no luck"; exit 1 ;; esac
+exec python3 -S targets/samples/worker_mlp.py
+STARTS
+lucky() { rm -f "$work"/start-*; FAILING=$1 run "$2" fuzz --target "worker:sh $work/starts.sh" --cases 6 --jobs 1 --set bug=none --set ranks=1 --out "$work/lucky" --json "${launch[@]}"; }
+lucky 12 0
+is_json 'j["passed"], j["inconclusive"], j["findings"]' '(5, 1, 0)'
+check "it says so" grep -q '^last inconclusive: the worker did not start again: the worker does not describe itself: .*; it printed: no luck' "$work/stderr"
+lucky 01 3
+check "in one line: $(cat "$work/stderr")" [ "$(grep -c '^shardfuzz: the worker does not describe itself: ' "$work/stderr")" -eq 1 ]
+
 # --- known, gated ----------------------------------------------------------------------------------------------------
 mkdir "$work/corpus"
 cp "$found/min.json" "$work/corpus"

@@ -303,7 +303,7 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   char folder[SF_FRAMEWORK_PATH - 20], candidate[SF_FRAMEWORK_PATH];
   bool good = false;
   enum sf_status status = restore_work_folder(f, error);
-  if (status != SF_OK) return status;
+  if (status != SF_OK) return sf_framework_blame(outcome, "", status == SF_EUSAGE ? SF_EIO : status, error);
   if (f->options.keep) {
     snprintf(folder, sizeof folder, "%.350s/case-%05lld", f->options.keep, (long long)f->cases);
     status = make_folder(folder, error);

@@ -303,6 +303,18 @@ static void run_job(struct sf_engine *engine, struct sf_said *said, const struct
   if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
 }
 
+/* A worker that has described itself to the campaign, and now does not start in one of its processes, says nothing of the case: the next
+ * case tries again. */
+static void excuse_start(const struct sf_pool_options *options, const struct sf_case *c, struct sf_outcome *outcome) {
+  if (outcome->status == SF_OK || outcome->status == SF_ECANCELLED || !options->description) return;
+  char reason[sizeof outcome->text];
+  memcpy(reason, outcome->text, sizeof reason);
+  memset(outcome, 0, sizeof *outcome);
+  outcome_of_lack(outcome);
+  outcome->ranks = (int32_t)sf_case_ranks(c);
+  snprintf(outcome->text, sizeof outcome->text, "the worker did not start again: %.400s", reason);
+}
+
 /* The framework's sets live as long as this process. Without a worker that describes itself there are no verdicts. */
 static void run_framework_job(struct sf_framework **framework, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   struct sf_error error = {SF_OK, ""};
@@ -317,6 +329,7 @@ static void run_framework_job(struct sf_framework **framework, const struct sf_p
     turn(outcome, job);
   } else {
     snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
+    if (!*framework) excuse_start(options, &job->c, outcome);
   }
   sf_worker_report_clear(&report);
   if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || !job->diagnose) return;
