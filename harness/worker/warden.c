@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -72,24 +70,15 @@ static int end_all(pid_t ward, const sigset_t *signals, int grace_ms) {
   return how;
 }
 
-static _Noreturn void watch(pid_t ward, const sigset_t *signals, int told, const char *folder, int grace_ms) {
+static _Noreturn void watch(pid_t ward, const sigset_t *signals, int told, int grace_ms) {
   sf_launcher_close_others(&told, 1);
   while (!has_ended(ward) && wait_for(signals, -1) != SIGTERM) continue;
   const int how = end_all(ward, signals, grace_ms);
-  if (*folder) sf_remove_tree(folder);
   (void)!write(told, &how, sizeof how);
   _exit(0);
 }
 
 /* --- the owner's side ------------------------------------------------------------------------------------------- */
-
-static void name_folder(char *out, size_t size) {
-  const char *parent = getenv("TMPDIR");
-  uint64_t number = 0;
-  const bool random = getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number;
-  const int length = snprintf(out, size, "%s/shardfuzz-plugin-%016llx", parent && *parent ? parent : "/tmp", (unsigned long long)number);
-  if (!random || length >= (int)size) *out = '\0';
-}
 
 static bool hear(int told, void *out, size_t size) {
   ssize_t got;
@@ -114,7 +103,7 @@ static void become_warden(struct sf_warden *out, pid_t owner, const int told[2],
   if (ward < 0) _exit(0);
   if (ward > 0) {
     setpgid(ward, ward);
-    watch(ward, &signals, told[1], out->folder, grace_ms);
+    watch(ward, &signals, told[1], grace_ms);
   }
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -130,7 +119,6 @@ pid_t sf_warden_fork(struct sf_warden *out, int grace_ms) {
   int told[2];
   memset(out, 0, sizeof *out);
   if (pipe2(told, O_CLOEXEC) != 0) return -1;
-  name_folder(out->folder, sizeof out->folder);
   const pid_t owner = getpid();
   fflush(NULL);
   out->pid = fork();
@@ -199,7 +187,16 @@ static void forbid_signals_to_all(void) {
 #endif
 }
 
-void sf_warden_confine(const char *folder) {
-  if (*folder && mkdir(folder, 0700) == 0) setenv("TMPDIR", folder, 1);
+/* The lock stays open until the process has ended. */
+static void make_folder(void) {
+  const char *base = getenv("TMPDIR");
+  struct sf_temporary folder;
+  if (sf_temporary_create(&folder, base && *base ? base : "/tmp", NULL) != SF_OK) return;
+  sf_temporary_keep(&folder);
+  setenv("TMPDIR", folder.path, 1);
+}
+
+void sf_warden_confine(bool with_folder) {
+  if (with_folder) make_folder();
   forbid_signals_to_all();
 }

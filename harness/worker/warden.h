@@ -4,13 +4,13 @@
 #ifndef SF_WORKER_WARDEN_H
 #define SF_WORKER_WARDEN_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct sf_warden {
-  pid_t pid;       /* of the warden; 0: none */
-  pid_t ward;      /* of the process that it watches, the leader of a process group of its own */
-  int told;        /* where the warden says how the ward ended */
-  char folder[96]; /* name of a folder that the ward may make for its temporary files; removed with all in it at the end. "": none */
+  pid_t pid;  /* of the warden; 0: none */
+  pid_t ward; /* of the process that it watches, the leader of a process group of its own */
+  int told;   /* where the warden says how the ward ended */
 };
 
 /* Forks, as fork() does: 0 in the ward, the ward's id in the caller once it runs, -1 (errno) when there is none. The ward has the signal
@@ -22,8 +22,10 @@ void sf_warden_ask(const struct sf_warden *warden);
 /* Ends the ward, if it has not ended, and all that it left; returns how the ward ended, as waitpid tells it. Takes a zeroed one. */
 int sf_warden_end(struct sf_warden *warden);
 
-/* The ward's, before it runs code of a plugin. Makes the folder and has TMPDIR name it; forbids signals to every process at once (kill(-1,
- * ..), what a failed fork's result makes of a kill). Goes on without what this system does not have. */
-void sf_warden_confine(const char *folder);
+/* The ward's, before it runs code of a plugin. with_folder: makes a temporary folder (harness/base/temporary) that TMPDIR names, and its
+ * keeper, which removes it when the ward and all that it forked are gone; not in an MPI job, whose libraries may not survive a fork.
+ * Forbids signals to every process at once (kill(-1, ..), what a failed fork's result makes of a kill). Goes on without what this system
+ * does not have. */
+void sf_warden_confine(bool with_folder);
 
 #endif

@@ -134,7 +134,7 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
   signal(SIGINT, SIG_IGN);
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash here is an answer */
   sf_said_begin(&worker->said);
-  if (*worker->options.target->path) sf_warden_confine(worker->warden.folder);
+  if (*worker->options.target->path) sf_warden_confine(true);
   const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.device, worker->options.gemm, &worker->page->error);
   if (status != SF_OK) {
     worker->page->error.status = status;

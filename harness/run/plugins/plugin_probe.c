@@ -63,7 +63,7 @@ enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answ
   const pid_t child = sf_warden_fork(&warden, 0);
   if (child == 0) {
     close(ends[0]);
-    sf_warden_confine(warden.folder);
+    sf_warden_confine(true);
     ask(answer);
     if (getpid() != warden.ward) _exit(0); /* forked while the library was loaded */
     _exit(write_all(ends[1], answer, size) ? 0 : 1);

@@ -295,7 +295,7 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, c
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;
   bool confined = false;
   while (sf_fd_read(fd, &job, sizeof job)) {
-    if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(""), confined = true;
+    if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(false), confined = true;
     static struct rank_message message;
     memset(&message, 0, sizeof message);
     page->progress = (struct sf_comm_progress){.rank = -1};

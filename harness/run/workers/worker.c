@@ -67,7 +67,7 @@ static enum sf_status make_page(struct sf_worker *worker) {
 static _Noreturn void child_main(int fd, struct sf_worker *worker, const struct sf_pool_options *options) {
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
-  sf_worker_main(fd, worker->page, &worker->said, worker->warden.folder, options);
+  sf_worker_main(fd, worker->page, &worker->said, options);
 }
 
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) {
@@ -344,7 +344,7 @@ static void refuse_job(enum sf_status status, const struct sf_job *job, struct s
   snprintf(result->outcome.text, sizeof result->outcome.text, "%s before the case ran", sf_status_text(status));
 }
 
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const char *folder, const struct sf_pool_options *options) {
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
   const struct sf_engine_options engine_options = {
       .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .device_memory = options->device_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
@@ -362,7 +362,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_sai
     } else if (sf_case_is_framework(&job.c)) {
       run_framework_job(&framework, options, &job, &result);
     } else {
-      if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(folder), confined = true;
+      if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(true), confined = true;
       const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
       if (status == SF_OK) run_job(engine, said, options, &job, &result);
       else refuse_job(status, &job, &result);

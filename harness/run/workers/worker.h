@@ -62,8 +62,8 @@ bool sf_worker_is_spent(const struct sf_worker *worker);
 /* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */
 void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
 
-/* The child's side. Reads jobs from fd until it closes. folder: the warden's, for a plugin's temporary files. */
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const char *folder, const struct sf_pool_options *options);
+/* The child's side. Reads jobs from fd until it closes. */
+_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options);
 /* Installs the handlers that note a fatal signal in the page before the process dies of it. */
 void sf_worker_watch_signals(struct sf_worker_page *page);
 /* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. sf_worker_note_signal fills the page for it. */

@@ -1,5 +1,7 @@
 #include "harness/worker/warden.h"
 
+#include "harness/base/temporary.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -102,35 +104,72 @@ static void test_warden_owner_killed_leaves_none(void **state) {
   close(held[0]);
 }
 
-/* In the ward: 0 when all is as it should be. Signal 0 reaches nobody. */
-static int confined(const struct sf_warden *warden) {
+struct confined {
+  int wrong; /* 0: all is as it should be */
+  char folder[200];
+};
+
+/* In the ward. Signal 0 reaches nobody. */
+static struct confined confine(void) {
+  struct confined seen = {.wrong = 0};
   struct stat info;
-  char path[200];
+  char path[220];
   const bool has_filters = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0;
-  sf_warden_confine(warden->folder);
+  sf_warden_confine(true);
   const char *folder = getenv("TMPDIR");
-  if (!folder || strcmp(folder, warden->folder) != 0 || stat(folder, &info) != 0 || (info.st_mode & 0777) != 0700) return 1;
-  snprintf(path, sizeof path, "%s/file", folder);
-  if (open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) < 0) return 2;
-  if (has_filters && access("/proc/driver/nvidia", F_OK) != 0 && (kill(-1, 0) == 0 || errno != EPERM)) return 3;
-  return kill(0, 0) == 0 && kill(getpid(), 0) == 0 ? 0 : 4;
+  snprintf(seen.folder, sizeof seen.folder, "%s", folder ? folder : "");
+  snprintf(path, sizeof path, "%s/file", seen.folder);
+  if (!folder || stat(folder, &info) != 0 || (info.st_mode & 0777) != 0700)
+    seen.wrong = 1;
+  else if (open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) < 0)
+    seen.wrong = 2;
+  else if (has_filters && access("/proc/driver/nvidia", F_OK) != 0 && (kill(-1, 0) == 0 || errno != EPERM))
+    seen.wrong = 3;
+  else if (kill(0, 0) != 0 || kill(getpid(), 0) != 0)
+    seen.wrong = 4;
+  return seen;
+}
+
+static bool is_gone_soon(const char *path) {
+  struct stat info;
+  for (int i = 0; i < 500 && stat(path, &info) == 0; i++) usleep(10000);
+  return stat(path, &info) != 0;
+}
+
+/* A confined ward that says what it saw and stays. */
+static struct confined confined_ward(struct sf_warden *warden) {
+  struct confined seen;
+  int told[2];
+  assert_int_equal(pipe2(told, O_CLOEXEC), 0);
+  if (sf_warden_fork(warden, 0) == 0) {
+    seen = confine();
+    (void)!write(told[1], &seen, sizeof seen);
+    stay();
+  }
+  close(told[1]);
+  assert_int_equal(read(told[0], &seen, sizeof seen), (ssize_t)sizeof seen);
+  close(told[0]);
+  return seen;
 }
 
 static void test_warden_confine_makes_a_folder_that_the_end_removes(void **state) {
   struct sf_warden warden;
   struct stat info;
-  char folder[sizeof warden.folder];
   (void)state;
-  if (sf_warden_fork(&warden, 0) == 0) _exit(confined(&warden));
-  memcpy(folder, warden.folder, sizeof folder);
-  assert_true(*folder);
-  int how = 0;
-  siginfo_t ended;
-  waitid(P_PID, (id_t)warden.pid, &ended, WEXITED | WNOWAIT); /* it ends by itself once its ward has */
-  how = sf_warden_end(&warden);
-  assert_true(WIFEXITED(how));
-  assert_int_equal(WEXITSTATUS(how), 0);
-  assert_int_equal(stat(folder, &info), -1);
+  const struct confined seen = confined_ward(&warden);
+  assert_int_equal(seen.wrong, 0);
+  assert_int_equal(stat(seen.folder, &info), 0);
+  sf_warden_end(&warden);
+  assert_true(is_gone_soon(seen.folder));
+}
+
+static void test_warden_killed_its_folder_is_removed(void **state) {
+  struct sf_warden warden;
+  (void)state;
+  const struct confined seen = confined_ward(&warden);
+  assert_int_equal(kill(warden.pid, SIGKILL), 0);
+  assert_true(is_gone_soon(seen.folder));
+  sf_warden_end(&warden);
 }
 
 int main(void) {
@@ -141,6 +180,12 @@ int main(void) {
       cmocka_unit_test(test_warden_killed_by_its_ward_ends_it),
       cmocka_unit_test(test_warden_owner_killed_leaves_none),
       cmocka_unit_test(test_warden_confine_makes_a_folder_that_the_end_removes),
+      cmocka_unit_test(test_warden_killed_its_folder_is_removed),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  /* A base of its own: what others make beside a folder of the dead removes it. */
+  char base[] = "/tmp/sf_warden_XXXXXX";
+  if (!mkdtemp(base) || setenv("TMPDIR", base, 1) != 0) return 1;
+  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  sf_remove_tree(base);
+  return failed;
 }
