@@ -1,7 +1,11 @@
 #include "harness/worker/starved.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 pid_t sf_peer_pid(int fd) {
   struct ucred peer = {.pid = 0};
@@ -11,12 +15,13 @@ pid_t sf_peer_pid(int fd) {
 
 /* The second number of schedstat: nanoseconds on a run queue. */
 double sf_starved_seconds(pid_t pid) {
-  char path[64];
-  unsigned long long ran = 0, waited = 0;
+  char path[64], text[96];
   snprintf(path, sizeof path, "/proc/%ld/schedstat", (long)pid);
-  FILE *file = pid > 0 ? fopen(path, "re") : NULL;
-  if (!file) return 0;
-  const int read = fscanf(file, "%llu %llu", &ran, &waited);
-  fclose(file);
-  return read == 2 ? (double)waited / 1e9 : 0;
+  const int file = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (file < 0) return 0;
+  const ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  text[length > 0 ? length : 0] = '\0';
+  char *waited = strchr(text, ' ');
+  return waited ? (double)strtoull(waited, NULL, 10) / 1e9 : 0;
 }

@@ -329,6 +329,7 @@ int sf_launch_rank_main(const char *socket_path, const char *page_path, const st
   struct sf_worker_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);
   if (!pages) return 3;
   struct sf_worker_page *page = &pages[sf_mpi_rank(mpi)];
+  page->pid = getpid();
   sf_worker_watch_signals(page);
   const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
   const int fd = connect_to(socket_path);

@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/temporary.h"
 #include "harness/run/workers/world_end.h"
+#include "harness/worker/starved.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16 };
+enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16, LIMIT_FACTOR = 10 };
 static const double TICK_SECONDS_MAX = 0.5, TICK_SECONDS_MIN = 0.001;
 
 struct sf_rank_watch {
@@ -29,7 +30,8 @@ struct sf_rank_watch {
   const struct sf_worker_page **trial_pages; /* room for those of one trial */
   volatile sig_atomic_t stopped;             /* a trial that goes on is given up, and tells nothing of its case */
   volatile sig_atomic_t ticks_left;          /* of the timer, until the deadline */
-  double tick_seconds;
+  double tick_seconds, seconds, ran;         /* between ticks; of the trial's deadline; counted by ticks since it began */
+  double starved_before;                     /* by this rank, when the trial began */
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
@@ -123,11 +125,29 @@ static int32_t look_around(struct sf_rank_watch *watch) {
   return watch->count;
 }
 
+/* Time in which one of the ranks had no processor does not count: the others may wait for it. A trial that is late all the same ends after
+ * ten times its deadline. */
+static bool has_time_left(struct sf_rank_watch *watch) {
+  double starved = watch->own->starved;
+  if (watch->stopped || watch->ran >= LIMIT_FACTOR * watch->seconds) return false;
+  for (int32_t i = 0; i < watch->count; i++) {
+    const struct sf_rank_page *page = watch->pages[watch->first + i];
+    if (page && page->active && page->index == watch->own->index) starved = fmax(starved, page->starved);
+  }
+  const double left = watch->seconds - (watch->ran - starved);
+  if (left > 0) watch->ticks_left = (sig_atomic_t)ceil(left / watch->tick_seconds);
+  return left > 0;
+}
+
 /* The deadline is counted in ticks, so that the time in which the job stands still is one of them: a frozen container, a suspended job.
  * Every rank of the trial was armed at the same moment; the first one whose ticks are over looks where all of them stand. */
 static void on_tick(int number) {
   (void)number;
-  if (--watching->ticks_left > 0) return;
+  const int kept = errno; /* of what was interrupted */
+  watching->ran += watching->tick_seconds;
+  watching->own->starved = sf_starved_seconds(getpid()) - watching->starved_before;
+  errno = kept;
+  if (--watching->ticks_left > 0 || has_time_left(watching)) return;
   if (watching->stopped) {
     if (sf_rank_watch_may_tell(watching)) tell(watching, "interrupted");
   } else if (sf_rank_watch_may_tell(watching)) {
@@ -242,6 +262,9 @@ enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct s
 static void start_ticks(struct sf_rank_watch *watch, double seconds) {
   watch->tick_seconds = fmax(fmin(seconds / TICKS_MIN, TICK_SECONDS_MAX), TICK_SECONDS_MIN);
   watch->ticks_left = (sig_atomic_t)fmin(ceil(seconds / watch->tick_seconds), INT32_MAX);
+  watch->seconds = seconds;
+  watch->ran = 0;
+  watch->starved_before = sf_starved_seconds(getpid());
   set_timer(watch->tick_seconds);
 }
 

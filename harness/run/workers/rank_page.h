@@ -10,6 +10,7 @@ struct sf_rank_page {
   struct sf_worker_page worker;
   int64_t index;              /* of the case in progress, or of the one that is being shrunk */
   volatile int32_t active;    /* a trial is in progress */
+  volatile double starved;    /* for how many seconds of it the rank had waited for a processor at its last tick */
   volatile int32_t shrinking; /* it is a candidate; `found` is what is being shrunk */
   volatile int32_t told;      /* first rank's page of a trial: some rank has said how the trial ended */
   volatile int32_t failed;    /* this rank has: `end` */

@@ -3,10 +3,11 @@
 #include "harness/base/alloc.h"
 #include "harness/base/system_memory.h"
 #include "harness/base/walled.h"
-#include "harness/run/trial/engine.h"
 #include "harness/run/commands/table.h"
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/trial/engine.h"
 #include "harness/run/workers/world_end.h"
+#include "harness/worker/starved.h"
 #include "harness/worker/warden.h"
 #include "targets/plugin_target.h"
 
@@ -132,13 +133,22 @@ bool sf_worker_send(struct sf_worker *worker) {
 static double cpu_seconds(const struct sf_worker *worker) {
   clockid_t clock;
   struct timespec used;
-  if (worker->launched || worker->for_shrinking || clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return INFINITY;
+  if (worker->for_shrinking || clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return INFINITY;
   return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+/* The longest that a rank of the set has waited for a processor since it was set off: the others may wait for it. */
+static double starved_seconds(const struct sf_worker *worker) {
+  double longest = 0;
+  for (int32_t i = 0; i < worker->page_count; i++)
+    longest = fmax(longest, sf_starved_seconds(worker->page[i].pid) - worker->page[i].starved);
+  return longest;
 }
 
 void sf_worker_set_off(struct sf_worker *worker) {
   worker->since = sf_watch_seconds(&worker->watch);
   worker->cpu_since = cpu_seconds(worker);
+  for (int32_t i = 0; worker->launched && i < worker->page_count; i++) worker->page[i].starved = sf_starved_seconds(worker->page[i].pid);
 }
 
 double sf_worker_seconds(struct sf_worker *worker) { return sf_watch_seconds(&worker->watch) - worker->since; }
@@ -146,7 +156,8 @@ double sf_worker_seconds(struct sf_worker *worker) { return sf_watch_seconds(&wo
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds) {
   const double passed = sf_worker_seconds(worker);
   if (passed <= seconds) return false;
-  return passed > 10 * seconds || !(cpu_seconds(worker) - worker->cpu_since <= seconds);
+  if (passed > 10 * seconds) return true;
+  return worker->launched ? passed - starved_seconds(worker) > seconds : !(cpu_seconds(worker) - worker->cpu_since <= seconds);
 }
 
 int sf_worker_receive(struct sf_worker *worker) {

@@ -16,6 +16,8 @@ struct sf_worker_page {
   volatile uint64_t trace_key;  /* last trace point passed */
   volatile int32_t trace_rank;
   volatile int32_t signal;      /* that killed it; 0 = none caught */
+  volatile pid_t pid;           /* of a launched set's rank; 0: not there yet */
+  double starved;               /* sf_starved_seconds of it when the first unanswered job began */
   int32_t manner;               /* enum sf_manner of that */
   char fault[96];               /* what a plugin did then: "writes 12 bytes behind its output"; "" = nothing known */
 };
@@ -50,8 +52,9 @@ void sf_worker_unmap(struct sf_worker *worker); /* gives the page up, and what i
 bool sf_worker_send(struct sf_worker *worker);
 /* The first unanswered job begins now. */
 void sf_worker_set_off(struct sf_worker *worker);
-/* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy machine makes
- * no hang; what stands still without computing is given ten times as long. */
+/* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy
+ * machine makes no hang; what stands still without computing is given ten times as long. Of a launched set the time does not count in which
+ * one of its ranks had no processor, up to ten times as long. */
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds);
 /* For how long the first unanswered job has been under way. */
 double sf_worker_seconds(struct sf_worker *worker);
