@@ -145,13 +145,8 @@ enum sf_status sf_temporary_create(struct sf_temporary *out, const char *base, s
 /* Nothing of the owner's stays open here: not its lock, and not what its callers wait to see closed. */
 static _Noreturn void keeper_main(const char *path, const char *lock_file, const struct stat *folder) {
   struct stat about;
-  prctl(PR_SET_NAME, keeper_name);
   const int lock = fcntl(open(lock_file, O_RDWR | O_NOFOLLOW), F_DUPFD, 4), nothing = fcntl(open("/dev/null", O_RDWR), F_DUPFD, 4);
   if (lock < 0 || nothing < 0) _exit(0);
-  setsid();
-  signal(SIGINT, SIG_IGN);
-  signal(SIGTERM, SIG_IGN);
-  signal(SIGHUP, SIG_IGN);
   dup2(lock, 3);
   for (int fd = 0; fd < 3; fd++) dup2(nothing, fd);
   close_range(4, ~0u, 0);
@@ -178,7 +173,17 @@ bool sf_temporary_is_keeper(pid_t pid) {
   return read && strcmp(name, keeper_name) == 0;
 }
 
-/* Through a process that ends at once, so that the keeper is no child of the owner's. */
+/* Out of the owner's process group, and under the name by which it is spared. */
+static void become_keeper(void) {
+  prctl(PR_SET_NAME, keeper_name);
+  setsid();
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+}
+
+/* Through a process that ends at once, so that the keeper is no child of the owner's. When that one has ended, nobody who ends the owner's
+ * group or descendants takes the keeper for one of them. */
 void sf_temporary_keep(const struct sf_temporary *temporary) {
   char lock_file[SF_TEMPORARY_PATH + sizeof SF_TEMPORARY_LOCK];
   char *path = realpath(temporary->path, NULL);
@@ -191,6 +196,7 @@ void sf_temporary_keep(const struct sf_temporary *temporary) {
   fflush(NULL);
   const pid_t pid = fork();
   if (pid == 0) {
+    become_keeper();
     const pid_t keeper = fork();
     if (keeper == 0) keeper_main(path, lock_file, &folder);
     _exit(0);
