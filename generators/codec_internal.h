@@ -7,120 +7,21 @@
 #include "harness/space/solver.h"
 #include "harness/spec/case_rules.h"
 
-/* The walk: every choice of a case, in the order in which it is drawn. What is computed comes before who computes it, features
- * before sizes; SWARM only tilts the weights of the features, so that rare ones meet. */
-#define SF_WALK_MAP(X)                                                                                                                     \
-  X(SWARM, "")                                                                                                                             \
-  X(MODE, "mode")                                                                                                                          \
-  X(COMPUTE, "precision.compute")                                                                                                          \
-  X(NORM, "model.norm")                                                                                                                    \
-  X(ACTIVATION, "model.activation")                                                                                                        \
-  X(KV_LORA, "model.kv_lora_rank")                                                                                                         \
-  X(POSITIONS, "model.positions")                                                                                                          \
-  X(Q_LORA, "model.q_lora_rank")                                                                                                           \
-  X(ROPE_DIM, "model.qk_rope_dim")                                                                                                         \
-  X(BIAS, "model.bias")                                                                                                                    \
-  X(TIED, "model.tied")                                                                                                                    \
-  X(ADAPTER, "model.adapter")                                                                                                              \
-  X(EXPERTS, "moe.experts")                                                                                                                \
-  X(ROUTER, "moe.router")                                                                                                                  \
-  X(MOE_SCOPE, "moe.scope")                                                                                                                \
-  X(CAPACITY, "moe.capacity_milli")                                                                                                        \
-  X(TOPK, "moe.topk")                                                                                                                      \
-  X(EXPERT_FFN, "moe.ffn")                                                                                                                 \
-  X(SHARED_FFN, "moe.shared_ffn")                                                                                                          \
-  X(AUX, "moe.aux_micro")                                                                                                                  \
-  X(Z_LOSS, "moe.z_micro")                                                                                                                 \
-  X(QK_NORM, "model.qk_norm")                                                                                                              \
-  X(SINKS, "model.sinks")                                                                                                                  \
-  X(PARALLEL_RESIDUAL, "model.parallel_residual")                                                                                          \
-  X(POST_NORM, "model.post_norm")                                                                                                          \
-  X(MTP_DEPTH, "model.mtp_depth")                                                                                                          \
-  X(MTP_WEIGHT, "train.mtp_weight_milli")                                                                                                  \
-  X(RESIDUAL_FP32, "precision.residual_fp32")                                                                                              \
-  X(STOCHASTIC, "precision.stochastic")                                                                                                    \
-  X(LOSS_SCALE, "precision.loss_scale_log2")                                                                                               \
-  X(LOSS_SCALE_WINDOW, "precision.loss_scale_window")                                                                                      \
-  X(DROPOUT, "train.dropout_milli")                                                                                                        \
-  X(FP8_RECIPE, "precision.fp8_recipe")                                                                                                    \
-  X(FP8_HISTORY, "precision.fp8_history")                                                                                                  \
-  X(SMOOTHING, "train.label_smoothing_milli")                                                                                              \
-  X(EXACT, "data.exact")                                                                                                                   \
-  X(OVERFLOW, "data.overflow")                                                                                                             \
-  X(DOCUMENTS, "data.documents")                                                                                                           \
-  X(PADDING, "data.padding")                                                                                                               \
-  X(LOSS_NORM, "train.loss_norm")                                                                                                          \
-  X(CLIP, "train.clip_milli")                                                                                                              \
-  X(WEIGHT_DECAY, "train.weight_decay_milli")                                                                                              \
-  X(FROZEN, "train.frozen")                                                                                                                \
-  X(TOKENS, "data.tokens")                                                                                                                 \
-  X(MASK, "data.mask")                                                                                                                     \
-  X(WEIGHTS, "data.weights")                                                                                                               \
-  X(ACTS, "data.acts")                                                                                                                     \
-  X(GRADS, "data.grads")                                                                                                                   \
-  X(LAYERS, "model.layers")                                                                                                                \
-  X(FP8_FIRST, "precision.fp8_bf16_first")                                                                                                 \
-  X(FP8_LAST, "precision.fp8_bf16_last")                                                                                                   \
-  X(HEADS, "model.heads")                                                                                                                  \
-  X(KV_HEADS, "model.kv_heads")                                                                                                            \
-  X(HEAD_DIM, "model.head_dim")                                                                                                            \
-  X(HIDDEN, "model.hidden")                                                                                                                \
-  X(FFN, "model.ffn")                                                                                                                      \
-  X(VOCAB, "model.vocab")                                                                                                                  \
-  X(VOCAB_PADDED, "model.vocab_padded")                                                                                                    \
-  X(SEQ, "model.seq")                                                                                                                      \
-  X(MEMORY_SEQ, "model.memory_seq")                                                                                                        \
-  X(WINDOW, "model.window")                                                                                                                \
-  X(STEPS, "train.steps")                                                                                                                  \
-  X(MICROBATCHES, "train.microbatches")                                                                                                    \
-  X(MICROBATCH_SIZE, "train.microbatch_size")                                                                                              \
-  X(RECOMPUTE, "train.recompute_layers")                                                                                                   \
-  X(LR, "train.lr_micro")                                                                                                                  \
-  X(BETA1, "train.beta1_milli")                                                                                                            \
-  X(BETA2, "train.beta2_milli")                                                                                                            \
-  X(TP, "layout.tp")                                                                                                                       \
-  X(SP, "layout.sp")                                                                                                                       \
-  X(TP_OVERLAP, "layout.tp_overlap")                                                                                                       \
-  X(RECOMPUTE_SHARDED, "layout.recompute_sharded")                                                                                         \
-  X(PP, "layout.pp")                                                                                                                       \
-  X(VPP, "layout.vpp")                                                                                                                     \
-  X(PP_FIRST, "layout.pp_first_layers")                                                                                                    \
-  X(PP_LAST, "layout.pp_last_layers")                                                                                                      \
-  X(DP, "layout.dp")                                                                                                                       \
-  X(CP, "layout.cp")                                                                                                                       \
-  X(CP_COMM, "layout.cp_comm")                                                                                                             \
-  X(EP, "layout.ep")                                                                                                                       \
-  X(ETP, "layout.etp")                                                                                                                     \
-  X(ZERO, "layout.zero")                                                                                                                   \
-  X(ORDER, "layout.order")                                                                                                                 \
-  X(BUCKET, "layout.bucket_elements")                                                                                                      \
-  X(OVERLAP, "layout.overlap")                                                                                                             \
-  X(RELOAD_AFTER, "reload.after_step")                                                                                                     \
-  X(SECOND_TP, "reload.tp")                                                                                                                \
-  X(SECOND_SP, "reload.sp")                                                                                                                \
-  X(SECOND_TP_OVERLAP, "reload.tp_overlap")                                                                                                \
-  X(SECOND_RECOMPUTE_SHARDED, "reload.recompute_sharded")                                                                                  \
-  X(SECOND_PP, "reload.pp")                                                                                                                \
-  X(SECOND_VPP, "reload.vpp")                                                                                                              \
-  X(SECOND_PP_FIRST, "reload.pp_first_layers")                                                                                             \
-  X(SECOND_PP_LAST, "reload.pp_last_layers")                                                                                               \
-  X(SECOND_DP, "reload.dp")                                                                                                                \
-  X(SECOND_CP, "reload.cp")                                                                                                                \
-  X(SECOND_CP_COMM, "reload.cp_comm")                                                                                                      \
-  X(SECOND_EP, "reload.ep")                                                                                                                \
-  X(SECOND_ETP, "reload.etp")                                                                                                              \
-  X(SECOND_ZERO, "reload.zero")                                                                                                            \
-  X(SECOND_ORDER, "reload.order")                                                                                                          \
-  X(SECOND_BUCKET, "reload.bucket_elements")                                                                                               \
-  X(SECOND_OVERLAP, "reload.overlap")                                                                                                      \
-  X(SCHEDULE, "schedule")                                                                                                                  \
-  X(SEED, "seed")
-
+/* The walk: every field that is drawn, in this order. SWARM is no field: it only tilts the weights of the features, so that rare ones meet. */
 enum sf_walk {
-#define X(name, path) SF_WALK_##name,
-  SF_WALK_MAP(X)
-#undef X
-      SF_WALK_COUNT
+#define FIELD(place, path, kind, ...) SF_WALK_##place,
+#include "generators/fields.def"
+#undef FIELD
+  SF_WALK_COUNT
+};
+enum sf_walk_kind {
+  SF_WALK_KIND_CHOICE,
+  SF_WALK_KIND_FEATURE,
+  SF_WALK_KIND_COUNT,
+  SF_WALK_KIND_RARE_COUNT,
+  SF_WALK_KIND_SIZE,
+  SF_WALK_KIND_AXIS,
+  SF_WALK_KIND_NUMBER
 };
 _Static_assert(SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP == SF_WALK_OVERLAP - SF_WALK_TP, "the second layout is walked as the first");
 _Static_assert((int)SF_WALK_COUNT <= (int)SF_STREAM_MAX, "every place of the walk has a place in the stream");
@@ -132,6 +33,7 @@ static inline enum sf_walk sf_walk_first(enum sf_walk place) {
 }
 
 const char *sf_walk_path(enum sf_walk place); /* "swarm" for SF_WALK_SWARM */
+enum sf_walk_kind sf_walk_kind(enum sf_walk place);
 
 /* The value of a place in a case; the order's is its number among the permutations of the axes (0: the default). */
 int64_t sf_walk_get(const struct sf_case *c, const struct sf_space *space, enum sf_walk place);
@@ -183,7 +85,7 @@ enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw,
                                       const struct sf_range limits[SF_WALK_COUNT], struct sf_error *error) SF_MUST_USE;
 
 /* SCHEDULE and SEED are numbers of 63 bits rather than an index into a domain. */
-static inline bool sf_walk_is_number(enum sf_walk place) { return place == SF_WALK_SCHEDULE || place == SF_WALK_SEED; }
+static inline bool sf_walk_is_number(enum sf_walk place) { return sf_walk_kind(place) == SF_WALK_KIND_NUMBER && place != SF_WALK_SWARM; }
 
 /* How an edit treats a place: keep its value; keep it if the other edits allow, else take the next smaller value that they allow,
  * so that a feature stays on if it can; take the simplest; or take `value`. */

@@ -8,158 +8,20 @@ struct choice {
   uint32_t weight;
 };
 
-#define CHOICES(name, ...) static const struct choice name##_choices[] = {__VA_ARGS__}
-CHOICES(swarm, {0, 1}, {1, 1}, {2, 1});
-CHOICES(reload_after, {0, 88}, {1, 8}, {2, 4});
-CHOICES(mode, {SF_MODE_ISOLATED, 60}, {SF_MODE_E2E, 40});
-CHOICES(compute, {SF_COMPUTE_FP32, 52}, {SF_COMPUTE_BF16, 26}, {SF_COMPUTE_FP16, 10}, {SF_COMPUTE_FP8, 12});
-CHOICES(fp8_recipe, {SF_FP8_CURRENT, 50}, {SF_FP8_DELAYED, 50});
-CHOICES(fp8_history, {1, 40}, {2, 40}, {3, 10}, {4, 10});
-CHOICES(residual_fp32, {0, 70}, {1, 30});
-CHOICES(stochastic, {0, 90}, {1, 10});
-CHOICES(post_norm, {0, 75}, {1, 25});
-/* Of fp16 with 24 every step overflows end to end, with 4 hardly any; 14 and 16 are in between. */
-CHOICES(loss_scale, {0, 30}, {8, 20}, {4, 15}, {12, 15}, {14, 10}, {16, 6}, {24, 4});
-CHOICES(loss_scale_window, {0, 50}, {1, 30}, {2, 20});
-CHOICES(norm, {SF_NORM_RMS, 50}, {SF_NORM_LAYER, 50});
-CHOICES(activation, {SF_ACT_GELU, 42}, {SF_ACT_SWIGLU, 38}, {SF_ACT_RELU2, 20});
-CHOICES(positions, {SF_POS_NONE, 20}, {SF_POS_LEARNED, 40}, {SF_POS_ROTARY, 40});
-CHOICES(bias, {0, 50}, {1, 50});
-CHOICES(tied, {0, 55}, {1, 45});
-CHOICES(adapter, {0, 65}, {1, 35});
-CHOICES(qk_norm, {0, 76}, {1, 24});
-CHOICES(kv_lora, {0, 90}, {8, 4}, {4, 2}, {12, 2}, {16, 2});
-CHOICES(q_lora, {0, 40}, {8, 25}, {4, 10}, {12, 10}, {16, 15});
-CHOICES(rope_dim, {0, 1}, {2, 40}, {4, 30}, {8, 15}, {6, 5}, {16, 10});
-CHOICES(sinks, {0, 78}, {1, 22});
-CHOICES(window, {0, 72}, {1, 4}, {2, 6}, {3, 4}, {4, 8}, {8, 6});
-CHOICES(memory_seq, {0, 88}, {1, 1}, {2, 2}, {4, 3}, {6, 1}, {8, 4}, {16, 1});
-CHOICES(parallel_residual, {0, 78}, {1, 22});
-CHOICES(dropout, {0, 80}, {100, 12}, {500, 8});
-CHOICES(mtp_depth, {0, 82}, {1, 11}, {2, 7});
-CHOICES(mtp_weight, {100, 60}, {1000, 40});
-CHOICES(documents, {1, 78}, {2, 8}, {3, 8}, {8, 6});
-CHOICES(padding, {0, 80}, {1, 6}, {3, 8}, {16, 6});
-CHOICES(smoothing, {0, 76}, {100, 12}, {1, 4}, {500, 4}, {999, 4});
-CHOICES(loss_norm, {SF_LOSS_PER_TOKEN, 55}, {SF_LOSS_PER_MICROBATCH, 45});
-CHOICES(clip, {0, 50}, {1000, 10}, {100, 15}, {10, 15}, {1, 10});
-CHOICES(weight_decay, {0, 50}, {10, 15}, {100, 20}, {1000, 15});
-CHOICES(tokens, {SF_TOKENS_UNIFORM, 45}, {SF_TOKENS_EDGE, 35}, {SF_TOKENS_FEW, 20});
-CHOICES(mask, {SF_MASK_FULL, 40}, {SF_MASK_UNEVEN, 35}, {SF_MASK_SPARSE, 25});
-CHOICES(weights, {SF_DIST_NORMAL, 40}, {SF_DIST_UNIFORM, 20}, {SF_DIST_HEAVY, 20}, {SF_DIST_SPARSE, 20});
-CHOICES(values, {SF_DIST_NORMAL, 25}, {SF_DIST_UNIFORM, 15}, {SF_DIST_HEAVY, 15}, {SF_DIST_OUTLIERS, 15}, {SF_DIST_OFFSET, 15},
-        {SF_DIST_SPARSE, 15});
-CHOICES(layers, {1, 15}, {2, 31}, {3, 26}, {4, 25}, {5, 1}, {6, 1}, {7, 0}, {8, 1});
-CHOICES(heads, {1, 5}, {2, 15}, {3, 4}, {4, 42}, {5, 1}, {6, 8}, {7, 1}, {8, 24});
-CHOICES(head_dim, {4, 42}, {6, 2}, {8, 38}, {12, 2}, {16, 13}, {32, 3});
 enum { STEPS_USUAL = 3 };
-CHOICES(steps, {1, 57}, {2, 35}, {STEPS_USUAL, 8});
-CHOICES(microbatches, {1, 14}, {2, 36}, {3, 4}, {4, 34}, {5, 1}, {6, 4}, {7, 1}, {8, 6});
-CHOICES(microbatch_size, {1, 54}, {2, 26}, {3, 8}, {4, 12});
-CHOICES(lr, {1000, 80}, {100, 10}, {10000, 10});
-CHOICES(beta1, {900, 80}, {500, 10}, {0, 10});
-/* Not 0: with a beta1 above it an update m / |g| has no bound, and no rerun says how far it may move. */
-CHOICES(beta2, {999, 80}, {950, 15}, {900, 5});
-CHOICES(sp, {0, 35}, {1, 65});
-CHOICES(zero_stage, {0, 60}, {1, 20}, {2, 20});
-CHOICES(tp_overlap, {0, 50}, {1, 50});
-CHOICES(recompute_sharded, {0, 40}, {1, 60});
-CHOICES(vpp, {1, 25}, {2, 65}, {3, 5}, {4, 5});
-CHOICES(exact, {0, 80}, {1, 20});
-CHOICES(overflow, {0, 65}, {1, 35});
-CHOICES(experts, {0, 78}, {2, 4}, {3, 1}, {4, 9}, {6, 2}, {8, 6});
-CHOICES(router, {SF_ROUTER_SOFTMAX, 55}, {SF_ROUTER_SIGMOID, 45});
-CHOICES(moe_scope, {SF_SCOPE_SEQUENCE, 50}, {SF_SCOPE_MICROBATCH, 50});
-CHOICES(capacity, {0, 60}, {1000, 20}, {500, 10}, {2000, 10});
-CHOICES(aux, {0, 72}, {10000, 16}, {1000, 4}, {1000000, 8});
-CHOICES(z_loss, {0, 80}, {1000, 12}, {100000, 8});
-CHOICES(topk, {1, 25}, {2, 55}, {3, 10}, {4, 10});
-CHOICES(expert_ffn, {8, 40}, {16, 30}, {12, 10}, {24, 10}, {32, 10});
-CHOICES(shared_ffn, {0, 75}, {8, 11}, {16, 8}, {12, 2}, {24, 2}, {32, 2});
-CHOICES(etp, {1, 60}, {2, 30}, {4, 10});
-CHOICES(ep, {1, 35}, {2, 40}, {4, 20}, {8, 5});
-CHOICES(cp_comm, {SF_CP_RING, 25}, {SF_CP_ALLGATHER, 25}, {SF_CP_A2A, 50});
-CHOICES(bucket, {0, 40}, {4096, 5}, {1024, 15}, {256, 20}, {64, 15}, {16, 5});
-CHOICES(overlap, {0, 55}, {1, 45});
 
-/* feature: the swarm choice tilts it. */
+/* The rows of the table, each behind an entry that says nothing, so that none is empty. */
+#define FIELD(place, path, kind, ...) static const struct choice place##_CHOICES[] = {{0, 0}, __VA_ARGS__};
+#include "generators/fields.def"
+#undef FIELD
+
 static const struct {
   const struct choice *choices;
   int32_t count;
-  bool feature;
 } tables[SF_WALK_COUNT] = {
-#define TABLE(PLACE, name, feature)                                                                                                        \
-  [SF_WALK_##PLACE] = {name##_choices, (int32_t)(sizeof name##_choices / sizeof name##_choices[0]), feature}
-    TABLE(SWARM, swarm, false),
-    TABLE(MODE, mode, false),
-    TABLE(COMPUTE, compute, false),
-    TABLE(NORM, norm, true),
-    TABLE(ACTIVATION, activation, true),
-    TABLE(POSITIONS, positions, true),
-    TABLE(BIAS, bias, true),
-    TABLE(TIED, tied, true),
-    TABLE(ADAPTER, adapter, true),
-    TABLE(LOSS_NORM, loss_norm, true),
-    TABLE(CLIP, clip, true),
-    TABLE(WEIGHT_DECAY, weight_decay, true),
-    TABLE(TOKENS, tokens, true),
-    TABLE(MASK, mask, true),
-    TABLE(WEIGHTS, weights, true),
-    TABLE(ACTS, values, true),
-    TABLE(GRADS, values, true),
-    TABLE(LAYERS, layers, false),
-    TABLE(HEADS, heads, false),
-    TABLE(HEAD_DIM, head_dim, false),
-    TABLE(STEPS, steps, false),
-    TABLE(MICROBATCHES, microbatches, false),
-    TABLE(MICROBATCH_SIZE, microbatch_size, false),
-    TABLE(LR, lr, false),
-    TABLE(BETA1, beta1, false),
-    TABLE(BETA2, beta2, false),
-    TABLE(SP, sp, true),
-    TABLE(EXPERTS, experts, true),
-    TABLE(ROUTER, router, false),
-    TABLE(MOE_SCOPE, moe_scope, false),
-    TABLE(CAPACITY, capacity, false),
-    TABLE(TOPK, topk, false),
-    TABLE(EXPERT_FFN, expert_ffn, false),
-    TABLE(SHARED_FFN, shared_ffn, false),
-    TABLE(AUX, aux, false),
-    TABLE(Z_LOSS, z_loss, false),
-    TABLE(QK_NORM, qk_norm, true),
-    TABLE(KV_LORA, kv_lora, true),
-    TABLE(Q_LORA, q_lora, false),
-    TABLE(ROPE_DIM, rope_dim, false),
-    TABLE(SINKS, sinks, true),
-    TABLE(MEMORY_SEQ, memory_seq, true),
-    TABLE(WINDOW, window, true),
-    TABLE(PARALLEL_RESIDUAL, parallel_residual, true),
-    TABLE(POST_NORM, post_norm, true),
-    TABLE(RESIDUAL_FP32, residual_fp32, true),
-    TABLE(STOCHASTIC, stochastic, false),
-    TABLE(LOSS_SCALE, loss_scale, false),
-    TABLE(LOSS_SCALE_WINDOW, loss_scale_window, false),
-    TABLE(DROPOUT, dropout, true),
-    TABLE(MTP_DEPTH, mtp_depth, true),
-    TABLE(MTP_WEIGHT, mtp_weight, false),
-    TABLE(DOCUMENTS, documents, true),
-    TABLE(PADDING, padding, true),
-    TABLE(FP8_RECIPE, fp8_recipe, false),
-    TABLE(FP8_HISTORY, fp8_history, false),
-    TABLE(SMOOTHING, smoothing, true),
-    TABLE(EXACT, exact, false),
-    TABLE(OVERFLOW, overflow, false),
-    TABLE(CP_COMM, cp_comm, false),
-    TABLE(ZERO, zero_stage, false),
-    TABLE(TP_OVERLAP, tp_overlap, true),
-    TABLE(RECOMPUTE_SHARDED, recompute_sharded, true),
-    TABLE(EP, ep, true),
-    TABLE(ETP, etp, true),
-    TABLE(VPP, vpp, false),
-    TABLE(BUCKET, bucket, true),
-    TABLE(OVERLAP, overlap, true),
-    TABLE(RELOAD_AFTER, reload_after, true),
-#undef TABLE
+#define FIELD(place, path, kind, ...) {place##_CHOICES + 1, (int32_t)(sizeof place##_CHOICES / sizeof place##_CHOICES[0]) - 1},
+#include "generators/fields.def"
+#undef FIELD
 };
 
 /* How much likelier than scaling none is for a format that needs none: scaling must change nothing there, but for a given number that overflows,
@@ -386,12 +248,11 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
     if (!unused) keep_feasible(out, place, bounds);
     return;
   }
-  for (int32_t i = 0; i < tables[first].count; i++) add(out, tables[first].choices[i].value, tables[first].choices[i].weight);
-  if (tables[first].count == 0) add_computed(out, first, c, bounds);
+  for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
+  if (tables[place].count == 0) add_computed(out, first, c, bounds);
   lean(out, place, c);
-  const bool computed_feature =
-      first == SF_WALK_FROZEN || first == SF_WALK_RECOMPUTE || first == SF_WALK_PP_FIRST || first == SF_WALK_PP_LAST;
-  if (tables[first].feature || computed_feature) tilt_features(out, swarm);
+  const enum sf_walk_kind kind = sf_walk_kind(place);
+  if (kind == SF_WALK_KIND_FEATURE || kind == SF_WALK_KIND_RARE_COUNT) tilt_features(out, swarm);
   if (place == SF_WALK_TOPK) prefer_all_experts(out, c);
   if (is_asked) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
   keep_feasible(out, place, bounds);

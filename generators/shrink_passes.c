@@ -10,27 +10,26 @@
 enum { AXIS_COUNT = 4, SECOND_MAX = 1 << 20 };
 static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_CP, SF_WALK_TP};
 
-/* Places whose value is a size: less is simpler. The others are choices: their simplest is what the smallest case has. */
-static const enum sf_walk counts[] = {SF_WALK_LAYERS,    SF_WALK_STEPS,    SF_WALK_MICROBATCHES,
-                                      SF_WALK_RECOMPUTE, SF_WALK_PP_FIRST, SF_WALK_PP_LAST, SF_WALK_FP8_FIRST, SF_WALK_FP8_LAST, SF_WALK_RELOAD_AFTER};
-static const enum sf_walk sizes[] = {SF_WALK_VOCAB,  SF_WALK_VOCAB_PADDED, SF_WALK_SEQ,      SF_WALK_FFN,
-                                     SF_WALK_HIDDEN, SF_WALK_HEADS,        SF_WALK_HEAD_DIM, SF_WALK_MICROBATCH_SIZE,
-                                     SF_WALK_EXPERT_FFN};
-static const enum sf_walk features[] = {
-    SF_WALK_EXPERTS,    SF_WALK_TOPK,      SF_WALK_ROUTER,    SF_WALK_MOE_SCOPE, SF_WALK_CAPACITY, SF_WALK_SHARED_FFN, SF_WALK_EP, SF_WALK_ETP,
-    SF_WALK_AUX,        SF_WALK_Z_LOSS,
-    SF_WALK_SP,         SF_WALK_ORDER,     SF_WALK_OVERLAP,   SF_WALK_BUCKET, SF_WALK_MASK,         SF_WALK_TOKENS,  SF_WALK_WEIGHTS,
-    SF_WALK_TP_OVERLAP, SF_WALK_RECOMPUTE_SHARDED,
-    SF_WALK_VPP,        SF_WALK_ZERO,      SF_WALK_CP_COMM,   SF_WALK_EXACT,     SF_WALK_OVERFLOW,
-    SF_WALK_LOSS_SCALE, SF_WALK_LOSS_SCALE_WINDOW, SF_WALK_RESIDUAL_FP32, SF_WALK_STOCHASTIC,
-    SF_WALK_FP8_RECIPE, SF_WALK_FP8_HISTORY,
-    SF_WALK_ACTS,       SF_WALK_GRADS,     SF_WALK_CLIP,      SF_WALK_FROZEN, SF_WALK_WEIGHT_DECAY, SF_WALK_LR,      SF_WALK_BETA1,
-    SF_WALK_BETA2,      SF_WALK_LOSS_NORM, SF_WALK_POSITIONS, SF_WALK_BIAS,   SF_WALK_TIED,         SF_WALK_ADAPTER, SF_WALK_KV_HEADS,
-    SF_WALK_DROPOUT,    SF_WALK_DOCUMENTS, SF_WALK_PADDING,   SF_WALK_MTP_DEPTH, SF_WALK_MTP_WEIGHT, SF_WALK_MEMORY_SEQ,
-    SF_WALK_KV_LORA,    SF_WALK_Q_LORA,    SF_WALK_ROPE_DIM,
-    SF_WALK_QK_NORM, SF_WALK_SINKS, SF_WALK_WINDOW, SF_WALK_PARALLEL_RESIDUAL, SF_WALK_POST_NORM, SF_WALK_SMOOTHING, SF_WALK_ACTIVATION, SF_WALK_NORM,      SF_WALK_COMPUTE,   SF_WALK_MODE,
-};
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof(array)[0]))
+
+/* How a place is made plainer: a size or a count by less of it, a choice by its plainest value. */
+enum manner { BY_CHOICE, BY_SIZE, BY_COUNT, BY_PASS };
+static enum manner manner_of(enum sf_walk place) {
+  static const enum manner manners[] = {
+      [SF_WALK_KIND_CHOICE] = BY_CHOICE,    [SF_WALK_KIND_FEATURE] = BY_CHOICE, [SF_WALK_KIND_COUNT] = BY_COUNT,
+      [SF_WALK_KIND_RARE_COUNT] = BY_COUNT, [SF_WALK_KIND_SIZE] = BY_SIZE,      [SF_WALK_KIND_AXIS] = BY_PASS,
+      [SF_WALK_KIND_NUMBER] = BY_PASS,
+  };
+  return sf_walk_is_second(place) ? BY_PASS : manners[sf_walk_kind(place)];
+}
+
+/* The places of a manner, those that are drawn last first: a layout goes before what it lays out. */
+static int32_t places_of(enum sf_walk *out, enum manner manner) {
+  int32_t count = 0;
+  for (int i = SF_WALK_COUNT - 1; i > SF_WALK_SWARM; i--)
+    if (manner_of((enum sf_walk)i) == manner) out[count++] = (enum sf_walk)i;
+  return count;
+}
 
 static void assign(struct sf_edit *edit, enum sf_walk place, int64_t value) {
   edit->kind[place] = SF_EDIT_ASSIGN;
@@ -74,12 +73,6 @@ static void let_follow(struct sf_edit *edit, const struct sf_case *c, const stru
 
 /* --- how simple ---------------------------------------------------------------------------------------------------- */
 
-static bool is_feature(enum sf_walk place) {
-  for (int64_t i = 0; i < COUNT(features); i++)
-    if (features[i] == place) return true;
-  return false;
-}
-
 /* 0 for the simplest value of a place; grows with what makes a case harder to read. */
 static int64_t complexity(const struct sf_case *c, const struct sf_space *space, enum sf_walk place) {
   const int64_t value = sf_walk_get(c, space, place);
@@ -90,7 +83,7 @@ static int64_t complexity(const struct sf_case *c, const struct sf_space *space,
   /* A second layout is the simpler the more of it is as the first; without reloading it is nothing. */
   if (sf_walk_is_second(place))
     return c->reload.after_step == 0 || value == sf_walk_get(c, space, sf_walk_first(place)) ? 0 : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
-  if (is_feature(place)) return sf_domain_rank(place, value);
+  if (manner_of(place) == BY_CHOICE) return sf_domain_rank(place, value);
   const int64_t least = sf_case_fields[space->field[place]].smallest;
   return value >= least ? value - least : least - value;
 }
@@ -276,13 +269,14 @@ static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_
 
 /* Places apart from the axes that are not at their simplest, those that weigh least first. */
 static int32_t list_complex(enum sf_walk *list, const struct sf_case *c, const struct sf_space *space) {
+  static const enum manner lightest_first[] = {BY_CHOICE, BY_SIZE, BY_COUNT};
+  enum sf_walk places[SF_WALK_COUNT];
   int32_t count = 0;
-  for (int64_t i = 0; i < COUNT(features); i++)
-    if (complexity(c, space, features[i]) > 0) list[count++] = features[i];
-  for (int64_t i = 0; i < COUNT(sizes); i++)
-    if (complexity(c, space, sizes[i]) > 0) list[count++] = sizes[i];
-  for (int64_t i = 0; i < COUNT(counts); i++)
-    if (complexity(c, space, counts[i]) > 0) list[count++] = counts[i];
+  for (int m = 0; m < 3; m++) {
+    const int32_t places_count = places_of(places, lightest_first[m]);
+    for (int32_t i = 0; i < places_count; i++)
+      if (complexity(c, space, places[i]) > 0) list[count++] = places[i];
+  }
   return count;
 }
 
@@ -302,23 +296,23 @@ static bool pass_groups(struct sf_edit *edit, bool *usable, const struct sf_case
   return true;
 }
 
-static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step,
-                        const enum sf_walk *places, int64_t count, bool is_size) {
-  if (step >= LOWER_STEPS * count) return false;
-  *usable = lower_place(edit, c, space, places[step / LOWER_STEPS], step % LOWER_STEPS, is_size);
+static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step, enum manner manner) {
+  enum sf_walk places[SF_WALK_COUNT];
+  if (step >= LOWER_STEPS * places_of(places, manner)) return false;
+  *usable = lower_place(edit, c, space, places[step / LOWER_STEPS], step % LOWER_STEPS, manner != BY_CHOICE);
   return true;
 }
 
 static bool pass_counts(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  return pass_places(edit, usable, c, space, step, counts, COUNT(counts), true);
+  return pass_places(edit, usable, c, space, step, BY_COUNT);
 }
 
 static bool pass_sizes(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  return pass_places(edit, usable, c, space, step, sizes, COUNT(sizes), true);
+  return pass_places(edit, usable, c, space, step, BY_SIZE);
 }
 
 static bool pass_features(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  return pass_places(edit, usable, c, space, step, features, COUNT(features), false);
+  return pass_places(edit, usable, c, space, step, BY_CHOICE);
 }
 
 static bool pass_seed(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {

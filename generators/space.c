@@ -10,13 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const walk_paths[SF_WALK_COUNT] = {
-#define X(name, path) [SF_WALK_##name] = path,
-    SF_WALK_MAP(X)
-#undef X
+static const struct {
+  const char *path;
+  enum sf_walk_kind kind;
+} walk[SF_WALK_COUNT] = {
+#define FIELD(place, path, kind, ...) {path, SF_WALK_KIND_##kind},
+#include "generators/fields.def"
+#undef FIELD
 };
 
-const char *sf_walk_path(enum sf_walk place) { return place == SF_WALK_SWARM ? "swarm" : walk_paths[place]; }
+const char *sf_walk_path(enum sf_walk place) { return place == SF_WALK_SWARM ? "swarm" : walk[place].path; }
+enum sf_walk_kind sf_walk_kind(enum sf_walk place) { return walk[place].kind; }
 
 /* --- orders ------------------------------------------------------------------------------------------------------- */
 
@@ -112,7 +116,7 @@ void sf_walk_append(struct sf_text *out, enum sf_walk place, struct sf_range ran
 
 static int find_place(const char *path, size_t length) {
   for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++)
-    if (strlen(walk_paths[place]) == length && memcmp(walk_paths[place], path, length) == 0) return place;
+    if (strlen(walk[place].path) == length && memcmp(walk[place].path, path, length) == 0) return place;
   return -1;
 }
 
@@ -124,7 +128,7 @@ void sf_space_init(struct sf_space *space) {
   memcpy(space->target, smallest.target, sizeof space->target);
   memset(space->field, -1, sizeof space->field);
   for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
-    const struct sf_field *field = sf_case_field_find(walk_paths[place]);
+    const struct sf_field *field = sf_case_field_find(walk[place].path);
     SF_ASSERT(field != NULL);
     space->field[place] = (int16_t)(field - sf_case_fields);
   }
