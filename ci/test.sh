@@ -23,7 +23,34 @@ run_stage() { # NAME FUNCTION: runs it, keeps its time for the closing table
   echo "== $1: $((SECONDS - start)) s"
 }
 current="start"
-trap 'status=$?; if [ $status -ne 0 ]; then echo "ci/test.sh: FAILED in: $current (after $SECONDS s)" >&2; fi' EXIT
+begun="" # the process group that begin started and await has not seen the end of
+ended() { # STATUS: says what failed, and ends what still runs
+  if [ "$1" -ne 0 ]; then echo "ci/test.sh: FAILED in: $current (after $SECONDS s)" >&2; fi
+  if [ -n "$begun" ]; then
+    kill -- "-$begun" 2>/dev/null || true
+    wait "$begun" || true
+  fi
+}
+trap 'ended $?' EXIT
+
+begin() { # NAME FUNCTION...: runs the functions in order beside what follows, in a process group of their own
+  local name=$1
+  shift
+  set -m
+  (
+    set +m
+    for stage in "$@"; do "$stage"; done
+  ) >"build/$name.log" 2>&1 </dev/null &
+  begun=$!
+  set +m
+}
+await() { # NAME: prints what it printed, and has its exit status
+  local status=0
+  wait "$begun" || status=$?
+  begun=""
+  cat "build/$1.log"
+  return $status
+}
 
 build() { # FOLDER NINJA_TARGET OPTIONS...
   local folder=$1 target=$2
@@ -95,34 +122,40 @@ stage_python() { # the scripts behind golden files need PyTorch to run; here the
 stage_tracer() {
   local python=build-python/bin/python3
   [ -x $python ] || python=python3
-  SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python 2>&1 |
-    tee build/python.log
-  report+=$(grep -E '^Ran ' build/python.log | sed 's|^|         tests/python: |')$'\n'
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python
 }
 stage_megatron() { # skipped, and said so, only where its packages cannot be had
   if ! ci/megatron.sh >build/megatron-setup.log 2>&1; then
-    report+="         tests/megatron: skipped, ci/megatron.sh failed: $(tail -n 1 build/megatron-setup.log)"$'\n'
+    echo "Skipped tests/megatron: ci/megatron.sh failed: $(tail -n 1 build/megatron-setup.log)"
     return 0
   fi
-  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-megatron/bin/python -W ignore -m unittest discover -s tests/megatron 2>&1 |
-    tee build/megatron.log
-  report+=$(grep -E '^Ran ' build/megatron.log | sed 's|^|         tests/megatron: |')$'\n'
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-megatron/bin/python -W ignore -m unittest discover -s tests/megatron
+}
+# What does not need the machine for itself runs beside what waits: compilers beside the Release tests, at the lowest priority so that no deadline
+# passes because of them, and the frameworks' tests beside the sanitizer's.
+last_in_turn() { renice -n 19 $BASHPID >/dev/null; }
+begin_builds() { begin builds last_in_turn stage_sanitize stage_fuzz_build; }
+await_builds() { await builds; }
+begin_python() { begin python stage_tracer stage_megatron; }
+await_python() {
+  await python
+  report+=$(grep -E '^Ran |^Skipped ' build/python.log | sed 's|^|         Python: |')$'\n'
 }
 
 run_stage "setup" stage_setup
 run_stage "tidy" ci/tidy
 run_stage "CUDA setup" stage_cuda_setup
 run_stage "Release build" stage_release
+begin_builds
 run_stage "Release tests" stage_release_suite
-run_stage "sanitizer build" stage_sanitize
-run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
-run_stage "libFuzzer build" stage_fuzz_build
-run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
+run_stage "sanitizer and libFuzzer builds, begun beside the Release tests" await_builds
 if [ $all -eq 1 ]; then
   run_stage "Python scripts" stage_python
-  run_stage "Python tests" stage_tracer
-  run_stage "Megatron Core" stage_megatron
+  begin_python
 fi
+run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
+run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
+if [ $all -eq 1 ]; then run_stage "Python and Megatron Core tests, begun beside the sanitizer's" await_python; fi
 
 echo
 printf '%s' "$report"
