@@ -115,7 +115,7 @@ static void test_noise_make_long_rows_and_vectors_stream(void **state) {
 }
 
 static void test_check_run_within_noise_passes_beyond_is_a_finding(void **state) {
-  float c[COUNT];
+  float c[COUNT] = {0};
   struct part part = act_part(ACT, c);
   act_reference(*state);
   fill(c, -2); /* two noise levels */
@@ -129,7 +129,7 @@ static void test_check_run_within_noise_passes_beyond_is_a_finding(void **state)
 
 /* One row off by five of its own levels, which end to end is too much and isolated is not. */
 static void test_check_run_row_has_a_factor_of_its_own(void **state) {
-  float c[COUNT], x[COUNT], d[COUNT];
+  float c[COUNT] = {0}, x[COUNT], d[COUNT];
   struct part part = act_part(ACT, c);
   static const char *const draws[] = {"draw"};
   fill(x, 0);
@@ -155,7 +155,7 @@ static void test_check_run_row_has_a_factor_of_its_own(void **state) {
 }
 
 static void test_check_run_structure_is_found_before_numbers(void **state) {
-  float c[COUNT], half[COUNT];
+  float c[COUNT] = {0}, half[COUNT];
   struct part part = act_part(ACT, c);
   act_reference(*state);
   fill(c, 0);
