@@ -18,6 +18,12 @@ void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space) {
   }
 }
 
+void sf_bounds_init_around(struct sf_bounds *bounds, const struct sf_space *space, const struct sf_case *c) {
+  sf_bounds_init(bounds, space);
+  if (sf_case_ranks(c) > bounds->max_ranks) bounds->max_ranks = sf_case_ranks(c);
+  if (c->train.frozen == SF_FROZEN_ALL && c->model.tied && !c->model.adapter) bounds->may_train_nothing = true;
+}
+
 bool sf_bounds_solve(struct sf_bounds *bounds) {
   struct sf_range ranges[SF_SPACE_FIELDS_MAX] = {{0, 0}};
   for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) ranges[bounds->space->field[place]] = bounds->at[place];

@@ -9,44 +9,31 @@
 
 enum { MAX_RANKS = 65536 }; /* more than any case has */
 
-/* One walk, three ways to choose: a stream decodes, a case encodes, an edit changes a case. */
-enum codec_mode { CODEC_DECODE, CODEC_ENCODE, CODEC_EDIT };
-
+/* One walk, two ways to choose: choices are drawn, or an edit changes a case. */
 struct codec {
-  enum codec_mode mode;
   const struct sf_space *space;
-  struct sf_draw *draw;       /* DECODE */
-  const struct sf_case *from; /* ENCODE, EDIT */
-  const struct sf_edit *edit; /* EDIT */
-  struct sf_stream *stream;   /* ENCODE: what is written */
+  struct sf_draw *draw;       /* NULL: an edit */
+  const struct sf_case *from; /* of an edit */
+  const struct sf_edit *edit;
   struct sf_bounds bounds;
   struct sf_case to; /* what was decided so far */
   int64_t swarm;
   enum sf_walk stuck; /* the place at which the walk failed */
 };
 
-static void write_choice(struct codec *codec, enum sf_walk place, uint64_t value, uint64_t bound) {
-  struct sf_stream *stream = codec->stream;
-  stream->values[stream->count] = value;
-  stream->bounds[stream->count] = bound;
-  stream->fields[stream->count++] = codec->space->field[place];
-}
-
 /* SCHEDULE and SEED: any number of their range. */
 static bool choose_number(struct codec *codec, int64_t *value, enum sf_walk place) {
   const struct sf_range range = codec->bounds.at[place];
   const uint64_t bound = (uint64_t)(range.hi - range.lo) + 1, likely = UINT64_C(1) << 31;
   const uint32_t zero_percent = place == SF_WALK_SCHEDULE ? 20 : 0;
-  if (codec->mode == CODEC_DECODE) {
-    *value = range.lo + (int64_t)sf_draw_number(codec->draw, codec->space->field[place], bound, likely, zero_percent);
+  if (codec->draw != NULL) {
+    *value = range.lo + (int64_t)sf_draw_number(codec->draw, bound, likely, zero_percent);
     return true;
   }
   *value = sf_walk_get(codec->from, codec->space, place);
-  if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_RESET) *value = range.lo;
-  if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_ASSIGN) *value = codec->edit->value[place];
-  if (*value < range.lo || *value > range.hi) return false;
-  if (codec->mode == CODEC_ENCODE) write_choice(codec, place, (uint64_t)(*value - range.lo), bound);
-  return true;
+  if (codec->edit->kind[place] == SF_EDIT_RESET) *value = range.lo;
+  if (codec->edit->kind[place] == SF_EDIT_ASSIGN) *value = codec->edit->value[place];
+  return *value >= range.lo && *value <= range.hi;
 }
 
 /* The value that an edit wants at a place and the bounds allow; false when the simplest is to be taken. */
@@ -70,18 +57,14 @@ static int32_t next_smaller(const struct sf_domain *domain, int64_t value) {
 static bool choose(struct codec *codec, int64_t *value, enum sf_walk place) {
   struct sf_domain domain;
   if (sf_walk_is_number(place)) return choose_number(codec, value, place);
-  if (codec->mode == CODEC_EDIT && wanted_value(codec, value, place)) return true;
+  if (codec->edit != NULL && wanted_value(codec, value, place)) return true;
   sf_domain_create(&domain, place, &codec->to, codec->swarm, &codec->bounds, sf_space_asks(codec->space, place));
   if (domain.count == 0) return false;
   int32_t at = 0;
-  if (codec->mode == CODEC_DECODE)
-    at = (int32_t)sf_draw_choice(codec->draw, codec->space->field[place], (uint64_t)domain.count, domain.weights);
-  if (codec->mode == CODEC_EDIT && codec->edit->kind[place] == SF_EDIT_PREFER) at = next_smaller(&domain, *value);
-  if (codec->mode == CODEC_ENCODE) {
-    at = sf_domain_find(&domain, sf_walk_get(codec->from, codec->space, place));
-    if (at < 0) return false;
-    write_choice(codec, place, (uint64_t)at, (uint64_t)domain.count);
-  }
+  if (codec->draw != NULL)
+    at = (int32_t)sf_draw_choice(codec->draw, (uint64_t)domain.count, domain.weights);
+  else if (codec->edit->kind[place] == SF_EDIT_PREFER)
+    at = next_smaller(&domain, *value);
   *value = domain.values[at];
   return true;
 }
@@ -159,7 +142,7 @@ enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const 
 
 enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space,
                                       const struct sf_range limits[SF_WALK_COUNT], struct sf_error *error) {
-  struct codec codec = {.mode = CODEC_DECODE, .space = space, .draw = draw};
+  struct codec codec = {.space = space, .draw = draw};
   struct sf_error reason = {0};
   sf_bounds_init(&codec.bounds, space);
   for (int i = SF_WALK_SWARM + 1; limits != NULL && i < SF_WALK_COUNT; i++) {
@@ -181,51 +164,46 @@ enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw,
   return SF_OK;
 }
 
-/* --- encode ------------------------------------------------------------------------------------------------------- */
+/* --- what a space lacks ------------------------------------------------------------------------------------------- */
 
-static void fix_place(struct sf_space *used, struct sf_codec_fixed *fixed, enum sf_walk place, int64_t value) {
-  used->is_set[place] = true;
-  used->set[place] = (struct sf_range){value, value};
-  if (place == SF_WALK_COMPUTE) used->formats_left_out = 0;
-  fixed->paths[fixed->count++] = sf_walk_path(place);
+static bool is_drawn(enum sf_walk place, int64_t value, const struct sf_case *c, struct sf_bounds *bounds) {
+  struct sf_domain domain;
+  if (sf_walk_is_number(place)) return true;
+  sf_domain_create(&domain, place, c, 0, bounds, sf_space_asks(bounds->space, place));
+  for (int32_t i = 0; i < domain.count; i++)
+    if (domain.values[i] == value) return true;
+  return false;
 }
 
-enum sf_status sf_codec_encode(struct sf_stream *out, struct sf_space *used, struct sf_codec_fixed *fixed, const struct sf_case *c,
-                               const struct sf_space *space, struct sf_error *error) {
-  struct sf_space own = *space;
-  struct sf_codec_fixed found = {0};
-  struct sf_stream stream;
-  const enum sf_status status = sf_case_validate(c, error);
-  if (status != SF_OK) return status;
-  memcpy(own.target, c->target, sizeof own.target);
-  memcpy(own.plant, c->plant, sizeof own.plant);
-  if (sf_case_ranks(c) > own.max_ranks) {
-    own.max_ranks = sf_case_ranks(c);
-    found.paths[found.count++] = "max_ranks";
+/* The walk that draws the case. What the space forbids is allowed first, so that the rest can be asked for. */
+int32_t sf_codec_undrawn(const char *paths[SF_SPACE_FIELDS_MAX], const struct sf_case *c, const struct sf_space *space) {
+  struct sf_space allowing = *space;
+  struct sf_bounds bounds;
+  int32_t count = 0;
+  if (sf_case_ranks(c) > space->max_ranks) paths[count++] = "max_ranks";
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
+    const enum sf_walk place = (enum sf_walk)i;
+    const int64_t value = sf_walk_get(c, space, place);
+    const bool is_left_out = place == SF_WALK_COMPUTE && space->formats_left_out >> value & 1;
+    if (!is_left_out && (!space->is_set[i] || (value >= space->set[i].lo && value <= space->set[i].hi))) continue;
+    sf_space_fix(&allowing, sf_walk_path(place), c);
+    paths[count++] = sf_walk_path(place);
   }
-  for (int i = 0; i <= SF_WALK_COUNT; i++) {
-    struct codec codec = {.mode = CODEC_ENCODE, .space = &own, .from = c, .stream = &stream};
-    memset(&stream, 0, sizeof stream);
-    sf_bounds_init(&codec.bounds, &own);
-    (void)sf_bounds_solve(&codec.bounds);
-    if (walk(&codec)) break;
-    /* A field that is fixed narrows the choices before it too, so the walk begins again. */
-    SF_ASSERT_LT(i, SF_WALK_COUNT);
-    fix_place(&own, &found, codec.stuck, sf_walk_get(c, space, codec.stuck));
+  sf_bounds_init_around(&bounds, &allowing, c);
+  (void)sf_bounds_solve(&bounds);
+  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
+    const int64_t value = sf_walk_get(c, space, (enum sf_walk)i);
+    if (!is_drawn((enum sf_walk)i, value, c, &bounds)) paths[count++] = sf_walk_path((enum sf_walk)i);
+    (void)sf_bounds_narrow(&bounds, (enum sf_walk)i, (struct sf_range){value, value});
   }
-  *out = stream;
-  if (used != NULL) *used = own;
-  if (fixed != NULL) *fixed = found;
-  return SF_OK;
+  return count;
 }
 
 /* --- edit --------------------------------------------------------------------------------------------------------- */
 
 bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit) {
-  struct codec codec = {.mode = CODEC_EDIT, .space = space, .from = c, .edit = edit};
-  sf_bounds_init(&codec.bounds, space);
-  if (sf_case_ranks(c) > codec.bounds.max_ranks) codec.bounds.max_ranks = sf_case_ranks(c);
-  if (c->train.frozen == SF_FROZEN_ALL && c->model.tied && !c->model.adapter) codec.bounds.may_train_nothing = true;
+  struct codec codec = {.space = space, .from = c, .edit = edit};
+  sf_bounds_init_around(&codec.bounds, space, c);
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
     const enum sf_walk place = (enum sf_walk)i;
     struct sf_range *range = &codec.bounds.at[place];

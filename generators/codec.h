@@ -1,19 +1,19 @@
-/* The case codec: one walk over the fields that turns a choice stream into a valid case, and any valid case into a stream. */
+/* Drawing cases: one walk over the fields that turns choices into a valid case. */
 #ifndef SF_GENERATORS_CODEC_H
 #define SF_GENERATORS_CODEC_H
 
-#include "generators/stream.h"
+#include "generators/draw.h"
 #include "harness/space/solver.h"
 #include "harness/spec/case.h"
 
 /* The space that cases are drawn from: the generator's own ranges, narrowed by presets and --set. Plain data: copy by assignment. */
 struct sf_space {
   int64_t max_ranks;          /* of the drawn world; 8 */
-  bool is_set[SF_STREAM_MAX]; /* by place in the walk (codec_internal.h): whether `set` holds */
-  bool is_limited[SF_STREAM_MAX]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
-  struct sf_range set[SF_STREAM_MAX];
+  bool is_set[SF_SPACE_FIELDS_MAX];     /* by place in the walk (codec_internal.h): whether `set` holds */
+  bool is_limited[SF_SPACE_FIELDS_MAX]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
+  struct sf_range set[SF_SPACE_FIELDS_MAX];
   uint32_t formats_left_out; /* bits of enum sf_compute: not drawn though they lie within the range (sf_space_leave_out) */
-  int16_t field[SF_STREAM_MAX];                   /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
+  int16_t field[SF_SPACE_FIELDS_MAX];               /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
   char target[SF_TARGET_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
 
@@ -33,15 +33,8 @@ void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case
  * fields that contradict each other. */
 enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) SF_MUST_USE;
 
-/* Fields that a case has outside the space, and that encoding therefore had to fix. */
-struct sf_codec_fixed {
-  int32_t count;
-  const char *paths[SF_STREAM_MAX]; /* static texts; "max_ranks" stands for a world that is too large */
-};
-
-/* The stream of a case: decoding it in *used gives the case back, field by field (expect excepted). used = space with the
- * fields of *fixed set to the case's values; both may be NULL. SF_EINPUT when the case is not valid. */
-enum sf_status sf_codec_encode(struct sf_stream *out, struct sf_space *used, struct sf_codec_fixed *fixed, const struct sf_case *c,
-                               const struct sf_space *space, struct sf_error *error) SF_MUST_USE;
+/* Fields of a valid case whose values the space forbids, or the generator does not draw by itself; "max_ranks" stands for a world that is
+ * too large. Returns how many. paths: static texts. */
+int32_t sf_codec_undrawn(const char *paths[SF_SPACE_FIELDS_MAX], const struct sf_case *c, const struct sf_space *space);
 
 #endif

@@ -24,7 +24,7 @@ enum sf_walk_kind {
   SF_WALK_KIND_NUMBER
 };
 _Static_assert(SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP == SF_WALK_OVERLAP - SF_WALK_TP, "the second layout is walked as the first");
-_Static_assert((int)SF_WALK_COUNT <= (int)SF_STREAM_MAX, "every place of the walk has a place in the stream");
+_Static_assert((int)SF_WALK_COUNT <= (int)SF_SPACE_FIELDS_MAX, "every place of the walk has one in a space");
 
 /* Places of the layout that reloading goes on with, and the first layout's place of the same field. */
 static inline bool sf_walk_is_second(enum sf_walk place) { return place >= SF_WALK_SECOND_TP && place <= SF_WALK_SECOND_OVERLAP; }
@@ -55,6 +55,8 @@ struct sf_bounds {
   struct sf_solver solver; /* of what stands above, once solved */
 };
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
+/* The same, as wide as the case needs them: its world, and that nothing of it is trained. */
+void sf_bounds_init_around(struct sf_bounds *bounds, const struct sf_space *space, const struct sf_case *c);
 /* Whether a valid case, with something to train, lies within the bounds. Prepares them for the questions below. */
 bool sf_bounds_solve(struct sf_bounds *bounds);
 /* Whether one of them has the place within this range; and makes it so. */
@@ -73,7 +75,6 @@ void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf
                       bool is_asked);
 /* Place of a value among those that the generator draws at a feature's place; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_walk place, int64_t value);
-int32_t sf_domain_find(const struct sf_domain *domain, int64_t value); /* -1 when absent */
 
 /* The classes of a place's values for covering, within range: each value of a place that has few, the small ones and the rest of a number.
  * Ascending and disjoint; none for places whose values have no classes. */

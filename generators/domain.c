@@ -266,12 +266,6 @@ int32_t sf_domain_rank(enum sf_walk place, int64_t value) {
   return SF_DOMAIN_MAX;
 }
 
-int32_t sf_domain_find(const struct sf_domain *domain, int64_t value) {
-  for (int32_t i = 0; i < domain->count; i++)
-    if (domain->values[i] == value) return i;
-  return -1;
-}
-
 /* --- classes for covering --------------------------------------------------------------------------------------------- */
 
 static void add_level(struct sf_range out[SF_LEVELS_MAX], int32_t *count, struct sf_range range, int64_t lo, int64_t hi) {

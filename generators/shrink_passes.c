@@ -118,8 +118,7 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
   const int64_t current = sf_walk_get(c, space, place);
   edit.kind[place] = SF_EDIT_RESET;
   let_follow(&edit, c, space);
-  sf_bounds_init(&bounds, space);
-  if (sf_case_ranks(c) > bounds.max_ranks) bounds.max_ranks = sf_case_ranks(c);
+  sf_bounds_init_around(&bounds, space, c);
   for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
     if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = sf_walk_get(c, space, (enum sf_walk)i);
   (void)sf_bounds_solve(&bounds);

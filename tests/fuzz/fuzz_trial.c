@@ -1,11 +1,30 @@
-/* Bytes as a choice stream, the stream as a small case, the case as a trial on simulated ranks. The code under test has no known bug, so that
+/* Bytes as the choices of a small case, the case as a trial on simulated ranks. The code under test has no known bug, so that
  * anything but a verdict without a finding is one: in the layers, the simulator, the reference or the comparison. */
+#include "generators/codec.h"
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/run/trial/engine.h"
-#include "tests/fuzz/trial_space.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Sanitizers cost a factor of ten: sizes at which a trial takes milliseconds. */
+static void trial_space_create(struct sf_space *space) {
+  static const char *const limits[] = {
+      "model.layers=1..3", "model.hidden=4..8", "model.heads=1..4",        "model.head_dim=2..4",        "model.ffn=4..8",
+      "model.vocab=2..16", "model.seq=1..4",    "train.microbatches=1..4", "train.microbatch_size=1..2", "train.steps=1..2",
+  };
+  struct sf_error error;
+  sf_space_init(space);
+  space->max_ranks = 8;
+  for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+    if (sf_space_set(space, limits[i], &error) == SF_OK) continue;
+    fprintf(stderr, "%s\n", error.text);
+    abort();
+  }
+}
 
 static void show(const struct sf_case *c, const struct sf_outcome *outcome) {
   char *json = NULL;

@@ -40,11 +40,9 @@ static const struct sf_command command = {
 
 /* Fields at values that the generator does not draw can only be kept or replaced by ones that it does; the user should know which were kept. */
 static void show_kept(FILE *to, const struct sf_case *min, const struct sf_space *space) {
-  struct sf_stream stream;
-  struct sf_codec_fixed fixed;
-  if (sf_case_is_framework(min)) return;
-  if (sf_codec_encode(&stream, NULL, &fixed, min, space, NULL) != SF_OK) return;
-  for (int32_t i = 0; i < fixed.count; i++) sf_print(to, "%s was kept: the generator does not draw its value\n", fixed.paths[i]);
+  const char *paths[SF_SPACE_FIELDS_MAX];
+  const int32_t count = sf_case_is_framework(min) ? 0 : sf_codec_undrawn(paths, min, space);
+  for (int32_t i = 0; i < count; i++) sf_print(to, "%s was kept: the generator does not draw its value\n", paths[i]);
 }
 
 static int finish(const struct shrink_flags *flags, const struct sf_space *space, const struct sf_job_result *result) {
