@@ -1,6 +1,6 @@
 #include "targets/target.h"
 
-#include "targets/plugin_target.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "harness/spec/mesh.h"
 #include "harness/tensor/consistent.h"
 #include "harness/tensor/trace.h"
-#include "targets/plants.h"
+#include "targets/builtin/faults/plants.h"
 
 struct sf_plugin_layers;
 struct sf_plugin_model;
@@ -25,8 +25,8 @@ struct sf_rank_env {
   struct sf_arena *arena;             /* of this rank and this trial */
   const struct sf_trace_sink *sink;
   enum sf_fault fault;                /* SF_FAULT_NONE or the planted one */
-  const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin_layers.h) */
-  struct sf_plugin_model *model;         /* NULL, or what takes the place of the whole target (targets/plugin_model.h) */
+  const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin/plugin_layers.h) */
+  struct sf_plugin_model *model;         /* NULL, or what takes the place of the whole target (targets/plugin/plugin_model.h) */
   struct sf_walled_pool *walled;         /* what a plugin is handed is taken from there, by all ranks of the process; NULL: from the arena */
 };
 
@@ -38,6 +38,7 @@ struct sf_target {
   void (*run)(struct sf_rank_env *env);
 };
 extern const struct sf_target sf_target_builtin;
-const struct sf_target *sf_target_find(const char *name); /* "builtin", or "plugin:PATH" (targets/plugin_target.h); NULL: there is none */
+/* name: "builtin", or "plugin:PATH" (targets/plugin/plugin_target.h). NULL: there is none. */
+const struct sf_target *sf_target_find(const char *name);
 
 #endif

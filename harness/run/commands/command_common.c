@@ -12,7 +12,7 @@
 #include "harness/run/trial/engine.h"
 #include "harness/worker/choice_cover.h"
 #include "harness/worker/shell.h"
-#include "targets/plugin_target.h"
+#include "targets/plugin/plugin_target.h"
 #include "targets/target.h"
 
 #include <errno.h>

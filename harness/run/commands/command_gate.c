@@ -5,9 +5,9 @@
 #include "harness/run/opfuzz/op_command.h"
 
 #include "harness/base/hash.h"
-#include "harness/base/temporary.h"
 #include "harness/base/sinks.h"
-#include "targets/plugin_target.h"
+#include "harness/base/temporary.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -15,8 +15,8 @@
 #include "harness/run/store/store.h"
 #include "oracles/diagnose.h"
 #include "oracles/judge.h"
-#include "targets/plants.h"
-#include "targets/plugin_target.h"
+#include "targets/builtin/faults/plants.h"
+#include "targets/plugin/plugin_target.h"
 #include "targets/target.h"
 
 #include <inttypes.h>

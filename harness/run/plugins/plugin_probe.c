@@ -3,7 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/clock.h"
 #include "harness/worker/warden.h"
-#include "targets/plugin_target.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #define SF_RUN_PLUGIN_PROBE_H
 
 #include "generators/codec.h"
-#include "targets/plugin_layers.h"
+#include "targets/plugin/plugin_layers.h"
 
 /* The whole path of a file that is there. SF_EINPUT. */
 enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, struct sf_error *error) SF_MUST_USE;

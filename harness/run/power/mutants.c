@@ -2,7 +2,7 @@
 
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
-#include "targets/labels.h"
+#include "targets/builtin/parallel/labels.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #define SF_RUN_MUTANTS_H
 
 #include "harness/comm/mutate.h"
-#include "targets/plants.h"
+#include "targets/builtin/faults/plants.h"
 
 /* Number of mutants, and the name of one: "mutant:LABEL:KIND". In the order of the labels' table, then of the kinds. */
 int32_t sf_mutant_count(void);

@@ -3,7 +3,7 @@
 #define SF_RUN_POWER_H
 
 #include "harness/run/campaign/campaign.h"
-#include "targets/plants.h"
+#include "targets/builtin/faults/plants.h"
 
 struct sf_power_options {
   struct sf_campaign_options campaign; /* space, layouts, pool, deadline, shrink_budget; seed = the first one */

@@ -3,11 +3,11 @@
 #define SF_RUN_ENGINE_INTERNAL_H
 
 #include "harness/comm/sim.h"
+#include "harness/run/power/mutants.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/gemm_table.h"
-#include "harness/run/power/mutants.h"
-#include "targets/plugin_target.h"
+#include "targets/plugin/plugin_target.h"
 
 /* What a rank's program is started with. */
 struct sf_engine_rank {

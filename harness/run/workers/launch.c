@@ -6,16 +6,16 @@
  * the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank when
  * its launcher is. */
 #include "harness/base/alloc.h"
-#include "harness/base/temporary.h"
 #include "harness/base/sinks.h"
+#include "harness/base/temporary.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/workers/worker.h"
 #include "harness/worker/descendants.h"
 #include "harness/worker/launcher.h"
 #include "harness/worker/shell.h"
-#include "harness/run/workers/worker.h"
-#include "targets/plugin_target.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <errno.h>
 #include <fcntl.h>

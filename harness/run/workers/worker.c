@@ -9,7 +9,7 @@
 #include "harness/run/workers/world_end.h"
 #include "harness/worker/starved.h"
 #include "harness/worker/warden.h"
-#include "targets/plugin_target.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,10 +2,10 @@
 
 #include "harness/base/hash.h"
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/power/power.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/power/power.h"
-#include "targets/plants.h"
+#include "targets/builtin/faults/plants.h"
 
 static struct sf_engine *engine_make(void) {
   const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .hash_trace = true};

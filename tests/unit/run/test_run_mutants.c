@@ -4,9 +4,9 @@
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/power/mutants.h"
 #include "harness/run/power/power_mutants.h"
-#include "targets/labels.h"
-#include "tests/rounds.h"
+#include "targets/builtin/parallel/labels.h"
 #include "targets/target.h"
+#include "tests/rounds.h"
 #include "tests/unit/run/run_fixture.h"
 
 /* --- the table of labels --------------------------------------------------------------------------------------------- */
@@ -18,7 +18,9 @@ static void check_events(void *ctx, int32_t rank, const struct sf_comm_event *ev
   (void)rank;
   for (int64_t i = 0; i < count; i++) {
     const struct sf_comm_label *row = sf_comm_label_find(events[i].label);
-    if (row == NULL) fail_msg("the call '%s' (%s) has no row in targets/labels.c", events[i].label, sf_comm_op_name((enum sf_comm_op)events[i].op));
+    if (row == NULL)
+      fail_msg("the call '%s' (%s) has no row in targets/builtin/parallel/labels.c", events[i].label,
+               sf_comm_op_name((enum sf_comm_op)events[i].op));
     if ((int32_t)row->op != events[i].op) fail_msg("'%s' is a %s, not a %s", row->name, sf_comm_op_name((enum sf_comm_op)events[i].op), sf_comm_op_name(row->op));
     reached[row - sf_comm_labels] = true;
   }
@@ -84,7 +86,7 @@ static void test_labels_drawn_cases_call_each_row_and_nothing_else(void **state)
   }
 #ifndef SF_SANITIZE /* fewer cases do not reach them all */
   for (int i = 0; i < sf_comm_label_count; i++)
-    if (!reached[i]) fail_msg("no case calls '%s': its row in targets/labels.c is dead", sf_comm_labels[i].name);
+    if (!reached[i]) fail_msg("no case calls '%s': its row in targets/builtin/parallel/labels.c is dead", sf_comm_labels[i].name);
 #endif
   for (int32_t i = 0; i < RANKS_MAX; i++) sf_arena_destroy(runner.arenas[i]);
   sf_device_destroy(runner.device);

@@ -1,4 +1,4 @@
-#include "targets/plugin_model.h"
+#include "targets/plugin/plugin_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,157 @@
+#include "targets/builtin/ends/vocab_parallel_embedding.h"
+
+#include "targets/builtin/attention/documents.h"
+#include "targets/builtin/faults/fault.h"
+#include "targets/plugin/plugged_layer.h"
+
+struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp) {
+  const struct sf_model *m = &run->c->model;
+  const struct sf_parameter_cut cut = {sf_dim_map_part(m->vocab_padded, tp->size, tp->index), sf_dim_map_whole(m->hidden)};
+  struct sf_parameter *param = sf_parameter_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, 0, &cut);
+  param->shared_embedding = (m->tied || m->mtp_depth > 0) && run->parallel.pp.size > 1;
+  return param;
+}
+
+/* Counted within the document. documents: NULL, or as sf_documents. */
+static void fill_position_ids(const struct sf_rank_run *run, int32_t *next, const int32_t *documents) {
+  const struct sf_dim_map *rows = &run->map_hidden.rows;
+  const int64_t batch = run->c->train.microbatch_size;
+  for (int32_t i = 0; i < rows->count; i++)
+    for (int64_t row = rows->runs[i].start; row < rows->runs[i].start + rows->runs[i].len; row++) {
+      const int64_t position = row / batch;
+      *next++ = (int32_t)position - (documents != NULL ? documents[row % batch * run->c->model.seq + position] : 0);
+    }
+}
+
+static void plug(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run) {
+  struct sf_plugged *plugged = embedding->plugged = sf_plugged_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, false, embedding->sp);
+  if (plugged == NULL) return;
+  embedding->map_ids = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = sf_dim_map_whole(1)};
+  plugged->is_ids = true;
+  plugged->in_map = &embedding->map_ids;
+  plugged->out_map = &run->map_hidden;
+  plugged->out_dtype = run->stream_dtype;
+  sf_plugged_add_parameter(plugged, "weight", embedding->word, embedding->call);
+}
+
+void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
+                                        bool sp) {
+  const struct sf_model *m = &run->c->model;
+  *embedding = (struct sf_vocab_parallel_embedding){.tp = *tp, .sp = sp, .module_word = sf_rank_module(run, SF_MODULE_WORD_EMBEDDINGS, -1)};
+  embedding->vocab_count = m->vocab_padded / tp->size;
+  embedding->vocab_first = embedding->vocab_count * tp->index;
+  embedding->word = sf_word_embedding_create(run, tp);
+  plug(embedding, run);
+  const struct sf_parameter_cut whole = {sf_dim_map_whole(m->seq), sf_dim_map_whole(m->hidden)};
+  embedding->position = sf_parameter_create(run, SF_MODULE_EMBEDDING, -1, 0, &whole);
+  if (embedding->position == NULL) return;
+  embedding->position->replicated = true;
+  embedding->position->sum_over_tp = sp;
+  sf_dim_map_set_partial(&embedding->position->wgrad_map.rows, sp);
+  embedding->module_sum = sf_rank_module(run, SF_MODULE_EMBEDDING, -1);
+  embedding->position_ids = sf_rank_alloc(run->env, (size_t)run->tokens_local * sizeof(int32_t));
+  fill_position_ids(run, embedding->position_ids, NULL);
+}
+
+void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run, struct sf_parameter *word,
+                                       int32_t module, int call, const struct sf_group *tp, bool sp) {
+  const int64_t count = run->c->model.vocab_padded / tp->size;
+  *embedding = (struct sf_vocab_parallel_embedding){.word = word,
+                                                    .tp = *tp,
+                                                    .sp = sp,
+                                                    .vocab_first = count * tp->index,
+                                                    .vocab_count = count,
+                                                    .module_word = module,
+                                                    .call = call};
+}
+
+/* Positions of this rank's rows in the microbatch at hand. */
+static const int32_t *position_ids(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding) {
+  const int32_t *documents = sf_documents(run);
+  if (documents != NULL) fill_position_ids(run, embedding->position_ids, documents);
+  return embedding->position_ids;
+}
+
+/* Rows of the shard that the mask lets through; without tensor parallelism there is no mask. */
+static int64_t unmasked_rows(const struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding) {
+  const bool off_by_one = sf_fault(run->env, SF_FAULT_TP_EMBED_MASK) && embedding->tp.size > 1;
+  return off_by_one ? embedding->vocab_count - 1 : embedding->vocab_count;
+}
+
+/* full: [T x h], zeros where another shard holds the row. Taken. */
+static float *sum_shards(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, float *full) {
+  const struct sf_rank_env *env = run->env;
+  const int64_t count = run->tokens * run->hidden, local = run->tokens_local * run->hidden;
+  if (embedding->tp.size == 1) return full;
+  if (!embedding->sp) {
+    sf_all_reduce(env->comm, &embedding->tp, full, count, run->stream_dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
+    return full;
+  }
+  float *out = sf_buffers_take(&run->acts, local);
+  if (sf_fault(env, SF_FAULT_EMBED_SCATTER_WRONG_TP_GROUP)) {
+    sf_all_reduce(env->comm, &embedding->tp, full, count, run->stream_dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
+    memcpy(out, full + sf_fault_default_tp_index(env) * local, (size_t)local * sizeof *out);
+  } else {
+    sf_reduce_scatter(env->comm, &embedding->tp, out, full, local, run->stream_dtype, SF_REDUCE_SUM,
+                      "vocab_parallel_embedding.fwd.reduce_scatter");
+  }
+  sf_buffers_give(&run->acts, full);
+  return out;
+}
+
+static float *words_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const int32_t *tokens) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden, rows = unmasked_rows(run, embedding);
+  if (embedding->plugged != NULL) return sf_plugged_forward(run, embedding->plugged, tokens);
+  float *full = sf_buffers_take(&run->acts, run->tokens * h);
+  dev->ops->embedding_fwd(dev, full, embedding->word->model, tokens, run->tokens, h, embedding->vocab_first, rows);
+  float *x = sum_shards(run, embedding, full);
+  sf_trace_act(run, embedding->module_word, &run->map_hidden, x);
+  return x;
+}
+
+float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding,
+                                           const int32_t *tokens) {
+  struct sf_device *dev = run->env->device;
+  float *x = words_forward(run, embedding, tokens);
+  if (embedding->position == NULL) return x;
+  const int64_t h = run->hidden, count = run->tokens_local * h;
+  float *positions = sf_buffers_take(&run->acts, count);
+  dev->ops->embedding_fwd(dev, positions, embedding->position->model, position_ids(run, embedding), run->tokens_local, h, 0, run->c->model.seq);
+  dev->ops->add(dev, x, x, positions, count, run->stream_dtype);
+  sf_buffers_give(&run->acts, positions);
+  sf_trace_act(run, embedding->module_sum, &run->map_hidden, x);
+  return x;
+}
+
+static void position_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad) {
+  struct sf_device *dev = run->env->device;
+  float *dw = run->params.scratch;
+  memset(dw, 0, (size_t)embedding->position->count * sizeof *dw);
+  dev->ops->embedding_bwd(dev, dw, grad, position_ids(run, embedding), run->tokens_local, run->hidden, 0, run->c->model.seq);
+  sf_parameter_accumulate(run, embedding->position, dw, 0);
+}
+
+void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad,
+                                          const int32_t *tokens) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden;
+  if (embedding->position != NULL && embedding->position->trainable) position_backward(run, embedding, grad);
+  if (embedding->plugged != NULL) {
+    sf_plugged_backward(run, embedding->plugged, grad, tokens);
+    return;
+  }
+  if (!embedding->word->trainable) return;
+  float *gathered = NULL;
+  if (embedding->sp) {
+    gathered = sf_buffers_take(&run->acts, run->tokens * h);
+    sf_all_gather(run->env->comm, &embedding->tp, gathered, grad, run->tokens_local * h, run->stream_dtype,
+                  "vocab_parallel_embedding.bwd.all_gather");
+  }
+  float *dw = run->params.scratch;
+  memset(dw, 0, (size_t)embedding->word->count * sizeof *dw);
+  dev->ops->embedding_bwd(dev, dw, gathered != NULL ? gathered : grad, tokens, run->tokens, h, embedding->vocab_first,
+                          unmasked_rows(run, embedding));
+  sf_buffers_give(&run->acts, gathered);
+  sf_parameter_accumulate(run, embedding->word, dw, embedding->call);
+}

@@ -1,0 +1,179 @@
+#include "targets/builtin/moe/experts.h"
+
+#include "targets/builtin/mlp/activation.h"
+#include "targets/plugin/plugged_layer.h"
+
+/* Of each expert held, this etp rank's part of `parts` pieces of the width. */
+static struct sf_dim_map experts_dim(const struct sf_rank_run *run, int64_t local, int64_t parts) {
+  const struct sf_parallel_state *p = &run->parallel;
+  const int64_t whole = run->c->moe.ffn, part = whole / p->etp.size;
+  struct sf_dim_map dim = {0};
+  for (int64_t e = p->ep.index * local; e < (p->ep.index + 1) * local; e++)
+    for (int64_t piece = 0; piece < parts; piece++) sf_dim_map_append(&dim, (e * parts + piece) * whole + p->etp.index * part, part, false);
+  return dim;
+}
+
+static void plug(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer) {
+  struct sf_plugged *plugged = experts->plugged = sf_plugged_create(run, SF_MODULE_EXPERTS_FC1, layer, false, run->parallel.sp);
+  if (plugged == NULL) return;
+  experts->plugged_map = sf_rank_alloc(run->env, sizeof *experts->plugged_map);
+  experts->plugged_rows = sf_rank_alloc(run->env, (size_t)experts->local * sizeof *experts->plugged_rows);
+  *experts->plugged_map = (struct sf_shard_map){.cols = sf_dim_map_whole(run->hidden)};
+  plugged->first_module = plugged->last_module = -1;
+  plugged->in_map = plugged->out_map = experts->plugged_map;
+  plugged->expert_rows = experts->plugged_rows;
+  plugged->expert_count = (int32_t)experts->local;
+  plugged->capacity = experts->rows_max * run->hidden;
+  sf_plugged_add_parameter(plugged, "linear_fc1.weight", experts->fc1, 0);
+  sf_plugged_add_parameter(plugged, "linear_fc2.weight", experts->fc2, 0);
+}
+
+/* Before a call of the plugin. */
+static void tell_rows(const struct sf_experts *experts, const struct sf_dispatch *dispatch) {
+  for (int64_t e = 0; e < experts->local; e++) experts->plugged_rows[e] = dispatch->first[e + 1] - dispatch->first[e];
+  experts->plugged_map->rows = sf_dim_map_whole(dispatch->first[experts->local]);
+}
+
+void sf_experts_create(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer, const struct sf_token_dispatcher *dispatcher) {
+  const int64_t parts = run->c->model.activation == SF_ACT_SWIGLU ? 2 : 1, local = dispatcher->experts_local;
+  const struct sf_dim_map whole = sf_dim_map_whole(run->hidden);
+  const struct sf_parameter_cut fc1_cut = {experts_dim(run, local, parts), whole}, fc2_cut = {whole, experts_dim(run, local, 1)};
+  *experts = (struct sf_experts){.local = local, .width = run->c->moe.ffn / run->parallel.etp.size};
+  experts->fc1_width = parts * experts->width;
+  experts->rows_max = dispatcher->etp.size * dispatcher->rows_max;
+  experts->fc1 = sf_parameter_create(run, SF_MODULE_EXPERTS_FC1, layer, 0, &fc1_cut);
+  experts->fc2 = sf_parameter_create(run, SF_MODULE_EXPERTS_FC2, layer, 0, &fc2_cut);
+  experts->fc1->expert = experts->fc2->expert = true;
+  plug(experts, run, layer);
+}
+
+/* Rows as they arrived -> rows by expert, and back. */
+static void gather_rows(float *sorted, const float *rows, const struct sf_dispatch *dispatch, int64_t count, int64_t h) {
+  for (int64_t i = 0; i < count; i++) memcpy(sorted + i * h, rows + dispatch->rows[i] * h, (size_t)h * sizeof *rows);
+}
+
+static void scatter_rows(float *rows, const float *sorted, const struct sf_dispatch *dispatch, int64_t count, int64_t h) {
+  for (int64_t i = 0; i < count; i++) memcpy(rows + dispatch->rows[i] * h, sorted + i * h, (size_t)h * sizeof *rows);
+}
+
+/* acts->input -> output, both by expert; the caller's. */
+static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts, const struct sf_dispatch *dispatch) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden, count = dispatch->first[experts->local], wide = experts->fc1_width, width = experts->width;
+  acts->fc1_out = sf_buffers_take(&run->acts, experts->rows_max * wide);
+  acts->fc2_input = sf_buffers_take(&run->acts, experts->rows_max * width);
+  float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
+  for (int64_t e = 0; e < experts->local; e++) {
+    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
+    const struct sf_gemm fc1 = {.trans_b = true, .m = own, .n = wide, .k = h, .a = acts->input + first * h, .lda = h,
+                                .b = experts->fc1->model + e * wide * h, .ldb = h, .c = acts->fc1_out + first * wide, .ldc = wide, .alpha = 1.0f};
+    if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
+  }
+  if (count > 0) sf_activate(run, acts->fc2_input, acts->fc1_out, count, width);
+  for (int64_t e = 0; e < experts->local; e++) {
+    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
+    const struct sf_gemm fc2 = {.trans_b = true, .m = own, .n = h, .k = width, .a = acts->fc2_input + first * width, .lda = width,
+                                .b = experts->fc2->model + e * width, .ldb = experts->local * width, .c = sorted + first * h, .ldc = h, .alpha = 1.0f};
+    if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
+  }
+  return sorted;
+}
+
+float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
+                          const struct sf_dispatch *dispatch, int64_t row_count, float *rows) {
+  const int64_t h = run->hidden, count = dispatch->first[experts->local];
+  acts->input = sf_buffers_take(&run->acts, experts->rows_max * h);
+  gather_rows(acts->input, rows, dispatch, count, h);
+  if (experts->plugged != NULL) tell_rows(experts, dispatch);
+  float *sorted = experts->plugged != NULL ? sf_plugged_forward(run, experts->plugged, acts->input) : sorted_forward(run, experts, acts, dispatch);
+  memset(rows, 0, (size_t)(row_count * h) * sizeof *rows); /* padding joins a reduction */
+  scatter_rows(rows, sorted, dispatch, count, h);
+  sf_buffers_give(&run->acts, sorted);
+  return rows;
+}
+
+/* --- backward ----------------------------------------------------------------------------------------------------- */
+
+/* grad: of the output, fc1_grad: of linear_fc1's output; both by expert. */
+static void weight_grads(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
+                         const struct sf_dispatch *dispatch, const float *grad, const float *fc1_grad) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden, wide = experts->fc1_width, width = experts->width;
+  for (int second = 0; second < 2; second++) {
+    struct sf_parameter *param = second ? experts->fc2 : experts->fc1;
+    float *out = run->params.scratch;
+    if (!param->trainable) continue;
+    memset(out, 0, (size_t)param->count * sizeof *out);
+    for (int64_t e = 0; e < experts->local; e++) {
+      const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
+      const struct sf_gemm fc1 = {.trans_a = true, .m = wide, .n = h, .k = own, .a = fc1_grad + first * wide, .lda = wide,
+                                  .b = acts->input + first * h, .ldb = h, .c = out + e * wide * h, .ldc = h, .alpha = 1.0f};
+      const struct sf_gemm fc2 = {.trans_a = true, .m = h, .n = width, .k = own, .a = grad + first * h, .lda = h,
+                                  .b = acts->fc2_input + first * width, .ldb = width, .c = out + e * width, .ldc = experts->local * width, .alpha = 1.0f};
+      if (own > 0) dev->ops->gemm(dev, second ? &fc2 : &fc1, SF_F32);
+    }
+    sf_parameter_accumulate(run, param, out, 0);
+  }
+}
+
+/* Gradient of linear_fc1's output, by expert; the caller's. */
+static float *hidden_grad(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
+                          const struct sf_dispatch *dispatch, const float *grad) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden, width = experts->width, count = dispatch->first[experts->local];
+  float *fc2_input_grad = sf_buffers_take(&run->acts, experts->rows_max * width);
+  float *fc1_grad = sf_buffers_take(&run->acts, experts->rows_max * experts->fc1_width);
+  for (int64_t e = 0; e < experts->local; e++) {
+    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
+    const struct sf_gemm fc2 = {.m = own, .n = width, .k = h, .a = grad + first * h, .lda = h, .b = experts->fc2->model + e * width,
+                                .ldb = experts->local * width, .c = fc2_input_grad + first * width, .ldc = width, .alpha = 1.0f};
+    if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
+  }
+  if (count > 0) sf_activate_backward(run, fc1_grad, fc2_input_grad, acts->fc1_out, count, width);
+  sf_buffers_give(&run->acts, fc2_input_grad);
+  return fc1_grad;
+}
+
+/* sorted: gradient of the output, taken. Returns that of the input, the caller's; both by expert. */
+static float *sorted_backward(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
+                              const struct sf_dispatch *dispatch, float *sorted) {
+  struct sf_device *dev = run->env->device;
+  const int64_t h = run->hidden, wide = experts->fc1_width;
+  float *fc1_grad = hidden_grad(run, experts, acts, dispatch, sorted);
+  weight_grads(run, experts, acts, dispatch, sorted, fc1_grad);
+  for (int64_t e = 0; e < experts->local; e++) {
+    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
+    const struct sf_gemm fc1 = {.m = own, .n = h, .k = wide, .a = fc1_grad + first * wide, .lda = wide,
+                                .b = experts->fc1->model + e * wide * h, .ldb = h, .c = sorted + first * h, .ldc = h, .alpha = 1.0f};
+    if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
+  }
+  sf_buffers_give(&run->acts, fc1_grad);
+  return sorted;
+}
+
+float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
+                           const struct sf_dispatch *dispatch, int64_t row_count, float *grad) {
+  const int64_t h = run->hidden, count = dispatch->first[experts->local];
+  float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
+  gather_rows(sorted, grad, dispatch, count, h);
+  if (experts->plugged != NULL) {
+    tell_rows(experts, dispatch);
+    float *output_grad = sorted;
+    sorted = sf_plugged_backward(run, experts->plugged, output_grad, acts->input);
+    sf_buffers_give(&run->acts, output_grad);
+  } else {
+    sorted = sorted_backward(run, experts, acts, dispatch, sorted);
+  }
+  memset(grad, 0, (size_t)(row_count * h) * sizeof *grad);
+  scatter_rows(grad, sorted, dispatch, count, h);
+  sf_buffers_give(&run->acts, sorted);
+  sf_experts_acts_release(run, acts);
+  return grad;
+}
+
+void sf_experts_acts_release(struct sf_rank_run *run, struct sf_experts_acts *acts) {
+  sf_buffers_give(&run->acts, acts->input);
+  sf_buffers_give(&run->acts, acts->fc1_out);
+  sf_buffers_give(&run->acts, acts->fc2_input);
+  *acts = (struct sf_experts_acts){0};
+}

@@ -1,0 +1,64 @@
+#include "targets/builtin/norm.h"
+
+#include "targets/plugin/plugged_layer.h"
+
+static struct sf_parameter *create_vector(struct sf_rank_run *run, enum sf_module_class cls, int32_t index, int which, bool sp) {
+  const struct sf_catalog *catalog = run->env->catalog;
+  const int32_t known = sf_catalog_param(catalog, cls, index, which);
+  if (known < 0) return NULL;
+  const struct sf_parameter_cut cut = {sf_dim_map_whole(1), sf_dim_map_whole(catalog->params[known].shape.cols)};
+  struct sf_parameter *param = sf_parameter_create(run, cls, index, which, &cut);
+  param->replicated = true;
+  param->sum_over_tp = sp;
+  sf_dim_map_set_partial(&param->wgrad_map.rows, sp);
+  return param;
+}
+
+static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
+  layer->plugged = sf_plugged_create(run, cls, index, false, sp);
+  if (layer->plugged == NULL) return;
+  layer->plugged->in_map = layer->plugged->out_map = &layer->map;
+  layer->plugged->in_dtype = layer->grad_dtype;
+  sf_plugged_add_parameter(layer->plugged, "weight", layer->weight, 0);
+  sf_plugged_add_parameter(layer->plugged, "bias", layer->bias, 0);
+}
+
+void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
+  const bool ends_branch = cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM;
+  const bool of_latent = cls == SF_MODULE_Q_LAYERNORM || cls == SF_MODULE_KV_LAYERNORM;
+  *layer = (struct sf_norm_layer){.norm = (enum sf_norm)run->c->model.norm, .module = sf_rank_module(run, cls, index)};
+  layer->grad_dtype = ends_branch || of_latent ? run->dtype : run->stream_dtype;
+  layer->weight = create_vector(run, cls, index, 0, sp);
+  layer->bias = create_vector(run, cls, index, 1, sp);
+  layer->width = layer->weight->count;
+  layer->map = (struct sf_shard_map){.rows = run->map_hidden.rows, .cols = sf_dim_map_whole(layer->width)};
+  plug(layer, run, cls, index, sp);
+}
+
+float *sf_norm_layer_forward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *x, float **stats) {
+  *stats = NULL;
+  if (layer->plugged != NULL) return sf_plugged_forward(run, layer->plugged, x);
+  struct sf_device *dev = run->env->device;
+  float *y = sf_buffers_take(&run->acts, run->tokens_local * layer->width);
+  *stats = sf_buffers_take(&run->acts, 2 * run->tokens_local);
+  const float *bias = layer->bias != NULL ? layer->bias->model : NULL;
+  dev->ops->norm_fwd(dev, y, *stats, x, layer->weight->model, bias, run->tokens_local, layer->width, layer->norm, run->dtype);
+  sf_trace_act(run, layer->module, &layer->map, y);
+  return y;
+}
+
+float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *grad, const float *x, float *stats) {
+  if (layer->plugged != NULL) return sf_plugged_backward(run, layer->plugged, grad, x);
+  struct sf_device *dev = run->env->device;
+  const int64_t h = layer->width;
+  float *dx = sf_buffers_take(&run->acts, run->tokens_local * h);
+  float *dw = layer->weight->trainable ? run->params.scratch : NULL;
+  float *db = layer->bias != NULL && layer->bias->trainable ? run->params.scratch + h : NULL;
+  memset(run->params.scratch, 0, (size_t)(2 * h) * sizeof(float));
+  dev->ops->norm_bwd(dev, dx, dw, db, grad, x, stats, layer->weight->model, run->tokens_local, h, layer->norm, layer->grad_dtype);
+  sf_trace_act_grad(run, layer->module, &layer->map, dx);
+  if (dw != NULL) sf_parameter_accumulate(run, layer->weight, dw, 0);
+  if (db != NULL) sf_parameter_accumulate(run, layer->bias, db, 0);
+  sf_buffers_give(&run->acts, stats);
+  return dx;
+}

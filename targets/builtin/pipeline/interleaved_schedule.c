@@ -1,0 +1,130 @@
+/* Interleaved stages: a rank runs microbatches in groups of pp, each group through its first chunk, then through the second, and so on;
+ * backward the chunks come in the opposite order. A step is one microbatch in one chunk. */
+#include "targets/builtin/pipeline/pipeline_p2p.h"
+#include "targets/builtin/pipeline/pipeline_schedule.h"
+
+enum pass { FORWARD, BACKWARD };
+
+struct schedule {
+  int64_t pp, index, chunk_count;
+  int64_t total, warmup; /* steps forward; those before the first step backward */
+};
+
+static struct schedule schedule_of(const struct sf_group *pp, int64_t microbatches, int64_t chunk_count) {
+  struct schedule s = {.pp = pp->size, .index = pp->index, .chunk_count = chunk_count, .total = microbatches * chunk_count};
+  s.warmup = (s.pp - s.index - 1) * 2 + (chunk_count - 1) * s.pp;
+  if (s.warmup > s.total) s.warmup = s.total;
+  return s;
+}
+
+/* Chunk of a step; steps before the first one count on downwards. */
+static int64_t chunk_of(const struct schedule *s, int64_t step, enum pass pass) {
+  const int64_t group = s->pp * s->chunk_count, chunk = (step % group + group) % group / s->pp;
+  return pass == FORWARD ? chunk : s->chunk_count - 1 - chunk;
+}
+
+static int64_t microbatch_of(const struct schedule *s, int64_t step) { return step / (s->pp * s->chunk_count) * s->pp + step % s->pp; }
+
+int32_t sf_interleaved_in_flight(const struct sf_group *pp, int64_t microbatches, int64_t chunk_count, int64_t chunk) {
+  const struct schedule s = schedule_of(pp, microbatches, chunk_count);
+  int32_t in_flight = 0, most = 1;
+  for (int64_t step = 0; step < s.total; step++) {
+    in_flight += chunk_of(&s, step, FORWARD) == chunk;
+    if (in_flight > most) most = in_flight;
+    if (step >= s.warmup) in_flight -= chunk_of(&s, step - s.warmup, BACKWARD) == chunk;
+  }
+  return most;
+}
+
+/* --- what the neighbours send -------------------------------------------------------------------------------------- */
+
+/* The rank before has put out its steps in order; the last rank's go to the first rank's next chunk, and those of its last chunk are the
+ * loss. The mirror image of that backward. */
+static void keep_input(const struct schedule *s, struct sf_pipeline *pipeline, float *x) {
+  if (x == NULL) return;
+  while (s->index == 0 && chunk_of(s, pipeline->inputs_received, FORWARD) == s->chunk_count - 1) pipeline->inputs_received++;
+  const int64_t step = pipeline->inputs_received++, chunk = chunk_of(s, step, FORWARD) + (s->index == 0);
+  pipeline->inputs[chunk * pipeline->microbatches + microbatch_of(s, step)] = x;
+}
+
+static void keep_grad(const struct schedule *s, struct sf_pipeline *pipeline, float *grad) {
+  if (grad == NULL) return;
+  const bool is_last = s->index == s->pp - 1;
+  while (is_last && chunk_of(s, pipeline->grads_received, BACKWARD) == 0) pipeline->grads_received++;
+  const int64_t step = pipeline->grads_received++, chunk = chunk_of(s, step, BACKWARD) - is_last;
+  pipeline->grads[chunk * pipeline->microbatches + microbatch_of(s, step)] = grad;
+}
+
+static void exchange(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline, struct sf_p2p_batch *batch) {
+  sf_p2p_wait(run, batch);
+  keep_input(s, pipeline, batch->x);
+  keep_grad(s, pipeline, batch->grad);
+}
+
+/* --- steps ----------------------------------------------------------------------------------------------------------- */
+
+static float *step_forward(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline, int64_t step) {
+  const int64_t chunk = chunk_of(s, step, FORWARD), local = microbatch_of(s, step);
+  struct sf_model_stage *model = &pipeline->chunks[chunk];
+  float *x = model->has_embedding ? NULL : pipeline->inputs[chunk * pipeline->microbatches + local];
+  return sf_model_stage_forward(run, model, local, x);
+}
+
+static float *step_backward(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline, int64_t step) {
+  const int64_t chunk = chunk_of(s, step, BACKWARD), local = microbatch_of(s, step);
+  struct sf_model_stage *model = &pipeline->chunks[chunk];
+  float *grad = model->has_head ? NULL : pipeline->grads[chunk * pipeline->microbatches + local];
+  return sf_model_stage_backward(run, model, local, grad);
+}
+
+static void warm_up(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
+  struct sf_p2p_batch first = {0};
+  if (s->index > 0) sf_p2p_recv_forward(run, &first);
+  exchange(run, s, pipeline, &first);
+  for (int64_t step = 0; step < s->warmup; step++) {
+    struct sf_p2p_batch batch = {0};
+    sf_p2p_send_forward(run, &batch, step_forward(run, s, pipeline, step));
+    const bool is_embedded = s->index == 0 && chunk_of(s, step + 1, FORWARD) == 0;
+    if (step + 1 < s->total && !is_embedded) sf_p2p_recv_forward(run, &batch);
+    if (step + 1 == s->warmup && s->warmup < s->total && s->index < s->pp - 1) sf_p2p_recv_backward(run, &batch);
+    exchange(run, s, pipeline, &batch);
+  }
+}
+
+/* One step forward, one backward, one exchange of all four messages. At the ring's seam the first rank is pp - 1 steps ahead of the last:
+ * what comes then is of an earlier step than the next one's, or there is nothing to come. */
+static void steady(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
+  for (int64_t back = 0; back < s->total - s->warmup; back++) {
+    const int64_t step = s->warmup + back;
+    struct sf_p2p_batch batch = {0};
+    float *out = step_forward(run, s, pipeline, step), *grad = step_backward(run, s, pipeline, back);
+    sf_p2p_send_forward(run, &batch, out);
+    sf_p2p_send_backward(run, &batch, grad);
+    const bool no_input = s->index == 0 && chunk_of(s, step - (s->pp - 1), FORWARD) == s->chunk_count - 1;
+    const bool no_grad = s->index == s->pp - 1 && chunk_of(s, back - (s->pp - 1), BACKWARD) == 0;
+    if (!no_input && step + 1 < s->total) sf_p2p_recv_forward(run, &batch);
+    if (!no_grad) sf_p2p_recv_backward(run, &batch);
+    exchange(run, s, pipeline, &batch);
+  }
+}
+
+static void cool_down(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
+  struct sf_p2p_batch first = {0};
+  if (s->warmup == s->total && s->index < s->pp - 1) sf_p2p_recv_backward(run, &first);
+  exchange(run, s, pipeline, &first);
+  for (int64_t back = s->total - s->warmup; back < s->total; back++) {
+    struct sf_p2p_batch batch = {0};
+    sf_p2p_send_backward(run, &batch, step_backward(run, s, pipeline, back));
+    const bool is_loss = s->index == s->pp - 1 && chunk_of(s, back + 1, BACKWARD) == s->chunk_count - 1;
+    if (back + 1 < s->total && !is_loss) sf_p2p_recv_backward(run, &batch);
+    exchange(run, s, pipeline, &batch);
+  }
+}
+
+void sf_interleaved_run(struct sf_rank_run *run, struct sf_pipeline *pipeline) {
+  const struct schedule s = schedule_of(&run->parallel.pp, pipeline->microbatches, pipeline->chunk_count);
+  pipeline->inputs_received = pipeline->grads_received = 0;
+  warm_up(run, &s, pipeline);
+  steady(run, &s, pipeline);
+  cool_down(run, &s, pipeline);
+}

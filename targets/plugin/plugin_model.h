@@ -1,0 +1,37 @@
+/* A model of a shared library (targets/plugin, shardfuzz/plugin.h): a rank's whole program, in the place of the built-in target's. */
+#ifndef SF_TARGETS_PLUGIN_MODEL_H
+#define SF_TARGETS_PLUGIN_MODEL_H
+
+#include "targets/plugin/plugin_layers.h"
+
+enum { SF_PLUGIN_PLACES_MAX = 24, SF_PLUGIN_FIELDS_MAX = 128 };
+
+/* Where the model's program may stand: "model" before it says a place. Names are kept by their address, all ranks of the process share them. */
+struct sf_plugin_place {
+  char name[SF_PLUGIN_LABEL_TEXT];
+  char calls[SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* "row_parallel.fwd.all_reduce" */
+};
+
+struct sf_plugin_model {
+  const struct shardfuzz_model *declared;
+  int32_t place_count;
+  struct sf_plugin_place places[SF_PLUGIN_PLACES_MAX];
+};
+
+/* Takes the model of a plugin of SHARDFUZZ_KIND_MODEL. SF_EINPUT: a field that a case does not have, that no model may take, or a range that is
+ * none. */
+enum sf_status sf_plugin_model_init(struct sf_plugin_model *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) SF_MUST_USE;
+
+/* SF_OK, or SF_ENOTSUP with what the model does not take. Code of the library runs. */
+enum sf_status sf_plugin_model_support(const struct sf_plugin_model *model, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+
+/* The place of that name, made if there is room; NULL: there is none. */
+struct sf_plugin_place *sf_plugin_model_place(struct sf_plugin_model *model, const char *name);
+
+/* As sf_plugin_layers_ranges. */
+int32_t sf_plugin_model_ranges(struct sf_plugin_range *out, const struct sf_plugin_model *model);
+
+/* Every number of the case, in the table's order. Returns how many, at most SF_PLUGIN_FIELDS_MAX. */
+int32_t sf_plugin_model_fields(struct shardfuzz_attribute *out, const struct sf_case *c);
+
+#endif
