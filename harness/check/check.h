@@ -3,8 +3,8 @@
 #define SF_CHECK_CHECK_H
 
 #include "harness/check/noise.h"
-#include "oracles/diagnose.h"
-#include "oracles/judge.h"
+#include "oracles/diagnose/diagnose.h"
+#include "oracles/judge/judge.h"
 
 /* How one tensor fared. */
 struct sf_check_result {

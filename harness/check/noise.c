@@ -3,8 +3,8 @@
 #include "harness/check/alike.h"
 #include "harness/check/blocks.h"
 #include "harness/check/kernel.h"
-#include "oracles/judge.h"
-#include "oracles/norms.h"
+#include "oracles/judge/judge.h"
+#include "oracles/noise/norms.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -7,7 +7,7 @@
 For each case that passes by 9 draws (a known bug of the framework is no clean case) and for each run of n draws that follow each other in the
 circle of all: A, the largest error of a tensor or row over its bound, measured distances having been multiplied by g and floors not. Printed for each n, over
 all runs and over those with an E3 draw (draws are E1, E3, E5 in turn): the share of A > 1 and the largest A, with g = 1 and with the widening of
-oracles/compare.c; and the least g with which no larger share of A is beyond some thresholds than with 9 draws.
+oracles/judge/compare.c; and the least g with which no larger share of A is beyond some thresholds than with 9 draws.
 """
 import json
 import pathlib
@@ -17,10 +17,10 @@ import sys
 import numpy as np
 
 DRAWS = (1, 2, 3, 4, 6, 9)
-WIDENING = {1: 16, 2: 4, 3: 1.75, 4: 1.5, 6: 1.25, 9: 1}  # oracles/compare.c
+WIDENING = {1: 16, 2: 4, 3: 1.75, 4: 1.5, 6: 1.25, 9: 1}  # oracles/judge/compare.c
 THRESHOLDS = (0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 UNIT = {"F64": 2.0**-53, "F32": 2.0**-24, "BF16": 2.0**-8, "F16": 2.0**-11}
-FRO, ROW, ROW_ISOLATED, ILL_CONDITIONED = 3, 4, 6, 0.3  # oracles/judge.c
+FRO, ROW, ROW_ISOLATED, ILL_CONDITIONED = 3, 4, 6, 0.3  # oracles/judge/judge.c
 GRID = np.concatenate([np.arange(1, 2, 0.05), np.arange(2, 4, 0.1), np.arange(4, 16, 0.5), np.arange(16, 65, 4)])
 IGNORED, BUG = 0.2, 1  # of A: what needs no look; what no noise explains
 

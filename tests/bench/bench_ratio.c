@@ -3,7 +3,7 @@
 #include "tests/bench/bench_common.h"
 
 #include "harness/run/trial/engine_internal.h"
-#include "oracles/collector.h"
+#include "oracles/judge/collector.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -11,8 +11,8 @@
 
 #include "harness/base/hash.h"
 #include "harness/run/trial/engine_internal.h"
-#include "oracles/collector.h"
-#include "oracles/norms.h"
+#include "oracles/judge/collector.h"
+#include "oracles/noise/norms.h"
 
 #include <inttypes.h>
 #include <math.h>

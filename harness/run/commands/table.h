@@ -2,7 +2,7 @@
 #ifndef SF_RUN_TABLE_H
 #define SF_RUN_TABLE_H
 
-#include "oracles/judge.h"
+#include "oracles/judge/judge.h"
 
 #include <stdio.h>
 

@@ -3,11 +3,11 @@
 #ifndef SF_RUN_FRAMEWORK_H
 #define SF_RUN_FRAMEWORK_H
 
+#include "harness/check/check.h"
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/description.h"
 #include "harness/worker/worker_set.h"
-#include "harness/check/check.h"
-#include "oracles/diagnose.h"
+#include "oracles/diagnose/diagnose.h"
 
 enum { SF_FRAMEWORK_TEXT = SF_TENSOR_NAME_TEXT, SF_FRAMEWORK_PATH = 400 };
 

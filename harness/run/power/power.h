@@ -14,9 +14,9 @@ struct sf_power_options {
   int64_t clean_cases;
 };
 
-/* One search for one plant, by the oracle and by the flat bound (oracles/flat_bound.h) on the same cases. It ends when both have found it. The
- * flat bound finds a plant in a case that passes it without the plant; it is not asked for canaries (which need no comparison) nor with a
- * launcher. */
+/* One search for one plant, by the oracle and by the flat bound (oracles/judge/flat_bound.h) on the same cases. It ends when both have
+ * found it. The flat bound finds a plant in a case that passes it without the plant; it is not asked for canaries (which need no
+ * comparison) nor with a launcher. */
 struct sf_power_search {
   const struct sf_plant *plant;
   uint64_t seed;

@@ -13,7 +13,7 @@
 #define SF_RUN_STORE_H
 
 #include "harness/run/campaign/features.h"
-#include "oracles/diagnose.h"
+#include "oracles/diagnose/diagnose.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -45,7 +45,7 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
  * last trial's comparison said stays valid. A run that does not go the same way, and memory that is out, leave no diagnosis. */
 void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome);
 
-/* What the flat bound (oracles/flat_bound.h) says of the trial just run: fills outcome->flat, if the trial was compared here. */
+/* What the flat bound (oracles/judge/flat_bound.h) says of the trial just run: fills outcome->flat, if the trial was compared here. */
 void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome);
 
 /* MPI: the range of ranks that the next trials use; the first of them judges. */

@@ -3,7 +3,7 @@
 #define SF_RUN_GEMM_TABLE_H
 
 #include "harness/device/device.h"
-#include "oracles/reference.h"
+#include "oracles/reference/reference.h"
 
 /* OpenBLAS on one thread; plain loops where the build has no BLAS (gemm_table_absent.c). */
 extern const struct sf_gemm_table sf_run_gemm_table;

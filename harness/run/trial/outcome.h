@@ -4,8 +4,8 @@
 
 #include "harness/comm/comm.h"
 #include "harness/run/trial/signature.h"
-#include "oracles/diagnose.h"
-#include "oracles/flat_bound.h"
+#include "oracles/diagnose/diagnose.h"
+#include "oracles/judge/flat_bound.h"
 
 /* A key holds class, kind and module, "tolerance/main_grad/" and 95 bytes, and the mode; a signature the axes too, and both a name in a folder. */
 enum { SF_SHRINK_KEY_TEXT = 160, SF_MODULE_TEXT = 96, SF_TENSOR_NAME_TEXT = 480 };

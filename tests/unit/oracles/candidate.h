@@ -6,7 +6,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/spec/mesh.h"
-#include "oracles/judge.h"
+#include "oracles/judge/judge.h"
 #include "tests/unit/oracles/candidate_tensors.h"
 
 /* --- what the ranks trace --------------------------------------------------------------------------------------- */

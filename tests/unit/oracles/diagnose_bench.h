@@ -4,7 +4,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/tensor/consistent.h"
-#include "oracles/diagnose.h"
+#include "oracles/diagnose/diagnose.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #ifndef SF_TESTS_REFERENCE_TEST_H
 #define SF_TESTS_REFERENCE_TEST_H
 
-#include "oracles/reference_internal.h"
+#include "oracles/reference/reference_internal.h"
 
 #include <math.h>
 #include <setjmp.h>

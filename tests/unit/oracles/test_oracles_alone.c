@@ -1,7 +1,7 @@
 /* End to end: what a module makes of noise that no draw has is told from what it makes wrong. */
 #include "tests/unit/oracles/candidate.h"
 
-#include "oracles/collector.h"
+#include "oracles/judge/collector.h"
 
 #define WORDS                                                                                                                              \
   SMALL_MODEL E2E "layout.tp=2 precision.compute=bf16 model.norm=layer model.qk_norm=on model.positions=learned model.bias=on data.weights=sparse "

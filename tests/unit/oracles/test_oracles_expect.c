@@ -1,6 +1,6 @@
 /* Expectations (values, noise, levels), the loops below them, cut plans, and the comparison rule on tensors made by hand. */
-#include "oracles/collector.h"
-#include "oracles/norms.h"
+#include "oracles/judge/collector.h"
+#include "oracles/noise/norms.h"
 #include "tests/unit/oracles/candidate.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The flat bound: one relative distance for all tensors, and what it leaves out. */
 #include "tests/unit/oracles/candidate.h"
 
-#include "oracles/flat_bound.h"
+#include "oracles/judge/flat_bound.h"
 
 static struct sf_flat_result flat_of(struct trial *t) {
   struct sf_flat_result result;

@@ -1,6 +1,6 @@
 /* Noise levels against runs that are right: the exact result, and the reference's own arithmetic with products summed in another order.
  * Each is a candidate without a bug, so each must pass, whatever values the tensors have. */
-#include "oracles/collector.h"
+#include "oracles/judge/collector.h"
 #include "tests/unit/oracles/candidate.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * follows with it where they did not. */
 #include "tests/unit/oracles/candidate.h"
 
-#include "oracles/collector.h"
+#include "oracles/judge/collector.h"
 
 enum { EXPERTS = 8, TOPK = 2, SEEDS = 24 }; /* as in WORDS */
 #define WORDS SMALL_MODEL E2E "precision.compute=bf16 moe.experts=8 moe.topk=2 moe.ffn=32 "

@@ -1,8 +1,8 @@
 /* The optimizer step and the scalars, which are recomputed from the candidate's own tensors. */
 #include "tests/unit/oracles/candidate.h"
 
-#include "oracles/diagnose.h"
-#include "oracles/norms.h"
+#include "oracles/diagnose/diagnose.h"
+#include "oracles/noise/norms.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Structure and promises of equal bits: what ranks must hold, and parts that are missing, repeated, misplaced, or differ. */
 #include "tests/unit/oracles/candidate.h"
 
-#include "oracles/collector.h"
+#include "oracles/judge/collector.h"
 
 static const char *const WIDE = SMALL_MODEL ISOLATED "layout.tp=2 layout.dp=2 layout.pp=2 train.recompute_layers=1 train.steps=2";
 

@@ -1,0 +1,217 @@
+/* Fitting explanations: what is left of the error after each, and which of those that leave little is said. */
+#include "oracles/diagnose/diagnose.h"
+
+#include "harness/base/assert.h"
+#include "oracles/diagnose/diagnose_fit.h"
+#include "oracles/noise/norms.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FIT_BLOCK_BYTES = 1 << 18 };
+
+/* A prediction that leaves as much as a clean tensor may have is as good as any other that does. Where the error is millions of levels, rounding
+ * inside what went wrong (a partial sum stored before it is added) may leave more than that. And an explanation has to explain most of it. */
+static const double FITS = 4, SHARE_OF_ERROR = 2e-3, MOST = 0.34;
+
+const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls) {
+  static const char *const names[SF_DIAGNOSIS_COUNT] = {
+#define X(name, text, meaning) [SF_DIAGNOSIS_##name] = text,
+      SF_DIAGNOSIS_MAP(X)
+#undef X
+  };
+  SF_ASSERT_LT((unsigned)cls, SF_DIAGNOSIS_COUNT);
+  return names[cls];
+}
+
+void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes) {
+  void *memory = sf_arena_alloc(fit->arena, size_bytes);
+  if (memory == NULL) fit->status = SF_ENOMEM;
+  return memory;
+}
+
+/* --- what is left ---------------------------------------------------------------------------------------------- */
+
+static double rows_left(const struct sf_fit *fit, int32_t i, const float *predicted) {
+  const struct sf_fit_shard *s = &fit->shards[i];
+  const struct sf_dim_map *rows = &s->shard->map.rows;
+  double worst = 0;
+  int64_t local = 0;
+  for (int32_t k = 0; k < rows->count; k++) {
+    for (int64_t row = rows->runs[k].start; row < rows->runs[k].start + rows->runs[k].len; row++, local++) {
+      const double error = sqrt(sf_diff_squares(s->shard->data + local * s->cols, predicted + local * s->cols, s->cols));
+      if (error > 0) worst = sf_larger(worst, error / fit->p->row_noise[row]);
+    }
+  }
+  return worst;
+}
+
+double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicted) {
+  const struct sf_fit_shard *s = &fit->shards[i];
+  double left = sqrt(sf_diff_squares(s->shard->data, predicted, s->rows * s->cols)) / fit->p->noise;
+  if (fit->p->row_noise != NULL) left = sf_larger(left, rows_left(fit, i, predicted));
+  return left == left ? left : INFINITY;
+}
+
+double sf_fit_left(struct sf_fit *fit, sf_fit_predict predict, const void *ctx) {
+  double left = 0;
+  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+    predict(fit, i, fit->predicted, ctx);
+    left = sf_larger(left, sf_fit_left_of(fit, i, fit->predicted));
+  }
+  return left;
+}
+
+static void predict_nothing(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  (void)ctx;
+  memcpy(local, fit->shards[i].x, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
+}
+
+/* --- offers ---------------------------------------------------------------------------------------------------- */
+
+bool sf_fit_accepts(const struct sf_fit *fit, double left) {
+  const double share = SHARE_OF_ERROR * fit->baseline, most = MOST * fit->baseline;
+  const double bound = share > FITS ? share : FITS;
+  return isfinite(left) && left <= (bound < most ? bound : most);
+}
+
+/* Classes stand in the order in which they are preferred where several fit. */
+static bool is_better(const struct sf_diagnosis *best, enum sf_diagnosis_class cls, double left) {
+  if (best->cls == SF_DIAGNOSIS_UNKNOWN) return true;
+  const double was = sf_larger(best->left, FITS), now = sf_larger(left, FITS);
+  return now < was || (now == was && cls < best->cls);
+}
+
+void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, const char *format, ...) {
+  const bool fits = sf_fit_accepts(fit, left) && is_better(&fit->best, cls, left);
+  const bool is_nearest = left < fit->nearest.left;
+  if (!fits && !is_nearest) return;
+  struct sf_diagnosis offered = {.cls = cls, .left = left};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(offered.text, sizeof offered.text, format, args);
+  va_end(args);
+  if (fits) fit->best = offered;
+  if (is_nearest) fit->nearest = offered;
+}
+
+/* --- words ----------------------------------------------------------------------------------------------------- */
+
+void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned axes) {
+  size_t length = 0;
+  *out = '\0';
+  for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
+    if (!(axes >> axis & 1u) || length >= out_size) continue;
+    const bool other = fit->p->on_expert_mesh && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
+    length += (size_t)snprintf(out + length, out_size - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "", sf_axis_name((enum sf_axis)axis));
+  }
+}
+
+void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count) {
+  enum { SHOWN = 6 };
+  int64_t shown = 0, more = 0;
+  size_t length = 0;
+  *out = '\0';
+  for (int64_t i = 0; i < count; i++) {
+    if (!marked[i]) continue;
+    int64_t last = i;
+    while (last + 1 < count && marked[last + 1]) last++;
+    if (shown++ >= SHOWN || length + 48 > out_size) {
+      more += last - i + 1;
+    } else {
+      length += (size_t)snprintf(out + length, out_size - length, "%s%lld", length > 0 ? ", " : "", (long long)i);
+      if (last > i) length += (size_t)snprintf(out + length, out_size - length, "-%lld", (long long)last);
+    }
+    i = last;
+  }
+  if (more > 0) snprintf(out + length, out_size - length, " and %lld more", (long long)more);
+}
+
+/* --- one problem ----------------------------------------------------------------------------------------------- */
+
+bool sf_fit_same_group(const struct sf_fit *fit, int32_t i, int32_t j, unsigned axes) {
+  const struct sf_coord *a = &fit->p->shards[i].at, *b = &fit->p->shards[j].at;
+  for (int axis = 0; axis < SF_AXIS_COUNT; axis++)
+    if (!(axes >> axis & 1u) && a->at[axis] != b->at[axis]) return false;
+  return true;
+}
+
+/* Whether two shards that hold the same element hold different values of it. */
+static bool replicas_differ(struct sf_fit *fit) {
+  const struct sf_shape shape = fit->p->spec.shape;
+  const int64_t count = shape.rows * shape.cols;
+  for (int64_t k = 0; k < count; k++) fit->logical[k] = NAN; /* not held by a shard before */
+  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    sf_shard_gather(fit->predicted, fit->logical, shape, &s->shard->map);
+    for (int64_t k = 0; k < s->rows * s->cols; k++)
+      if (fit->predicted[k] == fit->predicted[k] && fit->predicted[k] != s->shard->data[k]) return true;
+    sf_shard_scatter(fit->logical, s->shard->data, shape, &s->shard->map);
+  }
+  return false;
+}
+
+static void prepare(struct sf_fit *fit) {
+  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_shape shape = p->spec.shape;
+  SF_ASSERT(p->noise > 0);
+  fit->shards = sf_fit_alloc(fit, (size_t)(p->shard_count + 1) * sizeof *fit->shards);
+  for (int32_t i = 0; i < p->shard_count && fit->status == SF_OK; i++) {
+    struct sf_fit_shard *s = &fit->shards[i];
+    *s = (struct sf_fit_shard){.shard = &p->shards[i]};
+    s->rows = sf_dim_map_length(&s->shard->map.rows);
+    s->cols = sf_dim_map_length(&s->shard->map.cols);
+    s->x = sf_fit_alloc(fit, (size_t)(s->rows * s->cols) * sizeof *s->x);
+    if (s->x != NULL) sf_shard_gather(s->x, p->x, shape, &s->shard->map);
+    if (s->rows * s->cols > fit->local_max) fit->local_max = s->rows * s->cols;
+  }
+  fit->predicted = sf_fit_alloc(fit, (size_t)(fit->local_max + 1) * sizeof *fit->predicted);
+  fit->logical = sf_fit_alloc(fit, (size_t)(shape.rows * shape.cols) * sizeof *fit->logical);
+  if (fit->status != SF_OK) return;
+  fit->norm = sqrt(sf_sum_squares(p->x, shape.rows * shape.cols));
+  fit->baseline = sf_fit_left(fit, predict_nothing, NULL);
+  fit->replicas_differ = replicas_differ(fit);
+  fit->nearest.left = fit->baseline;
+}
+
+enum { EXPLAINED_TEXT = 64 };
+
+/* How much of the error the best explanation leaves; nothing behind one that says where the error is, and not why. */
+static const char *explained_text(char out[EXPLAINED_TEXT], const struct sf_fit *fit) {
+  if (fit->best.cls == SF_DIAGNOSIS_PART) return "";
+  if (fit->best.left <= FITS) return "; this explains the whole error up to rounding";
+  snprintf(out, EXPLAINED_TEXT, "; this explains %.1f %% of the error", 100 - 100 * fit->best.left / fit->baseline);
+  return out;
+}
+
+static void conclude(struct sf_diagnosis *out, const struct sf_fit *fit) {
+  char sentence[sizeof out->text], explained[EXPLAINED_TEXT];
+  if (fit->best.cls != SF_DIAGNOSIS_UNKNOWN) {
+    *out = fit->best;
+    snprintf(sentence, sizeof sentence, "%.240s%s", fit->best.text, explained_text(explained, fit));
+  } else {
+    *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN, .left = fit->baseline};
+    const bool near = fit->nearest.cls != SF_DIAGNOSIS_UNKNOWN && fit->nearest.left < 0.5 * fit->baseline;
+    if (near)
+      snprintf(sentence, sizeof sentence, "no simple cause explains the error; the nearest one leaves %.2g %% of it: %.190s",
+               100 * fit->nearest.left / fit->baseline, fit->nearest.text);
+    else
+      snprintf(sentence, sizeof sentence, "no simple cause explains the error");
+  }
+  memcpy(out->text, sentence, sizeof out->text);
+}
+
+enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) {
+  *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
+  if (problem->shard_count == 0) return SF_OK;
+  struct sf_fit fit = {.p = problem, .arena = sf_arena_create(FIT_BLOCK_BYTES, false)};
+  if (fit.arena == NULL) return SF_ENOMEM;
+  prepare(&fit);
+  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places, sf_explain_part};
+  for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit.status == SF_OK; k++) explanations[k](&fit);
+  if (fit.status == SF_OK) conclude(out, &fit);
+  sf_arena_destroy(fit.arena);
+  return fit.status;
+}

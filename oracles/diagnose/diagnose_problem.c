@@ -1,0 +1,247 @@
+/* The problem behind a finding: what the tensor should be, how closely, and what else the case has that might stand there instead. */
+#include "harness/tensor/consistent.h"
+#include "oracles/diagnose/diagnose.h"
+#include "oracles/diagnose/diagnose_related.h"
+#include "oracles/judge/collector.h"
+#include "oracles/noise/norms.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PROBLEM_BLOCK_BYTES = 1 << 18 };
+
+static bool dim_partial(const struct sf_dim_map *dim) {
+  for (int32_t i = 0; i < dim->count; i++)
+    if (dim->runs[i].partial) return true;
+  return false;
+}
+
+/* Any map partial: no shard alone says what it should be, the merged tensor does. */
+static bool any_partial(const struct sf_diagnosis_shard *shards, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    if (dim_partial(&shards[i].map.rows) || dim_partial(&shards[i].map.cols)) return true;
+  return false;
+}
+
+/* --- what it should be ----------------------------------------------------------------------------------------- */
+
+static const float *filled(struct sf_related_list *list, struct sf_trace_id id, struct sf_shape shape) {
+  float *x = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *x);
+  if (x == NULL) return NULL;
+  const struct sf_fill fill = sf_fill_for_trace(list->collector->catalog, id);
+  sf_fill_range(x, &fill, 0, shape.rows * shape.cols);
+  return x;
+}
+
+/* NULL: not known. Received tensors should be what was sent, recomputed ones what the first pass gave. */
+static const float *wanted(struct sf_related_list *list, const struct sf_slot *slot) {
+  const struct sf_slot *first = slot - slot->phase + SF_SLOT_FIRST;
+  if (slot->phase == SF_SLOT_FIRST) return slot->expected->x;
+  if (slot->phase == SF_SLOT_RECEIVED && list->collector->c.mode == SF_MODE_ISOLATED) return filled(list, first->expected->id, slot->expected->spec.shape);
+  return sf_slot_is_whole(first) ? first->merged : NULL;
+}
+
+static double noise_of(const struct sf_slot *slot, const struct sf_finding *finding, enum sf_level level) {
+  const struct sf_expected *e = slot->expected;
+  const double unit = sf_dtype_unit_roundoff(e->spec.promised);
+  double noise = unit * e->norm;
+  if (slot->phase == SF_SLOT_FIRST && sf_kind_has_noise((enum sf_kind)e->id.kind) && !e->exact) noise = sf_tensor_noise(e, level);
+  /* What replicas differ by may be far below what a change of Adam's may be off. */
+  if (e->id.kind == SF_KIND_PARAM_DELTA) noise = finding->cls == SF_CLASS_CONFLICT ? 4 * unit * e->norm : sf_factors.adam_rel * e->norm;
+  if (e->id.kind == SF_KIND_SCALAR) noise = sf_larger(finding->noise, sf_factors.norm_rel * e->norm);
+  if (!isfinite(noise)) noise = unit * e->norm; /* a draw was not finite */
+  return isfinite(noise) && noise > (double)FLT_MIN ? noise : (double)FLT_MIN;
+}
+
+static const double *row_noise_of(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_finding *finding, enum sf_level level) {
+  const struct sf_expected *e = slot->expected;
+  if (finding->row < 0 || finding->cls != SF_CLASS_TOLERANCE || e->spec.shape.rows < 2 || !sf_kind_has_noise((enum sf_kind)e->id.kind)) return NULL;
+  double *rows = sf_related_alloc(list, (size_t)e->spec.shape.rows * sizeof *rows);
+  if (rows == NULL) return NULL;
+  sf_row_noise(rows, e, level);
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) rows[r] = rows[r] > (double)FLT_MIN ? rows[r] : (double)FLT_MIN;
+  return rows;
+}
+
+/* Masks are consistent data. */
+static double kept_of(struct sf_related_list *list, struct sf_trace_id id) {
+  const struct sf_case *c = &list->collector->c;
+  const int64_t count = c->model.seq * c->train.microbatch_size;
+  float *mask = sf_related_alloc(list, (size_t)count * sizeof *mask);
+  double kept = 0;
+  if (mask == NULL) return 0;
+  sf_data_microbatch(NULL, NULL, mask, c, id.step, id.microbatch);
+  for (int64_t t = 0; t < count; t++) kept += (double)mask[t];
+  return kept;
+}
+
+/* --- findings about structure ---------------------------------------------------------------------------------- */
+
+/* A rank that traces one layer's tensors and not another's: how far its layers are off. False: that is not what it is. */
+static bool layers_off(const struct sf_collector *collector, const struct sf_finding *finding, int32_t *by) {
+  const struct sf_catalog *catalog = collector->catalog;
+  const struct sf_slot *slot = sf_slot_find(collector, finding->id);
+  if (slot == NULL || finding->rank < 0 || finding->module < 0 || catalog->modules[finding->module].layer < 0) return false;
+  const struct sf_module *strange = &catalog->modules[finding->module];
+  if (finding->cls != SF_CLASS_GAP && finding->cls != SF_CLASS_OVERLAP) return false;
+  const bool traced = finding->cls == SF_CLASS_OVERLAP;
+  /* The same tensor of the nearest layer for which the opposite holds: it must be traced and is not, or the other way round. */
+  int32_t nearest = 0;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_slot *other = sf_slot_at(collector, i, slot->phase);
+    const struct sf_module *module = &catalog->modules[other->expected->spec.module];
+    if (other->expected->id.kind != finding->id.kind || module->cls != strange->cls || module->layer == strange->layer) continue;
+    if (other->expected->id.step != finding->id.step || other->expected->id.microbatch != finding->id.microbatch) continue;
+    const bool expects = other->holders > 0 && sf_slot_expects(other, &other->of->places[finding->rank]), has = sf_slot_has_rank(collector, other, finding->rank);
+    const bool opposite = traced ? expects && !has : other->stranger_rank == finding->rank;
+    const int32_t distance = traced ? strange->layer - module->layer : module->layer - strange->layer;
+    if (opposite && (nearest == 0 || (distance < 0 ? -distance : distance) < (nearest < 0 ? -nearest : nearest))) nearest = distance;
+  }
+  *by = nearest;
+  return nearest != 0;
+}
+
+static void diagnose_structure(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding) {
+  int32_t by = 0;
+  if (!layers_off(collector, finding, &by)) return;
+  out->cls = SF_DIAGNOSIS_SHIFTED;
+  snprintf(out->text, sizeof out->text, "rank %d's layers are shifted by %d: it has layer %d where it must have layer %d", finding->rank, by,
+           collector->catalog->modules[finding->module].layer + (finding->cls == SF_CLASS_GAP ? by : 0),
+           collector->catalog->modules[finding->module].layer - (finding->cls == SF_CLASS_GAP ? 0 : by));
+}
+
+/* --- the problem ----------------------------------------------------------------------------------------------- */
+
+/* Gradient norms are compared as squares, which add up. */
+static void square_scalar(struct sf_diagnosis_problem *p, struct sf_related_list *list) {
+  float *x = sf_related_alloc(list, sizeof *x), *values = sf_related_alloc(list, (size_t)p->shard_count * sizeof *values);
+  struct sf_diagnosis_shard *shards = sf_related_alloc(list, (size_t)p->shard_count * sizeof *shards);
+  if (x == NULL || values == NULL || shards == NULL) return;
+  *x = p->x[0] * p->x[0];
+  for (int32_t i = 0; i < p->shard_count; i++) {
+    shards[i] = p->shards[i];
+    values[i] = shards[i].data[0] * shards[i].data[0];
+    shards[i].data = &values[i];
+  }
+  p->noise *= 2 * (double)p->x[0];
+  p->noise = sf_larger(p->noise, (double)FLT_MIN);
+  p->x = x;
+  p->shards = shards;
+}
+
+static bool is_of_param(struct sf_trace_id id) {
+  return id.kind == SF_KIND_PARAM || id.kind == SF_KIND_WGRAD || id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA;
+}
+
+static const struct sf_module *module_of(const struct sf_catalog *catalog, struct sf_trace_id id, const struct sf_trace_spec *spec) {
+  return &catalog->modules[is_of_param(id) ? catalog->params[id.subject].module : spec->module];
+}
+
+static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diagnosis_problem *p) {
+  if (p->id.kind == SF_KIND_SCALAR) return SF_MESH_DENSE | SF_MESH_STAGES | (p->c->moe.experts > 0 ? SF_MESH_EXPERTS : 0);
+  switch (module_of(catalog, p->id, &p->spec)->cls) {
+  case SF_MODULE_EXPERTS_FC1:
+  case SF_MODULE_EXPERTS_FC2: return SF_MESH_EXPERTS;
+  case SF_MODULE_WORD_EMBEDDINGS:
+  case SF_MODULE_OUTPUT_LAYER:
+  case SF_MODULE_LOSS: return SF_MESH_DENSE | SF_MESH_STAGES;
+  default: return SF_MESH_DENSE;
+  }
+}
+
+/* Shards of experts' parameters by their places on the expert mesh; what experts put out is cut as all tokens are. */
+static void place_on_expert_mesh(struct sf_diagnosis_problem *p, struct sf_related_list *list) {
+  struct sf_diagnosis_shard *shards = sf_related_alloc(list, (size_t)(p->shard_count + 1) * sizeof *shards);
+  if (shards == NULL) return;
+  for (int32_t i = 0; i < p->shard_count; i++) {
+    shards[i] = p->shards[i];
+    if (shards[i].rank < 0) continue; /* the merged tensor */
+    const struct sf_expert_place place = sf_mesh_expert_place(&p->c->layout, shards[i].rank);
+    shards[i].at.at[SF_AXIS_TP] = place.etp;
+    shards[i].at.at[SF_AXIS_EP] = place.ep;
+    shards[i].at.at[SF_AXIS_DP] = place.edp;
+    shards[i].at.at[SF_AXIS_CP] = 0;
+  }
+  p->shards = shards;
+  p->on_expert_mesh = true;
+}
+
+static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
+                           const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
+  const enum sf_level reached = sf_expectations_level(list->collector->expectations), level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
+  const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
+  struct sf_diagnosis_problem p = {.c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
+  if (any_partial(shards, shard_count)) {
+    if (!sf_slot_is_whole(slot)) return SF_OK;
+    p.shards = &merged;
+    p.shard_count = 1;
+  }
+  p.x = wanted(list, slot);
+  p.noise = noise_of(slot, finding, level);
+  p.row_noise = row_noise_of(list, slot, finding, level);
+  if (p.x == NULL) return list->status;
+  p.of_attention = strstr(sf_module_class_name(list->collector->catalog->modules[p.spec.module].cls), "attention.") != NULL;
+  p.kept = kept_of(list, finding->id);
+  p.meshes = meshes_of(list->collector->catalog, &p);
+  if (p.meshes == SF_MESH_EXPERTS && is_of_param(p.id)) place_on_expert_mesh(&p, list);
+  sf_related_collect(list, slot);
+  if (p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM) square_scalar(&p, list);
+  p.related = list->at;
+  p.related_count = list->count;
+  return list->status != SF_OK ? list->status : sf_diagnose(out, &p);
+}
+
+/* Ranges of one place's shard put together: shards of which the explanations can ask everything. What nobody holds stays zero. *count:
+ * shards, then places. */
+static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_diagnosis_shard *shards,
+                                            int32_t *count) {
+  struct sf_diagnosis_shard *places = sf_related_alloc(list, (size_t)*count * sizeof *places);
+  int32_t place_count = 0;
+  for (int32_t i = 0; i < *count && places != NULL; i++) {
+    const struct sf_diagnosis_shard *s = &shards[i];
+    const int64_t elements = sf_shard_map_box_count(&s->map);
+    int32_t at = 0;
+    while (at < place_count && !sf_flat_same_place(slot, places[at].rank, s->rank)) at++;
+    if (at == place_count) {
+      float *box = sf_related_alloc(list, (size_t)elements * sizeof *box);
+      if (box == NULL) return NULL;
+      memset(box, 0, (size_t)elements * sizeof *box);
+      places[place_count] = *s;
+      places[place_count].map.flat = false;
+      places[place_count++].data = box;
+    }
+    memcpy((float *)(uintptr_t)places[at].data + s->map.first, s->data, (size_t)s->map.count * sizeof(float));
+  }
+  *count = place_count;
+  return places;
+}
+
+/* What the judgement found is what it is: no distance tells more, since noise hides the rounding. */
+static void diagnose_bits(struct sf_diagnosis *out, const struct sf_finding *finding) {
+  out->cls = SF_DIAGNOSIS_LOW_PRECISION;
+  snprintf(out->text, sizeof out->text, "%s", finding->text);
+}
+
+enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding,
+                                   const struct sf_diagnosis_shard *shards, int32_t shard_count) {
+  *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
+  const struct sf_slot *slot = sf_slot_find(collector, finding->id);
+  if (slot == NULL) return SF_OK;
+  if (finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP) {
+    diagnose_structure(out, collector, finding);
+    return SF_OK;
+  }
+  if (finding->cls == SF_CLASS_BITS) {
+    diagnose_bits(out, finding);
+    return SF_OK;
+  }
+  if (slot->unusable || shard_count == 0) return SF_OK;
+  struct sf_related_list list = {.collector = collector, .arena = sf_arena_create(PROBLEM_BLOCK_BYTES, false)};
+  if (list.arena == NULL) return SF_ENOMEM;
+  if (shards[0].map.flat) shards = assembled(&list, slot, shards, &shard_count);
+  const enum sf_status status = shards == NULL ? SF_ENOMEM : pose(out, slot, finding, shards, shard_count, &list);
+  sf_arena_destroy(list.arena);
+  return status;
+}

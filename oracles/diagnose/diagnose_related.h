@@ -1,0 +1,58 @@
+/* Inside the diagnosis: the tensors of a case that explanations of another one refer to. */
+#ifndef SF_ORACLES_DIAGNOSE_RELATED_H
+#define SF_ORACLES_DIAGNOSE_RELATED_H
+
+#include "oracles/diagnose/diagnose.h"
+#include "oracles/judge/collector.h"
+
+enum { SF_RELATED_MAX = 256 };
+
+struct sf_related_list {
+  const struct sf_collector *collector;
+  const struct sf_collected_layout *of; /* the layout of the tensor's step */
+  struct sf_arena *arena;
+  enum sf_status status;
+  int32_t count;
+  struct sf_diagnosis_related at[SF_RELATED_MAX]; /* what does not fit is left out */
+};
+
+/* NULL marks the list as out of memory. */
+void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes);
+/* Something that may stand in place of the right value; x lives as long as the list. */
+void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name);
+/* diagnose_adam.c: changes of a parameter with steps, decay or moments otherwise than they should be. */
+void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot *slot);
+/* diagnose_reload.c: what stands there when a reload lost masters. */
+void sf_related_collect_reload(struct sf_related_list *list, const struct sf_slot *slot);
+/* A new entry, zeroed, with shape and name set; x is borrowed. NULL when the list is full or x is NULL. */
+struct sf_diagnosis_related *sf_related_add(struct sf_related_list *list, enum sf_relation relation, struct sf_shape shape, const float *x,
+                                            const char *name);
+/* Everything related to the slot's tensor. */
+void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot);
+
+/* The reference's tensor of a step: gradients, changes, parameters, scalars; NULL when there is none. */
+const struct sf_expected *sf_related_of_step(const struct sf_collector *collector, enum sf_kind kind, int32_t subject, int32_t step);
+
+/* What modules read where the tensor of a module was traced, in the step and microbatch of `like`: what isolated mode writes there, or the
+ * reference's value. NULL when there is none. */
+const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer);
+/* The model's weight in a step; NULL for param -1. */
+const float *sf_related_weight(struct sf_related_list *list, int32_t param, int32_t step);
+
+/* A linear's product over one rank's slice of the contraction: rows x width of the tensor's shape. */
+struct sf_slice_product {
+  const float *left;   /* [rows x contraction] */
+  const float *weight; /* [out x in] */
+  int64_t contraction;
+  bool transposed;     /* the contraction runs over the weight's columns */
+  enum sf_cut cut;
+};
+/* What the linears multiply whose output (or input gradient) is a sum over tp; false for other tensors. */
+bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list, const struct sf_expected *own);
+/* The summand of a tp rank, as it is stored. */
+const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own, int64_t tp_index);
+
+/* diagnose_variants.c: what ranks would hold had they made a known mistake. */
+void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slot);
+
+#endif

@@ -1,0 +1,577 @@
+/* Judging what was collected: structure, exact promises, tolerances with adaptive draws, the step; then the order of what was found. */
+#include "oracles/judge/collector.h"
+
+#include "harness/base/assert.h"
+#include "harness/tensor/same.h"
+#include "oracles/noise/norms.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *sf_finding_class_name(enum sf_finding_class cls) {
+  static const char *const names[SF_CLASS_COUNT] = {
+#define X(name, text, meaning) [SF_CLASS_##name] = text,
+      SF_CLASS_MAP(X)
+#undef X
+  };
+  SF_ASSERT_LT((unsigned)cls, SF_CLASS_COUNT);
+  return names[cls];
+}
+
+/* --- results and findings ------------------------------------------------------------------------------------- */
+
+/* At one tensor, what explains comes before what follows from it: parts that are wrong or missing, values that are no numbers, broken
+ * promises of equal bits, the wrong format, and only then distance. */
+static int32_t class_priority(enum sf_finding_class cls) {
+  static const enum sf_finding_class order[] = {SF_CLASS_MAP,      SF_CLASS_GAP,   SF_CLASS_OVERLAP, SF_CLASS_NONFINITE,
+                                                SF_CLASS_CONFLICT, SF_CLASS_EXACT, SF_CLASS_BITS,    SF_CLASS_TOLERANCE};
+  const int32_t count = (int32_t)(sizeof order / sizeof *order);
+  for (int32_t i = 0; i < count; i++)
+    if (order[i] == cls) return i;
+  return count;
+}
+
+static struct sf_ranked_finding *findings_grow(struct sf_judging *judging) {
+  if (judging->finding_count == judging->finding_capacity) {
+    const int32_t capacity = judging->finding_capacity > 0 ? 2 * judging->finding_capacity : 16;
+    struct sf_ranked_finding *grown = sf_arena_alloc(judging->collector->of_judgement, (size_t)capacity * sizeof *grown);
+    if (grown == NULL) return NULL;
+    if (judging->finding_count > 0) memcpy(grown, judging->findings, (size_t)judging->finding_count * sizeof *grown);
+    judging->findings = grown;
+    judging->finding_capacity = capacity;
+  }
+  return &judging->findings[judging->finding_count++];
+}
+
+static struct sf_finding *finding_add(struct sf_judging *judging, enum sf_finding_class cls, struct sf_trace_id id,
+                                      enum sf_slot_phase phase, int32_t module, int32_t ordinal) {
+  struct sf_ranked_finding *ranked = findings_grow(judging);
+  struct sf_finding *finding = ranked != NULL ? &ranked->finding : &judging->spare;
+  *finding = (struct sf_finding){.cls = cls, .id = id, .module = module, .ordinal = ordinal, .rank = -1, .row = -1};
+  if (ranked == NULL) {
+    judging->status = SF_ENOMEM;
+    return finding;
+  }
+  ranked->priority = class_priority(cls);
+  ranked->phase = phase;
+  return finding;
+}
+
+struct sf_finding *sf_judging_add(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls) {
+  return finding_add(judging, cls, sf_slot_id(slot), slot->phase, slot->expected->spec.module, slot->expected->ordinal);
+}
+
+struct sf_tensor_result *sf_judging_result(struct sf_judging *judging, const struct sf_slot *slot) {
+  SF_ASSERT_LT(judging->result_count, judging->collector->count);
+  struct sf_tensor_result *result = &judging->results[judging->result_count++];
+  *result = (struct sf_tensor_result){.id = slot->expected->id, .expected = slot->expected, .judged = true};
+  return result;
+}
+
+void sf_finding_say(struct sf_finding *finding, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(finding->text, sizeof finding->text, format, args);
+  va_end(args);
+}
+
+const char *sf_distance_text(char out[SF_DISTANCE_TEXT], double error, double norm, double noise) {
+  char reference[64] = "";
+  if (norm > 0 && error <= 10 * norm)
+    snprintf(reference, sizeof reference, ", reference norm %.3g (%.3g %%)", norm, 100 * error / norm);
+  else if (norm > 0)
+    snprintf(reference, sizeof reference, ", reference norm %.3g (%.3g times)", norm, error / norm);
+  else if (norm == 0)
+    snprintf(reference, sizeof reference, ", reference norm 0");
+  snprintf(out, SF_DISTANCE_TEXT, "error norm %.3g%s; rounding explains at most %.2g", error, reference, noise);
+  return out;
+}
+
+/* The pattern of memory that was handed out but never written, and what storing it as bf16 or fp16 leaves of it. */
+static bool is_poison(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (bits & 0xffbf0000u) == 0x7fa50000u;
+}
+
+bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_shape shape = slot->expected->spec.shape;
+  const int64_t at = sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols);
+  if (at < 0) return false;
+  const float value = slot->merged[at];
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_NONFINITE);
+  finding->row = at / shape.cols;
+  finding->rank = sf_slot_rank_of(judging->collector, slot, at / shape.cols, at % shape.cols);
+  finding->error = finding->ratio = INFINITY;
+  const char *what = value == value ? "infinity" : is_poison(value) ? "NaN of memory that was never written" : "NaN";
+  sf_finding_say(finding, "%s at (%" PRId64 ", %" PRId64 "), where the reference has %g", what, at / shape.cols, at % shape.cols,
+                 (double)slot->expected->x[at]);
+  return true;
+}
+
+/* --- structure ------------------------------------------------------------------------------------------------ */
+
+static void judge_slot_structure(struct sf_judging *judging, const struct sf_slot *slot, bool complete) {
+  if (slot->map_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_MAP);
+    finding->rank = slot->map_rank;
+    sf_finding_say(finding, "rank %d declares a shard that is not the one it must hold", slot->map_rank);
+  }
+  const int32_t missing = complete ? sf_slot_missing_rank(judging->collector, slot) : -1;
+  if (missing >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_GAP);
+    finding->rank = missing;
+    sf_finding_say(finding, "rank %d did not trace its part: %d of %d came", missing, slot->arrived, slot->holders);
+  }
+  if (slot->gap_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_GAP);
+    finding->rank = slot->gap_rank;
+    sf_finding_say(finding, "the ranges that the ranks hold leave elements out, next to that of rank %d", slot->gap_rank);
+  }
+  if (slot->overlap_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_OVERLAP);
+    finding->rank = slot->overlap_rank;
+    sf_finding_say(finding, "rank %d holds a range that begins inside another rank's", slot->overlap_rank);
+  }
+  if (slot->stranger_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_OVERLAP);
+    finding->rank = slot->stranger_rank;
+    sf_finding_say(finding, "rank %d traced it and is not one of its %d holders", slot->stranger_rank, slot->holders);
+  }
+  if (slot->repeated_rank >= 0) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_OVERLAP);
+    finding->rank = slot->repeated_rank;
+    sf_finding_say(finding, "rank %d traced it more than once", slot->repeated_rank);
+  }
+}
+
+static int compare_unknown(const void *a, const void *b) {
+  const struct sf_unknown *x = a, *y = b;
+  const uint64_t left = sf_trace_key(x->id), right = sf_trace_key(y->id);
+  if (left != right) return left < right ? -1 : 1;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Tensors that nobody should have traced. Those that the reference lacks come last: there is no place for them in its order. */
+static void judge_unknown(struct sf_judging *judging) {
+  struct sf_collector *collector = judging->collector;
+  if (collector->unknown_count > 0)
+    qsort(collector->unknown, (size_t)collector->unknown_count, sizeof *collector->unknown, compare_unknown);
+  for (int32_t i = 0; i < collector->unknown_count; i++) {
+    const struct sf_unknown *unknown = &collector->unknown[i];
+    if (i > 0 && sf_trace_key(unknown[-1].id) == sf_trace_key(unknown->id)) continue;
+    const struct sf_slot *slot = sf_slot_find(collector, unknown->id);
+    struct sf_trace_spec spec;
+    int32_t module = sf_catalog_module(collector->catalog, SF_MODULE_OPTIMIZER, -1), ordinal = collector->count;
+    if (slot != NULL)
+      module = slot->expected->spec.module, ordinal = slot->expected->ordinal;
+    else if (sf_trace_spec(&spec, collector->catalog, unknown->id))
+      module = spec.module;
+    struct sf_finding *finding =
+        finding_add(judging, SF_CLASS_OVERLAP, unknown->id, slot != NULL ? slot->phase : SF_SLOT_FIRST, module, ordinal);
+    finding->rank = unknown->rank;
+    sf_finding_say(finding, "rank %d traced %s", unknown->rank,
+                   slot != NULL ? "a tensor that this layout does not trace again" : "a tensor that the reference does not have");
+  }
+}
+
+static void judge_structure(struct sf_judging *judging, bool complete) {
+  const struct sf_collector *collector = judging->collector;
+  for (int64_t i = 0; i < (int64_t)collector->count * SF_SLOT_PHASES; i++)
+    if (collector->slots[i].holders > 0) judge_slot_structure(judging, &collector->slots[i], complete);
+  judge_unknown(judging);
+}
+
+/* --- promises of equal bits ----------------------------------------------------------------------------------- */
+
+/* A stage receives what was sent: end to end what the sender traced, in isolated mode what that was overwritten with. */
+static void judge_received(struct sf_judging *judging, const struct sf_slot *slot) {
+  struct sf_collector *collector = judging->collector;
+  const struct sf_slot *sent = slot - SF_SLOT_RECEIVED + SF_SLOT_FIRST;
+  const struct sf_shape shape = slot->expected->spec.shape;
+  const int64_t count = shape.rows * shape.cols;
+  const bool isolated = collector->c.mode == SF_MODE_ISOLATED;
+  if (!sf_slot_is_whole(slot) || !(isolated || sf_slot_is_whole(sent))) return;
+  const struct sf_arena_mark mark = sf_arena_mark(collector->of_judgement);
+  const float *expected = sent->merged;
+  if (isolated) {
+    float *filled = sf_arena_alloc(collector->of_judgement, (size_t)count * sizeof *filled);
+    if (filled == NULL) {
+      judging->status = SF_ENOMEM;
+      return;
+    }
+    const struct sf_fill fill = sf_fill_for_trace(collector->catalog, sent->expected->id);
+    sf_fill_range(filled, &fill, 0, count);
+    expected = filled;
+  }
+  int64_t first = 0;
+  const int64_t differing = sf_count_differing(slot->merged, expected, count, &first);
+  sf_arena_rewind(collector->of_judgement, mark);
+  if (differing == 0) return;
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);
+  finding->row = first / shape.cols;
+  finding->rank = sf_slot_rank_of(collector, slot, first / shape.cols, first % shape.cols);
+  sf_finding_say(finding, "received tensor differs from what was sent in %" PRId64 " of %" PRId64 " elements", differing, count);
+}
+
+/* Recomputed values were compared with the merged first pass as it stood. Where its replicas differ that may have been another rank's, so
+ * the conflict is all that is said. */
+static void judge_recomputed(struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
+  if (slot->differing_rank < 0 || first->unusable || first->differing_rank >= 0) return;
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);
+  finding->rank = slot->differing_rank;
+  sf_finding_say(finding, "recomputed activation differs from the first pass in %" PRId64 " elements on rank %d", slot->differing,
+                 slot->differing_rank);
+}
+
+/* cls: EXACT for what was received, where every copy must be what was sent, whether there are others to compare it with or not. */
+static void judge_replicas(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls) {
+  if (slot->differing_rank < 0 || slot->unusable) return;
+  struct sf_finding *finding = sf_judging_add(judging, slot, cls);
+  finding->rank = slot->differing_rank;
+  sf_finding_say(finding, "rank %d holds a replica that differs in %" PRId64 " elements", slot->differing_rank, slot->differing);
+}
+
+static void judge_promises(struct sf_judging *judging) {
+  const struct sf_collector *collector = judging->collector;
+  for (int32_t i = 0; i < collector->count; i++) {
+    judge_replicas(judging, sf_slot_at(collector, i, SF_SLOT_FIRST), SF_CLASS_CONFLICT);
+    judge_replicas(judging, sf_slot_at(collector, i, SF_SLOT_RECEIVED), SF_CLASS_EXACT);
+    judge_received(judging, sf_slot_at(collector, i, SF_SLOT_RECEIVED));
+    judge_recomputed(judging, sf_slot_at(collector, i, SF_SLOT_RECOMPUTED));
+  }
+}
+
+/* --- tolerances ----------------------------------------------------------------------------------------------- */
+
+/* Two weight gradients that must be the same, each within the tensor's noise. Nothing promises them bit for bit. Where the reference
+ * overflows there is nothing to say. */
+static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) {
+  if (slot->replica_rank < 0) return true;
+  const double noise = sf_tensor_noise(slot->expected, level);
+  return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
+}
+
+void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level) {
+  const struct sf_collector *collector = judging->collector;
+  sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, level, judging->row_scratch);
+  if (!isfinite(out->noise)) out->why_not = "overflow";
+  if (collector->c.mode != SF_MODE_E2E) return;
+  if (sf_ties_reach(&judging->ties, collector, slot->expected)) {
+    out->flagged = false;
+    out->why_not = "routing tie";
+  } else if (slot->expected->id.step > sf_expectations_parted_step(collector->expectations, level)) {
+    out->flagged = false;
+    out->why_not = "references part";
+  }
+}
+
+static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged) {
+  result->level = level;
+  result->fro_ratio = comparison->fro_ratio;
+  result->row_ratio = comparison->row_ratio;
+  result->why_not = comparison->why_not;
+  result->judged = comparison->why_not == NULL;
+  result->flagged = flagged;
+}
+
+static double row_norm(const struct sf_expected *e, int64_t row) {
+  const int64_t cols = e->spec.shape.cols;
+  return sqrt(sf_sum_squares(e->x + row * cols, cols));
+}
+
+static void report_tolerance(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_comparison *comparison) {
+  char distance[SF_DISTANCE_TEXT];
+  const bool e2e = judging->collector->c.mode == SF_MODE_E2E;
+  const double row_share = comparison->row_ratio / (e2e ? sf_factors.row_e2e : sf_factors.row_isolated);
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_TOLERANCE);
+  if (!(row_share <= comparison->fro_ratio / sf_factors.fro)) {
+    finding->row = comparison->row;
+    finding->error = comparison->row_error, finding->noise = comparison->row_noise, finding->ratio = comparison->row_ratio;
+    sf_finding_say(finding, "row %" PRId64 ": %s", finding->row,
+                   sf_distance_text(distance, finding->error, row_norm(slot->expected, finding->row), finding->noise));
+    return;
+  }
+  finding->error = comparison->error, finding->noise = comparison->noise, finding->ratio = comparison->fro_ratio;
+  sf_finding_say(finding, "%s", sf_distance_text(distance, finding->error, slot->expected->norm, finding->noise));
+}
+
+static void report_replicas(struct sf_judging *judging, const struct sf_slot *slot) {
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_CONFLICT);
+  finding->rank = slot->replica_rank;
+  finding->error = slot->replica_error;
+  finding->noise = sf_tensor_noise(slot->expected, judging->last);
+  finding->ratio = finding->error / finding->noise;
+  sf_finding_say(finding, "rank %d holds a replica that differs by %.3g in norm; rounding explains at most %.2g", slot->replica_rank,
+                 finding->error, finding->noise);
+}
+
+/* What an fp32 tensor may have been kept in by mistake. */
+static enum sf_dtype suspected_format(const struct sf_judging *judging) {
+  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? SF_F16 : SF_BF16;
+}
+
+#define NEAR_LARGEST 1e37f /* of bf16's and fp32's 3.4e38 */
+
+/* End to end, whether the reference has a number near the largest in a step: infinite in a candidate, it leaves NaN (times zero) where the reference has
+ * numbers of any size. */
+static bool step_nears_largest(const struct sf_judging *judging, int32_t step) {
+  const struct sf_collector *collector = judging->collector;
+  if (collector->c.mode != SF_MODE_E2E) return false;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
+    if (e->id.step == step && !(e->norm < (double)NEAR_LARGEST)) return true;
+  }
+  return false;
+}
+
+/* fp16 reaches 65504, the other formats 3e38: whether a number near that becomes infinite is a matter of rounding, which the draws show. */
+static bool may_overflow(const struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_shape shape = slot->expected->spec.shape;
+  const int64_t at = sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols);
+  if (at < 0) return false;
+  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 || !(fabsf(slot->expected->x[at]) < NEAR_LARGEST) ||
+         step_nears_largest(judging, slot->expected->id.step);
+}
+
+bool sf_references_disagree(struct sf_judging *judging, int32_t step) {
+  struct sf_expectations *expectations = judging->collector->expectations;
+  if (judging->collector->c.mode != SF_MODE_E2E) return false;
+  const enum sf_status status = sf_expectations_raise(expectations, SF_LEVEL_FULL);
+  if (status != SF_OK) judging->status = status;
+  return step >= sf_expectations_doubt_step(expectations, SF_LEVEL_FULL) || step > sf_expectations_parted_step(expectations, SF_LEVEL_FULL);
+}
+
+bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
+  return may_overflow(judging, slot) && sf_references_disagree(judging, slot->expected->id.step);
+}
+
+static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
+  if (!sf_judging_nonfinite(judging, slot)) return false;
+  result->judged = result->flagged = true;
+  result->why_not = NULL;
+  return true;
+}
+
+/* A tensor in which nothing was ever rounded: equal, or wrong. */
+static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_expected *e = slot->expected;
+  const int64_t count = e->spec.shape.rows * e->spec.shape.cols, cols = e->spec.shape.cols;
+  struct sf_tensor_result *result = sf_judging_result(judging, slot);
+  int64_t differing = 0, first = 0;
+  for (int64_t i = count - 1; i >= 0; i--)
+    if (!(slot->merged[i] == e->x[i])) differing++, first = i;
+  result->why_not = differing > 0 ? NULL : e->norm == 0 ? "zero" : e->rolled == 0 ? "values alike" : NULL;
+  result->judged = result->why_not == NULL;
+  result->flagged = differing > 0;
+  if (differing == 0) return;
+  result->fro_ratio = INFINITY;
+  if (sf_judging_nonfinite(judging, slot)) return;
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);
+  finding->row = first / cols;
+  finding->error = sqrt(sf_diff_squares(slot->merged, e->x, count));
+  finding->ratio = INFINITY;
+  sf_finding_say(finding,
+                 "%" PRId64 " of %" PRId64 " elements are not the exact value; (%" PRId64 ", %" PRId64 ") is %.9g and must be %.9g",
+                 differing, count, first / cols, first % cols, (double)slot->merged[first], (double)e->x[first]);
+}
+
+/* First look, with one draw of each kind. Returns whether the tensor needs a second one. */
+static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
+  struct sf_tensor_result *result = sf_judging_result(judging, slot);
+  struct sf_comparison comparison;
+  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FIRST);
+  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
+  result_fill(result, &comparison, SF_LEVEL_FIRST, comparison.flagged || has_bits);
+  if (!(comparison.error < INFINITY)) {
+    if (may_overflow(judging, slot)) return true;
+    if (report_nonfinite(judging, slot, result)) return false;
+  }
+  if (has_bits) {
+    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_BITS);
+    sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid",
+                   sf_dtype_name(suspected_format(judging)));
+  }
+  return comparison.flagged || !replicas_agree(slot, SF_LEVEL_FIRST);
+}
+
+/* Another look, with more draws. Returns whether the tensor is still suspicious. */
+static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level,
+                                    struct sf_tensor_result *result) {
+  struct sf_comparison comparison;
+  sf_judging_compare(&comparison, judging, slot, level);
+  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, level)) return true;
+  result_fill(result, &comparison, level, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
+  return false;
+}
+
+/* The last look, with all draws. */
+static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
+  struct sf_comparison comparison;
+  sf_judging_compare(&comparison, judging, slot, judging->last);
+  const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
+  if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
+  if (comparison.flagged && judging->explained) comparison.flagged = false, comparison.why_not = "amplified";
+  if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
+    const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
+    if (!in_doubt && report_nonfinite(judging, slot, result)) return;
+    comparison.flagged = false;
+    comparison.why_not = "overflow";
+  }
+  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
+  result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !replicas_agree(slot, judging->last));
+  if (comparison.flagged) report_tolerance(judging, slot, &comparison);
+  if (!replicas_agree(slot, judging->last)) report_replicas(judging, slot);
+}
+
+/* Draws enter by their maximum, so what passes with some of them passes with all: only what does not is looked at again. Noise is
+ * kept by level, so that the outcome does not depend on what other layouts made of the same expectations. */
+static enum sf_status look_again(struct sf_judging *judging, enum sf_level level, int32_t *again, int32_t *again_count) {
+  const struct sf_collector *collector = judging->collector;
+  enum sf_status status = sf_expectations_raise(collector->expectations, level);
+  if (status == SF_OK) status = sf_ties_find(&judging->ties, collector, level, judging->row_scratch);
+  if (status != SF_OK) return status;
+  int32_t left = 0;
+  for (int32_t i = 0; i < *again_count; i++) {
+    struct sf_tensor_result *result = &judging->results[again[i]];
+    if (tensor_stays_suspicious(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), level, result))
+      again[left++] = again[i];
+  }
+  *again_count = left;
+  return SF_OK;
+}
+
+/* Whether one of the tensors is so far beyond its bound that more draws would not clear it. */
+static bool one_is_far_off(struct sf_judging *judging, const int32_t *results, int32_t count) {
+  const double far = 1.5, rows = judging->collector->c.mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
+  for (int32_t i = 0; i < count; i++) {
+    struct sf_comparison comparison;
+    sf_judging_compare(&comparison, judging, sf_slot_at(judging->collector, judging->results[results[i]].expected->ordinal, SF_SLOT_FIRST),
+                       SF_LEVEL_FULL);
+    if (comparison.flagged && (comparison.fro_ratio > far * sf_factors.fro || comparison.row_ratio > far * rows)) return true;
+  }
+  return false;
+}
+
+static enum sf_status judge_tolerances(struct sf_judging *judging) {
+  const struct sf_collector *collector = judging->collector;
+  int32_t *again = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *again); /* results to look at twice */
+  int32_t again_count = 0;
+  if (again == NULL) return SF_ENOMEM;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
+    if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot)) continue;
+    if (slot->expected->exact)
+      judge_exact(judging, slot);
+    else if (tensor_is_suspicious(judging, slot))
+      again[again_count++] = judging->result_count - 1;
+  }
+  for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_SURE && again_count > 0; level++) {
+    if (level == SF_LEVEL_SURE && one_is_far_off(judging, again, again_count)) break;
+    const enum sf_status status = look_again(judging, level, again, &again_count);
+    if (status != SF_OK) return status;
+    if (level > judging->last) judging->last = level;
+  }
+  enum sf_status status = sf_follow_changes(judging, again, again_count);
+  if (status == SF_OK) status = sf_explain_alone(judging, again, again_count);
+  if (status != SF_OK) return status;
+  for (int32_t i = 0; i < again_count; i++) {
+    struct sf_tensor_result *result = &judging->results[again[i]];
+    tensor_judge_fully(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), result);
+  }
+  return SF_OK;
+}
+
+/* --- verdict -------------------------------------------------------------------------------------------------- */
+
+/* In the reference's order of execution: the first finding is where the run first went wrong. What was received or recomputed sorts with
+ * the tensor that it repeats: it depends on nothing later, and all that depends on it comes later. */
+static int compare_findings(const void *a, const void *b) {
+  const struct sf_ranked_finding *x = a, *y = b;
+  if (x->finding.ordinal != y->finding.ordinal) return x->finding.ordinal < y->finding.ordinal ? -1 : 1;
+  if (x->priority != y->priority) return x->priority < y->priority ? -1 : 1;
+  if (x->phase != y->phase) return x->phase < y->phase ? -1 : 1;
+  const uint64_t left = sf_trace_key(x->finding.id), right = sf_trace_key(y->finding.id);
+  if (left != right) return left < right ? -1 : 1;
+  if (x->finding.rank != y->finding.rank) return x->finding.rank < y->finding.rank ? -1 : 1;
+  return strcmp(x->finding.text, y->finding.text);
+}
+
+static int compare_results(const void *a, const void *b) {
+  const struct sf_tensor_result *x = a, *y = b;
+  return (x->expected->ordinal > y->expected->ordinal) - (x->expected->ordinal < y->expected->ordinal);
+}
+
+/* Its reference is not finite, as loss scaling expects, and no draw says otherwise. That the step is skipped was checked instead. */
+static bool overflows_for_certain(const struct sf_collector *collector, const struct sf_expected *e) {
+  const bool is_scaled = collector->c.precision.loss_scale_log2 > 0 && collector->c.mode == SF_MODE_E2E;
+  return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, SF_LEVEL_FIRST);
+}
+
+/* Every kind that the case has must have at least one tensor that could be judged. */
+static bool every_kind_judged(const struct sf_judging *judging) {
+  bool has[SF_KIND_COUNT] = {false}, judged[SF_KIND_COUNT] = {false};
+  const struct sf_collector *collector = judging->collector;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
+    if (!overflows_for_certain(collector, e)) has[e->id.kind] = true;
+  }
+  for (int32_t i = 0; i < judging->result_count; i++)
+    if (judging->results[i].judged) judged[judging->results[i].id.kind] = true;
+  for (int kind = 0; kind < SF_KIND_COUNT; kind++)
+    if (sf_kind_has_noise((enum sf_kind)kind) && has[kind] && !judged[kind]) return false;
+  return true;
+}
+
+static enum sf_status judgement_fill(struct sf_judgement *out, struct sf_judging *judging) {
+  struct sf_finding *findings = sf_arena_alloc(judging->collector->of_judgement, (size_t)judging->finding_count * sizeof *findings);
+  if (findings == NULL) return SF_ENOMEM;
+  if (judging->finding_count > 0) qsort(judging->findings, (size_t)judging->finding_count, sizeof *judging->findings, compare_findings);
+  qsort(judging->results, (size_t)judging->result_count, sizeof *judging->results, compare_results);
+  for (int32_t i = 0; i < judging->finding_count; i++) findings[i] = judging->findings[i].finding;
+  struct sf_judgement judgement = {.finding_count = judging->finding_count, .findings = findings};
+  judgement.result_count = judging->result_count;
+  judgement.results = judging->results;
+  for (int32_t i = 0; i < judging->result_count; i++) judgement.checked += judging->results[i].judged;
+  judgement.unchecked = judging->result_count - judgement.checked;
+  judgement.verdict = judging->finding_count > 0   ? SF_VERDICT_FINDING
+                      : every_kind_judged(judging) ? SF_VERDICT_PASS
+                                                   : SF_VERDICT_INCONCLUSIVE;
+  *out = judgement;
+  return SF_OK;
+}
+
+static enum sf_status judging_create(struct sf_judging *out, struct sf_collector *collector) {
+  struct sf_judging judging = {.collector = collector, .last = SF_LEVEL_FULL};
+  int64_t rows = 1;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const int64_t own = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected->spec.shape.rows;
+    rows = own > rows ? own : rows;
+  }
+  judging.row_scratch = sf_arena_alloc(collector->of_judgement, (size_t)rows * sizeof *judging.row_scratch);
+  judging.results = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *judging.results);
+  if (judging.row_scratch == NULL || judging.results == NULL) return SF_ENOMEM;
+  *out = judging;
+  return SF_OK;
+}
+
+enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf_judgement *out) {
+  if (collector->status != SF_OK) return collector->status;
+  sf_arena_reset(collector->of_judgement);
+  struct sf_judging judging;
+  enum sf_status status = judging_create(&judging, collector);
+  if (status == SF_OK) status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
+  if (status == SF_OK) status = sf_ties_find(&judging.ties, collector, SF_LEVEL_FIRST, judging.row_scratch);
+  if (status != SF_OK) return status;
+  judge_structure(&judging, complete);
+  judge_promises(&judging);
+  status = judge_tolerances(&judging);
+  if (status != SF_OK) return status;
+  sf_judge_steps(&judging);
+  return judging.status != SF_OK ? judging.status : judgement_fill(out, &judging);
+}

@@ -1,0 +1,403 @@
+/* Expectations: one plain run of the reference is kept, reruns ("draws") pass through and leave only how far they were off. */
+#include "oracles/noise/expect.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+#include "oracles/noise/norms.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ARENA_BLOCK_BYTES = 1 << 18, RUN_BLOCK_BYTES = 1 << 20, ENTRIES_FIRST = 256 };
+
+/* The recipe has three draws of each kind. A row whose error hangs on one or two roundings (a nearly one-hot softmax, a sum with one large
+ * term) then gets three small draws by chance about once in a thousand; there are millions of rows, so the full level has eight. Most of
+ * what one draw made suspicious is cleared by three. What eight leave a little beyond its bound gets 24. */
+static const uint64_t rounds_of[SF_LEVEL_COUNT] = {0, 1, 3, 8, 24};
+static const enum sf_level drawn = SF_LEVEL_SURE; /* where all draws so far are kept */
+
+struct place {
+  uint64_t key;
+  int32_t ordinal; /* -1: free */
+};
+
+struct sf_expectations {
+  struct sf_catalog *catalog;
+  const struct sf_gemm_table *gemm;
+  const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: tensors of isolated mode are consistent ones */
+  void *given_ctx;
+  struct sf_arena *arena, *run_arena; /* run_arena: of runs that follow each other; NULL between them, as it is as large as a model */
+  struct sf_expected *entries;
+  int32_t count, capacity;
+  struct place *table; /* open addressing; a power of two, at most half full */
+  uint64_t table_mask;
+  enum sf_level level;
+  int64_t runs;
+  int32_t overflow_step, parted_step[SF_LEVEL_COUNT], doubt_step[SF_LEVEL_COUNT];
+  /* of the run in progress */
+  double grad_norm_max; /* of the plain run's step: the largest main gradient */
+  double loss_scale;    /* of the plain run's step */
+  enum sf_status status;
+  int32_t next;        /* the entry that a draw is expected to emit next */
+  double *row_scratch; /* as many as the longest tensor has rows */
+  int64_t rows_max;
+};
+
+bool sf_kind_has_noise(enum sf_kind kind) {
+  return kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD || kind == SF_KIND_MAIN_GRAD;
+}
+
+/* --- the plain run -------------------------------------------------------------------------------------------- */
+
+static double *zeros(struct sf_arena *arena, int64_t count) {
+  double *values = sf_arena_alloc(arena, (size_t)count * sizeof *values);
+  if (values != NULL) memset(values, 0, (size_t)count * sizeof *values);
+  return values;
+}
+
+/* ||roll(x) - x||: rows rolled by one; the elements of a vector. A single number has no other place: zero in its stead. */
+static double rolled_norm(const float *x, struct sf_shape shape) {
+  if (shape.rows * shape.cols == 1) return fabs((double)x[0]);
+  const int64_t count = shape.rows * shape.cols, by = shape.rows > 1 ? shape.cols : 1;
+  return sqrt(sf_diff_squares(x + by, x, count - by) + sf_diff_squares(x, x + count - by, by));
+}
+
+/* p - onehot cancels where p is near 1: its error is that of p, whatever is left. Two roundings of the token's weight. With label smoothing
+ * what is taken away (1 - s at the label, s / V everywhere) has been rounded itself, in fp32. */
+static double logits_roundings(const struct sf_case *c, enum sf_dtype promised) {
+  const double columns = (double)c->model.vocab_padded, s = (double)c->train.label_smoothing_milli / 1000 * columns / (columns - 1);
+  const double shares = c->train.label_smoothing_milli == 0 ? 0 : fabs(1 - s) + s / columns;
+  return 2 * sf_dtype_unit_roundoff(promised) + shares * sf_dtype_unit_roundoff(SF_F32);
+}
+
+static bool is_loss(enum sf_module_class cls) { return cls == SF_MODULE_LOSS || cls == SF_MODULE_MTP_LOSS; }
+
+/* Loss mask of the tensor's prediction into mask; returns what a kept token's loss weighs. */
+static double load_mask(float *mask, const struct sf_catalog *catalog, struct sf_trace_id id, int64_t tokens) {
+  const struct sf_case *c = &catalog->logical;
+  const int64_t depth = catalog->modules[id.subject].layer - c->model.layers;
+  const bool ahead = catalog->modules[id.subject].cls == SF_MODULE_MTP_LOSS;
+  if (ahead)
+    sf_data_ahead(NULL, NULL, mask, c, id.step, id.microbatch, depth);
+  else
+    sf_data_microbatch(NULL, NULL, mask, c, id.step, id.microbatch);
+  double kept = 0;
+  for (int64_t t = 0; t < tokens; t++) kept += (double)mask[t];
+  if (kept == 0) return 0;
+  const double share = ahead ? (double)c->train.mtp_weight_milli / (1000.0 * (double)c->model.mtp_depth) : 1;
+  if (c->train.loss_norm == SF_LOSS_PER_MICROBATCH) return share / (kept * (double)c->train.microbatches);
+  return ahead ? share * (double)sf_data_step_tokens(c, id.step) / (double)sf_data_step_tokens_ahead(c, id.step, depth) : share;
+}
+
+static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena, double loss_scale) {
+  const struct sf_case *c = &catalog->logical;
+  const int64_t tokens = e->spec.shape.rows;
+  float *floors = sf_arena_alloc(arena, (size_t)tokens * sizeof *floors);
+  if (floors == NULL) return false;
+  const double share = load_mask(floors, catalog, e->id, tokens);
+  const double factor = logits_roundings(c, e->spec.promised) * share * loss_scale;
+  for (int64_t t = 0; t < tokens; t++) floors[t] = (float)((double)floors[t] * factor);
+  e->row_floor = floors;
+  return true;
+}
+
+/* With an fp32 residual stream the embeddings are fp32 tensors, but all that is in them from the second step on is weights kept in fewer
+ * bits, which every run has updated for itself: an update of other sign, which may be in no draw, moves one of them by 2 lr. They are
+ * judged as without such a stream. */
+static bool copies_updated_weights(const struct sf_expected *e, const struct sf_catalog *catalog) {
+  const struct sf_case *c = &catalog->logical;
+  if (e->id.kind != SF_KIND_ACT || e->id.step == 0 || c->mode != SF_MODE_E2E || !c->precision.residual_fp32) return false;
+  const enum sf_module_class cls = catalog->modules[e->id.subject].cls;
+  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_MTP_EMBEDDING;
+}
+
+static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
+  const double unit = sf_dtype_unit_roundoff(sf_case_storage(&catalog->logical));
+  float *floors = sf_arena_alloc(arena, (size_t)e->spec.shape.rows * sizeof *floors);
+  if (floors == NULL) return false;
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) floors[r] = (float)(unit * e->row_norm[r]);
+  e->row_floor = floors;
+  return true;
+}
+
+static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x, const float *values) {
+  const struct sf_shape shape = e->spec.shape;
+  const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
+  e->x = sf_arena_alloc(x->arena, size_bytes);
+  e->row_norm = zeros(x->arena, shape.rows);
+  double *row_noise = zeros(x->arena, drawn * shape.rows);
+  if (e->x == NULL || e->row_norm == NULL || row_noise == NULL) return false;
+  for (enum sf_level level = SF_LEVEL_FIRST; level <= drawn; level++) e->row_noise[level] = row_noise + (level - SF_LEVEL_FIRST) * shape.rows;
+  memcpy(e->x, values, size_bytes);
+  e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
+  e->rolled = rolled_norm(e->x, shape);
+  if (copies_updated_weights(e, x->catalog)) return weights_floor(e, x->catalog, x->arena);
+  const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && is_loss(x->catalog->modules[e->id.subject].cls);
+  return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
+}
+
+static bool entries_reserve(struct sf_expectations *x) {
+  if (x->count < x->capacity) return true;
+  const int32_t capacity = x->capacity > 0 ? 2 * x->capacity : ENTRIES_FIRST;
+  struct sf_expected *entries = sf_realloc(x->entries, (size_t)capacity * sizeof *entries);
+  if (entries == NULL) return false;
+  x->entries = entries;
+  x->capacity = capacity;
+  return true;
+}
+
+/* A step that is skipped squares nothing. */
+static void watch_scaling(struct sf_expectations *x, const struct sf_expected *e) {
+  if (e->id.kind != SF_KIND_SCALAR) return;
+  if (e->id.subject == (int32_t)SF_SCALAR_LOSS_SCALE) x->loss_scale = (double)e->x[0];
+  if (e->id.subject == (int32_t)SF_SCALAR_OVERFLOW && e->x[0] > 0) x->grad_norm_max = 0;
+}
+
+/* Squares overflow beyond 1.8e19; a factor of 1 - beta2 >= 1e-3 in front of one of two equal factors leaves room. */
+static void watch_overflow(struct sf_expectations *x, const struct sf_expected *e) {
+  static const double GRAD_MAX = 1e18;
+  if (e->id.kind == SF_KIND_MAIN_GRAD) x->grad_norm_max = sf_larger(x->grad_norm_max, e->norm);
+  if (e->id.kind != SF_KIND_SCALAR || e->id.subject != (int32_t)SF_SCALAR_CLIP) return;
+  const bool overflows = !((double)e->x[0] * x->grad_norm_max <= GRAD_MAX);
+  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = x->parted_step[drawn] = e->id.step;
+  x->grad_norm_max = 0;
+}
+
+static void emit_plain(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  struct sf_expectations *x = ctx;
+  if (x->status != SF_OK) return;
+  x->status = SF_ENOMEM;
+  if (!entries_reserve(x)) return;
+  struct sf_expected e = {.id = id, .ordinal = x->count, .exact = sf_trace_is_exact(x->catalog, id)};
+  const bool known = sf_trace_spec(&e.spec, x->catalog, id);
+  SF_ASSERT(known);
+  SF_ASSERT_EQ(e.spec.shape.rows, shape.rows);
+  SF_ASSERT_EQ(e.spec.shape.cols, shape.cols);
+  if (!expected_fill(&e, x, values)) return;
+  watch_scaling(x, &e);
+  watch_overflow(x, &e);
+  x->entries[x->count++] = e;
+  if (shape.rows > x->rows_max) x->rows_max = shape.rows;
+  x->status = SF_OK;
+}
+
+static enum sf_status table_build(struct sf_expectations *x) {
+  uint64_t size = 16;
+  while (size < 2 * (uint64_t)x->count) size *= 2;
+  x->table = sf_arena_alloc(x->arena, (size_t)size * sizeof *x->table);
+  x->row_scratch = zeros(x->arena, x->rows_max);
+  if (x->table == NULL || x->row_scratch == NULL) return SF_ENOMEM;
+  x->table_mask = size - 1;
+  for (uint64_t i = 0; i < size; i++) x->table[i].ordinal = -1;
+  for (int32_t i = 0; i < x->count; i++) {
+    const uint64_t key = sf_trace_key(x->entries[i].id);
+    uint64_t at = sf_mix64(key) & x->table_mask;
+    for (; x->table[at].ordinal >= 0; at = (at + 1) & x->table_mask) SF_ASSERT(x->table[at].key != key);
+    x->table[at] = (struct place){.key = key, .ordinal = i};
+  }
+  return SF_OK;
+}
+
+static enum sf_status run_reference(struct sf_expectations *x, struct sf_reference_options options,
+                                    void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
+  if (x->run_arena == NULL) x->run_arena = sf_arena_create(RUN_BLOCK_BYTES, false);
+  if (x->run_arena == NULL) return SF_ENOMEM;
+  sf_arena_reset(x->run_arena);
+  options.arena = x->run_arena;
+  options.gemm = x->gemm;
+  options.given = x->given, options.given_ctx = x->given_ctx;
+  const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
+  x->status = SF_OK;
+  x->next = 0;
+  x->runs++;
+  const enum sf_status status = sf_reference_run(x->catalog, &options, &sink);
+  return status != SF_OK ? status : x->status;
+}
+
+/* Takes over x, which is all zeros but for what the caller chose. */
+static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
+  x->overflow_step = INT32_MAX;
+  for (int level = 0; level < SF_LEVEL_COUNT; level++) x->parted_step[level] = x->doubt_step[level] = INT32_MAX;
+  x->loss_scale = 1;
+  enum sf_status status = sf_catalog_create(&x->catalog, logical);
+  if (status != SF_OK) return status;
+  x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
+  if (x->arena == NULL) return SF_ENOMEM;
+  status = run_reference(x, (struct sf_reference_options){.perturb = SF_PERTURB_NONE}, emit_plain);
+  return status == SF_OK ? table_build(x) : status;
+}
+
+static enum sf_status expectations_create(struct sf_expectations **out, const struct sf_case *logical, struct sf_expectations chosen) {
+  struct sf_expectations *x = sf_alloc(sizeof *x);
+  if (x == NULL) return SF_ENOMEM;
+  *x = chosen;
+  const enum sf_status status = expectations_fill(x, logical);
+  if (status == SF_OK)
+    *out = x;
+  else
+    sf_expectations_destroy(x);
+  return status;
+}
+
+enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm) {
+  return expectations_create(out, &catalog->logical, (struct sf_expectations){.gemm = gemm});
+}
+
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm,
+                                            const float *(*given)(void *ctx, struct sf_trace_id id), void *ctx) {
+  struct sf_case alone = catalog->logical;
+  alone.mode = SF_MODE_ISOLATED;
+  alone.data.acts = SF_DIST_NORMAL; /* end to end memories are */
+  return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given, .given_ctx = ctx});
+}
+
+void sf_expectations_destroy(struct sf_expectations *expectations) {
+  if (expectations == NULL) return;
+  sf_catalog_destroy(expectations->catalog);
+  sf_arena_destroy(expectations->arena);
+  sf_arena_destroy(expectations->run_arena);
+  sf_free(expectations->entries);
+  sf_free(expectations);
+}
+
+/* --- draws ---------------------------------------------------------------------------------------------------- */
+
+/* While |m| / sqrt(v) is at most 1, two runs' updates of a weight differ by 2 lr at most. Stochastic rounding moves each by less than a
+ * step of the weight's format, 2^-7 of it at most. */
+static bool updates_agree(const struct sf_expectations *x, const struct sf_expected *plain, const float *draw, int64_t count) {
+  const struct sf_case *c = &x->catalog->logical;
+  const struct sf_trace_id id = {.step = plain->id.step, .pass = SF_PASS_STEP, .kind = SF_KIND_PARAM, .subject = plain->id.subject};
+  const struct sf_expected *weight = c->precision.stochastic ? sf_expectations_find(x, id) : NULL;
+  const float bound = (float)(2.5e-6 * (double)c->train.lr_micro);
+  int64_t apart = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const float rounding = weight == NULL ? 0 : 0x1p-6f * (fabsf(weight->x[i]) + fabsf(plain->x[i]) + fabsf(draw[i]));
+    apart += !(fabsf(draw[i] - plain->x[i]) <= bound + rounding);
+  }
+  return apart == 0;
+}
+
+/* End to end an overflow reaches the weights, and whatever is computed from them. */
+static void watch_finiteness(struct sf_expectations *x, const struct sf_expected *e, const float *draw) {
+  const bool is_draw_finite = isfinite(sf_sum_squares(draw, e->spec.shape.rows * e->spec.shape.cols));
+  if (x->catalog->logical.mode != SF_MODE_E2E || is_draw_finite == (bool)isfinite(e->norm)) return;
+  int32_t *doubt_step = &x->doubt_step[drawn], *parted_step = &x->parted_step[drawn];
+  if (e->id.step < *doubt_step) *doubt_step = e->id.step;
+  if (e->id.step < *parted_step) *parted_step = e->id.step;
+}
+
+/* Nothing of the draw is kept but the largest distances from the plain run, with the highest level until a lower one is complete. */
+static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  struct sf_expectations *x = ctx;
+  SF_ASSERT_LT(x->next, x->count);
+  struct sf_expected *e = &x->entries[x->next++];
+  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* draws follow the plain run's order */
+  int32_t *parted_step = &x->parted_step[drawn];
+  if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, e, values, shape.rows * shape.cols))
+    *parted_step = id.step;
+  if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
+  const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);
+  if (!isfinite(distance)) watch_finiteness(x, e, values);
+  e->noise[drawn] = sf_larger(e->noise[drawn], distance);
+  double *row_noise = e->row_noise[drawn];
+  for (int64_t r = 0; r < shape.rows; r++) row_noise[r] = sf_larger(row_noise[r], x->row_scratch[r]);
+}
+
+static void keep_level(struct sf_expectations *x, enum sf_level level) {
+  x->level = level;
+  if (level == drawn) return;
+  x->parted_step[level] = x->parted_step[drawn];
+  x->doubt_step[level] = x->doubt_step[drawn];
+  for (int32_t i = 0; i < x->count; i++) {
+    struct sf_expected *e = &x->entries[i];
+    e->noise[level] = e->noise[drawn];
+    memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
+  }
+}
+
+static const float *plain_values(void *ctx, struct sf_trace_id id) {
+  const struct sf_expected *e = sf_expectations_find(ctx, id);
+  return e != NULL ? e->x : NULL;
+}
+
+/* One draw of each kind; after the first round two orders of sums, since it is chance which orders show much. In isolated mode module
+ * inputs are equal by construction, so the input is not perturbed. */
+static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
+  static const enum sf_perturb kinds[] = {SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
+  const struct sf_case *c = &x->catalog->logical;
+  const size_t first = c->mode == SF_MODE_ISOLATED ? 1 : 0, last = round == 0 ? 2 : 3;
+  for (size_t k = first; k <= last; k++) {
+    const uint64_t draw = (sf_hash_u64(sf_hash_u64((uint64_t)c->seed, k + 1), round) & ~UINT64_C(1)) | (round & 1);
+    struct sf_reference_options options = {.perturb = kinds[k], .draw = draw};
+    if (c->mode == SF_MODE_E2E) options.plain = plain_values, options.plain_ctx = x;
+    const enum sf_status status = run_reference(x, options, emit_draw);
+    if (status != SF_OK) return status;
+  }
+  return SF_OK;
+}
+
+static enum sf_status raise_level(struct sf_expectations *x, enum sf_level level) {
+  while (x->level < level) {
+    const enum sf_level next = (enum sf_level)(x->level + 1);
+    for (uint64_t round = rounds_of[x->level]; round < rounds_of[next]; round++) {
+      const enum sf_status status = run_draws(x, round);
+      if (status != SF_OK) return status;
+    }
+    keep_level(x, next);
+  }
+  return SF_OK;
+}
+
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
+  SF_ASSERT(level < SF_LEVEL_COUNT);
+  const enum sf_status status = raise_level(expectations, level);
+  sf_arena_destroy(expectations->run_arena);
+  expectations->run_arena = NULL;
+  return status;
+}
+
+enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
+                                   const struct sf_reference_sink *sink) {
+  struct sf_reference_options with_gemm = *options;
+  with_gemm.gemm = expectations->gemm;
+  if (expectations->catalog->logical.mode == SF_MODE_E2E) with_gemm.plain = plain_values, with_gemm.plain_ctx = expectations;
+  expectations->runs++;
+  return sf_reference_run(expectations->catalog, &with_gemm, sink);
+}
+
+/* --- asking --------------------------------------------------------------------------------------------------- */
+
+enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
+const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations) { return expectations->gemm; }
+int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
+int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level) {
+  return expectations->doubt_step[level];
+}
+
+int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
+
+int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level) {
+  return expectations->parted_step[level];
+}
+
+const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations) { return expectations->catalog; }
+
+const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id) {
+  const uint64_t key = sf_trace_key(id);
+  const uint64_t mask = expectations->table_mask;
+  for (uint64_t at = sf_mix64(key) & mask; expectations->table[at].ordinal >= 0; at = (at + 1) & mask)
+    if (expectations->table[at].key == key) return &expectations->entries[expectations->table[at].ordinal];
+  return NULL;
+}
+
+const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal) {
+  SF_ASSERT_LE(0, ordinal);
+  SF_ASSERT_LT(ordinal, expectations->count);
+  return &expectations->entries[ordinal];
+}
+
+size_t sf_expectations_bytes(const struct sf_expectations *expectations) {
+  return sizeof *expectations + sf_arena_peak_bytes(expectations->arena) + (size_t)expectations->capacity * sizeof *expectations->entries;
+}

@@ -1,0 +1,68 @@
+/* What the reference says about every tensor of a logical case: its value and its noise levels. Shared by all layouts. */
+#ifndef SF_ORACLES_EXPECT_H
+#define SF_ORACLES_EXPECT_H
+
+#include "oracles/reference/reference.h"
+
+/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight, 24; from the second round on E5 is drawn
+ * twice. */
+enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, SF_LEVEL_SURE, SF_LEVEL_COUNT };
+
+struct sf_expected {
+  struct sf_trace_id id;
+  struct sf_trace_spec spec;
+  bool exact;        /* must be equal: nothing in it is ever rounded (data.exact) */
+  int32_t ordinal;   /* place in the reference's execution order */
+  float *x;          /* shape.rows x shape.cols */
+  double norm;       /* ||x||_F */
+  double *row_norm;  /* ||x_r||, rows entries */
+  /* Max over the draws of ||x_d - x||_F and of ||x_d,r - x_r||, by level; kept apart, because a judgement goes through the levels from the
+   * first, whatever other layouts have raised since. A level that was not reached holds nothing of use. Draws are followed for the kinds
+   * judged by tolerance. */
+  double noise[SF_LEVEL_COUNT], *row_noise[SF_LEVEL_COUNT];
+  double rolled;    /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
+  float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient, embeddings of weights kept in fewer bits) */
+};
+
+struct sf_expectations;
+
+/* Runs the plain reference. Borrows gemm, which must outlive the object, and copies what it needs of the catalogue. SF_ENOMEM is the only
+ * failure. */
+enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
+                                      const struct sf_gemm_table *gemm) SF_MUST_USE;
+/* What each module of an end-to-end case makes of what the candidate's modules gave it: the reference in isolated mode, with tensors of the candidate's in
+ * place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; must outlive the object with ctx. SF_ENOMEM. */
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm,
+                                            const float *(*given)(void *ctx, struct sf_trace_id id), void *ctx) SF_MUST_USE;
+void sf_expectations_destroy(struct sf_expectations *expectations);
+/* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
+bool sf_kind_has_noise(enum sf_kind kind);
+/* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
+/* A further run of the plain reference that gives each tensor to emit, in the order of the expectations, and keeps nothing. options->gemm is
+ * and options->plain are filled in. */
+enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
+                                   const struct sf_reference_sink *sink) SF_MUST_USE;
+enum sf_level sf_expectations_level(const struct sf_expectations *expectations);
+/* Runs of the reference so far, the plain one included. */
+int64_t sf_expectations_runs(const struct sf_expectations *expectations);
+/* NULL when the reference has no such tensor. For RECOMPUTE and call 1 of ACT, ACT_GRAD ask with the id of the first pass. */
+const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id);
+int32_t sf_expectations_count(const struct sf_expectations *expectations);
+const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
+/* End to end, steps after this one are not comparable: runs of the reference that differ by rounding alone have gone apart. Found from the
+ * reference alone: a draw updates some weight differently by more than a change of sign of the update explains (Adam's second moment
+ * follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while they agree. By the
+ * draws of `level`, which must have been reached. */
+int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level);
+/* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
+ * none. */
+int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
+/* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then a matter of
+ * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
+int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
+const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
+const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);
+size_t sf_expectations_bytes(const struct sf_expectations *expectations);
+
+#endif

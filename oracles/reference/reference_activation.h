@@ -1,0 +1,180 @@
+/* Template: activations, and the MLP that has one between two linear layers. */
+#ifndef SF_ORACLES_REFERENCE_ACTIVATION_H
+#define SF_ORACLES_REFERENCE_ACTIVATION_H
+
+#include "oracles/reference/reference_linear.h"
+
+/* Phi, the probability of at most x; erfc, since 1 + erf loses the left tail. */
+static inline real normal_below(real x) { return (real)0.5 * real_erfc(x * (real)-0.70710678118654752440); }
+static inline real normal_density(real x) { return (real)0.39894228040143267794 * real_exp((real)-0.5 * x * x); }
+
+static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
+
+/* E3 moves Phi by itself, and in the place of (1 + erf) / 2, as most kernels have it: the left tail has the rounding of a number near 1. */
+static inline void perturb_below(struct inner inner, int64_t first, real *below, int64_t count) {
+  enum { CHUNK = 256 };
+  real above[CHUNK];
+  inner_perturb(inner, first, below, count);
+  for (int64_t from = 0, some; inner.on && from < count; from += some) {
+    some = count - from < CHUNK ? count - from : CHUNK;
+    for (int64_t j = 0; j < some; j++) above[j] = 1 - below[from + j];
+    inner_perturb(inner, first + count + from, above, some);
+    for (int64_t j = 0; j < some; j++) below[from + j] = 1 - above[j];
+  }
+}
+
+/* The argument of Phi and its density is perturbed too: x / sqrt(2) and x^2 / 2 are rounded, and in the tail their functions change by x^2
+ * times what their arguments do. */
+static inline void gelu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict x, int64_t width) {
+  for (int64_t j = 0; j < width; j++) out[j] = x[j];
+  inner_perturb(inner, 3 * i * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] = normal_below(out[j]);
+  perturb_below(inner, (3 * i + 1) * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] *= x[j];
+}
+
+static inline void swiglu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict gate, int64_t width) {
+  const real *restrict up = gate + width;
+  for (int64_t j = 0; j < width; j++) out[j] = sigmoid(gate[j]);
+  inner_perturb(inner, 2 * i * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] *= gate[j];
+  inner_perturb(inner, (2 * i + 1) * width, out, width);
+  for (int64_t j = 0; j < width; j++) out[j] *= up[j];
+}
+
+/* A square, and twice a number: nothing between input and result is rounded. */
+static inline void relu2_row(real *restrict out, const real *restrict x, int64_t width) {
+  for (int64_t j = 0; j < width; j++) out[j] = x[j] < 0 ? 0 : x[j] * x[j];
+}
+
+/* The slope's kink hides noise: draws of x that fall below zero look all alike, and what depends on this number alone (a weight's gradient
+ * when the neuron answers to one token) seems exact. Noise is as likely upwards, so a rerun's x that is as far from the plain run's as zero
+ * is, or half as far, is put above it, at twice its distance: the tail beyond the draws would be all that is seen there. plain: NULL in the
+ * plain run and in isolated mode, where x is given. */
+static inline real relu2_argument(real x, const float *plain, int64_t j) {
+  if (plain == NULL) return x;
+  const real from = (real)plain[j], apart = x - from, reach = 2 * (apart < 0 ? -apart : apart);
+  return reach > from && reach > -from ? from + reach : x;
+}
+
+static inline void relu2_backward_row(real *restrict x_grad, const real *restrict g, const real *restrict x, const float *plain,
+                                      int64_t width) {
+  for (int64_t j = 0; j < width; j++) {
+    const real argument = relu2_argument(x[j], plain, j);
+    x_grad[j] = g[j] * (argument < 0 ? 0 : 2 * argument);
+  }
+}
+
+/* The modules of an MLP, dense or the shared expert, and its width. */
+struct mlp_modules {
+  enum sf_module_class fc1, activation, fc2;
+  int64_t width;
+};
+
+static inline struct mlp_modules dense_mlp(const struct run *run) {
+  return (struct mlp_modules){SF_MODULE_LINEAR_FC1, SF_MODULE_ACTIVATION, SF_MODULE_LINEAR_FC2, run->c->model.ffn};
+}
+
+static inline struct mlp_modules shared_expert(const struct run *run) {
+  return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
+}
+
+/* What the plain run of a rerun with noise put out as the activation's input; NULL when there is none. */
+static inline const float *plain_fc1(const struct run *run, enum sf_module_class fc1, int32_t layer) {
+  const struct sf_reference_options *options = run->options;
+  if (options->plain == NULL || options->perturb == SF_PERTURB_NONE) return NULL;
+  return options->plain(options->plain_ctx, act_id(run, fc1, layer, SF_KIND_ACT));
+}
+
+/* x [rows x in]: width, or 2 width with SwiGLU. */
+static inline void activate_rows(const struct run *run, struct inner inner, real *out, const real *x, int64_t rows, int64_t width) {
+  const int64_t in = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
+  for (int64_t i = 0; i < rows; i++) {
+    real *row = out + i * width;
+    const real *x_row = x + i * in;
+    if (run->c->model.activation == SF_ACT_GELU) gelu_row(inner, i, row, x_row, width);
+    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_row(inner, i, row, x_row, width);
+    if (run->c->model.activation == SF_ACT_RELU2) relu2_row(row, x_row, width);
+  }
+}
+
+static inline void activation_forward(struct run *run, struct mlp_modules mlp, int32_t layer, real *out, const real *x) {
+  activate_rows(run, inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT), 0), out, x, run->tokens, mlp.width);
+  finish_act(run, mlp.activation, layer, out, mlp.width);
+}
+
+/* The slope has two terms of either sign; each is perturbed by itself. */
+static inline void gelu_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
+                                     int64_t width) {
+  enum { CHUNK = 256 };
+  real below[CHUNK], turning[CHUNK];
+  for (int64_t first = 0, count; first < width; first += count) {
+    count = width - first < CHUNK ? width - first : CHUNK;
+    const int64_t at = 5 * i * width + first;
+    for (int64_t j = 0; j < count; j++) below[j] = turning[j] = x[first + j];
+    inner_perturb(inner, at, below, count);
+    inner_perturb(inner, at + width, turning, count);
+    for (int64_t j = 0; j < count; j++) below[j] = normal_below(below[j]);
+    for (int64_t j = 0; j < count; j++) turning[j] = x[first + j] * normal_density(turning[j]);
+    inner_perturb(inner, at + 2 * width, turning, count);
+    perturb_below(inner, 5 * i * width + 3 * width + 2 * first, below, count);
+    for (int64_t j = 0; j < count; j++) x_grad[first + j] = g[first + j] * (below[j] + turning[j]);
+  }
+}
+
+static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *restrict g, const real *restrict gate,
+                                       int64_t width) {
+  const real *restrict up = gate + width;
+  real *s = gate_grad + width, *turning = gate_grad; /* where the gradients go */
+  for (int64_t j = 0; j < width; j++) s[j] = sigmoid(gate[j]);
+  inner_perturb(inner, 2 * i * width, s, width);
+  for (int64_t j = 0; j < width; j++) turning[j] = gate[j] * s[j] * sigmoid(-gate[j]);
+  inner_perturb(inner, (2 * i + 1) * width, turning, width);
+  for (int64_t j = 0; j < width; j++) {
+    gate_grad[j] = g[j] * up[j] * (s[j] + turning[j]);
+    s[j] = g[j] * gate[j] * s[j];
+  }
+}
+
+/* plain: see relu2_argument, rows as x. */
+static inline void activate_rows_backward(const struct run *run, struct inner inner, real *x_grad, const real *g, const real *x,
+                                          const float *plain, int64_t rows, int64_t width) {
+  const int64_t in = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
+  for (int64_t i = 0; i < rows; i++) {
+    const real *x_row = x + i * in, *g_row = g + i * width;
+    real *row = x_grad + i * in;
+    if (run->c->model.activation == SF_ACT_GELU) gelu_backward_row(inner, i, row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(inner, i, row, g_row, x_row, width);
+    if (run->c->model.activation == SF_ACT_RELU2) relu2_backward_row(row, g_row, x_row, plain == NULL ? NULL : plain + i * width, width);
+  }
+}
+
+static inline void activation_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const real *g, const real *x) {
+  const struct inner inner = inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT_GRAD), 0);
+  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, mlp.fc1, layer) : NULL;
+  activate_rows_backward(run, inner, x_grad, g, x, plain, run->tokens, mlp.width);
+  finish_act_grad(run, mlp.activation, layer, x_grad, run->c->model.activation == SF_ACT_SWIGLU ? 2 * mlp.width : mlp.width);
+}
+
+/* x: [tokens x hidden], what mlp_modules.fc1 reads. */
+static inline void dense_mlp_forward(struct run *run, struct mlp_modules mlp, int32_t layer, const struct mlp_acts *acts, const real *x) {
+  linear_forward(run, mlp.fc1, layer, acts->fc1, x, false);
+  activation_forward(run, mlp, layer, acts->activation, acts->fc1);
+  linear_forward(run, mlp.fc2, layer, acts->fc2, acts->activation, true);
+}
+
+/* x_grad: of x; g: of the output. */
+static inline void dense_mlp_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const struct mlp_acts *acts,
+                                      const real *g, const real *x) {
+  linear_backward(run, mlp.fc2, layer, run->wide_a, g, acts->activation);
+  activation_backward(run, mlp, layer, run->wide_b, run->wide_a, acts->fc1);
+  linear_backward(run, mlp.fc1, layer, x_grad, run->wide_b, x);
+}
+
+static inline void swap_buffers(real **a, real **b) {
+  real *held = *a;
+  *a = *b;
+  *b = held;
+}
+
+#endif

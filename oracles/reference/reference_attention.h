@@ -1,0 +1,261 @@
+/* Template: rotary positions and causal self-attention with grouped heads. */
+#ifndef SF_ORACLES_REFERENCE_ATTENTION_H
+#define SF_ORACLES_REFERENCE_ATTENTION_H
+
+#include "oracles/reference/reference_key_parts.h"
+
+#include <string.h>
+
+/* Columns of the interleaved QKV layout: per key/value head its query heads, the key head, the value head. */
+struct head_columns {
+  int64_t query, key, value;
+};
+
+static inline struct head_columns head_columns(const struct sf_model *model, int64_t head) {
+  const int64_t per_group = model->heads / model->kv_heads, group = head / per_group;
+  const int64_t first = group * (per_group + 2);
+  return (struct head_columns){(first + head % per_group) * model->head_dim, (first + per_group) * model->head_dim,
+                               (first + per_group + 1) * model->head_dim};
+}
+
+/* Angles in double, whatever the build: only their cosine and sine are rounded. */
+static inline void rotary_tables(struct run *run) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t half = (model->kv_lora_rank > 0 ? model->qk_rope_dim : model->head_dim) / 2;
+  for (int64_t position = 0; position < run->c->model.seq; position++)
+    for (int64_t i = 0; i < half; i++) {
+      const double angle = (double)position * pow(10000.0, -(double)i / (double)half);
+      run->cosines[position * half + i] = (real)cos(angle);
+      run->sines[position * half + i] = (real)sin(angle);
+    }
+}
+
+/* Column i of the pair (i, i + half), at an angle of the position; direction -1: back. */
+static inline void rotate_pairs(const struct run *run, real *restrict to, const real *restrict from, int64_t half, int64_t position,
+                                real direction) {
+  const real *restrict cosines = run->cosines + position * half, *restrict sines = run->sines + position * half;
+  for (int64_t i = 0; i < half; i++) {
+    const real sine = direction * sines[i];
+    to[i] = from[i] * cosines[i] - from[i + half] * sine;
+    to[i + half] = from[i + half] * cosines[i] + from[i] * sine;
+  }
+}
+
+/* One token: query and key heads rotated by its position (direction -1: back), value heads copied. */
+static inline void rotate_row(const struct run *run, real *restrict out, const real *restrict x, int64_t position, real direction) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t d = model->head_dim, block = model->heads / model->kv_heads + 2;
+  for (int64_t head = 0; head < model->kv_heads * block; head++) {
+    const real *restrict from = x + head * d;
+    real *restrict to = out + head * d;
+    if (head % block == block - 1) {
+      for (int64_t i = 0; i < d; i++) to[i] = from[i];
+      continue;
+    }
+    rotate_pairs(run, to, from, d / 2, position, direction);
+  }
+}
+
+static inline void rotary_forward(struct run *run, int32_t layer, real *out, const real *x) {
+  for (int64_t t = 0; t < run->tokens; t++)
+    rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, position_of(run, t), 1);
+  finish_act(run, SF_MODULE_ROTARY, layer, out, run->qkv_width);
+}
+
+static inline void rotate_key_parts(struct run *run, real *x_grad) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t d = model->head_dim;
+  for (int64_t t = 0; t < run->tokens; t++)
+    for (int64_t group = 0; group < model->kv_heads; group++) {
+      real *whole = x_grad + t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
+      key_whole_hold(run, whole);
+      for (int64_t p = 0; p < run->key_part_count; p++) {
+        real *part = key_part(run, t, group, p);
+        memcpy(run->head_grad, part, (size_t)d * sizeof(real));
+        rotate_pairs(run, part, run->head_grad, d / 2, position_of(run, t), -1);
+        key_part_store(run, whole, part);
+      }
+    }
+}
+
+static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad, const real *g) {
+  for (int64_t t = 0; t < run->tokens; t++)
+    rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, position_of(run, t), -1);
+  if (run->key_part_count > 1) rotate_key_parts(run, x_grad);
+  finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
+}
+
+/* A query's softmax: which keys it sees, and the sink that competes with them. */
+struct softmax {
+  int64_t seq, window; /* window 0: all keys up to the query's own */
+  real scale;
+  const real *sink; /* logit of the head; NULL without sinks */
+  const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
+};
+
+static inline int64_t first_key(const struct softmax *softmax, int64_t query) {
+  const int64_t first = softmax->window == 0 ? 0 : query - softmax->window + 1;
+  const int64_t begin = softmax->documents == NULL ? 0 : softmax->documents[query];
+  return first < begin ? begin : first;
+}
+
+/* In place: scores [seq x seq] -> softmax of scale * score over the columns that the row sees, zeros elsewhere. sink_probs [seq]: what the
+ * sink takes. */
+static inline void softmax_causal(struct inner inner, const struct softmax *softmax, real *scores, real *sink_probs) {
+  const int64_t seq = softmax->seq;
+  for (int64_t i = 0; i < seq; i++) {
+    const int64_t first = first_key(softmax, i), count = i + 1 - first;
+    real *row = scores + i * seq;
+    for (int64_t j = first; j <= i; j++) row[j] *= softmax->scale;
+    inner_perturb(inner, i * seq, row + first, count);
+    real top = row_max(row + first, count);
+    if (softmax->sink != NULL && *softmax->sink > top) top = *softmax->sink;
+    for (int64_t j = first; j <= i; j++) row[j] = real_exp(row[j] - top);
+    const real apart = softmax->sink != NULL ? inner_number(inner, seq * seq + seq + i, real_exp(*softmax->sink - top)) : 0;
+    const real sum = inner_number(inner, seq * seq + i, row_sum(row + first, count) + apart);
+    for (int64_t j = first; j <= i; j++) row[j] /= sum;
+    if (softmax->sink != NULL) sink_probs[i] = apart / sum;
+    for (int64_t j = 0; j < first; j++) row[j] = 0;
+    for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+  }
+}
+
+/* sinks: the layer's parameter, or -1. */
+static inline struct softmax softmax_of(const struct run *run, int32_t sinks, int64_t head, int64_t sequence) {
+  const struct sf_model *model = &run->c->model;
+  return (struct softmax){.seq = model->seq,
+                          .window = model->window,
+                          .scale = 1 / real_sqrt((real)model->head_dim),
+                          .documents = run->documents == NULL ? NULL : run->documents + sequence * model->seq,
+                          .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
+}
+
+static inline void attention_forward(struct run *run, int32_t layer, real *out, const struct layer_acts *acts, const real *qkv) {
+  const struct sf_model *model = &run->c->model;
+  const int32_t sinks = sf_catalog_param(run->catalog, SF_MODULE_CORE_ATTENTION, layer, 0);
+  const int64_t b = run->c->train.microbatch_size, s = model->seq, d = model->head_dim;
+  const int64_t ld = b * run->qkv_width, ld_out = b * run->context_width;
+  const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT);
+  for (int64_t n = 0; n < b; n++)
+    for (int64_t head = 0; head < model->heads; head++) {
+      const struct head_columns at = head_columns(model, head);
+      const int64_t number = n * model->heads + head;
+      const real *row = qkv + n * run->qkv_width;
+      const struct softmax softmax = softmax_of(run, sinks, head, n);
+      real *p = acts->probs + number * s * s;
+      multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
+      softmax_causal(inner_of(run, id, (uint64_t)number), &softmax, p, sinks < 0 ? NULL : acts->sink_probs + number * s);
+      store_probs(run, id, (uint64_t)number + 1, p, s * s);
+      multiply(run, run->format, false, false, s, d, s, p, s, row + at.value, ld, out + n * run->context_width + head * d, ld_out);
+    }
+  finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);
+}
+
+/* In place: dP -> P (dP - rowsum(P dP)) where the mask lets through, zeros elsewhere. means [seq]: the row sums. */
+static inline void softmax_backward(struct inner inner, const struct softmax *softmax, real *grad, real *means, const real *probs) {
+  const int64_t seq = softmax->seq;
+  for (int64_t i = 0; i < seq; i++) {
+    const int64_t first = first_key(softmax, i), count = i + 1 - first;
+    real *restrict row = grad + i * seq;
+    const real *restrict p = probs + i * seq;
+    inner_perturb(inner, i * seq, row + first, count);
+    const real mean = means[i] = inner_number(inner, seq * seq + i, row_dot(row + first, p + first, count));
+    for (int64_t j = first; j <= i; j++) row[j] = p[j] * (row[j] - mean);
+    for (int64_t j = 0; j < first; j++) row[j] = 0;
+    for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+  }
+}
+
+/* The sink's dS of each query, -P_sink rowsum(P dP), in the head's column of sink_terms; sequence: of the microbatch. */
+static inline void sink_backward(struct run *run, struct inner inner, const real *sink_probs, const real *means, int64_t sequence,
+                                 int64_t head) {
+  const int64_t s = run->c->model.seq, b = run->c->train.microbatch_size, heads = run->c->model.heads;
+  for (int64_t i = 0; i < s; i++) {
+    const real term = inner_number(inner, s * s + s + i, -sink_probs[i] * means[i]);
+    run->sink_terms[(i * b + sequence) * heads + head] = term;
+  }
+}
+
+/* to [rows x cols], stride ld, = scale * from [rows x cols]. */
+static inline void put_scaled(real *to, int64_t ld, const real *from, int64_t rows, int64_t cols, real scale) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) to[i * ld + j] = scale * from[i * cols + j];
+}
+
+static inline void copy_rows(real *restrict to, const real *restrict from, int64_t ld, int64_t rows, int64_t cols) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) to[i * cols + j] = from[i * ld + j];
+}
+
+/* One sequence of a microbatch, and where its rows begin; ld: from one position to the next. */
+struct attention_grad {
+  const real *qkv, *out_grad, *probs; /* probs: [heads][seq x seq] */
+  const real *sink_probs;             /* [heads][seq]; NULL without sinks */
+  real *qkv_grad;
+  int64_t ld, ld_out, number; /* number of its first head, of all heads of the microbatch */
+  int64_t sequence;
+};
+
+/* The query heads of a group: scores of each become dS, then dq = dS k. */
+static inline void query_grads(struct run *run, struct sf_trace_id id, const struct attention_grad *at, int64_t first, int64_t group) {
+  const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
+  for (int64_t head = first; head < first + group; head++) {
+    const struct head_columns columns = head_columns(&run->c->model, head);
+    const uint64_t number = (uint64_t)(at->number + head);
+    real *ds = run->scores + (head - first) * s * s;
+    multiply(run, SF_F32, false, true, s, s, d, at->out_grad + head * d, at->ld_out, at->qkv + columns.value, at->ld, ds, s);
+    const struct inner inner = inner_of(run, id, number);
+    const struct softmax softmax = softmax_of(run, -1, head, at->sequence);
+    softmax_backward(inner, &softmax, ds, run->row_means, at->probs + head * s * s);
+    if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->row_means, at->sequence, head);
+    store(run, id, number + 1, ds, s * s, run->format);
+    multiply(run, run->format, false, false, s, d, s, ds, s, at->qkv + columns.key, at->ld, run->head_grad, d);
+    put_scaled(at->qkv_grad + columns.query, at->ld, run->head_grad, s, d, 1 / real_sqrt((real)d));
+  }
+}
+
+/* dk = dS^T q and dv = P^T g, each one product over the rows of all query heads of the group. */
+static inline void key_value_grads(struct run *run, const struct attention_grad *at, int64_t first, int64_t group) {
+  const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
+  const struct head_columns columns = head_columns(&run->c->model, first);
+  for (int64_t i = 0; i < group; i++) copy_rows(run->group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
+  multiply(run, run->format, true, false, s, d, group * s, run->scores, s, run->group_rows, d, run->head_grad, d);
+  const real scale = 1 / real_sqrt((real)d);
+  real *key = at->qkv_grad + columns.key, *value = at->qkv_grad + columns.value;
+  put_scaled(key, at->ld, run->head_grad, s, d, scale);
+  if (run->key_part_count > 1) key_parts_sum(run, key, at->ld, run->scores, run->group_rows, scale, first / group, at->sequence, true);
+  for (int64_t i = 0; i < group; i++) copy_rows(run->group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
+  multiply(run, run->format, true, false, s, d, group * s, at->probs + first * s * s, s, run->group_rows, d, run->head_grad, d);
+  put_scaled(value, at->ld, run->head_grad, s, d, 1);
+  const real *probs = at->probs + first * s * s;
+  if (run->key_part_count > 1) key_parts_sum(run, value, at->ld, probs, run->group_rows, 1, first / group, at->sequence, false);
+}
+
+static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv,
+                                      const struct layer_acts *acts) {
+  const struct sf_model *model = &run->c->model;
+  const int64_t b = run->c->train.microbatch_size, s = model->seq, group = model->heads / model->kv_heads;
+  const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT_GRAD);
+  for (int64_t n = 0; n < b; n++) {
+    const struct attention_grad at = {.qkv = qkv + n * run->qkv_width,
+                                      .out_grad = g + n * run->context_width,
+                                      .probs = acts->probs + n * model->heads * s * s,
+                                      .sink_probs = model->sinks ? acts->sink_probs + n * model->heads * s : NULL,
+                                      .qkv_grad = qkv_grad + n * run->qkv_width,
+                                      .ld = b * run->qkv_width,
+                                      .ld_out = b * run->context_width,
+                                      .number = n * model->heads,
+                                      .sequence = n};
+    for (int64_t first = 0; first < model->heads; first += group) {
+      query_grads(run, id, &at, first, group);
+      key_value_grads(run, &at, first, group);
+    }
+  }
+  finish_act_grad(run, SF_MODULE_CORE_ATTENTION, layer, qkv_grad, run->qkv_width);
+  const int32_t sinks = sf_catalog_param(run->catalog, SF_MODULE_CORE_ATTENTION, layer, 0);
+  if (!is_trained(run, sinks)) return;
+  sum_rows(run, run->wgrad, run->sink_terms, run->tokens, model->heads);
+  finish_wgrad(run, sinks, 0);
+}
+
+#endif

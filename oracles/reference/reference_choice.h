@@ -1,0 +1,63 @@
+/* Template: the choice of experts, and which tokens they have no room for. */
+#ifndef SF_ORACLES_REFERENCE_CHOICE_H
+#define SF_ORACLES_REFERENCE_CHOICE_H
+
+#include "oracles/reference/reference_linear.h"
+
+static inline bool is_ahead(const real *logits, int64_t a, int64_t b) {
+  const bool is_a_nan = logits[a] != logits[a], is_b_nan = logits[b] != logits[b];
+  if (is_a_nan || is_b_nan) return is_a_nan && is_b_nan ? a < b : is_b_nan;
+  return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+/* The topk largest logits, the lower number among equals, NaN below all; in order of their number. */
+static inline void choose_row(int32_t *chosen, const real *logits, int64_t experts, int64_t topk) {
+  int64_t count = 0;
+  for (int64_t e = 0; e < experts; e++) {
+    int64_t ahead = 0;
+    for (int64_t i = 0; i < experts; i++) ahead += is_ahead(logits, i, e);
+    if (ahead < topk) chosen[count++] = (int32_t)e;
+  }
+  SF_ASSERT_EQ(count, topk);
+}
+
+/* Reruns go where the plain run went, or a token near a tie would take the noise of everything behind it with it. Whether the candidate went
+ * there too is seen by its own logits (routing.c). logits: scratch, a token's. */
+static inline void choose_experts(const struct run *run, int32_t layer, struct moe_acts *acts, real *logits) {
+  const struct sf_reference_options *options = run->options;
+  const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT);
+  const float *plain = options->plain != NULL ? options->plain(options->plain_ctx, id) : NULL;
+  const int64_t experts = run->c->moe.experts, topk = run->c->moe.topk;
+  for (int64_t t = 0; t < run->tokens; t++) {
+    for (int64_t e = 0; e < experts; e++) logits[e] = plain != NULL ? (real)plain[t * experts + e] : acts->logits[t * experts + e];
+    choose_row(acts->chosen + t * topk, logits, experts, topk);
+  }
+}
+
+/* Experts take tokens in row order until they are full. */
+static inline void drop_slots(struct run *run, struct moe_acts *acts) {
+  const struct sf_moe *moe = &run->c->moe;
+  const int64_t b = run->c->train.microbatch_size, topk = moe->topk;
+  const bool by_sequence = moe->scope == SF_SCOPE_SEQUENCE;
+  const int64_t share = moe->capacity_milli * (by_sequence ? run->c->model.seq : run->tokens) * topk, unit = 1000 * moe->experts;
+  const int64_t capacity = share > unit ? (share + unit - 1) / unit : 1;
+  memset(run->expert_load, 0, (size_t)(moe->experts * b) * sizeof *run->expert_load);
+  for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
+    int32_t *load = run->expert_load + (by_sequence ? slot / topk % b * moe->experts : 0) + acts->chosen[slot];
+    acts->dropped[slot] = moe->capacity_milli > 0 && *load >= capacity;
+    *load += 1;
+  }
+}
+
+/* sorted: the slots that were not dropped, by expert, then by token; first: where each expert's begin. */
+static inline void sort_slots(const struct run *run, struct moe_acts *acts) {
+  int32_t count = 0;
+  for (int32_t e = 0; e < (int32_t)run->c->moe.experts; e++) {
+    acts->first[e] = count;
+    for (int64_t slot = 0; slot < run->tokens * run->c->moe.topk; slot++)
+      if (acts->chosen[slot] == e && !acts->dropped[slot]) acts->sorted[count++] = (int32_t)slot;
+  }
+  acts->first[run->c->moe.experts] = count;
+}
+
+#endif

@@ -1,0 +1,284 @@
+/* Template: the state of a run of the reference, and what every module uses: storing and tracing. */
+#ifndef SF_ORACLES_REFERENCE_CORE_H
+#define SF_ORACLES_REFERENCE_CORE_H
+
+#include "harness/base/alloc.h"
+#include "harness/base/assert.h"
+#include "harness/base/hash.h"
+#include "oracles/reference/reference_acts.h"
+
+#include <string.h>
+
+struct param_state {
+  real *master, *weight;               /* weight = round(master); the same array when nothing is rounded */
+  real *main_grad, *moment1, *moment2; /* NULL when frozen; moments NULL in a run of one step, where they start from zero */
+};
+
+/* One operand of one linear layer: the largest sizes that it has had. */
+enum { FP8_LINEARS = 6 };
+struct fp8_cast {
+  float amax;                     /* of the step so far */
+  float history[SF_FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
+  int32_t count;                  /* of those that count */
+};
+
+struct run {
+  const struct sf_catalog *catalog;
+  const struct sf_case *c;
+  const struct sf_reference_options *options;
+  const struct sf_reference_sink *sink;
+  const struct sf_reference_nudge *nudge;
+  struct sf_arena *arena;
+  bool out_of_memory;
+  enum sf_dtype format;        /* of stored tensors */
+  enum sf_dtype stream_format; /* of the residual stream and its gradients */
+  int32_t input_module;        /* whose output is the embedding's output */
+  uint16_t step, microbatch;
+  uint64_t sum_count; /* sums taken so far: tells the splits of E5 apart */
+
+  int64_t tokens, hidden, qkv_width, context_width, fc1_width;
+  struct param_state *params;
+  struct layer_acts *layers;
+  real *words, *embedded, *adapter, *adapter_bda, *final_norm;
+  struct head head;
+  real *cosines, *sines; /* [seq x head_dim / 2] */
+  int32_t *token;
+  int32_t *documents; /* [microbatch_size][seq], first position of each position's document; NULL without documents and padding */
+  float *mask;
+  struct mtp *mtp;                   /* [model.mtp_depth] */
+  real *pair_grad;                   /* multi-token prediction only, [tokens x 2 hidden] */
+  double loss_sum;                   /* of the step, before normalisation by its tokens */
+  double loss_scale;                 /* 1 without scaling */
+  int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
+
+  real *rounded, *adapter_in;                           /* of the stream in the compute format, where that is another one */
+  real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
+  real *kept, *dropped;                                 /* dropout only: 1 or 0, a branch's gradient through it; [tokens x hidden] */
+  real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */
+  real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
+  real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
+  real *row_means;                                      /* [seq] row sums of P dP of one head */
+  real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
+  real *latent_a, *latent_b, *latent_c, *shared_grad, *ones; /* multi-latent attention: gradients; a number 1 for each head */
+  real *sink_terms;                                          /* sinks only: each query's part of their gradient, [tokens x heads] */
+  real *weight_grad, *logits_grad, *slot_grad;               /* experts only: [slots], [tokens x experts], [slots x hidden] */
+  real *sorted_rows, *sorted_grad;                           /* of one expert, [tokens x hidden] */
+  real *expert_a, *expert_b, *shared_expert_grad;            /* [slots x an expert's width], the same, [tokens x hidden] */
+  real *aux_grad, *aux_rows, *aux_sums;                      /* auxiliary losses only: [tokens x experts] twice, [scopes x experts] */
+  int32_t *expert_load, *counted;                            /* counted: [tokens], auxiliary losses only */
+  int64_t memory_rows;                                       /* memory_seq * microbatch_size */
+  real *memory, *memory_grad, *kv_grad;                      /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
+  real *cross_scores;                                        /* [seq x memory_seq] */
+  real *wgrad;                                               /* the largest parameter */
+  struct fp8_cast *fp8_casts;                                /* fp8 only: [layers][linears][operands] */
+  real *fp8_input, *fp8_grad, *fp8_weight;                   /* fp8 only: operands as they are multiplied */
+  real *part, *part_a, *part_b;                              /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor with its numbers moved */
+  int32_t *order;                                            /* E5 only: the indices of a split sum, shuffled */
+  int64_t key_part_count;                                    /* see reference_key_parts.h; 1: none */
+  real *key_parts;                                           /* [tokens][kv_heads][parts][head_dim] */
+  real *sizes;                                               /* E5 only: of the terms of a product */
+};
+
+static inline real *take(struct run *run, int64_t count) {
+  real *memory = sf_arena_alloc(run->arena, (size_t)count * sizeof(real));
+  run->out_of_memory = run->out_of_memory || memory == NULL;
+  return memory;
+}
+
+/* --- storing and tracing ---------------------------------------------------------------------------------------- */
+
+static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
+#ifdef SF_REFERENCE_DOUBLE
+  (void)values, (void)count, (void)format;
+#else
+  sf_round_array(values, count, format);
+#endif
+}
+
+/* Of the perturbation of values[i]. In streams with an even key each place has bits of its own. With an odd key equal numbers have equal
+ * bits, as they have equal roundings: rows that are alike (few different tokens) move together, and a sum over them as far as each. */
+static inline uint32_t noise_bits(uint64_t key, int64_t i, real value) {
+  const uint32_t by_number = 0 - (uint32_t)(key & 1);
+  uint32_t bits = (uint32_t)(key >> 32) + (((uint32_t)i & ~by_number) | (real_bits(value) & by_number)) * 0x9e3779b9U;
+  bits = (bits ^ bits >> 16) * 0x85ebca6bU ^ (uint32_t)key;
+  bits = (bits ^ bits >> 13) * 0xc2b2ae35U;
+  return bits ^ bits >> 16;
+}
+
+/* x (1 + size v), v uniform in (-1, -least) and (least, 1). Subnormals move as the least normal number does, by the distance of two of
+ * them; zeros stay. */
+static inline void perturb(real *values, int64_t count, uint64_t key, double size, double least) {
+  const real scale = (real)(size * (1 - least) / 8388608.0), step = (real)(size * least);
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 8);
+    const real v = ((real)bits - (real)8388607.5) * scale;
+    const real magnitude = values[i] < 0 ? -values[i] : values[i], moved = magnitude < (real)0x1p-126 ? (real)0x1p-126 : magnitude;
+    const real of = values[i] == 0 ? 0 : values[i] < 0 ? -moved : moved;
+    values[i] += of * (v < 0 ? v - step : v + step);
+  }
+}
+
+/* A number that is in fp32 already stays where it is when moved by less than half an ulp: draws of v near zero would show nothing at all,
+ * and a tensor that hangs on one number would seem exact in all of them too often. */
+static inline void perturb_f32(real *values, int64_t count, uint64_t key) { perturb(values, count, key, 0x1p-23, 0.5); }
+
+/* fp16's subnormals are 2^-24 apart: what is stored there moves by half of that at least. Zeros stay, being rounded to even. */
+static inline void perturb_f16(real *values, int64_t count, uint64_t key) {
+  const real unit = (real)sf_dtype_unit_roundoff(SF_F16), least = (real)sf_dtype_least_error(SF_F16);
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 8);
+    const real v = ((real)bits - (real)8388607.5) * (real)0x1p-23, size = (values[i] < 0 ? -values[i] : values[i]) * unit;
+    values[i] += v * (size > least ? size : least);
+  }
+}
+
+/* Before a value is rounded to its format; fp32 is what it is computed in. */
+static inline void perturb_stored(real *values, int64_t count, uint64_t key, enum sf_dtype format) {
+  if (format == SF_BF16)
+    perturb(values, count, key, 0x1p-8, 0);
+  else if (format == SF_F16)
+    perturb_f16(values, count, key);
+  else
+    perturb_f32(values, count, key);
+}
+
+/* E3 reaches what a module keeps in fp32 on its way too (a norm's mean, a softmax's scores, the two terms of GELU's slope), in every
+ * precision: where such numbers cancel, rounding them moves the result further than rounding the result does. One stream per (trace point,
+ * part). */
+struct inner {
+  bool on;
+  uint64_t key;
+};
+enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20 }; /* above all parts of stored tensors, above all parts of those */
+
+static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) {
+  if (run->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
+  return (struct inner){true, sf_noise_key(run->options->draw, id, INNER_PART + part)};
+}
+
+/* first: place of values[0] in the stream. */
+static inline void inner_perturb(struct inner inner, int64_t first, real *values, int64_t count) {
+  if (inner.on) perturb_f32(values, count, inner.key & 1 ? inner.key : inner.key + (uint64_t)(2 * first) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static inline real inner_number(struct inner inner, int64_t first, real value) {
+  inner_perturb(inner, first, &value, 1);
+  return value;
+}
+
+/* Stores a tensor in its format: E3's perturbation, then rounding. part: as in sf_noise_key. */
+static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count, enum sf_dtype format) {
+  const struct sf_reference_options *options = run->options;
+  const bool is_input = id.kind == SF_KIND_ACT && id.subject == run->input_module;
+  const uint64_t key = sf_noise_key(options->draw, id, part);
+  if (options->perturb == SF_PERTURB_STORED) perturb_stored(values, count, key, format);
+  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, key, 2 * sf_dtype_unit_roundoff(format), 0);
+  round_to(values, count, format);
+}
+
+/* A softmax's P, which a kernel that multiplies it at once keeps in fp32: half of E3's runs do not round it. Where P rounds to 1 its row's dS is 0, and moving
+ * P by less than a unit before it is rounded would mostly leave it there. */
+static inline void store_probs(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count) {
+  const bool is_kept = run->options->perturb == SF_PERTURB_STORED && (run->options->draw & 2) != 0;
+  store(run, id, part, values, count, is_kept ? SF_F32 : run->format);
+}
+
+static inline void emit(struct run *run, struct sf_trace_id id, const real *values, int64_t rows, int64_t cols) {
+  run->sink->emit(run->sink->ctx, id, values, (struct sf_shape){rows, cols});
+}
+
+static inline void fill(real *values, const struct sf_fill *how, int64_t count) {
+#ifdef SF_REFERENCE_DOUBLE
+  enum { CHUNK = 512 };
+  float chunk[CHUNK];
+  for (int64_t first = 0; first < count; first += CHUNK) {
+    const int64_t size = count - first < CHUNK ? count - first : CHUNK;
+    sf_fill_range(chunk, how, first, size);
+    for (int64_t i = 0; i < size; i++) values[first + i] = (double)chunk[i];
+  }
+#else
+  sf_fill_range(values, how, 0, count);
+#endif
+}
+
+static inline void finish_kept(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
+  store(run, id, 0, values, rows * cols, format);
+  emit(run, id, values, rows, cols);
+}
+
+static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
+  const float *given = run->options->given(run->options->given_ctx, id);
+  for (int64_t i = 0; given != NULL && i < count; i++) values[i] = (real)given[i];
+}
+
+/* A finished tensor: stored, emitted, and in isolated mode overwritten before anything uses it. */
+static inline void finish(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
+  finish_kept(run, id, values, rows, cols, format);
+  if (run->c->mode != SF_MODE_ISOLATED) return;
+  if (run->options->given != NULL) {
+    take_given(run, id, values, rows * cols);
+    return;
+  }
+  const struct sf_fill how = sf_fill_for_trace(run->catalog, id);
+  fill(values, &how, rows * cols);
+}
+
+static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_class cls, int32_t layer, enum sf_kind kind) {
+  return (struct sf_trace_id){.step = run->step,
+                              .microbatch = run->microbatch,
+                              .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD,
+                              .kind = (uint8_t)kind,
+                              .call = 0,
+                              .subject = sf_catalog_module(run->catalog, cls, layer)};
+}
+
+/* Outputs of these modules are the residual stream. */
+static inline bool puts_out_stream(enum sf_module_class cls) {
+  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA ||
+         cls == SF_MODULE_ADAPTER_BDA || cls == SF_MODULE_CROSS_ATTN_BDA || cls == SF_MODULE_MTP_EMBEDDING;
+}
+
+/* These modules read the stream as it is, so the gradient of their input has its format. */
+static inline bool reads_stream(enum sf_module_class cls) {
+  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
+         cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA ||
+         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA || cls == SF_MODULE_MTP_ENORM ||
+         cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
+}
+
+/* Of what a module works on: tokens, or rows of the memory. */
+static inline int64_t rows_of(const struct run *run, enum sf_module_class cls) {
+  return cls == SF_MODULE_CROSS_LINEAR_KV || cls == SF_MODULE_CROSS_KEY_VALUE ? run->memory_rows : run->tokens;
+}
+
+static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
+  const enum sf_dtype format = puts_out_stream(cls) ? run->stream_format : run->format;
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, rows_of(run, cls), cols, format);
+}
+
+static inline void finish_act_grad(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
+  const enum sf_dtype format = reads_stream(cls) ? run->stream_format : run->format;
+  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, rows_of(run, cls), cols, format);
+}
+
+static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }
+
+static inline void zero_wgrad(struct run *run, int32_t param) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->wgrad[i] = 0;
+}
+
+/* run->wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
+static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  const struct sf_trace_id id = {
+      .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = call, .subject = param};
+  finish(run, id, run->wgrad, shape.rows, shape.cols, SF_F32);
+  real *restrict sum = run->params[param].main_grad;
+  const real *restrict term = run->wgrad;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) sum[i] += term[i];
+  /* The running sum is stored too. The first term of a step is added to zero, which does not round. */
+  if (run->microbatch > 0 || call > 0 || run->c->model.mtp_depth > 0) inner_perturb(inner_of(run, id, 0), 0, sum, shape.rows * shape.cols);
+}
+
+#endif

@@ -1,0 +1,159 @@
+/* Template: the two ends of the model: embeddings and loss. */
+#ifndef SF_ORACLES_REFERENCE_ENDS_H
+#define SF_ORACLES_REFERENCE_ENDS_H
+
+#include "oracles/reference/reference_products.h"
+
+/* weight of each token's loss: mask / divisor, times `share` of what the main loss weighs. */
+static inline void weigh(const struct run *run, real *weight, double share, double divisor) {
+  for (int64_t t = 0; t < run->tokens; t++) weight[t] = divisor > 0 ? (real)((double)run->mask[t] * share / divisor) : 0;
+}
+
+static inline double kept_tokens(const struct run *run) {
+  double kept = 0;
+  for (int64_t t = 0; t < run->tokens; t++) kept += (double)run->mask[t];
+  return kept;
+}
+
+/* The losses of a depth weigh together what the main loss's do, times the weight of multi-token prediction shared among the depths. */
+static inline void ahead_load(struct run *run, int64_t depth) {
+  const struct sf_train *train = &run->c->train;
+  struct mtp *mtp = &run->mtp[depth];
+  const double share = (double)train->mtp_weight_milli / (1000.0 * (double)run->c->model.mtp_depth);
+  sf_data_ahead(mtp->token, mtp->head.label, run->mask, run->c, run->step, run->microbatch, depth);
+  if (train->loss_norm == SF_LOSS_PER_MICROBATCH)
+    weigh(run, mtp->head.weight, share, kept_tokens(run) * (double)train->microbatches);
+  else
+    weigh(run, mtp->head.weight, share * (double)sf_data_step_tokens(run->c, run->step),
+          (double)sf_data_step_tokens_ahead(run->c, run->step, depth));
+}
+
+/* Tokens, labels and loss weights of the microbatch. */
+static inline void data_load(struct run *run) {
+  const struct sf_train *train = &run->c->train;
+  sf_data_microbatch(run->token, run->head.label, run->mask, run->c, run->step, run->microbatch);
+  if (run->documents != NULL) sf_data_documents(run->documents, run->c, run->step, run->microbatch);
+  weigh(run, run->head.weight, 1, train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept_tokens(run) * (double)train->microbatches : 1);
+  for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) ahead_load(run, depth);
+}
+
+static inline void look_up(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out, const int32_t *token) {
+  const int64_t h = run->hidden;
+  const real *table = run->params[sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0)].weight;
+  for (int64_t t = 0; t < run->tokens; t++)
+    for (int64_t j = 0; j < h; j++) out[t * h + j] = table[token[t] * h + j];
+  finish_act(run, cls, layer, out, h);
+}
+
+/* Returns the residual stream's start. */
+static inline const real *embedding_forward(struct run *run) {
+  const int64_t h = run->hidden;
+  look_up(run, SF_MODULE_WORD_EMBEDDINGS, -1, run->words, run->token);
+  if (run->c->model.positions != SF_POS_LEARNED) return run->words;
+  const real *positions = run->params[sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0)].weight;
+  for (int64_t t = 0; t < run->tokens; t++) {
+    const real *restrict position = positions + position_of(run, t) * h, *restrict word = run->words + t * h;
+    real *restrict out = run->embedded + t * h;
+    for (int64_t j = 0; j < h; j++) out[j] = word[j] + position[j];
+  }
+  finish_act(run, SF_MODULE_EMBEDDING, -1, run->embedded, h);
+  return run->embedded;
+}
+
+/* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
+static inline void scatter_rows(struct run *run, const real *grad, const int32_t *row_of_token) {
+  const int64_t h = run->hidden;
+  const struct sf_split split = next_split(run, run->tokens, SF_F32);
+  for (int64_t i = 0; i < run->tokens; i++) {
+    const int64_t t = split.order != NULL ? split.order[i] : i;
+    real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : position_of(run, t)) * h;
+    const real *restrict g = grad + t * h;
+    for (int64_t j = 0; j < h; j++) row[j] += g[j];
+  }
+}
+
+static inline void embedding_backward(struct run *run) {
+  const int32_t words = sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
+  const int32_t positions = sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0);
+  if (is_trained(run, positions)) {
+    zero_wgrad(run, positions);
+    scatter_rows(run, run->stream, NULL);
+    finish_wgrad(run, positions, 0);
+  }
+  if (is_trained(run, words)) {
+    zero_wgrad(run, words);
+    scatter_rows(run, run->stream, run->token);
+    finish_wgrad(run, words, 0);
+  }
+}
+
+/* exps = exp(row t - max), returns their sum; *top = max. */
+static inline real exp_row(struct inner inner, int64_t t, real *restrict exps, const real *restrict row, int64_t count, real *top) {
+  const real max = row_max(row, count);
+  for (int64_t j = 0; j < count; j++) exps[j] = real_exp(row[j] - max);
+  inner_perturb(inner, t * count, exps, count);
+  *top = max;
+  return row_sum(exps, count);
+}
+
+/* The target distribution: every column has `other`, the label has `label` more. 0 and 1 without label smoothing. */
+struct label_shares {
+  bool smoothed;
+  real label, other;
+};
+
+static inline struct label_shares label_shares(const struct run *run) {
+  const double columns = (double)run->c->model.vocab_padded, smoothing = (double)run->c->train.label_smoothing_milli / 1000;
+  const double other = smoothing / (columns - 1);
+  return (struct label_shares){.smoothed = smoothing > 0, .label = (real)(1 - other * columns), .other = (real)other};
+}
+
+/* label (top - row[label]) + other sum(top - row), token t; terms: room for a row. */
+static inline real smoothed_distance(struct inner inner, int64_t t, const struct label_shares *shares, real *restrict terms,
+                                     const real *restrict row, int64_t count, real top, int32_t label) {
+  const int64_t first = t * (count + 2);
+  for (int64_t j = 0; j < count; j++) terms[j] = top - row[j];
+  inner_perturb(inner, first, terms, count);
+  const real others = inner_number(inner, first + count, shares->other * row_sum(terms, count));
+  return inner_number(inner, first + count + 1, shares->label * (top - row[label])) + others;
+}
+
+/* Per-token loss, and the main one's weighted sum added to the step's. */
+static inline void loss_forward(struct run *run, const struct head *head) {
+  const int64_t width = run->c->model.vocab_padded;
+  const struct sf_trace_id id = act_id(run, head->loss, head->layer, SF_KIND_ACT);
+  const struct inner exps = inner_of(run, id, 0), logs = inner_of(run, id, 1), distances = inner_of(run, id, 2);
+  const struct label_shares shares = label_shares(run);
+  for (int64_t t = 0; t < run->tokens; t++) {
+    const real *row = head->logits + t * width;
+    real top;
+    const real sum = exp_row(exps, t, run->wide_a, row, width, &top);
+    real distance = top - row[head->label[t]];
+    if (shares.smoothed) distance = smoothed_distance(distances, t, &shares, run->wide_a, row, width, top, head->label[t]);
+    head->losses[t] = inner_number(logs, t, real_log(sum)) + distance;
+  }
+  finish(run, id, head->losses, 1, run->tokens, SF_F32);
+  if (head->layer >= 0) return;
+  for (int64_t t = 0; t < run->tokens; t++) run->loss_sum += (double)head->weight[t] * (double)head->losses[t];
+}
+
+static inline void loss_backward(struct run *run, const struct head *head, real *logits_grad) {
+  const int64_t width = run->c->model.vocab_padded;
+  const struct sf_trace_id id = act_id(run, head->loss, head->layer, SF_KIND_ACT_GRAD);
+  const struct inner exps = inner_of(run, id, 0), probs = inner_of(run, id, 1);
+  const struct label_shares shares = label_shares(run);
+  for (int64_t t = 0; t < run->tokens; t++) {
+    real *row = logits_grad + t * width;
+    real top;
+    const real sum = exp_row(exps, t, row, head->logits + t * width, width, &top);
+    for (int64_t j = 0; j < width; j++) row[j] /= sum;
+    inner_perturb(probs, t * width, row, width); /* rounded before 1 is taken away */
+    row[head->label[t]] -= shares.label;
+    for (int64_t j = 0; shares.smoothed && j < width; j++) row[j] -= shares.other;
+    const real weight = head->weight[t] * (real)run->loss_scale;
+    for (int64_t j = 0; j < width; j++) row[j] *= weight;
+  }
+  finish_act_grad(run, head->loss, head->layer, logits_grad, width);
+}
+
+#endif

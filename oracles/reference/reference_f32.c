@@ -1,0 +1,1 @@
+#include "oracles/reference/reference_impl.h"

@@ -1,0 +1,108 @@
+/* Template: fp8 casts of the operands of linear layers. The build for double has none: it does not round. */
+#ifndef SF_ORACLES_REFERENCE_FP8_H
+#define SF_ORACLES_REFERENCE_FP8_H
+
+#include "oracles/reference/reference_core.h"
+
+/* What a linear layer multiplies. */
+enum operand { OPERAND_INPUT, OPERAND_WEIGHT, OPERAND_GRAD, OPERAND_COUNT };
+
+/* A factor of a product: values on an fp8 grid and what they are to be multiplied by, or the tensor itself and 1. */
+struct factor {
+  const real *values;
+  real unit;
+};
+
+/* Place of a linear among those of its layer that may be cast; FP8_LINEARS of any other. */
+static inline int fp8_place(enum sf_module_class cls) {
+  static const enum sf_module_class linears[FP8_LINEARS] = {SF_MODULE_LINEAR_QKV, SF_MODULE_LINEAR_PROJ, SF_MODULE_LINEAR_FC1,
+                                                            SF_MODULE_LINEAR_FC2, SF_MODULE_SHARED_FC1,  SF_MODULE_SHARED_FC2};
+  int place = 0;
+  while (place < FP8_LINEARS && linears[place] != cls) place++;
+  return place;
+}
+
+static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls, int32_t layer) {
+  const struct sf_precision *precision = &run->c->precision;
+  if (run->fp8_casts == NULL || fp8_place(cls) == FP8_LINEARS) return false;
+  return layer >= precision->fp8_bf16_first && layer + precision->fp8_bf16_last < run->c->model.layers;
+}
+
+/* NaN is above all. */
+static inline float larger_amax(float a, float b) { return b > a || b != b ? b : a; }
+
+static inline float amax_of(const real *x, int64_t count) {
+  float amax = 0;
+  for (int64_t i = 0; i < count; i++) amax = larger_amax(amax, (float)(x[i] < 0 ? -x[i] : x[i]));
+  return amax;
+}
+
+/* Of the layer's casts in the whole run. */
+static inline struct fp8_cast *fp8_cast_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand) {
+  return &run->fp8_casts[(layer * FP8_LINEARS + fp8_place(cls)) * OPERAND_COUNT + (int)operand];
+}
+
+static inline float scale_amax(const struct run *run, const struct fp8_cast *cast, float amax) {
+  if (run->c->precision.fp8_recipe == SF_FP8_CURRENT || cast->count == 0) return amax;
+  float most = 0;
+  for (int32_t i = 0; i < cast->count; i++) most = larger_amax(most, cast->history[i]);
+  return most;
+}
+
+/* End to end, layouts agree about what is cast to a rounding or two of bf16, and as well about the amax that scales it. A number so near to
+ * the middle between two of fp8 falls to either side, by an eighth or a quarter of itself: E3 moves every number by two such roundings, up or
+ * down, or it would be chance which of these show in any draw. What is cast in isolated mode, and the weights of the first step, is the
+ * same to the last bit. */
+static inline void perturb_cast(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand, real *values,
+                                int64_t count) {
+  const bool is_weight = operand == OPERAND_WEIGHT;
+  if (run->options->perturb != SF_PERTURB_STORED || run->c->mode != SF_MODE_E2E || (is_weight && run->step == 0)) return;
+  struct sf_trace_id id = act_id(run, cls, layer, SF_KIND_ACT);
+  if (is_weight) id.microbatch = 0; /* one cast a step */
+  const uint64_t key = sf_noise_key(run->options->draw, id, INNER_PART + 8 + (uint64_t)operand);
+  const real up = (real)(1 + 0x1p-6), down = (real)(1 - 0x1p-6);
+  for (int64_t i = 0; i < count; i++) values[i] *= noise_bits(key, i, values[i]) >> 31 ? up : down;
+}
+
+/* room: for count values. */
+static inline struct factor factor_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand, const real *x,
+                                      int64_t count, real *room) {
+  if (!casts_to_fp8(run, cls, layer)) return (struct factor){x, 1};
+  struct fp8_cast *cast = fp8_cast_of(run, cls, layer, operand);
+  const enum sf_dtype format = operand == OPERAND_GRAD ? SF_F8E5M2 : SF_F8E4M3;
+  const float amax = amax_of(x, count), reach = scale_amax(run, cast, amax), quotient = sf_f8_largest(format) / reach;
+  const float scale = reach > 0 && isfinite(reach) && isfinite(quotient) ? quotient : 1;
+  cast->amax = larger_amax(cast->amax, amax);
+  for (int64_t i = 0; i < count; i++) room[i] = x[i] * (real)scale;
+  perturb_cast(run, cls, layer, operand, room, count);
+  round_to(room, count, format);
+  return (struct factor){room, (real)(1 / scale)};
+}
+
+/* After a step: its amaxes become history. */
+static inline void fp8_step_finish(struct run *run) {
+  if (run->fp8_casts == NULL) return;
+  for (int64_t i = 0; i < run->c->model.layers * FP8_LINEARS * OPERAND_COUNT; i++) {
+    struct fp8_cast *cast = &run->fp8_casts[i];
+    for (int32_t k = SF_FP8_HISTORY_MAX - 1; k > 0; k--) cast->history[k] = cast->history[k - 1];
+    cast->history[0] = cast->amax;
+    if (cast->count < run->c->precision.fp8_history) cast->count++;
+    cast->amax = 0;
+  }
+}
+
+/* largest: elements of the largest parameter; widest: columns of the widest tensor. */
+static inline void fp8_take(struct run *run, int64_t largest, int64_t widest) {
+  if (sizeof(real) == sizeof(double) || run->c->precision.compute != SF_COMPUTE_FP8) return;
+  const size_t bytes = (size_t)(run->c->model.layers * FP8_LINEARS * OPERAND_COUNT) * sizeof *run->fp8_casts;
+  run->fp8_casts = sf_arena_alloc(run->arena, bytes);
+  run->fp8_input = take(run, run->tokens * widest);
+  run->fp8_grad = take(run, run->tokens * widest);
+  run->fp8_weight = take(run, largest);
+  if (run->fp8_casts == NULL)
+    run->out_of_memory = true;
+  else
+    memset(run->fp8_casts, 0, bytes);
+}
+
+#endif

@@ -1,1 +1,0 @@
-#include "oracles/reference_impl.h"
