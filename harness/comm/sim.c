@@ -1,6 +1,6 @@
 #include "harness/comm/sim.h"
 
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 #include "harness/comm/sim_internal.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What an operation does to the data: moving, rounding to the wire format, and adding in the order that the schedule decides. */
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 #include "harness/comm/sim_internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "harness/worker/descendants.h"
 
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 #include "harness/worker/warden.h"
 
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 #include "harness/worker/descendants.h"
 #include "harness/worker/launcher.h"
 

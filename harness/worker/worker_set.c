@@ -2,8 +2,8 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/base/clock.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/clock.h"
 #include "harness/worker/guard.h"
 #include "harness/worker/launcher.h"
 #include "harness/worker/line_buffer.h"

@@ -41,8 +41,8 @@ void sf_plugged_check_end(const struct sf_plugged_host *host, const char *label,
 /* Leaves the rank: the plugin broke its contract, in this manner. The text goes behind what the host is called. */
 _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, const char *format, ...) SF_PRINTF(3, 4);
 
-/* Memory between walls (harness/base/walled.h), or between guards where the arena is a device's, filled with NaNs of every format. what: a constant, for
- * messages. */
+/* Memory between walls (harness/base/system/walled.h), or between guards where the arena is a device's, filled with NaNs of every format.
+ * what: a constant, for messages. */
 void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes);
 /* The same with a copy of data, which the plugin may not change; or with values in the format's own bytes. */
 void *sf_plugged_take_copy(struct sf_plugged_host *host, const char *what, const void *data, size_t size_bytes);

@@ -1,6 +1,6 @@
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
-#include "harness/base/walled.h"
+#include "harness/base/system/walled.h"
 #include "targets/plugin/plugged_host.h"
 
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 #ifndef SF_TARGETS_PLUGIN_TARGET_H
 #define SF_TARGETS_PLUGIN_TARGET_H
 
-#include "harness/base/walled.h"
+#include "harness/base/system/walled.h"
 #include "targets/plugin/plugin_model.h"
 
 struct sf_plugin_target {

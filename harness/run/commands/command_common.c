@@ -4,7 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/sinks.h"
-#include "harness/base/system_memory.h"
+#include "harness/base/system/system_memory.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"

@@ -6,7 +6,7 @@
 
 #include "harness/base/hash.h"
 #include "harness/base/sinks.h"
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 #include "targets/plugin/plugin_target.h"
 
 #include <inttypes.h>

@@ -2,9 +2,9 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/base/clock.h"
-#include "harness/base/system_memory.h"
-#include "harness/base/temporary.h"
+#include "harness/base/system/clock.h"
+#include "harness/base/system/system_memory.h"
+#include "harness/base/system/temporary.h"
 #include "harness/run/framework/framework_judge.h"
 
 #include <errno.h>

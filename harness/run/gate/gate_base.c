@@ -1,7 +1,7 @@
 #include "harness/run/gate/gate_base.h"
 
 #include "harness/base/bytes.h"
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 #include "harness/run/campaign/campaign.h"
 #include "harness/worker/warden.h"
 

@@ -1,7 +1,7 @@
 #include "harness/run/opfuzz/op_campaign.h"
 
-#include "harness/base/clock.h"
 #include "harness/base/names.h"
+#include "harness/base/system/clock.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/progress.h"
 

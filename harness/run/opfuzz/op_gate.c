@@ -1,7 +1,7 @@
 #include "harness/run/opfuzz/op_gate.h"
 
-#include "harness/base/clock.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/clock.h"
 #include "harness/base/utf8.h"
 
 #include <stdio.h>

@@ -1,14 +1,14 @@
 /* The memory of one case: operands with guards round them, a snapshot of all of it, the dense inputs, what came out and what was wanted.
  *
- * Guards, the space between rows and outputs before the call hold a signalling NaN, which no operation makes and any reading shows. A plugin's operands
- * each lie between walls that cannot be touched (harness/base/walled.h) and end at the one behind them; those of the CPU device lie side by side between
- * two walls, those of others in the device's memory. Rows that are far apart are watched themselves, what lies between them is not: only pages that are
- * touched cost memory. */
+ * Guards, the space between rows and outputs before the call hold a signalling NaN, which no operation makes and any reading shows. A
+ * plugin's operands each lie between walls that cannot be touched (harness/base/system/walled.h) and end at the one behind them; those of
+ * the CPU device lie side by side between two walls, those of others in the device's memory. Rows that are far apart are watched
+ * themselves, what lies between them is not: only pages that are touched cost memory. */
 #ifndef SF_RUN_OP_MEMORY_H
 #define SF_RUN_OP_MEMORY_H
 
 #include "harness/base/alloc.h"
-#include "harness/base/walled.h"
+#include "harness/base/system/walled.h"
 #include "harness/run/opfuzz/op_case.h"
 
 struct sf_op_place {

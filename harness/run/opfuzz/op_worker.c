@@ -2,7 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 #include "harness/worker/said.h"
 #include "harness/worker/starved.h"
 #include "harness/worker/warden.h"

@@ -1,7 +1,7 @@
 #include "harness/run/plugins/plugin_probe.h"
 
 #include "harness/base/alloc.h"
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 #include "harness/worker/warden.h"
 #include "targets/plugin/plugin_target.h"
 

@@ -2,8 +2,8 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/base/clock.h"
 #include "harness/base/hash.h"
+#include "harness/base/system/clock.h"
 #include "harness/run/trial/case_size.h"
 #include "harness/run/trial/engine_internal.h"
 

@@ -7,7 +7,7 @@
  * its launcher is. */
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"

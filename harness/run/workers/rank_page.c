@@ -1,7 +1,7 @@
 #include "harness/run/workers/rank_page.h"
 
 #include "harness/base/alloc.h"
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 #include "harness/run/workers/world_end.h"
 #include "harness/worker/starved.h"
 

@@ -1,8 +1,8 @@
 #include "harness/run/workers/worker.h"
 
 #include "harness/base/alloc.h"
-#include "harness/base/system_memory.h"
-#include "harness/base/walled.h"
+#include "harness/base/system/system_memory.h"
+#include "harness/base/system/walled.h"
 #include "harness/run/commands/table.h"
 #include "harness/run/framework/framework_case.h"
 #include "harness/run/trial/engine.h"

@@ -2,7 +2,7 @@
 #ifndef SF_RUN_WORKER_H
 #define SF_RUN_WORKER_H
 
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 #include "harness/run/workers/pool.h"
 #include "harness/worker/said.h"
 #include "harness/worker/warden.h"

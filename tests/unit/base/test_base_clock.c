@@ -1,5 +1,5 @@
 /* Deadlines count the time in which their watch was looked at. */
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 
 #include <math.h>
 #include <setjmp.h>

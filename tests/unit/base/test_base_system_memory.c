@@ -1,4 +1,4 @@
-#include "harness/base/system_memory.h"
+#include "harness/base/system/system_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

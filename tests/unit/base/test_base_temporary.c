@@ -1,5 +1,5 @@
 /* Folders that outlive nobody: removed by their owners, their keepers, or the next one that comes. */
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 
 #include <dirent.h>
 #include <setjmp.h>

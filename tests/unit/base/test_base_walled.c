@@ -1,5 +1,5 @@
 #include "harness/base/alloc.h"
-#include "harness/base/walled.h"
+#include "harness/base/system/walled.h"
 
 #include <setjmp.h>
 #include <signal.h>

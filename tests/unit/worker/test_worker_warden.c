@@ -1,6 +1,6 @@
 #include "harness/worker/warden.h"
 
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>

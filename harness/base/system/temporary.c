@@ -1,4 +1,4 @@
-#include "harness/base/temporary.h"
+#include "harness/base/system/temporary.h"
 
 #include <ctype.h>
 #include <dirent.h>

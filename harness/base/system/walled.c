@@ -1,4 +1,4 @@
-#include "harness/base/walled.h"
+#include "harness/base/system/walled.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"

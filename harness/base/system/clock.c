@@ -1,4 +1,4 @@
-#include "harness/base/clock.h"
+#include "harness/base/system/clock.h"
 
 #include <time.h>
 

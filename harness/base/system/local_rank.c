@@ -1,4 +1,4 @@
-#include "harness/base/local_rank.h"
+#include "harness/base/system/local_rank.h"
 
 #include <stdlib.h>
 
