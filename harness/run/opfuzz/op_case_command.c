@@ -1,10 +1,10 @@
 /* What is done with a file that has a case of an operation: replay, shrink. */
 #include "harness/base/sinks.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/opfuzz/case/op_operands.h"
 #include "harness/run/opfuzz/op_command_shared.h"
 #include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_shrink.h"
-#include "harness/run/opfuzz/op_operands.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/run/opfuzz/op_fill.h"
+#include "harness/run/opfuzz/case/op_fill.h"
 
 #include <stdio.h>
 #include <string.h>

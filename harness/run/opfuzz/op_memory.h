@@ -9,7 +9,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/system/walled.h"
-#include "harness/run/opfuzz/op_case.h"
+#include "harness/run/opfuzz/case/op_case.h"
 
 struct sf_op_place {
   char *at;            /* the first element; NULL when the operand is left out, or has neither rows nor columns */

@@ -1,8 +1,8 @@
 /* What a trial showed, for people. */
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/opfuzz/case/op_operands.h"
 #include "harness/run/opfuzz/op_opened.h"
-#include "harness/run/opfuzz/op_operands.h"
 
 #include <inttypes.h>
 #include <string.h>

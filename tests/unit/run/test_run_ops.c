@@ -1,8 +1,8 @@
 /* The machinery of operation fuzzing on the device's own operations, with what a broken kernel would do put on top. */
 #include "harness/base/pcg.h"
+#include "harness/run/opfuzz/case/op_operands.h"
 #include "harness/run/opfuzz/op_device.h"
 #include "harness/run/opfuzz/op_opened.h"
-#include "harness/run/opfuzz/op_operands.h"
 #include "harness/run/opfuzz/op_target.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Drawing cases, and which cases a target takes. */
-#include "harness/run/opfuzz/op_case.h"
+#include "harness/run/opfuzz/case/op_case.h"
 
 #include "harness/base/assert.h"
 #include "harness/base/pcg.h"

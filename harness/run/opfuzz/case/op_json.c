@@ -1,6 +1,6 @@
 /* Cases as files: {"schema": 1, "target": .., "operation": .., "case": {"rows": 3, ..}, "expect": {..}}. All fields are written; an omitted one
  * has its smallest value. */
-#include "harness/run/opfuzz/op_case.h"
+#include "harness/run/opfuzz/case/op_case.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"

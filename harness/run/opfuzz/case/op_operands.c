@@ -1,8 +1,8 @@
-#include "harness/run/opfuzz/op_operands.h"
+#include "harness/run/opfuzz/case/op_operands.h"
 
 #include "harness/base/alloc.h"
 #include "harness/run/campaign/finding_files.h"
-#include "harness/run/opfuzz/op_fill.h"
+#include "harness/run/opfuzz/case/op_fill.h"
 #include "harness/tensor/safetensors.h"
 
 #include <inttypes.h>

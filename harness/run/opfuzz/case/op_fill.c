@@ -1,4 +1,4 @@
-#include "harness/run/opfuzz/op_fill.h"
+#include "harness/run/opfuzz/case/op_fill.h"
 
 #include "harness/base/hash.h"
 #include "harness/tensor/consistent.h"
