@@ -1,7 +1,4 @@
 /* The example's model (gpt.c, linked under another name) with BUG, in the communicator or in how it is run: its calls on their way through here. */
-#ifndef SF_TESTS_PLUGINS_MODEL_WRAP_H
-#define SF_TESTS_PLUGINS_MODEL_WRAP_H
-
 #include "targets/plugin/include/shardfuzz/plugin.h"
 
 #include <stddef.h>
@@ -10,9 +7,6 @@
 #include <string.h>
 
 enum { NO_ROW_REDUCE, DP_LEFT_OUT, NORM_OVER_WORLD, LEAVES_RANK_OUT, CRASHES, HANGS, RETURNS_ERROR, WRITES_BEHIND, UNKNOWN_TENSOR, FOREIGN_ROWS, NO_BACKWARD_REDUCE };
-#ifndef BUG
-#define BUG NO_ROW_REDUCE
-#endif
 
 const struct shardfuzz_plugin *gpt_plugin_get(void);
 static const struct shardfuzz_model *example(void) { return gpt_plugin_get()->entries; }
@@ -73,5 +67,3 @@ const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {
   wrapped.run = wrapped_run, plugin.entries = &wrapped;
   return &plugin;
 }
-
-#endif

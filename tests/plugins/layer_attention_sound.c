@@ -1,3 +1,0 @@
-/* Core attention without a bug. */
-#define BUG SOUND
-#include "tests/plugins/layer_attention.h"

@@ -1,3 +1,0 @@
-/* Experts without a bug. */
-#define BUG SOUND
-#include "tests/plugins/layer_experts.h"

@@ -1,3 +1,0 @@
-/* The input's gradient is divided by the size of tp. */
-#define BUG WRONG_SCALE
-#include "tests/plugins/layer_row.h"

@@ -1,3 +1,0 @@
-/* A rank crashes. */
-#define BUG CRASHES
-#include "tests/plugins/model_wrap.h"

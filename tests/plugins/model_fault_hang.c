@@ -1,3 +1,0 @@
-/* Every rank runs forever. */
-#define BUG HANGS
-#include "tests/plugins/model_wrap.h"

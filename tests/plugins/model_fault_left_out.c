@@ -1,3 +1,0 @@
-/* One rank leaves out a reduction. */
-#define BUG LEAVES_RANK_OUT
-#include "tests/plugins/model_wrap.h"

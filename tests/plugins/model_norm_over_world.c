@@ -1,3 +1,0 @@
-/* The gradient norm sums data-parallel replicas too. */
-#define BUG NORM_OVER_WORLD
-#include "tests/plugins/model_wrap.h"
