@@ -87,7 +87,7 @@ struct sf_factors {
 };
 extern const struct sf_factors sf_factors;
 /* What distances of so few draws of a recipe for nine are multiplied by, since the largest of few is too small by chance; 1 from nine on.
- * Source: measured, harness/docs/tolerance.md (few perturbed runs) and tests/bench/bench_draws.py. */
+ * Source: measured, harness/docs/tolerance.md (few perturbed runs) and tests/bench/oracles/bench_draws.py. */
 double sf_draws_widening(int64_t draws);
 
 #endif

@@ -1,4 +1,4 @@
-"""The line that a bench prints, for the shell scripts of this folder."""
+"""The line that a bench prints, for the scripts of these folders."""
 
 import json
 import os

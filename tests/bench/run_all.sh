@@ -28,19 +28,19 @@ run() { # NAME COMMAND...
 }
 
 run bench_speed "$bin/bench_speed" --cases 8000
-run bench_vs_torch "$here/bench_vs_torch.sh" "$build" 8000 160
+run bench_vs_torch "$here/speed/bench_vs_torch.sh" "$build" 8000 160
 run bench_kernels "$bin/bench_kernels" --functions 4
 run bench_ranks "$bin/bench_ranks" --repeat 3
 run bench_replay "$bin/bench_replay" --cases 100
 run bench_clean "$bin/bench_clean" --cases 100000 --seed 1001 --jobs "$jobs"
 run bench_ratio "$bin/bench_ratio" --cases 6000 --layouts 2 --jobs "$jobs"
 run bench_sensitivity "$bin/bench_sensitivity" --cases 2000 --jobs "$jobs"
-run bench_backends "$here/bench_backends.sh" "$build" 200 500
-run bench_plants "$here/bench_plants.sh" "$build" 3 1000 300 2000
-run bench_pairs "$here/bench_pairs.sh" "$build" 2000 1
-run bench_ops "$here/bench_ops.sh" "$build" 1000000 1
-run bench_mutants "$here/bench_mutants.sh" "$build" 1000 1
+run bench_backends "$here/campaigns/bench_backends.sh" "$build" 200 500
+run bench_plants "$here/campaigns/bench_plants.sh" "$build" 3 1000 300 2000
+run bench_pairs "$here/campaigns/bench_pairs.sh" "$build" 2000 1
+run bench_ops "$here/campaigns/bench_ops.sh" "$build" 1000000 1
+run bench_mutants "$here/campaigns/bench_mutants.sh" "$build" 1000 1
 run bench_check "$bin/bench_check" --mib 2048 --repeat 5 --shardfuzz "$build/shardfuzz"
-if python3 -c 'import torch' 2>/dev/null; then run bench_tracer "$here/bench_tracer.py" "$build" 10; fi
+if python3 -c 'import torch' 2>/dev/null; then run bench_tracer "$here/frameworks/bench_tracer.py" "$build" 10; fi
 run bench_width "$bin/bench_width" --percent 100
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tracer for PyTorch: false alarms of `shardfuzz check` on right layouts of a small transformer, and what tracing costs.
 
-    tests/bench/bench_tracer.py BUILD_DIR [SEEDS]      needs torch
+    tests/bench/frameworks/bench_tracer.py BUILD_DIR [SEEDS]      needs torch
 
 For each seed and for fp32 and bf16 one reference (two steps, SGD and Adam in turn, nine perturbed runs), and four candidates on Gloo: tensor parallel on 2
 and 4 ranks, sequence parallel and FSDP2 on 2. The cost is that of a step of a model with hidden size 256, in processor time, files not counted.
@@ -14,8 +14,8 @@ import tempfile
 import time
 import warnings
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-sys.path[:0] = [os.path.join(ROOT, "targets", "python"), os.path.join(ROOT, "tests", "python")]
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+sys.path[:0] = [os.path.join(ROOT, "targets", "python"), os.path.join(ROOT, "tests", "python"), os.path.join(ROOT, "tests", "bench")]
 
 import torch
 

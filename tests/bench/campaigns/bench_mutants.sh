@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Every mutant of a communication call searched for blind: prints power's JSON line with how many met each fate, by kind.
-#   tests/bench/bench_mutants.sh BUILD_DIR [CASES [SEED]]
+#   tests/bench/campaigns/bench_mutants.sh BUILD_DIR [CASES [SEED]]
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+bench=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: bench_mutants.sh BUILD_DIR [CASES [SEED]]}
 cases=${2:-1000} seed=${3:-1}
 folder=$(mktemp -d)
@@ -13,7 +13,7 @@ code=0
 "$build/shardfuzz" power --mutants --cases "$cases" --seed "$seed" --json >"$folder/power.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
-PYTHONPATH=$here python3 - "$folder/power.json" "$cases" "$seed" <<'PY'
+PYTHONPATH=$bench python3 - "$folder/power.json" "$cases" "$seed" <<'PY'
 import sys
 
 from line import last_object, print_line

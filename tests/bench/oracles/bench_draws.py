@@ -2,7 +2,7 @@
 """How wide noise levels of few draws must be: clean candidates against noise levels of 1 to 9 of their reference's draws.
 
     shardfuzz worker CMD CASES.jsonl --draws 18 --traces DIR
-    tests/bench/bench_draws.py DIR                   needs NumPy; prints lines of the table, then all as one JSON object
+    tests/bench/oracles/bench_draws.py DIR                   needs NumPy; prints lines of the table, then all as one JSON object
 
 For each case that passes by 9 draws (a known bug of the framework is no clean case) and for each run of n draws that follow each other in the
 circle of all: A, the largest error of a tensor or row over its bound, measured distances having been multiplied by g and floors not. Printed for each n, over

@@ -1,6 +1,6 @@
 """How many of the cases that a campaign would run have what each known bug of megatron-core needs:
 
-shardfuzz fuzz --target megatron-core --dry-run --cases 1000 --seed 1 | python3 tests/bench/bench_triggers.py
+shardfuzz fuzz --target megatron-core --dry-run --cases 1000 --seed 1 | python3 tests/bench/frameworks/bench_triggers.py
 
 Reads cases, one on a line; prints for each bug of corpus/regress/megatron-core the number of cases and the first one's place. Needs no ranks and no torch.
 """

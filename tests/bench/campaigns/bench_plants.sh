@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Planted bugs (not the canaries) searched for blind, and clean cases beside them: prints power's JSON line with what it says in sum.
-#   tests/bench/bench_plants.sh BUILD_DIR [SEEDS [CASES [BUDGET [CLEAN]]]]
+#   tests/bench/campaigns/bench_plants.sh BUILD_DIR [SEEDS [CASES [BUDGET [CLEAN]]]]
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+bench=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: bench_plants.sh BUILD_DIR [SEEDS [CASES [BUDGET [CLEAN]]]]}
 seeds=${2:-5} cases=${3:-200} budget=${4:-300} clean=${5:-2000}
 folder=$(mktemp -d)
@@ -18,7 +18,7 @@ code=0
 "$build/shardfuzz" power "${plants[@]}" --seeds "$seeds" --cases "$cases" --shrink-budget "$budget" --clean "$clean" --json >"$folder/power.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
-PYTHONPATH=$here python3 - "$folder/power.json" "$seeds" "$cases" "$budget" "$clean" <<'PY'
+PYTHONPATH=$bench python3 - "$folder/power.json" "$seeds" "$cases" "$budget" "$clean" <<'PY'
 import sys
 
 from line import last_object, print_line

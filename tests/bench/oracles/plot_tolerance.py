@@ -1,18 +1,19 @@
 """Draws the figures of harness/docs/tolerance.md from what bench_ratio and bench_sensitivity --ladder 1 printed.
 
-    python3 tests/bench/plot_tolerance.py --figures RATIO.json SENSITIVITY.json    # takes new figures into tolerance.json, then draws
-    python3 tests/bench/plot_tolerance.py                                          # draws what tolerance.json has
-    python3 tests/bench/plot_tolerance.py --check                                  # exit 1 where a drawing is not that of tolerance.json
+    python3 tests/bench/oracles/plot_tolerance.py --figures RATIO.json SENSITIVITY.json    # takes new figures into tolerance.json, then draws
+    python3 tests/bench/oracles/plot_tolerance.py                                          # draws what tolerance.json has
+    python3 tests/bench/oracles/plot_tolerance.py --check                                  # exit 1 where a drawing is not that of tolerance.json
 """
 import json
 import math
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
 from line import last_object
 
 FIGURES = Path(__file__).with_name("tolerance.json")
-DOCS = Path(__file__).parents[2] / "harness" / "docs"
+DOCS = Path(__file__).parents[3] / "harness" / "docs"
 CONDITIONS = [f"{precision}_{mode}" for precision in ("fp32", "bf16", "fp16", "fp8") for mode in ("isolated", "e2e")]
 COLOURS = {"fp32": "#1f5fa8", "bf16": "#c25a12", "fp16": "#2c8a4b", "fp8": "#9a3fa0"}
 ALARM = {"fro": {"isolated": 3, "e2e": 3}, "row": {"isolated": 6, "e2e": 4}}
@@ -137,7 +138,7 @@ def main(arguments):
     for name, draw in DRAWINGS.items():
         drawing = draw(figures)
         if arguments == ["--check"] and (DOCS / name).read_text(encoding="utf-8") != drawing:
-            print(f"{DOCS / name} is not what {FIGURES} says: run tests/bench/plot_tolerance.py", file=sys.stderr)
+            print(f"{DOCS / name} is not what {FIGURES} says: run tests/bench/oracles/plot_tolerance.py", file=sys.stderr)
             return 1
         if arguments != ["--check"]:
             (DOCS / name).write_text(drawing, encoding="utf-8")

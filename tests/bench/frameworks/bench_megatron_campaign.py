@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Differential cases per second of a campaign over Megatron Core, smallest shapes, by layout: reference with its perturbed runs, candidate, judgement.
 
-    tests/bench/bench_megatron_campaign.py BUILD_DIR [--cases N] [--jobs J] [--ranks 2|4]
+    tests/bench/frameworks/bench_megatron_campaign.py BUILD_DIR [--cases N] [--jobs J] [--ranks 2|4]
 
 Every field but the seed stands at its first choice; a function has four candidates, as in any campaign. A campaign of N cases and one of N / 8 run; the
 time between them is that of the other cases, without the start of ranks. Prints one JSON line for each number of ranks, with the speed of the mix
@@ -11,8 +11,11 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
 from line import print_line
 from megatron_layouts import LAYOUTS, case_of
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs bench_speed and baseline_torch.py one after the other on this machine and prints both and their ratio as one JSON line.
-#   tests/bench/bench_vs_torch.sh BUILD_DIR [CASES [TORCH_CASES]]
+#   tests/bench/speed/bench_vs_torch.sh BUILD_DIR [CASES [TORCH_CASES]]
 # The machine is given to each whole: bench_speed runs one process per core, the script four ranks. The rate of the script is the better of its
 # bf16 and fp32 rates; that of bench_speed is bf16.
 set -euo pipefail

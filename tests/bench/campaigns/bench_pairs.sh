@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Shares of pairs and triples of choices that a campaign's first cases have run: prints its JSON line.
-#   tests/bench/bench_pairs.sh BUILD_DIR [CASES [SEED]]
+#   tests/bench/campaigns/bench_pairs.sh BUILD_DIR [CASES [SEED]]
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+bench=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: bench_pairs.sh BUILD_DIR [CASES [SEED]]}
 cases=${2:-2000} seed=${3:-1}
 folder=$(mktemp -d)
@@ -13,7 +13,7 @@ code=0
 "$build/shardfuzz" fuzz --cases "$cases" --seed "$seed" --out "$folder/out" --json >"$folder/fuzz.json" || code=$?
 if [ "$code" -gt 1 ]; then exit 3; fi
 
-PYTHONPATH=$here python3 - "$folder/fuzz.json" "$cases" "$seed" <<'PY'
+PYTHONPATH=$bench python3 - "$folder/fuzz.json" "$cases" "$seed" <<'PY'
 import sys
 
 from line import last_object, print_line

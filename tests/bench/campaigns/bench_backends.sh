@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The same cases under the simulation and under Open MPI: verdicts and signatures of two stores compared row by row, without and with planted
 # bugs; then clean cases under mpirun alone.
-#   tests/bench/bench_backends.sh BUILD_DIR [SAME_CASES [CLEAN_CASES]]
+#   tests/bench/campaigns/bench_backends.sh BUILD_DIR [SAME_CASES [CLEAN_CASES]]
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+bench=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: bench_backends.sh BUILD_DIR [SAME_CASES [CLEAN_CASES]]}
 same=${2:-200} clean=${3:-500}
 fuzz=$build/shardfuzz
@@ -41,7 +41,7 @@ campaign planted-sim sim "$same" 2 "${plants[@]}"
 campaign planted-mpi mpi "$same" 2 "${plants[@]}"
 campaign only-mpi mpi "$clean" 3
 
-PYTHONPATH=$here python3 - "$folder" "$same" "$clean" <<'PY'
+PYTHONPATH=$bench python3 - "$folder" "$same" "$clean" <<'PY'
 import sqlite3
 import sys
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Operation fuzzing: clean cases of all of the device's operations, speed with small shapes (matrix products apart), planted kernel bugs of the sample
 # plugins. Prints its JSON line.
-#   tests/bench/bench_ops.sh BUILD_DIR [CASES [SEED]]
+#   tests/bench/campaigns/bench_ops.sh BUILD_DIR [CASES [SEED]]
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+bench=$(cd "$(dirname "$0")/.." && pwd)
 build=$(realpath "${1:?usage: bench_ops.sh BUILD_DIR [CASES [SEED]]}")
 cases=${2:-1000000} seed=${3:-1}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-PYTHONPATH=$here python3 - "$build" "$cases" "$seed" "$folder" <<'PY'
+PYTHONPATH=$bench python3 - "$build" "$cases" "$seed" "$folder" <<'PY'
 import glob
 import json
 import os

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Layers and models of the sample plugins: clean campaigns of those without a bug, and a campaign of each planted bug, with what was found, where, and what
 # it was shrunk to. Prints its JSON line.
-#   tests/bench/bench_plugins.sh BUILD_DIR [CASES [SEED]]     CASES: of each sound plugin; a fifth of each planted one
+#   tests/bench/campaigns/bench_plugins.sh BUILD_DIR [CASES [SEED]]     CASES: of each sound plugin; a fifth of each planted one
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+bench=$(cd "$(dirname "$0")/.." && pwd)
 build=$(realpath "${1:?usage: bench_plugins.sh BUILD_DIR [CASES [SEED]]}")
 cases=${2:-1000} seed=${3:-1}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-PYTHONPATH=$here python3 - "$build" "$cases" "$seed" "$folder" <<'PY'
+PYTHONPATH=$bench python3 - "$build" "$cases" "$seed" "$folder" <<'PY'
 import glob
 import json
 import os
