@@ -29,12 +29,12 @@ WORKERS = 2
 STDERR_LINES, STDERR_BYTES = 9, 600  # of a command that printed something else, or failed
 FOUND = 1  # exit code of a command that worked, and found something
 
-MINUTES = "minutes under MPI: tests/integration/test_mpi_inside.sh and test_mpi_launched.sh run the like"
-CLUSTER = "needs a cluster: tests/integration/test_mpi_inside.sh runs the like"
+MINUTES = "minutes under MPI: tests/integration/backends/test_mpi_inside.sh and test_mpi_launched.sh run the like"
+CLUSTER = "needs a cluster: tests/integration/backends/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
-SHARES = "hours: tests/integration/test_run_cover.sh runs the like"
-MEASURES = "measures for half an hour: tests/integration/test_plots.sh checks what was drawn of it"
+SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
+MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
 INSTALLS = "installs packages"
 BUILDS = "installs packages and builds"
 # By document: (command, reason).
