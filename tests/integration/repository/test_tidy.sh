@@ -13,6 +13,10 @@ expect_line() { # PATTERN: a line of the report
     failures=$((failures + 1))
   fi
 }
+fill() { # FOLDER COUNT: that many files
+  mkdir -p "$1"
+  for ((i = 0; i < $2; i++)); do echo >"$1/file-$i"; done
+}
 long_function() { # NAME LINES
   echo "void $1(int *x) {"
   for ((i = 2; i < $2; i++)); do echo "  *x += $i;"; done
@@ -39,7 +43,9 @@ C
 printf '#include "harness/base/good.h"\nconst double seconds = 1e-9, coefficient = 2.1219444e-4;\n' >"$tree/harness/run/time.c"
 printf '#include "harness/base/good.h"\nconst double bound = 3e-4;\n' >"$tree/oracles/bound.c"
 echo "int built;	" >"$tree/build/generated.c"
-for room in harness/base harness/run oracles; do for ((i = 0; i < 100; i++)); do echo line; done >"$tree/$room/README.md"; done
+fill "$tree/harness/base/full" 30
+fill "$tree/corpus/golden" 31
+for room in harness/base harness/run oracles corpus; do for ((i = 0; i < 100; i++)); do echo line; done >"$tree/$room/README.md"; done
 if ! ci/tidy "$tree" >"$tree/build/report" 2>&1; then
   cat "$tree/build/report" >&2
   echo "ci/tidy reported a tree without offence" >&2
@@ -64,6 +70,7 @@ printf '# one\n# TO''DO: two\n' >"$tree/tests/notes.md"
 printf '/* FIX''ME */\n' >"$tree/targets/fix.c"
 echo "one line more" >>"$tree/oracles/README.md" # tests has a file and no README.md
 for ((i = 0; i < 3; i++)); do echo line; done >"$tree/targets/README.md"
+fill "$tree/tests/many" 31
 mkdir "$tree/misc" && echo >"$tree/misc/file"
 if ci/tidy "$tree" >"$tree/build/report" 2>/dev/null; then
   echo "ci/tidy left with 0 in a tree with offences" >&2
@@ -85,10 +92,11 @@ expect_line '^tests/notes.md:2: unfinished: TO''DO'
 expect_line '^targets/fix.c:1: unfinished: FIX''ME'
 expect_line '^misc:1: top-level: '
 expect_line '^oracles/README.md:101: room-readme: 101 lines, at most 100'
+expect_line '^tests/many:1: folder-size: 31 files, at most 30'
 expect_line '^tests/README.md:1: room-readme: missing'
 count=$(wc -l <"$tree/build/report")
-if [ "$count" -ne 17 ]; then
-  echo "ci/tidy reported $count offences, 17 were made" >&2
+if [ "$count" -ne 18 ]; then
+  echo "ci/tidy reported $count offences, 18 were made" >&2
   failures=$((failures + 1))
 fi
 
@@ -96,4 +104,4 @@ if [ "$failures" -ne 0 ]; then
   cat "$tree/build/report" >&2
   exit 1
 fi
-echo "ci/tidy: 17 offences found, none where there was none"
+echo "ci/tidy: 18 offences found, none where there was none"
