@@ -16,7 +16,7 @@
 
 static enum sf_status io_error(struct sf_error *error, const char *path, const char *action) {
   const int code = errno;
-  return sf_error_set(error, sf_status_of_errno(code), "%s: %s: %s", path, action, strerror(code));
+  return sf_error_set(error, sf_status_of_errno(code), "%s: %s: %s", path, action, sf_errno_text(code).text);
 }
 
 /* Fills at most size_bytes; *done is less only at the end of the file. False with errno on failure. */

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
 
 const char *sf_status_text(enum sf_status status) {
   switch (status) {
@@ -25,6 +27,22 @@ enum sf_status sf_status_of_errno(int code) {
     case EFBIG: return SF_ENOSPC;
     default: return SF_EIO;
   }
+}
+
+static void append_limit(struct sf_errno_text *out, const char *what, int resource, const char *flag) {
+  struct rlimit limit;
+  const size_t length = strlen(out->text);
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  snprintf(out->text + length, sizeof out->text - length, " (the limit on %s is %llu: raise ulimit %s)", what,
+           (unsigned long long)limit.rlim_cur, flag);
+}
+
+struct sf_errno_text sf_errno_text(int code) {
+  struct sf_errno_text out;
+  snprintf(out.text, sizeof out.text, "%.80s", strerror(code));
+  if (code == EMFILE) append_limit(&out, "open files", RLIMIT_NOFILE, "-n");
+  if (code == EAGAIN) append_limit(&out, "processes", RLIMIT_NPROC, "-u");
+  return out;
 }
 
 enum sf_status sf_error_set(struct sf_error *error, enum sf_status status, const char *format, ...) {

@@ -254,7 +254,7 @@ enum sf_status sf_st_open(struct sf_st_open *out, const char *path, struct sf_er
   /* Not blocking: opening a named pipe must come back, to be refused. */
   open_file.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (open_file.descriptor < 0)
-    status = sf_error_set(error, status_of_open(errno), "%s: cannot open: %s", path, strerror(errno));
+    status = sf_error_set(error, status_of_open(errno), "%s: cannot open: %s", path, sf_errno_text(errno).text);
   else
     status = open_header(&open_file, error);
   if (status == SF_OK)

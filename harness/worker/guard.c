@@ -76,13 +76,26 @@ static _Noreturn void guard_main(int hold_fd, int output_fd, int held, pid_t own
     sigprocmask(SIG_UNBLOCK, &watched, NULL);
     sf_launcher_become(command, output_fd);
   }
+  const int cause = launcher < 0 ? errno : 0;
   close(output_fd);
+  (void)!send(hold_fd, &cause, sizeof cause, MSG_NOSIGNAL);
   if (launcher > 0) watch(hold_fd, signal_fd, &launcher);
   end_all(launcher > 0 ? launcher : 0);
   _exit(0);
 }
 
 /* --- the owner's side ------------------------------------------------------------------------------------------- */
+
+/* That the launcher's process is there, or why it is not. */
+static enum sf_status hear_start(struct sf_guard *guard, struct sf_error *error) {
+  int cause = 0;
+  ssize_t got;
+  do got = recv(guard->hold_fd, &cause, sizeof cause, 0);
+  while (got < 0 && errno == EINTR);
+  if (got == (ssize_t)sizeof cause && cause == 0) return SF_OK;
+  sf_guard_end(guard);
+  return sf_error_set(error, SF_EIO, "a set of ranks could not be started: %s", sf_errno_text(cause ? cause : EMFILE).text);
+}
 
 enum sf_status sf_guard_start(struct sf_guard *out, const char *command, int held, struct sf_error *error) {
   int hold[2] = {-1, -1}, output[2] = {-1, -1};
@@ -100,10 +113,10 @@ enum sf_status sf_guard_start(struct sf_guard *out, const char *command, int hel
     if (!kept && hold[i] >= 0) close(hold[i]);
     if (!kept && output[i] >= 0) close(output[i]);
   }
-  if (pid < 0) return sf_error_set(error, SF_EIO, "a set of ranks could not be started: %s", strerror(cause));
+  if (pid < 0) return sf_error_set(error, SF_EIO, "a set of ranks could not be started: %s", sf_errno_text(cause).text);
   fcntl(output[0], F_SETFL, O_NONBLOCK);
   *out = (struct sf_guard){pid, hold[0], output[0]};
-  return SF_OK;
+  return hear_start(out, error);
 }
 
 void sf_guard_end(struct sf_guard *guard) {

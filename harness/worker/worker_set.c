@@ -324,7 +324,7 @@ static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *er
                               (unsigned long long)(sf_clock_seconds() * 1e9));
   if (length >= (int)sizeof set->socket_path) return sf_error_set(error, SF_EUSAGE, "%s: the path is too long for a socket", set->options.folder);
   set->listen_fd = sf_launcher_listen(set->socket_path, set->options.ranks);
-  if (set->listen_fd < 0) return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, strerror(errno));
+  if (set->listen_fd < 0) return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, sf_errno_text(errno).text);
   append_library(&command);
   sf_text_append(&command, "SHARDFUZZ_SOCKET=");
   sf_shell_append(&command, set->socket_path);

@@ -139,7 +139,8 @@ enum sf_status sf_temporary_create(struct sf_temporary *out, const char *base, s
     }
   }
   const int cause = errno;
-  return sf_error_set(error, sf_status_of_errno(cause), "%.200s: no temporary folder can be made there: %s", base, strerror(cause));
+  return sf_error_set(error, sf_status_of_errno(cause), "%.200s: no temporary folder can be made there: %s", base,
+                      sf_errno_text(cause).text);
 }
 
 /* Nothing of the owner's stays open here: not its lock, and not what its callers wait to see closed. */

@@ -8,11 +8,14 @@
 #include "harness/run/framework/framework_judge.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Sets that are kept alive; one of one rank is always among them. A second attempt meets a machine that was busy. */
@@ -156,6 +159,32 @@ static void excuse_time(struct sf_framework_outcome *out, const struct sf_worker
   snprintf(out->text, sizeof out->text, "the ranks used up their processor time (ulimit -t): raise the limit: %s", report->text);
 }
 
+/* Whether this user may start so many processes more. The children are ended again at once. */
+static bool has_room_for(int32_t processes) {
+  pid_t *children = sf_alloc((size_t)processes * sizeof *children);
+  int32_t started = 0;
+  if (!children) return true;
+  for (; started < processes && (children[started] = fork()) > 0; started++) continue;
+  if (started < processes && children[started] == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  for (int32_t i = 0; i < started; i++) kill(children[i], SIGKILL);
+  for (int32_t i = 0; i < started; i++) waitpid(children[i], NULL, 0);
+  sf_free(children);
+  return started == processes;
+}
+
+/* Where a set that has just failed would find no room for its processes and threads, that is why it failed, whatever its ranks say of it.
+ */
+static void excuse_processes(struct sf_framework_outcome *out, const struct sf_worker_report *report, int32_t ranks) {
+  static const int32_t PER_RANK = 8, OF_LAUNCHER = 16;
+  if (out->verdict != SF_VERDICT_FINDING || strcmp(out->cls, "crash") != 0 || has_room_for(PER_RANK * ranks + OF_LAUNCHER)) return;
+  out->verdict = SF_VERDICT_INCONCLUSIVE;
+  snprintf(out->cls, sizeof out->cls, "processes");
+  snprintf(out->text, sizeof out->text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
+}
+
 /* Takes the request to run into folder. A set that may have died of its processor time may have spent it on cases before: a fresh one has
  * all of it. */
 static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks,
@@ -193,6 +222,7 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
     outcome_of_report(outcome, &report, name);
     excuse_memory(outcome, &report, kills);
     excuse_time(outcome, &report);
+    excuse_processes(outcome, &report, ranks);
   } else if (*good && !is_folder(folder)) {
     *good = false;
     sf_error_set(error, SF_EINPUT, "%s: the worker removed the folder of its trace, or put something else in its place", folder);

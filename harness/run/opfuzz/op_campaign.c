@@ -5,6 +5,7 @@
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/progress.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -181,6 +182,7 @@ enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struc
   campaign.begun = sf_clock_seconds();
   campaign.progress = sf_progress_begin(options->progress ? stderr : NULL, isatty(STDERR_FILENO), campaign.begun);
   for (int32_t i = 0; i < options->workers && status == SF_OK; i++) status = sf_op_worker_create(&campaign.workers[i], &options->pool);
+  if (status == SF_EIO) sf_error_set(error, status, "a process: %s", sf_errno_text(errno).text);
   if (status == SF_OK) status = run_cases(&campaign, error);
   sf_progress_end(&campaign.progress);
   out->seconds = sf_clock_seconds() - campaign.begun;

@@ -155,7 +155,8 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
 
 static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error) {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return sf_error_set(error, SF_EIO, "a socket: %s", strerror(errno));
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return sf_error_set(error, SF_EIO, "a socket: %s", sf_errno_text(errno).text);
   const pid_t pid = sf_warden_fork(&worker->warden, 0);
   if (pid == 0) {
     close(ends[0]);
@@ -164,7 +165,7 @@ static enum sf_status start(struct sf_op_worker *worker, struct sf_error *error)
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    return sf_error_set(error, SF_EIO, "a process: %s", strerror(errno));
+    return sf_error_set(error, SF_EIO, "a process: %s", sf_errno_text(errno).text);
   }
   worker->channel = ends[0];
   worker->answered = false;

@@ -41,7 +41,7 @@ static bool read_all(int descriptor, void *data, size_t size) {
 
 enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, struct sf_error *error) {
   char *whole = realpath(path, NULL);
-  if (!whole) return sf_error_set(error, SF_EINPUT, "%s: %s", path, strerror(errno));
+  if (!whole) return sf_error_set(error, SF_EINPUT, "%s: %s", path, sf_errno_text(errno).text);
   const int length = snprintf(out, size, "%s", whole);
   free(whole); /* libc's own memory */
   return length < (int)size ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: the path is too long", path);
@@ -59,7 +59,7 @@ enum sf_status sf_plugin_full_name(char *out, size_t size, const char *target, s
 enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) {
   int ends[2];
   struct sf_warden warden;
-  if (pipe2(ends, O_CLOEXEC) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", sf_errno_text(errno).text);
   const pid_t child = sf_warden_fork(&warden, 0);
   if (child == 0) {
     close(ends[0]);

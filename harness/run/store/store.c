@@ -23,7 +23,7 @@ enum { BUSY_TIMEOUT_MS = 10000, LOCK_TRIES = 20, LOCK_PAUSE_MS = 100 };
 
 static enum sf_status file_check(const struct sf_store *store, int code, const struct stat *info, struct sf_error *error) {
   if (code != 0) {
-    return sf_error_set(error, errno == ENOENT ? SF_ENOTFOUND : SF_EINPUT, "%s: cannot open: %s", store->path, strerror(errno));
+    return sf_error_set(error, errno == ENOENT ? SF_ENOTFOUND : SF_EINPUT, "%s: cannot open: %s", store->path, sf_errno_text(errno).text);
   }
   return S_ISREG(info->st_mode) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: not a regular file", store->path);
 }

@@ -2,6 +2,7 @@
 #include "harness/base/assert.h"
 #include "harness/run/store/store_internal.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define VERDICT_COLUMNS                                                                                                                    \
@@ -89,6 +90,8 @@ enum sf_status sf_store_error(const struct sf_store *store, int code, struct sf_
   case SQLITE_AUTH:
     return sf_error_set(error, SF_EINPUT, "%s: cannot be written: %s", store->path, detail);
   case SQLITE_CANTOPEN:
+    if (store->db && sqlite3_system_errno(store->db) == EMFILE)
+      return sf_error_set(error, SF_EIO, "%s: cannot open: %s", store->path, sf_errno_text(EMFILE).text);
     return sf_error_set(error, SF_EINPUT, "%s: cannot open: %s", store->path, detail);
   case SQLITE_ERROR: /* our statements are sound, so the tables are not what they were */
   case SQLITE_SCHEMA:

@@ -206,6 +206,8 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
     snprintf(out, out_size, "a launched set has 1 to %d ranks, not %d", SF_LAUNCH_RANKS_MAX, options->launch_ranks);
   } else if (status == SF_EIO && options->launcher) {
     snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s", options->launch_ranks, options->launcher);
+  } else if (status == SF_EIO) { /* a socket or a fork */
+    snprintf(out, out_size, "workers could not be started: %s; or %s", sf_errno_text(EMFILE).text, sf_errno_text(EAGAIN).text);
   } else {
     snprintf(out, out_size, "workers could not be started: %s", sf_status_text(status));
   }

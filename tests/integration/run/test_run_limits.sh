@@ -61,4 +61,33 @@ limited 0 "-S -t 2" '^4 cases .* 4 passed, 0 findings, 0 inconclusive' worker "$
 is_json "j['ended_early'] > 0" True
 (case_of burn-some 1; case_of burn-some 2; case_of burn-then-crash 3) >"$work/crash.jsonl"
 limited 1 "-S -t 4" '^3 cases .* 2 passed, 1 findings, 0 inconclusive' worker "$faulty" "$work/crash.jsonl" "${launch[@]}"
+
+# Open files.
+limited_fuzz 3 "-n 6" 'cannot open: Too many open files \(the limit on open files is 6: raise ulimit -n\)$' --cases 2 --seed 1
+limited_fuzz 3 "-n 9" '^shardfuzz: workers could not be started: Too many open files \(the limit on open files is 9: raise ulimit -n\)' --cases 2 --seed 1
+limited_fuzz 3 "-n 12" '^shardfuzz: a process: Too many open files \(the limit on open files is 12: raise ulimit -n\)$' --target op:gelu_fwd --cases 2 --jobs 16
+sample=(--target "worker:python3 -S $PWD/targets/samples/worker_mlp.py" --cases 2 --seed 1 --jobs 1 --set ranks=4 --set bug=none "${launch[@]}")
+limited_fuzz 3 "-n 16" 'nothing was judged: 2 inconclusive .*Too many open files \(the limit on open files is 16: raise ulimit -n\)' "${sample[@]}"
+
+# Processes, which the system counts for each user but root.
+user=$((70000 + $$ % 10000))
+chmod 755 "$work"
+mkdir -m 777 "$work/user"
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid=$user --clear-groups test -x "$whole" -a -r targets/samples/worker_mlp.py 2>/dev/null; then
+  few() { # NUMBER WORD ARGUMENT...: exit 3
+    local number=$1 word=$2
+    shift 2
+    printf '#!/bin/bash\nulimit -u %s && exec setpriv --reuid=%s --clear-groups "%s" "$@"\n' "$number" "$user" "$whole" >"$work/few"
+    chmod +x "$work/few"
+    SHARDFUZZ=$work/few run 3 fuzz "$@" --out "$work/user/out" --json
+    check "ulimit -u $number: '$word' is told: $(tail -n 3 "$work/stderr")" grep -qE -- "$word" "$work/stderr"
+    check "ulimit -u $number: no finding" [ -z "$(find "$work/user" -name report.txt)" ]
+  }
+  export OPENBLAS_NUM_THREADS=1
+  few 1 '^shardfuzz: workers could not be started: .* \(the limit on processes is 1: raise ulimit -u\)' --cases 2 --seed 1
+  few 3 '^shardfuzz: the worker does not describe itself: a set of ranks could not be started: .* \(the limit on processes is 3: raise ulimit -u\)' "${sample[@]}"
+  few 14 'nothing was judged: 2 inconclusive .*: no more processes can be started: .* \(the limit on processes is 14: raise ulimit -u\)' "${sample[@]}"
+else
+  echo "(no other user can run the program here: a limit on processes was not tried)"
+fi
 finish
