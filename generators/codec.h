@@ -21,9 +21,11 @@ void sf_space_init(struct sf_space *space);
 /* "KEY=VALUE" or, for a number, "KEY=LO..HI". A later one replaces an earlier one of the same key. A value outside the
  * generator's own range is allowed as long as a case can have it. SF_EINPUT names key and reason. */
 enum sf_status sf_space_set(struct sf_space *space, const char *assignment, struct sf_error *error) SF_MUST_USE;
-/* Narrows a number's range to lo..hi, in the field's own numbers, whatever was set before. SF_EINPUT: there is no such field, or nothing is left. */
+/* Narrows a number's range to lo..hi, in the field's own numbers, whatever was set before. SF_EINPUT: there is no such field, or nothing is
+ * left. */
 enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t lo, int64_t hi, struct sf_error *error) SF_MUST_USE;
-/* Formats, bits of enum sf_compute, that are not drawn; setting precision.compute takes that back. SF_EINPUT: nothing is left of what is set. */
+/* Formats, bits of enum sf_compute, that are not drawn; setting precision.compute takes that back. SF_EINPUT: nothing is left of what is
+ * set. */
 enum sf_status sf_space_leave_out(struct sf_space *space, uint32_t formats, struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) SF_MUST_USE; /* presets.h */
 /* Fixes one field to the value it has in c. Asserts that the path exists. */

@@ -7,7 +7,8 @@
 #include "harness/space/solver.h"
 #include "harness/spec/case_rules.h"
 
-/* The walk: every field that is drawn, in this order. SWARM is no field: it only tilts the weights of the features, so that rare ones meet. */
+/* The walk: every field that is drawn, in this order. SWARM is no field: it only tilts the weights of the features, so that rare ones meet.
+ */
 enum sf_walk {
 #define FIELD(place, path, kind, ...) SF_WALK_##place,
 #include "generators/fields.def"
@@ -99,6 +100,8 @@ struct sf_edit {
 bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit);
 
 /* Whether values outside of the generator's own were asked for. */
-static inline bool sf_space_asks(const struct sf_space *space, enum sf_walk place) { return space->is_set[place] && !space->is_limited[place]; }
+static inline bool sf_space_asks(const struct sf_space *space, enum sf_walk place) {
+  return space->is_set[place] && !space->is_limited[place];
+}
 
 #endif

@@ -170,8 +170,8 @@ static enum sf_status draw_layout(struct sf_case *out, const struct sf_cover *co
   return sf_codec_decode_within(out, &source, fixed, row != NULL ? limits : NULL, error);
 }
 
-enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed, int64_t layouts,
-                             int64_t index, struct sf_error *error) {
+enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed,
+                             int64_t layouts, int64_t index, struct sf_error *error) {
   const enum sf_status status = draw_first(out, cover, space, seed, layouts, index / layouts, error);
   if (status != SF_OK || index % layouts == 0) return status;
   struct sf_space fixed = *space;
@@ -290,7 +290,8 @@ static enum sf_status make_block(struct sf_cover *cover, int64_t block, struct s
   return SF_OK;
 }
 
-enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *space, uint64_t seed, int64_t layouts, struct sf_error *error) {
+enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *space, uint64_t seed, int64_t layouts,
+                               struct sf_error *error) {
   struct sf_cover *cover = sf_alloc(sizeof *cover);
   if (cover == NULL) return SF_ENOMEM;
   cover->seed = seed;

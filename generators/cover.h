@@ -14,11 +14,11 @@
 /* Case `index` of the campaign `seed`, in blocks of `layouts` cases: case 0 of a block draws everything, the others draw a layout for the
  * same logical function. cover: NULL, or a table made for the same space, seed and layouts, whose rows the first cases follow. */
 struct sf_cover;
-enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed, int64_t layouts,
-                             int64_t index, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed,
+                             int64_t layouts, int64_t index, struct sf_error *error) SF_MUST_USE;
 
-/* Builds the table: greedy, one row a case, each row made to meet as many open pairs as it can; what the drawn case then really has counts. A
- * function of its arguments. SF_EINPUT when no case lies in the space. */
+/* Builds the table: greedy, one row a case, each row made to meet as many open pairs as it can; what the drawn case then really has counts.
+ * A function of its arguments. SF_EINPUT when no case lies in the space. */
 enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *space, uint64_t seed, int64_t layouts,
                                struct sf_error *error) SF_MUST_USE;
 void sf_cover_destroy(struct sf_cover *cover); /* takes NULL */

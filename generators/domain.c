@@ -24,8 +24,8 @@ static const struct {
 #undef FIELD
 };
 
-/* How much likelier than scaling none is for a format that needs none: scaling must change nothing there, but for a given number that overflows,
- * which isolated cases alone have and which needs a scale to be skipped. */
+/* How much likelier than scaling none is for a format that needs none: scaling must change nothing there, but for a given number that
+ * overflows, which isolated cases alone have and which needs a scale to be skipped. */
 enum { UNSCALED_SHARE_E2E = 30, UNSCALED_SHARE_ISOLATED = 10 };
 
 /* Weight of whatever is not the simplest value of a feature, in fifths, by the swarm choice. */
@@ -174,8 +174,8 @@ static void add_smallest_feasible(struct sf_domain *domain, enum sf_walk place, 
     if (value_fits(bounds, place, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
-/* End to end below fp32 rounding may turn a choice among experts, and what follows cannot be judged; where every token takes all of them there is
- * none. Half of bf16's and fp16's cases have choices, one in ten of fp8's. */
+/* End to end below fp32 rounding may turn a choice among experts, and what follows cannot be judged; where every token takes all of them
+ * there is none. Half of bf16's and fp16's cases have choices, one in ten of fp8's. */
 static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c) {
   const uint32_t weight = c->precision.compute == SF_COMPUTE_FP8 ? 900 : 100; /* the table's are 100 together */
   if (c->mode != SF_MODE_E2E || c->precision.compute == SF_COMPUTE_FP32) return;
@@ -192,8 +192,9 @@ static bool may_overflow(const struct sf_case *c) {
   return c->data.overflow || (c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14);
 }
 
-/* What is kept from step to step (a ring of scales, the count of steps without an overflow) is first used anew after as many steps as it holds. Many
- * steps cost as much as many cases, so they are drawn of modules alone, whose data differ from step to step, and of the smallest models. */
+/* What is kept from step to step (a ring of scales, the count of steps without an overflow) is first used anew after as many steps as it
+ * holds. Many steps cost as much as many cases, so they are drawn of modules alone, whose data differ from step to step, and of the
+ * smallest models. */
 static bool wants_many_steps(const struct sf_case *c) {
   enum { TINY = 16 };
   const bool keeps = c->precision.fp8_recipe == SF_FP8_DELAYED || c->precision.loss_scale_window > 0;
@@ -210,7 +211,8 @@ static void add_many_steps(struct sf_domain *out, const struct sf_case *c) {
 /* What was drawn before makes some values worth more. */
 static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case *c) {
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
-  const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0, cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
+  const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0,
+             cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
   const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
   if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16)
     out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE_E2E : UNSCALED_SHARE_ISOLATED;

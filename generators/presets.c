@@ -8,11 +8,9 @@
   "model.adapter=off", "model.qk_norm=off", "model.sinks=off", "model.window=0", "model.kv_lora_rank=0", "model.parallel_residual=off",    \
       "model.post_norm=off", "model.memory_seq=0", "model.mtp_depth=0", "moe.experts=0"
 #define GPT2                                                                                                                               \
-  "model.norm=layer", "model.activation=gelu", "model.positions=learned", "model.bias=on", "model.tied=on", PLAIN,                          \
-      "precision.compute=fp32"
+  "model.norm=layer", "model.activation=gelu", "model.positions=learned", "model.bias=on", "model.tied=on", PLAIN, "precision.compute=fp32"
 #define LLAMA                                                                                                                              \
-  "model.norm=rms", "model.activation=swiglu", "model.positions=rotary", "model.bias=off", "model.tied=off", PLAIN,                         \
-      "precision.compute=bf16"
+  "model.norm=rms", "model.activation=swiglu", "model.positions=rotary", "model.bias=off", "model.tied=off", PLAIN, "precision.compute=bf16"
 #define LLAMA_2_7B                                                                                                                         \
   LLAMA, "model.layers=32", "model.hidden=4096", "model.heads=32", "model.kv_heads=32", "model.head_dim=128", "model.ffn=11008",           \
       "model.vocab=32000", "model.vocab_padded=32000", "model.seq=4096"

@@ -82,7 +82,9 @@ static int64_t complexity(const struct sf_case *c, const struct sf_space *space,
   if (place == SF_WALK_ORDER) return value;
   /* A second layout is the simpler the more of it is as the first; without reloading it is nothing. */
   if (sf_walk_is_second(place))
-    return c->reload.after_step == 0 || value == sf_walk_get(c, space, sf_walk_first(place)) ? 0 : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
+    return c->reload.after_step == 0 || value == sf_walk_get(c, space, sf_walk_first(place))
+               ? 0
+               : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
   if (manner_of(place) == BY_CHOICE) return sf_domain_rank(place, value);
   const int64_t least = sf_case_fields[space->field[place]].smallest;
   return value >= least ? value - least : least - value;
@@ -133,8 +135,8 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
 
 enum { LOWER_STEPS = 4 };
 
-/* Steps 0 to 3 of a place: its simplest value, half way there, one less, the simplest but one (of a choice: often "on", where the simplest is
- * "off"). */
+/* Steps 0 to 3 of a place: its simplest value, half way there, one less, the simplest but one (of a choice: often "on", where the simplest
+ * is "off"). */
 static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t how,
                         bool is_size) {
   int64_t values[SF_DOMAIN_MAX];
@@ -159,8 +161,8 @@ static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_ca
   return step == 0;
 }
 
-/* Step 0: nothing is reloaded; 1: nothing either, and the second layout is the only one; 2: by the same layout; 3..: one field of the second
- * layout as in the first, whatever the others become. */
+/* Step 0: nothing is reloaded; 1: nothing either, and the second layout is the only one; 2: by the same layout; 3..: one field of the
+ * second layout as in the first, whatever the others become. */
 static bool pass_reload(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   const int64_t count = SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP + 1;
   if (step >= 3 + count) return false;
@@ -247,8 +249,8 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
   return true;
 }
 
-/* Fewer ranks or layers, with what makes the bug show again: a smaller world may need a token elsewhere, a smaller model harder clipping, or
- * smaller buckets to have as many; other numbers, or messages that arrive in another order. */
+/* Fewer ranks or layers, with what makes the bug show again: a smaller world may need a token elsewhere, a smaller model harder clipping,
+ * or smaller buckets to have as many; other numbers, or messages that arrive in another order. */
 static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   static const enum sf_walk places[] = {SF_WALK_TP, SF_WALK_DP, SF_WALK_CP, SF_WALK_PP, SF_WALK_LAYERS};
   enum { EDGE, CLIPPED, BUCKETS, SEEDS, SCHEDULES = SEEDS + 4, DATA_KINDS = SCHEDULES + 2 };
@@ -295,7 +297,8 @@ static bool pass_groups(struct sf_edit *edit, bool *usable, const struct sf_case
   return true;
 }
 
-static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step, enum manner manner) {
+static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step,
+                        enum manner manner) {
   enum sf_walk places[SF_WALK_COUNT];
   if (step >= LOWER_STEPS * places_of(places, manner)) return false;
   *usable = lower_place(edit, c, space, places[step / LOWER_STEPS], step % LOWER_STEPS, manner != BY_CHOICE);

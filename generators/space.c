@@ -211,7 +211,8 @@ enum sf_status sf_space_set(struct sf_space *space, const char *assignment, stru
 
 enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t lo, int64_t hi, struct sf_error *error) {
   const int place = find_place(path, strlen(path));
-  if (place < 0 || sf_case_fields[space->field[place]].type == SF_FIELD_TEXT) return sf_error_set(error, SF_EINPUT, "%s: not a number that is drawn", path);
+  if (place < 0 || sf_case_fields[space->field[place]].type == SF_FIELD_TEXT)
+    return sf_error_set(error, SF_EINPUT, "%s: not a number that is drawn", path);
   const struct sf_field *field = &sf_case_fields[space->field[place]];
   struct sf_range range = space->is_set[place] ? space->set[place] : (struct sf_range){field->min, field->max};
   if (lo > range.lo) range.lo = lo;

@@ -130,7 +130,8 @@ enum sf_status sf_new_file_begin(struct sf_new_file *out, const char *path, stru
   return SF_OK;
 }
 
-enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *data, size_t size_bytes, int64_t offset, struct sf_error *error) {
+enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *data, size_t size_bytes, int64_t offset,
+                                 struct sf_error *error) {
   for (size_t done = 0; done < size_bytes;) {
     const ssize_t put = pwrite(file->descriptor, (const unsigned char *)data + done, size_bytes - done, offset + (int64_t)done);
     if (put < 0 && errno == EINTR) continue;

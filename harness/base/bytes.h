@@ -29,7 +29,8 @@ struct sf_new_file {
 };
 /* Fails as sf_bytes_write_file does. */
 enum sf_status sf_new_file_begin(struct sf_new_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
-enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *data, size_t size_bytes, int64_t offset, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *data, size_t size_bytes, int64_t offset,
+                                 struct sf_error *error) SF_MUST_USE;
 /* Flushes and renames. Ends the file, also on failure. */
 enum sf_status sf_new_file_commit(struct sf_new_file *file, struct sf_error *error) SF_MUST_USE;
 /* Removes it; does nothing after a commit, and to what is zeroed. */

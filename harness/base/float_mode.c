@@ -13,8 +13,11 @@ struct meaning {
 #if defined(__x86_64__)
 enum { MXCSR_DEFAULT = 0x1f80, MXCSR_FLAGS = 0x3f, X87_DEFAULT = 0x037f, X87_CONTROL = 0x0f3f };
 
-static const struct meaning meanings[] = {{0x8000, 0x8000, "flush-to-zero"},   {0x0040, 0x0040, "denormals-are-zero"}, {0x6000, 0x2000, "rounding down"},
-                                          {0x6000, 0x4000, "rounding up"},     {0x6000, 0x6000, "rounding toward zero"}};
+static const struct meaning meanings[] = {{0x8000, 0x8000, "flush-to-zero"},
+                                          {0x0040, 0x0040, "denormals-are-zero"},
+                                          {0x6000, 0x2000, "rounding down"},
+                                          {0x6000, 0x4000, "rounding up"},
+                                          {0x6000, 0x6000, "rounding toward zero"}};
 static const uint64_t traps = 0x1f80, traps_off = 0x1f80;
 
 static struct sf_float_mode get(void) {
@@ -35,8 +38,9 @@ void sf_float_mode_set(struct sf_float_mode mode) {
   __asm__ volatile("fldcw %0" : : "m"(x87));
 }
 #elif defined(__aarch64__)
-static const struct meaning meanings[] = {{1u << 24, 1u << 24, "flush-to-zero"},    {1u << 19, 1u << 19, "flush-to-zero of fp16"}, {1u << 25, 1u << 25, "default NaNs"},
-                                          {3u << 22, 1u << 22, "rounding up"},      {3u << 22, 2u << 22, "rounding down"},         {3u << 22, 3u << 22, "rounding toward zero"}};
+static const struct meaning meanings[] = {{1u << 24, 1u << 24, "flush-to-zero"}, {1u << 19, 1u << 19, "flush-to-zero of fp16"},
+                                          {1u << 25, 1u << 25, "default NaNs"},  {3u << 22, 1u << 22, "rounding up"},
+                                          {3u << 22, 2u << 22, "rounding down"}, {3u << 22, 3u << 22, "rounding toward zero"}};
 static const uint64_t traps = 0x9f00, traps_off = 0;
 
 static struct sf_float_mode get(void) {
@@ -49,7 +53,9 @@ static struct sf_float_mode by_default(void) { return (struct sf_float_mode){0, 
 
 void sf_float_mode_set(struct sf_float_mode mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode.control)); }
 #else
-static const struct meaning meanings[] = {{~UINT64_C(0), FE_DOWNWARD, "rounding down"}, {~UINT64_C(0), FE_UPWARD, "rounding up"}, {~UINT64_C(0), FE_TOWARDZERO, "rounding toward zero"}};
+static const struct meaning meanings[] = {{~UINT64_C(0), FE_DOWNWARD, "rounding down"},
+                                          {~UINT64_C(0), FE_UPWARD, "rounding up"},
+                                          {~UINT64_C(0), FE_TOWARDZERO, "rounding toward zero"}};
 static const uint64_t traps = 0, traps_off = 0;
 
 static struct sf_float_mode get(void) { return (struct sf_float_mode){(uint64_t)fegetround(), 0}; }

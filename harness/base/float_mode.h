@@ -1,5 +1,5 @@
-/* How this thread rounds: the control register of its floating-point arithmetic. Code from elsewhere may leave it changed, and what computes after it would
- * round in the same way: a reference that flushes subnormal numbers does not find a kernel that does. */
+/* How this thread rounds: the control register of its floating-point arithmetic. Code from elsewhere may leave it changed, and what
+ * computes after it would round in the same way: a reference that flushes subnormal numbers does not find a kernel that does. */
 #ifndef SF_BASE_FLOAT_MODE_H
 #define SF_BASE_FLOAT_MODE_H
 

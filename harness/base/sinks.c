@@ -18,7 +18,8 @@ static bool is_hidden(const char *text, int length) {
   if (length == 2) return b[0] == 0xc2 && b[1] < 0xa0;
   if (length != 3) return length == 4 && b[0] == 0xf3 && b[1] == 0xa0; /* tags */
   if (b[0] == 0xef) return b[1] == 0xbb && b[2] == 0xbf;
-  return b[0] == 0xe2 && ((b[1] == 0x80 && ((b[2] >= 0x8b && b[2] <= 0x8f) || (b[2] >= 0xa8 && b[2] <= 0xae))) || (b[1] == 0x81 && b[2] >= 0xa0 && b[2] <= 0xaf));
+  return b[0] == 0xe2 && ((b[1] == 0x80 && ((b[2] >= 0x8b && b[2] <= 0x8f) || (b[2] >= 0xa8 && b[2] <= 0xae))) ||
+                          (b[1] == 0x81 && b[2] >= 0xa0 && b[2] <= 0xaf));
 }
 
 /* What is shown of the character at text: itself or its bytes' escapes. Returns its bytes; 1 where there is no character. */
@@ -40,7 +41,8 @@ static int show(char out[SHOWN_TEXT], const char *text) {
 
 /* --- commands of CI systems --------------------------------------------------------------------------------------- */
 
-/* Whether `next` behind the line so far makes a command: "##[", "##vso[" anywhere; "::" at its beginning, where other white space than a blank may stand. */
+/* Whether `next` behind the line so far makes a command: "##[", "##vso[" anywhere; "::" at its beginning, where other white space than a
+ * blank may stand. */
 static bool makes_command(const char *line, size_t length, char next) {
   if (next == '[') {
     while (length > 0 && isalpha((unsigned char)line[length - 1])) length--;
@@ -127,7 +129,8 @@ static const char *read_conversion(struct conversion *out, const char *at, struc
   out->letter = *at;
   char width[16] = "";
   if (out->width > 0) snprintf(width, sizeof width, "%d", out->width);
-  snprintf(out->spec, sizeof out->spec, "%%%s%s%s%s%s%c", flags, out->left && !strchr(flags, '-') ? "-" : "", width, precision, out->longs > 0 ? "ll" : "", out->letter);
+  snprintf(out->spec, sizeof out->spec, "%%%s%s%s%s%s%c", flags, out->left && !strchr(flags, '-') ? "-" : "", width, precision,
+           out->longs > 0 ? "ll" : "", out->letter);
   return at + 1;
 }
 
@@ -140,7 +143,8 @@ static size_t characters(const char *text, size_t length) {
 static void append_shown(struct sf_text *out, const char *text, const struct conversion *c) {
   char shown[SHOWN_TEXT];
   struct sf_text clean = {0};
-  const char *from = text != NULL ? text : "(null)", *end = from + (c->precision >= 0 ? sf_utf8_cut(from, (size_t)c->precision) : strlen(from));
+  const char *from = text != NULL ? text : "(null)",
+             *end = from + (c->precision >= 0 ? sf_utf8_cut(from, (size_t)c->precision) : strlen(from));
   sf_text_append(&clean, "%s", "");
   while (from < end) {
     from += show(shown, from);
@@ -166,13 +170,17 @@ static void append_value(struct sf_text *out, const struct conversion *c, struct
     break;
   case 'd':
   case 'i':
-    if (c->longs > 0) sf_text_append(out, c->spec, c->longs > 1 ? va_arg(arguments->list, long long) : (long long)va_arg(arguments->list, long));
+    if (c->longs > 0)
+      sf_text_append(out, c->spec, c->longs > 1 ? va_arg(arguments->list, long long) : (long long)va_arg(arguments->list, long));
     else sf_text_append(out, c->spec, va_arg(arguments->list, int));
     break;
   case 'u':
   case 'x':
   case 'o':
-    if (c->longs > 0) sf_text_append(out, c->spec, c->longs > 1 ? va_arg(arguments->list, unsigned long long) : (unsigned long long)va_arg(arguments->list, unsigned long));
+    if (c->longs > 0)
+      sf_text_append(out, c->spec,
+                     c->longs > 1 ? va_arg(arguments->list, unsigned long long)
+                                  : (unsigned long long)va_arg(arguments->list, unsigned long));
     else sf_text_append(out, c->spec, va_arg(arguments->list, unsigned));
     break;
   default:
@@ -316,7 +324,8 @@ static void append_quoted(struct sf_text *out, const char *word) {
   sf_text_append(out, "'");
 }
 
-/* "$(printf '\033[31m')": what no line may hold in octal. The shell takes newlines from the end of an output: they stand behind it, as the last character of IFS. */
+/* "$(printf '\033[31m')": what no line may hold in octal. The shell takes newlines from the end of an output: they stand behind it, as the
+ * last character of IFS. */
 static void append_printf(struct sf_text *out, const char *word) {
   size_t length = strlen(word);
   int newlines = 0;

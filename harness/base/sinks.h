@@ -1,5 +1,5 @@
-/* Where text of others (workers, plugins, file names, the command line) ends. Each kind of place has one function; whatever is printed goes through one of
- * them. JSON and XML: base/utf8.h. */
+/* Where text of others (workers, plugins, file names, the command line) ends. Each kind of place has one function; whatever is printed goes
+ * through one of them. JSON and XML: base/utf8.h. */
 #ifndef SF_BASE_SINKS_H
 #define SF_BASE_SINKS_H
 
@@ -10,10 +10,10 @@
 
 /* --- terminals, logs, text reports ------------------------------------------------------------------------------ */
 
-/* As sf_text_append, for lines that people read. The format is the program's, what %s and %c take is anybody's: control characters (newlines too), bytes that
- * are no UTF-8 and characters that change the order or the width of what is shown become visible, "\x1b", "\n"; a precision cuts whole characters, a width counts them.
- * Nothing that a CI system takes for a command (GitHub's "::error::", "##[error]", Azure's "##vso[") comes out. Conversions: d i u x o c s f e g %, with
- * l, ll, z. */
+/* As sf_text_append, for lines that people read. The format is the program's, what %s and %c take is anybody's: control characters
+ * (newlines too), bytes that are no UTF-8 and characters that change the order or the width of what is shown become visible, "\x1b", "\n";
+ * a precision cuts whole characters, a width counts them. Nothing that a CI system takes for a command (GitHub's "::error::", "##[error]",
+ * Azure's "##vso[") comes out. Conversions: d i u x o c s f e g %, with l, ll, z. */
 void sf_line_append(struct sf_text *out, const char *format, ...) SF_PRINTF(2, 3);
 #define SF_SAID_PREFIX "    | " /* before a line that somebody else printed */
 /* Appends each line of a text behind a prefix; blank ones are left out. */
@@ -24,7 +24,8 @@ void sf_line_copy(char *out, size_t size, const char *text);
 /* sf_line_append to a stream. A line is made by one call: what stands before it in the stream is not looked at. */
 void sf_print(FILE *to, const char *format, ...) SF_PRINTF(2, 3);
 void sf_print_arguments(FILE *to, const char *format, va_list arguments) SF_PRINTF(2, 0);
-/* Prints several lines that were made by sf_line_append; everything but their newlines is escaped again, where it has to be. NULL prints nothing. */
+/* Prints several lines that were made by sf_line_append; everything but their newlines is escaped again, where it has to be. NULL prints
+ * nothing. */
 void sf_print_lines(FILE *to, const char *lines);
 
 /* --- Markdown ----------------------------------------------------------------------------------------------------- */
@@ -38,7 +39,8 @@ void sf_markdown_append_block(struct sf_text *out, const char *text);
 
 /* --- shell -------------------------------------------------------------------------------------------------------- */
 
-/* Appends word so that /bin/sh takes it as it is, on one line that a terminal may show: in single quotes, or where that would not do as the output of a printf. */
+/* Appends word so that /bin/sh takes it as it is, on one line that a terminal may show: in single quotes, or where that would not do as the
+ * output of a printf. */
 void sf_shell_append(struct sf_text *out, const char *word);
 
 #endif

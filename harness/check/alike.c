@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum sf_status sf_alike_create(struct sf_alike *out, int32_t count) {
-  *out = (struct sf_alike){.count = count, .first = sf_alloc((size_t)count * sizeof *out->first), .before = sf_alloc((size_t)count * sizeof *out->before)};
+  *out = (struct sf_alike){
+      .count = count, .first = sf_alloc((size_t)count * sizeof *out->first), .before = sf_alloc((size_t)count * sizeof *out->before)};
   if (out->first && out->before) return SF_OK; /* zeroed: run 0 is everybody's first */
   sf_alike_destroy(out);
   return SF_ENOMEM;
@@ -32,7 +33,8 @@ void sf_alike_compare(struct sf_alike *alike, const struct sf_alike_block *block
     const int32_t before = alike->before[run];
     if (before == run || same(&blocks[run], &blocks[before], count, wide)) continue;
     int32_t other = before + 1; /* one that has just left the same first may still be alike */
-    while (other < run && !(first[other] == other && alike->before[other] == before && same(&blocks[run], &blocks[other], count, wide))) other++;
+    while (other < run && !(first[other] == other && alike->before[other] == before && same(&blocks[run], &blocks[other], count, wide)))
+      other++;
     first[run] = other;
   }
 }

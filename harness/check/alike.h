@@ -16,7 +16,8 @@ struct sf_alike_block {
   enum sf_dtype dtype;
 };
 
-/* All of `count` runs are the same until a block says otherwise. SF_ENOMEM; release with sf_alike_destroy, which takes what was never made. */
+/* All of `count` runs are the same until a block says otherwise. SF_ENOMEM; release with sf_alike_destroy, which takes what was never made.
+ */
 enum sf_status sf_alike_create(struct sf_alike *out, int32_t count) SF_MUST_USE;
 void sf_alike_destroy(struct sf_alike *alike);
 /* Compares a block of every run, bit for bit where types are the same, by value (in wide, two of `count` numbers) where they are not. */

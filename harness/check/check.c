@@ -114,7 +114,8 @@ static enum sf_status compare_block(struct comparing *to, const struct sf_block 
   const int64_t rows = sf_block_rows(block), length = block->row_length;
   enum sf_status status = load_block(&v, to, block);
   const bool ends = block->last_part;
-  if (status == SF_OK && ends) status = sf_st_load(checking->row_noise, &checking->noise->file, to->vector, SF_NOISE_ROWS + block->row, rows, checking->error);
+  if (status == SF_OK && ends)
+    status = sf_st_load(checking->row_noise, &checking->noise->file, to->vector, SF_NOISE_ROWS + block->row, rows, checking->error);
   if (status != SF_OK) return status;
   const size_t width = sf_dtype_wire_bytes(v.dtype);
   if (to->tensor->name.kind == SF_KIND_MAIN_GRAD) to->own_squares += sf_squares(v.c, block->end - block->begin, v.dtype);
@@ -149,23 +150,25 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
   const struct sf_trace_tensor *tensor = to->tensor;
   const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* nothing has made these replicas equal yet */
   if (to->nonfinite_count > 0) {
-    sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s", to->nonfinite_count,
-                  place_text(place, tensor, to->nonfinite_first));
+    sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s",
+                  to->nonfinite_count, place_text(place, tensor, to->nonfinite_first));
   } else if (merged->gap_count > 0) {
-    sf_check_flag(result, SF_CLASS_GAP, -1, "%" PRId64 " of %" PRId64 " elements are held by no rank, the first at %s", merged->gap_count, tensor->count,
-                  place_text(place, tensor, merged->gap_first));
+    sf_check_flag(result, SF_CLASS_GAP, -1, "%" PRId64 " of %" PRId64 " elements are held by no rank, the first at %s", merged->gap_count,
+                  tensor->count, place_text(place, tensor, merged->gap_first));
   } else if (merged->conflict_count > 0 && (!may_differ || !(sqrt(merged->replica_squares) <= sf_factors.fro * result->tensor_noise))) {
     result->error = sqrt(merged->replica_squares);
     result->noise = result->tensor_noise;
     result->ratio = sf_check_ratio(result->error, result->noise);
-    sf_check_flag(result, SF_CLASS_CONFLICT, merged->conflict_rank, "replicas on ranks %d and %d differ in %" PRId64 " elements, the first at %s", merged->conflict_holder,
+    sf_check_flag(result, SF_CLASS_CONFLICT, merged->conflict_rank,
+                  "replicas on ranks %d and %d differ in %" PRId64 " elements, the first at %s", merged->conflict_holder,
                   merged->conflict_rank, merged->conflict_count, place_text(place, tensor, merged->conflict_first));
   }
   return result->flagged;
 }
 
 static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool isolated) {
-  const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise, row_factor = isolated ? sf_factors.row_isolated : sf_factors.row_e2e;
+  const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise,
+               row_factor = isolated ? sf_factors.row_isolated : sf_factors.row_e2e;
   const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
   char distance[SF_DISTANCE_TEXT];
   const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
@@ -196,7 +199,8 @@ static enum sf_status stream(struct comparing *to) {
   if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
   to->vector = sf_st_find(&checking->noise->file.file, to->reference->text);
   status = sf_st_load(to->numbers, &checking->noise->file, to->vector, 0, SF_NOISE_ROWS, checking->error);
-  for (bool more = sf_block_first(&block, to->reference); status == SF_OK && more; more = sf_block_next(&block, to->reference)) status = compare_block(to, &block);
+  for (bool more = sf_block_first(&block, to->reference); status == SF_OK && more; more = sf_block_next(&block, to->reference))
+    status = compare_block(to, &block);
   return status;
 }
 
@@ -222,7 +226,8 @@ static bool judge_maps(struct sf_check_result *result, const struct sf_trace_ten
   }
   for (const struct sf_piece *piece = tensor->pieces; !result->flagged && piece != NULL; piece = piece->next)
     if (sf_dtype_unit_roundoff(piece->entry->dtype) > unit)
-      sf_check_flag(result, SF_CLASS_BITS, piece->rank, "in %s, where the reference promises %s", sf_dtype_name(piece->entry->dtype), sf_dtype_name(reference->dtype));
+      sf_check_flag(result, SF_CLASS_BITS, piece->rank, "in %s, where the reference promises %s", sf_dtype_name(piece->entry->dtype),
+                    sf_dtype_name(reference->dtype));
   return result->flagged;
 }
 
@@ -237,7 +242,8 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
   status = stream(&to);
   if (status != SF_OK) return status;
   if (sf_merger_report(checking->of_reference).gap_count > 0)
-    return sf_error_set(checking->error, SF_EINPUT, "%s: tensor \"%.160s\": the reference does not have all of it", checking->reference->path, reference->text);
+    return sf_error_set(checking->error, SF_EINPUT, "%s: tensor \"%.160s\": the reference does not have all of it",
+                        checking->reference->path, reference->text);
   const struct sf_merge_report merged = sf_merger_report(checking->of_candidate);
   result->norm = to.numbers[SF_NOISE_NORM];
   result->tensor_error = result->error = sqrt(to.squares);
@@ -329,8 +335,8 @@ static enum sf_status prepare(struct sf_checking *checking) {
   return status == SF_OK ? SF_OK : sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
 }
 
-enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise, const struct sf_trace_set *candidate,
-                            struct sf_error *error) {
+enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
+                            const struct sf_trace_set *candidate, struct sf_error *error) {
   struct sf_checking checking = {.reference = reference, .candidate = candidate, .noise = noise, .error = error};
   enum sf_status status = SF_OK;
   if (noise->has_mode && noise->isolated && !candidate->isolated)
@@ -343,7 +349,8 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
     sum_up(&checking.report);
     find_culprits(&checking.report, candidate->isolated);
   }
-  for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++) status = sf_check_explain(&checking, &checking.report.culprits[i]);
+  for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++)
+    status = sf_check_explain(&checking, &checking.report.culprits[i]);
   if (status == SF_OK) {
     *out = checking.report;
   } else {

@@ -32,18 +32,19 @@ struct sf_check_report {
   int32_t result_count, result_capacity;
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
-  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated runs also the others up to the first whose tensor was not
-   * replaced by a given one, since what comes later may follow from it, as many as there is room for; main gradients follow from given tensors, but where
-   * most of a step's are wrong the first stands for all. */
+  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated runs also the others up to the first
+   * whose tensor was not replaced by a given one, since what comes later may follow from it, as many as there is room for; main gradients
+   * follow from given tensors, but where most of a step's are wrong the first stands for all. */
   int32_t culprit_count;
   struct sf_check_culprit culprits[SF_CHECK_CULPRITS_MAX];
-  int32_t start_count, start_differ; /* parameters before step 0; those that differ in value, of which all later findings may be consequences */
+  int32_t start_count,
+      start_differ; /* parameters before step 0; those that differ in value, of which all later findings may be consequences */
 };
 
-/* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its end,
- * SF_ENOMEM. *out is written only on success; release it with sf_check_report_destroy. */
-enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise, const struct sf_trace_set *candidate,
-                            struct sf_error *error) SF_MUST_USE;
+/* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its
+ * end, SF_ENOMEM. *out is written only on success; release it with sf_check_report_destroy. */
+enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
+                            const struct sf_trace_set *candidate, struct sf_error *error) SF_MUST_USE;
 void sf_check_report_destroy(struct sf_check_report *report);
 
 #endif

@@ -26,13 +26,17 @@ static enum sf_status add_products(struct products *out, struct sf_checking *che
   return SF_OK;
 }
 
-static enum sf_status measure(struct products *out, struct sf_checking *checking, const struct sf_trace_tensor *reference, const struct sf_trace_tensor *tensor, bool sum) {
+static enum sf_status measure(struct products *out, struct sf_checking *checking, const struct sf_trace_tensor *reference,
+                              const struct sf_trace_tensor *tensor, bool sum) {
   struct sf_block block;
   enum sf_status status = sf_merger_begin(checking->of_reference, checking->reference, reference);
-  if (status == SF_OK) status = sum ? sf_merger_begin_sum(checking->of_candidate, checking->candidate, tensor) : sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
+  if (status == SF_OK)
+    status = sum ? sf_merger_begin_sum(checking->of_candidate, checking->candidate, tensor)
+                 : sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
   if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
   *out = (struct products){0, 0, 0};
-  for (bool more = sf_block_first(&block, reference); status == SF_OK && more; more = sf_block_next(&block, reference)) status = add_products(out, checking, &block);
+  for (bool more = sf_block_first(&block, reference); status == SF_OK && more; more = sf_block_next(&block, reference))
+    status = add_products(out, checking, &block);
   return status;
 }
 
@@ -71,7 +75,8 @@ static void times_text(char *out, size_t size, double times, double margin) {
 }
 
 /* The merged tensor by itself; of replicas the lowest rank's. */
-static void explain_merged(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p, bool *is_simple) {
+static void explain_merged(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p,
+                           bool *is_simple) {
   char text[32];
   const struct multiple m = multiple_of(p, result->tensor_noise);
   *is_simple = p->cc == 0 || m.fits;
@@ -85,8 +90,8 @@ static void explain_merged(struct sf_diagnosis *diagnosis, const struct sf_check
   }
 }
 
-/* Replicas that are far apart. is_simple: the lowest rank's is a multiple of the reference by itself; then only a sum that is just the reference
- * says something (the other ranks have zeros). */
+/* Replicas that are far apart. is_simple: the lowest rank's is a multiple of the reference by itself; then only a sum that is just the
+ * reference says something (the other ranks have zeros). */
 static void explain_sum(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p, bool is_simple) {
   char text[32];
   const struct multiple m = multiple_of(p, result->tensor_noise);

@@ -31,7 +31,8 @@ static const struct sf_trace_tensor *first_pass_of(const struct sf_trace_set *se
   char name[1024];
   const char *pass = sf_pass_name(SF_PASS_RECOMPUTE), *at = strstr(tensor->text, pass);
   const int before = (int)(at - tensor->text);
-  if (snprintf(name, sizeof name, "%.*s%s%s", before, tensor->text, sf_pass_name(SF_PASS_FWD), at + strlen(pass)) >= (int)sizeof name) return NULL;
+  if (snprintf(name, sizeof name, "%.*s%s%s", before, tensor->text, sf_pass_name(SF_PASS_FWD), at + strlen(pass)) >= (int)sizeof name)
+    return NULL;
   return sf_trace_set_find(set, name);
 }
 
@@ -45,7 +46,8 @@ static bool differs(const unsigned char *a, const unsigned char *b, enum sf_dtyp
 }
 
 /* Whether two pieces of one rank have the same elements; *at is the first that differs. */
-static enum sf_status same_elements(bool *out, int64_t *at, struct sf_checking *checking, const struct sf_piece *a, const struct sf_piece *b) {
+static enum sf_status same_elements(bool *out, int64_t *at, struct sf_checking *checking, const struct sf_piece *a,
+                                    const struct sf_piece *b) {
   const struct sf_st_open *file = &checking->candidate->files[a->rank];
   const size_t width = sf_dtype_wire_bytes(a->entry->dtype);
   *out = true;
@@ -77,12 +79,15 @@ static enum sf_status judge_recomputed(struct sf_checking *checking, const struc
     int64_t at = 0;
     compared++;
     if (piece->count != other->count || piece->entry->dtype != other->entry->dtype) {
-      sf_check_flag(result, SF_CLASS_CONFLICT, piece->rank, "recomputed in another shape or type than the first pass on rank %d", piece->rank);
+      sf_check_flag(result, SF_CLASS_CONFLICT, piece->rank, "recomputed in another shape or type than the first pass on rank %d",
+                    piece->rank);
       continue;
     }
     const enum sf_status status = same_elements(&same, &at, checking, piece, other);
     if (status != SF_OK) return status;
-    if (!same) sf_check_flag(result, SF_CLASS_CONFLICT, piece->rank, "recomputed otherwise than in the first pass on rank %d, first in its element %" PRId64, piece->rank, at);
+    if (!same)
+      sf_check_flag(result, SF_CLASS_CONFLICT, piece->rank,
+                    "recomputed otherwise than in the first pass on rank %d, first in its element %" PRId64, piece->rank, at);
   }
   if (compared > 0) return SF_OK;
   result->judged = false;

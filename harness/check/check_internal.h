@@ -30,13 +30,15 @@ void sf_check_flag(struct sf_check_result *result, enum sf_finding_class cls, in
 /* Error over noise; 0 over 0 is no distance at all. */
 double sf_check_ratio(double error, double noise);
 
-/* check_step.c: compares the candidate's grad_norm with the norm of its own main gradients. False: there are none, compare it as other tensors. */
+/* check_step.c: compares the candidate's grad_norm with the norm of its own main gradients. False: there are none, compare it as other
+ * tensors. */
 enum sf_status sf_check_grad_norms(struct sf_checking *checking) SF_MUST_USE;
 bool sf_check_is_grad_norm(const struct sf_trace_tensor *tensor);
 /* Adds to a step's norm; incomplete: the tensor cannot be merged. SF_ENOMEM. */
 enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, double squares, bool incomplete) SF_MUST_USE;
 
-/* check_extra.c: what the reference lacks. Recomputed activations are compared with the same rank's first pass; main gradients count for the norm. */
+/* check_extra.c: what the reference lacks. Recomputed activations are compared with the same rank's first pass; main gradients count for
+ * the norm. */
 enum sf_status sf_check_extras(struct sf_checking *checking) SF_MUST_USE;
 
 /* check_explain.c: fills in the diagnosis of a culprit, if a simple cause explains it. Reads its tensor again. */

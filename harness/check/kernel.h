@@ -4,8 +4,8 @@
 
 #include "harness/spec/dtype.h"
 
-/* Sum of (c - x)^2. Accumulates in fp64; differences of 32 bits and less are formed in fp32 (error 2^-24 of each). NaN or infinite when some value
- * is, and perhaps when a difference leaves fp32's range. */
+/* Sum of (c - x)^2. Accumulates in fp64; differences of 32 bits and less are formed in fp32 (error 2^-24 of each). NaN or infinite when
+ * some value is, and perhaps when a difference leaves fp32's range. */
 double sf_distance_squares(const void *c, const void *x, int64_t count, enum sf_dtype dtype);
 /* Sum of x^2 in fp64. NaN or infinite when some value is. */
 double sf_squares(const void *x, int64_t count, enum sf_dtype dtype);

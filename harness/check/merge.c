@@ -176,7 +176,8 @@ static int32_t holder_of(const struct sf_merger *m, int32_t version, int64_t ele
 }
 
 /* Elements of a later replica (rank, of the version) against the ones that are there. Adds squared distances to *squares. */
-static void compare_replica(struct sf_merger *m, double *squares, int64_t at, const unsigned char *values, int64_t count, int32_t rank, int32_t version) {
+static void compare_replica(struct sf_merger *m, double *squares, int64_t at, const unsigned char *values, int64_t count, int32_t rank,
+                            int32_t version) {
   const size_t width = sf_dtype_wire_bytes(m->dtype);
   const unsigned char *known = m->merged.values + (size_t)at * width;
   if (memcmp(known, values, (size_t)count * width) == 0) return;
@@ -226,7 +227,8 @@ static int64_t read_together(int64_t *to, const struct sf_segment *segments, int
   int64_t end = segments[from].local + segments[from].count;
   for (*to = from + 1; *to < count; (*to)++) {
     const struct sf_segment *next = &segments[*to];
-    if (next->local < end || next->local - end > SKIP_ELEMENTS_MAX || next->local + next->count - segments[from].local > STAGE_ELEMENTS) break;
+    if (next->local < end || next->local - end > SKIP_ELEMENTS_MAX || next->local + next->count - segments[from].local > STAGE_ELEMENTS)
+      break;
     end = next->local + next->count;
   }
   return end - segments[from].local;
@@ -241,7 +243,8 @@ static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struc
   for (int64_t i = 0, next = 0; i < count; i = next) {
     const int64_t length = read_together(&next, m->segments, i, count), at = m->segments[i].logical - m->begin;
     if (next == i + 1 && !adds && !wide && presence_of(sheet, at, length) == ABSENT) { /* straight to its place */
-      const enum sf_status status = sf_st_load(sheet->values + (size_t)at * width, file, piece->entry, m->segments[i].local, length, m->error);
+      const enum sf_status status =
+          sf_st_load(sheet->values + (size_t)at * width, file, piece->entry, m->segments[i].local, length, m->error);
       if (status != SF_OK) return status;
       hold(sheet, at, length);
       continue;

@@ -21,7 +21,9 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
   json_int_t format = 0, draws = 0;
   double widening = 1;
   json_t *root = text == NULL ? NULL : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-  const bool good = json_unpack(root, "{s:I, s:I, s?F, s?s}", "format", &format, "draws", &draws, "widening", &widening, "mode", &mode) == 0 && draws >= 0;
+  const bool good =
+      json_unpack(root, "{s:I, s:I, s?F, s?s}", "format", &format, "draws", &draws, "widening", &widening, "mode", &mode) == 0 &&
+      draws >= 0;
   if (good) {
     noise->draws = draws;
     noise->widening = widening;
@@ -30,16 +32,19 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
   }
   json_decref(root);
   if (!good) return sf_error_set(error, SF_EINPUT, "%s: no metadata \"shardfuzz\" of a noise file; shardfuzz noise makes one", path);
-  if (format != FORMAT) return sf_error_set(error, SF_EINPUT, "%s: format %lld; this program reads format %d", path, (long long)format, FORMAT);
+  if (format != FORMAT)
+    return sf_error_set(error, SF_EINPUT, "%s: format %lld; this program reads format %d", path, (long long)format, FORMAT);
   return SF_OK;
 }
 
-static enum sf_status fits(const struct sf_noise_file *noise, const char *path, const struct sf_trace_set *reference, struct sf_error *error) {
+static enum sf_status fits(const struct sf_noise_file *noise, const char *path, const struct sf_trace_set *reference,
+                           struct sf_error *error) {
   for (int32_t i = 0; i < reference->count; i++) {
     const struct sf_trace_tensor *tensor = &reference->tensors[i];
     const struct sf_st_entry *entry = sf_st_find(&noise->file.file, tensor->text);
     if (entry != NULL && entry->dtype == SF_F64 && entry->dim_count == 1 && entry->count == SF_NOISE_ROWS + tensor->rows) continue;
-    return sf_error_set(error, SF_EINPUT, "%s: is not of this reference (tensor \"%.120s\"); make it anew: shardfuzz noise %.60s DRAW...", path, tensor->text, reference->path);
+    return sf_error_set(error, SF_EINPUT, "%s: is not of this reference (tensor \"%.120s\"); make it anew: shardfuzz noise %.60s DRAW...",
+                        path, tensor->text, reference->path);
   }
   return SF_OK;
 }
@@ -47,7 +52,9 @@ static enum sf_status fits(const struct sf_noise_file *noise, const char *path, 
 enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference, struct sf_error *error) {
   struct sf_noise_file noise = {0};
   enum sf_status status = sf_st_open(&noise.file, path, error);
-  if (status == SF_ENOTFOUND) return sf_error_set(error, SF_EINPUT, "%s: no such file; make it from perturbed runs: shardfuzz noise %.120s DRAW...", path, reference->path);
+  if (status == SF_ENOTFOUND)
+    return sf_error_set(error, SF_EINPUT, "%s: no such file; make it from perturbed runs: shardfuzz noise %.120s DRAW...", path,
+                        reference->path);
   if (status != SF_OK) return status;
   status = read_metadata(&noise, path, error);
   if (status == SF_OK) status = fits(&noise, path, reference, error);
@@ -95,7 +102,8 @@ struct making {
 
 /* Writes numbers [place, place + count) of the vector. */
 static enum sf_status put(struct making *m, int64_t place, const double *numbers, int64_t count) {
-  return sf_new_file_write(&m->file, numbers, (size_t)count * sizeof *numbers, m->vector->offset + place * (int64_t)sizeof *numbers, m->error);
+  return sf_new_file_write(&m->file, numbers, (size_t)count * sizeof *numbers, m->vector->offset + place * (int64_t)sizeof *numbers,
+                           m->error);
 }
 
 /* The squared distance of two blocks of perhaps different types. */
@@ -130,10 +138,12 @@ static enum sf_status add_rolled(struct making *m, const unsigned char *x, const
 static enum sf_status check_merged(struct making *m, const struct sf_trace_set *set, const struct sf_merger *merger) {
   const struct sf_merge_report report = sf_merger_report(merger);
   const bool may_differ = m->tensor->name.kind == SF_KIND_WGRAD;
-  if (report.gap_count > 0) return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": no rank holds element %" PRId64, set->path, m->tensor->text, report.gap_first);
+  if (report.gap_count > 0)
+    return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": no rank holds element %" PRId64, set->path, m->tensor->text,
+                        report.gap_first);
   if (report.conflict_count == 0 || may_differ) return SF_OK;
-  return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": ranks %d and %d differ in element %" PRId64, set->path, m->tensor->text, report.conflict_holder,
-                      report.conflict_rank, report.conflict_first);
+  return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": ranks %d and %d differ in element %" PRId64, set->path, m->tensor->text,
+                      report.conflict_holder, report.conflict_rank, report.conflict_first);
 }
 
 /* One block: every row's w_r goes to its place in the file. */
@@ -162,7 +172,8 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
     if (block->first_part) m->row_apart[i] = 0;
     for (int64_t r = 0; r < rows; r++) {
       const int64_t at = r * block->row_length;
-      const double apart = distance(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type, (const unsigned char *)x + (size_t)at * width, type, block->row_length);
+      const double apart = distance(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type,
+                                    (const unsigned char *)x + (size_t)at * width, type, block->row_length);
       m->row_apart[i] = block->parts ? m->row_apart[i] + apart : apart;
       m->draw_squares[i] += apart;
       m->rows[r] = sf_larger(m->rows[r], m->widening * sqrt(m->row_apart[i]));
@@ -218,7 +229,8 @@ static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tenso
 static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor *tensor) {
   struct sf_block block;
   enum sf_status status = begin_tensor(m, tensor);
-  for (bool more = sf_block_first(&block, tensor); status == SF_OK && more; more = sf_block_next(&block, tensor)) status = add_block(m, &block);
+  for (bool more = sf_block_first(&block, tensor); status == SF_OK && more; more = sf_block_next(&block, tensor))
+    status = add_block(m, &block);
   if (status == SF_OK) status = check_merged(m, m->reference, m->of_reference);
   if (status == SF_OK) status = finish_rows(m);
   double head[SF_NOISE_ROWS] = {[SF_NOISE_NORM] = sqrt(m->squares), [SF_NOISE_ROLLED] = sqrt(m->rolled_squares)};
@@ -245,8 +257,10 @@ static enum sf_status check_alike(struct making *m, int32_t distinct_min) {
   int32_t i = 1;
   while (m->alike.first[i] == i) i++;
   const int32_t other = m->alike.first[i];
-  return sf_error_set(m->error, SF_EINPUT, "%.160s: has the same values as %s %.160s in every tensor; each draw must be perturbed, and by numbers of its own", m->draws[i - 1].path,
-                      other == 0 ? "the reference" : "draw", other == 0 ? m->reference->path : m->draws[other - 1].path);
+  return sf_error_set(m->error, SF_EINPUT,
+                      "%.160s: has the same values as %s %.160s in every tensor; each draw must be perturbed, and by numbers of its own",
+                      m->draws[i - 1].path, other == 0 ? "the reference" : "draw",
+                      other == 0 ? m->reference->path : m->draws[other - 1].path);
 }
 
 /* The header of the file to be, and its size; then it can be opened like any other. */
@@ -261,15 +275,18 @@ static enum sf_status lay_out(struct making *m, const char *path) {
     const int64_t count = SF_NOISE_ROWS + m->reference->tensors[i].rows;
     status = sf_st_writer_declare(writer, m->reference->tensors[i].text, SF_F64, &count, 1);
   }
-  snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"widening\": %.4g, \"mode\": \"%s\"}", FORMAT, m->draw_count, m->widening, isolated ? "isolated" : "e2e");
+  snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"widening\": %.4g, \"mode\": \"%s\"}", FORMAT, m->draw_count, m->widening,
+           isolated ? "isolated" : "e2e");
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", meta);
-  if (status != SF_OK) sf_error_set(m->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
+  if (status != SF_OK)
+    sf_error_set(m->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
   if (status == SF_EUSAGE) status = SF_EINPUT;
   if (status == SF_OK) status = sf_st_writer_header(writer, &header, &data_bytes, path, m->error);
   if (status == SF_OK) status = sf_new_file_begin(&m->file, path, m->error);
   if (status == SF_OK) status = sf_new_file_write(&m->file, header.data, header.size_bytes, 0, m->error);
   const unsigned char zero = 0; /* the last byte gives the file its size; all others are written later */
-  if (status == SF_OK && data_bytes > 0) status = sf_new_file_write(&m->file, &zero, 1, (int64_t)header.size_bytes + data_bytes - 1, m->error);
+  if (status == SF_OK && data_bytes > 0)
+    status = sf_new_file_write(&m->file, &zero, 1, (int64_t)header.size_bytes + data_bytes - 1, m->error);
   if (status == SF_OK) status = sf_st_open(&m->layout, m->file.name, m->error);
   sf_bytes_destroy(&header);
   sf_st_writer_destroy(writer);
@@ -309,14 +326,16 @@ static void clean_up(struct making *m) {
   sf_new_file_abandon(&m->file);
 }
 
-enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_noise_draws *draws, struct sf_error *error) {
+enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_noise_draws *draws,
+                             struct sf_error *error) {
   const struct sf_trace_set *sets = draws->sets;
   struct making m = {.reference = reference, .draws = sets, .draw_count = draws->count, .error = error, .file = {.descriptor = -1}};
   enum sf_status status = SF_OK;
   m.widening = draws->first || draws->count == 0 ? 1 : sf_draws_widening(draws->count);
   for (int32_t i = 0; i < draws->count; i++)
     if (sets[i].isolated != sets[0].isolated)
-      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", sets[i].path, sets[i].isolated ? "isolated" : "e2e", sets[0].path);
+      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", sets[i].path, sets[i].isolated ? "isolated" : "e2e",
+                          sets[0].path);
   status = prepare(&m);
   if (status == SF_OK) status = lay_out(&m, path);
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = make_tensor(&m, &reference->tensors[i]);

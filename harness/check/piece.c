@@ -19,8 +19,8 @@ static int compare_runs(const void *a, const void *b) {
 }
 
 /* Copies one dimension's runs, drops empty ones, joins those that go on where the one before ended, sorts. */
-static enum sf_status dim_create(struct sf_index_dim *out, bool *overlaps, int64_t size, const struct sf_index_dim *source, struct sf_arena *arena,
-                                 const char **reason) {
+static enum sf_status dim_create(struct sf_index_dim *out, bool *overlaps, int64_t size, const struct sf_index_dim *source,
+                                 struct sf_arena *arena, const char **reason) {
   const struct sf_index_run whole = {.len = size};
   const struct sf_index_run *runs = source == NULL ? &whole : source->runs;
   const int32_t count = source == NULL ? 1 : source->count;
@@ -128,7 +128,8 @@ struct walk {
   int64_t logical_stride[DIMS_MAX], local_stride[DIMS_MAX];
 };
 
-/* Indices [*from, *to) of a run that may have to do with the range of logical elements and with the flat range. a: stride, at: where index 0 begins. */
+/* Indices [*from, *to) of a run that may have to do with the range of logical elements and with the flat range. a: stride, at: where index
+ * 0 begins. */
 static void clip(int64_t *from, int64_t *to, int64_t at, int64_t stride, int64_t begin, int64_t end) {
   if (begin > at) *from = larger(*from, (begin - at) / stride);
   *to = end <= at ? *from : smaller(*to, (end - at + stride - 1) / stride);

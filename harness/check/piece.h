@@ -38,15 +38,16 @@ struct sf_piece_source {
   const struct sf_st_entry *entry;
 };
 
-/* Makes the piece; its memory is the arena's. SF_EINPUT, with *reason a text for the user, when the lists leave the shape, or do not have the
- * entry's size; SF_ENOMEM. */
-enum sf_status sf_piece_create(struct sf_piece **out, const struct sf_piece_source *source, struct sf_arena *arena, const char **reason) SF_MUST_USE;
+/* Makes the piece; its memory is the arena's. SF_EINPUT, with *reason a text for the user, when the lists leave the shape, or do not have
+ * the entry's size; SF_ENOMEM. */
+enum sf_status sf_piece_create(struct sf_piece **out, const struct sf_piece_source *source, struct sf_arena *arena,
+                               const char **reason) SF_MUST_USE;
 
 /* Elements next to each other both in the logical tensor (row-major) and in the piece's data. */
 struct sf_segment { int64_t logical, local, count; };
 
-/* The segments of logical elements [begin, end) that are summands of sum `sum` (0: no summands), in the order of logical elements; at most end - begin.
- * The piece must not overlap. Returns their number. */
+/* The segments of logical elements [begin, end) that are summands of sum `sum` (0: no summands), in the order of logical elements; at most
+ * end - begin. The piece must not overlap. Returns their number. */
 int64_t sf_piece_segments(struct sf_segment *out, const struct sf_piece *piece, int64_t sum, int64_t begin, int64_t end);
 /* Calls visit with each sum that occurs in the piece, and with 0, unless it is empty; several times with one perhaps. */
 void sf_piece_visit_sums(const struct sf_piece *piece, void (*visit)(void *ctx, int64_t sum), void *ctx);

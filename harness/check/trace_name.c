@@ -50,7 +50,8 @@ bool sf_trace_name_parse(struct sf_trace_name *out, const char *text) {
   const char *at = text;
   struct sf_trace_name name;
   if (!take_text(&at, "s") || !take_number(&name.step, &at) || !take_text(&at, "/mb") || !take_number(&name.microbatch, &at)) return false;
-  if (!take_text(&at, "/") || !take_pass(&name.pass, &at) || !take_text(&at, "/") || !take_kind(&name.kind, &at) || !take_text(&at, "/")) return false;
+  if (!take_text(&at, "/") || !take_pass(&name.pass, &at) || !take_text(&at, "/") || !take_kind(&name.kind, &at) || !take_text(&at, "/"))
+    return false;
   const char *last = strrchr(at, '/');
   if (last == NULL || last == at || !is_call(last + 1)) return false;
   name.subject = at;

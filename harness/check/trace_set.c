@@ -22,7 +22,9 @@ static enum sf_status refuse(const struct reading *r, const char *tensor, const 
   return sf_error_set(r->error, SF_EINPUT, "%s: tensor \"%.160s\": %s", r->path, tensor, reason);
 }
 
-static enum sf_status no_memory(const struct reading *r) { return sf_error_set(r->error, SF_ENOMEM, "%s: no memory for its tensors", r->path); }
+static enum sf_status no_memory(const struct reading *r) {
+  return sf_error_set(r->error, SF_ENOMEM, "%s: no memory for its tensors", r->path);
+}
 
 /* --- table of names ---------------------------------------------------------------------------------------------- */
 
@@ -64,13 +66,16 @@ static bool read_integer(int64_t *out, const json_t *value) {
   return true;
 }
 
-static enum sf_status read_shape(struct sf_trace_tensor *out, const struct reading *r, const char *name, const json_t *shape, const struct sf_st_entry *entry) {
-  if (shape != NULL && (!json_is_array(shape) || json_array_size(shape) > SF_ST_DIMS_MAX)) return refuse(r, name, "shape is no array of at most 8 sizes");
+static enum sf_status read_shape(struct sf_trace_tensor *out, const struct reading *r, const char *name, const json_t *shape,
+                                 const struct sf_st_entry *entry) {
+  if (shape != NULL && (!json_is_array(shape) || json_array_size(shape) > SF_ST_DIMS_MAX))
+    return refuse(r, name, "shape is no array of at most 8 sizes");
   out->dim_count = shape != NULL ? (int32_t)json_array_size(shape) : entry->dim_count;
   out->count = out->rows = 1;
   for (int32_t d = 0; d < out->dim_count; d++) {
     out->dims[d] = entry->dims[d];
-    if (shape != NULL && !read_integer(&out->dims[d], json_array_get(shape, (size_t)d))) return refuse(r, name, "shape holds something that is no size");
+    if (shape != NULL && !read_integer(&out->dims[d], json_array_get(shape, (size_t)d)))
+      return refuse(r, name, "shape holds something that is no size");
     if (__builtin_mul_overflow(out->count, out->dims[d], &out->count)) return refuse(r, name, "its shape has too many elements");
     if (d < out->dim_count - 1) out->rows *= out->dims[d];
   }
@@ -90,16 +95,18 @@ static enum sf_status read_runs(struct reading *r, int32_t d, const char *name, 
     const json_t *run = json_array_get(list, i);
     const size_t parts = json_array_size(run);
     const bool is_run = json_is_array(run) && (parts == 2 || parts == 3) && read_integer(&runs[i].start, json_array_get(run, 0)) &&
-                        read_integer(&runs[i].len, json_array_get(run, 1)) && (parts == 2 || read_integer(&runs[i].sum, json_array_get(run, 2)));
+                        read_integer(&runs[i].len, json_array_get(run, 1)) &&
+                        (parts == 2 || read_integer(&runs[i].sum, json_array_get(run, 2)));
     if (!is_run) return refuse(r, name, "index holds something that is neither [start, length] nor [start, length, sum]");
   }
   return SF_OK;
 }
 
-static enum sf_status make_piece(struct sf_piece **out, struct reading *r, const char *name, const json_t *value, const struct sf_trace_tensor *tensor,
-                                 const struct sf_st_entry *entry) {
+static enum sf_status make_piece(struct sf_piece **out, struct reading *r, const char *name, const json_t *value,
+                                 const struct sf_trace_tensor *tensor, const struct sf_st_entry *entry) {
   const json_t *index = json_object_get(value, "index"), *flat = json_object_get(value, "flat");
-  struct sf_piece_source source = {.rank = r->rank, .dim_count = tensor->dim_count, .shape = tensor->dims, .entry = entry, .flat = flat != NULL};
+  struct sf_piece_source source = {
+      .rank = r->rank, .dim_count = tensor->dim_count, .shape = tensor->dims, .entry = entry, .flat = flat != NULL};
   enum sf_status status = SF_OK;
   const char *reason = "";
   if (index != NULL && (!json_is_array(index) || json_array_size(index) != (size_t)tensor->dim_count))
@@ -108,7 +115,8 @@ static enum sf_status make_piece(struct sf_piece **out, struct reading *r, const
                        !read_integer(&source.count, json_array_get(flat, 1))))
     return refuse(r, name, "flat is not [first, count]");
   memset(r->dims, 0, sizeof r->dims);
-  for (int32_t d = 0; status == SF_OK && index != NULL && d < tensor->dim_count; d++) status = read_runs(r, d, name, json_array_get(index, (size_t)d));
+  for (int32_t d = 0; status == SF_OK && index != NULL && d < tensor->dim_count; d++)
+    status = read_runs(r, d, name, json_array_get(index, (size_t)d));
   if (index != NULL) source.dims = r->dims;
   if (status == SF_OK) {
     status = sf_piece_create(out, &source, r->set->arena, &reason);
@@ -151,7 +159,8 @@ static enum sf_status add_tensor(struct reading *r, const char *name, const json
   local.text = entry->name; /* lives as long as the file is open */
   local.dtype = entry->dtype;
   local.pieces = local.last = piece;
-  if (!sf_trace_name_parse(&local.name, local.text)) return refuse(r, name, "its name is not s<step>/mb<microbatch>/<pass>/<kind>/<subject>/<call>");
+  if (!sf_trace_name_parse(&local.name, local.text))
+    return refuse(r, name, "its name is not s<step>/mb<microbatch>/<pass>/<kind>/<subject>/<call>");
   set->tensors[set->count] = local;
   *place = set->count++;
   return SF_OK;
@@ -162,8 +171,10 @@ static enum sf_status add_tensor(struct reading *r, const char *name, const json
 static enum sf_status read_mode(struct reading *r, const json_t *mode) {
   const char *text = json_is_string(mode) ? json_string_value(mode) : "";
   const bool isolated = strcmp(text, "isolated") == 0;
-  if (!isolated && strcmp(text, "e2e") != 0) return sf_error_set(r->error, SF_EINPUT, "%s: mode is neither \"e2e\" nor \"isolated\"", r->path);
-  if (r->rank > 0 && isolated != r->set->isolated) return sf_error_set(r->error, SF_EINPUT, "%s: mode is \"%s\", unlike rank 0's", r->path, text);
+  if (!isolated && strcmp(text, "e2e") != 0)
+    return sf_error_set(r->error, SF_EINPUT, "%s: mode is neither \"e2e\" nor \"isolated\"", r->path);
+  if (r->rank > 0 && isolated != r->set->isolated)
+    return sf_error_set(r->error, SF_EINPUT, "%s: mode is \"%s\", unlike rank 0's", r->path, text);
   r->set->isolated = isolated;
   return SF_OK;
 }
@@ -171,14 +182,17 @@ static enum sf_status read_mode(struct reading *r, const json_t *mode) {
 static enum sf_status read_numbers(struct reading *r, const json_t *root) {
   int64_t format, rank, ranks;
   if (!json_is_object(root)) return sf_error_set(r->error, SF_EINPUT, "%s: metadata \"shardfuzz\" is not an object", r->path);
-  if (!read_integer(&format, json_object_get(root, "format"))) return sf_error_set(r->error, SF_EINPUT, "%s: metadata \"shardfuzz\" names no format", r->path);
-  if (format != FORMAT) return sf_error_set(r->error, SF_EINPUT, "%s: format %lld; this program reads format %d", r->path, (long long)format, FORMAT);
+  if (!read_integer(&format, json_object_get(root, "format")))
+    return sf_error_set(r->error, SF_EINPUT, "%s: metadata \"shardfuzz\" names no format", r->path);
+  if (format != FORMAT)
+    return sf_error_set(r->error, SF_EINPUT, "%s: format %lld; this program reads format %d", r->path, (long long)format, FORMAT);
   if (!read_integer(&rank, json_object_get(root, "rank")) || rank != r->rank)
     return sf_error_set(r->error, SF_EINPUT, "%s: its metadata does not say that it is rank %d", r->path, r->rank);
   if (!read_integer(&ranks, json_object_get(root, "ranks")) || ranks < 1 || ranks > RANKS_MAX)
     return sf_error_set(r->error, SF_EINPUT, "%s: ranks is no number from 1 to %d", r->path, RANKS_MAX);
   if (r->rank > 0 && ranks != r->set->ranks)
-    return sf_error_set(r->error, SF_EINPUT, "%s: says that there are %lld ranks, rank 0 says %d", r->path, (long long)ranks, r->set->ranks);
+    return sf_error_set(r->error, SF_EINPUT, "%s: says that there are %lld ranks, rank 0 says %d", r->path, (long long)ranks,
+                        r->set->ranks);
   r->set->ranks = (int32_t)ranks;
   return read_mode(r, json_object_get(root, "mode"));
 }
@@ -191,7 +205,8 @@ static enum sf_status read_metadata(struct reading *r, const struct sf_st_file *
   json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &json_error);
   if (root == NULL) {
     const bool memory = json_error_code(&json_error) == json_error_out_of_memory;
-    return sf_error_set(r->error, memory ? SF_ENOMEM : SF_EINPUT, "%s: metadata \"shardfuzz\": %s (byte %d)", r->path, json_error.text, json_error.position);
+    return sf_error_set(r->error, memory ? SF_ENOMEM : SF_EINPUT, "%s: metadata \"shardfuzz\": %s (byte %d)", r->path, json_error.text,
+                        json_error.position);
   }
   enum sf_status status = read_numbers(r, root);
   json_t *tensors = json_object_get(root, "tensors");
@@ -227,7 +242,8 @@ static enum sf_status open_rank(struct sf_trace_set *set, int32_t rank, struct s
   struct reading r = {.set = set, .rank = rank, .path = path, .error = error};
   if (!rank_path(path, sizeof path, set->path, rank)) return sf_error_set(error, SF_EINPUT, "%.80s..: the path is too long", set->path);
   enum sf_status status = sf_st_open(&set->files[rank], path, error);
-  if (status == SF_ENOTFOUND && rank > 0) return sf_error_set(error, SF_EINPUT, "%s: missing; rank 0 says that there are %d ranks", path, set->ranks);
+  if (status == SF_ENOTFOUND && rank > 0)
+    return sf_error_set(error, SF_EINPUT, "%s: missing; rank 0 says that there are %d ranks", path, set->ranks);
   if (status == SF_ENOTFOUND) return sf_error_set(error, SF_EINPUT, "%s: no such file; a trace is a folder with one file per rank", path);
   if (status != SF_OK) return status;
   status = read_metadata(&r, &set->files[rank].file);
@@ -237,7 +253,8 @@ static enum sf_status open_rank(struct sf_trace_set *set, int32_t rank, struct s
 
 enum sf_status sf_trace_set_open(struct sf_trace_set *out, const char *path, struct sf_error *error) {
   char next[400];
-  struct sf_trace_set set = {.path = sf_strdup(path), .arena = sf_arena_create(ARENA_BLOCK_BYTES, false), .files = sf_alloc(sizeof *set.files)};
+  struct sf_trace_set set = {
+      .path = sf_strdup(path), .arena = sf_arena_create(ARENA_BLOCK_BYTES, false), .files = sf_alloc(sizeof *set.files)};
   enum sf_status status = SF_OK;
   if (set.path == NULL || set.arena == NULL || set.files == NULL) status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
   if (status == SF_OK) status = open_rank(&set, 0, error);

@@ -76,8 +76,10 @@ static void max_f64(void *in, void *inout, int *count, MPI_Datatype *type) {
 }
 
 enum sf_status mpi_ops_create(struct sf_mpi *mpi) {
-  static MPI_User_function *const sums[SF_WIRE_DTYPE_COUNT] = {[SF_F32] = sum_f32, [SF_BF16] = sum_bf16, [SF_F16] = sum_f16, [SF_F64] = sum_f64};
-  static MPI_User_function *const maxima[SF_WIRE_DTYPE_COUNT] = {[SF_F32] = max_f32, [SF_BF16] = max_bf16, [SF_F16] = max_f16, [SF_F64] = max_f64};
+  static MPI_User_function *const sums[SF_WIRE_DTYPE_COUNT] = {
+      [SF_F32] = sum_f32, [SF_BF16] = sum_bf16, [SF_F16] = sum_f16, [SF_F64] = sum_f64};
+  static MPI_User_function *const maxima[SF_WIRE_DTYPE_COUNT] = {
+      [SF_F32] = max_f32, [SF_BF16] = max_bf16, [SF_F16] = max_f16, [SF_F64] = max_f64};
   for (int d = 0; d < SF_WIRE_DTYPE_COUNT; d++) mpi->sums[d] = mpi->maxima[d] = MPI_OP_NULL;
   for (int d = 0; d < SF_WIRE_DTYPE_COUNT; d++) {
     if (MPI_Op_create(sums[d], 1, &mpi->sums[d]) != MPI_SUCCESS) return SF_EIO;

@@ -100,7 +100,9 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   }
   call->occurrence = count_occurrence(comm, call->label);
   sf_comm_show_progress(comm, call->label);
-  if (call->count > SF_COMM_COUNT_MAX) sf_comm_fail_in(comm, SF_ERANK, SF_MANNER_ARGUMENT, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op), call->count);
+  if (call->count > SF_COMM_COUNT_MAX)
+    sf_comm_fail_in(comm, SF_ERANK, SF_MANNER_ARGUMENT, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op),
+                    call->count);
   if (comm->keep_events) log_event(comm, call);
   if (comm->progress != NULL) comm->progress->in_call = 1;
   const sf_request request = comm->ops->start(comm, call, blocking);

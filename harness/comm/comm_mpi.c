@@ -194,7 +194,8 @@ static void mpi_wait(struct sf_comm *comm, sf_request id) {
 
 void mpi_leave_not_open(struct sf_mpi *mpi, sf_request id) {
   mpi->report->manner = SF_MANNER_REQUEST;
-  mpi_leave(mpi, SF_ERANK, mpi->comm.last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)", mpi->comm.rank, (unsigned long long)id);
+  mpi_leave(mpi, SF_ERANK, mpi->comm.last_label, "rank %d waits for request %llx, which it has not open (waited for twice?)",
+            mpi->comm.rank, (unsigned long long)id);
 }
 
 void mpi_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *text) {
@@ -239,7 +240,11 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
   *report = (struct sf_comm_report){.status = SF_OK, .rank = -1};
   mpi->report = report;
   mpi->first = first;
-  mpi->comm = (struct sf_comm){.ops = mpi->transport != NULL ? mpi->transport->ops : &mpi_ops, .impl = mpi, .rank = mpi->rank - first, .world = world, .progress = progress};
+  mpi->comm = (struct sf_comm){.ops = mpi->transport != NULL ? mpi->transport->ops : &mpi_ops,
+                               .impl = mpi,
+                               .rank = mpi->rank - first,
+                               .world = world,
+                               .progress = progress};
   if (progress != NULL) *progress = (struct sf_comm_progress){.rank = mpi->comm.rank};
   const double start = MPI_Wtime();
   if (setjmp(mpi->escape) == 0) {

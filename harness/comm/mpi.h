@@ -13,8 +13,8 @@ bool sf_mpi_launched(void);
 /* How many ranks the job has that this process was started in (looks at the environment only); 0: it is none, or the environment does not
  * say. */
 int32_t sf_mpi_launched_world(void);
-/* Whether this process may complain about what every process of the job sees alike (options, files): the environment names no rank, or rank 0.
- * True once MPI has started. */
+/* Whether this process may complain about what every process of the job sees alike (options, files): the environment names no rank, or rank
+ * 0. True once MPI has started. */
 bool sf_mpi_may_complain(void);
 
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call

@@ -14,11 +14,10 @@
  *   wrong-group    the group of the first mesh axis that has as many other members; fires only where there is one
  *   missing-scale  the result of a reduction is n times what it should be
  *   extra-scale    .. 1/n of it, rounded to the wire format
- *   stale          what is sent is the input of the label's previous occurrence on this rank; zeros at the first, or where that had another size
- *   shift          the pieces of a gather, scatter or exchange are rotated by one member
- * and, to tell equivalent mutants, two that the list of mutants does not have:
- *   observe        nothing is changed; calls and outputs are counted and hashed
- *   poison         outputs are overwritten with NaN */
+ *   stale          what is sent is the input of the label's previous occurrence on this rank; zeros at the first, or where that had another
+ * size shift          the pieces of a gather, scatter or exchange are rotated by one member and, to tell equivalent mutants, two that the
+ * list of mutants does not have: observe        nothing is changed; calls and outputs are counted and hashed poison         outputs are
+ * overwritten with NaN */
 #define SF_MUTATION_MAP(X)                                                                                                                 \
   X(DROP, "drop")                                                                                                                          \
   X(DUPLICATE, "duplicate")                                                                                                                \

@@ -26,10 +26,10 @@ void sf_sim_destroy(struct sf_sim *sim);
  * on_events, when not NULL, is called for each rank after the run with its event log.
  *
  * Schedule: which fiber runs next, eager or rendezvous, when between post and wait an asynchronous operation reads its source and writes
- * its destination are a hash of (schedule, rank or group, operation number), so that a change in one place does not reshuffle the rest. The order in
- * which a reduction adds (ring from any start, tree, linear in any order) is a hash of (schedule, operation, wire format, group size, count): the
- * same call repeated, and the same call of a sibling group, round in the same way. Receive buffers are filled with the poison NaN
- * from post until the data are written. */
+ * its destination are a hash of (schedule, rank or group, operation number), so that a change in one place does not reshuffle the rest. The
+ * order in which a reduction adds (ring from any start, tree, linear in any order) is a hash of (schedule, operation, wire format, group
+ * size, count): the same call repeated, and the same call of a sibling group, round in the same way. Receive buffers are filled with the
+ * poison NaN from post until the data are written. */
 enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *options, sf_rank_main rank_main, void *const *args,
                           struct sf_comm_report *report,
                           void (*on_events)(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count),

@@ -31,8 +31,8 @@ void sf_gemm_transpose(float *out, int64_t ldo, const float *b, int64_t ldb, int
 
 /* OpenBLAS on one thread. SF_ENOTSUP when the build lacks it. */
 enum sf_status sf_gemm_blas_setup(struct sf_cpu *cpu) SF_MUST_USE;
-/* Has OpenBLAS take the buffer of its first product, which processes forked later inherit: where it does not get one it tries again for ever, and a case would
- * seem to hang. SF_ENOMEM with a reason: the address space has no room for it. */
+/* Has OpenBLAS take the buffer of its first product, which processes forked later inherit: where it does not get one it tries again for
+ * ever, and a case would seem to hang. SF_ENOMEM with a reason: the address space has no room for it. */
 enum sf_status sf_gemm_blas_reserve(struct sf_error *error) SF_MUST_USE;
 /* LIBXSMM where it is faster; the bits are those of the loops. SF_ENOTSUP, SF_ENOMEM. */
 enum sf_status sf_gemm_xsmm_setup(struct sf_cpu *cpu) SF_MUST_USE;

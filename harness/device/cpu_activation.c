@@ -1,5 +1,5 @@
-/* GELU (erf form), SwiGLU and squared ReLU, which rounds twice at most. Worst error seen: GELU 7.3 u, its gradient 7.2 u of the size of its two parts (vec_math.h); in the contract
- * suite SwiGLU 4.5 u, its gradient 6.5 u of the size of its parts. */
+/* GELU (erf form), SwiGLU and squared ReLU, which rounds twice at most. Worst error seen: GELU 7.3 u, its gradient 7.2 u of the size of its
+ * two parts (vec_math.h); in the contract suite SwiGLU 4.5 u, its gradient 6.5 u of the size of its parts. */
 #include "harness/device/cpu.h"
 #include "harness/device/vec.h"
 #include "harness/device/vec_math.h"

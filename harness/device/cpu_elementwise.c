@@ -90,7 +90,8 @@ static float cpu_amax(struct sf_device *dev, const float *x, int64_t count) {
 
 static void cpu_cast_f8(struct sf_device *dev, float *out, const float *x, float scale, int64_t count, enum sf_dtype format) {
   (void)dev;
-  for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(out + i, count - i, sf_vec_round_f8(scale * sf_vec_load(x + i, count - i), format));
+  for (int64_t i = 0; i < count; i += SF_LANES)
+    sf_vec_store(out + i, count - i, sf_vec_round_f8(scale * sf_vec_load(x + i, count - i), format));
 }
 
 typedef double dvec __attribute__((vector_size(SF_LANES * 4)));

@@ -24,15 +24,17 @@ static void gemm_blas(struct sf_cpu *cpu, const struct sf_gemm *g) {
 void sf_gemm_pick_kernels(char **argv) {
 #if defined(__x86_64__)
   const char *own = openblas_get_corename();
-  if (getenv("OPENBLAS_CORETYPE") != NULL || strcmp(own, "Haswell") == 0 || strcmp(own, "Zen") == 0 || !__builtin_cpu_supports("avx2")) return;
+  if (getenv("OPENBLAS_CORETYPE") != NULL || strcmp(own, "Haswell") == 0 || strcmp(own, "Zen") == 0 || !__builtin_cpu_supports("avx2"))
+    return;
   if (setenv("OPENBLAS_CORETYPE", "Haswell", 1) == 0) execv("/proc/self/exe", argv);
 #else
   (void)argv;
 #endif
 }
 
-/* With several threads OpenBLAS takes buffers and stacks while it is loaded, before main, and where there is no room for them it never comes back. We use one
- * thread in any case, so under a limit on address space the program begins again with one. In .preinit_array: before libraries are initialised. */
+/* With several threads OpenBLAS takes buffers and stacks while it is loaded, before main, and where there is no room for them it never
+ * comes back. We use one thread in any case, so under a limit on address space the program begins again with one. In .preinit_array: before
+ * libraries are initialised. */
 #ifndef SF_SANITIZE
 static bool is_limited(int resource) {
   struct rlimit limit;
@@ -60,7 +62,9 @@ enum sf_status sf_gemm_blas_reserve(struct sf_error *error) {
   float one = 1, product = 0;
   void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED)
-    return sf_error_set(error, SF_ENOMEM, "too little address space: OpenBLAS and a case need %zu MiB beside the program; raise ulimit -v or ulimit -d", ROOM >> 20);
+    return sf_error_set(error, SF_ENOMEM,
+                        "too little address space: OpenBLAS and a case need %zu MiB beside the program; raise ulimit -v or ulimit -d",
+                        ROOM >> 20);
   munmap(room, ROOM);
   openblas_set_num_threads(1);
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1, 1, 1, 1.0f, &one, 1, &one, 1, 0.0f, &product, 1);

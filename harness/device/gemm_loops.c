@@ -1,8 +1,8 @@
 /* GEMM by plain loops over register tiles: one chain of multiply-adds for each element, over ascending k.
  *
- * C is cut into panels of up to four vectors of columns, those into tiles of up to 8 rows whose sums stay in registers; k is cut into blocks of
- * K_BLOCK, between which the sums rest in C (exactly, being floats), so that a panel of B stays in the cache. A panel of B that is
- * transposed, incomplete or badly strided is first copied to scratch, k rows of whole vectors, zeros past n. */
+ * C is cut into panels of up to four vectors of columns, those into tiles of up to 8 rows whose sums stay in registers; k is cut into
+ * blocks of K_BLOCK, between which the sums rest in C (exactly, being floats), so that a panel of B stays in the cache. A panel of B that
+ * is transposed, incomplete or badly strided is first copied to scratch, k rows of whole vectors, zeros past n. */
 #include "harness/device/cpu.h"
 #include "harness/device/vec.h"
 

@@ -1,6 +1,6 @@
-/* As many floats at a time as a register of the machine holds: 16 with AVX-512, 8 with AVX2, else 4 (compilers take a vector that is wider apart, through
- * memory). GNU vector types, so that one text serves all. Each element is worked on alike wherever it stands, and sums run in SF_SUM_LANES lanes whatever the
- * width: every function here and every kernel built on it gives the same bits on every machine.
+/* As many floats at a time as a register of the machine holds: 16 with AVX-512, 8 with AVX2, else 4 (compilers take a vector that is wider
+ * apart, through memory). GNU vector types, so that one text serves all. Each element is worked on alike wherever it stands, and sums run
+ * in SF_SUM_LANES lanes whatever the width: every function here and every kernel built on it gives the same bits on every machine.
  *
  * A pointer's last, incomplete block is read and written with `left` < SF_LANES lanes; lanes past it read as zero and are not written. */
 #ifndef SF_DEVICE_VEC_H

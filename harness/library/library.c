@@ -10,7 +10,11 @@ uint64_t sf_library_key(int64_t seed, const char *name, uint64_t salt) { return 
 static const char *fill_make(struct sf_fill *out, const struct sf_library_fill *fill) {
   if (fill->dist < 0 || fill->dist >= SF_DIST_COUNT) return "there is no such distribution";
   if (fill->dtype < 0 || fill->dtype >= SF_DTYPE_COUNT || fill->dtype == SF_F64) return "there is no such format";
-  *out = (struct sf_fill){.key = fill->key, .dist = (enum sf_value_dist)fill->dist, .scale = fill->scale, .offset = fill->offset, .dtype = (enum sf_dtype)fill->dtype};
+  *out = (struct sf_fill){.key = fill->key,
+                          .dist = (enum sf_value_dist)fill->dist,
+                          .scale = fill->scale,
+                          .offset = fill->offset,
+                          .dtype = (enum sf_dtype)fill->dtype};
   return NULL;
 }
 
@@ -32,7 +36,8 @@ static const char *box_check(const struct sf_library_box *box) {
     if (box->shape[d] < 0 || __builtin_mul_overflow(elements, box->shape[d], &elements)) return "the shape is not one of a tensor";
     if (box->run_counts[d] < 0) return "a dimension's number of runs is negative";
     for (int64_t i = 0; i < box->run_counts[d]; i++, run += 2) {
-      if (run[0] < 0 || run[1] < 0 || run[0] > box->shape[d] || run[1] > box->shape[d] - run[0]) return "a run does not lie within its dimension";
+      if (run[0] < 0 || run[1] < 0 || run[0] > box->shape[d] || run[1] > box->shape[d] - run[0])
+        return "a run does not lie within its dimension";
     }
   }
   return NULL;

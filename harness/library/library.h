@@ -1,6 +1,8 @@
-/* libshardfuzz.so: the generator of consistent tensors (harness/tensor/consistent.h) for programs in other languages, with plain types only.
+/* libshardfuzz.so: the generator of consistent tensors (harness/tensor/consistent.h) for programs in other languages, with plain types
+ * only.
  *
- * Calls may come from any thread. A text that is returned is a constant, one line that says what is wrong with the arguments; NULL means done. */
+ * Calls may come from any thread. A text that is returned is a constant, one line that says what is wrong with the arguments; NULL means
+ * done. */
 #ifndef SF_LIBRARY_LIBRARY_H
 #define SF_LIBRARY_LIBRARY_H
 

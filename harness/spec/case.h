@@ -11,10 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SF_CASE_SCHEMA = 1, SF_ORDER_TEXT = 24, SF_NAME_TEXT = 96, SF_TARGET_TEXT = 512, SF_SIGNATURE_TEXT = 192, SF_CASE_FRAMEWORK_TEXT = 2048 };
+enum {
+  SF_CASE_SCHEMA = 1,
+  SF_ORDER_TEXT = 24,
+  SF_NAME_TEXT = 96,
+  SF_TARGET_TEXT = 512,
+  SF_SIGNATURE_TEXT = 192,
+  SF_CASE_FRAMEWORK_TEXT = 2048
+};
 
-/* The choices of each enum field: X(constant, name in a case's file). The one list of them: enum and names are made of it, and everything that
- * shows a choice asks the table of fields for its name (sf_case_choice). */
+/* The choices of each enum field: X(constant, name in a case's file). The one list of them: enum and names are made of it, and everything
+ * that shows a choice asks the table of fields for its name (sf_case_choice). */
 #define SF_CHOICE_CONSTANT(constant, name) constant,
 
 /* What layers compute with. The first three store in the format of that name (equal numbers); FP8 stores in bf16 and casts the operands of
@@ -141,14 +148,14 @@ struct sf_train {
 
 struct sf_data {
   int64_t tokens, mask;          /* enum sf_token_dist, sf_mask_dist */
-  int64_t documents;             /* a sequence is cut at documents - 1 drawn places (the same place twice is one cut); attention and positions
-                                    know their document alone */
+  int64_t documents; /* a sequence is cut at documents - 1 drawn places (the same place twice is one cut); attention and positions
+                        know their document alone */
   int64_t padding;               /* a sequence ends with 0 to this many padding tokens (drawn), its first token is none */
   int64_t weights, acts, grads;  /* enum sf_value_dist */
   bool exact;                    /* isolated mode only: what linear and communication modules read are small integers, so that their
                                     results do not depend on the order of sums */
-  bool overflow;                 /* isolated mode with loss scaling only: in one step one number of a gradient that is given is infinite, and so of one
-                                    trained parameter's main gradient */
+  bool overflow; /* isolated mode with loss scaling only: in one step one number of a gradient that is given is infinite, and so of one
+                    trained parameter's main gradient */
 };
 
 struct sf_layout {
@@ -164,8 +171,8 @@ struct sf_layout {
   bool tp_overlap;           /* sp: linears keep their own rows of the input; the weight's gradient gathers the others while it computes */
 };
 
-/* Save and load with another layout: after so many steps the state is saved, and a model on the second layout, of as many ranks, loads it and
- * does the remaining steps. All fields are at their smallest while after_step is 0. */
+/* Save and load with another layout: after so many steps the state is saved, and a model on the second layout, of as many ranks, loads it
+ * and does the remaining steps. All fields are at their smallest while after_step is 0. */
 struct sf_reload {
   int64_t after_step; /* 0 = off; below train.steps */
   struct sf_layout layout;
@@ -232,8 +239,9 @@ enum sf_status sf_case_field_unknown(const char *path, struct sf_error *error) S
 /* Parses a value as the command line gives it: a number, true/false/on/off, an enum's name, flags joined by '+' or "none", a text. */
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
 
-/* A case of a framework (targets/worker.md): seed, target and what stands in `framework` say all of it. Everything else is as sf_case_init leaves it,
- * but for the axes of the layout and the mode, which repeat what the framework's case says under their names, so that it has ranks and a signature. */
+/* A case of a framework (targets/worker.md): seed, target and what stands in `framework` say all of it. Everything else is as sf_case_init
+ * leaves it, but for the axes of the layout and the mode, which repeat what the framework's case says under their names, so that it has
+ * ranks and a signature. */
 static inline bool sf_case_is_framework(const struct sf_case *c) { return c->framework[0] != '\0'; }
 /* json: an object. SF_EINPUT when it is none, is too long, or has axes that are no numbers from 1 on. */
 enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct sf_error *error) SF_MUST_USE;
@@ -251,7 +259,9 @@ const char *sf_compute_name(int64_t compute); /* of enum sf_compute: "fp32", "bf
 int64_t sf_case_ranks(const struct sf_case *c); /* world size: tp * cp * dp * pp */
 
 /* Whether step `step` (train.steps: what stands after the last one) is done by the second layout. */
-static inline bool sf_case_is_reloaded(const struct sf_case *c, int64_t step) { return c->reload.after_step > 0 && step >= c->reload.after_step; }
+static inline bool sf_case_is_reloaded(const struct sf_case *c, int64_t step) {
+  return c->reload.after_step > 0 && step >= c->reload.after_step;
+}
 /* The case with the second layout in the place of the first, and without reloading. reload.after_step is above 0. */
 struct sf_case sf_case_after_reload(const struct sf_case *c);
 

@@ -1,5 +1,5 @@
-/* Modules and parameters of a case, and where they stand. Both lists are regular (head, equal layers, tail, depths of multi-token prediction),
- * so a place is arithmetic and not a search. */
+/* Modules and parameters of a case, and where they stand. Both lists are regular (head, equal layers, tail, depths of multi-token
+ * prediction), so a place is arithmetic and not a search. */
 #include "harness/spec/catalog.h"
 
 #include "harness/base/alloc.h"
@@ -278,7 +278,8 @@ static void catalog_add_params(struct sf_catalog *catalog, int32_t module) {
 
 /* --- modules -------------------------------------------------------------------------------------------------- */
 
-/* Sections of the list of modules: each takes its classes in order, `times` times over. A section of multi-token prediction is one depth. */
+/* Sections of the list of modules: each takes its classes in order, `times` times over. A section of multi-token prediction is one depth.
+ */
 struct section {
   int first, end;
   int32_t layer, times; /* of the first of them; -1: no layers */
@@ -286,7 +287,8 @@ struct section {
 enum { SECTIONS_MAX = 16 };
 
 static int sections_of(struct section out[SECTIONS_MAX], const struct sf_model *model) {
-  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1, mtp = SF_MODULE_MTP_EMBEDDING, behind = SF_MODULE_MTP_FINAL_LAYERNORM;
+  const int first = SF_MODULE_INPUT_LAYERNORM, end = SF_MODULE_MLP_BDA + 1, mtp = SF_MODULE_MTP_EMBEDDING,
+            behind = SF_MODULE_MTP_FINAL_LAYERNORM;
   int count = 0;
   out[count++] = (struct section){0, first, -1, 1};
   out[count++] = (struct section){first, end, 0, (int32_t)model->layers};

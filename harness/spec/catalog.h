@@ -140,7 +140,8 @@ enum sf_kind {
 };
 const char *sf_kind_name(enum sf_kind kind);
 
-/* LOSS_SCALE: of the step, and of the step that would follow the last; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both exist with loss scaling only. */
+/* LOSS_SCALE: of the step, and of the step that would follow the last; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both
+ * exist with loss scaling only. */
 #define SF_SCALAR_MAP(X) \
   X(LOSS, "loss") X(TOKENS, "tokens") X(GRAD_NORM, "grad_norm") X(CLIP, "clip") X(LOSS_SCALE, "loss_scale") X(OVERFLOW, "overflow")
 enum sf_scalar {
@@ -161,8 +162,8 @@ enum sf_pass {
 const char *sf_pass_name(enum sf_pass pass);
 
 /* call: 0 = the module itself; ACT and ACT_GRAD call 1 = the same tensor as the next (previous) pipeline stage received it;
- * WGRAD call 1 = the tied word embedding's gradient from its use as output_layer; 2 + 2k = the word embedding's from the embedding at depth k of
- * multi-token prediction, 3 + 2k = the output layer's, or tied embedding's, from its output_layer. */
+ * WGRAD call 1 = the tied word embedding's gradient from its use as output_layer; 2 + 2k = the word embedding's from the embedding at depth
+ * k of multi-token prediction, 3 + 2k = the output layer's, or tied embedding's, from its output_layer. */
 struct sf_trace_id {
   uint16_t step, microbatch; /* microbatch: global number; 0 for PARAM, MAIN_GRAD, PARAM_DELTA, SCALAR */
   uint8_t pass, kind, call;
@@ -182,8 +183,8 @@ struct sf_trace_spec {
 /* False when the model of the catalogue has no such tensor. */
 enum { SF_CALL_TIED_HEAD = 1, SF_CALL_MTP_EMBEDDING = 2, SF_CALL_MTP_HEAD = 3, SF_CALLS_PER_DEPTH = 2 };
 bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id);
-/* Whether isolated mode puts a given tensor in the place of this one: of modules' own results and weight gradients, not of copies on other stages or of the
- * routing, whose zeros say which experts a token has. */
+/* Whether isolated mode puts a given tensor in the place of this one: of modules' own results and weight gradients, not of copies on other
+ * stages or of the routing, whose zeros say which experts a token has. */
 bool sf_trace_is_given(const struct sf_catalog *catalog, struct sf_trace_id id);
 
 #endif

@@ -225,7 +225,8 @@ static int32_t module_of_use(const struct sf_catalog *catalog, const struct sf_p
   if (call == 0) return param->module;
   if (call == SF_CALL_TIED_HEAD) return word && model->tied ? sf_catalog_module(catalog, SF_MODULE_OUTPUT_LAYER, -1) : -1;
   const int32_t layer = (int32_t)model->layers + (call - SF_CALL_MTP_EMBEDDING) / SF_CALLS_PER_DEPTH;
-  if ((call - SF_CALL_MTP_EMBEDDING) % SF_CALLS_PER_DEPTH == 0) return word ? sf_catalog_module(catalog, SF_MODULE_MTP_EMBEDDING, layer) : -1;
+  if ((call - SF_CALL_MTP_EMBEDDING) % SF_CALLS_PER_DEPTH == 0)
+    return word ? sf_catalog_module(catalog, SF_MODULE_MTP_EMBEDDING, layer) : -1;
   return head ? sf_catalog_module(catalog, SF_MODULE_MTP_OUTPUT_LAYER, layer) : -1;
 }
 

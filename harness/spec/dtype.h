@@ -43,8 +43,8 @@ SF_ANYWHERE float sf_bf16_round(float x) {
   return x;
 }
 
-/* One of the two neighbours of x in bf16 (x itself, if it is one): the one away from zero where the lower 16 bits of x and `random` carry, so
- * with probability lower bits / 2^16 if random is uniform; x is then right on average. Beyond the largest bf16 number that neighbour is
+/* One of the two neighbours of x in bf16 (x itself, if it is one): the one away from zero where the lower 16 bits of x and `random` carry,
+ * so with probability lower bits / 2^16 if random is uniform; x is then right on average. Beyond the largest bf16 number that neighbour is
  * infinity. Infinities stay, NaN stays a (quiet) NaN. */
 SF_ANYWHERE float sf_bf16_round_stochastic(float x, uint16_t random) {
   uint32_t bits;
@@ -77,12 +77,13 @@ struct sf_f8_grid {
   float subnormal_anchor; /* fp32 numbers from here on are as far apart as the subnormals */
 };
 SF_ANYWHERE struct sf_f8_grid sf_f8_grid_of(enum sf_dtype dtype) {
-  return dtype == SF_F8E4M3 ? (struct sf_f8_grid){20, 0x3c800000u, 0x43e00000u, 0x1p14f} : (struct sf_f8_grid){21, 0x38800000u, 0x47600000u, 0x1p7f};
+  return dtype == SF_F8E4M3 ? (struct sf_f8_grid){20, 0x3c800000u, 0x43e00000u, 0x1p14f}
+                            : (struct sf_f8_grid){21, 0x38800000u, 0x47600000u, 0x1p7f};
 }
 SF_ANYWHERE float sf_f8_largest(enum sf_dtype dtype) { return dtype == SF_F8E4M3 ? 448.0f : 57344.0f; }
 
-/* Nearest E4M3 or E5M2 value, ties to even. E4M3: 4 bits from 2^-6, multiples of 2^-9 below, at most 448; E5M2: 3 bits from 2^-14, multiples
- * of 2^-16 below, at most 57344. Larger numbers and infinity give the largest; NaN stays a (quiet) NaN. */
+/* Nearest E4M3 or E5M2 value, ties to even. E4M3: 4 bits from 2^-6, multiples of 2^-9 below, at most 448; E5M2: 3 bits from 2^-14,
+ * multiples of 2^-16 below, at most 57344. Larger numbers and infinity give the largest; NaN stays a (quiet) NaN. */
 SF_ANYWHERE float sf_f8_round(float x, enum sf_dtype dtype) {
   const struct sf_f8_grid grid = sf_f8_grid_of(dtype);
   uint32_t bits, small_bits;

@@ -39,8 +39,8 @@ int32_t sf_mesh_group(const struct sf_mesh *mesh, int32_t rank, unsigned axes, i
 
 /* --- the expert mesh etp x ep x edp x pp over the same ranks ----------------------------------------------------- */
 
-/* The ranks of a pipeline stage, in the dense mesh's order, are numbered again: etp stands where the order has tp, ep where it has ep, edp =
- * tp cp dp / (etp ep) where it has dp. Where pp is the slowest axis, this is the mesh that Megatron makes of the same order. */
+/* The ranks of a pipeline stage, in the dense mesh's order, are numbered again: etp stands where the order has tp, ep where it has ep, edp
+ * = tp cp dp / (etp ep) where it has dp. Where pp is the slowest axis, this is the mesh that Megatron makes of the same order. */
 struct sf_expert_place { int32_t etp, ep, edp; };
 struct sf_expert_place sf_mesh_expert_place(const struct sf_layout *layout, int32_t rank);
 /* As sf_mesh_group, on the expert mesh: of axes TP means etp, EP ep, DP edp, PP pp. */

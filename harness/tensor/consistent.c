@@ -54,7 +54,8 @@ static inline float draw_sparse(uint64_t bits) {
 
 #define DIST_MAP(X) X(NORMAL, normal) X(UNIFORM, uniform) X(HEAVY, heavy) X(OUTLIERS, outliers) X(OFFSET, offset) X(SPARSE, sparse)
 
-/* One loop per distribution, so that each vectorises by itself. Places are added up: vectors of 64-bit products are slow on most machines. */
+/* One loop per distribution, so that each vectorises by itself. Places are added up: vectors of 64-bit products are slow on most machines.
+ */
 #define X(NAME, name)                                                                                                                      \
   static void fill_##name(float *restrict out, uint64_t key, float scale, float offset, uint64_t first, int64_t count) {                   \
     uint64_t at = element_place(key, first);                                                                                               \
@@ -92,8 +93,8 @@ static void fill_integers(float *out, const struct sf_fill *fill, int64_t first,
   }
 }
 
-/* An exponential overflows above 88 and is nothing below -103, so that a row of logits with such an amount shows whether its own maximum, and that
- * of every column, was taken away. */
+/* An exponential overflows above 88 and is nothing below -103, so that a row of logits with such an amount shows whether its own maximum,
+ * and that of every column, was taken away. */
 static void fill_shifted_row(float *out, const struct sf_fill *fill, int64_t row, int64_t col, int64_t count) {
   const uint64_t bits = element_bits(fill->key ^ EXTRA_SALT, (uint64_t)row);
   const float amount = (float)(128 + (int32_t)(bits & 127)), shift = (bits >> 7) & 1 ? amount : -amount;
@@ -159,7 +160,18 @@ void sf_fill_shard(float *local, const struct sf_fill *fill, struct sf_shape sha
   }
 }
 
-enum salt { SALT_PARAM = 1, SALT_TRACE, SALT_TOKENS, SALT_LABELS, SALT_FEW, SALT_MASK, SALT_DROPOUT, SALT_DOCUMENTS, SALT_MEMORY, SALT_OVERFLOW };
+enum salt {
+  SALT_PARAM = 1,
+  SALT_TRACE,
+  SALT_TOKENS,
+  SALT_LABELS,
+  SALT_FEW,
+  SALT_MASK,
+  SALT_DROPOUT,
+  SALT_DOCUMENTS,
+  SALT_MEMORY,
+  SALT_OVERFLOW
+};
 
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step) {
   SF_ASSERT_LE(0, param);
@@ -177,9 +189,9 @@ struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param
   return fill;
 }
 
-/* Attention takes differences of its inputs' products, and a norm's backward takes means away: values eight spreads from zero leave scores, dP and
- * dy w - mean(dy w) of nearly equal numbers, and a gradient that is mostly rounding, of which nothing can be said. One spread is an offset that can
- * be judged. */
+/* Attention takes differences of its inputs' products, and a norm's backward takes means away: values eight spreads from zero leave scores,
+ * dP and dy w - mean(dy w) of nearly equal numbers, and a gradient that is mostly rounding, of which nothing can be said. One spread is an
+ * offset that can be judged. */
 static void soften_offset(struct sf_fill *fill) {
   if (fill->dist != SF_DIST_OFFSET) return;
   fill->dist = SF_DIST_NORMAL;
@@ -237,8 +249,8 @@ static int32_t draw_trained(const struct sf_catalog *catalog, uint64_t bits, boo
   return -1;
 }
 
-/* The tensor that has the infinite number: half of the time, where there are experts, what theirs comes from, since their overflow takes another way to
- * the ranks than that of all other parameters. */
+/* The tensor that has the infinite number: half of the time, where there are experts, what theirs comes from, since their overflow takes
+ * another way to the ranks than that of all other parameters. */
 static struct sf_trace_id draw_overflowing(const struct sf_catalog *catalog, uint64_t key) {
   const struct sf_train *train = &catalog->logical.train;
   struct sf_trace_id id = {.pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD};
@@ -303,7 +315,8 @@ struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_
 }
 
 void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count) {
-  for (int64_t i = 0; i < count; i++) kept[i] = below(element_bits(dropout->key, (uint64_t)(first + i)), 1000) < dropout->milli ? 0.0f : 1.0f;
+  for (int64_t i = 0; i < count; i++)
+    kept[i] = below(element_bits(dropout->key, (uint64_t)(first + i)), 1000) < dropout->milli ? 0.0f : 1.0f;
 }
 
 struct sf_fill sf_fill_for_memory(const struct sf_catalog *catalog, int64_t step, int64_t microbatch) {
@@ -454,7 +467,8 @@ static bool is_ahead_within(const struct sf_case *c, int64_t step, int64_t micro
   return true;
 }
 
-void sf_data_ahead(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch, int64_t depth) {
+void sf_data_ahead(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch,
+                   int64_t depth) {
   const int64_t batch = c->train.microbatch_size, count = c->model.seq * batch, ahead = depth + 1;
   sf_data_microbatch(tokens, labels, mask, c, step, microbatch);
   for (int64_t i = 0; i < count; i++) {
@@ -471,7 +485,8 @@ int64_t sf_data_step_tokens_ahead(const struct sf_case *c, int64_t step, int64_t
   int64_t kept = 0;
   for (int64_t m = 0; m < c->train.microbatches; m++) {
     const struct mask_rule rule = mask_rule_create(c, step, m);
-    for (int64_t i = 0; i < c->model.seq * batch; i++) kept += is_ahead_within(c, step, m, i, ahead) && mask_keeps(&rule, i + ahead * batch);
+    for (int64_t i = 0; i < c->model.seq * batch; i++)
+      kept += is_ahead_within(c, step, m, i, ahead) && mask_keeps(&rule, i + ahead * batch);
   }
   return kept;
 }

@@ -11,12 +11,12 @@ struct sf_fill {
   enum sf_value_dist dist;
   float scale, offset; /* value = round(offset + round(scale * draw)); draws have mean 0 and variance about 1 */
   enum sf_dtype dtype; /* the result is rounded to this grid */
-  /* Exact mode: value = scale * t, t in {-1, 0, 1} (one in four is 0) in place of the above. Where lattice > 1 all elements are zero but those
-   * of a matrix of `cols` columns with (row + col) % lattice == 0: so few in each row and column that their sums are exact. */
+  /* Exact mode: value = scale * t, t in {-1, 0, 1} (one in four is 0) in place of the above. Where lattice > 1 all elements are zero but
+   * those of a matrix of `cols` columns with (row + col) % lattice == 0: so few in each row and column that their sums are exact. */
   bool exact;
   int64_t cols, lattice;
-  /* Large logits: every element of a row of `cols` columns has an amount of its row added, of 128 to 255 and either sign; in one row of four one
-   * column has 256 more. Not with exact. */
+  /* Large logits: every element of a row of `cols` columns has an amount of its row added, of 128 to 255 and either sign; in one row of
+   * four one column has 256 more. Not with exact. */
   bool shifted_rows;
   /* Overflow: element `infinite` of the logical tensor is infinite in place of the above. */
   bool has_infinite;
@@ -43,14 +43,15 @@ void sf_fill_range(float *out, const struct sf_fill *fill, int64_t first, int64_
 struct sf_fill sf_fill_for_param(const struct sf_catalog *catalog, int32_t param, int64_t step);
 /* What isolated mode writes into a trace point of kind ACT, ACT_GRAD or WGRAD: key from (step, microbatch, kind, subject, call of a
  * WGRAD), data.acts or data.grads, rounded to the tensor's promised format. scale: 1 for ACT, 2^-6 for gradients. What attention reads
- * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET, and so has
- * what attention and norms begin their backward with (ACT_GRAD of the linears in front of them and of MTP_HNORM) where data.grads is. What the
- * loss reads (ACT of OUTPUT_LAYER and MTP_OUTPUT_LAYER) is then normal with shifted rows. With data.overflow one number is infinite: of a drawn trained
- * parameter's WGRAD in a drawn step (not the last of several) and microbatch, or of COMBINE's ACT_GRAD, which one expert reads, where an expert's
- * weight was drawn. */
+ * (ACT of LINEAR_QKV, QK_NORM and ROTARY, of CROSS_LINEAR_Q and CROSS_LINEAR_KV) has an offset of one spread where data.acts is OFFSET, and
+ * so has what attention and norms begin their backward with (ACT_GRAD of the linears in front of them and of MTP_HNORM) where data.grads
+ * is. What the loss reads (ACT of OUTPUT_LAYER and MTP_OUTPUT_LAYER) is then normal with shifted rows. With data.overflow one number is
+ * infinite: of a drawn trained parameter's WGRAD in a drawn step (not the last of several) and microbatch, or of COMBINE's ACT_GRAD, which
+ * one expert reads, where an expert's weight was drawn. */
 struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_trace_id id);
-/* The memory that cross-attention reads, [memory_seq * microbatch_size x hidden], the same in every layer: isolated data.acts as it is, end to end normal, as
- * an encoder's last norm would leave it; scale 1, rounded to the compute format; exact mode: integers. The model must have one. */
+/* The memory that cross-attention reads, [memory_seq * microbatch_size x hidden], the same in every layer: isolated data.acts as it is, end
+ * to end normal, as an encoder's last norm would leave it; scale 1, rounded to the compute format; exact mode: integers. The model must
+ * have one. */
 struct sf_fill sf_fill_for_memory(const struct sf_catalog *catalog, int64_t step, int64_t microbatch);
 
 /* Whether every rounding behind a tensor of an exact case (data.exact) is exact, in any order of sums and in the wire's format, so that it
@@ -68,8 +69,8 @@ struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_
 void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count);
 
 /* The data of a step: seq * microbatch_size entries in row order (position * microbatch_size + sequence). Each may be NULL.
- * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token and no padding;
- * UNEVEN: shares of 1/8 to 1 that differ by 1/4 at least between neighbouring microbatches; SPARSE: one to three tokens. */
+ * Labels are drawn apart from tokens (no shift). FEW: three ids of the case. A microbatch's mask always keeps at least one token and no
+ * padding; UNEVEN: shares of 1/8 to 1 that differ by 1/4 at least between neighbouring microbatches; SPARSE: one to three tokens. */
 void sf_data_microbatch(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch);
 /* Packed documents and padding. Tokens of a sequence before its padding: 1..seq. A token is padding iff its position is not below this. */
 int64_t sf_data_sequence_length(const struct sf_case *c, int64_t step, int64_t microbatch, int64_t sequence);
@@ -77,8 +78,8 @@ int64_t sf_data_sequence_length(const struct sf_case *c, int64_t step, int64_t m
 void sf_data_documents(int32_t *first, const struct sf_case *c, int64_t step, int64_t microbatch);
 bool sf_data_has_documents(const struct sf_case *c); /* false: every sequence is one document */
 
-/* Multi-token prediction at depth k looks k + 1 tokens ahead: what sf_data_microbatch gives for the token that far ahead in the sequence, of the same
- * document; where there is none token and label 0 and mask 0. */
+/* Multi-token prediction at depth k looks k + 1 tokens ahead: what sf_data_microbatch gives for the token that far ahead in the sequence,
+ * of the same document; where there is none token and label 0 and mask 0. */
 void sf_data_ahead(int32_t *tokens, int32_t *labels, float *mask, const struct sf_case *c, int64_t step, int64_t microbatch, int64_t depth);
 
 /* Number of tokens that the masks of all microbatches of a step keep. */

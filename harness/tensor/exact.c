@@ -7,8 +7,8 @@
 #define CROSS_LINEARS (CLASS(CROSS_LINEAR_Q) | CLASS(CROSS_LINEAR_KV) | CLASS(CROSS_LINEAR_PROJ))
 #define LATENT_LINEARS (CLASS(LINEAR_Q) | CLASS(LINEAR_Q_DOWN) | CLASS(LINEAR_Q_UP) | CLASS(LINEAR_KV_DOWN) | CLASS(LINEAR_KV_UP))
 #define LINEARS                                                                                                                            \
-  (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER) | CLASS(MTP_EH_PROJ) |      \
-   CLASS(SHARED_FC1) | CLASS(SHARED_FC2) | CLASS(MTP_OUTPUT_LAYER) | LATENT_LINEARS | CROSS_LINEARS)
+  (CLASS(LINEAR_QKV) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC1) | CLASS(LINEAR_FC2) | CLASS(ADAPTER) | CLASS(OUTPUT_LAYER) |                 \
+   CLASS(MTP_EH_PROJ) | CLASS(SHARED_FC1) | CLASS(SHARED_FC2) | CLASS(MTP_OUTPUT_LAYER) | LATENT_LINEARS | CROSS_LINEARS)
 /* What comes into linear_kv_down_proj is a sum over heads, of as many integers as there are. */
 #define GRADS_OF_SUMS CLASS(LINEAR_KV_DOWN)
 #define NORMS                                                                                                                              \
@@ -19,10 +19,13 @@
 #define EMBEDDINGS (CLASS(WORD_EMBEDDINGS) | CLASS(EMBEDDING) | CLASS(MTP_EMBEDDING))
 
 /* Outputs that a linear or a residual add reads; attention, activation and loss keep their own distributions. */
-static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_LINEAR_PROJ) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(COMBINE) | CLASS(SHARED_ACTIVATION) | CLASS(SHARED_FC2) | CLASS(SHARED_ADD) | CLASS(ADAPTER);
+static const uint64_t INTEGER_ACTS = EMBEDDINGS | NORMS | BDAS | CLASS(CORE_ATTENTION) | CLASS(CROSS_CORE_ATTENTION) |
+                                     CLASS(CROSS_LINEAR_PROJ) | CLASS(ACTIVATION) | CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) |
+                                     CLASS(COMBINE) | CLASS(SHARED_ACTIVATION) | CLASS(SHARED_FC2) | CLASS(SHARED_ADD) | CLASS(ADAPTER);
 /* Input gradients that come into a linear or a residual add; those that come into attention, activation or norm are not among them. */
-static const uint64_t INTEGER_ACT_GRADS =
-    NORMS | BDAS | CLASS(LOSS) | CLASS(MTP_LOSS) | CLASS(CROSS_CORE_ATTENTION) | CLASS(CROSS_KEY_VALUE) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(SHARED_ACTIVATION) | CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
+static const uint64_t INTEGER_ACT_GRADS = NORMS | BDAS | CLASS(LOSS) | CLASS(MTP_LOSS) | CLASS(CROSS_CORE_ATTENTION) |
+                                          CLASS(CROSS_KEY_VALUE) | CLASS(ADAPTER) | CLASS(ACTIVATION) | CLASS(SHARED_ACTIVATION) |
+                                          CLASS(QK_NORM) | CLASS(ROTARY) | CLASS(CORE_ATTENTION);
 /* Where branches end in a norm, it reads these; COMBINE too where nothing is added to it. */
 static const uint64_t BEFORE_POST_NORM = CLASS(LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(SHARED_ADD);
 /* Where queries and keys have norms, these stand before linear_qkv. */
@@ -78,7 +81,8 @@ static bool main_grad_is_exact(const struct sf_case *c, int32_t step) {
 static uint64_t inexact_by_dropout(const struct sf_case *c, enum sf_kind kind) {
   const int64_t kept = 1000 - c->train.dropout_milli;
   if (1000 % kept == 0 && is_power_of_two(1000 / kept)) return 0;
-  return kind == SF_KIND_ACT ? CLASS(SELF_ATTN_BDA) | CLASS(CROSS_ATTN_BDA) | CLASS(MLP_BDA) : CLASS(LINEAR_PROJ) | CLASS(CROSS_LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(SHARED_FC2);
+  return kind == SF_KIND_ACT ? CLASS(SELF_ATTN_BDA) | CLASS(CROSS_ATTN_BDA) | CLASS(MLP_BDA)
+                             : CLASS(LINEAR_PROJ) | CLASS(CROSS_LINEAR_PROJ) | CLASS(LINEAR_FC2) | CLASS(SHARED_FC2);
 }
 
 bool sf_trace_is_exact(const struct sf_catalog *catalog, struct sf_trace_id id) {

@@ -1,5 +1,5 @@
-/* Random bits of stochastic rounding: a function of (seed, step, parameter, logical index) by integer arithmetic, so that every layout, every
- * shard and the reference round an element alike. */
+/* Random bits of stochastic rounding: a function of (seed, step, parameter, logical index) by integer arithmetic, so that every layout,
+ * every shard and the reference round an element alike. */
 #ifndef SF_TENSOR_ROUNDING_BITS_H
 #define SF_TENSOR_ROUNDING_BITS_H
 

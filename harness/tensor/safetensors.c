@@ -164,7 +164,8 @@ static enum sf_status read_header(struct sf_st_file *file, const struct reader *
 
 /* The size of the header, from the file's first bytes (HEADER_SIZE_BYTES of them, unless the file is shorter). */
 static enum sf_status header_size(int64_t *out, const unsigned char *first, uint64_t file_bytes, const char *name, struct sf_error *error) {
-  if (file_bytes < HEADER_SIZE_BYTES) return sf_error_set(error, SF_EINPUT, "%s: shorter than the 8 bytes that give the header's size", name);
+  if (file_bytes < HEADER_SIZE_BYTES)
+    return sf_error_set(error, SF_EINPUT, "%s: shorter than the 8 bytes that give the header's size", name);
   const uint64_t header_bytes = sf_load_u64_le(first);
   if (header_bytes > file_bytes - HEADER_SIZE_BYTES || header_bytes > HEADER_LIMIT_BYTES) {
     return sf_error_set(error, SF_EINPUT, "%s: a header of %llu bytes is beyond the file or the limit of 100 MB", name,
@@ -181,7 +182,8 @@ static enum sf_status parse_header(struct sf_st_file *file, const struct reader 
   json_t *header = json_loadb(text, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &json_error);
   if (header == NULL) {
     const bool no_memory = json_error_code(&json_error) == json_error_out_of_memory;
-    return sf_error_set(r->error, no_memory ? SF_ENOMEM : SF_EINPUT, "%s: header: %s (byte %d)", r->name, json_error.text, json_error.position);
+    return sf_error_set(r->error, no_memory ? SF_ENOMEM : SF_EINPUT, "%s: header: %s (byte %d)", r->name, json_error.text,
+                        json_error.position);
   }
   const enum sf_status status = read_header(file, r, header);
   json_decref(header);

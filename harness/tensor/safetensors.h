@@ -42,8 +42,8 @@ struct sf_st_open {
   int descriptor;
   struct sf_st_file file; /* no raw, and no entry has bytes */
 };
-/* As strict as sf_st_read, by the same parser. SF_ENOTFOUND when there is no such file, SF_EINPUT, SF_EIO, SF_ENOMEM; *out is written only on
- * success. Close with sf_st_close, which takes NULL and what is zeroed. */
+/* As strict as sf_st_read, by the same parser. SF_ENOTFOUND when there is no such file, SF_EINPUT, SF_EIO, SF_ENOMEM; *out is written only
+ * on success. Close with sf_st_close, which takes NULL and what is zeroed. */
 enum sf_status sf_st_open(struct sf_st_open *out, const char *path, struct sf_error *error) SF_MUST_USE;
 /* Reads elements [first, first + count) of an entry, in wire format. SF_EINPUT when the file has become shorter, SF_EIO. */
 enum sf_status sf_st_load(void *out, const struct sf_st_open *from, const struct sf_st_entry *entry, int64_t first, int64_t count,
@@ -58,10 +58,12 @@ enum sf_status sf_st_writer_add(struct sf_st_writer *writer, const char *name, e
                                 const void *values) SF_MUST_USE;
 enum sf_status sf_st_writer_meta(struct sf_st_writer *writer, const char *key, const char *value) SF_MUST_USE;
 /* A tensor without values, for sf_st_writer_header. */
-enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count) SF_MUST_USE;
-/* What stands before the data of a file with these tensors, and how many bytes of data must follow; where each tensor lies, sf_st_open tells. The
- * caller frees the bytes. */
-enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims,
+                                    int32_t dim_count) SF_MUST_USE;
+/* What stands before the data of a file with these tensors, and how many bytes of data must follow; where each tensor lies, sf_st_open
+ * tells. The caller frees the bytes. */
+enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path,
+                                   struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_st_writer_destroy(struct sf_st_writer *writer);
 

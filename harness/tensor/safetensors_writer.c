@@ -59,14 +59,16 @@ static bool reserve(struct sf_st_writer *writer) {
   return true;
 }
 
-enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims, int32_t dim_count) {
+enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *name, enum sf_dtype dtype, const int64_t *dims,
+                                    int32_t dim_count) {
   int64_t count = 1, size_bytes;
   if (dim_count < 0 || dim_count > SF_ST_DIMS_MAX || !is_plain_text(name) || strcmp(name, "__metadata__") == 0) return SF_EUSAGE;
   for (int32_t i = 0; i < dim_count; i++)
     if (dims[i] < 0 || __builtin_mul_overflow(count, dims[i], &count)) return SF_EUSAGE;
   if (__builtin_mul_overflow(count, (int64_t)sf_dtype_wire_bytes(dtype), &size_bytes)) return SF_EUSAGE;
   if (!reserve(writer)) return SF_ENOMEM;
-  struct tensor tensor = {.name = sf_strdup(name), .dtype = dtype, .dim_count = dim_count, .count = count, .size_bytes = (size_t)size_bytes};
+  struct tensor tensor = {
+      .name = sf_strdup(name), .dtype = dtype, .dim_count = dim_count, .count = count, .size_bytes = (size_t)size_bytes};
   if (tensor.name == NULL) return SF_ENOMEM;
   if (dim_count > 0) memcpy(tensor.dims, dims, (size_t)dim_count * sizeof *dims);
   writer->tensors[writer->count++] = tensor;
@@ -164,7 +166,8 @@ static void jansson_free(char *text) {
 }
 
 /* with_data: memory behind the header for all values. */
-static enum sf_status make_image(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, bool with_data, const char *path, struct sf_error *error) {
+static enum sf_status make_image(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, bool with_data,
+                                 const char *path, struct sf_error *error) {
   const char *repeated = NULL;
   size_t header_bytes = 0;
   enum sf_status status = SF_OK;
@@ -182,7 +185,8 @@ static enum sf_status make_image(struct sf_st_writer *writer, struct sf_bytes *h
   return status;
 }
 
-enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path, struct sf_error *error) {
+enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path,
+                                   struct sf_error *error) {
   return make_image(writer, header, data_bytes, false, path, error);
 }
 

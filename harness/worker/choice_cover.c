@@ -29,7 +29,8 @@ static int64_t levels_of(int64_t *out, const struct sf_choices *choices, const s
   return count;
 }
 
-/* Pairs of the function that no row has with the same axis; counts them as had if `take` is set. A function that few axes can cut brings little. */
+/* Pairs of the function that no row has with the same axis; counts them as had if `take` is set. A function that few axes can cut brings
+ * little. */
 static int64_t new_pairs(struct pairs *pairs, const struct sf_choices *choices, const struct sf_choice_space *space, bool take) {
   int64_t levels[SF_DESCRIPTION_FIELDS_MAX], fresh = 0;
   const int64_t count = levels_of(levels, choices, space->description);
@@ -50,7 +51,8 @@ static int64_t new_pairs(struct pairs *pairs, const struct sf_choices *choices, 
 }
 
 /* The density is the row's, else the fullest candidate would win everywhere, and full cases hide bugs behind each other. */
-static enum sf_status add_row(struct sf_choice_cover *cover, struct pairs *pairs, const struct sf_choice_space *space, uint64_t seed, int64_t *fresh, struct sf_error *error) {
+static enum sf_status add_row(struct sf_choice_cover *cover, struct pairs *pairs, const struct sf_choice_space *space, uint64_t seed,
+                              int64_t *fresh, struct sf_error *error) {
   const uint64_t row = sf_hash_u64(seed, (uint64_t)cover->count);
   struct sf_choices choices;
   uint64_t best = 0;
@@ -71,7 +73,8 @@ static enum sf_status add_row(struct sf_choice_cover *cover, struct pairs *pairs
   return SF_OK;
 }
 
-enum sf_status sf_choice_cover_create(struct sf_choice_cover **out, const struct sf_choice_space *space, uint64_t seed, struct sf_error *error) {
+enum sf_status sf_choice_cover_create(struct sf_choice_cover **out, const struct sf_choice_space *space, uint64_t seed,
+                                      struct sf_error *error) {
   struct pairs pairs = {(int64_t)sf_description_field_count(space->description) * CHOICES_MAX, NULL};
   struct sf_choice_cover *cover = sf_alloc(sizeof *cover);
   pairs.axes = sf_alloc((size_t)(pairs.levels * pairs.levels + 1));

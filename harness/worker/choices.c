@@ -7,7 +7,8 @@
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
-enum sf_status sf_choices_of_case(struct sf_choices *out, const struct sf_description *description, const json_t *c, struct sf_error *error) {
+enum sf_status sf_choices_of_case(struct sf_choices *out, const struct sf_description *description, const json_t *c,
+                                  struct sf_error *error) {
   json_t *complete = NULL;
   const enum sf_status status = sf_description_complete(&complete, description, c, error);
   memset(out, 0, sizeof *out);
@@ -38,7 +39,8 @@ enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *as
   const struct sf_description *description = space->description;
   const char *equals = strchr(assignment, '=');
   char path[128];
-  if (!equals || equals == assignment || equals - assignment >= (ptrdiff_t)sizeof path) return sf_error_set(error, SF_EINPUT, "\"%.100s\" is not KEY=VALUE", assignment);
+  if (!equals || equals == assignment || equals - assignment >= (ptrdiff_t)sizeof path)
+    return sf_error_set(error, SF_EINPUT, "\"%.100s\" is not KEY=VALUE", assignment);
   snprintf(path, sizeof path, "%.*s", (int)(equals - assignment), assignment);
   const int32_t field = sf_description_find_field(description, path);
   if (field < 0) return sf_description_unknown(description, path, error);

@@ -22,10 +22,13 @@ static struct drawing begin(const struct sf_choice_space *space, uint64_t seed, 
 
 static int64_t below(struct drawing *d, int64_t bound) { return (int64_t)(sf_hash_u64(d->seed, d->count++) % (uint64_t)bound); }
 
-static int kind_of(const struct drawing *d, int32_t field) { return sf_description_field_is_layout(d->description, field) ? LAYOUT : FUNCTION; }
+static int kind_of(const struct drawing *d, int32_t field) {
+  return sf_description_field_is_layout(d->description, field) ? LAYOUT : FUNCTION;
+}
 
 static bool is_free(const struct drawing *d, int32_t field) {
-  return !d->space->is_fixed[field] && (d->kinds & kind_of(d, field)) && strcmp(sf_description_field_path(d->description, field), "seed") != 0;
+  return !d->space->is_fixed[field] && (d->kinds & kind_of(d, field)) &&
+         strcmp(sf_description_field_path(d->description, field), "seed") != 0;
 }
 
 static int32_t free_fields(int32_t *out, const struct drawing *d, bool axes_only) {
@@ -181,7 +184,8 @@ static void draw_function(struct drawing *d, uint64_t density) {
     if (wanted[group[fields[i]]]-- > 0) (void)want_any(d, fields[i]);
 }
 
-/* An axis first, the one whose turn it is or the next that is possible, then others of the layout. False: no layout of more than one rank was found. */
+/* An axis first, the one whose turn it is or the next that is possible, then others of the layout. False: no layout of more than one rank
+ * was found. */
 static bool draw_layout(struct drawing *d, int64_t turn) {
   static const int64_t of[] = {2, 4, 8};
   int32_t fields[SF_DESCRIPTION_FIELDS_MAX], axes[SF_DESCRIPTION_FIELDS_MAX];
@@ -244,11 +248,14 @@ static void draw_cuttable(struct sf_choices *out, const struct sf_choice_space *
   }
 }
 
-enum sf_status sf_choices_draw(struct sf_choices *out, const struct sf_choice_space *space, uint64_t function, int64_t place, uint64_t redraw, struct sf_error *error) {
+enum sf_status sf_choices_draw(struct sf_choices *out, const struct sf_choice_space *space, uint64_t function, int64_t place,
+                               uint64_t redraw, struct sf_error *error) {
   struct sf_choices placed = {{0}};
   for (int32_t i = 0; i < sf_description_field_count(space->description); i++)
     if (space->is_fixed[i]) placed.at[i] = space->fixed.at[i];
-  if (!place_fixed(&placed, space)) return sf_error_set(error, SF_EINPUT, "what is fixed does not go together: the worker supports no such case on at most %d ranks", space->ranks_max);
+  if (!place_fixed(&placed, space))
+    return sf_error_set(error, SF_EINPUT, "what is fixed does not go together: the worker supports no such case on at most %d ranks",
+                        space->ranks_max);
   draw_cuttable(out, space, function, &placed);
   struct sf_choices cut = *out;
   without_layout(&cut, space);

@@ -39,7 +39,8 @@ static bool grow(struct sf_condition_table *table) {
   return true;
 }
 
-enum sf_status sf_condition_table_add(struct sf_condition_table *table, const struct sf_description *description, const json_t *conditions) {
+enum sf_status sf_condition_table_add(struct sf_condition_table *table, const struct sf_description *description,
+                                      const json_t *conditions) {
   json_t *object = (json_t *)(uintptr_t)conditions, *values;
   const char *path;
   size_t choices = 0;
@@ -62,7 +63,9 @@ enum sf_status sf_condition_table_add(struct sf_condition_table *table, const st
   return SF_OK;
 }
 
-struct sf_conditions sf_condition_table_row(const struct sf_condition_table *table, int32_t row) { return (struct sf_conditions){table->rows[row].count, table->rows[row].items}; }
+struct sf_conditions sf_condition_table_row(const struct sf_condition_table *table, int32_t row) {
+  return (struct sf_conditions){table->rows[row].count, table->rows[row].items};
+}
 
 bool sf_condition_holds(const struct sf_condition *condition, const int32_t *at) {
   for (int32_t i = 0; i < condition->count; i++)

@@ -82,16 +82,22 @@ static enum sf_status read_field(struct field *out, const char *path, const json
   if (strlen(path) >= PATH_TEXT || path[0] == '.' || strstr(path, "..") || !*path || path[strlen(path) - 1] == '.') {
     return sf_error_set(error, SF_EINPUT, "describe: fields.%.100s: not a path of at most %d characters", path, PATH_TEXT - 1);
   }
-  if (json_is_object(value) && !knows_keys(value, known, unknown, sizeof unknown)) return sf_error_set(error, SF_EINPUT, "describe: fields.%s.%s: no such key", path, unknown);
-  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o}", "choices", &choices, "min", &min, "max", &max, "step", &step, "layout", &layout, "needs", &needs) != 0) {
-    return sf_error_set(error, SF_EINPUT, "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, perhaps with \"layout\": true, \"needs\": {..}", path);
+  if (json_is_object(value) && !knows_keys(value, known, unknown, sizeof unknown))
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s.%s: no such key", path, unknown);
+  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o}", "choices", &choices, "min", &min, "max", &max, "step",
+                  &step, "layout", &layout, "needs", &needs) != 0) {
+    return sf_error_set(
+        error, SF_EINPUT,
+        "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, perhaps with \"layout\": true, \"needs\": {..}",
+        path);
   }
   const bool whole = !choices && min <= max && step >= 1;
   if (choices ? !json_is_array(choices) || json_array_size(choices) == 0 : !whole) {
     return sf_error_set(error, SF_EINPUT, "describe: fields.%s: nothing to choose from", path);
   }
   for (size_t i = 0; i < json_array_size(choices); i++) {
-    if (json_is_object(json_array_get(choices, i))) return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
+    if (json_is_object(json_array_get(choices, i)))
+      return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
   }
   *out = (struct field){path, choices, min, max, step, layout != 0, false, needs};
   return SF_OK;
@@ -122,7 +128,10 @@ static enum sf_status check_ranks_product(const struct sf_description *descripti
     const struct field *field = path ? find_field(description, path) : NULL;
     bool good = field && field->layout && (field->choices || (field->min >= 1 && field->max <= RANKS_MAX));
     for (size_t k = 0; good && k < json_array_size(field->choices); k++) good = is_rank_count(json_array_get(field->choices, k));
-    if (!good) return sf_error_set(error, SF_EINPUT, "describe: ranks[%zu]: expected the path of a field with \"layout\": true and numbers from 1 to %d", i, RANKS_MAX);
+    if (!good)
+      return sf_error_set(error, SF_EINPUT,
+                          "describe: ranks[%zu]: expected the path of a field with \"layout\": true and numbers from 1 to %d", i,
+                          RANKS_MAX);
   }
   if (json_is_array(description->ranks) && json_array_size(description->ranks) > 0 && !find_field(description, "ranks")) return SF_OK;
   return sf_error_set(error, SF_EINPUT, "describe: ranks: expected an array of paths, and no field \"ranks\" beside it");
@@ -134,11 +143,15 @@ static enum sf_status check_ranks_field(const struct sf_description *description
   bool good = ranks && ranks->layout && (ranks->choices || (ranks->min >= 1 && ranks->max <= RANKS_MAX));
   for (size_t i = 0; good && i < json_array_size(ranks->choices); i++) good = is_rank_count(json_array_get(ranks->choices, i));
   if (good) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "describe: fields.ranks: every worker needs it, with \"layout\": true and numbers from 1 to %d, or ranks as a list of fields", RANKS_MAX);
+  return sf_error_set(
+      error, SF_EINPUT,
+      "describe: fields.ranks: every worker needs it, with \"layout\": true and numbers from 1 to %d, or ranks as a list of fields",
+      RANKS_MAX);
 }
 
 /* {FIELD: [VALUE, ..]}. where: what it is of, for the message. */
-static enum sf_status check_conditions(const struct sf_description *description, json_t *conditions, const char *where, struct sf_error *error) {
+static enum sf_status check_conditions(const struct sf_description *description, json_t *conditions, const char *where,
+                                       struct sf_error *error) {
   const char *path;
   json_t *values;
   json_object_foreach(conditions, path, values) {
@@ -162,7 +175,8 @@ static enum sf_status check_needs(const struct sf_description *description, stru
     if (status != SF_OK) return status;
     json_object_foreach((json_t *)(uintptr_t)field->needs, path, values) {
       const struct field *needed = find_field(description, path);
-      if (needed == field || (needed->layout && !field->layout)) return sf_error_set(error, SF_EINPUT, "describe: %s.%s: a field needs others, and one without \"layout\" only such", where, path);
+      if (needed == field || (needed->layout && !field->layout))
+        return sf_error_set(error, SF_EINPUT, "describe: %s.%s: a field needs others, and one without \"layout\" only such", where, path);
     }
   }
   return SF_OK;
@@ -174,7 +188,8 @@ static enum sf_status check_rules(const struct sf_description *description, stru
     const char *reason = NULL;
     char unknown[64], where[40];
     json_t *rule = json_array_get(description->rules, i), *when = NULL;
-    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !json_is_object(when) || !knows_keys(rule, known, unknown, sizeof unknown)) {
+    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !json_is_object(when) ||
+        !knows_keys(rule, known, unknown, sizeof unknown)) {
       return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu]: expected {\"when\": {FIELD: [VALUE, ..]}, \"reason\": TEXT}", i);
     }
     snprintf(where, sizeof where, "refuses[%zu].when", i);
@@ -211,12 +226,19 @@ static enum sf_status read_description(struct sf_description *description, struc
   char unknown[64];
   int draws = DRAWS_DEFAULT, scripts = 0;
   json_t *fields = NULL, *rules = NULL, *ranks = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b}", "name", &name, "draws", &draws, "fields", &fields, "refuses", &rules, "ranks", &ranks, "scripts", &scripts) != 0 || !*name) {
-    return sf_error_set(error, SF_EINPUT, "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\"");
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b}", "name", &name, "draws", &draws, "fields", &fields, "refuses",
+                  &rules, "ranks", &ranks, "scripts", &scripts) != 0 ||
+      !*name) {
+    return sf_error_set(
+        error, SF_EINPUT,
+        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\"");
   }
-  if (!knows_keys(description->value, known, unknown, sizeof unknown)) return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
-  if (draws < 1 || draws > DRAWS_MAX) return sf_error_set(error, SF_EINPUT, "describe: draws: %d is not between 1 and %d", draws, DRAWS_MAX);
-  if (!json_is_object(fields) || json_object_size(fields) > FIELDS_MAX) return sf_error_set(error, SF_EINPUT, "describe: fields: expected an object of at most %d", FIELDS_MAX);
+  if (!knows_keys(description->value, known, unknown, sizeof unknown))
+    return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
+  if (draws < 1 || draws > DRAWS_MAX)
+    return sf_error_set(error, SF_EINPUT, "describe: draws: %d is not between 1 and %d", draws, DRAWS_MAX);
+  if (!json_is_object(fields) || json_object_size(fields) > FIELDS_MAX)
+    return sf_error_set(error, SF_EINPUT, "describe: fields: expected an object of at most %d", FIELDS_MAX);
   if (rules && !json_is_array(rules)) return sf_error_set(error, SF_EINPUT, "describe: refuses: expected an array");
   description->draws = draws;
   description->rules = rules;
@@ -254,7 +276,9 @@ void sf_description_destroy(struct sf_description *description) {
   sf_free(description);
 }
 
-const char *sf_description_name(const struct sf_description *description) { return json_string_value(json_object_get(description->value, "name")); }
+const char *sf_description_name(const struct sf_description *description) {
+  return json_string_value(json_object_get(description->value, "name"));
+}
 
 int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }
 bool sf_description_has_scripts(const struct sf_description *description) { return description->scripts; }
@@ -271,7 +295,9 @@ int32_t sf_description_field_count(const struct sf_description *description) { r
 const char *sf_description_field_path(const struct sf_description *description, int32_t field) { return description->fields[field].path; }
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field) { return description->fields[field].layout; }
 
-bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field) { return description->fields[field].has_ranks; }
+bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field) {
+  return description->fields[field].has_ranks;
+}
 
 int64_t sf_description_choice_count(const struct sf_description *description, int32_t at) {
   const struct field *field = &description->fields[at];
@@ -289,8 +315,12 @@ const char *sf_description_rule_reason(const struct sf_description *description,
   return json_string_value(json_object_get(json_array_get(description->rules, (size_t)rule), "reason"));
 }
 
-struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule) { return sf_condition_table_row(description->rule_table, rule); }
-struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field) { return sf_condition_table_row(description->needs_table, field); }
+struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule) {
+  return sf_condition_table_row(description->rule_table, rule);
+}
+struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field) {
+  return sf_condition_table_row(description->needs_table, field);
+}
 
 int32_t sf_description_find_field(const struct sf_description *description, const char *path) {
   const struct field *field = find_field(description, path);
@@ -304,7 +334,8 @@ int64_t sf_description_find_choice(const struct sf_description *description, int
     if (json_equal(json_array_get(field->choices, i), value)) return (int64_t)i;
   }
   const json_int_t above = json_integer_value(value) - field->min;
-  const bool in_range = !field->choices && json_is_integer(value) && above >= 0 && json_integer_value(value) <= field->max && above % field->step == 0;
+  const bool in_range =
+      !field->choices && json_is_integer(value) && above >= 0 && json_integer_value(value) <= field->max && above % field->step == 0;
   return in_range ? above / field->step : -1;
 }
 
@@ -320,19 +351,23 @@ static bool holds(const json_t *array, const json_t *value) {
 static enum sf_status check_value(const struct field *field, const json_t *value, struct sf_error *error) {
   if (field->choices && holds(field->choices, value)) return SF_OK;
   const json_int_t number = json_integer_value(value);
-  if (!field->choices && json_is_integer(value) && number >= field->min && number <= field->max && (number - field->min) % field->step == 0) return SF_OK;
+  if (!field->choices && json_is_integer(value) && number >= field->min && number <= field->max && (number - field->min) % field->step == 0)
+    return SF_OK;
   char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
   if (text) sf_reals_shorten(text);
   if (choices) sf_reals_shorten(choices);
   if (choices) sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
-  else sf_error_set(error, SF_EINPUT, "%s: %.100s is not one of %lld, %lld, .. %lld", field->path, text ? text : "?", (long long)field->min, (long long)(field->min + field->step), (long long)field->max);
+  else
+    sf_error_set(error, SF_EINPUT, "%s: %.100s is not one of %lld, %lld, .. %lld", field->path, text ? text : "?", (long long)field->min,
+                 (long long)(field->min + field->step), (long long)field->max);
   free(text);
   free(choices);
   return SF_EINPUT;
 }
 
 /* Every member, at any depth, is a field or an object of fields. prefix: path of object with a dot behind it. */
-static enum sf_status check_members(const struct sf_description *description, const json_t *object, const char *prefix, struct sf_error *error) {
+static enum sf_status check_members(const struct sf_description *description, const json_t *object, const char *prefix,
+                                    struct sf_error *error) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)(uintptr_t)object, key, value) {

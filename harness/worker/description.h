@@ -13,8 +13,8 @@
 struct sf_description;
 enum { SF_DESCRIPTION_FIELDS_MAX = 512 };
 
-/* From the value that a worker answered describe with. Strict: unknown keys, fields without choices, rules about fields that do not exist are refused with
- * one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
+/* From the value that a worker answered describe with. Strict: unknown keys, fields without choices, rules about fields that do not exist
+ * are refused with one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) SF_MUST_USE;
 void sf_description_destroy(struct sf_description *description); /* takes NULL */
 const char *sf_description_name(const struct sf_description *description);
@@ -33,8 +33,8 @@ json_t *sf_description_choice(const struct sf_description *description, int32_t 
 /* Rules of what is refused, and their reasons. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
-/* "Field has one of these choices", as places. A rule refuses a case where all its conditions hold; what a field needs is that all of them hold: elsewhere
- * its other choices change nothing. Borrowed from the description. */
+/* "Field has one of these choices", as places. A rule refuses a case where all its conditions hold; what a field needs is that all of them
+ * hold: elsewhere its other choices change nothing. Borrowed from the description. */
 struct sf_condition {
   int32_t field, count;
   const int32_t *choices;
@@ -54,17 +54,18 @@ int64_t sf_description_find_choice(const struct sf_description *description, int
 const json_t *sf_case_path_get(const json_t *c, const char *path);
 bool sf_case_path_set(json_t *c, const char *path, const json_t *value);
 
-/* The case with each left-out field at its first choice, fields in the description's order (a new reference). SF_EINPUT: a member that is no field,
- * or a value that is none of its choices; SF_ENOMEM. */
-enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c, struct sf_error *error) SF_MUST_USE;
+/* The case with each left-out field at its first choice, fields in the description's order (a new reference). SF_EINPUT: a member that is
+ * no field, or a value that is none of its choices; SF_ENOMEM. */
+enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c,
+                                       struct sf_error *error) SF_MUST_USE;
 /* Ranks of a complete case's candidate run: its field "ranks", or the product of the fields that the description names instead. */
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete);
 /* The same of one place for each field. */
 int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at);
 /* Why the worker does not support a complete case; NULL when it does. The text belongs to the description. */
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete);
-/* A complete case without the fields that only say who computes what, as a text: cases with equal texts have one reference. To be freed with
- * free; NULL on no memory. */
+/* A complete case without the fields that only say who computes what, as a text: cases with equal texts have one reference. To be freed
+ * with free; NULL on no memory. */
 char *sf_description_function_text(const struct sf_description *description, const json_t *complete);
 
 #endif

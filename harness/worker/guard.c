@@ -17,7 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The launcher has CLEAN_MS to remove its session's files after its ranks are gone; what is left then is killed, at most KILL_ROUNDS times. */
+/* The launcher has CLEAN_MS to remove its session's files after its ranks are gone; what is left then is killed, at most KILL_ROUNDS times.
+ */
 enum { CLEAN_MS = 1000, PAUSE_MS = 5, KILL_ROUNDS = 400 };
 
 /* --- the guard's side ------------------------------------------------------------------------------------------- */

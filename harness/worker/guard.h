@@ -1,5 +1,6 @@
-/* A process that stands between us and a launched set of ranks and sees to its end: every process that the launcher brought into being, however it
- * detached itself, is killed by its pid when we ask for it, when we are gone (killed, too), or when the launcher ends by itself. */
+/* A process that stands between us and a launched set of ranks and sees to its end: every process that the launcher brought into being,
+ * however it detached itself, is killed by its pid when we ask for it, when we are gone (killed, too), or when the launcher ends by itself.
+ */
 #ifndef SF_WORKER_GUARD_H
 #define SF_WORKER_GUARD_H
 

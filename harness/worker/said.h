@@ -1,5 +1,6 @@
-/* What code under test prints. While it runs in a process of its own, stdout and stderr go to memory that outlives the process; what is there is passed on to
- * stderr, line by line and marked (SF_SAID_PREFIX), when a case has ended, and the last line of a process that died stands in its finding. */
+/* What code under test prints. While it runs in a process of its own, stdout and stderr go to memory that outlives the process; what is
+ * there is passed on to stderr, line by line and marked (SF_SAID_PREFIX), when a case has ended, and the last line of a process that died
+ * stands in its finding. */
 #ifndef SF_WORKER_SAID_H
 #define SF_WORKER_SAID_H
 

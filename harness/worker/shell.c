@@ -4,7 +4,10 @@
 
 enum sf_status sf_shell_launcher_check(const char *launcher, struct sf_error *error) {
   if (strstr(launcher, "{n}")) return SF_OK;
-  return sf_error_set(error, SF_EUSAGE, "--launcher '%.100s': {n} is missing, which stands for the number of ranks; for example --launcher 'mpirun --oversubscribe -n {n}'", launcher);
+  return sf_error_set(
+      error, SF_EUSAGE,
+      "--launcher '%.100s': {n} is missing, which stands for the number of ranks; for example --launcher 'mpirun --oversubscribe -n {n}'",
+      launcher);
 }
 
 void sf_shell_launcher(struct sf_text *out, const char *launcher, int32_t ranks) {

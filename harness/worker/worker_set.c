@@ -51,8 +51,9 @@ struct sf_worker_set {
 };
 
 #define X(NAME, text) [SF_WORKER_##NAME] = text,
-static const char *const end_names[] = {X(ANSWERED, "answered") X(REFUSED, "refused") X(FULL, "full") X(RAISED, "raised") X(ONE_SIDED, "one-sided") X(DIED, "died")
-                                            X(SILENT, "silent") X(GARBLED, "garbled") X(UNSTARTED, "unstarted") X(UNABLE, "unable") X(STOPPED, "stopped")};
+static const char *const end_names[] = {X(ANSWERED, "answered") X(REFUSED, "refused") X(FULL, "full") X(RAISED, "raised")
+                                            X(ONE_SIDED, "one-sided") X(DIED, "died") X(SILENT, "silent") X(GARBLED, "garbled")
+                                                X(UNSTARTED, "unstarted") X(UNABLE, "unable") X(STOPPED, "stopped")};
 #undef X
 
 const char *sf_worker_end_name(enum sf_worker_end end) { return end_names[end]; }
@@ -130,7 +131,8 @@ static void end_set(struct sf_worker_set *set) {
   end_guard(set);
 }
 
-static void SF_PRINTF(4, 5) fail(struct sf_worker_set *set, struct sf_worker_report *report, enum sf_worker_end end, const char *format, ...) {
+static void SF_PRINTF(4, 5)
+    fail(struct sf_worker_set *set, struct sf_worker_report *report, enum sf_worker_end end, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(report->text, sizeof report->text, format, arguments);
@@ -232,7 +234,8 @@ static bool welcome(struct sf_worker_set *set, int32_t *at, struct sf_worker_rep
   } else if (version != 1) {
     fail(set, report, SF_WORKER_GARBLED, "a rank speaks version %lld of the protocol, not 1", (long long)version);
   } else if (world != set->options.ranks || rank < 0 || rank >= world) {
-    fail(set, report, SF_WORKER_GARBLED, "rank %lld of %lld said hello where %d ranks were started", (long long)rank, (long long)world, set->options.ranks);
+    fail(set, report, SF_WORKER_GARBLED, "rank %lld of %lld said hello where %d ranks were started", (long long)rank, (long long)world,
+         set->options.ranks);
   } else if (set->ranks[rank].state == RANK_DONE) {
     fail(set, report, SF_WORKER_GARBLED, "rank %lld said hello twice", (long long)rank);
   } else {
@@ -290,7 +293,9 @@ static bool wait_for_hellos(struct sf_worker_set *set, struct sf_worker_report *
     if (!read_hellos(set, report, &greeted)) return false;
     if (greeted == set->options.ranks) break;
     if (is_stopped(set)) fail(set, report, SF_WORKER_STOPPED, "interrupted");
-    else if (!alive) fail(set, report, SF_WORKER_UNSTARTED, "the launcher ended before %d of %d ranks had said hello", set->options.ranks - greeted, set->options.ranks);
+    else if (!alive)
+      fail(set, report, SF_WORKER_UNSTARTED, "the launcher ended before %d of %d ranks had said hello", set->options.ranks - greeted,
+           set->options.ranks);
     else if (now(set) > until) fail(set, report, SF_WORKER_UNSTARTED, "%d of %d ranks did not say hello within %g s",
                                     set->options.ranks - greeted, set->options.ranks, set->options.start_seconds);
     else continue;
@@ -316,13 +321,15 @@ static void append_library(struct sf_text *command) {
   sf_text_append(command, "; export SHARDFUZZ_LIBRARY; ");
 }
 
-/* exec LAUNCHER COMMAND, with the socket's path in the environment. The command is one word of the launcher's: a shell of its own on each rank. */
+/* exec LAUNCHER COMMAND, with the socket's path in the environment. The command is one word of the launcher's: a shell of its own on each
+ * rank. */
 static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *error) {
   struct sf_text command = {0};
   /* Sets follow each other in the same folder; no two start in the same nanosecond. */
   const int length = snprintf(set->socket_path, sizeof set->socket_path, "%s/socket-%llx", set->options.folder,
                               (unsigned long long)(sf_clock_seconds() * 1e9));
-  if (length >= (int)sizeof set->socket_path) return sf_error_set(error, SF_EUSAGE, "%s: the path is too long for a socket", set->options.folder);
+  if (length >= (int)sizeof set->socket_path)
+    return sf_error_set(error, SF_EUSAGE, "%s: the path is too long for a socket", set->options.folder);
   set->listen_fd = sf_launcher_listen(set->socket_path, set->options.ranks);
   if (set->listen_fd < 0) return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, sf_errno_text(errno).text);
   append_library(&command);
@@ -337,7 +344,8 @@ static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *er
   return status;
 }
 
-enum sf_status sf_worker_set_start(struct sf_worker_set **out, struct sf_worker_report *report, const struct sf_worker_set_options *options) {
+enum sf_status sf_worker_set_start(struct sf_worker_set **out, struct sf_worker_report *report,
+                                   const struct sf_worker_set_options *options) {
   SF_ASSERT_LE(options->ranks, SF_WORKER_RANKS_MAX);
   memset(report, 0, sizeof *report);
   report->rank = -1;
@@ -487,7 +495,8 @@ static int32_t broken_off(const struct sf_worker_set *set) {
   return -1;
 }
 
-/* Whether some rank has said nothing for too long. Time in which one of them had no processor does not count: the others may wait for it. */
+/* Whether some rank has said nothing for too long. Time in which one of them had no processor does not count: the others may wait for it.
+ */
 static bool is_silent(const struct sf_worker_set *set, double t) {
   double longest = 0, starved = 0;
   for (int32_t i = 0; i < set->options.ranks; i++)
@@ -515,10 +524,12 @@ static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *repo
     fail(set, report, SF_WORKER_ONE_SIDED, "rank %d failed and %d others did not answer: %.400s", broken, waiting, text);
   } else if (silent) {
     report->rank = waiting == 1 ? waited : -1;
-    fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer and one of them said nothing for %g s", waiting, set->options.ranks, silent_seconds);
+    fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer and one of them said nothing for %g s", waiting, set->options.ranks,
+         silent_seconds);
   } else if (late) {
     report->rank = waiting == 1 ? waited : -1;
-    fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer within %g s, though they gave signs of life or had no processor", waiting, set->options.ranks, LIMIT_FACTOR * silent_seconds);
+    fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer within %g s, though they gave signs of life or had no processor",
+         waiting, set->options.ranks, LIMIT_FACTOR * silent_seconds);
   } else {
     return true;
   }

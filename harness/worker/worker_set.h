@@ -1,8 +1,8 @@
-/* A set of worker processes under a launcher that drives a framework: requests go out as JSON lines on a Unix socket, one connection for each
- * rank, and every rank answers each of them. What is said on either side stands in targets/worker.md.
+/* A set of worker processes under a launcher that drives a framework: requests go out as JSON lines on a Unix socket, one connection for
+ * each rank, and every rank answers each of them. What is said on either side stands in targets/worker.md.
  *
- * A set that breaks the protocol, falls silent or dies is over: it is ended by the pids of its processes, with a line that says what happened, and
- * the caller starts a fresh one. What its processes print is kept apart, the last lines of it. */
+ * A set that breaks the protocol, falls silent or dies is over: it is ended by the pids of its processes, with a line that says what
+ * happened, and the caller starts a fresh one. What its processes print is kept apart, the last lines of it. */
 #ifndef SF_WORKER_WORKER_SET_H
 #define SF_WORKER_WORKER_SET_H
 
@@ -54,15 +54,16 @@ struct sf_worker_report {
 void sf_worker_report_clear(struct sf_worker_report *report);
 
 struct sf_worker_set;
-/* Starts the ranks and waits until each has said hello. SF_OK and *out written only when report->end is ANSWERED; SF_EIO with UNSTARTED, UNABLE (or
- * another end) in the report, SF_ENOMEM. The options' texts are copied. */
-enum sf_status sf_worker_set_start(struct sf_worker_set **out, struct sf_worker_report *report, const struct sf_worker_set_options *options) SF_MUST_USE;
+/* Starts the ranks and waits until each has said hello. SF_OK and *out written only when report->end is ANSWERED; SF_EIO with UNSTARTED,
+ * UNABLE (or another end) in the report, SF_ENOMEM. The options' texts are copied. */
+enum sf_status sf_worker_set_start(struct sf_worker_set **out, struct sf_worker_report *report,
+                                   const struct sf_worker_set_options *options) SF_MUST_USE;
 /* Ends every process of the set and frees it. Takes NULL. */
 void sf_worker_set_end(struct sf_worker_set *set);
 /* Whether nothing was said since the last answer and every rank is there: a set to give a request to. */
 bool sf_worker_set_is_sound(struct sf_worker_set *set);
-/* Sends request, a JSON object that gets the next id, to every rank and waits for the answers. The set of a report that does not go on has been ended and
- * must be given to sf_worker_set_end. SF_ENOMEM. */
+/* Sends request, a JSON object that gets the next id, to every rank and waits for the answers. The set of a report that does not go on has
+ * been ended and must be given to sf_worker_set_end. SF_ENOMEM. */
 enum sf_status sf_worker_set_ask(struct sf_worker_set *set, struct sf_worker_report *report, json_t *request) SF_MUST_USE;
 
 #endif

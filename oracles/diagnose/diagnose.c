@@ -12,8 +12,9 @@
 
 enum { FIT_BLOCK_BYTES = 1 << 18 };
 
-/* A prediction that leaves as much as a clean tensor may have is as good as any other that does. Where the error is millions of levels, rounding
- * inside what went wrong (a partial sum stored before it is added) may leave more than that. And an explanation has to explain most of it. */
+/* A prediction that leaves as much as a clean tensor may have is as good as any other that does. Where the error is millions of levels,
+ * rounding inside what went wrong (a partial sum stored before it is added) may leave more than that. And an explanation has to explain
+ * most of it. */
 static const double FITS = 4, SHARE_OF_ERROR = 2e-3, MOST = 0.34;
 
 const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls) {
@@ -105,7 +106,8 @@ void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned
   for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
     if (!(axes >> axis & 1u) || length >= out_size) continue;
     const bool other = fit->p->on_expert_mesh && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
-    length += (size_t)snprintf(out + length, out_size - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "", sf_axis_name((enum sf_axis)axis));
+    length += (size_t)snprintf(out + length, out_size - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "",
+                               sf_axis_name((enum sf_axis)axis));
   }
 }
 
@@ -209,7 +211,8 @@ enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_diagnosis_p
   struct sf_fit fit = {.p = problem, .arena = sf_arena_create(FIT_BLOCK_BYTES, false)};
   if (fit.arena == NULL) return SF_ENOMEM;
   prepare(&fit);
-  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places, sf_explain_part};
+  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places,
+                                                          sf_explain_part};
   for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit.status == SF_OK; k++) explanations[k](&fit);
   if (fit.status == SF_OK) conclude(out, &fit);
   sf_arena_destroy(fit.arena);

@@ -1,6 +1,6 @@
-/* Diagnosis: which simple mistake explains the error of one tensor. Every explanation predicts what the ranks would hold had it happened; what
- * is left of the error after the prediction, in noise levels, ranks them. It words a finding for people and is part of neither shrink key nor
- * signature. */
+/* Diagnosis: which simple mistake explains the error of one tensor. Every explanation predicts what the ranks would hold had it happened;
+ * what is left of the error after the prediction, in noise levels, ranks them. It words a finding for people and is part of neither shrink
+ * key nor signature. */
 #ifndef SF_ORACLES_DIAGNOSE_H
 #define SF_ORACLES_DIAGNOSE_H
 
@@ -88,7 +88,8 @@ struct sf_diagnosis_problem {
 enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) SF_MUST_USE;
 
 /* The problem of a finding that the collector's last judgement made, from the shards of its tensor as they arrived (their maps as declared:
- * partial ones are merged first). Leaves out->text empty where nothing can be said: no shards, a tensor that the reference lacks. SF_ENOMEM. */
+ * partial ones are merged first). Leaves out->text empty where nothing can be said: no shards, a tensor that the reference lacks.
+ * SF_ENOMEM. */
 enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding,
                                    const struct sf_diagnosis_shard *shards, int32_t shard_count) SF_MUST_USE;
 

@@ -36,7 +36,8 @@ static bool moments(const struct job *job, const struct way *way) {
   const double beta1 = (double)train->beta1_milli / 1000.0, beta2 = (double)train->beta2_milli / 1000.0;
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) job->m[i] = job->v[i] = 0;
   for (int32_t s = way->is_forgetful ? job->own->id.step : 0; s <= job->own->id.step; s++) {
-    const struct sf_expected *grad = sf_related_of_step(collector, SF_KIND_MAIN_GRAD, job->own->id.subject, s), *clip = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_CLIP, s);
+    const struct sf_expected *grad = sf_related_of_step(collector, SF_KIND_MAIN_GRAD, job->own->id.subject, s),
+                             *clip = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_CLIP, s);
     const struct sf_expected *weight = sf_related_of_step(collector, SF_KIND_PARAM, job->own->id.subject, s);
     if (is_skipped(collector, s)) continue;
     if (grad == NULL || clip == NULL || weight == NULL) return false;
@@ -57,7 +58,8 @@ static bool add_change(double *out, const struct job *job, const struct way *way
   const struct sf_expected *weight = sf_related_of_step(job->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   const double lr = (double)train->lr_micro * 1e-6;
-  const double bias1 = 1 - pow((double)train->beta1_milli / 1000.0, way->count), bias2 = 1 - pow((double)train->beta2_milli / 1000.0, way->count);
+  const double bias1 = 1 - pow((double)train->beta1_milli / 1000.0, way->count),
+               bias2 = 1 - pow((double)train->beta2_milli / 1000.0, way->count);
   if (weight == NULL || !moments(job, way)) return false;
   for (int64_t i = 0; i < count; i++) {
     const double v = job->v[i] / bias2, root = way->root_outside ? sqrt(v + EPSILON) : sqrt(v) + EPSILON;
@@ -67,7 +69,8 @@ static bool add_change(double *out, const struct job *job, const struct way *way
 }
 
 /* The reference's change and what the way makes more of it than the right one: what both have of rounding cancels. */
-static void offer(struct sf_related_list *list, const struct job *job, const struct way *right, struct way way, enum sf_diagnosis_class cls, const char *name) {
+static void offer(struct sf_related_list *list, const struct job *job, const struct way *right, struct way way, enum sf_diagnosis_class cls,
+                  const char *name) {
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   double *sum = sf_related_alloc(list, (size_t)count * sizeof *sum);
   float *x = sf_related_alloc(list, (size_t)count * sizeof *x);
@@ -93,8 +96,8 @@ static double distance(const struct job *job, const struct way *right, double cl
   return squares;
 }
 
-/* How many times the clip factor explains the candidate best. Adam all but divides the factor out again, so the distance is flat on either side: it is
- * looked for in steps of a factor of 2, and between the neighbours of the best by golden section. */
+/* How many times the clip factor explains the candidate best. Adam all but divides the factor out again, so the distance is flat on either
+ * side: it is looked for in steps of a factor of 2, and between the neighbours of the best by golden section. */
 static double fitted_clip(const struct job *job, const struct way *right, double *sum, const float *candidate) {
   enum { POWERS = 20, SECTIONS = 60 };
   static const double GOLDEN = 0.6180339887498949;
@@ -119,13 +122,16 @@ static bool is_expert(const struct sf_catalog *catalog, const struct sf_param *p
   return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut);
 }
 static bool is_vector(const struct sf_catalog *catalog, const struct sf_param *p) { return !is_expert(catalog, p) && p->shape.rows == 1; }
-static bool is_embedding(const struct sf_catalog *catalog, const struct sf_param *p) { return catalog->modules[p->module].cls == SF_MODULE_WORD_EMBEDDINGS; }
+static bool is_embedding(const struct sf_catalog *catalog, const struct sf_param *p) {
+  return catalog->modules[p->module].cls == SF_MODULE_WORD_EMBEDDINGS;
+}
 static bool is_any(const struct sf_catalog *catalog, const struct sf_param *p) {
   (void)catalog, (void)p;
   return true;
 }
 
-static double squares_of(const struct sf_collector *collector, int32_t step, bool (*is)(const struct sf_catalog *, const struct sf_param *)) {
+static double squares_of(const struct sf_collector *collector, int32_t step,
+                         bool (*is)(const struct sf_catalog *, const struct sf_param *)) {
   double squares = 0;
   for (int32_t i = 0; i < collector->catalog->param_count; i++) {
     const struct sf_param *param = &collector->catalog->params[i];
@@ -140,7 +146,10 @@ static void norm_text(char *out, size_t out_size, const struct sf_collector *col
   static const struct {
     bool (*is)(const struct sf_catalog *, const struct sf_param *);
     const char *name;
-  } groups[] = {{is_any, "all squares"}, {is_expert, "the experts' squares"}, {is_vector, "the vectors' squares"}, {is_embedding, "the word embedding's squares"}};
+  } groups[] = {{is_any, "all squares"},
+                {is_expert, "the experts' squares"},
+                {is_vector, "the vectors' squares"},
+                {is_embedding, "the word embedding's squares"}};
   static const double ROUND = 2e-2;
   const double all = squares_of(collector, step, is_any), wanted = all / (clip * clip);
   *out = '\0';
@@ -176,7 +185,10 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
   const struct sf_expected *own = slot->expected;
   if (own->id.kind != SF_KIND_PARAM_DELTA || slot->phase != SF_SLOT_FIRST || is_skipped(collector, own->id.step)) return;
   const int64_t count = own->spec.shape.rows * own->spec.shape.cols;
-  const struct job job = {.collector = collector, .own = own, .m = sf_related_alloc(list, (size_t)count * sizeof(double)), .v = sf_related_alloc(list, (size_t)count * sizeof(double))};
+  const struct job job = {.collector = collector,
+                          .own = own,
+                          .m = sf_related_alloc(list, (size_t)count * sizeof(double)),
+                          .v = sf_related_alloc(list, (size_t)count * sizeof(double))};
   if (job.m == NULL || job.v == NULL) return;
   const double decay = (double)collector->c.train.weight_decay_milli / 1000.0;
   const bool is_decayed = collector->catalog->params[own->id.subject].decayed && decay > 0;
@@ -198,13 +210,16 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
   offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with epsilon under the square root");
   way = right, way.is_forgetful = true;
   if (applied > 1)
-    offer(list, &job, &right, way, SF_DIAGNOSIS_STALE, collector->c.reload.after_step == own->id.step ? "Adam with moments that were not loaded" : "Adam with moments that begin anew");
+    offer(list, &job, &right, way, SF_DIAGNOSIS_STALE,
+          collector->c.reload.after_step == own->id.step ? "Adam with moments that were not loaded" : "Adam with moments that begin anew");
   offer_clips(list, &job, &right, slot);
   if (decay == 0) return;
   way = right, way.decay = is_decayed ? 0 : decay;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM, is_decayed ? "a change without weight decay" : "a change with weight decay, which this parameter has none of");
+  offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM,
+        is_decayed ? "a change without weight decay" : "a change with weight decay, which this parameter has none of");
   way = right, way.decay = 2 * decay;
   if (is_decayed) offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM, "a change with twice the weight decay");
   way = right, way.is_coupled = true;
-  if (is_decayed) offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM, "Adam with weight decay added to the gradient, in place of AdamW");
+  if (is_decayed)
+    offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM, "Adam with weight decay added to the gradient, in place of AdamW");
 }

@@ -43,8 +43,8 @@ void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned
 /* "3, 5, 7 and 2 more" of the marked indices. */
 void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count);
 
-/* A factor in words, "2 = tp or dp": every size of the case that it may be, of the axes that the tensor is parallel or replicated along; else a ratio, or
- * the number. accuracy: relative. True when a size or a ratio was found, or the number is as simple. diagnose_factor.c. */
+/* A factor in words, "2 = tp or dp": every size of the case that it may be, of the axes that the tensor is parallel or replicated along;
+ * else a ratio, or the number. accuracy: relative. True when a size or a ratio was found, or the number is as simple. diagnose_factor.c. */
 bool sf_factor_text(char *out, size_t out_size, const struct sf_diagnosis_problem *p, double factor, double accuracy);
 
 /* The explanations. */

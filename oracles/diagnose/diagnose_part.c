@@ -58,8 +58,9 @@ static void explain_zeros(struct sf_fit *fit) {
   if (zeros == 0 || zeros == count) return;
   char list[LIST_TEXT];
   sf_marked_text(list, sizeof list, rows, shape.rows);
-  sf_fit_offer(fit, SF_DIAGNOSIS_PART, sf_fit_left(fit, predict_zeroed, NULL), "zeros stand in rows %s, in %lld of %lld elements that should not be zero; all else is right",
-               list, (long long)zeros, (long long)count);
+  sf_fit_offer(fit, SF_DIAGNOSIS_PART, sf_fit_left(fit, predict_zeroed, NULL),
+               "zeros stand in rows %s, in %lld of %lld elements that should not be zero; all else is right", list, (long long)zeros,
+               (long long)count);
 }
 
 /* --- lines ----------------------------------------------------------------------------------------------------- */
@@ -84,7 +85,8 @@ static bool errors_fill(struct sf_fit *fit, struct line_errors *errors) {
     for (int32_t a = 0; a < s->shard->map.rows.count; a++)
       for (int64_t r = s->shard->map.rows.runs[a].start; r < s->shard->map.rows.runs[a].start + s->shard->map.rows.runs[a].len; r++)
         for (int32_t b = 0; b < s->shard->map.cols.count; b++)
-          for (int64_t k = s->shard->map.cols.runs[b].start; k < s->shard->map.cols.runs[b].start + s->shard->map.cols.runs[b].len; k++, at++) {
+          for (int64_t k = s->shard->map.cols.runs[b].start; k < s->shard->map.cols.runs[b].start + s->shard->map.cols.runs[b].len;
+               k++, at++) {
             const double e = (double)s->shard->data[at] - (double)s->x[at];
             rows[r] += e * e, cols[k] += e * e;
           }
@@ -112,7 +114,8 @@ static void explain_lines(struct sf_fit *fit, const double *squares, int64_t cou
   if (!is_part(count_marked(marked, count), count)) return;
   char list[LIST_TEXT];
   sf_marked_text(list, sizeof list, marked, count);
-  sf_fit_offer(fit, SF_DIAGNOSIS_PART, left_outside(fit, squares, marked, count), "only %s %s of %lld are wrong", what, list, (long long)count);
+  sf_fit_offer(fit, SF_DIAGNOSIS_PART, left_outside(fit, squares, marked, count), "only %s %s of %lld are wrong", what, list,
+               (long long)count);
 }
 
 /* --- named parts of a fused projection ------------------------------------------------------------------------- */
@@ -161,7 +164,8 @@ static void explain_ranks(struct sf_fit *fit) {
   char list[LIST_TEXT];
   sf_marked_text(list, sizeof list, marked, last + 1);
   if (fit->replicas_differ)
-    sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, left, "replicas differ: rank %s went another way, the others hold the reference's value", list);
+    sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, left, "replicas differ: rank %s went another way, the others hold the reference's value",
+                 list);
   else
     sf_fit_offer(fit, SF_DIAGNOSIS_PART, left, "only rank %s is wrong", list);
 }

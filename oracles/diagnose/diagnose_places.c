@@ -117,7 +117,8 @@ static void predict_rows(struct sf_fit *fit, int32_t i, float *local, const void
 /* Whether a piece is not what stands there in the reference; pieces of replicas are the same. */
 static bool is_elsewhere(const struct sf_fit *fit, const struct row_pieces *pieces, int32_t i, int64_t piece) {
   const struct row_source *source = &pieces->at[i * pieces->count + piece];
-  return source->from != NULL || source->first != piece * pieces->rows || !sf_shard_map_equal(&fit->p->shards[source->shard].map, &fit->p->shards[i].map);
+  return source->from != NULL || source->first != piece * pieces->rows ||
+         !sf_shard_map_equal(&fit->p->shards[source->shard].map, &fit->p->shards[i].map);
 }
 
 /* Rows that were cut over tp and gathered again from other ranks than had cut them. */
@@ -147,7 +148,8 @@ static void explain_gathered(struct sf_fit *fit) {
   char whose[112] = "";
   if (moved->from != NULL) snprintf(whose, sizeof whose, " of %.96s", moved->from->name);
   sf_fit_offer(fit, SF_DIAGNOSIS_NEIGHBOUR, sf_fit_left(fit, predict_rows, &pieces),
-               "pieces were gathered from the wrong ranks: rank %d's rows from %lld on are rows from %lld on%s", rank, (long long)at, (long long)moved->first, whose);
+               "pieces were gathered from the wrong ranks: rank %d's rows from %lld on are rows from %lld on%s", rank, (long long)at,
+               (long long)moved->first, whose);
 }
 
 /* --- shifted rows ---------------------------------------------------------------------------------------------- */
@@ -219,7 +221,9 @@ static int64_t swapped(const struct sf_model *m, enum sf_cut cut, int64_t size, 
 
 static void order_of(int64_t *order, const struct sf_diagnosis_problem *p, enum sf_cut cut, int64_t size, enum fused_mistake mistake) {
   for (int64_t at = 0; at < size; at++) {
-    const int64_t from = mistake == SWAPPED ? swapped(&p->c->model, cut, size, at) : mistake == CONTIGUOUS ? at : together(&p->c->model, cut, size, at);
+    const int64_t from = mistake == SWAPPED      ? swapped(&p->c->model, cut, size, at)
+                         : mistake == CONTIGUOUS ? at
+                                                 : together(&p->c->model, cut, size, at);
     if (mistake == PARTS_APART)
       order[from] = at;
     else
@@ -247,7 +251,8 @@ static void predict_fused(struct sf_fit *fit, int32_t i, float *local, const voi
   const struct sf_diagnosis_problem *p = fit->p;
   const struct sf_fit_shard *s = &fit->shards[i];
   const int32_t tp = s->shard->at.at[SF_AXIS_TP];
-  int64_t *rows = sf_arena_alloc(fit->arena, (size_t)s->rows * sizeof *rows), *cols = sf_arena_alloc(fit->arena, (size_t)s->cols * sizeof *cols);
+  int64_t *rows = sf_arena_alloc(fit->arena, (size_t)s->rows * sizeof *rows),
+          *cols = sf_arena_alloc(fit->arena, (size_t)s->cols * sizeof *cols);
   if (rows == NULL || cols == NULL) {
     fit->status = SF_ENOMEM;
     return;

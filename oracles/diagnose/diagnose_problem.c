@@ -39,7 +39,8 @@ static const float *filled(struct sf_related_list *list, struct sf_trace_id id, 
 static const float *wanted(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_slot *first = slot - slot->phase + SF_SLOT_FIRST;
   if (slot->phase == SF_SLOT_FIRST) return slot->expected->x;
-  if (slot->phase == SF_SLOT_RECEIVED && list->collector->c.mode == SF_MODE_ISOLATED) return filled(list, first->expected->id, slot->expected->spec.shape);
+  if (slot->phase == SF_SLOT_RECEIVED && list->collector->c.mode == SF_MODE_ISOLATED)
+    return filled(list, first->expected->id, slot->expected->spec.shape);
   return sf_slot_is_whole(first) ? first->merged : NULL;
 }
 
@@ -55,9 +56,11 @@ static double noise_of(const struct sf_slot *slot, const struct sf_finding *find
   return isfinite(noise) && noise > (double)FLT_MIN ? noise : (double)FLT_MIN;
 }
 
-static const double *row_noise_of(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_finding *finding, enum sf_level level) {
+static const double *row_noise_of(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_finding *finding,
+                                  enum sf_level level) {
   const struct sf_expected *e = slot->expected;
-  if (finding->row < 0 || finding->cls != SF_CLASS_TOLERANCE || e->spec.shape.rows < 2 || !sf_kind_has_noise((enum sf_kind)e->id.kind)) return NULL;
+  if (finding->row < 0 || finding->cls != SF_CLASS_TOLERANCE || e->spec.shape.rows < 2 || !sf_kind_has_noise((enum sf_kind)e->id.kind))
+    return NULL;
   double *rows = sf_related_alloc(list, (size_t)e->spec.shape.rows * sizeof *rows);
   if (rows == NULL) return NULL;
   sf_row_noise(rows, e, level);
@@ -94,7 +97,8 @@ static bool layers_off(const struct sf_collector *collector, const struct sf_fin
     const struct sf_module *module = &catalog->modules[other->expected->spec.module];
     if (other->expected->id.kind != finding->id.kind || module->cls != strange->cls || module->layer == strange->layer) continue;
     if (other->expected->id.step != finding->id.step || other->expected->id.microbatch != finding->id.microbatch) continue;
-    const bool expects = other->holders > 0 && sf_slot_expects(other, &other->of->places[finding->rank]), has = sf_slot_has_rank(collector, other, finding->rank);
+    const bool expects = other->holders > 0 && sf_slot_expects(other, &other->of->places[finding->rank]),
+               has = sf_slot_has_rank(collector, other, finding->rank);
     const bool opposite = traced ? expects && !has : other->stranger_rank == finding->rank;
     const int32_t distance = traced ? strange->layer - module->layer : module->layer - strange->layer;
     if (opposite && (nearest == 0 || (distance < 0 ? -distance : distance) < (nearest < 0 ? -nearest : nearest))) nearest = distance;
@@ -107,8 +111,8 @@ static void diagnose_structure(struct sf_diagnosis *out, const struct sf_collect
   int32_t by = 0;
   if (!layers_off(collector, finding, &by)) return;
   out->cls = SF_DIAGNOSIS_SHIFTED;
-  snprintf(out->text, sizeof out->text, "rank %d's layers are shifted by %d: it has layer %d where it must have layer %d", finding->rank, by,
-           collector->catalog->modules[finding->module].layer + (finding->cls == SF_CLASS_GAP ? by : 0),
+  snprintf(out->text, sizeof out->text, "rank %d's layers are shifted by %d: it has layer %d where it must have layer %d", finding->rank,
+           by, collector->catalog->modules[finding->module].layer + (finding->cls == SF_CLASS_GAP ? by : 0),
            collector->catalog->modules[finding->module].layer - (finding->cls == SF_CLASS_GAP ? 0 : by));
 }
 
@@ -170,9 +174,11 @@ static void place_on_expert_mesh(struct sf_diagnosis_problem *p, struct sf_relat
 
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
-  const enum sf_level reached = sf_expectations_level(list->collector->expectations), level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
+  const enum sf_level reached = sf_expectations_level(list->collector->expectations),
+                      level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
   const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
-  struct sf_diagnosis_problem p = {.c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
+  struct sf_diagnosis_problem p = {
+      .c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
   if (any_partial(shards, shard_count)) {
     if (!sf_slot_is_whole(slot)) return SF_OK;
     p.shards = &merged;
@@ -195,8 +201,8 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
 
 /* Ranges of one place's shard put together: shards of which the explanations can ask everything. What nobody holds stays zero. *count:
  * shards, then places. */
-static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const struct sf_slot *slot, const struct sf_diagnosis_shard *shards,
-                                            int32_t *count) {
+static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const struct sf_slot *slot,
+                                            const struct sf_diagnosis_shard *shards, int32_t *count) {
   struct sf_diagnosis_shard *places = sf_related_alloc(list, (size_t)*count * sizeof *places);
   int32_t place_count = 0;
   for (int32_t i = 0; i < *count && places != NULL; i++) {

@@ -1,4 +1,5 @@
-/* What may stand where a tensor should: other steps', microbatches' and layers' values; what sums are made of; what a rank alone computes. */
+/* What may stand where a tensor should: other steps', microbatches' and layers' values; what sums are made of; what a rank alone computes.
+ */
 #include "oracles/diagnose/diagnose_related.h"
 
 #include "harness/tensor/consistent.h"
@@ -48,7 +49,8 @@ static const float *value_of(struct sf_related_list *list, const struct sf_expec
 static const struct sf_expected *find(const struct sf_collector *collector, enum sf_kind kind, struct sf_trace_id like, int32_t subject) {
   for (int32_t i = 0; i < collector->count && subject >= 0; i++) {
     const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
-    if (e->id.kind == kind && e->id.subject == subject && e->id.step == like.step && e->id.microbatch == like.microbatch && e->id.call == 0) return e;
+    if (e->id.kind == kind && e->id.subject == subject && e->id.step == like.step && e->id.microbatch == like.microbatch && e->id.call == 0)
+      return e;
   }
   return NULL;
 }
@@ -58,7 +60,8 @@ const struct sf_expected *sf_related_of_step(const struct sf_collector *collecto
   return sf_expectations_find(collector->expectations, id);
 }
 
-const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer) {
+const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls,
+                              int32_t layer) {
   const struct sf_expected *e = find(list->collector, kind, like, sf_catalog_module(list->collector->catalog, cls, layer));
   return e != NULL ? value_of(list, e) : NULL;
 }
@@ -113,7 +116,8 @@ static void collect_stale(struct sf_related_list *list, const struct sf_slot *sl
       snprintf(name, sizeof name, "microbatch %d", e->id.microbatch);
     else
       snprintf(name, sizeof name, "the tied weight's other use");
-    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, e->spec.shape, slot->phase == SF_SLOT_RECEIVED ? value_of(list, e) : e->x, name);
+    struct sf_diagnosis_related *r =
+        sf_related_add(list, SF_RELATED_STALE, e->spec.shape, slot->phase == SF_SLOT_RECEIVED ? value_of(list, e) : e->x, name);
     if (r != NULL && !same_layer) r->cls = SF_DIAGNOSIS_SHIFTED;
   }
 }
@@ -135,11 +139,14 @@ static const float *norm_of(struct sf_related_list *list, const float *x, const 
   static const double EPSILON = 1e-5; /* of the logical function */
   for (int64_t r = 0; r < shape.rows; r++) {
     double mean = 0, squares = 0;
-    for (int64_t k = 0; k < shape.cols && list->collector->c.model.norm == SF_NORM_LAYER; k++) mean += (double)x[r * shape.cols + k] / (double)shape.cols;
+    for (int64_t k = 0; k < shape.cols && list->collector->c.model.norm == SF_NORM_LAYER; k++)
+      mean += (double)x[r * shape.cols + k] / (double)shape.cols;
     for (int64_t k = 0; k < shape.cols; k++) squares += ((double)x[r * shape.cols + k] - mean) * ((double)x[r * shape.cols + k] - mean);
     const double rstd = 1 / sqrt(squares / (double)shape.cols + EPSILON);
     for (int64_t k = 0; k < shape.cols; k++)
-      out[r * shape.cols + k] = sf_round((float)(((double)x[r * shape.cols + k] - mean) * rstd * (double)weight[k] + (bias != NULL ? (double)bias[k] : 0.0)), own->spec.promised);
+      out[r * shape.cols + k] =
+          sf_round((float)(((double)x[r * shape.cols + k] - mean) * rstd * (double)weight[k] + (bias != NULL ? (double)bias[k] : 0.0)),
+                   own->spec.promised);
   }
   return out;
 }
@@ -174,7 +181,8 @@ static void collect_summands(struct sf_related_list *list, const struct sf_slot 
   }
 }
 
-const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own, int64_t tp_index) {
+const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own,
+                              int64_t tp_index) {
   const struct sf_shape shape = own->spec.shape;
   const struct sf_dim_map slice = sf_canonical_dim(&list->of->c, p->cut, p->contraction, tp_index, 0);
   float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
@@ -184,7 +192,8 @@ const float *sf_related_slice(struct sf_related_list *list, const struct sf_slic
       double sum = 0;
       for (int32_t i = 0; i < slice.count; i++)
         for (int64_t c = slice.runs[i].start; c < slice.runs[i].start + slice.runs[i].len; c++)
-          sum += (double)p->left[r * p->contraction + c] * (double)(p->transposed ? p->weight[k * p->contraction + c] : p->weight[c * shape.cols + k]);
+          sum += (double)p->left[r * p->contraction + c] *
+                 (double)(p->transposed ? p->weight[k * p->contraction + c] : p->weight[c * shape.cols + k]);
       out[r * shape.cols + k] = sf_round((float)sum, own->spec.promised);
     }
   return out;
@@ -214,7 +223,9 @@ bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list
   const struct sf_catalog *catalog = list->collector->catalog;
   const struct sf_module *m = module_of(list->collector, own);
   const bool act = own->id.kind == SF_KIND_ACT, rotary = catalog->logical.model.positions == SF_POS_ROTARY;
-  const enum sf_module_class behind_qkv = catalog->logical.model.qk_norm ? SF_MODULE_QK_NORM : rotary ? SF_MODULE_ROTARY : SF_MODULE_CORE_ATTENTION;
+  const enum sf_module_class behind_qkv = catalog->logical.model.qk_norm ? SF_MODULE_QK_NORM
+                                          : rotary                       ? SF_MODULE_ROTARY
+                                                                         : SF_MODULE_CORE_ATTENTION;
   enum sf_module_class from;
   p->left = latent_grad(list, own, m, &p->contraction);
   if (p->left != NULL) {
@@ -239,7 +250,8 @@ bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list
     from = SF_MODULE_MTP_LOSS;
   else
     return false;
-  const struct sf_expected *read = find(list->collector, act ? SF_KIND_ACT : SF_KIND_ACT_GRAD, own->id, sf_catalog_module(catalog, from, m->layer));
+  const struct sf_expected *read =
+      find(list->collector, act ? SF_KIND_ACT : SF_KIND_ACT_GRAD, own->id, sf_catalog_module(catalog, from, m->layer));
   if (read == NULL) return false;
   const bool is_head = m->cls == SF_MODULE_OUTPUT_LAYER || m->cls == SF_MODULE_MTP_OUTPUT_LAYER;
   p->left = value_of(list, read);
@@ -257,7 +269,8 @@ static void collect_rank_summands(struct sf_related_list *list, const struct sf_
   if (slot->phase != SF_SLOT_FIRST || list->of->c.layout.tp == 1 || !sf_related_product(&p, list, own)) return;
   if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
   for (int32_t tp = 0; tp < list->of->c.layout.tp && list->status == SF_OK; tp++) {
-    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, sf_related_slice(list, &p, own, tp), "");
+    struct sf_diagnosis_related *r =
+        sf_related_add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, sf_related_slice(list, &p, own, tp), "");
     if (r != NULL) r->call = tp;
   }
 }
@@ -266,8 +279,9 @@ static void collect_rank_summands(struct sf_related_list *list, const struct sf_
 
 static void collect_bias(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   const struct sf_catalog *catalog = list->collector->catalog;
-  const bool linear = module->cls == SF_MODULE_LINEAR_QKV || module->cls == SF_MODULE_LINEAR_PROJ || module->cls == SF_MODULE_LINEAR_FC1 || module->cls == SF_MODULE_LINEAR_FC2 ||
-                      module->cls == SF_MODULE_CROSS_LINEAR_Q || module->cls == SF_MODULE_CROSS_LINEAR_KV || module->cls == SF_MODULE_CROSS_LINEAR_PROJ;
+  const bool linear = module->cls == SF_MODULE_LINEAR_QKV || module->cls == SF_MODULE_LINEAR_PROJ || module->cls == SF_MODULE_LINEAR_FC1 ||
+                      module->cls == SF_MODULE_LINEAR_FC2 || module->cls == SF_MODULE_CROSS_LINEAR_Q ||
+                      module->cls == SF_MODULE_CROSS_LINEAR_KV || module->cls == SF_MODULE_CROSS_LINEAR_PROJ;
   const int32_t bias = linear ? sf_catalog_param(catalog, module->cls, module->layer, 1) : -1;
   if (bias < 0) return;
   sf_related_add(list, SF_RELATED_TERM, catalog->params[bias].shape, sf_related_weight(list, bias, own->id.step), "the bias");
@@ -295,14 +309,16 @@ static void collect_residual(struct sf_related_list *list, const struct sf_expec
   const float *stream = NULL, *branch = NULL;
   if (module->cls == SF_MODULE_SELF_ATTN_BDA) {
     stream = stream_into(list, own->id, module->layer);
-    branch = sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
+    branch =
+        sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
   } else if (module->cls == SF_MODULE_CROSS_ATTN_BDA) {
     stream = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
     branch = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_CROSS_LINEAR_PROJ, module->layer);
   } else if (module->cls == SF_MODULE_MLP_BDA) {
     const bool crossed = list->collector->c.model.memory_seq > 0;
     stream = sf_related_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : mlp_end(&list->collector->c), module->layer);
+    branch = sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : mlp_end(&list->collector->c),
+                              module->layer);
   }
   if (stream != NULL) sf_related_add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
   if (branch != NULL) sf_related_add(list, SF_RELATED_TERM, shape, branch, "the branch");

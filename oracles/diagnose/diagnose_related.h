@@ -35,7 +35,8 @@ const struct sf_expected *sf_related_of_step(const struct sf_collector *collecto
 
 /* What modules read where the tensor of a module was traced, in the step and microbatch of `like`: what isolated mode writes there, or the
  * reference's value. NULL when there is none. */
-const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls, int32_t layer);
+const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls,
+                              int32_t layer);
 /* The model's weight in a step; NULL for param -1. */
 const float *sf_related_weight(struct sf_related_list *list, int32_t param, int32_t step);
 
@@ -50,7 +51,8 @@ struct sf_slice_product {
 /* What the linears multiply whose output (or input gradient) is a sum over tp; false for other tensors. */
 bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list, const struct sf_expected *own);
 /* The summand of a tp rank, as it is stored. */
-const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own, int64_t tp_index);
+const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own,
+                              int64_t tp_index);
 
 /* diagnose_variants.c: what ranks would hold had they made a known mistake. */
 void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slot);

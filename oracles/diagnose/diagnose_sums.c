@@ -80,7 +80,8 @@ static void explain_partial(struct sf_fit *fit, unsigned axes) {
   struct group_sum sum = {axes, 1};
   const double left = sf_fit_left(fit, predict_partial, &sum);
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, left,
-               "rank %d holds a partial sum over %s: the shards summed over %s give the reference: a missing all-reduce", first_wrong_rank(fit), text, text);
+               "rank %d holds a partial sum over %s: the shards summed over %s give the reference: a missing all-reduce",
+               first_wrong_rank(fit), text, text);
   if (sf_fit_accepts(fit, left)) return;
   sum.factor = factor_of_sum(fit, axes);
   if (!(fabs(sum.factor) > 0) || !sf_factor_text(by, sizeof by, fit->p, sum.factor, 3 * fit->p->noise / fit->norm)) return;
@@ -116,7 +117,8 @@ static void explain_summed(struct sf_fit *fit, unsigned axes) {
   if (is_normalised_over(fit, axes)) return;
   sf_axes_text(text, sizeof text, fit, axes);
   sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, sf_fit_left(fit, predict_summed, &axes),
-               "the values are the sum over %s of what the %d ranks should hold each: summed over %s once too often", text, group_size(fit, 0, axes), text);
+               "the values are the sum over %s of what the %d ranks should hold each: summed over %s once too often", text,
+               group_size(fit, 0, axes), text);
 }
 
 /* Related values for one rank each: what it has before the ranks' values are summed. */
@@ -126,7 +128,8 @@ static void predict_own_summand(struct sf_fit *fit, int32_t i, float *local, con
   memset(local, 0, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
   for (int32_t k = 0; k < p->related_count; k++) {
     const struct sf_diagnosis_related *r = &p->related[k];
-    if (r->relation == SF_RELATED_RANK_SUMMAND && r->call == p->shards[i].at.at[SF_AXIS_TP]) sf_shard_gather(local, r->x, p->spec.shape, &p->shards[i].map);
+    if (r->relation == SF_RELATED_RANK_SUMMAND && r->call == p->shards[i].at.at[SF_AXIS_TP])
+      sf_shard_gather(local, r->x, p->spec.shape, &p->shards[i].map);
   }
 }
 
@@ -151,7 +154,8 @@ void sf_explain_sums(struct sf_fit *fit) {
   }
   if (!has_related(fit, SF_RELATED_RANK_SUMMAND)) return;
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_own_summand, NULL),
-               "rank %d holds the product of its own slice of the contraction alone, a partial sum over tp: a missing reduction", first_wrong_rank(fit));
+               "rank %d holds the product of its own slice of the contraction alone, a partial sum over tp: a missing reduction",
+               first_wrong_rank(fit));
 }
 
 /* --- over microbatches and uses -------------------------------------------------------------------------------- */
@@ -209,7 +213,8 @@ static void explain_some_microbatches(struct sf_fit *fit, const struct selection
   for (int32_t m = 0; m < local_count * (int32_t)all->dp; m++) {
     s = *all;
     s.left_out = m;
-    sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s), "the sum over microbatches lacks microbatch %d", m);
+    sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
+                 "the sum over microbatches lacks microbatch %d", m);
   }
 }
 
@@ -247,9 +252,10 @@ static void explain_late(struct sf_fit *fit, const struct selection *all, int32_
       if (group_size(fit, 0, masks[m]) == 1) continue;
       late.early.last = first_late - 1;
       sf_axes_text(text, sizeof text, fit, masks[m]);
-      sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_late, &late),
-                   "replicas are not synchronised over %s: reduced before the last %d of a rank's %d microbatches, which each has added for itself", text,
-                   local_count - first_late, local_count);
+      sf_fit_offer(
+          fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_late, &late),
+          "replicas are not synchronised over %s: reduced before the last %d of a rank's %d microbatches, which each has added for itself",
+          text, local_count - first_late, local_count);
     }
 }
 
@@ -265,6 +271,7 @@ void sf_explain_microbatches(struct sf_fit *fit) {
     struct selection s = all;
     s.call = call;
     sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
-                 "the tied weight has the gradient of its use as %s alone: not summed over its two uses", call == 0 ? "embedding" : "output layer");
+                 "the tied weight has the gradient of its use as %s alone: not summed over its two uses",
+                 call == 0 ? "embedding" : "output layer");
   }
 }

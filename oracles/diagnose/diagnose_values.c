@@ -53,7 +53,8 @@ static void explain_scale(struct sf_fit *fit) {
   snprintf(of_tp, sizeof of_tp, "%.6g = %s", factor, axis);
   /* Nothing inside a pass has the size of tp for a factor: equal summands of all its ranks were added, whoever holds the sum. */
   if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->p->noise / fit->norm) && strcmp(text, of_tp) == 0)
-    sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left, "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", text, axis);
+    sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left,
+                 "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", text, axis);
   sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
 }
 
@@ -82,8 +83,8 @@ static void explain_own_scales(struct sf_fit *fit) {
     if (fabs(factors[i] - 1) > fabs(factors[farthest] - 1)) farthest = i;
   }
   if (all_equal || factors[farthest] == 0) return;
-  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_own_scale, factors), "each rank's part is scaled by a factor of its own: rank %d's by %.6g",
-               fit->p->shards[farthest].rank, factors[farthest]);
+  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_own_scale, factors),
+               "each rank's part is scaled by a factor of its own: rank %d's by %.6g", fit->p->shards[farthest].rank, factors[farthest]);
 }
 
 /* --- terms ----------------------------------------------------------------------------------------------------- */
@@ -136,12 +137,14 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
     sf_shard_gather(local, stale->x, fit->p->spec.shape, &s->shard->map);
   else
     memset(local, 0, (size_t)count * sizeof *local);
-  if (sf_diff_squares(local, s->shard->data, count) > sf_diff_squares(s->x, s->shard->data, count)) memcpy(local, s->x, (size_t)count * sizeof *local);
+  if (sf_diff_squares(local, s->shard->data, count) > sf_diff_squares(s->x, s->shard->data, count))
+    memcpy(local, s->x, (size_t)count * sizeof *local);
 }
 
 static void explain_stale(struct sf_fit *fit) {
   const struct sf_diagnosis_problem *p = fit->p;
-  sf_fit_offer(fit, SF_DIAGNOSIS_STALE, sf_fit_left(fit, predict_stale, NULL), "zeros stand in place of the value: never written, or cleared too early");
+  sf_fit_offer(fit, SF_DIAGNOSIS_STALE, sf_fit_left(fit, predict_stale, NULL),
+               "zeros stand in place of the value: never written, or cleared too early");
   for (int32_t k = 0; k < p->related_count; k++) {
     const struct sf_diagnosis_related *r = &p->related[k];
     if (r->relation == SF_RELATED_STALE) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_stale, r), "the value is that of %s", r->name);
@@ -176,15 +179,16 @@ static void explain_variants(struct sf_fit *fit) {
   for (int32_t k = 0; k < p->related_count; k++) {
     const struct sf_diagnosis_related *r = &p->related[k];
     bool is_first = r->relation == SF_RELATED_VARIANT;
-    for (int32_t j = 0; j < k && is_first; j++) is_first = p->related[j].relation != SF_RELATED_VARIANT || p->related[j].variant != r->variant;
+    for (int32_t j = 0; j < k && is_first; j++)
+      is_first = p->related[j].relation != SF_RELATED_VARIANT || p->related[j].variant != r->variant;
     if (is_first) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_variant, &r->variant), "%s", r->name);
   }
 }
 
 /* --- precision ------------------------------------------------------------------------------------------------- */
 
-/* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. A few elements may have an error
- * of that size for any reason; on the grid of bf16 few of them lie by chance already. */
+/* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. A few elements may
+ * have an error of that size for any reason; on the grid of bf16 few of them lie by chance already. */
 static void explain_precision(struct sf_fit *fit) {
   enum { ON_GRID_MIN = 8, OFF_GRID_MIN = 32 };
   const struct sf_diagnosis_problem *p = fit->p;

@@ -13,8 +13,8 @@ static const double PRODUCT_MAX = 5e8;
 /* Numbers of the explanations. */
 enum variant { LOCAL_SMOOTHING, OWN_HEADS, EARLY_CHUNK, OTHER_GROUP, NOT_CAST, OWN_SCALE, OTHER_MASK, EXPERTS_LEFT_OUT };
 
-static void add_variant(struct sf_related_list *list, enum variant variant, int32_t rank, enum sf_diagnosis_class cls, struct sf_shape shape,
-                        const float *x, const char *sentence) {
+static void add_variant(struct sf_related_list *list, enum variant variant, int32_t rank, enum sf_diagnosis_class cls,
+                        struct sf_shape shape, const float *x, const char *sentence) {
   struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_VARIANT, shape, x, sentence);
   if (r == NULL) return;
   r->variant = (int32_t)variant;
@@ -23,8 +23,8 @@ static void add_variant(struct sf_related_list *list, enum variant variant, int3
 }
 
 /* The same for every rank of a tp index. */
-static void add_for_tp(struct sf_related_list *list, enum variant variant, int32_t tp_index, enum sf_diagnosis_class cls, struct sf_shape shape,
-                       const float *x, const char *sentence) {
+static void add_for_tp(struct sf_related_list *list, enum variant variant, int32_t tp_index, enum sf_diagnosis_class cls,
+                       struct sf_shape shape, const float *x, const char *sentence) {
   for (int32_t rank = 0; rank < list->collector->world; rank++)
     if (list->of->places[rank].tp == tp_index) add_variant(list, variant, rank, cls, shape, x, sentence);
 }
@@ -61,7 +61,8 @@ static enum sf_module_class module_before(enum sf_module_class linear) {
 /* --- loss ------------------------------------------------------------------------------------------------------ */
 
 /* The loss of logits [rows x cols], smoothed over the columns [first, first + width) alone. */
-static void smoothed_loss(float *loss, const float *logits, const int32_t *labels, struct sf_shape shape, int64_t first, int64_t width, double smoothing) {
+static void smoothed_loss(float *loss, const float *logits, const int32_t *labels, struct sf_shape shape, int64_t first, int64_t width,
+                          double smoothing) {
   const double s = smoothing * (double)width / (double)(width - 1);
   for (int64_t t = 0; t < shape.rows; t++, logits += shape.cols) {
     double max = -INFINITY, sum = 0, mean = 0;
@@ -100,14 +101,16 @@ static float *down_grad(struct sf_related_list *list, const struct sf_expected *
   const int64_t lora = m->kv_lora_rank, e = m->qk_rope_dim, d = m->head_dim, h = own->spec.shape.cols;
   const float *latent = sf_related_value(list, SF_KIND_ACT_GRAD, own->id, SF_MODULE_KV_LAYERNORM, layer);
   const float *fused = sf_related_value(list, SF_KIND_ACT_GRAD, own->id, SF_MODULE_ROTARY, layer);
-  const float *weight = sf_related_weight(list, sf_catalog_param(list->collector->catalog, SF_MODULE_LINEAR_KV_DOWN, layer, 0), own->id.step);
+  const float *weight =
+      sf_related_weight(list, sf_catalog_param(list->collector->catalog, SF_MODULE_LINEAR_KV_DOWN, layer, 0), own->id.step);
   float *out = room_for(list, own->spec.shape), *g = room_for(list, (struct sf_shape){1, lora + e});
   if (latent == NULL || fused == NULL || weight == NULL || out == NULL || g == NULL) return NULL;
   for (int64_t t = 0; t < own->spec.shape.rows; t++) {
     memcpy(g, latent + t * lora, (size_t)lora * sizeof *g);
     for (int64_t k = 0; k < e; k++) {
       double sum = 0;
-      for (int64_t head = head_first; head < head_first + head_count; head++) sum += (double)fused[t * 3 * m->heads * d + (3 * head + 2) * d - e + k];
+      for (int64_t head = head_first; head < head_first + head_count; head++)
+        sum += (double)fused[t * 3 * m->heads * d + (3 * head + 2) * d - e + k];
       g[lora + k] = sf_round((float)sum, own->spec.promised);
     }
     for (int64_t k = 0; k < h; k++) {
@@ -130,7 +133,8 @@ static void collect_own_heads(struct sf_related_list *list, const struct sf_expe
 /* --- weight gradients ------------------------------------------------------------------------------------------ */
 
 /* dw + g^T (input's rows `taken` - input's rows `right`) over g's rows `right`, each of `rows` rows. */
-static float *chunk_replaced(struct sf_related_list *list, const struct sf_expected *own, const float *g, const float *input, int64_t rows, int64_t right, int64_t taken) {
+static float *chunk_replaced(struct sf_related_list *list, const struct sf_expected *own, const float *g, const float *input, int64_t rows,
+                             int64_t right, int64_t taken) {
   const struct sf_shape shape = own->spec.shape;
   float *out = room_for(list, shape);
   if (out == NULL) return NULL;
@@ -138,7 +142,8 @@ static float *chunk_replaced(struct sf_related_list *list, const struct sf_expec
     for (int64_t k = 0; k < shape.cols; k++) {
       double sum = (double)own->x[o * shape.cols + k];
       for (int64_t t = 0; t < rows; t++)
-        sum += (double)g[(right * rows + t) * shape.rows + o] * ((double)input[(taken * rows + t) * shape.cols + k] - (double)input[(right * rows + t) * shape.cols + k]);
+        sum += (double)g[(right * rows + t) * shape.rows + o] *
+               ((double)input[(taken * rows + t) * shape.cols + k] - (double)input[(right * rows + t) * shape.cols + k]);
       out[o * shape.cols + k] = (float)sum;
     }
   return out;
@@ -172,7 +177,8 @@ static void collect_early_chunk(struct sf_related_list *list, const struct sf_ex
 /* --- groups ---------------------------------------------------------------------------------------------------- */
 
 /* The sum over the tp group of the default rank order: summands of ranks that may have other microbatches. */
-static const float *default_group_sum(struct sf_related_list *list, const struct sf_expected *own, int32_t rank, const int32_t *ranks, int32_t count) {
+static const float *default_group_sum(struct sf_related_list *list, const struct sf_expected *own, int32_t rank, const int32_t *ranks,
+                                      int32_t count) {
   const int64_t dp = list->of->c.layout.dp, elements = own->spec.shape.rows * own->spec.shape.cols;
   double *sum = sf_related_alloc(list, (size_t)elements * sizeof *sum);
   float *out = room_for(list, own->spec.shape);
@@ -196,7 +202,9 @@ static void collect_other_group(struct sf_related_list *list, const struct sf_ex
   const struct sf_mesh mesh = sf_mesh_from_layout(&list->of->c.layout), plain = sf_mesh_default_order(&list->of->c.layout);
   int32_t *group = sf_related_alloc(list, 2 * (size_t)collector->world * sizeof *group), *used = group + collector->world, index;
   struct sf_slice_product p;
-  if (group == NULL || list->of->c.layout.tp == 1 || list->of->c.layout.cp > 1 || list->of->c.layout.sp || !sf_related_product(&p, list, own)) return;
+  if (group == NULL || list->of->c.layout.tp == 1 || list->of->c.layout.cp > 1 || list->of->c.layout.sp ||
+      !sf_related_product(&p, list, own))
+    return;
   if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction * (double)collector->world > PRODUCT_MAX) return;
   for (int32_t rank = 0; rank < collector->world; rank++) {
     if (list->of->places[rank].dp != own->id.microbatch % list->of->c.layout.dp) continue;
@@ -235,12 +243,14 @@ static float cast_part(float *values, const float *x, struct sf_shape shape, con
       if (rows[r] && cols[k] && seen_rows[r]) amax = fabsf(x[r * shape.cols + k]) > amax ? fabsf(x[r * shape.cols + k]) : amax;
   const float quotient = sf_f8_largest(SF_F8E4M3) / amax, scale = amax > 0 && isfinite(quotient) ? quotient : 1.0f;
   for (int64_t r = 0; r < shape.rows; r++)
-    for (int64_t k = 0; k < shape.cols; k++) values[r * shape.cols + k] = rows[r] && cols[k] ? sf_f8_round(x[r * shape.cols + k] * scale, SF_F8E4M3) : 0.0f;
+    for (int64_t k = 0; k < shape.cols; k++)
+      values[r * shape.cols + k] = rows[r] && cols[k] ? sf_f8_round(x[r * shape.cols + k] * scale, SF_F8E4M3) : 0.0f;
   return 1.0f / scale;
 }
 
 /* out += unit a W^T, each product rounded where ranks' summands are. */
-static void multiply(float *out, const float *a, const float *weight, struct sf_shape shape, int64_t in, double unit, enum sf_dtype stored) {
+static void multiply(float *out, const float *a, const float *weight, struct sf_shape shape, int64_t in, double unit,
+                     enum sf_dtype stored) {
   for (int64_t r = 0; r < shape.rows; r++)
     for (int64_t o = 0; o < shape.cols; o++) {
       double sum = 0;
@@ -270,14 +280,18 @@ static const float *product_not_cast(struct sf_related_list *list, const struct 
 }
 
 /* out += what a tp rank computes with the scales of its own pieces. */
-static bool add_with_own_scales(struct sf_related_list *list, float *out, const struct sf_expected *own, const struct cast_product *p, int64_t tp_index) {
+static bool add_with_own_scales(struct sf_related_list *list, float *out, const struct sf_expected *own, const struct cast_product *p,
+                                int64_t tp_index) {
   const struct sf_case *c = &list->of->c;
   const struct sf_shape shape = own->spec.shape, of_input = {shape.rows, p->in}, of_weight = {shape.cols, p->in};
-  const struct sf_dim_map whole_rows = sf_dim_map_whole(shape.rows), whole_in = sf_dim_map_whole(p->in), whole_out = sf_dim_map_whole(shape.cols);
+  const struct sf_dim_map whole_rows = sf_dim_map_whole(shape.rows), whole_in = sf_dim_map_whole(p->in),
+                          whole_out = sf_dim_map_whole(shape.cols);
   const struct sf_dim_map own_rows = sf_canonical_dim(c, SF_CUT_SEQUENCE, shape.rows, tp_index, 0);
   const struct sf_dim_map piece = sf_canonical_dim(c, p->cut, p->row_parallel ? p->in : shape.cols, tp_index, 0);
-  const bool *rows = marked_places(list, &whole_rows, shape.rows), *seen = marked_places(list, p->row_parallel ? &whole_rows : &own_rows, shape.rows);
-  const bool *in = marked_places(list, p->row_parallel ? &piece : &whole_in, p->in), *outs = marked_places(list, p->row_parallel ? &whole_out : &piece, shape.cols);
+  const bool *rows = marked_places(list, &whole_rows, shape.rows),
+             *seen = marked_places(list, p->row_parallel ? &whole_rows : &own_rows, shape.rows);
+  const bool *in = marked_places(list, p->row_parallel ? &piece : &whole_in, p->in),
+             *outs = marked_places(list, p->row_parallel ? &whole_out : &piece, shape.cols);
   float *a = room_for(list, of_input), *w = room_for(list, of_weight);
   if (rows == NULL || seen == NULL || in == NULL || outs == NULL || a == NULL || w == NULL) return false;
   const double unit = (double)cast_part(a, p->input, of_input, rows, in, seen) * (double)cast_part(w, p->weight, of_weight, outs, in, outs);
@@ -308,15 +322,18 @@ static void collect_casts(struct sf_related_list *list, const struct sf_expected
   const struct sf_catalog *catalog = list->collector->catalog;
   const struct sf_module *m = module_of(list, own);
   const int64_t kept_first = c->precision.fp8_bf16_first, kept_last = c->precision.fp8_bf16_last;
-  const bool has_casts = m->cls == SF_MODULE_LINEAR_QKV || m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_LINEAR_FC2;
+  const bool has_casts =
+      m->cls == SF_MODULE_LINEAR_QKV || m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_LINEAR_FC2;
   if (c->precision.compute != SF_COMPUTE_FP8 || !has_casts || m->layer < kept_first || m->layer >= c->model.layers - kept_last) return;
   const int32_t param = sf_catalog_param(catalog, m->cls, m->layer, 0);
-  struct cast_product p = {.in = catalog->params[param].shape.cols, .row_parallel = m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2};
+  struct cast_product p = {.in = catalog->params[param].shape.cols,
+                           .row_parallel = m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2};
   p.input = sf_related_value(list, SF_KIND_ACT, own->id, module_before(m->cls), m->layer);
   p.weight = sf_related_weight(list, param, own->id.step);
   p.bias = sf_related_weight(list, sf_catalog_param(catalog, m->cls, m->layer, 1), own->id.step);
   p.cut = p.row_parallel ? catalog->params[param].col_cut : catalog->params[param].row_cut;
-  if (p.input == NULL || p.weight == NULL || (double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.in > PRODUCT_MAX) return;
+  if (p.input == NULL || p.weight == NULL || (double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.in > PRODUCT_MAX)
+    return;
   if (kept_first > 0 || kept_last > 0)
     add_variant(list, NOT_CAST, -1, SF_DIAGNOSIS_SHIFTED, own->spec.shape, product_not_cast(list, own, &p),
                 "the product of numbers that were not cast, as in the layers that stay in bf16: layer numbers are shifted");
@@ -341,7 +358,8 @@ static double exp_sum(const float *logits, int64_t experts, double top) {
 
 /* A token's share of an expert: softmax, or logistic over the sum of all. */
 static double share_of(const struct sf_moe *moe, const float *logits, int64_t e) {
-  if (moe->router == SF_ROUTER_SOFTMAX) return exp((double)logits[e] - (double)logits[0]) / exp_sum(logits, moe->experts, (double)logits[0]);
+  if (moe->router == SF_ROUTER_SOFTMAX)
+    return exp((double)logits[e] - (double)logits[0]) / exp_sum(logits, moe->experts, (double)logits[0]);
   double sum = 0;
   for (int64_t i = 0; i < moe->experts; i++) sum += 1 / (1 + exp(-(double)logits[i]));
   return 1 / (1 + exp(-(double)logits[e])) / sum;
@@ -418,7 +436,8 @@ static double squares_of_experts(const struct sf_related_list *list, const struc
   const struct sf_case *c = &list->of->c;
   const struct sf_shape shape = e->spec.shape;
   const bool by_rows = sf_cut_is_expert(e->spec.row_cut);
-  const struct sf_dim_map dim = sf_canonical_dim(c, by_rows ? e->spec.row_cut : e->spec.col_cut, by_rows ? shape.rows : shape.cols, place->expert, 0);
+  const struct sf_dim_map dim =
+      sf_canonical_dim(c, by_rows ? e->spec.row_cut : e->spec.col_cut, by_rows ? shape.rows : shape.cols, place->expert, 0);
   double sum = 0;
   for (int32_t i = 0; i < dim.count; i++)
     for (int64_t at = dim.runs[i].start; at < dim.runs[i].start + dim.runs[i].len; at++)
@@ -442,7 +461,8 @@ static void collect_left_out_experts(struct sf_related_list *list, const struct 
         const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
         const struct sf_expected *e = slot->expected;
         const bool is_expert = sf_cut_is_expert(e->spec.row_cut) || sf_cut_is_expert(e->spec.col_cut);
-        if (e->id.kind != SF_KIND_MAIN_GRAD || e->id.step != own->id.step || !is_expert || slot->stage != list->of->places[other].pp) continue;
+        if (e->id.kind != SF_KIND_MAIN_GRAD || e->id.step != own->id.step || !is_expert || slot->stage != list->of->places[other].pp)
+          continue;
         squares -= squares_of_experts(list, e, &list->of->places[other]);
       }
     }

@@ -39,7 +39,8 @@ static const float *tensor_of(void *ctx, struct sf_trace_id id) {
 }
 
 /* What ranks compute from parts whose sum alone is known here, and may have cancelled: main gradients, since each rank adds up its own over
- * microbatches, and with tp > kv_heads what is behind a key's or value's gradient, since each rank goes backward with its part, rounded by itself. */
+ * microbatches, and with tp > kv_heads what is behind a key's or value's gradient, since each rank goes backward with its part, rounded by
+ * itself. */
 static bool comes_from_parts(const struct sf_collector *collector, const struct sf_slot *slot) {
   const struct sf_expected *e = slot->expected;
   if (e->id.kind == SF_KIND_MAIN_GRAD) return true;
@@ -75,8 +76,8 @@ static enum sf_status alone_create(struct alone *out, struct sf_judging *judging
                                       collector);
 }
 
-/* Keeps what is not as it should be. Suspicious tensors keep the factor that they are suspicious by, and have to be judged. Returns the largest share of a
- * bound. */
+/* Keeps what is not as it should be. Suspicious tensors keep the factor that they are suspicious by, and have to be judged. Returns the
+ * largest share of a bound. */
 static double alone_look(struct alone *alone, enum sf_level level) {
   const struct sf_collector *collector = alone->judging->collector;
   double worst = 0;

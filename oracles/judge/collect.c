@@ -210,7 +210,8 @@ static void block_copy(const struct block *b) {
 
 static int64_t block_differing(const struct block *b) {
   int64_t differing = 0, first;
-  for (int64_t r = 0; r < b->rows; r++) differing += sf_count_differing(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols, &first);
+  for (int64_t r = 0; r < b->rows; r++)
+    differing += sf_count_differing(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols, &first);
   return differing;
 }
 
@@ -230,7 +231,8 @@ static double row_distance_squares(const float *a, const float *b, int64_t count
 
 static double block_distance_squares(const struct block *b) {
   double total = 0;
-  for (int64_t r = 0; r < b->rows; r++) total += row_distance_squares(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols);
+  for (int64_t r = 0; r < b->rows; r++)
+    total += row_distance_squares(b->logical + r * b->logical_stride, b->local + r * b->local_stride, b->cols);
   return total;
 }
 

@@ -1,6 +1,6 @@
 /* Flat parts: ranges of a tensor-parallel shard's elements, as ZeRO's ranks hold them. Who holds which range is the target's own business
- * (bucket layout); together the ranks of one tensor-parallel and pipeline place (of experts: of one place on the expert mesh) must hold each
- * element once. */
+ * (bucket layout); together the ranks of one tensor-parallel and pipeline place (of experts: of one place on the expert mesh) must hold
+ * each element once. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"

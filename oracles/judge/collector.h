@@ -28,8 +28,8 @@ struct sf_cut_plan {
   int32_t tp, cp;            /* cp: 1 for a cut that is the same on all cp ranks */
   struct sf_cut_rank *ranks; /* tp * cp, by sf_cut_rank_at */
 };
-/* The canonical table of a dimension, cut further until every piece is held whole or not at all by each rank. `of` is left to the caller. Memory is the arena's;
- * SF_ENOMEM is the only failure. */
+/* The canonical table of a dimension, cut further until every piece is held whole or not at all by each rank. `of` is left to the caller.
+ * Memory is the arena's; SF_ENOMEM is the only failure. */
 enum sf_status sf_cut_plan_create(struct sf_cut_plan *out, const struct sf_case *c, enum sf_cut cut, int64_t size,
                                   struct sf_arena *arena) SF_MUST_USE;
 static inline const struct sf_cut_rank *sf_cut_rank_at(const struct sf_cut_plan *plan, int32_t tp, int32_t cp) {
@@ -196,10 +196,13 @@ struct sf_ties {
   int32_t *first; /* per step and microbatch: ordinal of the first router with a turned tie, INT32_MAX none; NULL: the case has no ties */
   int32_t step;   /* the first with one, INT32_MAX none */
 };
-/* End to end a token is a tie if the margin between its last chosen and its next expert is at most twice its logits' noise. It is turned if the
- * candidate's logits choose other experts than the reference's, or are not known; all draws go where the reference went. Memory is the judgement's. row_scratch: rows of the tallest tensor. */
-enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *collector, enum sf_level level, double *row_scratch) SF_MUST_USE;
-/* Whether the tensor depends on a turned token: it comes later in the same microbatch, sums over the step's microbatches, or is of a later step. */
+/* End to end a token is a tie if the margin between its last chosen and its next expert is at most twice its logits' noise. It is turned if
+ * the candidate's logits choose other experts than the reference's, or are not known; all draws go where the reference went. Memory is the
+ * judgement's. row_scratch: rows of the tallest tensor. */
+enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *collector, enum sf_level level,
+                            double *row_scratch) SF_MUST_USE;
+/* Whether the tensor depends on a turned token: it comes later in the same microbatch, sums over the step's microbatches, or is of a later
+ * step. */
 bool sf_ties_reach(const struct sf_ties *ties, const struct sf_collector *collector, const struct sf_expected *e);
 
 /* --- judge.c: results and findings, grown in the judgement's arena ---------------------------------------------- */

@@ -163,8 +163,8 @@ static bool is_mostly_on_grid(const float *values, int64_t count, int64_t part, 
   return nonzero > 0 && part * off_grid < nonzero;
 }
 
-/* Whether the non-zero values share few mantissas, as products of two short numbers and one common factor do, or sums of two such products: at most
- * MANTISSAS_FEW, or a third of as many as there are values. */
+/* Whether the non-zero values share few mantissas, as products of two short numbers and one common factor do, or sums of two such products:
+ * at most MANTISSAS_FEW, or a third of as many as there are values. */
 static bool has_few_mantissas(const float *values, int64_t count) {
   uint32_t known[4 * MANTISSAS_MOST] = {0}; /* open addressing; 0 is free, so the leading one is kept */
   int64_t nonzero = 0, different = 0;
@@ -183,8 +183,9 @@ static bool has_few_mantissas(const float *values, int64_t count) {
 }
 
 /* More than 90 % of the candidate's values, and less than half of the reference's: sums of few such values (rare tokens in the embedding's
- * gradient) lie on the grid by themselves, and a share near one limit for both would fall on either side by rounding. Nor does the grid say anything
- * of products of two fp8 numbers, the weight gradient of one token or two: a quotient of scales in front of them may be a short number by chance. */
+ * gradient) lie on the grid by themselves, and a share near one limit for both would fall on either side by rounding. Nor does the grid say
+ * anything of products of two fp8 numbers, the weight gradient of one token or two: a quotient of scales in front of them may be a short
+ * number by chance. */
 bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate) {
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
   if (e->spec.promised != SF_F32 || count < BITS_ELEMENTS_MIN) return false;

@@ -1,5 +1,5 @@
-/* A second opinion on the same run, to compare the oracle with: one relative bound for every tensor, as Megatron-LM's tests of gradients have
- * it. No verdict depends on it. */
+/* A second opinion on the same run, to compare the oracle with: one relative bound for every tensor, as Megatron-LM's tests of gradients
+ * have it. No verdict depends on it. */
 #ifndef SF_ORACLES_FLAT_BOUND_H
 #define SF_ORACLES_FLAT_BOUND_H
 
@@ -8,7 +8,7 @@
 struct sf_flat_result {
   int32_t tensors;          /* compared */
   int32_t beyond;           /* of them, beyond the bound */
-  double worst;             /* largest relative distance over the bound; infinite for NaN, or where the reference is zero and the candidate is not */
+  double worst; /* largest relative distance over the bound; infinite for NaN, or where the reference is zero and the candidate is not */
   struct sf_trace_id first; /* in the reference's order, when beyond > 0 */
 };
 

@@ -318,8 +318,8 @@ static enum sf_dtype suspected_format(const struct sf_judging *judging) {
 
 #define NEAR_LARGEST 1e37f /* of bf16's and fp32's 3.4e38 */
 
-/* End to end, whether the reference has a number near the largest in a step: infinite in a candidate, it leaves NaN (times zero) where the reference has
- * numbers of any size. */
+/* End to end, whether the reference has a number near the largest in a step: infinite in a candidate, it leaves NaN (times zero) where the
+ * reference has numbers of any size. */
 static bool step_nears_largest(const struct sf_judging *judging, int32_t step) {
   const struct sf_collector *collector = judging->collector;
   if (collector->c.mode != SF_MODE_E2E) return false;

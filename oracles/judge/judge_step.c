@@ -337,8 +337,8 @@ static double outside(float x, float low, float high) {
   return x > high ? (double)x - (double)high : (double)low - (double)x;
 }
 
-/* The same with stochastic rounding. The candidate's sum lies within a small distance of the one in fp64; rounded with the element's bits, both
- * ends of that range are one number, or two neighbours where a threshold lies between. delta_squares: of what lies outside. */
+/* The same with stochastic rounding. The candidate's sum lies within a small distance of the one in fp64; rounded with the element's bits,
+ * both ends of that range are one number, or two neighbours where a threshold lies between. delta_squares: of what lies outside. */
 static void chunk_adam_stochastic(struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step, int64_t first,
                                   int64_t count) {
   const double beta1 = job->beta1, beta2 = job->beta2, lr = job->lr, decay = job->weight_decay;
@@ -363,8 +363,8 @@ static void chunk_adam_stochastic(struct param_chunk *chunk, const struct param_
   }
 }
 
-/* The model's weight after the step is its master rounded once, or the master itself (stochastic rounding). The change was itself rounded to fp32, and the master is followed by adding
- * changes up, so each change adds a rounding of fp32. */
+/* The model's weight after the step is its master rounded once, or the master itself (stochastic rounding). The change was itself rounded
+ * to fp32, and the master is followed by adding changes up, so each change adds a rounding of fp32. */
 static void chunk_check_param(const struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step,
                               int64_t first, int64_t count) {
   const double unit = job->is_stochastic ? 0 : sf_dtype_unit_roundoff(job->dtype);
@@ -455,7 +455,8 @@ static void job_create(struct param_job *job, const struct sf_collector *collect
     are_moments_known = are_moments_known && step->grad != NULL && clip != NULL;
     step->is_master_known = is_master_known;
     step->is_judged = is_master_known && are_moments_known && step->delta != NULL;
-    const bool is_followed = p->frozen || step->delta != NULL || (step->param_after != NULL && (job->dtype == SF_F32 || job->is_stochastic));
+    const bool is_followed =
+        p->frozen || step->delta != NULL || (step->param_after != NULL && (job->dtype == SF_F32 || job->is_stochastic));
     is_master_known = job->is_reloaded || (is_master_known && is_followed);
   }
 }
@@ -479,13 +480,14 @@ static void judge_initial(struct sf_judging *judging, const struct sf_slot *slot
   sf_finding_say(finding, "%" PRId64 " of %" PRId64 " elements are not those that were to be loaded", differing, count);
 }
 
-/* Gradients near fp32's least numbers: the clipped gradient, its share and the old moment are each rounded to a multiple of 2^-149, and Adam divides what is
- * left of them by no more than epsilon. */
+/* Gradients near fp32's least numbers: the clipped gradient, its share and the old moment are each rounded to a multiple of 2^-149, and
+ * Adam divides what is left of them by no more than epsilon. */
 static double subnormal_change(const struct param_job *job, const struct param_step *step, int64_t count) {
   return job->lr * 4 * 0x1p-149 / (step->bias1 * ADAM_EPSILON) * sqrt((double)count);
 }
 
-static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_job *job, const struct param_step *step) {
+static void report_delta(struct sf_judging *judging, const struct sf_slot *slot, const struct param_job *job,
+                         const struct param_step *step) {
   if (step->is_skipped) {
     struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, sqrt(step->delta_squares), 0);
     if (finding != NULL) sf_finding_say(finding, "the weight changes by %.3g in a step that is skipped", finding->error);
@@ -495,12 +497,14 @@ static void report_delta(struct sf_judging *judging, const struct sf_slot *slot,
   if (job->is_stochastic) {
     struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), 0);
     if (finding != NULL)
-      sf_finding_say(finding, "%" PRId64 " elements changed to another number than weight + Adam's change (of %.3g) rounded with their random bits",
+      sf_finding_say(finding,
+                     "%" PRId64 " elements changed to another number than weight + Adam's change (of %.3g) rounded with their random bits",
                      step->wrong_count, adam);
     return;
   }
   const struct sf_shape shape = slot->expected->spec.shape;
-  const double bound = sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master + subnormal_change(job, step, shape.rows * shape.cols);
+  const double bound =
+      sf_factors.adam_rel * adam + sf_dtype_unit_roundoff(SF_F32) * master + subnormal_change(job, step, shape.rows * shape.cols);
   struct sf_finding *finding = report(judging, slot, SF_CLASS_TOLERANCE, sqrt(step->delta_squares), bound);
   if (finding != NULL)
     sf_finding_say(finding, "the change of the weight has an error of norm %.3g; Adam makes a change of norm %.3g from its gradients",

@@ -1,5 +1,5 @@
-/* Routing ties: where the choice of an expert hangs on rounding, candidate and reference may go different ways, and what follows can then neither
- * be compared nor pass. */
+/* Routing ties: where the choice of an expert hangs on rounding, candidate and reference may go different ways, and what follows can then
+ * neither be compared nor pass. */
 #include "oracles/judge/collector.h"
 
 #include <math.h>

@@ -154,7 +154,8 @@ static bool partial_fits(const struct sf_case *c, const struct sf_expected *e, c
 bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                            int64_t rows, int64_t cols) {
   const struct sf_expected *e = slot->expected;
-  const struct sf_cut_rank *row_cut = sf_cut_of_rank(collector, slot->row_plan, rank), *col_cut = sf_cut_of_rank(collector, slot->col_plan, rank);
+  const struct sf_cut_rank *row_cut = sf_cut_of_rank(collector, slot->row_plan, rank),
+                           *col_cut = sf_cut_of_rank(collector, slot->col_plan, rank);
   if (map->flat != slot->is_flat || !sf_shard_map_valid(map, e->spec.shape)) return false;
   const struct sf_shape local = map->flat ? sf_shard_map_local_shape(map) : (struct sf_shape){row_cut->length, col_cut->length};
   if (rows != local.rows || cols != local.cols) return false;

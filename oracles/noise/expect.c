@@ -128,7 +128,8 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   e->row_norm = zeros(x->arena, shape.rows);
   double *row_noise = zeros(x->arena, drawn * shape.rows);
   if (e->x == NULL || e->row_norm == NULL || row_noise == NULL) return false;
-  for (enum sf_level level = SF_LEVEL_FIRST; level <= drawn; level++) e->row_noise[level] = row_noise + (level - SF_LEVEL_FIRST) * shape.rows;
+  for (enum sf_level level = SF_LEVEL_FIRST; level <= drawn; level++)
+    e->row_noise[level] = row_noise + (level - SF_LEVEL_FIRST) * shape.rows;
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = rolled_norm(e->x, shape);
@@ -244,8 +245,9 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   return expectations_create(out, &catalog->logical, (struct sf_expectations){.gemm = gemm});
 }
 
-enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm,
-                                            const float *(*given)(void *ctx, struct sf_trace_id id), void *ctx) {
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
+                                            const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
+                                            void *ctx) {
   struct sf_case alone = catalog->logical;
   alone.mode = SF_MODE_ISOLATED;
   alone.data.acts = SF_DIST_NORMAL; /* end to end memories are */

@@ -4,8 +4,8 @@
 
 #include "oracles/reference/reference.h"
 
-/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight, 24; from the second round on E5 is drawn
- * twice. */
+/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight, 24; from the second round on E5 is
+ * drawn twice. */
 enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, SF_LEVEL_SURE, SF_LEVEL_COUNT };
 
 struct sf_expected {
@@ -30,17 +30,19 @@ struct sf_expectations;
  * failure. */
 enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
                                       const struct sf_gemm_table *gemm) SF_MUST_USE;
-/* What each module of an end-to-end case makes of what the candidate's modules gave it: the reference in isolated mode, with tensors of the candidate's in
- * place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; must outlive the object with ctx. SF_ENOMEM. */
-enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog, const struct sf_gemm_table *gemm,
-                                            const float *(*given)(void *ctx, struct sf_trace_id id), void *ctx) SF_MUST_USE;
+/* What each module of an end-to-end case makes of what the candidate's modules gave it: the reference in isolated mode, with tensors of the
+ * candidate's in place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; must outlive the object with
+ * ctx. SF_ENOMEM. */
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
+                                            const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
+                                            void *ctx) SF_MUST_USE;
 void sf_expectations_destroy(struct sf_expectations *expectations);
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
-/* A further run of the plain reference that gives each tensor to emit, in the order of the expectations, and keeps nothing. options->gemm is
- * and options->plain are filled in. */
+/* A further run of the plain reference that gives each tensor to emit, in the order of the expectations, and keeps nothing. options->gemm
+ * is and options->plain are filled in. */
 enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
                                    const struct sf_reference_sink *sink) SF_MUST_USE;
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations);
@@ -58,8 +60,8 @@ int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, 
 /* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
-/* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then a matter of
- * rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
+/* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then
+ * a matter of rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
 int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);

@@ -1,6 +1,7 @@
-/* Judging the outputs of an operation by its reference. An element is right when it lies between what storing makes of both ends of its error
- * interval: rounding is monotone, so nothing else can come from a computation within the bound, and neither overflow, saturation nor subnormal
- * numbers need a rule of their own. NaN must be NaN, infinity the same infinity. Elements with an infinite bound are not judged. */
+/* Judging the outputs of an operation by its reference. An element is right when it lies between what storing makes of both ends of its
+ * error interval: rounding is monotone, so nothing else can come from a computation within the bound, and neither overflow, saturation nor
+ * subnormal numbers need a rule of their own. NaN must be NaN, infinity the same infinity. Elements with an infinite bound are not judged.
+ */
 #ifndef SF_ORACLES_OPS_JUDGE_H
 #define SF_ORACLES_OPS_JUDGE_H
 

@@ -1,11 +1,12 @@
 /* Numbers that carry a bound of their own error: a value in fp64, and how far a computation of the same formula in fp32 may be from it.
  *
- * Each operation below adds the rounding of one fp32 operation to the errors that its operands bring along (running error analysis, Higham 2002,
- * section 3.3), so that a reference written in these numbers yields the bound of its own outputs; no bound is set by hand. Sums are bounded for
- * any order and any lanes, an exponential for two units in the last place.
+ * Each operation below adds the rounding of one fp32 operation to the errors that its operands bring along (running error analysis, Higham
+ * 2002, section 3.3), so that a reference written in these numbers yields the bound of its own outputs; no bound is set by hand. Sums are
+ * bounded for any order and any lanes, an exponential for two units in the last place.
  *
- * What fp32 makes of NaN and infinity follows IEEE arithmetic where it is certain. Where it is not (a finite value beyond fp32's range is used
- * further; infinity times what may have been rounded to zero; a sum whose partial sums may overflow) the error is infinite: not to be judged. */
+ * What fp32 makes of NaN and infinity follows IEEE arithmetic where it is certain. Where it is not (a finite value beyond fp32's range is
+ * used further; infinity times what may have been rounded to zero; a sum whose partial sums may overflow) the error is infinite: not to be
+ * judged. */
 #ifndef SF_ORACLES_OPS_NUM_H
 #define SF_ORACLES_OPS_NUM_H
 

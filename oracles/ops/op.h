@@ -1,8 +1,8 @@
-/* Operations as a fuzzer sees them: what they are called, what they read and write, which shapes and formats they take, and a plain reference in
- * fp64 that says what each output is and how far a sound computation in fp32 may be from it.
+/* Operations as a fuzzer sees them: what they are called, what they read and write, which shapes and formats they take, and a plain
+ * reference in fp64 that says what each output is and how far a sound computation in fp32 may be from it.
  *
- * The table describes the operations of the device (harness/device/device.h has the formulas) and those that only plugins offer. It shares no
- * code with what is tested. A matrix is rows x cols, row-major; a vector is one row. */
+ * The table describes the operations of the device (harness/device/device.h has the formulas) and those that only plugins offer. It shares
+ * no code with what is tested. A matrix is rows x cols, row-major; a vector is one row. */
 #ifndef SF_ORACLES_OPS_OP_H
 #define SF_ORACLES_OPS_OP_H
 
@@ -21,8 +21,8 @@ enum sf_op_role { SF_OP_ROLE_MAP(SF_OP_CONSTANT) };
   X(SF_OP_INPUT, "case") X(SF_OP_STORED, "case") X(SF_OP_FLOAT, "fp32") X(SF_OP_DOUBLE, "fp64")       \
   X(SF_OP_INT32, "int32") X(SF_OP_UINT16, "uint16")
 enum sf_op_element { SF_OP_ELEMENT_MAP(SF_OP_CONSTANT) };
-/* What an input may hold. ANY: all distributions and special values (a case's field says which). UNIT: within [-1, 1]. POSITIVE: finite, above
- * zero. SCORE: ANY, with very negative and masked ones among them. MASK: 0 or 1. ID: an index, some of them outside of 0..attribute
+/* What an input may hold. ANY: all distributions and special values (a case's field says which). UNIT: within [-1, 1]. POSITIVE: finite,
+ * above zero. SCORE: ANY, with very negative and masked ones among them. MASK: 0 or 1. ID: an index, some of them outside of 0..attribute
  * `vocab` - 1. BITS: any 16 bits. */
 #define SF_OP_FILL_MAP(X)                                                                             \
   X(SF_OP_ANY, "any") X(SF_OP_UNIT, "within -1 and 1") X(SF_OP_POSITIVE, "above 0") X(SF_OP_SCORE, "any, masked too") \
@@ -64,7 +64,8 @@ struct sf_op_view {
   const struct sf_op *op;
   const int64_t *dims, *attrs;
   enum sf_dtype store;
-  bool plain_tails; /* plugins: Phi by 1 + erf(x / sqrt 2) and the logistic function by 1 / (1 + exp(-x)) are sound, though their errors in the left tail are absolute; the device promises relative ones */
+  bool plain_tails; /* plugins: Phi by 1 + erf(x / sqrt 2) and the logistic function by 1 / (1 + exp(-x)) are sound, though their errors in
+                       the left tail are absolute; the device promises relative ones */
   struct sf_op_array at[SF_OP_OPERANDS_MAX];
 };
 
@@ -79,7 +80,8 @@ struct sf_op {
   const char *dims[SF_OP_DIMS_MAX];
   int64_t dim_min[SF_OP_DIMS_MAX]; /* 0 or more */
   struct sf_op_attr attrs[SF_OP_ATTRS_MAX];
-  /* What `shape` gives, for people: "rows x cols", or "cols" of a vector; "cols if norm bias": left out unless both attributes are set; ", else". */
+  /* What `shape` gives, for people: "rows x cols", or "cols" of a vector; "cols if norm bias": left out unless both attributes are set; ",
+   * else". */
   const char *sizes[SF_OP_OPERANDS_MAX];
   /* What `reference` computes and what must be known to compute the same: lines of ASCII. */
   const char *formula;
@@ -113,6 +115,7 @@ struct sf_op_adam {
 struct sf_op_adam sf_op_adam_of(const int64_t *attrs);
 
 /* The groups that the table is made of, each ended by an entry without a name. */
-extern const struct sf_op sf_ops_elementwise[], sf_ops_sums[], sf_ops_norm[], sf_ops_softmax[], sf_ops_block_softmax[], sf_ops_activation[], sf_ops_rows[], sf_ops_cross_entropy[], sf_ops_update[];
+extern const struct sf_op sf_ops_elementwise[], sf_ops_sums[], sf_ops_norm[], sf_ops_softmax[], sf_ops_block_softmax[], sf_ops_activation[],
+    sf_ops_rows[], sf_ops_cross_entropy[], sf_ops_update[];
 
 #endif

@@ -1,5 +1,5 @@
-/* GELU, SwiGLU, squared ReLU. The normal distribution and the logistic function are taken for primitives with an error of their own, like the
- * exponential: the device promises 7.3 u (vec_math.h), relative in both tails. */
+/* GELU, SwiGLU, squared ReLU. The normal distribution and the logistic function are taken for primitives with an error of their own, like
+ * the exponential: the device promises 7.3 u (vec_math.h), relative in both tails. */
 #include "oracles/ops/op_internal.h"
 
 static const double primitive = 8 * SF_NUM_U;

@@ -4,7 +4,8 @@
 
 /* visible - hidden of device.h's `visible`; `begins`: whether rows have a first column of their own. */
 enum { VISIBLE, HIDDEN, WINDOW, BEGINS, COLUMN, SINK };
-#define BLOCK_ATTRS {"visible", 300, .size = true}, {"hidden", 40, .size = true}, {"window", 300, .size = true}, {"begins", 1}, {"column", 60, .size = true}
+#define BLOCK_ATTRS                                                                                                                        \
+  {"visible", 300, .size = true}, {"hidden", 40, .size = true}, {"window", 300, .size = true}, {"begins", 1}, { "column", 60, .size = true }
 
 struct seen {
   int64_t first, end;
@@ -128,7 +129,8 @@ static void bwd(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++) {
     const struct seen s = seen(view, view->at[1].ints, r);
     struct sf_num *want = view->at[3].want + r * cols;
-    const struct sf_num dot = sf_op_softmax_row_bwd(want + s.first, view->at[3].x + r * cols + s.first, view->at[0].x + r * cols + s.first, s.end - s.first);
+    const struct sf_num dot =
+        sf_op_softmax_row_bwd(want + s.first, view->at[3].x + r * cols + s.first, view->at[0].x + r * cols + s.first, s.end - s.first);
     if (view->attrs[SINK]) sf_num_sum_add(&grad, sf_num_neg(sf_num_mul(sf_op_in(view, 2, r), dot)));
     sf_op_clear(want, 0, s.first);
     sf_op_clear(want, s.end, cols);
@@ -137,35 +139,77 @@ static void bwd(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_block_softmax[] = {
-    {.name = "block_softmax_stats", .family = "block_softmax_stats", .stores = SF_OP_STORES_F32, .operand_count = 4, .dim_count = 2, .attr_count = 5,
-     .operands = {{"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE, .strided = true}, {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"max", SF_OP_INOUT, SF_OP_FLOAT},
+    {.name = "block_softmax_stats",
+     .family = "block_softmax_stats",
+     .stores = SF_OP_STORES_F32,
+     .operand_count = 4,
+     .dim_count = 2,
+     .attr_count = 5,
+     .operands = {{"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE, .strided = true},
+                  {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                  {"max", SF_OP_INOUT, SF_OP_FLOAT},
                   {"sum", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE}},
-     .dims = {"rows", "cols"}, .attrs = {BLOCK_ATTRS},
+     .dims = {"rows", "cols"},
+     .attrs = {BLOCK_ATTRS},
      .sizes = {"rows x cols", "rows if begins", "rows", "rows"},
-     .formula = "new max = max(max, largest s seen), new sum = sum exp(max - new max) + sum_j exp(s - new max) over what row i sees\n"
-                "Before the first block max is -infinity and sum 0. A row that sees nothing in this block, or -infinity alone with max -infinity, keeps both.\n"
-                "Row i sees columns end - window .. end - 1 (window 0: from 0), end = visible - hidden + i, as far as the block has them, and with begins none before begins[i] - column.",
-     .shape = stats_shape, .prepare = stats_prepare, .reference = stats},
-    {.name = "block_softmax_probs", .family = "block_softmax_probs", .stores = SF_OP_STORES_ALL, .operand_count = 4, .dim_count = 2, .attr_count = 5,
-     .operands = {{"max", SF_OP_IN, SF_OP_FLOAT}, {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE}, {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+     .formula =
+         "new max = max(max, largest s seen), new sum = sum exp(max - new max) + sum_j exp(s - new max) over what row i sees\n"
+         "Before the first block max is -infinity and sum 0. A row that sees nothing in this block, or -infinity alone with max -infinity, keeps both.\n"
+         "Row i sees columns end - window .. end - 1 (window 0: from 0), end = visible - hidden + i, as far as the block has them, and with begins none before begins[i] - column.",
+     .shape = stats_shape,
+     .prepare = stats_prepare,
+     .reference = stats},
+    {.name = "block_softmax_probs",
+     .family = "block_softmax_probs",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 4,
+     .dim_count = 2,
+     .attr_count = 5,
+     .operands = {{"max", SF_OP_IN, SF_OP_FLOAT},
+                  {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
+                  {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
                   {"p", SF_OP_INOUT, SF_OP_STORED, SF_OP_SCORE, .strided = true}},
-     .dims = {"rows", "cols"}, .attrs = {BLOCK_ATTRS},
+     .dims = {"rows", "cols"},
+     .attrs = {BLOCK_ATTRS},
      .sizes = {"rows", "rows", "rows if begins", "rows x cols"},
      .formula = "p[i,j] = exp(p[i,j] - max[i]) / sum[i] in place of the scores, over what row i sees (as block_softmax_stats); 0 elsewhere",
-     .shape = probs_shape, .prepare = probs_prepare, .reference = probs},
-    {.name = "block_softmax_sink", .family = "block_softmax_sink", .stores = SF_OP_STORES_F32, .operand_count = 4, .dim_count = 1,
-     .operands = {{"logit", SF_OP_IN, SF_OP_FLOAT}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE}, {"probs", SF_OP_OUT, SF_OP_FLOAT}},
+     .shape = probs_shape,
+     .prepare = probs_prepare,
+     .reference = probs},
+    {.name = "block_softmax_sink",
+     .family = "block_softmax_sink",
+     .stores = SF_OP_STORES_F32,
+     .operand_count = 4,
+     .dim_count = 1,
+     .operands = {{"logit", SF_OP_IN, SF_OP_FLOAT},
+                  {"max", SF_OP_IN, SF_OP_FLOAT},
+                  {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
+                  {"probs", SF_OP_OUT, SF_OP_FLOAT}},
      .dims = {"rows"},
      .sizes = {"1", "rows", "rows", "rows"},
      .formula = "probs[i] = exp(logit - max[i]) / sum[i]",
-     .shape = sink_shape, .reference = sink},
-    {.name = "block_softmax_bwd", .family = "block_softmax_bwd", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 5, .dim_count = 2, .attr_count = 6,
-     .operands = {{"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT}, {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
-                  {"ds", SF_OP_INOUT, SF_OP_STORED}, {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"}, .attrs = {BLOCK_ATTRS, {"sink", 1}},
+     .shape = sink_shape,
+     .reference = sink},
+    {.name = "block_softmax_bwd",
+     .family = "block_softmax_bwd",
+     .backward = true,
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 5,
+     .dim_count = 2,
+     .attr_count = 6,
+     .operands = {{"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT},
+                  {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                  {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                  {"ds", SF_OP_INOUT, SF_OP_STORED},
+                  {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"},
+     .attrs = {BLOCK_ATTRS, {"sink", 1}},
      .sizes = {"rows x cols", "rows if begins", "rows if sink", "rows x cols", "1 if sink"},
-     .formula = "ds[i,j] = p (ds - dot), dot = sum_j p ds, over what row i sees (as block_softmax_stats); 0 elsewhere. ds holds dp before the call.\n"
-                "sink_grad = sink_grad - sum_i sink_probs[i] dot[i]: it accumulates.",
-     .shape = bwd_shape, .prepare = bwd_prepare, .reference = bwd},
+     .formula =
+         "ds[i,j] = p (ds - dot), dot = sum_j p ds, over what row i sees (as block_softmax_stats); 0 elsewhere. ds holds dp before the call.\n"
+         "sink_grad = sink_grad - sum_i sink_probs[i] dot[i]: it accumulates.",
+     .shape = bwd_shape,
+     .prepare = bwd_prepare,
+     .reference = bwd},
     {0},
 };

@@ -12,7 +12,8 @@ static void fit_labels(const struct sf_op_view *view, int operand) {
 /* Rows' maxima over all shards: at least this one's, but for every fourth row. */
 static void fit_maxima(const struct sf_op_view *view, int operand) {
   for (int64_t r = 0; r < view->dims[0]; r++)
-    if (r % 4 != 3) view->at[operand].x[r] = (float)sf_op_row_top(view->at[0].x + r * view->dims[1], view->dims[1], (double)view->at[operand].x[r]);
+    if (r % 4 != 3)
+      view->at[operand].x[r] = (float)sf_op_row_top(view->at[0].x + r * view->dims[1], view->dims[1], (double)view->at[operand].x[r]);
 }
 
 static bool row_max_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
@@ -22,7 +23,8 @@ static bool row_max_shape(struct sf_op_shape *out, const int64_t *dims, const in
   return true;
 }
 static void row_max(struct sf_op_view *view) {
-  for (int64_t r = 0; r < view->dims[0]; r++) view->at[1].want[r] = sf_num(sf_op_row_top(view->at[0].x + r * view->dims[1], view->dims[1], -INFINITY));
+  for (int64_t r = 0; r < view->dims[0]; r++)
+    view->at[1].want[r] = sf_num(sf_op_row_top(view->at[0].x + r * view->dims[1], view->dims[1], -INFINITY));
 }
 
 static bool sum_exp_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
@@ -39,7 +41,8 @@ static void sum_exp(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++) {
     const int64_t local = view->at[2].ints[r] - view->attrs[0];
     struct sf_num_sum sum = {0};
-    for (int64_t j = 0; j < cols; j++) sf_num_sum_add(&sum, sf_op_exp_distance((double)view->at[0].x[r * cols + j], (double)view->at[1].x[r]));
+    for (int64_t j = 0; j < cols; j++)
+      sf_num_sum_add(&sum, sf_op_exp_distance((double)view->at[0].x[r * cols + j], (double)view->at[1].x[r]));
     view->at[3].want[r] = sf_num_sum_of(&sum);
     view->at[4].want[r] = local >= 0 && local < cols ? sf_num_sub(sf_op_in(view, 0, r * cols + local), sf_op_in(view, 1, r)) : sf_num(0);
   }
@@ -53,7 +56,8 @@ static bool sum_shifted_shape(struct sf_op_shape *out, const int64_t *dims, cons
 static void sum_shifted(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++) {
     struct sf_num_sum sum = {0};
-    for (int64_t j = 0; j < view->dims[1]; j++) sf_num_sum_add(&sum, sf_num_sub(sf_op_in(view, 0, r * view->dims[1] + j), sf_op_in(view, 1, r)));
+    for (int64_t j = 0; j < view->dims[1]; j++)
+      sf_num_sum_add(&sum, sf_num_sub(sf_op_in(view, 0, r * view->dims[1] + j), sf_op_in(view, 1, r)));
     view->at[2].want[r] = sf_num_sum_of(&sum);
   }
 }
@@ -72,7 +76,8 @@ static void grad(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++) {
     const int64_t local = view->at[3].ints[r] - view->attrs[0];
     for (int64_t j = 0; j < cols; j++) {
-      const struct sf_num p = sf_num_div(sf_op_exp_distance((double)view->at[0].x[r * cols + j], (double)view->at[1].x[r]), sf_op_in(view, 2, r));
+      const struct sf_num p =
+          sf_num_div(sf_op_exp_distance((double)view->at[0].x[r * cols + j], (double)view->at[1].x[r]), sf_op_in(view, 2, r));
       const struct sf_num share = sf_num_add(sf_num(sf_op_real(view, 2)), sf_num(j == local ? sf_op_real(view, 1) : 0));
       view->at[5].want[r * cols + j] = sf_num_mul(sf_num_sub(p, share), sf_op_in(view, 4, r));
     }
@@ -80,33 +85,69 @@ static void grad(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_cross_entropy[] = {
-    {.name = "ce_row_max", .family = "ce_row_max", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 2,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_OUT, SF_OP_FLOAT}}, .dims = {"rows", "cols"},
+    {.name = "ce_row_max",
+     .family = "ce_row_max",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 2,
+     .dim_count = 2,
+     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_OUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"},
      .sizes = {"rows x cols", "rows"},
      .formula = "max[i] = max_j logits[i,j]; -infinity of no columns, NaN when there is one",
-     .shape = row_max_shape, .reference = row_max},
-    {.name = "ce_sum_exp", .family = "ce_sum_exp", .stores = SF_OP_STORES_ALL, .operand_count = 5, .dim_count = 2, .attr_count = 1,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
-                  {"sum", SF_OP_OUT, SF_OP_FLOAT}, {"target", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"}, .attrs = {{"first", 60, .size = true}},
+     .shape = row_max_shape,
+     .reference = row_max},
+    {.name = "ce_sum_exp",
+     .family = "ce_sum_exp",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 5,
+     .dim_count = 2,
+     .attr_count = 1,
+     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE},
+                  {"max", SF_OP_IN, SF_OP_FLOAT},
+                  {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                  {"sum", SF_OP_OUT, SF_OP_FLOAT},
+                  {"target", SF_OP_OUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"},
+     .attrs = {{"first", 60, .size = true}},
      .sizes = {"rows x cols", "rows", "rows", "rows", "rows"},
-     .formula = "sum[i] = sum_j exp(logits[i,j] - max[i]), target[i] = logits[i,labels[i]-first] - max[i] where that column is here, else 0\n"
-                "logits are the columns first .. first + cols - 1 of the vocabulary; max is of all shards. The loss is log(sum over shards) - target. No label is an ignored one by itself.",
-     .shape = sum_exp_shape, .prepare = sum_exp_prepare, .reference = sum_exp},
-    {.name = "ce_sum_shifted", .family = "ce_sum_shifted", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 2,
+     .formula =
+         "sum[i] = sum_j exp(logits[i,j] - max[i]), target[i] = logits[i,labels[i]-first] - max[i] where that column is here, else 0\n"
+         "logits are the columns first .. first + cols - 1 of the vocabulary; max is of all shards. The loss is log(sum over shards) - target. No label is an ignored one by itself.",
+     .shape = sum_exp_shape,
+     .prepare = sum_exp_prepare,
+     .reference = sum_exp},
+    {.name = "ce_sum_shifted",
+     .family = "ce_sum_shifted",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 3,
+     .dim_count = 2,
      .operands = {{"logits", SF_OP_IN, SF_OP_INPUT}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"shifted", SF_OP_OUT, SF_OP_FLOAT}},
      .dims = {"rows", "cols"},
      .sizes = {"rows x cols", "rows", "rows"},
      .formula = "shifted[i] = sum_j (logits[i,j] - max[i]), for label smoothing",
-     .shape = sum_shifted_shape, .reference = sum_shifted},
-    {.name = "ce_grad", .family = "ce_grad", .stores = SF_OP_STORES_ALL, .operand_count = 6, .dim_count = 2, .attr_count = 3,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
-                  {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"weight", SF_OP_IN, SF_OP_FLOAT}, {"dlogits", SF_OP_OUT, SF_OP_STORED}},
-     .dims = {"rows", "cols"}, .attrs = {{"first", 60, .size = true}, {"label_share", 1, label_shares}, {"other_share", 2, other_shares}},
+     .shape = sum_shifted_shape,
+     .reference = sum_shifted},
+    {.name = "ce_grad",
+     .family = "ce_grad",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 6,
+     .dim_count = 2,
+     .attr_count = 3,
+     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE},
+                  {"max", SF_OP_IN, SF_OP_FLOAT},
+                  {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
+                  {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                  {"weight", SF_OP_IN, SF_OP_FLOAT},
+                  {"dlogits", SF_OP_OUT, SF_OP_STORED}},
+     .dims = {"rows", "cols"},
+     .attrs = {{"first", 60, .size = true}, {"label_share", 1, label_shares}, {"other_share", 2, other_shares}},
      .sizes = {"rows x cols", "rows", "rows", "rows", "rows", "rows x cols"},
-     .formula = "dlogits[i,j] = (exp(logits[i,j] - max[i]) / sum[i] - other_share - label_share [j = labels[i] - first]) weight[i]\n"
-                "logits are the columns first .. first + cols - 1 of the vocabulary: a label elsewhere takes label_share from no column here. An ignored token has weight 0;\n"
-                "the loss's mean is part of weight too. label_share 1 and other_share 0 are without label smoothing.",
-     .shape = grad_shape, .prepare = grad_prepare, .reference = grad},
+     .formula =
+         "dlogits[i,j] = (exp(logits[i,j] - max[i]) / sum[i] - other_share - label_share [j = labels[i] - first]) weight[i]\n"
+         "logits are the columns first .. first + cols - 1 of the vocabulary: a label elsewhere takes label_share from no column here. An ignored token has weight 0;\n"
+         "the loss's mean is part of weight too. label_share 1 and other_share 0 are without label smoothing.",
+     .shape = grad_shape,
+     .prepare = grad_prepare,
+     .reference = grad},
     {0},
 };

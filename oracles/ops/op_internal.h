@@ -17,8 +17,8 @@ static inline int64_t sf_op_elements(const struct sf_op_view *view, int operand)
 /* What one operation in fp32 gives: the exact result rounded once (twice by way of fp64, which gives the same: 53 >= 2 * 24 + 2). */
 static inline struct sf_num sf_op_once(double exact) { return sf_num((double)(float)exact); }
 
-/* The largest and smallest partial product of factors that may be multiplied in any order: each factor above 1 makes the one grow, each below 1 the other
- * shrink. What is zero, infinite or NaN from the beginning is so in any order. */
+/* The largest and smallest partial product of factors that may be multiplied in any order: each factor above 1 makes the one grow, each
+ * below 1 the other shrink. What is zero, infinite or NaN from the beginning is so in any order. */
 struct sf_op_reach {
   double most, least;
 };
@@ -33,9 +33,9 @@ static inline struct sf_op_reach sf_op_reach(struct sf_op_reach reach, double fa
 static inline struct sf_op_reach sf_op_reach_sum(struct sf_op_reach sum, struct sf_op_reach term) {
   return (struct sf_op_reach){sum.most + term.most, fmin(sum.least, term.least)};
 }
-/* A result that so many products in any order may go into. From SF_NUM_RANGE on one of them may overflow, and what is in range or infinite in one order
- * may be infinite or NaN in another; NaN comes of inputs alone. What a subnormal product has lost, the factors that follow make larger; one that has become
- * zero makes NaN of infinity. */
+/* A result that so many products in any order may go into. From SF_NUM_RANGE on one of them may overflow, and what is in range or infinite
+ * in one order may be infinite or NaN in another; NaN comes of inputs alone. What a subnormal product has lost, the factors that follow
+ * make larger; one that has become zero makes NaN of infinity. */
 static inline struct sf_num sf_op_in_any_order(struct sf_num result, int products, struct sf_op_reach reach) {
   if (isnan(result.v)) return result;
   if (reach.most >= SF_NUM_RANGE || (isinf(result.v) && reach.least < 2 * SF_NUM_TINY)) return sf_num_unknown();

@@ -10,8 +10,8 @@ static struct sf_num row_mean(const float *x, int64_t cols) {
 }
 
 /* 1 / sqrt(mean((x - mean)^2) + epsilon).
- * A mean that is off by d moves the mean of squares by d^2 alone, since the distances from the true mean cancel; each distance rounds once, its
- * square twice in all. */
+ * A mean that is off by d moves the mean of squares by d^2 alone, since the distances from the true mean cancel; each distance rounds once,
+ * its square twice in all. */
 static struct sf_num row_rstd(const float *x, struct sf_num mean, int64_t cols) {
   struct sf_num_sum squares = {0};
   const bool plain = sf_num_plain(mean);
@@ -77,8 +77,8 @@ static struct sf_num normalised(const struct sf_op_view *view, int64_t row, int6
   return sf_num_mul(distance(view, row, col), sf_op_in(view, 2, 2 * row + 1));
 }
 
-/* Kernels multiply dy, w, x - mean and the deviation in any order, the last outside of the sums or in its third power, and divide by the row's length
- * late. */
+/* Kernels multiply dy, w, x - mean and the deviation in any order, the last outside of the sums or in its third power, and divide by the
+ * row's length late. */
 static struct sf_op_reach row_reach(const struct sf_op_view *view, int64_t row) {
   const int64_t cols = view->dims[1];
   struct sf_op_reach sum = {0, 1};
@@ -133,25 +133,54 @@ static void bwd(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_norm[] = {
-    {.name = "norm_fwd", .family = "norm", .stores = SF_OP_STORES_ALL, .operand_count = 5, .dim_count = 2, .attr_count = 2,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"w", SF_OP_IN, SF_OP_INPUT}, {"b", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}, {"stats", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"}, .dim_min = {0, 1}, .attrs = {{"norm", 1}, {"bias", 1}},
+    {.name = "norm_fwd",
+     .family = "norm",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 5,
+     .dim_count = 2,
+     .attr_count = 2,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT},
+                  {"w", SF_OP_IN, SF_OP_INPUT},
+                  {"b", SF_OP_IN, SF_OP_INPUT},
+                  {"y", SF_OP_OUT, SF_OP_STORED},
+                  {"stats", SF_OP_OUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"},
+     .dim_min = {0, 1},
+     .attrs = {{"norm", 1}, {"bias", 1}},
      .sizes = {"rows x cols", "cols", "cols if norm bias", "rows x cols", "rows x 2"},
-     .formula = "norm 1 (LayerNorm): mean = mean_j x, rstd = 1 / sqrt(mean_j (x - mean)^2 + 1e-5), y = (x - mean) rstd w + b\n"
-                "norm 0 (RMSNorm):   mean = 0, rstd = 1 / sqrt(mean_j x^2 + 1e-5), y = x rstd w\n"
-                "epsilon 1e-5 stands under the root; the variance is divided by cols. stats holds mean, rstd of each row, in fp32; RMSNorm's mean is written as 0.\n"
-                "y is rounded once: x rstd is not rounded before it meets w.",
-     .shape = fwd_shape, .reference = fwd},
-    {.name = "norm_bwd", .family = "norm", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 7, .dim_count = 2, .attr_count = 3,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"stats", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT}, {"w", SF_OP_IN, SF_OP_INPUT},
-                  {"dx", SF_OP_OUT, SF_OP_STORED}, {"dw", SF_OP_INOUT, SF_OP_FLOAT}, {"db", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"}, .dim_min = {0, 1}, .attrs = {{"norm", 1}, {"dw", 1}, {"db", 1}},
+     .formula =
+         "norm 1 (LayerNorm): mean = mean_j x, rstd = 1 / sqrt(mean_j (x - mean)^2 + 1e-5), y = (x - mean) rstd w + b\n"
+         "norm 0 (RMSNorm):   mean = 0, rstd = 1 / sqrt(mean_j x^2 + 1e-5), y = x rstd w\n"
+         "epsilon 1e-5 stands under the root; the variance is divided by cols. stats holds mean, rstd of each row, in fp32; RMSNorm's mean is written as 0.\n"
+         "y is rounded once: x rstd is not rounded before it meets w.",
+     .shape = fwd_shape,
+     .reference = fwd},
+    {.name = "norm_bwd",
+     .family = "norm",
+     .backward = true,
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 7,
+     .dim_count = 2,
+     .attr_count = 3,
+     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT},
+                  {"x", SF_OP_IN, SF_OP_INPUT},
+                  {"stats", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                  {"w", SF_OP_IN, SF_OP_INPUT},
+                  {"dx", SF_OP_OUT, SF_OP_STORED},
+                  {"dw", SF_OP_INOUT, SF_OP_FLOAT},
+                  {"db", SF_OP_INOUT, SF_OP_FLOAT}},
+     .dims = {"rows", "cols"},
+     .dim_min = {0, 1},
+     .attrs = {{"norm", 1}, {"dw", 1}, {"db", 1}},
      .sizes = {"rows x cols", "rows x cols", "rows x 2", "cols", "rows x cols", "cols if dw", "cols if db"},
-     .formula = "g = dy w, h = (x - mean) rstd, with mean and rstd from stats\n"
-                "norm 1 (LayerNorm): dx = rstd (g - mean_j g - h mean_j (g h))\n"
-                "norm 0 (RMSNorm):   dx = rstd (g - h mean_j (g h)), with a mean of 0 in stats\n"
-                "dw[j] = dw[j] + sum_i dy h, db[j] = db[j] + sum_i dy: they accumulate. Without attribute dw or db that operand is left out.\n"
-                "stats need not be those of x: use them, do not compute them again.",
-     .shape = bwd_shape, .prepare = bwd_prepare, .reference = bwd},
+     .formula =
+         "g = dy w, h = (x - mean) rstd, with mean and rstd from stats\n"
+         "norm 1 (LayerNorm): dx = rstd (g - mean_j g - h mean_j (g h))\n"
+         "norm 0 (RMSNorm):   dx = rstd (g - h mean_j (g h)), with a mean of 0 in stats\n"
+         "dw[j] = dw[j] + sum_i dy h, db[j] = db[j] + sum_i dy: they accumulate. Without attribute dw or db that operand is left out.\n"
+         "stats need not be those of x: use them, do not compute them again.",
+     .shape = bwd_shape,
+     .prepare = bwd_prepare,
+     .reference = bwd},
     {0},
 };

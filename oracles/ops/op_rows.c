@@ -16,7 +16,8 @@ static void rotate(struct sf_op_view *view) {
     const int64_t table = (view->attrs[FIRST] + r / (view->attrs[REPEAT] + 1)) * width;
     struct sf_num *want = view->at[2].want + r * width;
     for (int64_t j = 0; j < half; j++) {
-      const struct sf_num c = sf_op_in(view, 1, table + j), sine = sf_op_in(view, 1, table + half + j), s = view->attrs[INVERSE] ? sf_num_neg(sine) : sine;
+      const struct sf_num c = sf_op_in(view, 1, table + j), sine = sf_op_in(view, 1, table + half + j),
+                          s = view->attrs[INVERSE] ? sf_num_neg(sine) : sine;
       const struct sf_num a = sf_op_in(view, 0, r * width + j), b = sf_op_in(view, 0, r * width + half + j);
       want[j] = sf_num_sub(sf_num_mul(a, c), sf_num_mul(b, s));
       want[half + j] = sf_num_add(sf_num_mul(b, c), sf_num_mul(a, s));
@@ -70,26 +71,54 @@ static void embedding_bwd(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_rows[] = {
-    {.name = "rotate", .family = "rotate", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 2, .attr_count = 3,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT, .strided = true}, {"cos_sin", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT}, {"y", SF_OP_OUT, SF_OP_STORED, .strided = true}},
-     .dims = {"rows", "half"}, .attrs = {{"repeat", 4}, {"first", 40, .size = true}, {"inverse", 1}},
+    {.name = "rotate",
+     .family = "rotate",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 3,
+     .dim_count = 2,
+     .attr_count = 3,
+     .operands = {{"x", SF_OP_IN, SF_OP_INPUT, .strided = true},
+                  {"cos_sin", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                  {"y", SF_OP_OUT, SF_OP_STORED, .strided = true}},
+     .dims = {"rows", "half"},
+     .attrs = {{"repeat", 4}, {"first", 40, .size = true}, {"inverse", 1}},
      .sizes = {"rows x 2*half", "first+ceil(rows/(repeat+1)) x 2*half", "rows x 2*half"},
-     .formula = "y[i,j] = x[i,j] cos - x[i,half+j] sin, y[i,half+j] = x[i,half+j] cos + x[i,j] sin; cos = cos_sin[t,j], sin = cos_sin[t,half+j]\n"
-                "Column j is paired with j + half (rotate half), not with its neighbour. Row i reads row t = first + i div (repeat + 1) of the table: repeat + 1 rows share a position.\n"
-                "inverse: sin with the other sign, which is the backward.",
-     .shape = rotate_shape, .reference = rotate},
-    {.name = "embedding_fwd", .family = "embedding", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 3, .attr_count = 1,
+     .formula =
+         "y[i,j] = x[i,j] cos - x[i,half+j] sin, y[i,half+j] = x[i,half+j] cos + x[i,j] sin; cos = cos_sin[t,j], sin = cos_sin[t,half+j]\n"
+         "Column j is paired with j + half (rotate half), not with its neighbour. Row i reads row t = first + i div (repeat + 1) of the table: repeat + 1 rows share a position.\n"
+         "inverse: sin with the other sign, which is the backward.",
+     .shape = rotate_shape,
+     .reference = rotate},
+    {.name = "embedding_fwd",
+     .family = "embedding",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 3,
+     .dim_count = 3,
+     .attr_count = 1,
      .operands = {{"w", SF_OP_IN, SF_OP_INPUT}, {"ids", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"y", SF_OP_OUT, SF_OP_INPUT, .bits = true}},
-     .dims = {"rows", "cols", "vocab"}, .attrs = {{"first", 60, .size = true}},
+     .dims = {"rows", "cols", "vocab"},
+     .attrs = {{"first", 60, .size = true}},
      .sizes = {"vocab x cols", "rows", "rows x cols"},
      .formula = "y[i] = w[ids[i] - first] where first <= ids[i] < first + vocab, else zeros: w is a shard of the vocabulary",
-     .shape = embedding_fwd_shape, .prepare = embedding_fwd_prepare, .reference = embedding_fwd},
-    {.name = "embedding_bwd", .family = "embedding", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 3, .attr_count = 1,
+     .shape = embedding_fwd_shape,
+     .prepare = embedding_fwd_prepare,
+     .reference = embedding_fwd},
+    {.name = "embedding_bwd",
+     .family = "embedding",
+     .backward = true,
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 3,
+     .dim_count = 3,
+     .attr_count = 1,
      .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"ids", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"dw", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols", "vocab"}, .attrs = {{"first", 60, .size = true}},
+     .dims = {"rows", "cols", "vocab"},
+     .attrs = {{"first", 60, .size = true}},
      .sizes = {"rows x cols", "rows", "vocab x cols"},
-     .formula = "dw[ids[i] - first] = dw[ids[i] - first] + dy[i] where ids[i] lies within, as forward: it accumulates, and ids occur more than once",
-     .shape = embedding_bwd_shape, .prepare = embedding_bwd_prepare, .reference = embedding_bwd,
+     .formula =
+         "dw[ids[i] - first] = dw[ids[i] - first] + dy[i] where ids[i] lies within, as forward: it accumulates, and ids occur more than once",
+     .shape = embedding_bwd_shape,
+     .prepare = embedding_bwd_prepare,
+     .reference = embedding_bwd,
      .product = true},
     {0},
 };

@@ -11,7 +11,8 @@ static bool gemm_shape(struct sf_op_shape *out, const int64_t *dims, const int64
   return true;
 }
 
-/* One element: the sum of alpha a b, and of c when accumulating, in any order; a product that is scaled at its end must itself stay in range. */
+/* One element: the sum of alpha a b, and of c when accumulating, in any order; a product that is scaled at its end must itself stay in
+ * range. */
 static struct sf_num gemm_element(const struct sf_op_view *view, int64_t row, int64_t col) {
   const int64_t m = view->dims[0], n = view->dims[1], k = view->dims[2];
   const float *a = view->at[0].x + (view->attrs[0] ? row : row * k), *b = view->at[1].x + (view->attrs[1] ? col * k : col);
@@ -77,31 +78,57 @@ static void sum_squares(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_sums[] = {
-    {.name = "gemm", .family = "gemm", .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 3, .attr_count = 4,
-     .operands = {{"a", SF_OP_IN, SF_OP_INPUT, .strided = true}, {"b", SF_OP_IN, SF_OP_INPUT, .strided = true}, {"c", SF_OP_INOUT, SF_OP_STORED, .strided = true}},
-     .dims = {"m", "n", "k"}, .attrs = {{"trans_a", 1}, {"trans_b", 1}, {"accumulate", 1}, {"alpha", 3, alphas}},
+    {.name = "gemm",
+     .family = "gemm",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 3,
+     .dim_count = 3,
+     .attr_count = 4,
+     .operands = {{"a", SF_OP_IN, SF_OP_INPUT, .strided = true},
+                  {"b", SF_OP_IN, SF_OP_INPUT, .strided = true},
+                  {"c", SF_OP_INOUT, SF_OP_STORED, .strided = true}},
+     .dims = {"m", "n", "k"},
+     .attrs = {{"trans_a", 1}, {"trans_b", 1}, {"accumulate", 1}, {"alpha", 3, alphas}},
      .sizes = {"k x m if trans_a, else m x k", "n x k if trans_b, else k x n", "m x n"},
-     .formula = "c = alpha op(a) op(b), with accumulate c = c + alpha op(a) op(b); op is the transposed matrix with trans_a, trans_b\n"
-                "Without accumulate what c held is not read, be it NaN; with k = 0 c becomes 0, with accumulate it stays. alpha is a factor like any other: 0 times infinity is NaN.\n"
-                "Sums are fp32 in any order; c is rounded once, to the case's format.",
-     .shape = gemm_shape, .reference = gemm, .product = true},
-    {.name = "col_sum", .family = "col_sum", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 2,
+     .formula =
+         "c = alpha op(a) op(b), with accumulate c = c + alpha op(a) op(b); op is the transposed matrix with trans_a, trans_b\n"
+         "Without accumulate what c held is not read, be it NaN; with k = 0 c becomes 0, with accumulate it stays. alpha is a factor like any other: 0 times infinity is NaN.\n"
+         "Sums are fp32 in any order; c is rounded once, to the case's format.",
+     .shape = gemm_shape,
+     .reference = gemm,
+     .product = true},
+    {.name = "col_sum",
+     .family = "col_sum",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 2,
+     .dim_count = 2,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}},
      .dims = {"rows", "cols"},
      .sizes = {"rows x cols", "cols"},
      .formula = "out[j] = out[j] + sum_i x[i,j]",
-     .shape = col_sum_shape, .reference = col_sum},
-    {.name = "amax", .family = "amax", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
+     .shape = col_sum_shape,
+     .reference = col_sum},
+    {.name = "amax",
+     .family = "amax",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 2,
+     .dim_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"amax", SF_OP_OUT, SF_OP_FLOAT}},
      .dims = {"count"},
      .sizes = {"count", "1"},
      .formula = "amax = max |x|; 0 of no elements, NaN when there is one",
-     .shape = reduction_shape, .reference = amax},
-    {.name = "sum_squares", .family = "sum_squares", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
+     .shape = reduction_shape,
+     .reference = amax},
+    {.name = "sum_squares",
+     .family = "sum_squares",
+     .stores = SF_OP_STORES_ALL,
+     .operand_count = 2,
+     .dim_count = 1,
      .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"sum", SF_OP_OUT, SF_OP_DOUBLE}},
      .dims = {"count"},
      .sizes = {"count", "1"},
      .formula = "sum = sum x^2, in fp64",
-     .shape = reduction_shape, .reference = sum_squares},
+     .shape = reduction_shape,
+     .reference = sum_squares},
     {0},
 };

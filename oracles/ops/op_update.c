@@ -2,8 +2,8 @@
 #include "oracles/ops/op_internal.h"
 
 enum { LR, BETA2, STEP, EPSILON, DECAY, GRAD_SCALE };
-static const float rates[3] = {0.0009765625f, 0.0001f, 1.0f}, second_betas[2] = {0.95f, 0.999f}, epsilons[2] = {1e-8f, 1e-5f}, decays[2] = {0.0f, 0.1f},
-                   scales[3] = {1.0f, 0.5f, 0.013f};
+static const float rates[3] = {0.0009765625f, 0.0001f, 1.0f}, second_betas[2] = {0.95f, 0.999f}, epsilons[2] = {1e-8f, 1e-5f},
+                   decays[2] = {0.0f, 0.1f}, scales[3] = {1.0f, 0.5f, 0.013f};
 static const float steps[3] = {1.0f, 10.0f, 1000.0f};
 
 struct sf_op_adam sf_op_adam_of(const int64_t *attrs) {
@@ -66,23 +66,46 @@ static void round_stochastic(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_update[] = {
-    {.name = "adam", .family = "adam", .stores = SF_OP_STORES_F32, .operand_count = 5, .dim_count = 1, .attr_count = 6,
-     .operands = {{"grad", SF_OP_IN, SF_OP_FLOAT}, {"master", SF_OP_INOUT, SF_OP_FLOAT}, {"m", SF_OP_INOUT, SF_OP_FLOAT}, {"v", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE},
+    {.name = "adam",
+     .family = "adam",
+     .stores = SF_OP_STORES_F32,
+     .operand_count = 5,
+     .dim_count = 1,
+     .attr_count = 6,
+     .operands = {{"grad", SF_OP_IN, SF_OP_FLOAT},
+                  {"master", SF_OP_INOUT, SF_OP_FLOAT},
+                  {"m", SF_OP_INOUT, SF_OP_FLOAT},
+                  {"v", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE},
                   {"delta", SF_OP_OUT, SF_OP_FLOAT}},
      .dims = {"count"},
-     .attrs = {{"lr", 2, rates}, {"beta2", 1, second_betas}, {"step", 2, steps}, {"epsilon", 1, epsilons}, {"weight_decay", 1, decays}, {"grad_scale", 2, scales}},
+     .attrs = {{"lr", 2, rates},
+               {"beta2", 1, second_betas},
+               {"step", 2, steps},
+               {"epsilon", 1, epsilons},
+               {"weight_decay", 1, decays},
+               {"grad_scale", 2, scales}},
      .sizes = {"count", "count", "count", "count", "count"},
      .formula = "g = grad_scale grad, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2\n"
                 "master = master - lr (m / bias1 / (sqrt(v / bias2) + epsilon) + weight_decay master), delta = new master - old one\n"
                 "beta1 is 0.9, bias1 = 1 - beta1^step, bias2 = 1 - beta2^step. epsilon is added to the root; weight decay is AdamW's.\n"
                 "1 - beta2 is of 0.95 or 0.999 in double: of the fp32 number that the attribute has it is off by 1.3e-5.",
-     .shape = adam_shape, .reference = adam},
-    {.name = "round_stochastic", .family = "round_stochastic", .stores = SF_OP_STORES_F32, .operand_count = 4, .dim_count = 1,
-     .operands = {{"next", SF_OP_IN, SF_OP_FLOAT}, {"random", SF_OP_IN, SF_OP_UINT16, SF_OP_BITS}, {"w", SF_OP_INOUT, SF_OP_FLOAT, .bits = true}, {"delta", SF_OP_OUT, SF_OP_FLOAT}},
+     .shape = adam_shape,
+     .reference = adam},
+    {.name = "round_stochastic",
+     .family = "round_stochastic",
+     .stores = SF_OP_STORES_F32,
+     .operand_count = 4,
+     .dim_count = 1,
+     .operands = {{"next", SF_OP_IN, SF_OP_FLOAT},
+                  {"random", SF_OP_IN, SF_OP_UINT16, SF_OP_BITS},
+                  {"w", SF_OP_INOUT, SF_OP_FLOAT, .bits = true},
+                  {"delta", SF_OP_OUT, SF_OP_FLOAT}},
      .dims = {"count"},
      .sizes = {"count", "count", "count", "count"},
-     .formula = "w = next rounded to bf16, away from zero where (next's low 16 bits) + random >= 2^16, else towards it; delta = new w - old w\n"
-                "NaN and infinity stay.",
-     .shape = stochastic_shape, .reference = round_stochastic},
+     .formula =
+         "w = next rounded to bf16, away from zero where (next's low 16 bits) + random >= 2^16, else towards it; delta = new w - old w\n"
+         "NaN and infinity stay.",
+     .shape = stochastic_shape,
+     .reference = round_stochastic},
     {0},
 };

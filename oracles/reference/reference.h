@@ -7,7 +7,8 @@
 
 /* Matrix products, row-major, c = op(a) op(b); given by whoever runs the reference. */
 struct sf_gemm_table {
-  /* NULL, or asked before the others and before a chain in order is computed in place: true if it has computed the product, else c is as it was. */
+  /* NULL, or asked before the others and before a chain in order is computed in place: true if it has computed the product, else c is as it
+   * was. */
   bool (*faster)(void *ctx, const struct sf_product *product);
   void *ctx;
   void (*sgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb,
@@ -17,10 +18,10 @@ struct sf_gemm_table {
 };
 
 /* How a rerun differs from the plain run (harness/docs/tolerance.md): E1 perturbs the embedding's output, E3 every stored tensor before
- * it is rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order: products over
- * K, weight gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most stay whole,
- * with their large terms first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp, which parts
- * hide. */
+ * it is rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order:
+ * products over K, weight gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most
+ * stay whole, with their large terms first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp,
+ * which parts hide. */
 enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT };
 
 struct sf_reference_options {
@@ -29,15 +30,16 @@ struct sf_reference_options {
   uint64_t draw; /* seed of the perturbation; odd: equal numbers of a tensor are perturbed alike */
   const struct sf_gemm_table *gemm;
   struct sf_arena *arena; /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
-  /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. Tokens then go to the experts that the
-   * plain run's logits choose. */
+  /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. Tokens then go to the experts
+   * that the plain run's logits choose. */
   const float *(*plain)(void *ctx, struct sf_trace_id id);
   void *plain_ctx;
-  /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's. */
+  /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's.
+   */
   const float *(*change)(void *ctx, struct sf_trace_id id);
   void *change_ctx;
-  /* In isolated mode: what a finished tensor, or the weight of a later step (by the id of its PARAM), is overwritten with in place of consistent
-   * tensors; borrowed during the call. NULL from the function: it stays as it was computed. */
+  /* In isolated mode: what a finished tensor, or the weight of a later step (by the id of its PARAM), is overwritten with in place of
+   * consistent tensors; borrowed during the call. NULL from the function: it stays as it was computed. */
   const float *(*given)(void *ctx, struct sf_trace_id id);
   void *given_ctx;
 };

@@ -1,4 +1,5 @@
-/* Template: the losses of a router itself: load balancing among the experts, and z loss. They touch nothing but the gradient of its logits. */
+/* Template: the losses of a router itself: load balancing among the experts, and z loss. They touch nothing but the gradient of its logits.
+ */
 #ifndef SF_ORACLES_REFERENCE_AUX_LOSS_H
 #define SF_ORACLES_REFERENCE_AUX_LOSS_H
 
@@ -73,10 +74,12 @@ static inline void share_scores(struct run *run, struct moe_acts *acts, struct s
   }
 }
 
-/* out [cols] = sum over rows of x. In double but in E5, whose sums are those of a candidate: terms that are all alike are rounded alike, so that a
- * chain in fp32 would be as far off as any candidate, and no order of it would show how far. A loss is one number, though, and some orders of a
- * chain end near the true sum by chance, all draws of one loss in a few thousand: E3 moves a sum by what that many additions are off by as a rule. */
-static inline void sum_tokens(struct run *run, real *restrict out, const real *restrict x, int64_t rows, int64_t cols, struct inner inner, int64_t first) {
+/* out [cols] = sum over rows of x. In double but in E5, whose sums are those of a candidate: terms that are all alike are rounded alike, so
+ * that a chain in fp32 would be as far off as any candidate, and no order of it would show how far. A loss is one number, though, and some
+ * orders of a chain end near the true sum by chance, all draws of one loss in a few thousand: E3 moves a sum by what that many additions
+ * are off by as a rule. */
+static inline void sum_tokens(struct run *run, real *restrict out, const real *restrict x, int64_t rows, int64_t cols, struct inner inner,
+                              int64_t first) {
   if (run->options->perturb == SF_PERTURB_SPLIT) {
     sum_rows(run, out, x, rows, cols);
     return;
@@ -152,7 +155,8 @@ static inline void balance_slopes(struct run *run, const struct moe_acts *acts, 
   inner_perturb(inner, 0, run->aux_sums, scopes * moe->experts);
 }
 
-/* What E3 reaches of the load-balancing gradient: each term of the mean slope and the mean, which may cancel with the slope, and the result. */
+/* What E3 reaches of the load-balancing gradient: each term of the mean slope and the mean, which may cancel with the slope, and the
+ * result. */
 struct balance_inner {
   struct inner products, means, results;
 };

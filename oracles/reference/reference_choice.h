@@ -21,8 +21,8 @@ static inline void choose_row(int32_t *chosen, const real *logits, int64_t exper
   SF_ASSERT_EQ(count, topk);
 }
 
-/* Reruns go where the plain run went, or a token near a tie would take the noise of everything behind it with it. Whether the candidate went
- * there too is seen by its own logits (routing.c). logits: scratch, a token's. */
+/* Reruns go where the plain run went, or a token near a tie would take the noise of everything behind it with it. Whether the candidate
+ * went there too is seen by its own logits (routing.c). logits: scratch, a token's. */
 static inline void choose_experts(const struct run *run, int32_t layer, struct moe_acts *acts, real *logits) {
   const struct sf_reference_options *options = run->options;
   const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT);

@@ -72,7 +72,8 @@ struct run {
   real *wgrad;                                               /* the largest parameter */
   struct fp8_cast *fp8_casts;                                /* fp8 only: [layers][linears][operands] */
   real *fp8_input, *fp8_grad, *fp8_weight;                   /* fp8 only: operands as they are multiplied */
-  real *part, *part_a, *part_b;                              /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor with its numbers moved */
+  real *part, *part_a,
+      *part_b; /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor with its numbers moved */
   int32_t *order;                                            /* E5 only: the indices of a split sum, shuffled */
   int64_t key_part_count;                                    /* see reference_key_parts.h; 1: none */
   real *key_parts;                                           /* [tokens][kv_heads][parts][head_dim] */
@@ -176,8 +177,8 @@ static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, 
   round_to(values, count, format);
 }
 
-/* A softmax's P, which a kernel that multiplies it at once keeps in fp32: half of E3's runs do not round it. Where P rounds to 1 its row's dS is 0, and moving
- * P by less than a unit before it is rounded would mostly leave it there. */
+/* A softmax's P, which a kernel that multiplies it at once keeps in fp32: half of E3's runs do not round it. Where P rounds to 1 its row's
+ * dS is 0, and moving P by less than a unit before it is rounded would mostly leave it there. */
 static inline void store_probs(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count) {
   const bool is_kept = run->options->perturb == SF_PERTURB_STORED && (run->options->draw & 2) != 0;
   store(run, id, part, values, count, is_kept ? SF_F32 : run->format);

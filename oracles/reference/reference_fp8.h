@@ -50,8 +50,8 @@ static inline float scale_amax(const struct run *run, const struct fp8_cast *cas
 }
 
 /* End to end, layouts agree about what is cast to a rounding or two of bf16, and as well about the amax that scales it. A number so near to
- * the middle between two of fp8 falls to either side, by an eighth or a quarter of itself: E3 moves every number by two such roundings, up or
- * down, or it would be chance which of these show in any draw. What is cast in isolated mode, and the weights of the first step, is the
+ * the middle between two of fp8 falls to either side, by an eighth or a quarter of itself: E3 moves every number by two such roundings, up
+ * or down, or it would be chance which of these show in any draw. What is cast in isolated mode, and the weights of the first step, is the
  * same to the last bit. */
 static inline void perturb_cast(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand, real *values,
                                 int64_t count) {

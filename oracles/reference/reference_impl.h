@@ -60,7 +60,8 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens;
   const int64_t latents = larger(model->q_lora_rank, model->kv_lora_rank + model->qk_rope_dim);
-  int64_t widest = larger(larger(model->mtp_depth > 0 ? 2 * run->hidden : run->hidden, run->fc1_width), larger(model->vocab_padded, larger(run->qkv_width, larger(run->context_width, latents))));
+  int64_t widest = larger(larger(model->mtp_depth > 0 ? 2 * run->hidden : run->hidden, run->fc1_width),
+                          larger(model->vocab_padded, larger(run->qkv_width, larger(run->context_width, latents))));
   if (latents > 0) take_latent_scratch(run, widest);
   if (run->c->moe.experts > 0) {
     widest = larger(widest, larger(larger(expert_fc1_width(run), 2 * run->c->moe.shared_ffn), run->c->moe.experts));
@@ -73,12 +74,14 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   const enum sf_perturb kind = run->options->perturb;
   if (kind != SF_PERTURB_SPLIT && kind != SF_PERTURB_STORED) return;
   const int64_t group_rows = model->heads / model->kv_heads * model->seq;
-  const int64_t factor = larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
+  const int64_t factor =
+      larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
   run->part_b = take(run, factor);
   if (kind != SF_PERTURB_SPLIT) return;
   run->part = take(run, factor);
   run->part_a = take(run, factor);
-  const int64_t longest = larger(larger(model->qk_norm ? t * model->heads : t, widest), larger(group_rows, larger(run->memory_rows, 2 * run->context_width)));
+  const int64_t longest =
+      larger(larger(model->qk_norm ? t * model->heads : t, widest), larger(group_rows, larger(run->memory_rows, 2 * run->context_width)));
   run->sizes = take(run, longest);
   run->order = sf_arena_alloc(run->arena, (size_t)longest * sizeof *run->order);
   run->out_of_memory = run->out_of_memory || run->order == NULL;

@@ -21,7 +21,8 @@ enum sf_status sf_reference_run_f32(const struct sf_catalog *catalog, const stru
 enum sf_status sf_reference_run_f64(const struct sf_catalog *catalog, const struct sf_reference_options *options,
                                     const struct sf_reference_sink *sink, const struct sf_reference_nudge *nudge) SF_MUST_USE;
 
-/* Stream of the perturbation of one stored tensor; part tells apart what belongs to one trace point (0 = the traced tensor). Odd as the draw is. */
+/* Stream of the perturbation of one stored tensor; part tells apart what belongs to one trace point (0 = the traced tensor). Odd as the
+ * draw is. */
 uint64_t sf_noise_key(uint64_t draw, struct sf_trace_id id, uint64_t part);
 
 enum { SF_SPLIT_PARTS_MAX = 8 };
@@ -33,7 +34,8 @@ struct sf_split {
   const int32_t *order; /* NULL: the indices as they stand */
   enum sf_large
       large;    /* whole and shuffled: where large terms go; to the front in three sums of eight, to the back in one, else to either end */
-  bool in_order; /* products: term by term. A library's kernel keeps several sums of every other term or so, and loses less beside a large one */
+  bool in_order; /* products: term by term. A library's kernel keeps several sums of every other term or so, and loses less beside a large
+                    one */
   uint64_t key; /* shuffled: of further tosses */
 };
 struct sf_split sf_split_whole(int64_t size);

@@ -1,7 +1,7 @@
-/* Template: fp16 gradients of keys and values that ranks hold as partial sums. With fewer key heads than ranks each rank stores what its own
- * query heads give, after attention, rotation and norm. Such a part may overflow where the whole does not, and the whole where no part does. A
- * rerun of other sums (E5) therefore takes the whole as ever, and beside it the parts of equal runs of a group's query heads: an element
- * overflows where a part does, and there alone. End to end only: in isolated mode gradients are given. */
+/* Template: fp16 gradients of keys and values that ranks hold as partial sums. With fewer key heads than ranks each rank stores what its
+ * own query heads give, after attention, rotation and norm. Such a part may overflow where the whole does not, and the whole where no part
+ * does. A rerun of other sums (E5) therefore takes the whole as ever, and beside it the parts of equal runs of a group's query heads: an
+ * element overflows where a part does, and there alone. End to end only: in isolated mode gradients are given. */
 #ifndef SF_ORACLES_REFERENCE_KEY_PARTS_H
 #define SF_ORACLES_REFERENCE_KEY_PARTS_H
 

@@ -76,20 +76,22 @@ static inline void latent_rotary_backward(struct run *run, int32_t layer, real *
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
-/* What tensor-parallel ranks round of their own heads' sums and of sums of those, each number for itself, before fp8 makes a jump of it. E5 has few
- * orders of few heads, and in each of them all numbers go the same way. */
+/* What tensor-parallel ranks round of their own heads' sums and of sums of those, each number for itself, before fp8 makes a jump of it. E5
+ * has few orders of few heads, and in each of them all numbers go the same way. */
 static inline void perturb_parts(struct run *run, int32_t layer, real *sums, const real *heads, int64_t head_count, int64_t count) {
   const uint64_t key = sf_noise_key(run->options->draw, act_id(run, SF_MODULE_LINEAR_KV_DOWN, layer, SF_KIND_ACT_GRAD), 2);
   const real unit = (real)sf_dtype_unit_roundoff(run->format);
   if (run->options->perturb != SF_PERTURB_STORED || head_count == 1) return;
   for (int64_t i = 0; i < count; i++) {
     real size = 0;
-    for (int64_t head = 0; head < head_count; head++) size += heads[head * count + i] < 0 ? -heads[head * count + i] : heads[head * count + i];
+    for (int64_t head = 0; head < head_count; head++)
+      size += heads[head * count + i] < 0 ? -heads[head * count + i] : heads[head * count + i];
     sums[i] += (noise_bits(key, i, sums[i]) >> 31 ? unit : -unit) / 2 * size;
   }
 }
 
-/* sums [tokens x rope] = round(sum over heads of the shared part's gradients), one product with ones. heads: room for tokens * heads * rope. */
+/* sums [tokens x rope] = round(sum over heads of the shared part's gradients), one product with ones. heads: room for tokens * heads *
+ * rope. */
 static inline void shared_key_grad(struct run *run, int32_t layer, real *sums, real *heads, const real *fused) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
   const int64_t count = run->tokens * n.rope;

@@ -115,13 +115,15 @@ static inline void router_forward(struct run *run, int32_t layer, struct moe_act
   finish(run, act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT), acts->logits, run->tokens, experts, SF_F32);
 }
 
-/* What E3 reaches in the backward pass besides the terms of the weights' gradients: each share on its way into the mean, the mean. Where one share is near 1
- * its gradient is nearly the mean, and what is left of their difference is rounding of all three; the mean follows the gradient. */
+/* What E3 reaches in the backward pass besides the terms of the weights' gradients: each share on its way into the mean, the mean. Where
+ * one share is near 1 its gradient is nearly the mean, and what is left of their difference is rounding of all three; the mean follows the
+ * gradient. */
 struct routing_inner {
   struct inner means, shares;
 };
 
-/* One token's gradient of its logits. share: a chosen score over the divisor, whether dropped or not; grad: of the weights, 0 if dropped. */
+/* One token's gradient of its logits. share: a chosen score over the divisor, whether dropped or not; grad: of the weights, 0 if dropped.
+ */
 static inline void routing_backward_row(const struct routing_inner *inner, int64_t t, real *logits_grad, const struct moe_acts *acts,
                                         const real *grad, const struct sf_moe *moe) {
   const int32_t *chosen = acts->chosen + t * moe->topk;

@@ -1,5 +1,5 @@
-/* Template: multi-token prediction. Depth k takes the norm of what the depth before (the decoder) put out and the norm of the embedding of the
- * token k + 1 further on, side by side, through a linear, a transformer layer and a norm to a prediction of its own. */
+/* Template: multi-token prediction. Depth k takes the norm of what the depth before (the decoder) put out and the norm of the embedding of
+ * the token k + 1 further on, side by side, through a linear, a transformer layer and a norm to a prediction of its own. */
 #ifndef SF_ORACLES_REFERENCE_MTP_H
 #define SF_ORACLES_REFERENCE_MTP_H
 

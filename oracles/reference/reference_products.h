@@ -38,15 +38,15 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
 }
 
 /* c [m x n] = op(a) op(b); false: whoever gave the table has nothing faster for it. */
-static inline bool multiply_faster(const struct run *run, bool in_order, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
-                                   int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+static inline bool multiply_faster(const struct run *run, bool in_order, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                                   const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   const struct sf_gemm_table *gemm = run->options->gemm;
   const struct sf_product product = {sizeof(real) == sizeof(double), trans_a, trans_b, in_order, m, n, k, a, lda, b, ldb, c, ldc};
   return gemm->faster != NULL && m > 0 && n > 0 && k > 0 && gemm->faster(gemm->ctx, &product);
 }
 
-static inline void multiply_whole(const struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda,
-                                  const real *b, int64_t ldb, real *c, int64_t ldc) {
+static inline void multiply_whole(const struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
+                                  int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
   if (multiply_faster(run, false, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc)) return;
   run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
 }
@@ -68,7 +68,8 @@ static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, in
 enum { CHAIN_COLUMNS = 64 }; /* sums of a row that are added to by turns, in registers */
 
 /* c [m x width] = a panel, one term after the other; a [m x k], panel [k x width]. */
-static inline void chain_panel(real *c, int64_t ldc, const real *restrict a, const real *restrict panel, int64_t m, int64_t k, int64_t width) {
+static inline void chain_panel(real *c, int64_t ldc, const real *restrict a, const real *restrict panel, int64_t m, int64_t k,
+                               int64_t width) {
   for (int64_t i = 0; i < m; i++) {
     real sum[CHAIN_COLUMNS] = {0};
     if (width == CHAIN_COLUMNS) {
@@ -142,15 +143,15 @@ static inline void scale_rows(real *c, int64_t ldc, int64_t m, int64_t n, real u
     for (int64_t j = 0; j < n; j++) c[i * ldc + j] *= unit;
 }
 
-/* E3: the terms of a sum, each moved as an fp32 number is. Where they cancel, what is rounded on the way is as large as they are and not as the result; E5
- * mostly does not show it where there are few of them or their grid is coarse, so that every order of them rounds alike. */
+/* E3: the terms of a sum, each moved as an fp32 number is. Where they cancel, what is rounded on the way is as large as they are and not as
+ * the result; E5 mostly does not show it where there are few of them or their grid is coarse, so that every order of them rounds alike. */
 static inline struct inner terms_of(const struct run *run) {
   const struct sf_trace_id none = {0};
   return inner_of(run, none, TERMS_PART + run->sum_count);
 }
 
-/* Moves all terms of a product by moving the second factor's numbers, so that the terms of a row's columns, which softmax and norms compare, move apart.
- * b: as it is stored, [rows x cols]; becomes a copy. */
+/* Moves all terms of a product by moving the second factor's numbers, so that the terms of a row's columns, which softmax and norms
+ * compare, move apart. b: as it is stored, [rows x cols]; becomes a copy. */
 static inline void move_terms(struct run *run, const real **b, int64_t *ldb, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; i++) memcpy(run->part_b + i * cols, *b + i * *ldb, (size_t)cols * sizeof(real));
   inner_perturb(terms_of(run), 0, run->part_b, rows * cols);

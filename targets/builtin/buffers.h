@@ -18,7 +18,8 @@ struct sf_buffers {
 };
 
 struct sf_buffers sf_buffers_create(const struct sf_rank_env *env);
-/* A buffer of `count` floats, 64-byte aligned, all NaN if the arena poisons; what is given back is too, at once. Never NULL: leaves the rank with SF_ENOMEM. */
+/* A buffer of `count` floats, 64-byte aligned, all NaN if the arena poisons; what is given back is too, at once. Never NULL: leaves the
+ * rank with SF_ENOMEM. */
 float *sf_buffers_take(struct sf_buffers *buffers, int64_t count);
 /* The same for anything else: int32 indices, counts. */
 void *sf_buffers_take_bytes(struct sf_buffers *buffers, size_t size_bytes);

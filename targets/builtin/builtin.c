@@ -26,7 +26,8 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   run->positions = sf_context_parallel_positions(c->model.seq, run->parallel.cp.size, run->parallel.cp.index);
   struct sf_dim_map rows = {0};
   for (int32_t i = 0; i < run->positions.count; i++)
-    sf_dim_map_append(&rows, run->positions.runs[i].start * c->train.microbatch_size, run->positions.runs[i].len * c->train.microbatch_size, 0);
+    sf_dim_map_append(&rows, run->positions.runs[i].start * c->train.microbatch_size, run->positions.runs[i].len * c->train.microbatch_size,
+                      0);
   run->tokens = sf_dim_map_length(&rows);
   const int64_t parts = run->parallel.sp ? run->parallel.tp.size : 1, part = run->parallel.sp ? run->parallel.tp.index : 0;
   run->tokens_local = run->tokens / parts;

@@ -59,8 +59,11 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
   sf_case_stage_layers(run->c, stage, &first, &count);
   if (sf_fault(run->env, SF_FAULT_PP_UNEVEN_OFFSET)) first = sf_fault_stage_offset(run->c, stage, count);
   run->params.chunk = chunk;
-  *model = (struct sf_model_stage){
-      .chunk = chunk, .first_layer = (int32_t)first, .layer_count = (int32_t)count, .has_embedding = stage == 0, .has_head = stage == stage_count - 1};
+  *model = (struct sf_model_stage){.chunk = chunk,
+                                   .first_layer = (int32_t)first,
+                                   .layer_count = (int32_t)count,
+                                   .has_embedding = stage == 0,
+                                   .has_head = stage == stage_count - 1};
   float *cos_sin = NULL;
   if (m->positions == SF_POS_ROTARY) {
     const int64_t rotated = m->kv_lora_rank > 0 ? m->qk_rope_dim : m->head_dim;

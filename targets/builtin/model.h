@@ -42,8 +42,8 @@ struct sf_model_stage {
   double loss_sum, token_sum;       /* of this rank's microbatches of the step; the head only */
 };
 
-/* Makes the layers of this rank's stage `chunk` (0 unless stages are interleaved) and their parameters known to run->params. slot_count: the
- * most microbatches in flight. */
+/* Makes the layers of this rank's stage `chunk` (0 unless stages are interleaved) and their parameters known to run->params. slot_count:
+ * the most microbatches in flight. */
 void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run, int32_t chunk, int32_t slot_count);
 
 /* Forward of this rank's microbatch `local` (its global number is local * dp + dp index). x: received from the stage before [tokens_local x

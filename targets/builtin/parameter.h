@@ -24,7 +24,8 @@ struct sf_parameter {
   bool shared_embedding;      /* tied, and held by the first and the last stage */
   int32_t uses;               /* gradients that one microbatch brings */
   /* filled by sf_parameters_build. */
-  /* The same memory in fp32, and with stochastic rounding, where both are bf16; but not with ZeRO, where the bucket has masters and moments. */
+  /* The same memory in fp32, and with stochastic rounding, where both are bf16; but not with ZeRO, where the bucket has masters and
+   * moments. */
   float *master, *model;
   float *adam_m, *adam_v, *main_grad; /* NULL when frozen */
   struct sf_grad_bucket *bucket;

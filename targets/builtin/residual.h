@@ -1,5 +1,5 @@
-/* What passes between the residual stream and its branches. With precision.residual_fp32 the stream (run->stream_dtype) is wider than what a
- * branch computes in (Megatron-LM: fp32_residual_connection); with train.dropout_milli a branch joins it through dropout (Megatron-LM:
+/* What passes between the residual stream and its branches. With precision.residual_fp32 the stream (run->stream_dtype) is wider than what
+ * a branch computes in (Megatron-LM: fp32_residual_connection); with train.dropout_milli a branch joins it through dropout (Megatron-LM:
  * core/fusions/fused_bias_dropout.py; the bias is added by the branch's last linear here). */
 #ifndef SF_TARGETS_RESIDUAL_H
 #define SF_TARGETS_RESIDUAL_H
@@ -17,8 +17,8 @@ void sf_residual_add_grad(struct sf_rank_run *run, int32_t module, float *grad, 
 /* x [tokens_local x h] of the stream, or its gradient, in the compute format: x itself where the formats are the same, else a new buffer,
  * which sf_residual_rounded_give gives back. */
 float *sf_residual_rounded(struct sf_rank_run *run, float *x);
-/* What the branch of sf_residual_drop_add is given of grad, the gradient of the sum: drop(grad) by the same mask, rounded once to the compute
- * format. grad itself or a new buffer, as sf_residual_rounded. */
+/* What the branch of sf_residual_drop_add is given of grad, the gradient of the sum: drop(grad) by the same mask, rounded once to the
+ * compute format. grad itself or a new buffer, as sf_residual_rounded. */
 float *sf_residual_branch_grad(struct sf_rank_run *run, int32_t module, float *grad);
 void sf_residual_rounded_give(struct sf_rank_run *run, const float *x, float *rounded);
 

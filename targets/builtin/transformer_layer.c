@@ -40,7 +40,8 @@ static float *post_norm_forward(struct sf_rank_run *run, const struct sf_norm_la
 }
 
 /* Returns the gradient of the branch's output, the caller's. */
-static float *post_norm_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, struct sf_post_norm_acts *acts, const float *grad) {
+static float *post_norm_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, struct sf_post_norm_acts *acts,
+                                 const float *grad) {
   float *dx = sf_norm_layer_backward(run, norm, grad, acts->x, acts->stats);
   sf_buffers_give(&run->acts, acts->x);
   *acts = (struct sf_post_norm_acts){0};

@@ -19,7 +19,8 @@ static struct part part_of(const struct shardfuzz_comm *given, enum sf_comm_op o
   struct sf_plugged_host *host = given->host;
   const char *name = sf_comm_op_name(op);
   sf_plugged_enter(host);
-  if (group < 0 || group >= SHARDFUZZ_GROUPS || host->groups[group]->size == 0) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s on group %d, which does not exist", name, group);
+  if (group < 0 || group >= SHARDFUZZ_GROUPS || host->groups[group]->size == 0)
+    sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s on group %d, which does not exist", name, group);
   if (count < 0 || count > ELEMENTS_MAX) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s with %lld elements", name, (long long)count);
   if (dtype > SHARDFUZZ_F64) sf_plugged_fail(host, SF_MANNER_ARGUMENT, "called %s with format %u, which does not travel", name, dtype);
   return (struct part){.host = host,
@@ -31,7 +32,8 @@ static struct part part_of(const struct shardfuzz_comm *given, enum sf_comm_op o
 }
 
 static int32_t rank_of(const struct part *part, int32_t member, const char *name) {
-  if (member < 0 || member >= part->group->size) sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called %s with member %d of a group of %d", name, member, part->group->size);
+  if (member < 0 || member >= part->group->size)
+    sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called %s with member %d of a group of %d", name, member, part->group->size);
   return part->group->ranks[member];
 }
 
@@ -71,7 +73,8 @@ static void all_reduce(const struct shardfuzz_comm *comm, int32_t group, void *d
   sf_plugged_leave(part.host);
 }
 
-static void reduce_scatter(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce) {
+static void reduce_scatter(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype,
+                           uint32_t reduce) {
   const struct part part = part_of(comm, SF_COMM_REDUCE_SCATTER, group, count, dtype);
   const enum sf_reduce kind = reduction(&part, reduce);
   void *from = floats_of(&part, in, count * part.group->size), *to = room_for(&part, out, count);
@@ -106,13 +109,15 @@ static void broadcast(const struct shardfuzz_comm *comm, int32_t group, void *da
 static int64_t sum_counts(const struct part *part, const int64_t *counts) {
   int64_t sum = 0;
   for (int32_t i = 0; i < part->group->size; i++) {
-    if (counts[i] < 0 || counts[i] > ELEMENTS_MAX) sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called all_to_all with %lld elements", (long long)counts[i]);
+    if (counts[i] < 0 || counts[i] > ELEMENTS_MAX)
+      sf_plugged_fail(part->host, SF_MANNER_ARGUMENT, "called all_to_all with %lld elements", (long long)counts[i]);
     sum += counts[i];
   }
   return sum;
 }
 
-static void all_to_all(const struct shardfuzz_comm *comm, int32_t group, void *out, const int64_t *out_counts, const void *in, const int64_t *in_counts, uint32_t dtype) {
+static void all_to_all(const struct shardfuzz_comm *comm, int32_t group, void *out, const int64_t *out_counts, const void *in,
+                       const int64_t *in_counts, uint32_t dtype) {
   const struct part part = part_of(comm, SF_COMM_ALL_TO_ALL, group, 0, dtype);
   const int64_t sent = sum_counts(&part, in_counts), received = sum_counts(&part, out_counts);
   void *from = floats_of(&part, in, sent), *to = room_for(&part, out, received);
@@ -123,7 +128,8 @@ static void all_to_all(const struct shardfuzz_comm *comm, int32_t group, void *o
   sf_plugged_leave(part.host);
 }
 
-static void send_to(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype) {
+static void send_to(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count,
+                    uint32_t dtype) {
   const struct part part = part_of(comm, SF_COMM_SEND, group, count, dtype);
   const int32_t peer = rank_of(&part, member, "send");
   void *floats = floats_of(&part, data, count);
@@ -132,7 +138,8 @@ static void send_to(const struct shardfuzz_comm *comm, int32_t group, int32_t me
   sf_plugged_leave(part.host);
 }
 
-static void receive(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype) {
+static void receive(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count,
+                    uint32_t dtype) {
   const struct part part = part_of(comm, SF_COMM_RECV, group, count, dtype);
   const int32_t peer = rank_of(&part, member, "recv");
   void *floats = room_for(&part, data, count);
@@ -182,7 +189,8 @@ static uint64_t started(const struct sf_plugged_pending *pending) {
   return kept->request;
 }
 
-static uint64_t start_all_reduce(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, uint32_t dtype, uint32_t reduce) {
+static uint64_t start_all_reduce(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, uint32_t dtype,
+                                 uint32_t reduce) {
   struct sf_plugged_pending p = {.part = part_of(comm, SF_COMM_ALL_REDUCE, group, count, dtype), .data = data, .count = count};
   const enum sf_reduce kind = reduction(&p.part, reduce);
   p.from = p.to = floats_of(&p.part, data, count);
@@ -190,7 +198,8 @@ static uint64_t start_all_reduce(const struct shardfuzz_comm *comm, int32_t grou
   return started(&p);
 }
 
-static uint64_t start_reduce_scatter(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count, uint32_t dtype, uint32_t reduce) {
+static uint64_t start_reduce_scatter(const struct shardfuzz_comm *comm, int32_t group, void *out, const void *in, int64_t count,
+                                     uint32_t dtype, uint32_t reduce) {
   struct sf_plugged_pending p = {.part = part_of(comm, SF_COMM_REDUCE_SCATTER, group, count, dtype), .data = out, .count = count};
   const enum sf_reduce kind = reduction(&p.part, reduce);
   p.from = floats_of(&p.part, in, count * p.part.group->size);
@@ -199,7 +208,8 @@ static uint64_t start_reduce_scatter(const struct shardfuzz_comm *comm, int32_t 
   return started(&p);
 }
 
-static uint64_t start_send(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count, uint32_t dtype) {
+static uint64_t start_send(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, const void *data, int64_t count,
+                           uint32_t dtype) {
   struct sf_plugged_pending p = {.part = part_of(comm, SF_COMM_SEND, group, count, dtype), .count = count};
   const int32_t peer = rank_of(&p.part, member, "send");
   p.from = floats_of(&p.part, data, count);
@@ -207,7 +217,8 @@ static uint64_t start_send(const struct shardfuzz_comm *comm, int32_t group, int
   return started(&p);
 }
 
-static uint64_t start_recv(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count, uint32_t dtype) {
+static uint64_t start_recv(const struct shardfuzz_comm *comm, int32_t group, int32_t member, int32_t tag, void *data, int64_t count,
+                           uint32_t dtype) {
   struct sf_plugged_pending p = {.part = part_of(comm, SF_COMM_RECV, group, count, dtype), .data = data, .count = count};
   const int32_t peer = rank_of(&p.part, member, "recv");
   p.to = room_for(&p.part, data, count);
@@ -235,9 +246,11 @@ void sf_plugged_comm_check(const struct sf_plugged_host *host) {
 }
 
 void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel_state *p) {
-  const struct sf_group *groups[SHARDFUZZ_GROUPS] = {[SHARDFUZZ_GROUP_TP] = &p->tp, [SHARDFUZZ_GROUP_CP] = &p->cp, [SHARDFUZZ_GROUP_DP] = &p->dp, [SHARDFUZZ_GROUP_DP_CP] = &p->dp_cp,
-                                                     [SHARDFUZZ_GROUP_PP] = &p->pp, [SHARDFUZZ_GROUP_TP_CP] = &p->tp_cp, [SHARDFUZZ_GROUP_WORLD] = &p->world, [SHARDFUZZ_GROUP_EP] = &p->ep,
-                                                     [SHARDFUZZ_GROUP_ETP] = &p->etp, [SHARDFUZZ_GROUP_EXPERT_DP] = &p->edp};
+  const struct sf_group *groups[SHARDFUZZ_GROUPS] = {
+      [SHARDFUZZ_GROUP_TP] = &p->tp,        [SHARDFUZZ_GROUP_CP] = &p->cp, [SHARDFUZZ_GROUP_DP] = &p->dp,
+      [SHARDFUZZ_GROUP_DP_CP] = &p->dp_cp,  [SHARDFUZZ_GROUP_PP] = &p->pp, [SHARDFUZZ_GROUP_TP_CP] = &p->tp_cp,
+      [SHARDFUZZ_GROUP_WORLD] = &p->world,  [SHARDFUZZ_GROUP_EP] = &p->ep, [SHARDFUZZ_GROUP_ETP] = &p->etp,
+      [SHARDFUZZ_GROUP_EXPERT_DP] = &p->edp};
   for (int i = 0; i < SHARDFUZZ_GROUPS; i++) {
     host->groups[i] = groups[i];
     host->members[i] = (struct shardfuzz_member){groups[i]->size, groups[i]->index};

@@ -17,7 +17,8 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   struct sf_plugged *plugged = sf_rank_alloc(run->env, sizeof *plugged);
   const int64_t waiting = run->c->train.microbatches / run->parallel.dp.size;
   const int32_t module = sf_rank_module(run, cls, layer);
-  *plugged = (struct sf_plugged){.layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
+  *plugged = (struct sf_plugged){
+      .layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
   /* A layer of several modules is named after what they have in common. */
@@ -30,7 +31,8 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
 void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces) {
   if (fp8 == NULL) return;
   plugged->fp8 = fp8, plugged->in_pieces = in_pieces, plugged->grad_in_pieces = grad_in_pieces;
-  plugged->input_scales = sf_rank_alloc(run->env, (size_t)(run->c->train.microbatches / run->parallel.dp.size) * sizeof *plugged->input_scales);
+  plugged->input_scales =
+      sf_rank_alloc(run->env, (size_t)(run->c->train.microbatches / run->parallel.dp.size) * sizeof *plugged->input_scales);
 }
 
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call) {
@@ -89,16 +91,19 @@ static struct shardfuzz_type type_of(enum sf_dtype dtype) {
 static const struct shardfuzz_tensor *dense_set(struct dense *dense, void *data, struct sf_shape shape, enum sf_dtype dtype) {
   dense->shape[0] = shape.rows, dense->shape[1] = shape.cols;
   dense->strides[0] = shape.cols, dense->strides[1] = 1;
-  dense->tensor = (struct shardfuzz_tensor){.data = data, .device = {1, 0}, .ndim = 2, .dtype = type_of(dtype), .shape = dense->shape, .strides = dense->strides};
+  dense->tensor = (struct shardfuzz_tensor){
+      .data = data, .device = {1, 0}, .ndim = 2, .dtype = type_of(dtype), .shape = dense->shape, .strides = dense->strides};
   return &dense->tensor;
 }
 
-static const struct shardfuzz_tensor *give_values(struct frame *f, struct dense *dense, const char *what, const float *values, const struct sf_shard_map *map, enum sf_dtype dtype) {
+static const struct shardfuzz_tensor *give_values(struct frame *f, struct dense *dense, const char *what, const float *values,
+                                                  const struct sf_shard_map *map, enum sf_dtype dtype) {
   const struct sf_shape shape = sf_shard_map_local_shape(map);
   return dense_set(dense, sf_plugged_take_values(&f->call.host, what, values, shape.rows * shape.cols, dtype), shape, dtype);
 }
 
-static const struct shardfuzz_tensor *give_room(struct frame *f, struct dense *dense, const char *what, const struct sf_shard_map *map, enum sf_dtype dtype) {
+static const struct shardfuzz_tensor *give_room(struct frame *f, struct dense *dense, const char *what, const struct sf_shard_map *map,
+                                                enum sf_dtype dtype) {
   const struct sf_shape shape = sf_shard_map_local_shape(map);
   return dense_set(dense, sf_plugged_take(&f->call.host, what, sf_plugged_bytes(shape.rows * shape.cols, dtype)), shape, dtype);
 }
@@ -114,7 +119,8 @@ static void give_parameter(struct frame *f, int32_t index) {
   const struct sf_shape logical = run->env->catalog->params[param->index].shape;
   struct dense_parameter *dense = &f->dense_params[index];
   struct shardfuzz_parameter *out = &f->parameters[index];
-  *out = (struct shardfuzz_parameter){.name = f->call.plugged->params[index].name, .shape = {logical.rows, logical.cols}, .row_runs = dense->rows, .col_runs = dense->cols};
+  *out = (struct shardfuzz_parameter){
+      .name = f->call.plugged->params[index].name, .shape = {logical.rows, logical.cols}, .row_runs = dense->rows, .col_runs = dense->cols};
   out->row_run_count = runs_of(dense->rows, &param->map.rows);
   out->col_run_count = runs_of(dense->cols, &param->map.cols);
   out->value = *give_values(f, &dense->value, "parameters", param->model, &param->map, run->dtype);
@@ -142,7 +148,8 @@ static void *scratch(const struct shardfuzz_layer_call *given, uint64_t size_byt
   return memory;
 }
 
-static void trace_in_place(struct call *call, void *data, enum sf_dtype dtype, enum sf_kind kind, int32_t module, const struct sf_shard_map *map) {
+static void trace_in_place(struct call *call, void *data, enum sf_dtype dtype, enum sf_kind kind, int32_t module,
+                           const struct sf_shard_map *map) {
   const struct sf_shape shape = sf_shard_map_local_shape(map);
   const int64_t count = shape.rows * shape.cols;
   float *values = sf_buffers_take(&call->run->acts, count);
@@ -157,7 +164,8 @@ static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which
   struct call *call = given->host;
   const struct sf_plugged_inner *inner = which == SHARDFUZZ_OUTPUT ? call->plugged->outputs : call->plugged->input_grads;
   sf_plugged_enter(&call->host);
-  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward) sf_plugged_fail(&call->host, SF_MANNER_ARGUMENT, "called trace for tensors of the other pass");
+  if (which > SHARDFUZZ_INPUT_GRAD || (which == SHARDFUZZ_INPUT_GRAD) != call->backward)
+    sf_plugged_fail(&call->host, SF_MANNER_ARGUMENT, "called trace for tensors of the other pass");
   for (int i = 0; i < SF_PLUGGED_INNER_MAX; i++) {
     if (inner[i].name == NULL || strcmp(inner[i].name, module) != 0) continue;
     trace_in_place(call, data, call->run->dtype, call->backward ? SF_KIND_ACT_GRAD : SF_KIND_ACT, inner[i].module, inner[i].map);
@@ -181,7 +189,8 @@ static void give_attributes(struct frame *f) {
   memcpy(f->attributes, common, sizeof common);
   memcpy(f->attributes + ATTRIBUTES, f->scales, sizeof f->scales);
   for (int32_t i = 0; i < plugged->attribute_count; i++)
-    f->attributes[ATTRIBUTES + SCALES + i] = (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
+    f->attributes[ATTRIBUTES + SCALES + i] =
+        (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
 }
 
 /* Which tokens the input has, and where their documents begin; of experts how many rows each has. */
@@ -190,7 +199,8 @@ static void give_rows(struct frame *f) {
   const struct sf_plugged *plugged = f->call.plugged;
   f->given.expert_count = plugged->expert_count;
   if (plugged->expert_count > 0) {
-    f->given.expert_rows = sf_plugged_take_copy(&f->call.host, "counts of rows", plugged->expert_rows, (size_t)plugged->expert_count * sizeof *plugged->expert_rows);
+    f->given.expert_rows = sf_plugged_take_copy(&f->call.host, "counts of rows", plugged->expert_rows,
+                                                (size_t)plugged->expert_count * sizeof *plugged->expert_rows);
     return;
   }
   f->given.row_runs = f->rows;
@@ -220,7 +230,8 @@ static int64_t map_count(const struct sf_shard_map *map) {
 
 /* Scales of the casts. Ranks meet here. grad NULL: in the forward. */
 static void measure_scales(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, const float *input, const float *grad) {
-  static const char *const names[SCALES] = {[SF_FP8_INPUT] = "fp8_input_scale", [SF_FP8_WEIGHT] = "fp8_weight_scale", [SF_FP8_GRAD] = "fp8_grad_scale"};
+  static const char *const names[SCALES] = {
+      [SF_FP8_INPUT] = "fp8_input_scale", [SF_FP8_WEIGHT] = "fp8_weight_scale", [SF_FP8_GRAD] = "fp8_grad_scale"};
   const bool on[SCALES] = {plugged->fp8 != NULL, plugged->fp8 != NULL, plugged->fp8 != NULL && grad != NULL};
   float scales[SCALES] = {0}, unit;
   if (plugged->fp8 != NULL) {
@@ -236,7 +247,11 @@ static void measure_scales(struct frame *f, struct sf_rank_run *run, struct sf_p
 
 static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, bool backward, const void *input) {
   f->call = (struct call){.run = run, .plugged = plugged, .backward = backward};
-  f->call.host = (struct sf_plugged_host){.env = run->env, .buffers = &run->acts, .pass = backward ? "backward" : "forward", .name = plugged->name, .labels = plugged->layer->calls[backward]};
+  f->call.host = (struct sf_plugged_host){.env = run->env,
+                                          .buffers = &run->acts,
+                                          .pass = backward ? "backward" : "forward",
+                                          .name = plugged->name,
+                                          .labels = plugged->layer->calls[backward]};
   sf_plugged_comm_fill(&f->call.host, &run->parallel);
   give_attributes(f);
   for (int32_t i = 0; i < plugged->param_count; i++) give_parameter(f, i);
@@ -310,7 +325,8 @@ float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, 
   float *out = plugged->is_ids ? NULL : take_result(&f, &f.input_grad, plugged->in_dtype);
   if (out != NULL && plugged->first_module >= 0) sf_trace_act_grad(run, plugged->first_module, in_grad_map, out);
   for (int32_t i = 0; i < plugged->param_count; i++)
-    if (plugged->params[i].param->trainable) sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
+    if (plugged->params[i].param->trainable)
+      sf_parameter_accumulate(run, plugged->params[i].param, f.parameters[i].grad.data, plugged->params[i].call);
   sf_plugged_release(&f.call.host);
   return out;
 }

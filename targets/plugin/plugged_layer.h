@@ -20,8 +20,8 @@ struct sf_plugged_inner {
 struct sf_plugged {
   const struct sf_plugin_layer *layer;
   char name[72]; /* "decoder.layers.3.mlp.linear_fc2" */
-  /* Told by the owner; maps are borrowed. The first module is where the input's gradient is traced, the last where the output is; -1: by the
-   * owner, elsewhere. */
+  /* Told by the owner; maps are borrowed. The first module is where the input's gradient is traced, the last where the output is; -1: by
+   * the owner, elsewhere. */
   int32_t first_module, last_module;
   const struct sf_shard_map *in_map, *out_map;
   const struct sf_shard_map *in_grad_map, *out_grad_map; /* of the input's and the output's gradient */
@@ -50,8 +50,8 @@ struct sf_plugged {
   struct sf_plugged_piece **saved; /* by this rank's microbatch: what waits for its backward, or NULL */
 };
 
-/* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both formats are the
- * compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
+/* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both
+ * formats are the compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
 /* Its products are of casts; the weight is its first parameter. fp8 NULL: they are not. */
 void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces);
@@ -59,10 +59,11 @@ void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
 void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int64_t value);
 
-/* Shape: input as in_map says, floats or with is_ids int32 (borrowed) -> as out_map says (the caller's), traced. What the plugin does against its contract leaves the rank. */
+/* Shape: input as in_map says, floats or with is_ids int32 (borrowed) -> as out_map says (the caller's), traced. What the plugin does
+ * against its contract leaves the rank. */
 float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const void *input);
-/* Shape: grad as out_grad_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's), traced; with is_ids
- * NULL. Adds the parameters'. */
+/* Shape: grad as out_grad_map says, input as in_map says (both borrowed) -> gradient of the input, as in_grad_map says (the caller's),
+ * traced; with is_ids NULL. Adds the parameters'. */
 float *sf_plugged_backward(struct sf_rank_run *run, struct sf_plugged *plugged, const float *grad, const void *input);
 
 #endif

@@ -150,7 +150,8 @@ static void check_piece(const struct sf_plugged_host *host, const struct sf_plug
     sf_walled_where(where, sizeof where, piece->data, piece->size_bytes, end);
     sf_plugged_fail(host, SF_MANNER_WRITE, "wrote %s its %s", where, piece->what);
   }
-  if (piece->is_values && sf_hash_bytes(0, piece->data, piece->size_bytes) != piece->hash) sf_plugged_fail(host, SF_MANNER_CHANGED, "changed its %s", piece->what);
+  if (piece->is_values && sf_hash_bytes(0, piece->data, piece->size_bytes) != piece->hash)
+    sf_plugged_fail(host, SF_MANNER_CHANGED, "changed its %s", piece->what);
 }
 
 void sf_plugged_check(const struct sf_plugged_host *host) {

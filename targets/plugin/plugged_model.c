@@ -37,12 +37,15 @@ static void give(const struct shardfuzz_model_call *given, void *memory) {
 
 static void check_step(const struct rank *rank, const char *what, int64_t step, int64_t microbatch) {
   const struct sf_train *train = &rank->host.env->c->train;
-  if (step < 0 || step >= train->steps) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for %s of step %lld of %lld", what, (long long)step, (long long)train->steps);
+  if (step < 0 || step >= train->steps)
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for %s of step %lld of %lld", what, (long long)step, (long long)train->steps);
   if (microbatch < 0 || microbatch >= train->microbatches)
-    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for %s of microbatch %lld of %lld", what, (long long)microbatch, (long long)train->microbatches);
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for %s of microbatch %lld of %lld", what, (long long)microbatch,
+                    (long long)train->microbatches);
 }
 
-static void data(const struct shardfuzz_model_call *given, int64_t step, int64_t microbatch, int32_t *tokens, int32_t *labels, float *mask) {
+static void data(const struct shardfuzz_model_call *given, int64_t step, int64_t microbatch, int32_t *tokens, int32_t *labels,
+                 float *mask) {
   struct rank *rank = rank_of(given);
   sf_plugged_enter(&rank->host);
   check_step(rank, "data", step, microbatch);
@@ -79,7 +82,8 @@ static int32_t scalar_named(const char *name) {
   return -1;
 }
 
-static void dropout(const struct shardfuzz_model_call *given, const char *module, int64_t step, int64_t microbatch, int64_t first, int64_t count, float *kept) {
+static void dropout(const struct shardfuzz_model_call *given, const char *module, int64_t step, int64_t microbatch, int64_t first,
+                    int64_t count, float *kept) {
   struct rank *rank = rank_of(given);
   const struct sf_catalog *catalog = rank->host.env->catalog;
   const int32_t index = module_named(catalog, module);
@@ -96,29 +100,32 @@ static bool read_dim(struct sf_dim_map *out, const struct shardfuzz_run *runs, i
   *out = (struct sf_dim_map){0};
   if (count < 0 || count > SF_RUNS_MAX || (count > 0 && runs == NULL)) return false;
   for (int32_t i = 0; i < count; i++) {
-    const uint32_t partial = (runs[i].partial & SHARDFUZZ_PARTIAL_TP ? SF_AXES(SF_AXIS_TP) : 0) | (runs[i].partial & SHARDFUZZ_PARTIAL_CP ? SF_AXES(SF_AXIS_CP) : 0);
+    const uint32_t partial = (runs[i].partial & SHARDFUZZ_PARTIAL_TP ? SF_AXES(SF_AXIS_TP) : 0) |
+                             (runs[i].partial & SHARDFUZZ_PARTIAL_CP ? SF_AXES(SF_AXIS_CP) : 0);
     if (runs[i].length < 0 || runs[i].partial > (SHARDFUZZ_PARTIAL_TP | SHARDFUZZ_PARTIAL_CP)) return false;
     if (runs[i].length > 0) sf_dim_map_append(out, runs[i].start, runs[i].length, partial);
   }
   return true;
 }
 
-static struct sf_shard_map read_map(const struct rank *rank, const char *subject, struct sf_shape shape, const struct shardfuzz_run *rows, int32_t row_count,
-                                    const struct shardfuzz_run *cols, int32_t col_count) {
+static struct sf_shard_map read_map(const struct rank *rank, const char *subject, struct sf_shape shape, const struct shardfuzz_run *rows,
+                                    int32_t row_count, const struct shardfuzz_run *cols, int32_t col_count) {
   struct sf_shard_map map = {.flat = false};
   if (!read_dim(&map.rows, rows, row_count) || !read_dim(&map.cols, cols, col_count) || !sf_shard_map_valid(&map, shape))
-    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "told rows and columns of %.80s that are not those of a %lld x %lld tensor", subject, (long long)shape.rows, (long long)shape.cols);
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "told rows and columns of %.80s that are not those of a %lld x %lld tensor", subject,
+                    (long long)shape.rows, (long long)shape.cols);
   return map;
 }
 
-static int parameter(const struct shardfuzz_model_call *given, int32_t index, int64_t step, const struct shardfuzz_run *rows, int32_t row_count, const struct shardfuzz_run *cols,
-                     int32_t col_count, float *out) {
+static int parameter(const struct shardfuzz_model_call *given, int32_t index, int64_t step, const struct shardfuzz_run *rows,
+                     int32_t row_count, const struct shardfuzz_run *cols, int32_t col_count, float *out) {
   struct rank *rank = rank_of(given);
   const struct sf_catalog *catalog = rank->host.env->catalog;
   const bool given_values = step == 0 || rank->host.env->c->mode == SF_MODE_ISOLATED;
   sf_plugged_enter(&rank->host);
   check_step(rank, "parameters", step, 0);
-  if (index < 0 || index >= catalog->param_count) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for parameter %d of %d", index, catalog->param_count);
+  if (index < 0 || index >= catalog->param_count)
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "asked for parameter %d of %d", index, catalog->param_count);
   if (given_values) {
     const struct sf_param *param = &catalog->params[index];
     const struct sf_shard_map map = read_map(rank, param->name, param->shape, rows, row_count, cols, col_count);
@@ -131,10 +138,14 @@ static int parameter(const struct shardfuzz_model_call *given, int32_t index, in
 
 static struct sf_trace_id id_of(const struct rank *rank, const struct shardfuzz_point *point) {
   const struct sf_catalog *catalog = rank->host.env->catalog;
-  const bool of_module = point->traced == SF_KIND_ACT || point->traced == SF_KIND_ACT_GRAD, of_microbatch = of_module || point->traced == SF_KIND_WGRAD;
-  if (point->traced >= SF_KIND_COUNT || point->pass > SF_PASS_BWD) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over a tensor of kind %u, pass %u", point->traced, point->pass);
+  const bool of_module = point->traced == SF_KIND_ACT || point->traced == SF_KIND_ACT_GRAD,
+             of_microbatch = of_module || point->traced == SF_KIND_WGRAD;
+  if (point->traced >= SF_KIND_COUNT || point->pass > SF_PASS_BWD)
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over a tensor of kind %u, pass %u", point->traced, point->pass);
   struct sf_trace_id id = {.step = (uint16_t)point->step, .kind = (uint8_t)point->traced, .pass = SF_PASS_STEP};
-  id.subject = of_module ? module_named(catalog, point->subject) : id.kind == SF_KIND_SCALAR ? scalar_named(point->subject) : param_named(catalog, point->subject);
+  id.subject = of_module                   ? module_named(catalog, point->subject)
+               : id.kind == SF_KIND_SCALAR ? scalar_named(point->subject)
+                                           : param_named(catalog, point->subject);
   if (of_microbatch) id.microbatch = (uint16_t)point->microbatch, id.pass = (uint8_t)point->pass, id.call = (uint8_t)point->call;
   return id;
 }
@@ -145,15 +156,19 @@ static void hand_over(struct rank *rank, const struct shardfuzz_point *point, vo
   const struct sf_trace_id id = id_of(rank, point);
   struct sf_trace_spec spec;
   if (id.subject < 0 || !sf_trace_spec(&spec, env->catalog, id))
-    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over %s of %.80s, which the case does not have", sf_kind_name((enum sf_kind)id.kind), point->subject);
-  if (point->dtype != SHARDFUZZ_F32 && point->dtype != (uint32_t)rank->dtype) sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over %.80s in format %u", point->subject, point->dtype);
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over %s of %.80s, which the case does not have",
+                    sf_kind_name((enum sf_kind)id.kind), point->subject);
+  if (point->dtype != SHARDFUZZ_F32 && point->dtype != (uint32_t)rank->dtype)
+    sf_plugged_fail(&rank->host, SF_MANNER_ARGUMENT, "handed over %.80s in format %u", point->subject, point->dtype);
   const bool whole = point->rows == NULL && id.kind == SF_KIND_SCALAR;
-  const struct sf_shard_map map = read_map(rank, point->subject, spec.shape, whole ? &one : point->rows, whole ? 1 : point->row_count, whole ? &one : point->cols, whole ? 1 : point->col_count);
+  const struct sf_shard_map map = read_map(rank, point->subject, spec.shape, whole ? &one : point->rows, whole ? 1 : point->row_count,
+                                           whole ? &one : point->cols, whole ? 1 : point->col_count);
   const struct sf_shape local = sf_shard_map_local_shape(&map);
   const int64_t count = local.rows * local.cols;
   float *values = point->dtype == SHARDFUZZ_F32 ? memory : sf_plugged_take(&rank->host, "values", (size_t)count * sizeof *values);
   if (values != memory) sf_plugged_unpack(values, memory, count, rank->dtype);
-  if (env->sink != NULL && env->sink->point != NULL) env->sink->point(env->sink->ctx, env->comm->rank, id, &map, values, local.rows, local.cols);
+  if (env->sink != NULL && env->sink->point != NULL)
+    env->sink->point(env->sink->ctx, env->comm->rank, id, &map, values, local.rows, local.cols);
   if (values == memory) return;
   sf_plugged_pack(memory, values, count, rank->dtype);
   sf_plugged_give(&rank->host, values);

@@ -39,7 +39,8 @@ static struct declared entry_of(const struct shardfuzz_plugin *plugin, int32_t i
   }
   if (plugin->kind == SHARDFUZZ_KIND_LAYERS) {
     const struct shardfuzz_layer *layer = sf_plugin_layer(plugin, index);
-    return (struct declared){layer->module, layer->dtypes, layer->forward && layer->backward, layer->fixed, layer->limits, layer->fixed_count, layer->limit_count};
+    return (struct declared){layer->module,      layer->dtypes,     layer->forward && layer->backward, layer->fixed, layer->limits,
+                             layer->fixed_count, layer->limit_count};
   }
   const struct shardfuzz_operation *op = sf_plugin_operation(plugin, index);
   return (struct declared){op->name, op->dtypes, op->forward || op->backward, op->fixed, op->limits, op->fixed_count, op->limit_count};
@@ -60,7 +61,8 @@ static enum sf_status check_ranges(const struct shardfuzz_plugin *plugin, const 
   const struct shardfuzz_model *model = sf_plugin_model_declared(plugin);
   bool sound = model->range_count >= 0 && model->range_count <= RANGES_MAX && (model->range_count == 0 || model->ranges != NULL);
   for (int32_t i = 0; sound && i < model->range_count; i++) sound = model->ranges[i].field != NULL;
-  return sound ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: model %.60s lacks the list of ranges, or a range its field", path, model->name);
+  return sound ? SF_OK
+               : sf_error_set(error, SF_EINPUT, "%s: model %.60s lacks the list of ranges, or a range its field", path, model->name);
 }
 
 static enum sf_status check_entry(const struct shardfuzz_plugin *plugin, int32_t index, const char *path, struct sf_error *error) {
@@ -69,12 +71,15 @@ static enum sf_status check_entry(const struct shardfuzz_plugin *plugin, int32_t
   if (!entry.name || !*entry.name) missing = "a name";
   else if (!entry.computes) missing = kinds[plugin->kind].functions;
   else if (entry.dtypes == 0) missing = "a format";
-  else if (entry.fixed_count < 0 || entry.fixed_count > LISTED_MAX || (entry.fixed_count > 0 && !entry.fixed)) missing = "the list of fixed attributes";
-  else if (entry.limit_count < 0 || entry.limit_count > LISTED_MAX || (entry.limit_count > 0 && !entry.limits)) missing = "the list of limits";
+  else if (entry.fixed_count < 0 || entry.fixed_count > LISTED_MAX || (entry.fixed_count > 0 && !entry.fixed))
+    missing = "the list of fixed attributes";
+  else if (entry.limit_count < 0 || entry.limit_count > LISTED_MAX || (entry.limit_count > 0 && !entry.limits))
+    missing = "the list of limits";
   for (int32_t i = 0; !missing && i < entry.fixed_count; i++)
     if (!entry.fixed[i].name) missing = "a fixed attribute's name";
   for (int32_t i = 0; !missing && i < entry.limit_count; i++)
-    if (!entry.limits[i].dimension || entry.limits[i].max < 0 || entry.limits[i].multiple < 0) missing = "a limit's dimension or numbers that are not negative";
+    if (!entry.limits[i].dimension || entry.limits[i].max < 0 || entry.limits[i].multiple < 0)
+      missing = "a limit's dimension or numbers that are not negative";
   if (!missing) return SF_OK;
   return sf_error_set(error, SF_EINPUT, "%s: %s %d lacks %s", path, kinds[plugin->kind].one, index, missing);
 }
@@ -121,7 +126,8 @@ enum { OWN_MACHINE = EM_AARCH64 };
 enum { OWN_MACHINE = EM_NONE }; /* the loader has to tell */
 #endif
 
-/* A library for another machine, of which the loader says that there is no such file, or nothing of use. Anything that is no ELF file is left to the loader. */
+/* A library for another machine, of which the loader says that there is no such file, or nothing of use. Anything that is no ELF file is
+ * left to the loader. */
 static enum sf_status check_machine(const char *path, struct sf_error *error) {
   unsigned char head[20];
   char number[32];

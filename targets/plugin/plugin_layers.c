@@ -79,13 +79,15 @@ static enum sf_status check_fields(const struct shardfuzz_layer *declared, struc
     const struct sf_field *field = number_field(declared->fixed[i].name);
     const int64_t value = declared->fixed[i].integer;
     if (!field) return sf_error_set(error, SF_EINPUT, "layer %s: a case has no number '%.60s'", declared->module, declared->fixed[i].name);
-    if (value < field->min || value > field->max) return sf_error_set(error, SF_EINPUT, "layer %s: %s is never %" PRId64, declared->module, field->path, value);
+    if (value < field->min || value > field->max)
+      return sf_error_set(error, SF_EINPUT, "layer %s: %s is never %" PRId64, declared->module, field->path, value);
   }
   for (int32_t i = 0; i < declared->limit_count; i++) {
     const struct shardfuzz_limit *limit = &declared->limits[i];
     const struct sf_field *field = number_field(limit->dimension);
     if (!field) return sf_error_set(error, SF_EINPUT, "layer %s: a case has no number '%.60s'", declared->module, limit->dimension);
-    if (limit->max > 0 && limit->max < field->min) return sf_error_set(error, SF_EINPUT, "layer %s: %s is never below %" PRId64, declared->module, field->path, field->min);
+    if (limit->max > 0 && limit->max < field->min)
+      return sf_error_set(error, SF_EINPUT, "layer %s: %s is never below %" PRId64, declared->module, field->path, field->min);
   }
   return SF_OK;
 }
@@ -95,7 +97,8 @@ static void write_labels(struct sf_plugin_layer *layer) {
   for (int pass = 0; pass < 2; pass++) {
     snprintf(layer->place[pass], sizeof layer->place[pass], "%s.%s", layer->declared->module, passes[pass]);
     for (int op = 0; op < SF_COMM_OP_COUNT; op++)
-      snprintf(layer->calls[pass][op], sizeof layer->calls[pass][op], "%s.%s.%s", layer->declared->module, passes[pass], sf_comm_op_name((enum sf_comm_op)op));
+      snprintf(layer->calls[pass][op], sizeof layer->calls[pass][op], "%s.%s.%s", layer->declared->module, passes[pass],
+               sf_comm_op_name((enum sf_comm_op)op));
   }
 }
 
@@ -107,7 +110,9 @@ static bool overlap(const struct sf_plugin_layer *a, const struct sf_plugin_laye
 
 static enum sf_status add_layer(struct sf_plugin_layers *layers, const struct shardfuzz_layer *declared, struct sf_error *error) {
   const struct module_row *row = row_of(declared->module);
-  if (!row) return sf_error_set(error, SF_EINPUT, "layer '%.64s' is no module that can be replaced (shardfuzz/plugin.h lists them)", declared->module);
+  if (!row)
+    return sf_error_set(error, SF_EINPUT, "layer '%.64s' is no module that can be replaced (shardfuzz/plugin.h lists them)",
+                        declared->module);
   if (!(declared->dtypes & FORMATS)) return sf_error_set(error, SF_EINPUT, "layer %s: takes none of fp32, bf16 and fp16", declared->module);
   const enum sf_status status = check_fields(declared, error);
   if (status != SF_OK) return status;
@@ -115,7 +120,8 @@ static enum sf_status add_layer(struct sf_plugin_layers *layers, const struct sh
   *layer = (struct sf_plugin_layer){.declared = declared, .cls = row->cls, .is_mlp = strcmp(row->name, "mlp") == 0};
   write_labels(layer);
   for (int32_t i = 0; i < layers->count; i++)
-    if (overlap(&layers->at[i], layer)) return sf_error_set(error, SF_EINPUT, "layers %s and %s replace the same module", layers->at[i].declared->module, declared->module);
+    if (overlap(&layers->at[i], layer))
+      return sf_error_set(error, SF_EINPUT, "layers %s and %s replace the same module", layers->at[i].declared->module, declared->module);
   layers->count++;
   return SF_OK;
 }
@@ -130,7 +136,9 @@ enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct 
 /* --- which cases are taken ---------------------------------------------------------------------------------------- */
 
 /* The format's number is the same in both lists. */
-_Static_assert((int)SHARDFUZZ_F32 == (int)SF_F32 && (int)SHARDFUZZ_BF16 == (int)SF_BF16 && (int)SHARDFUZZ_F16 == (int)SF_F16 && (int)SHARDFUZZ_F64 == (int)SF_F64, "formats");
+_Static_assert((int)SHARDFUZZ_F32 == (int)SF_F32 && (int)SHARDFUZZ_BF16 == (int)SF_BF16 && (int)SHARDFUZZ_F16 == (int)SF_F16 &&
+                   (int)SHARDFUZZ_F64 == (int)SF_F64,
+               "formats");
 
 /* "reload.tp" of "layout.tp"; NULL: the field is no layout's. */
 static const struct sf_field *second_field(const char *path) {
@@ -160,7 +168,8 @@ static const char *refusal(const struct sf_plugin_layer *layer, const struct sf_
   const struct shardfuzz_layer *declared = layer->declared;
   if (c->precision.compute == SF_COMPUTE_FP8 && !takes_fp8(layer)) return "it does not take products of fp8";
   if (!(declared->dtypes & SHARDFUZZ_BIT((uint32_t)sf_case_storage(c)))) return "it does not take this format";
-  if ((c->layout.sp || c->reload.layout.sp) && !(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) return "it does not take sequence parallelism";
+  if ((c->layout.sp || c->reload.layout.sp) && !(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL))
+    return "it does not take sequence parallelism";
   for (int32_t i = 0; i < declared->fixed_count; i++) {
     const int64_t value = declared->fixed[i].integer;
     if (!is_outside(c, declared->fixed[i].name, value, value, 0)) continue;
@@ -206,7 +215,9 @@ int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const ch
   return count + 1;
 }
 
-static void add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi) { *count = sf_plugin_add_range(out, *count, path, lo, hi); }
+static void add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi) {
+  *count = sf_plugin_add_range(out, *count, path, lo, hi);
+}
 
 int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes) {
   int64_t lo = SF_COMPUTE_FP8, hi = SF_COMPUTE_FP32;
@@ -231,7 +242,8 @@ static bool is_contested(const struct sf_plugin_layers *layers, const struct nee
   for (int32_t i = 0; i < layers->count; i++)
     for (int k = 0; k < NEEDS; k++) {
       const struct needed_field *other = &row_of_layer(&layers->at[i])->needs[k];
-      if (other->path != NULL && strcmp(other->path, need->path) == 0 && (other->lo > highest(need) || need->lo > highest(other))) return true;
+      if (other->path != NULL && strcmp(other->path, need->path) == 0 && (other->lo > highest(need) || need->lo > highest(other)))
+        return true;
     }
   return false;
 }
@@ -250,10 +262,13 @@ int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plu
     const struct module_row *row = row_of_layer(&layers->at[i]);
     const int32_t formats = count;
     count = sf_plugin_add_formats(out, count, declared->dtypes);
-    if (count > formats && takes_fp8(&layers->at[i]) && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16))) out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
+    if (count > formats && takes_fp8(&layers->at[i]) && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16)))
+      out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
     add_needs(out, &count, layers, row);
-    if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL)) add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
-    for (int32_t k = 0; k < declared->fixed_count; k++) add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);
+    if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL))
+      add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
+    for (int32_t k = 0; k < declared->fixed_count; k++)
+      add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);
     for (int32_t k = 0; k < declared->limit_count; k++) {
       const struct shardfuzz_limit *limit = &declared->limits[k];
       const struct sf_field *second = second_field(limit->dimension);

@@ -22,7 +22,8 @@ struct sf_plugin_layers {
 };
 
 /* Finds the modules of a plugin of SHARDFUZZ_KIND_LAYERS. SF_EINPUT: a module or a field of a case that does not exist; a module twice. */
-enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct shardfuzz_plugin *plugin,
+                                     struct sf_error *error) SF_MUST_USE;
 
 /* SF_OK, or SF_ENOTSUP with what the layers do not take; also when the case's model has none of the modules. SF_ENOMEM. */
 enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;

@@ -19,8 +19,9 @@ static const char *const always_drawn[] = {
     "data.grads",     "data.exact",     "data.overflow"};
 
 /* What a model is not given the means for; and formats, which it declares elsewhere. */
-static const char *const never_taken[] = {"precision.compute", "precision.stochastic", "precision.fp8_recipe", "precision.fp8_history", "precision.fp8_bf16_first", "precision.fp8_bf16_last",
-                                          "model.memory_seq", "model.mtp_depth", "train.mtp_weight_milli", "layout.zero"};
+static const char *const never_taken[] = {
+    "precision.compute",       "precision.stochastic", "precision.fp8_recipe", "precision.fp8_history",  "precision.fp8_bf16_first",
+    "precision.fp8_bf16_last", "model.memory_seq",     "model.mtp_depth",      "train.mtp_weight_milli", "layout.zero"};
 
 static bool is_among(const char *path, const char *const *list, size_t count) {
   for (size_t i = 0; i < count; i++)
@@ -28,7 +29,9 @@ static bool is_among(const char *path, const char *const *list, size_t count) {
   return false;
 }
 static bool is_always_drawn(const char *path) { return is_among(path, always_drawn, sizeof always_drawn / sizeof always_drawn[0]); }
-static bool is_never_taken(const char *path) { return strncmp(path, "reload.", 7) == 0 || is_among(path, never_taken, sizeof never_taken / sizeof never_taken[0]); }
+static bool is_never_taken(const char *path) {
+  return strncmp(path, "reload.", 7) == 0 || is_among(path, never_taken, sizeof never_taken / sizeof never_taken[0]);
+}
 
 /* --- what is declared -------------------------------------------------------------------------------------------- */
 
@@ -51,16 +54,19 @@ struct sf_plugin_place *sf_plugin_model_place(struct sf_plugin_model *model, con
   if (model->place_count == SF_PLUGIN_PLACES_MAX) return NULL;
   struct sf_plugin_place *place = &model->places[model->place_count++];
   snprintf(place->name, sizeof place->name, "%s", fitted);
-  for (int op = 0; op < SF_COMM_OP_COUNT; op++) snprintf(place->calls[op], sizeof place->calls[op], "%s.%s", fitted, sf_comm_op_name((enum sf_comm_op)op));
+  for (int op = 0; op < SF_COMM_OP_COUNT; op++)
+    snprintf(place->calls[op], sizeof place->calls[op], "%s.%s", fitted, sf_comm_op_name((enum sf_comm_op)op));
   return place;
 }
 
 enum sf_status sf_plugin_model_init(struct sf_plugin_model *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) {
   const struct shardfuzz_model *declared = sf_plugin_model_declared(plugin);
-  if (!(declared->dtypes & FORMATS)) return sf_error_set(error, SF_EINPUT, "model %.60s: takes none of fp32, bf16 and fp16", declared->name);
+  if (!(declared->dtypes & FORMATS))
+    return sf_error_set(error, SF_EINPUT, "model %.60s: takes none of fp32, bf16 and fp16", declared->name);
   for (int32_t i = 0; i < declared->range_count; i++) {
     struct sf_error reason = {SF_OK, ""};
-    if (check_range(&declared->ranges[i], &reason) != SF_OK) return sf_error_set(error, SF_EINPUT, "model %.60s: %s", declared->name, reason.text);
+    if (check_range(&declared->ranges[i], &reason) != SF_OK)
+      return sf_error_set(error, SF_EINPUT, "model %.60s: %s", declared->name, reason.text);
   }
   *out = (struct sf_plugin_model){.declared = declared};
   (void)sf_plugin_model_place(out, "model");
@@ -79,7 +85,9 @@ static void taken(const struct sf_plugin_model *model, const struct sf_field *fi
   }
 }
 
-static bool is_pinned(const struct sf_field *field) { return field->type != SF_FIELD_TEXT && strcmp(field->path, "precision.compute") != 0; }
+static bool is_pinned(const struct sf_field *field) {
+  return field->type != SF_FIELD_TEXT && strcmp(field->path, "precision.compute") != 0;
+}
 
 int32_t sf_plugin_model_fields(struct shardfuzz_attribute *out, const struct sf_case *c) {
   int32_t count = 0;
@@ -95,15 +103,18 @@ int32_t sf_plugin_model_fields(struct shardfuzz_attribute *out, const struct sf_
 enum sf_status sf_plugin_model_support(const struct sf_plugin_model *model, const struct sf_case *c, struct sf_error *error) {
   const struct shardfuzz_model *declared = model->declared;
   struct shardfuzz_attribute fields[SF_PLUGIN_FIELDS_MAX];
-  if (c->precision.compute == SF_COMPUTE_FP8) return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: casts to fp8 are not for models", declared->name);
-  if (!(declared->dtypes & SHARDFUZZ_BIT((uint32_t)sf_case_storage(c)))) return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: it does not take this format", declared->name);
+  if (c->precision.compute == SF_COMPUTE_FP8)
+    return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: casts to fp8 are not for models", declared->name);
+  if (!(declared->dtypes & SHARDFUZZ_BIT((uint32_t)sf_case_storage(c))))
+    return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: it does not take this format", declared->name);
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
     int64_t lo, hi;
     if (!is_pinned(field)) continue;
     taken(model, field, &lo, &hi);
     const int64_t value = sf_case_field_get(c, field);
-    if (value < lo || value > hi) return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: it does not take %s %" PRId64, declared->name, field->path, value);
+    if (value < lo || value > hi)
+      return sf_error_set(error, SF_ENOTSUP, "plugin model %.60s: it does not take %s %" PRId64, declared->name, field->path, value);
   }
   const bool taken_too = !declared->supports || declared->supports(fields, sf_plugin_model_fields(fields, c)) == SHARDFUZZ_OK;
   sf_float_mode_restore();

@@ -6,7 +6,8 @@
 
 enum { SF_PLUGIN_PLACES_MAX = 24, SF_PLUGIN_FIELDS_MAX = 128 };
 
-/* Where the model's program may stand: "model" before it says a place. Names are kept by their address, all ranks of the process share them. */
+/* Where the model's program may stand: "model" before it says a place. Names are kept by their address, all ranks of the process share
+ * them. */
 struct sf_plugin_place {
   char name[SF_PLUGIN_LABEL_TEXT];
   char calls[SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* "row_parallel.fwd.all_reduce" */
@@ -18,8 +19,8 @@ struct sf_plugin_model {
   struct sf_plugin_place places[SF_PLUGIN_PLACES_MAX];
 };
 
-/* Takes the model of a plugin of SHARDFUZZ_KIND_MODEL. SF_EINPUT: a field that a case does not have, that no model may take, or a range that is
- * none. */
+/* Takes the model of a plugin of SHARDFUZZ_KIND_MODEL. SF_EINPUT: a field that a case does not have, that no model may take, or a range
+ * that is none. */
 enum sf_status sf_plugin_model_init(struct sf_plugin_model *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) SF_MUST_USE;
 
 /* SF_OK, or SF_ENOTSUP with what the model does not take. Code of the library runs. */

@@ -16,7 +16,8 @@ enum sf_status sf_plugin_target_create(struct sf_plugin_target **out, const char
   struct sf_error reason = {SF_OK, ""};
   enum sf_status status = sf_plugin_load(&plugin, path, error);
   if (status != SF_OK) return status;
-  if (plugin->kind == SHARDFUZZ_KIND_OPERATIONS) return sf_error_set(error, SF_EINPUT, "%s: has operations, and neither layers nor a model", path);
+  if (plugin->kind == SHARDFUZZ_KIND_OPERATIONS)
+    return sf_error_set(error, SF_EINPUT, "%s: has operations, and neither layers nor a model", path);
   struct sf_plugin_target *target = sf_alloc(sizeof *target);
   if (target) target->walled = sf_walled_pool_create();
   if (!target || !target->walled) {
@@ -24,7 +25,8 @@ enum sf_status sf_plugin_target_create(struct sf_plugin_target **out, const char
     return sf_error_set(error, SF_ENOMEM, "%s: %s", path, sf_status_text(SF_ENOMEM));
   }
   target->is_model = plugin->kind == SHARDFUZZ_KIND_MODEL;
-  status = target->is_model ? sf_plugin_model_init(&target->model, plugin, &reason) : sf_plugin_layers_init(&target->layers, plugin, &reason);
+  status =
+      target->is_model ? sf_plugin_model_init(&target->model, plugin, &reason) : sf_plugin_layers_init(&target->layers, plugin, &reason);
   if (status != SF_OK) {
     sf_plugin_target_destroy(target);
     return sf_error_set(error, status, "%s: %.300s", path, reason.text);

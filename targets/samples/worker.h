@@ -1,5 +1,5 @@
-/* The worker's side of the protocol (targets/worker.md) for programs in C, as shardfuzz.worker is for Python: a file to copy. Needs jansson and POSIX.
- * Each rank says hello, then runs what it is asked for and answers, until the harness has no more. */
+/* The worker's side of the protocol (targets/worker.md) for programs in C, as shardfuzz.worker is for Python: a file to copy. Needs jansson
+ * and POSIX. Each rank says hello, then runs what it is asked for and answers, until the harness has no more. */
 #ifndef SF_SAMPLES_WORKER_H
 #define SF_SAMPLES_WORKER_H
 
@@ -31,8 +31,12 @@ static inline char *sf_worker_header(struct sf_worker_rank me, const struct sf_w
     const struct sf_worker_tensor *t = &tensors[i];
     const long long begin = *data_bytes;
     *data_bytes += (long long)sizeof(float) * t->rows * t->cols;
-    json_object_set_new(places, t->name, json_pack("{s:[ii], s:[[[ii]], [[ii]]]}", "shape", t->shape[0], t->shape[1], "index", t->row, t->rows, t->col, t->cols));
-    json_object_set_new(table, t->name, json_pack("{s:s, s:[ii], s:[II]}", "dtype", "F32", "shape", t->rows, t->cols, "data_offsets", (json_int_t)begin, (json_int_t)*data_bytes));
+    json_object_set_new(
+        places, t->name,
+        json_pack("{s:[ii], s:[[[ii]], [[ii]]]}", "shape", t->shape[0], t->shape[1], "index", t->row, t->rows, t->col, t->cols));
+    json_object_set_new(table, t->name,
+                        json_pack("{s:s, s:[ii], s:[II]}", "dtype", "F32", "shape", t->rows, t->cols, "data_offsets", (json_int_t)begin,
+                                  (json_int_t)*data_bytes));
   }
   json_t *about = json_pack("{s:i, s:i, s:i, s:s, s:o}", "format", 1, "rank", me.rank, "ranks", me.ranks, "mode", "e2e", "tensors", places);
   char *text = json_dumps(about, 0);
@@ -65,19 +69,22 @@ static inline int sf_worker_write(const char *folder, struct sf_worker_rank me, 
   return failed;
 }
 
-/* Runs a request ("run") of the case, whose trace goes into the folder; draw: -1, or the number of a perturbed run. What sf_worker_write gave. */
+/* Runs a request ("run") of the case, whose trace goes into the folder; draw: -1, or the number of a perturbed run. What sf_worker_write
+ * gave. */
 typedef int sf_worker_run(const char *folder, const json_t *case_, int draw);
 
 static inline json_t *sf_worker_answer(const json_t *request, const char *description, sf_worker_run *run) {
   const char *what = json_string_value(json_object_get(request, "request"));
   const json_t *draw = json_object_get(request, "draw");
   if (what && strcmp(what, "describe") == 0) return json_pack("{s:o}", "ok", json_loads(description, 0, NULL));
-  const int failed = run(json_string_value(json_object_get(request, "out")), json_object_get(request, "case"), draw ? (int)json_integer_value(draw) : -1);
+  const int failed =
+      run(json_string_value(json_object_get(request, "out")), json_object_get(request, "case"), draw ? (int)json_integer_value(draw) : -1);
   if (failed) return json_pack("{s:s}", failed == ENOSPC || failed == EFBIG || failed == EDQUOT ? "full" : "error", strerror(failed));
   return json_pack("{s:{}}", "ok");
 }
 
-/* description: JSON. 0 when the harness has no more requests, 1 when this process was not started by shardfuzz or a line could not be sent. */
+/* description: JSON. 0 when the harness has no more requests, 1 when this process was not started by shardfuzz or a line could not be sent.
+ */
 static inline int sf_worker_serve(struct sf_worker_rank me, const char *description, sf_worker_run *run) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char *line = NULL;

@@ -4,7 +4,8 @@
 
 #include <mpi.h>
 
-#define DESCRIPTION "{\"name\": \"sample-mlp-c\", \"draws\": 4, \"fields\": {\"ranks\": {\"choices\": [1, 2, 4], \"layout\": true}, \"tokens\": {\"min\": 1, \"max\": 8}, " \
+#define DESCRIPTION \
+  "{\"name\": \"sample-mlp-c\", \"draws\": 4, \"fields\": {\"ranks\": {\"choices\": [1, 2, 4], \"layout\": true}, \"tokens\": {\"min\": 1, \"max\": 8}, " \
   "\"hidden\": {\"min\": 8, \"max\": 32, \"step\": 8}, \"seed\": {\"min\": 0, \"max\": 1000}, \"bug\": {\"choices\": [\"none\", \"no-reduce\"], \"layout\": true}}}"
 static struct sf_worker_rank me;
 static float x[256], fc1[256], fc2[256]; /* the input; what the products put out */
@@ -37,7 +38,8 @@ static void step(int tokens, int hidden, int seed, int k, int reduce) {
 
 static int run(const char *folder, const json_t *fields, int number) {
   const char *bug = json_string_value(json_object_get(fields, "bug"));
-  const int tokens = (int)json_integer_value(json_object_get(fields, "tokens")), hidden = (int)json_integer_value(json_object_get(fields, "hidden"));
+  const int tokens = (int)json_integer_value(json_object_get(fields, "tokens")),
+            hidden = (int)json_integer_value(json_object_get(fields, "hidden"));
   const int seed = (int)json_integer_value(json_object_get(fields, "seed")), n = hidden / me.ranks;
   const struct sf_worker_tensor tensors[] = {{"s0/mb0/fwd/act/mlp.fc1/0", {tokens, hidden}, 0, tokens, me.rank * n, n, fc1},
                                              {"s0/mb0/fwd/act/mlp.fc2/0", {tokens, hidden}, 0, tokens, 0, hidden, fc2}};

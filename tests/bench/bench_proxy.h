@@ -1,4 +1,5 @@
-/* A device that times each of its operations and hands it on, put in front of an engine's device; the products of the engine's reference are timed too. */
+/* A device that times each of its operations and hands it on, put in front of an engine's device; the products of the engine's reference
+ * are timed too. */
 #ifndef SF_TESTS_BENCH_PROXY_H
 #define SF_TESTS_BENCH_PROXY_H
 

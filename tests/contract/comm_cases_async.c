@@ -216,7 +216,8 @@ static void mesh_rows_and_columns(struct sf_comm *comm, struct case_rank *rank) 
   }
 }
 
-/* As a rank's own work on the GPU does when it gets memory or launches a kernel for the first time. Nothing where the process has no driver. */
+/* As a rank's own work on the GPU does when it gets memory or launches a kernel for the first time. Nothing where the process has no
+ * driver. */
 static void wait_for_gpu(void) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   int (*synchronize)(void) = NULL;
@@ -235,7 +236,8 @@ static void gpu_is_waited_for_after_posts(struct sf_comm *comm, struct case_rank
   for (int32_t turn = 0; turn < 3; turn++) {
     float out = (float)(10 * comm->rank + turn), in = -1, sums[2] = {1, 2};
     sf_request reductions[2];
-    const sf_request recv = sf_irecv(comm, previous, turn, &in, 1, SF_F32, "contract.gpu.recv"), send = sf_isend(comm, next, turn, &out, 1, SF_F32, "contract.gpu.send");
+    const sf_request recv = sf_irecv(comm, previous, turn, &in, 1, SF_F32, "contract.gpu.recv"),
+                     send = sf_isend(comm, next, turn, &out, 1, SF_F32, "contract.gpu.send");
     wait_for_gpu();
     for (int i = 0; i < 2; i++) {
       const int which = (comm->rank + i) % 2;
@@ -247,7 +249,8 @@ static void gpu_is_waited_for_after_posts(struct sf_comm *comm, struct case_rank
     sf_wait(comm, send);
     for (int i = 0; i < 2; i++) sf_wait(comm, reductions[i]);
     case_check(rank, in == (float)(10 * previous + turn), "message: %g", (double)in);
-    case_check(rank, sums[0] == (float)comm->world && sums[1] == (float)(2 * comm->world), "sums: %g and %g", (double)sums[0], (double)sums[1]);
+    case_check(rank, sums[0] == (float)comm->world && sums[1] == (float)(2 * comm->world), "sums: %g and %g", (double)sums[0],
+               (double)sums[1]);
   }
 }
 

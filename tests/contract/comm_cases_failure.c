@@ -56,8 +56,8 @@ static void check_sums(struct sf_comm *comm, const struct sf_group *group, float
     if (data[i] != (float)comm->world) sf_comm_fail(comm, SF_ENOTSUP, "a sum is %g after a run that failed", (double)data[i]);
 }
 
-/* The second time while its data are on their way: what is read of them later is not on a stack that is gone. The barrier's group has the same first
- * member, who answers to the reduction before that: every rank has launched it before it goes, and it is long. */
+/* The second time while its data are on their way: what is read of them later is not on a stack that is gone. The barrier's group has the
+ * same first member, who answers to the reduction before that: every rank has launched it before it goes, and it is long. */
 static void request_is_leaked(struct sf_comm *comm, struct case_rank *rank) {
   enum { MANY = 32768, FEW = MANY / CASE_WORLD_MAX };
   static float all[MANY];
@@ -90,14 +90,43 @@ static void request_is_waited_for_twice(struct sf_comm *comm, struct case_rank *
 }
 
 const struct comm_case comm_failure_cases[] = {
-    {.name = "count_mismatch", .body = count_mismatch, .variants = 4, .variants_in_job = 3, .world_min = 2, .ends = SF_EMISMATCH,
+    {.name = "count_mismatch",
+     .body = count_mismatch,
+     .variants = 4,
+     .variants_in_job = 3,
+     .world_min = 2,
+     .ends = SF_EMISMATCH,
      .manners = {SF_MANNER_COUNT, SF_MANNER_COUNT, SF_MANNER_COUNT, SF_MANNER_COUNT}},
-    {.name = "argument_mismatch", .body = argument_mismatch, .variants = 4, .world_min = 2, .ends = SF_EMISMATCH,
+    {.name = "argument_mismatch",
+     .body = argument_mismatch,
+     .variants = 4,
+     .world_min = 2,
+     .ends = SF_EMISMATCH,
      .manners = {SF_MANNER_FORMAT, SF_MANNER_REDUCTION, SF_MANNER_ROOT, SF_MANNER_ABSENT}},
-    {.name = "all_to_all_mismatch", .body = all_to_all_mismatch, .variants = 1, .world_min = 2, .ends = SF_EMISMATCH, .manners = {SF_MANNER_COUNT}},
-    {.name = "every_rank_fails", .body = every_rank_fails, .variants = 1, .world_min = 1, .ends = SF_ENOTSUP, .manners = {SF_MANNER_REFUSED}},
-    {.name = "request_is_leaked", .body = request_is_leaked, .variants = 2, .variants_in_job = 1, .world_min = 1, .ends = SF_ERANK,
+    {.name = "all_to_all_mismatch",
+     .body = all_to_all_mismatch,
+     .variants = 1,
+     .world_min = 2,
+     .ends = SF_EMISMATCH,
+     .manners = {SF_MANNER_COUNT}},
+    {.name = "every_rank_fails",
+     .body = every_rank_fails,
+     .variants = 1,
+     .world_min = 1,
+     .ends = SF_ENOTSUP,
+     .manners = {SF_MANNER_REFUSED}},
+    {.name = "request_is_leaked",
+     .body = request_is_leaked,
+     .variants = 2,
+     .variants_in_job = 1,
+     .world_min = 1,
+     .ends = SF_ERANK,
      .manners = {SF_MANNER_REQUEST, SF_MANNER_REQUEST}},
-    {.name = "request_is_waited_for_twice", .body = request_is_waited_for_twice, .variants = 1, .world_min = 1, .ends = SF_ERANK, .manners = {SF_MANNER_REQUEST}},
+    {.name = "request_is_waited_for_twice",
+     .body = request_is_waited_for_twice,
+     .variants = 1,
+     .world_min = 1,
+     .ends = SF_ERANK,
+     .manners = {SF_MANNER_REQUEST}},
     {.name = NULL},
 };

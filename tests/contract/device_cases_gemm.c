@@ -166,7 +166,8 @@ static struct gemm_case reduced_case(struct fixture *f, int i, const enum sf_dty
   return x;
 }
 
-/* Operands in the device's own memory, at addresses that more and fewer powers of two divide: which algorithm computes may not hang on that. */
+/* Operands in the device's own memory, at addresses that more and fewer powers of two divide: which algorithm computes may not hang on
+ * that. */
 static void expect_same_bits_elsewhere(struct fixture *f, const struct gemm_case *x) {
   enum { APART = 16 };
   const struct sf_memory *memory = f->dev->memory;
@@ -177,7 +178,8 @@ static void expect_same_bits_elsewhere(struct fixture *f, const struct gemm_case
   for (int64_t shift = 0; shift <= APART; shift += APART) {
     struct sf_gemm g = x->g;
     float *a = all + shift, *b = a + a_room, *c = b + b_room;
-    memcpy(a, x->a, (size_t)x->a_count * sizeof *a), memcpy(b, x->b, (size_t)x->b_count * sizeof *b), memcpy(c, x->before, (size_t)x->c_count * sizeof *c);
+    memcpy(a, x->a, (size_t)x->a_count * sizeof *a), memcpy(b, x->b, (size_t)x->b_count * sizeof *b),
+        memcpy(c, x->before, (size_t)x->c_count * sizeof *c);
     g.a = a, g.b = b, g.c = c;
     f->dev->ops->gemm(f->dev, &g, x->store);
     assert_true(same_bits(c, x->c, x->c_count));
@@ -186,8 +188,9 @@ static void expect_same_bits_elsewhere(struct fixture *f, const struct gemm_case
 }
 
 void test_gemm_reduced_formats_within_bound(void **state) {
-  static const enum sf_dtype formats[][2] = {{SF_BF16, SF_BF16}, {SF_F16, SF_F16}, {SF_F8E4M3, SF_F8E4M3}, {SF_F8E5M2, SF_F8E5M2}, {SF_F8E4M3, SF_F8E5M2},
-                                             {SF_BF16, SF_F8E4M3}, {SF_BF16, SF_F16} /* no reduced format holds both */};
+  static const enum sf_dtype formats[][2] = {
+      {SF_BF16, SF_BF16},     {SF_F16, SF_F16},     {SF_F8E4M3, SF_F8E4M3}, {SF_F8E5M2, SF_F8E5M2},
+      {SF_F8E4M3, SF_F8E5M2}, {SF_BF16, SF_F8E4M3}, {SF_BF16, SF_F16} /* no reduced format holds both */};
   struct fixture *f = *state;
   begin(state, "gemm reduced");
   for (int i = 0; i < 28; i++) {

@@ -50,9 +50,15 @@ static void case_release(struct product_case *x) {
   sf_free(x->a64), sf_free(x->b64), sf_free(x->before64), sf_free(x->c64);
 }
 
-static double number(const struct sf_product *p, const void *x, int64_t at) { return p->fp64 ? ((const double *)x)[at] : (double)((const float *)x)[at]; }
-static double factor_a(const struct sf_product *p, int64_t i, int64_t l) { return number(p, p->a, p->trans_a ? l * p->lda + i : i * p->lda + l); }
-static double factor_b(const struct sf_product *p, int64_t l, int64_t j) { return number(p, p->b, p->trans_b ? j * p->ldb + l : l * p->ldb + j); }
+static double number(const struct sf_product *p, const void *x, int64_t at) {
+  return p->fp64 ? ((const double *)x)[at] : (double)((const float *)x)[at];
+}
+static double factor_a(const struct sf_product *p, int64_t i, int64_t l) {
+  return number(p, p->a, p->trans_a ? l * p->lda + i : i * p->lda + l);
+}
+static double factor_b(const struct sf_product *p, int64_t l, int64_t j) {
+  return number(p, p->b, p->trans_b ? j * p->ldb + l : l * p->ldb + j);
+}
 
 /* What lies between the rows of c, or with `whole` all of c, is as it was. */
 static void expect_untouched(const struct product_case *x, bool whole) {

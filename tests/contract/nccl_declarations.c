@@ -20,7 +20,8 @@ SAME(ncclResult_t, ncclCommGetAsyncError, "ncclCommGetAsyncError", ncclComm_t, n
 SAME(const char *, ncclGetErrorString, "ncclGetErrorString", ncclResult_t);
 SAME(const char *, ncclGetLastError, "ncclGetLastError", ncclComm_t);
 SAME(ncclResult_t, ncclAllReduce, "ncclAllReduce", const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
-SAME(ncclResult_t, ncclReduceScatter, "ncclReduceScatter", const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
+SAME(ncclResult_t, ncclReduceScatter, "ncclReduceScatter", const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+     cudaStream_t);
 SAME(ncclResult_t, ncclAllGather, "ncclAllGather", const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
 SAME(ncclResult_t, ncclBroadcast, "ncclBroadcast", const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
 SAME(ncclResult_t, ncclSend, "ncclSend", const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
@@ -57,9 +58,12 @@ _Static_assert((int)NCCL_FLOAT32 == ncclFloat32 && (int)NCCL_FLOAT64 == ncclFloa
 _Static_assert((int)NCCL_SUM == ncclSum && (int)NCCL_MAX == ncclMax, "operations");
 _Static_assert(NCCL_UNDEFINED == NCCL_CONFIG_UNDEF_INT && (unsigned)NCCL_MAGIC == NCCL_API_MAGIC, "configuration");
 _Static_assert(NCCL_CONFIG_VERSION == NCCL_VERSION(2, 18, 0) && NCCL_SHARES_GPUS_SINCE == NCCL_VERSION(2, 30, 4), "versions");
-_Static_assert((int)CU_OK == CUDA_SUCCESS && (int)CU_NOT_READY == CUDA_ERROR_NOT_READY && (int)CU_OUT_OF_MEMORY == CUDA_ERROR_OUT_OF_MEMORY, "results of the driver");
+_Static_assert((int)CU_OK == CUDA_SUCCESS && (int)CU_NOT_READY == CUDA_ERROR_NOT_READY && (int)CU_OUT_OF_MEMORY == CUDA_ERROR_OUT_OF_MEMORY,
+               "results of the driver");
 _Static_assert((int)CU_STREAM_OF_ITS_OWN == CU_STREAM_NON_BLOCKING && (int)CU_EVENT_WITHOUT_TIME == CU_EVENT_DISABLE_TIMING, "flags");
-_Static_assert(sizeof(struct nccl_id) == sizeof(ncclUniqueId) && sizeof(cu_pointer) == sizeof(CUdeviceptr) && sizeof(struct cu_uuid) == sizeof(CUuuid), "sizes");
+_Static_assert(sizeof(struct nccl_id) == sizeof(ncclUniqueId) && sizeof(cu_pointer) == sizeof(CUdeviceptr) &&
+                   sizeof(struct cu_uuid) == sizeof(CUuuid),
+               "sizes");
 _Static_assert(sizeof(int) == sizeof(ncclResult_t) && sizeof(int) == sizeof(ncclDataType_t) && sizeof(int) == sizeof(ncclRedOp_t), "sizes");
 #define SAME_PLACE(ours, theirs) _Static_assert(offsetof(struct nccl_config, ours) == offsetof(ncclConfig_t, theirs), #theirs)
 SAME_PLACE(size, size);

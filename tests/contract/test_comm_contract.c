@@ -1,5 +1,5 @@
-/* The contract of a communicator on each backend: on the simulated world at many sizes and schedules; under mpirun, on MPI, or with the argument
- * "nccl" on NCCL. */
+/* The contract of a communicator on each backend: on the simulated world at many sizes and schedules; under mpirun, on MPI, or with the
+ * argument "nccl" on NCCL. */
 #include "harness/base/alloc.h"
 #include "harness/comm/nccl.h"
 #include "harness/comm/sim.h"
@@ -30,13 +30,14 @@ static void rank_main(struct sf_comm *comm, void *arg) {
   rank->body(comm, rank);
 }
 
-static void count_outcome(struct suite *suite, const struct comm_case *comm_case, int32_t variant, const char *where, const struct sf_comm_report *report,
-                          int32_t errors, bool skipped, const char *text) {
+static void count_outcome(struct suite *suite, const struct comm_case *comm_case, int32_t variant, const char *where,
+                          const struct sf_comm_report *report, int32_t errors, bool skipped, const char *text) {
   const enum sf_manner manner = comm_case->ends == SF_OK ? SF_MANNER_NONE : comm_case->manners[variant];
   if (report->status != comm_case->ends || report->manner != manner || (comm_case->ends == SF_OK && errors > 0)) {
     suite->tally.failed++;
-    print_error("%s on %s: status '%s' in manner '%s' (expected '%s', '%s'), %d errors: %s %s\n", comm_case->name, where, sf_status_text(report->status),
-                sf_manner_name(report->manner), sf_status_text(comm_case->ends), sf_manner_name(manner), errors, text, report->text);
+    print_error("%s on %s: status '%s' in manner '%s' (expected '%s', '%s'), %d errors: %s %s\n", comm_case->name, where,
+                sf_status_text(report->status), sf_manner_name(report->manner), sf_status_text(comm_case->ends), sf_manner_name(manner),
+                errors, text, report->text);
   } else if (skipped) {
     suite->tally.skipped++;
   } else {
@@ -93,7 +94,9 @@ enum { ALONE_SECONDS = 5 };
 static void on_alone(int number) {
   static const char text[] = "a rank failed alone, and the others still wait for it: the job is ended\n";
   (void)number;
-  _exit(write(STDERR_FILENO, text, sizeof text - 1) >= 0 ? 1 : 2); /* a rank that ends without MPI_Finalize ends the job; MPI is in the middle of a call here */
+  _exit(write(STDERR_FILENO, text, sizeof text - 1) >= 0
+            ? 1
+            : 2); /* a rank that ends without MPI_Finalize ends the job; MPI is in the middle of a call here */
 }
 
 /* What this rank has to say stands on stderr already. Others that do not meet it soon wait inside their run for what it will never do. */
@@ -136,7 +139,8 @@ static void run_on_mpi(struct suite *suite, const struct comm_case *comm_case, i
       struct sf_comm_report report;
       const enum sf_status status = sf_mpi_run(suite->mpi, first, world, &progress, rank_main, &rank, &report);
       char where[80];
-      snprintf(where, sizeof where, "%s, variant %d, rank %d of %d", suite->nccl ? "nccl" : "mpi", variant, sf_mpi_rank(suite->mpi) - first, world);
+      snprintf(where, sizeof where, "%s, variant %d, rank %d of %d", suite->nccl ? "nccl" : "mpi", variant, sf_mpi_rank(suite->mpi) - first,
+               world);
       const int32_t failed = suite->tally.failed;
       if (status != SF_OK) report.status = status;
       count_outcome(suite, comm_case, variant, where, &report, rank.errors, rank.skipped, rank.text);
@@ -163,8 +167,11 @@ static void run_cases(void **state, const struct comm_case *cases) {
     for (int32_t world = 1; world <= 8; world++) run_on_sim(suite, comm_case, world, SF_ROUNDS(12));
     run_on_sim(suite, comm_case, CASE_WORLD_MAX, SF_ROUNDS(4));
   }
-  print_message("%s: %d passed, %d skipped, %d failed\n", suite->nccl ? "nccl" : suite->mpi != NULL ? "mpi" : "sim", suite->tally.passed, suite->tally.skipped,
-                suite->tally.failed);
+  print_message("%s: %d passed, %d skipped, %d failed\n",
+                suite->nccl          ? "nccl"
+                : suite->mpi != NULL ? "mpi"
+                                     : "sim",
+                suite->tally.passed, suite->tally.skipped, suite->tally.failed);
   assert_int_equal(suite->tally.failed, 0);
   assert_true(suite->tally.passed > 0);
 }

@@ -1,5 +1,6 @@
 /* The device contract: every operation of every variant against a model in fp64, on random shapes, formats and distributions.
- * A bound is written beside each model; u is the unit roundoff of fp32. A result stored in bf16 or fp16 may be off by half an ulp of that more. */
+ * A bound is written beside each model; u is the unit roundoff of fp32. A result stored in bf16 or fp16 may be off by half an ulp of that
+ * more. */
 #include "tests/contract/device_fixture.h"
 
 #include <ctype.h>

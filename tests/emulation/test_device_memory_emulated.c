@@ -1,4 +1,5 @@
-/* Memory that the device gives: never more than the GPU has, though the driver would; small blocks stay with the host. And which memory it copies. */
+/* Memory that the device gives: never more than the GPU has, though the driver would; small blocks stay with the host. And which memory it
+ * copies. */
 #include "harness/device/device.h"
 #include "tests/emulation/observed.h"
 
@@ -163,7 +164,17 @@ static void test_gemm_large_without_memory_of_the_gpus_own_computes(void **state
   float *x = take(dev, 2 * SIZE * SIZE * (int64_t)sizeof *x);
   assert_non_null(x);
   for (int i = 0; i < SIZE * SIZE; i++) x[i] = (float)(i / SIZE + 1); /* row i holds i + 1 */
-  const struct sf_gemm g = {.trans_b = true, .m = SIZE, .n = SIZE, .k = SIZE, .a = x, .lda = SIZE, .b = x, .ldb = SIZE, .c = x + SIZE * SIZE, .ldc = SIZE, .alpha = 1};
+  const struct sf_gemm g = {.trans_b = true,
+                            .m = SIZE,
+                            .n = SIZE,
+                            .k = SIZE,
+                            .a = x,
+                            .lda = SIZE,
+                            .b = x,
+                            .ldb = SIZE,
+                            .c = x + SIZE * SIZE,
+                            .ldc = SIZE,
+                            .alpha = 1};
   dev->ops->gemm(dev, &g, SF_F32);
   for (int i = 0; i < SIZE * SIZE; i++) assert_true(g.c[i] == (float)(SIZE * (i / SIZE + 1) * (i % SIZE + 1)));
   give_back(dev, x);
@@ -184,12 +195,15 @@ static void test_create_memory_closed_while_kernels_run_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_create_no_memory_refused_in_one_line), cmocka_unit_test(test_alloc_beyond_what_was_free_at_first_refused),
-      cmocka_unit_test(test_alloc_beyond_a_share_refused), cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused), cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes),
-      cmocka_unit_test(test_alloc_small_blocks_stay_with_the_host), cmocka_unit_test(test_alloc_driver_takes_no_advice_computes),
-      cmocka_unit_test(test_operation_pageable_memory_copied_but_for_the_hosts_page_tables),
-      cmocka_unit_test(test_gemm_large_without_memory_of_the_gpus_own_computes),
-      cmocka_unit_test(test_create_memory_closed_while_kernels_run_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_create_no_memory_refused_in_one_line),
+                                     cmocka_unit_test(test_alloc_beyond_what_was_free_at_first_refused),
+                                     cmocka_unit_test(test_alloc_beyond_a_share_refused),
+                                     cmocka_unit_test(test_alloc_beyond_what_is_free_now_refused),
+                                     cmocka_unit_test(test_operation_when_nothing_is_left_to_take_computes),
+                                     cmocka_unit_test(test_alloc_small_blocks_stay_with_the_host),
+                                     cmocka_unit_test(test_alloc_driver_takes_no_advice_computes),
+                                     cmocka_unit_test(test_operation_pageable_memory_copied_but_for_the_hosts_page_tables),
+                                     cmocka_unit_test(test_gemm_large_without_memory_of_the_gpus_own_computes),
+                                     cmocka_unit_test(test_create_memory_closed_while_kernels_run_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

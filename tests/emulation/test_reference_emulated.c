@@ -41,7 +41,8 @@ static struct sf_outcome run_on(enum sf_device_kind kind, const struct sf_case *
 }
 
 /* Tokens x hidden x width of the MLP reaches the size from which copies pay, attention does not. */
-#define LARGE "mode=isolated model.hidden=256 model.heads=2 model.kv_heads=2 model.head_dim=128 model.ffn=1024 model.seq=128 model.vocab=64 model.vocab_padded=64 " \
+#define LARGE \
+  "mode=isolated model.hidden=256 model.heads=2 model.kv_heads=2 model.head_dim=128 model.ffn=1024 model.seq=128 model.vocab=64 model.vocab_padded=64 " \
   "model.bias=true layout.tp=2 seed=4"
 
 static struct sf_case large_case(const char *more, const char *plant) {
@@ -98,8 +99,9 @@ static void test_engine_run_no_memory_on_the_device_cpu_computes_same_verdict(vo
 /* The threshold: a product of large matrices pays, one that moves as much as it multiplies never does. */
 static void test_product_pays_by_pairs_and_bytes(void **state) {
   (void)state;
-  const struct sf_product cubes[] = {{.m = 128, .n = 128, .k = 128}, {.m = 512, .n = 512, .k = 512}}, thin = {.m = 1 << 14, .n = 1, .k = 1 << 14},
-                          wide = {.fp64 = true, .m = 240, .n = 240, .k = 240}, narrow = {.m = 250, .n = 250, .k = 250};
+  const struct sf_product cubes[] = {{.m = 128, .n = 128, .k = 128}, {.m = 512, .n = 512, .k = 512}},
+                          thin = {.m = 1 << 14, .n = 1, .k = 1 << 14}, wide = {.fp64 = true, .m = 240, .n = 240, .k = 240},
+                          narrow = {.m = 250, .n = 250, .k = 250};
   assert_false(sf_run_product_pays(&cubes[0]));
   assert_true(sf_run_product_pays(&cubes[1]));
   assert_false(sf_run_product_pays(&thin));

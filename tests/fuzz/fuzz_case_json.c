@@ -1,5 +1,5 @@
-/* Bytes as a case file. What is read must be valid, and what is written of it must be read back as the same case; whatever is refused gives one
- * line that names the file. */
+/* Bytes as a case file. What is read must be valid, and what is written of it must be read back as the same case; whatever is refused gives
+ * one line that names the file. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/spec/case.h"

@@ -1,5 +1,5 @@
-/* Bytes as the only file of a trace, opened by its header alone; what begins with { is metadata for a file of four tensors instead. What is accepted must be consistent: the same as the file read whole, each piece of
- * a tensor tiled by its segments, every element merged once. */
+/* Bytes as the only file of a trace, opened by its header alone; what begins with { is metadata for a file of four tensors instead. What is
+ * accepted must be consistent: the same as the file read whole, each piece of a tensor tiled by its segments, every element merged once. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/check/blocks.h"
@@ -36,7 +36,8 @@ static void write_file(const char *path, const uint8_t *data, size_t size) {
 static bool write_tensors(const char *path, const uint8_t *text, size_t size) {
   static const float values[24];
   static const int64_t dims[3] = {2, 4, 3};
-  static const char *const names[] = {"s0/mb0/fwd/act/m/0", "s0/mb0/step/main_grad/w/0", "s0/mb0/step/scalar/loss/0", "s1/mb2/recompute/act/m/0"};
+  static const char *const names[] = {"s0/mb0/fwd/act/m/0", "s0/mb0/step/main_grad/w/0", "s0/mb0/step/scalar/loss/0",
+                                      "s1/mb2/recompute/act/m/0"};
   static const int32_t dim_counts[] = {3, 1, 0, 2};
   struct sf_st_writer *writer = NULL;
   struct sf_text meta = {0};
@@ -55,7 +56,8 @@ static int64_t count_segments(const struct sf_piece *piece, int64_t sum, int64_t
   static struct sf_segment segments[BUFFER_ELEMENTS];
   int64_t held = 0, last = -1;
   for (int64_t at = 0; at < elements; at += BUFFER_ELEMENTS) {
-    const int64_t end = at + BUFFER_ELEMENTS < elements ? at + BUFFER_ELEMENTS : elements, count = sf_piece_segments(segments, piece, sum, at, end);
+    const int64_t end = at + BUFFER_ELEMENTS < elements ? at + BUFFER_ELEMENTS : elements,
+                  count = sf_piece_segments(segments, piece, sum, at, end);
     for (int64_t i = 0; i < count; i++) {
       SF_ASSERT_LT(last, segments[i].logical);
       SF_ASSERT_LE(1, segments[i].count);

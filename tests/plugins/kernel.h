@@ -1,5 +1,5 @@
-/* What the sample plugins share: elements as floats, attributes by name, a declaration of one operation. Sample kernels are written for clearness;
- * the bug of each stands in one marked line. */
+/* What the sample plugins share: elements as floats, attributes by name, a declaration of one operation. Sample kernels are written for
+ * clearness; the bug of each stands in one marked line. */
 #ifndef SF_TESTS_PLUGINS_KERNEL_H
 #define SF_TESTS_PLUGINS_KERNEL_H
 
@@ -68,12 +68,16 @@ static inline float real(const struct shardfuzz_call *call, const char *name) { 
 #define FORMATS (SHARDFUZZ_BIT(SHARDFUZZ_F32) | SHARDFUZZ_BIT(SHARDFUZZ_BF16) | SHARDFUZZ_BIT(SHARDFUZZ_F16))
 #define TAKES_ALL (SHARDFUZZ_TAKES_STRIDED | SHARDFUZZ_TAKES_UNALIGNED | SHARDFUZZ_TAKES_IN_PLACE)
 /* A plugin of the operations in `list`. */
-#define PLUGIN(list)                                                                                                                             \
-  const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {                                                                                       \
-    static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_OPERATIONS, \
-                                                   .entry_count = sizeof list / sizeof list[0], .name = "sample", .entries = list,              \
-                                                   .entry_bytes = sizeof list[0]};                                                              \
-    return &plugin;                                                                                                                             \
+#define PLUGIN(list)                                                                                                                       \
+  const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {                                                                              \
+    static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI,                                                            \
+                                                   .size_bytes = sizeof plugin,                                                            \
+                                                   .kind = SHARDFUZZ_KIND_OPERATIONS,                                                      \
+                                                   .entry_count = sizeof list / sizeof list[0],                                            \
+                                                   .name = "sample",                                                                       \
+                                                   .entries = list,                                                                        \
+                                                   .entry_bytes = sizeof list[0]};                                                         \
+    return &plugin;                                                                                                                        \
   }
 
 #endif

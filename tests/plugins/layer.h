@@ -1,16 +1,50 @@
-/* What the sample layers share: tensors as floats, the products of a linear layer, reductions over tp. Written for clearness. BUG is one of the
- * numbers below; each stands in the one line that it changes. */
+/* What the sample layers share: tensors as floats, the products of a linear layer, reductions over tp. Written for clearness. BUG is one of
+ * the numbers below; each stands in the one line that it changes. */
 #ifndef SF_TESTS_PLUGINS_LAYER_H
 #define SF_TESTS_PLUGINS_LAYER_H
 
 #include "tests/plugins/kernel.h"
 
-enum { SOUND, NO_ALL_REDUCE, BIAS_GRAD_TWICE, WRONG_SCALE, BIAS_ON_EVERY_RANK, LEAVES_RANK_OUT, OTHER_COUNT, NO_SUCH_GROUP, OTHER_ORDER, CRASHES, FORKS, HANGS, FREES_INPUT, CHANGES_WEIGHT, WRITES_BEHIND, RETURNS_ERROR,
-       NO_GRAD_SUM, STALE_SAVED, NO_TRACE, READS_EARLY, NEVER_WAITS, UNIT_FORGOTTEN, GRAD_IN_E4M3,
-       SEES_NEXT_KEY, NO_RESCALE, WINDOW_TOO_WIDE, ACROSS_DOCUMENTS, ONE_HEADS_GRAD, CONTIGUOUS_CHUNKS,
-       NEIGHBOURS_ROWS, GATE_UP_SWAPPED, EMPTY_UNWRITTEN,
-       LAST_ROW_MASKED, DUPLICATES_LOST,
-       LEAVES_ROUNDING, ROUNDS_INSIDE, WRITES_FAR, WRITES_BEHIND_SCRATCH };
+enum {
+  SOUND,
+  NO_ALL_REDUCE,
+  BIAS_GRAD_TWICE,
+  WRONG_SCALE,
+  BIAS_ON_EVERY_RANK,
+  LEAVES_RANK_OUT,
+  OTHER_COUNT,
+  NO_SUCH_GROUP,
+  OTHER_ORDER,
+  CRASHES,
+  FORKS,
+  HANGS,
+  FREES_INPUT,
+  CHANGES_WEIGHT,
+  WRITES_BEHIND,
+  RETURNS_ERROR,
+  NO_GRAD_SUM,
+  STALE_SAVED,
+  NO_TRACE,
+  READS_EARLY,
+  NEVER_WAITS,
+  UNIT_FORGOTTEN,
+  GRAD_IN_E4M3,
+  SEES_NEXT_KEY,
+  NO_RESCALE,
+  WINDOW_TOO_WIDE,
+  ACROSS_DOCUMENTS,
+  ONE_HEADS_GRAD,
+  CONTIGUOUS_CHUNKS,
+  NEIGHBOURS_ROWS,
+  GATE_UP_SWAPPED,
+  EMPTY_UNWRITTEN,
+  LAST_ROW_MASKED,
+  DUPLICATES_LOST,
+  LEAVES_ROUNDING,
+  ROUNDS_INSIDE,
+  WRITES_FAR,
+  WRITES_BEHIND_SCRATCH
+};
 /* Whether sums over tp are started and waited for, rather than blocking. */
 #ifndef ASYNC
 #define ASYNC 0
@@ -40,7 +74,9 @@ static inline const struct shardfuzz_parameter *parameter(layer_call call, const
 }
 
 static inline size_t element_bytes(uint32_t dtype) { return dtype == SHARDFUZZ_F32 ? 4 : 2; }
-static inline uint32_t dtype_of(tensor t) { return t->dtype.bits == 32 ? SHARDFUZZ_F32 : t->dtype.code == SHARDFUZZ_CODE_BFLOAT ? SHARDFUZZ_BF16 : SHARDFUZZ_F16; }
+static inline uint32_t dtype_of(tensor t) {
+  return t->dtype.bits == 32 ? SHARDFUZZ_F32 : t->dtype.code == SHARDFUZZ_CODE_BFLOAT ? SHARDFUZZ_BF16 : SHARDFUZZ_F16;
+}
 static inline float *floats(layer_call call, int64_t count) { return call->scratch(call, (uint64_t)count * sizeof(float)); }
 
 /* A tensor with another one's format in memory of the caller's. */
@@ -90,8 +126,8 @@ static inline void multiply_back(float *dx, const float *g, const float *w, int6
     }
 }
 /* The gradients of weight and bias, those that are wanted. */
-static inline void parameter_grads(const struct shardfuzz_parameter *weight, const struct shardfuzz_parameter *bias, const float *g, const float *x, int64_t rows, const float *own_g,
-                                   int64_t own_rows) {
+static inline void parameter_grads(const struct shardfuzz_parameter *weight, const struct shardfuzz_parameter *bias, const float *g,
+                                   const float *x, int64_t rows, const float *own_g, int64_t own_rows) {
   const int64_t out = weight->value.shape[0], in = weight->value.shape[1];
   float *dw = weight->grad.data, *db = bias ? bias->grad.data : NULL;
   for (int64_t j = 0; dw && j < out; j++)
@@ -127,23 +163,30 @@ static inline void sum_over_tp(layer_call call, tensor out, const float *partial
   write_floats(whole, partial);
   if (is_sp(call)) {
     if (!ASYNC) comm->reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, dtype, SHARDFUZZ_SUM);
-    if (ASYNC) comm->wait(comm, comm->start_reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, dtype, SHARDFUZZ_SUM));
+    if (ASYNC)
+      comm->wait(comm,
+                 comm->start_reduce_scatter(comm, SHARDFUZZ_GROUP_TP, out->data, whole->data, rows_of(out) * cols, dtype, SHARDFUZZ_SUM));
     return;
   }
   const int64_t summed = rows * cols - (BUG == OTHER_COUNT && comm->groups[SHARDFUZZ_GROUP_TP].index == 0);
-  if (!ASYNC) comm->all_reduce(comm, BUG == NO_SUCH_GROUP ? SHARDFUZZ_GROUPS : SHARDFUZZ_GROUP_TP, whole->data, summed, dtype, SHARDFUZZ_SUM);
+  if (!ASYNC)
+    comm->all_reduce(comm, BUG == NO_SUCH_GROUP ? SHARDFUZZ_GROUPS : SHARDFUZZ_GROUP_TP, whole->data, summed, dtype, SHARDFUZZ_SUM);
   const uint64_t request = ASYNC ? comm->start_all_reduce(comm, SHARDFUZZ_GROUP_TP, whole->data, rows * cols, dtype, SHARDFUZZ_SUM) : 0;
   if (BUG != READS_EARLY && BUG != NEVER_WAITS) comm->wait(comm, request);
   memcpy(out->data, whole->data, (size_t)(rows * cols) * element_bytes(dtype));
   if (BUG == READS_EARLY) comm->wait(comm, request);
 }
 
-#define LAYERS(list)                                                                                                                            \
-  const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {                                                                                   \
-    static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_LAYERS,     \
-                                                   .entry_count = sizeof list / sizeof list[0], .name = "sample", .entries = list,             \
-                                                   .entry_bytes = sizeof list[0]};                                                             \
-    return &plugin;                                                                                                                             \
+#define LAYERS(list)                                                                                                                       \
+  const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {                                                                              \
+    static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI,                                                            \
+                                                   .size_bytes = sizeof plugin,                                                            \
+                                                   .kind = SHARDFUZZ_KIND_LAYERS,                                                          \
+                                                   .entry_count = sizeof list / sizeof list[0],                                            \
+                                                   .name = "sample",                                                                       \
+                                                   .entries = list,                                                                        \
+                                                   .entry_bytes = sizeof list[0]};                                                         \
+    return &plugin;                                                                                                                        \
   }
 
 #endif

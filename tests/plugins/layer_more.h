@@ -63,11 +63,13 @@ static int linear_gathered_forward(layer_call call) {
   float *y = floats(call, rows * part), *whole = floats(call, own * h);
   multiply(y, x, read_floats(call, weight), rows, cols_of(call->input), part);
   tensor mine = wire_at(&one, call->output, call->scratch(call, (uint64_t)(rows * part) * element_bytes(call->dtype)), rows, part);
-  tensor parts = wire_at(&all, call->output, call->scratch(call, (uint64_t)(rows * h) * element_bytes(call->dtype)), rows * tp_of(call).size, part);
+  tensor parts =
+      wire_at(&all, call->output, call->scratch(call, (uint64_t)(rows * h) * element_bytes(call->dtype)), rows * tp_of(call).size, part);
   write_floats(mine, y);
   call->comm->all_gather(call->comm, SHARDFUZZ_GROUP_TP, parts->data, mine->data, rows * part, call->dtype);
   const float *gathered = read_floats(call, parts);
-  for (int32_t i = 0; i < tp_of(call).size; i++) copy_columns(whole + i * part, h, gathered + (i * rows + first_own(call, call->output)) * part, part, own, part);
+  for (int32_t i = 0; i < tp_of(call).size; i++)
+    copy_columns(whole + i * part, h, gathered + (i * rows + first_own(call, call->output)) * part, part, own, part);
   write_floats(call->output, whole);
   return SHARDFUZZ_OK;
 }
@@ -112,22 +114,26 @@ static int heads_forward(layer_call call) {
     const int64_t row = i / (cols_of(call->input) / d), head = i % (cols_of(call->input) / d), first = head * d;
     const char *kind = head_kind(call, head);
     const struct row_stats s = head_stats(call, row, first, d);
-    const struct shardfuzz_parameter *weight = kind ? head_parameter(call, kind, "weight") : NULL, *bias = kind ? head_parameter(call, kind, "bias") : NULL;
+    const struct shardfuzz_parameter *weight = kind ? head_parameter(call, kind, "weight") : NULL,
+                                     *bias = kind ? head_parameter(call, kind, "bias") : NULL;
     for (int64_t j = 0; j < d; j++) {
       const double x = get(call->input, row, first + j);
-      put(call->output, row, first + j, (float)(kind ? (x - s.mean) * s.scale * get(&weight->value, 0, j) + (bias ? get(&bias->value, 0, j) : 0) : x));
+      put(call->output, row, first + j,
+          (float)(kind ? (x - s.mean) * s.scale * get(&weight->value, 0, j) + (bias ? get(&bias->value, 0, j) : 0) : x));
     }
   }
   return SHARDFUZZ_OK;
 }
 
 /* One head that has a norm. */
-static void head_backward(layer_call call, int64_t row, int64_t first, int64_t d, const struct shardfuzz_parameter *weight, const struct shardfuzz_parameter *bias) {
+static void head_backward(layer_call call, int64_t row, int64_t first, int64_t d, const struct shardfuzz_parameter *weight,
+                          const struct shardfuzz_parameter *bias) {
   const struct row_stats s = head_stats(call, row, first, d);
   float *dw = weight->grad.data, *db = bias ? bias->grad.data : NULL;
   double mean = 0, product = 0;
   for (int64_t j = 0; j < d; j++) {
-    const double g = get(call->output_grad, row, first + j), n = (get(call->input, row, first + j) - s.mean) * s.scale, gw = g * get(&weight->value, 0, j);
+    const double g = get(call->output_grad, row, first + j), n = (get(call->input, row, first + j) - s.mean) * s.scale,
+                 gw = g * get(&weight->value, 0, j);
     if (layer_attribute(call, "norm") == 1) mean += gw / (double)d;
     product += gw * n / (double)d;
     if (dw) dw[j] += (float)(g * n);
@@ -154,5 +160,6 @@ static int heads_backward(layer_call call) {
 
 /* Every sample uses some of them. */
 static inline void use_more(void) {
-  (void)linear_whole_forward, (void)linear_whole_backward, (void)linear_adapter_forward, (void)linear_adapter_backward, (void)linear_gathered_forward, (void)linear_gathered_backward, (void)heads_forward, (void)heads_backward;
+  (void)linear_whole_forward, (void)linear_whole_backward, (void)linear_adapter_forward, (void)linear_adapter_backward,
+      (void)linear_gathered_forward, (void)linear_gathered_backward, (void)heads_forward, (void)heads_backward;
 }

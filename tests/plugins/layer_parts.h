@@ -3,7 +3,8 @@
 
 /* --- column-parallel: y = x W^T + b --- */
 
-static void column_forward(layer_call call, float *y, const float *x, int64_t rows, const struct shardfuzz_parameter *weight, const struct shardfuzz_parameter *bias) {
+static void column_forward(layer_call call, float *y, const float *x, int64_t rows, const struct shardfuzz_parameter *weight,
+                           const struct shardfuzz_parameter *bias) {
   const int64_t out = weight->value.shape[0], in = weight->value.shape[1];
   multiply(y, x, read_floats(call, &weight->value), rows, in, out);
   for (int64_t i = 0; bias && i < rows * out; i++) y[i] += get(&bias->value, 0, i % out);
@@ -37,7 +38,8 @@ static int linear_column_backward(layer_call call) {
 
 /* --- row-parallel: y = sum over tp of x W^T, then + b --- */
 
-static void row_output(layer_call call, const float *x, int64_t rows, const struct shardfuzz_parameter *weight, const struct shardfuzz_parameter *bias) {
+static void row_output(layer_call call, const float *x, int64_t rows, const struct shardfuzz_parameter *weight,
+                       const struct shardfuzz_parameter *bias) {
   const int64_t out = weight->value.shape[0], in = weight->value.shape[1];
   float *partial = floats(call, rows * out);
   multiply(partial, x, read_floats(call, &weight->value), rows, in, out);
@@ -94,7 +96,8 @@ static void activate_back(int64_t kind, float *dx, float g, const float *x, int6
 /* --- mlp --- */
 
 /* Values in the case's format that may be rewritten: what then stands there goes on. */
-static const float *hand_over(layer_call call, uint32_t which, const char *module, const float *values, int64_t rows, int64_t cols, void *kept) {
+static const float *hand_over(layer_call call, uint32_t which, const char *module, const float *values, int64_t rows, int64_t cols,
+                              void *kept) {
   struct wire w;
   tensor t = wire_at(&w, call->input, kept ? kept : call->scratch(call, (uint64_t)(rows * cols) * element_bytes(call->dtype)), rows, cols);
   write_floats(t, values);
@@ -119,7 +122,8 @@ static int mlp_forward(layer_call call) {
   const float *z = hand_over(call, SHARDFUZZ_OUTPUT, "linear_fc1", y, rows, wide, kept);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < width; j++) a[i * width + j] = activate(kind, z + i * wide, width, j);
-  const float *b = hand_over(call, SHARDFUZZ_OUTPUT, "activation", a, rows, width, kept + (size_t)(rows * wide) * element_bytes(call->dtype));
+  const float *b =
+      hand_over(call, SHARDFUZZ_OUTPUT, "activation", a, rows, width, kept + (size_t)(rows * wide) * element_bytes(call->dtype));
   row_output(call, b, rows, fc2, parameter(call, "linear_fc2.bias"));
   return SHARDFUZZ_OK;
 }
@@ -130,7 +134,8 @@ static int mlp_backward(layer_call call) {
   int64_t rows;
   const float *x = gather_tokens(call, call->input, &rows);
   const float *z = kept_values(call, 0, rows, wide), *b = kept_values(call, rows * wide, rows, width);
-  const float *db = hand_over(call, SHARDFUZZ_INPUT_GRAD, "linear_fc2", row_grads(call, b, fc2, parameter(call, "linear_fc2.bias")), rows, width, NULL);
+  const float *db =
+      hand_over(call, SHARDFUZZ_INPUT_GRAD, "linear_fc2", row_grads(call, b, fc2, parameter(call, "linear_fc2.bias")), rows, width, NULL);
   float *dz = floats(call, rows * wide);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < width; j++) activate_back(kind, dz + i * wide, db[i * width + j], z + i * wide, width, j);
@@ -196,5 +201,6 @@ static int norm_backward(layer_call call) {
   { .module = name, .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL, .forward = kind##_forward, .backward = kind##_backward }
 /* Every sample uses some of them. */
 static inline void use_all(void) {
-  (void)linear_column_forward, (void)linear_column_backward, (void)linear_row_forward, (void)linear_row_backward, (void)mlp_forward, (void)mlp_backward, (void)norm_forward, (void)norm_backward;
+  (void)linear_column_forward, (void)linear_column_backward, (void)linear_row_forward, (void)linear_row_backward, (void)mlp_forward,
+      (void)mlp_backward, (void)norm_forward, (void)norm_backward;
 }

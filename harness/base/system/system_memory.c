@@ -33,7 +33,8 @@ static double left_of_group(const char *limit, const char *used, const char *sta
 double sf_memory_available(void) {
   const double system = 1024 * sf_number_in_file("/proc/meminfo", "MemAvailable:");
   const double v2 = left_of_group(GROUPS "memory.max", GROUPS "memory.current", GROUPS "memory.stat", "inactive_file ");
-  const double v1 = left_of_group(GROUPS "memory/memory.limit_in_bytes", GROUPS "memory/memory.usage_in_bytes", GROUPS "memory/memory.stat", "total_inactive_file ");
+  const double v1 = left_of_group(GROUPS "memory/memory.limit_in_bytes", GROUPS "memory/memory.usage_in_bytes", GROUPS "memory/memory.stat",
+                                  "total_inactive_file ");
   const double least = fmin(system, fmin(v1, v2));
   return least > 0 ? least : 0;
 }

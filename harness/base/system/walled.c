@@ -65,7 +65,8 @@ static int class_of(const struct sf_walled_pool *pool, size_t size_bytes) {
 
 static struct sf_walled *map(size_t size_bytes) {
   struct sf_walled *block = sf_alloc(sizeof *block);
-  char *mapping = block ? mmap(NULL, size_bytes + 2 * SF_WALL_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
+  char *mapping =
+      block ? mmap(NULL, size_bytes + 2 * SF_WALL_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
   if (mapping != MAP_FAILED && mprotect(mapping + SF_WALL_BYTES, size_bytes, PROT_READ | PROT_WRITE) == 0) {
     block->begin = mapping + SF_WALL_BYTES;
     block->end = block->begin + size_bytes;
@@ -123,10 +124,14 @@ const struct sf_walled *sf_walled_near(const struct sf_walled_pool *pool, const 
 void sf_walled_where(char *out, size_t size, const char *data, size_t size_bytes, const void *address) {
   const uintptr_t bytes = distance(data, size_bytes, (uintptr_t)address);
   if (bytes == 0) snprintf(out, size, "right behind");
-  else snprintf(out, size, "%zu byte%s %s", (size_t)bytes, bytes == 1 ? "" : "s", (uintptr_t)address < (uintptr_t)data ? "in front of" : "behind");
+  else
+    snprintf(out, size, "%zu byte%s %s", (size_t)bytes, bytes == 1 ? "" : "s",
+             (uintptr_t)address < (uintptr_t)data ? "in front of" : "behind");
 }
 
-const char *sf_access_name(enum sf_access access) { return access == SF_ACCESS_READ ? "reads" : access == SF_ACCESS_WRITE ? "writes" : "touches"; }
+const char *sf_access_name(enum sf_access access) {
+  return access == SF_ACCESS_READ ? "reads" : access == SF_ACCESS_WRITE ? "writes" : "touches";
+}
 
 enum sf_access sf_walled_access(const void *context) {
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-/* Memory for code that is not trusted: each block lies between walls of SF_WALL_BYTES that cannot be touched, and ends at the one behind it, so that what
- * reads or writes beside it dies on the spot. Blocks are kept for the next one of their size. */
+/* Memory for code that is not trusted: each block lies between walls of SF_WALL_BYTES that cannot be touched, and ends at the one behind
+ * it, so that what reads or writes beside it dies on the spot. Blocks are kept for the next one of their size. */
 #ifndef SF_BASE_WALLED_H
 #define SF_BASE_WALLED_H
 
@@ -28,10 +28,11 @@ struct sf_walled *sf_walled_take(struct sf_walled_pool *pool, size_t size_bytes,
 void sf_walled_give(struct sf_walled_pool *pool, struct sf_walled *block);
 void sf_walled_give_all(struct sf_walled_pool *pool);
 
-/* Of the blocks that are taken the one whose data lies nearest to the address, if that is in a wall or beside data; else NULL. May be called by a signal
- * handler. pool may be NULL. */
+/* Of the blocks that are taken the one whose data lies nearest to the address, if that is in a wall or beside data; else NULL. May be
+ * called by a signal handler. pool may be NULL. */
 const struct sf_walled *sf_walled_near(const struct sf_walled_pool *pool, const void *address);
-/* "12 bytes behind", "right behind", "4 bytes in front of": where the address lies from `size_bytes` at data. May be called by a signal handler. */
+/* "12 bytes behind", "right behind", "4 bytes in front of": where the address lies from `size_bytes` at data. May be called by a signal
+ * handler. */
 void sf_walled_where(char *out, size_t size, const char *data, size_t size_bytes, const void *address);
 /* What an instruction that faulted did, by the third argument of its signal's handler; UNKNOWN where the machine does not say. */
 enum sf_access { SF_ACCESS_UNKNOWN, SF_ACCESS_READ, SF_ACCESS_WRITE };
@@ -40,8 +41,8 @@ const char *sf_access_name(enum sf_access access); /* "touches", "reads", "write
 
 /* The pool that the next function looks into, one for the process; NULL: none, as after that pool is destroyed. */
 void sf_walled_watch(const struct sf_walled_pool *pool);
-/* For a signal's handler, with its second and third argument: "writes 12 bytes behind its output", the block's `what` last; false, and nothing written, when
- * the address is near no block that is taken. */
+/* For a signal's handler, with its second and third argument: "writes 12 bytes behind its output", the block's `what` last; false, and
+ * nothing written, when the address is near no block that is taken. */
 bool sf_walled_fault(char *out, size_t size, const siginfo_t *info, const void *context);
 
 #endif

@@ -49,7 +49,8 @@ enum sf_status nccl_api_open(struct nccl_api *api, struct sf_error *error) {
   if (api->nccl_library == NULL) return sf_error_set(error, SF_ENODEVICE, "%s", why);
   const enum sf_status status = find_all(api, error);
   if (status != SF_OK) return status;
-  if (api->nccl.GetVersion(&api->version) != NCCL_OK) return sf_error_set(error, SF_ENODEVICE, "libnccl.so.2 does not say which version it is");
+  if (api->nccl.GetVersion(&api->version) != NCCL_OK)
+    return sf_error_set(error, SF_ENODEVICE, "libnccl.so.2 does not say which version it is");
   return SF_OK;
 }
 

@@ -1,7 +1,8 @@
 /* What the backend calls of NCCL and of the CUDA driver: both are opened when they are asked for, so that the program starts without them.
  *
- * The declarations are ours, since the headers' own need a CUDA toolkit even to compile C that only passes pointers on. They are the binary interface of
- * libnccl.so.2 and libcuda.so.1; tests/contract/nccl_declarations.c compares them with nccl.h and cuda.h where those are found. */
+ * The declarations are ours, since the headers' own need a CUDA toolkit even to compile C that only passes pointers on. They are the binary
+ * interface of libnccl.so.2 and libcuda.so.1; tests/contract/nccl_declarations.c compares them with nccl.h and cuda.h where those are
+ * found. */
 #ifndef SF_COMM_NCCL_API_H
 #define SF_COMM_NCCL_API_H
 

@@ -13,7 +13,8 @@
 
 enum { EPOCH_TAG = 2, ENDING_SECONDS = 10, ABORT_SECONDS = 1 };
 static const char share_gpus[] = "NCCL_MULTI_RANK_GPU_ENABLE";
-/* Hardware queues of a context, at most: streams that have one in common wait for each other's kernels, and a kernel of NCCL waits for another rank. */
+/* Hardware queues of a context, at most: streams that have one in common wait for each other's kernels, and a kernel of NCCL waits for
+ * another rank. */
 static const char queues[] = "CUDA_DEVICE_MAX_CONNECTIONS", queues_most[] = "32";
 
 void nccl_progress(struct sf_nccl *nccl) {
@@ -90,8 +91,8 @@ static const struct sf_comm_ops nccl_ops = {.name = "nccl", .start = nccl_start,
 
 /* --- one run ------------------------------------------------------------------------------------------------------ */
 
-/* The ranks of the run agree on its number, which tells their notes from those of earlier runs: each hears, in ever larger steps, the largest that
- * the others know. */
+/* The ranks of the run agree on its number, which tells their notes from those of earlier runs: each hears, in ever larger steps, the
+ * largest that the others know. */
 static void run_begin(struct sf_mpi *mpi, int32_t first, int32_t world) {
   struct sf_nccl *nccl = mpi->transport_state;
   const struct sf_comm_call begin = {.op = SF_COMM_BARRIER, .label = "begin"};
@@ -100,7 +101,10 @@ static void run_begin(struct sf_mpi *mpi, int32_t first, int32_t world) {
   for (int32_t distance = 1; distance < world; distance *= 2) {
     const int to = first + (place + distance) % world, from = first + (place - distance + world) % world;
     uint32_t other = 0;
-    mpi_must(mpi, MPI_Sendrecv(&nccl->epoch, 1, MPI_UINT32_T, to, EPOCH_TAG, &other, 1, MPI_UINT32_T, from, EPOCH_TAG, nccl->notes, MPI_STATUS_IGNORE), &begin);
+    mpi_must(mpi,
+             MPI_Sendrecv(&nccl->epoch, 1, MPI_UINT32_T, to, EPOCH_TAG, &other, 1, MPI_UINT32_T, from, EPOCH_TAG, nccl->notes,
+                          MPI_STATUS_IGNORE),
+             &begin);
     if (other > nccl->epoch) nccl->epoch = other;
   }
   nccl->epoch++;
@@ -122,7 +126,8 @@ static void run_check(struct sf_mpi *mpi) {
 static void run_end(struct sf_mpi *mpi, enum sf_status status) {
   struct sf_nccl *nccl = mpi->transport_state;
   for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) {
-    if (channel->first != NULL && (channel->first->state != REQUEST_QUEUED || channel->state == CHANNEL_STARTING)) nccl_channel_end(nccl, channel, false);
+    if (channel->first != NULL && (channel->first->state != REQUEST_QUEUED || channel->state == CHANNEL_STARTING))
+      nccl_channel_end(nccl, channel, false);
     channel->first = channel->last = NULL;
   }
   SF_ASSERT(status != SF_OK || nccl->first == NULL);
@@ -176,7 +181,8 @@ static void job_end(struct sf_mpi *mpi) {
   sf_free(nccl);
 }
 
-/* The process is about to end: communicators that the failed run left are given the time to be aborted, which waits for the other members. */
+/* The process is about to end: communicators that the failed run left are given the time to be aborted, which waits for the other members.
+ */
 static void job_abort(struct sf_mpi *mpi) { (void)nccl_endings_wait(mpi->transport_state, ABORT_SECONDS); }
 
 static const struct mpi_transport transport = {
@@ -194,7 +200,8 @@ static enum sf_status allow_sharing(const struct sf_nccl *nccl, struct sf_error 
   if (nccl->sharers == 1) return SF_OK;
   nccl_version_text(version, nccl->api.version);
   if (nccl->api.version < NCCL_SHARES_GPUS_SINCE)
-    return sf_error_set(error, SF_ENODEVICE, "%d ranks on one GPU: NCCL %s needs one for each, 2.30.4 and later can share", nccl->sharers, version);
+    return sf_error_set(error, SF_ENODEVICE, "%d ranks on one GPU: NCCL %s needs one for each, 2.30.4 and later can share", nccl->sharers,
+                        version);
   if (setenv(share_gpus, "1", 0) != 0) return sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
   if (strcmp(getenv(share_gpus), "1") != 0)
     return sf_error_set(error, SF_ENODEVICE, "%d ranks on one GPU, which %s=%s forbids", nccl->sharers, share_gpus, getenv(share_gpus));
@@ -238,8 +245,8 @@ static enum sf_status agree(const struct sf_nccl *nccl, enum sf_status status, s
   return sf_error_set(error, shared.status, "--backend nccl: %.400s", shared.text);
 }
 
-/* Ranks of the machine `local` whose GPU has this rank's number. Numbers by which a process calls its GPUs say nothing: a launcher may show each rank its own
- * one as the first. */
+/* Ranks of the machine `local` whose GPU has this rank's number. Numbers by which a process calls its GPUs say nothing: a launcher may show
+ * each rank its own one as the first. */
 static enum sf_status count_here(MPI_Comm local, int *sharers, const struct cu_uuid *own) {
   int size = 0;
   int code = MPI_Comm_size(local, &size);

@@ -1,6 +1,6 @@
-/* How communicators end. Abort, finalize and destroy of NCCL wait for the other members, which may be anywhere: each communicator ends in a thread of its
- * own, so that a rank that leaves a run can say why at once, and so that the order in which ranks end theirs does not matter. What kernels may still use
- * goes with it: the stream, and the requests that hold buffers. */
+/* How communicators end. Abort, finalize and destroy of NCCL wait for the other members, which may be anywhere: each communicator ends in a
+ * thread of its own, so that a rank that leaves a run can say why at once, and so that the order in which ranks end theirs does not matter.
+ * What kernels may still use goes with it: the stream, and the requests that hold buffers. */
 #include "harness/base/alloc.h"
 #include "harness/comm/nccl/nccl_internal.h"
 
@@ -58,7 +58,8 @@ static void *run_ending(void *argument) {
   return NULL;
 }
 
-/* Signals stay with the threads that there were before: their handlers look at what the main one does. Without a thread it is never over. */
+/* Signals stay with the threads that there were before: their handlers look at what the main one does. Without a thread it is never over.
+ */
 static void start(struct nccl_ending *ending) {
   pthread_t thread;
   sigset_t all, before;

@@ -1,12 +1,13 @@
 /* What the files of the NCCL backend share.
  *
- * A call goes through five states. Its members (or both ends of a message) meet over MPI by notes; when they agree, the request joins the queue of its
- * channel, an NCCL communicator with a stream of its own; the members of the channel's first request meet again, and from then on stay here until they
- * have launched it; it runs; its result is copied back. All of it happens in nccl_progress, which every call and every wait repeats: nothing here blocks on
- * one thing alone, so that a rank that waits still answers the others.
+ * A call goes through five states. Its members (or both ends of a message) meet over MPI by notes; when they agree, the request joins the
+ * queue of its channel, an NCCL communicator with a stream of its own; the members of the channel's first request meet again, and from then
+ * on stay here until they have launched it; it runs; its result is copied back. All of it happens in nccl_progress, which every call and
+ * every wait repeats: nothing here blocks on one thing alone, so that a rank that waits still answers the others.
  *
- * The second meeting is for what runs on a GPU: it never waits for a rank that has yet to launch its part. CUDA has calls that wait for everything on the
- * GPU (memory given or taken, the first launch of a kernel), and two ranks in such calls would wait for each other's parts. */
+ * The second meeting is for what runs on a GPU: it never waits for a rank that has yet to launch its part. CUDA has calls that wait for
+ * everything on the GPU (memory given or taken, the first launch of a kernel), and two ranks in such calls would wait for each other's
+ * parts. */
 #ifndef SF_COMM_NCCL_INTERNAL_H
 #define SF_COMM_NCCL_INTERNAL_H
 
@@ -126,8 +127,8 @@ void nccl_request_unlink(struct sf_nccl *nccl, struct nccl_request *request);
 /* nccl_end.c */
 struct nccl_ending *nccl_ending_create(void); /* NULL: no memory */
 void nccl_ending_destroy(struct nccl_ending *ending);
-/* Ends the channel's communicator, if it has one, and comes back at once; the channel can get another. What runs is aborted and its requests are taken out
- * of the run. is_orderly: nothing runs, and all members do the same, each in its own time. */
+/* Ends the channel's communicator, if it has one, and comes back at once; the channel can get another. What runs is aborted and its
+ * requests are taken out of the run. is_orderly: nothing runs, and all members do the same, each in its own time. */
 void nccl_channel_end(struct sf_nccl *nccl, struct nccl_channel *channel, bool is_orderly);
 /* Gives back what endings that are over have held. */
 void nccl_endings_clear(struct sf_nccl *nccl);

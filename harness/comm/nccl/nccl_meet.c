@@ -1,5 +1,5 @@
-/* Who meets whom: the members of a collective at their first member, the ends of a message at its receiver. Calls are compared there before any data
- * move, and communicators get their name. */
+/* Who meets whom: the members of a collective at their first member, the ends of a message at its receiver. Calls are compared there before
+ * any data move, and communicators get their name. */
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/comm/nccl/nccl_internal.h"
@@ -210,7 +210,8 @@ static struct nccl_note *offer_for(const struct sf_nccl *nccl, const struct nccl
   return NULL;
 }
 
-static void compare_message(const struct sf_nccl *nccl, const struct nccl_request *request, const struct nccl_note *offer, struct nccl_note *go) {
+static void compare_message(const struct sf_nccl *nccl, const struct nccl_request *request, const struct nccl_note *offer,
+                            struct nccl_note *go) {
   const struct sf_comm_call *call = &request->call;
   if (offer->call.count == call->count && offer->call.wire == (int32_t)call->wire) return;
   go->status = SF_EMISMATCH;
@@ -253,7 +254,8 @@ static void take_offer(struct sf_nccl *nccl, struct nccl_request *request) {
 
 static struct nccl_note *ready_of_member(const struct sf_nccl *nccl, const struct nccl_channel *channel, int32_t member) {
   for (struct nccl_note *note = nccl->inbox; note != NULL; note = note->next)
-    if (note->kind == NOTE_READY && note->key == channel->key && note->sequence == channel->turn && note->from == channel->ranks[member]) return note;
+    if (note->kind == NOTE_READY && note->key == channel->key && note->sequence == channel->turn && note->from == channel->ranks[member])
+      return note;
   return NULL;
 }
 

@@ -1,7 +1,8 @@
-/* Data between GPUs: communicators that come into being, requests that run on them one by one, buffers on the GPU, and what is done to values on
- * their way.
+/* Data between GPUs: communicators that come into being, requests that run on them one by one, buffers on the GPU, and what is done to
+ * values on their way.
  *
- * Communicators do not block: what NCCL has still to do is asked for each time round, so that an error or an abort reaches a rank that waits. */
+ * Communicators do not block: what NCCL has still to do is asked for each time round, so that an error or an abort reaches a rank that
+ * waits. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/comm/nccl/nccl_internal.h"
@@ -9,13 +10,15 @@
 #include <string.h>
 
 enum { BUFFER_LEAST_BYTES = 4096 };
-/* Blocks of a communicator's kernel where ranks share a GPU: those of all communicators of all ranks have to be there at once, since they wait for each other. */
+/* Blocks of a communicator's kernel where ranks share a GPU: those of all communicators of all ranks have to be there at once, since they
+ * wait for each other. */
 enum { SHARED_CTAS_MOST = 2 };
 
-/* NCCL has no result for want of memory: of the GPU, of the host, or of what processes share (/dev/shm). Its last words, those that it has for that. */
+/* NCCL has no result for want of memory: of the GPU, of the host, or of what processes share (/dev/shm). Its last words, those that it has
+ * for that. */
 static bool is_want_of_memory(int result, const char *words) {
-  static const char *const known[] = {"out of memory", "Failed to CUDA malloc", "Failed to CUDA calloc", "Failed to CUDA host alloc", "Failed to malloc",
-                                      "Cannot allocate memory", "No space left on device"};
+  static const char *const known[] = {"out of memory",    "Failed to CUDA malloc",  "Failed to CUDA calloc",  "Failed to CUDA host alloc",
+                                      "Failed to malloc", "Cannot allocate memory", "No space left on device"};
   if (result != NCCL_CUDA_ERROR && result != NCCL_SYSTEM_ERROR) return false;
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     if (strstr(words, known[i]) != NULL) return true;
@@ -27,8 +30,9 @@ void nccl_must(struct sf_nccl *nccl, int result, const struct nccl_channel *chan
   const char *more = nccl->api.nccl.GetLastError(channel != NULL ? channel->comm : NULL);
   if (more == NULL) more = "";
   nccl->mpi->report->manner = SF_MANNER_LIBRARY;
-  mpi_leave(nccl->mpi, is_want_of_memory(result, more) ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: NCCL: %.200s%s%.300s", nccl->mpi->comm.rank,
-            sf_comm_op_name(call->op), call->label, call->occurrence, nccl->api.nccl.GetErrorString(result), *more ? ": " : "", more);
+  mpi_leave(nccl->mpi, is_want_of_memory(result, more) ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: NCCL: %.200s%s%.300s",
+            nccl->mpi->comm.rank, sf_comm_op_name(call->op), call->label, call->occurrence, nccl->api.nccl.GetErrorString(result),
+            *more ? ": " : "", more);
 }
 
 void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call *call) {
@@ -36,8 +40,8 @@ void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call 
   if (result == CU_OK) return;
   (void)nccl->api.cuda.GetErrorString(result, &text);
   nccl->mpi->report->manner = SF_MANNER_LIBRARY;
-  mpi_leave(nccl->mpi, result == CU_OUT_OF_MEMORY ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: CUDA: %.300s", nccl->mpi->comm.rank,
-            sf_comm_op_name(call->op), call->label, call->occurrence, text != NULL ? text : "unknown error");
+  mpi_leave(nccl->mpi, result == CU_OUT_OF_MEMORY ? SF_ENOMEM : SF_ERANK, call->label, "rank %d, %s '%s' #%u: CUDA: %.300s",
+            nccl->mpi->comm.rank, sf_comm_op_name(call->op), call->label, call->occurrence, text != NULL ? text : "unknown error");
 }
 
 /* --- buffers on the GPU -------------------------------------------------------------------------------------------- */
@@ -132,7 +136,8 @@ static int64_t total(const int64_t *counts, int32_t size) {
 static bool is_reduction(const struct sf_comm_call *call) { return call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_REDUCE_SCATTER; }
 
 static struct form form_of(const struct nccl_request *request) {
-  static const int types[SF_WIRE_DTYPE_COUNT] = {[SF_F32] = NCCL_FLOAT32, [SF_BF16] = NCCL_BFLOAT16, [SF_F16] = NCCL_FLOAT16, [SF_F64] = NCCL_FLOAT64};
+  static const int types[SF_WIRE_DTYPE_COUNT] = {
+      [SF_F32] = NCCL_FLOAT32, [SF_BF16] = NCCL_BFLOAT16, [SF_F16] = NCCL_FLOAT16, [SF_F64] = NCCL_FLOAT64};
   const struct sf_comm_call *call = &request->call;
   const int32_t size = request->channel->size;
   struct form form = {.in = call->count, .out = call->count};
@@ -167,7 +172,10 @@ static void bring_in(struct sf_nccl *nccl, struct nccl_request *request, const s
     from = request->host;
   }
   if (form->in > 0)
-    nccl_cuda_must(nccl, nccl->api.cuda.MemcpyAsync((cu_pointer)(uintptr_t)request->in, (cu_pointer)(uintptr_t)from, in_bytes, request->channel->stream), call);
+    nccl_cuda_must(
+        nccl,
+        nccl->api.cuda.MemcpyAsync((cu_pointer)(uintptr_t)request->in, (cu_pointer)(uintptr_t)from, in_bytes, request->channel->stream),
+        call);
 }
 
 /* What has arrived, where the caller wants it. */
@@ -177,7 +185,10 @@ static void bring_out(struct sf_nccl *nccl, struct nccl_request *request) {
   if (call->op == SF_COMM_BARRIER || form.out == 0) return;
   void *to = request->host != NULL ? request->host : call->recv;
   cu_stream stream = request->channel->stream;
-  nccl_cuda_must(nccl, nccl->api.cuda.MemcpyAsync((cu_pointer)(uintptr_t)to, (cu_pointer)(uintptr_t)request->out, (size_t)form.out * form.element_bytes, stream), call);
+  nccl_cuda_must(nccl,
+                 nccl->api.cuda.MemcpyAsync((cu_pointer)(uintptr_t)to, (cu_pointer)(uintptr_t)request->out,
+                                            (size_t)form.out * form.element_bytes, stream),
+                 call);
   nccl_cuda_must(nccl, nccl->api.cuda.StreamSynchronize(stream), call);
   if (form.keys)
     nccl_values_of_keys(call->recv, request->host, form.out, call->wire);
@@ -198,7 +209,8 @@ static int exchange(struct sf_nccl *nccl, const struct nccl_request *request, co
   for (int32_t i = 0; i < channel->size && result == NCCL_OK; i++) {
     const int64_t sent = request->call.send_counts[i], received = request->call.recv_counts[i];
     if (sent > 0) result = nccl->api.nccl.Send(out, (size_t)sent, form->type, i, channel->comm, channel->stream);
-    if (received > 0 && result == NCCL_OK) result = nccl->api.nccl.Recv(in, (size_t)received, form->type, i, channel->comm, channel->stream);
+    if (received > 0 && result == NCCL_OK)
+      result = nccl->api.nccl.Recv(in, (size_t)received, form->type, i, channel->comm, channel->stream);
     if (sent > 0) out += (size_t)sent * form->element_bytes;
     if (received > 0) in += (size_t)received * form->element_bytes;
   }
@@ -220,15 +232,20 @@ static int call_nccl(struct sf_nccl *nccl, struct nccl_request *request, const s
   const int op = form->keys ? NCCL_MAX : NCCL_SUM;
   const size_t count = (size_t)call->count;
   switch (call->op) {
-    case SF_COMM_ALL_REDUCE: return nccl->api.nccl.AllReduce(request->in, request->out, count, form->type, op, channel->comm, channel->stream);
-    case SF_COMM_REDUCE_SCATTER:
-      return nccl->api.nccl.ReduceScatter(request->in, request->out, count, form->type, op, channel->comm, channel->stream);
-    case SF_COMM_ALL_GATHER: return nccl->api.nccl.AllGather(request->in, request->out, count, form->type, channel->comm, channel->stream);
-    case SF_COMM_BROADCAST:
-      return nccl->api.nccl.Broadcast(request->in, request->out, count, form->type, call->root, channel->comm, channel->stream);
-    case SF_COMM_ALL_TO_ALL: return exchange(nccl, request, form);
-    case SF_COMM_BARRIER: return nccl->api.nccl.AllReduce(request->in, request->in, 1, NCCL_INT32, NCCL_SUM, channel->comm, channel->stream);
-    default: return message(nccl, request, form);
+  case SF_COMM_ALL_REDUCE:
+    return nccl->api.nccl.AllReduce(request->in, request->out, count, form->type, op, channel->comm, channel->stream);
+  case SF_COMM_REDUCE_SCATTER:
+    return nccl->api.nccl.ReduceScatter(request->in, request->out, count, form->type, op, channel->comm, channel->stream);
+  case SF_COMM_ALL_GATHER:
+    return nccl->api.nccl.AllGather(request->in, request->out, count, form->type, channel->comm, channel->stream);
+  case SF_COMM_BROADCAST:
+    return nccl->api.nccl.Broadcast(request->in, request->out, count, form->type, call->root, channel->comm, channel->stream);
+  case SF_COMM_ALL_TO_ALL:
+    return exchange(nccl, request, form);
+  case SF_COMM_BARRIER:
+    return nccl->api.nccl.AllReduce(request->in, request->in, 1, NCCL_INT32, NCCL_SUM, channel->comm, channel->stream);
+  default:
+    return message(nccl, request, form);
   }
 }
 
@@ -239,7 +256,8 @@ static void issue(struct sf_nccl *nccl, struct nccl_request *request) {
   bring_in(nccl, request, &form);
   if (call->op == SF_COMM_BARRIER) {
     request->in = buffer_take(nccl, sizeof(int32_t), call);
-    nccl_cuda_must(nccl, nccl->api.cuda.MemsetAsync((cu_pointer)(uintptr_t)request->in, 0, sizeof(int32_t), request->channel->stream), call);
+    nccl_cuda_must(nccl, nccl->api.cuda.MemsetAsync((cu_pointer)(uintptr_t)request->in, 0, sizeof(int32_t), request->channel->stream),
+                   call);
   }
   if (request->own_send != NULL) {
     const struct form sent = form_of(request->own_send);

@@ -39,7 +39,8 @@ static void forward(struct sf_device *dev, fwd_kernel *kernel, float *y, const f
   sf_cuda_end(&call);
 }
 
-static void backward(struct sf_device *dev, bwd_kernel *kernel, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
+static void backward(struct sf_device *dev, bwd_kernel *kernel, float *dx, const float *dy, const float *x, int64_t count,
+                     enum sf_dtype store) {
   struct sf_cuda_call call;
   sf_cuda_begin(&call, dev);
   const float *grad = sf_cuda_in(&call, dy, count), *from = sf_cuda_in(&call, x, count);

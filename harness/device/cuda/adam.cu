@@ -23,7 +23,8 @@ __global__ static void adam_kernel(struct adam_args a) {
   }
 }
 
-static void adam(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count, const struct sf_adam *o) {
+static void adam(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count,
+                 const struct sf_adam *o) {
   struct sf_cuda_call call;
   struct adam_args a = {};
   sf_cuda_begin(&call, dev);

@@ -1,7 +1,7 @@
 /* Matrix products by cuBLASLt, which is opened when a device is made, so that the program starts where there is none.
  *
- * The library counts columns first, so it is asked for the transposed product of the exchanged operands. It gives the same bits for the same
- * call on the same GPU; splits of k are joined in fp32 and in order. fp32 products are asked for without reduced formats. */
+ * The library counts columns first, so it is asked for the transposed product of the exchanged operands. It gives the same bits for the
+ * same call on the same GPU; splits of k are joined in fp32 and in order. fp32 products are asked for without reduced formats. */
 #include "harness/device/cuda/blas.cuh"
 
 extern "C" {
@@ -13,9 +13,10 @@ extern "C" {
 #include <stdio.h>
 #include <string.h>
 
-#define FUNCTIONS(X) \
-  X(Create) X(Destroy) X(Matmul) X(MatmulAlgoGetHeuristic) X(MatmulDescInit_internal) X(MatmulDescSetAttribute) X(MatrixLayoutInit_internal) \
-  X(MatmulPreferenceInit_internal) X(MatmulPreferenceSetAttribute)
+#define FUNCTIONS(X)                                                                                                                       \
+  X(Create)                                                                                                                                \
+  X(Destroy) X(Matmul) X(MatmulAlgoGetHeuristic) X(MatmulDescInit_internal) X(MatmulDescSetAttribute) X(MatrixLayoutInit_internal)         \
+      X(MatmulPreferenceInit_internal) X(MatmulPreferenceSetAttribute)
 
 enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 1024 };
 
@@ -46,8 +47,8 @@ struct descriptors {
   cublasLtMatrixLayoutOpaque_t a, b, c;
 };
 
-/* The largest power of two, at most 16, that divides an address. Kernels load no more at once; what an address has beyond that hangs on what was allocated before,
- * and with it the choice and the bits would. */
+/* The largest power of two, at most 16, that divides an address. Kernels load no more at once; what an address has beyond that hangs on
+ * what was allocated before, and with it the choice and the bits would. */
 static uint32_t alignment(const void *at) {
   const uintptr_t low = (uintptr_t)at & 15u;
   return low == 0 ? 16u : (uint32_t)(low & (~low + 1));
@@ -75,13 +76,18 @@ static bool describe(struct lt *lt, struct descriptors *d, const struct sf_cuda_
   const cublasComputeType_t compute = fp64 ? CUBLAS_COMPUTE_64F : g->format == SF_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
   const cublasOperation_t first = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasStatus_t status = lt->MatmulDescInit_internal(&d->operation, sizeof d->operation, compute, sums);
-  if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatmulDescSetAttribute(&d->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
-  if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatmulDescSetAttribute(&d->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = lt->MatrixLayoutInit_internal(&d->a, sizeof d->a, type, (uint64_t)(g->trans_b ? g->k : g->n), (uint64_t)(g->trans_b ? g->n : g->k), g->ldb);
+    status = lt->MatmulDescSetAttribute(&d->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = lt->MatrixLayoutInit_internal(&d->b, sizeof d->b, type, (uint64_t)(g->trans_a ? g->m : g->k), (uint64_t)(g->trans_a ? g->k : g->m), g->lda);
-  if (status == CUBLAS_STATUS_SUCCESS) status = lt->MatrixLayoutInit_internal(&d->c, sizeof d->c, sums, (uint64_t)g->n, (uint64_t)g->m, g->ldc);
+    status = lt->MatmulDescSetAttribute(&d->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = lt->MatrixLayoutInit_internal(&d->a, sizeof d->a, type, (uint64_t)(g->trans_b ? g->k : g->n),
+                                           (uint64_t)(g->trans_b ? g->n : g->k), g->ldb);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = lt->MatrixLayoutInit_internal(&d->b, sizeof d->b, type, (uint64_t)(g->trans_a ? g->m : g->k),
+                                           (uint64_t)(g->trans_a ? g->k : g->m), g->lda);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = lt->MatrixLayoutInit_internal(&d->c, sizeof d->c, sums, (uint64_t)g->n, (uint64_t)g->m, g->ldc);
   return status == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -120,8 +126,8 @@ static bool multiply(struct sf_cuda_blas *blas, const struct sf_cuda_product *g,
   if (!describe(lt, &d, g)) return false;
   if (!choice->known || memcmp(&choice->shape, &shape, sizeof shape) != 0) choose(lt, choice, &shape, &d);
   return choice->usable && lt->Matmul(lt->handle, &d.operation, fp64 ? (const void *)&one64 : &one, g->b, &d.a, g->a, &d.b,
-                                      fp64 ? (const void *)&zero64 : &zero, g->c, &d.c, g->c, &d.c, &choice->algo, lt->workspace, WORKSPACE_BYTES,
-                                      stream) == CUBLAS_STATUS_SUCCESS;
+                                      fp64 ? (const void *)&zero64 : &zero, g->c, &d.c, g->c, &d.c, &choice->algo, lt->workspace,
+                                      WORKSPACE_BYTES, stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 static void destroy(struct sf_cuda_blas *blas) {
@@ -133,8 +139,8 @@ static void destroy(struct sf_cuda_blas *blas) {
   sf_free(lt);
 }
 
-/* SF_CUBLAS_FOLDER: where the build found it, tried after the loader's own places. RTLD_NODELETE: the CUDA runtime inside of it has registered itself with the driver and for the
- * process's end, and cannot be unloaded. */
+/* SF_CUBLAS_FOLDER: where the build found it, tried after the loader's own places. RTLD_NODELETE: the CUDA runtime inside of it has
+ * registered itself with the driver and for the process's end, and cannot be unloaded. */
 static void *open_library(char *name, size_t name_size) {
   const char *const folders[] = {"", SF_CUBLAS_FOLDER};
   for (const char *folder : folders) {
@@ -155,7 +161,8 @@ static enum sf_status start(struct lt *lt, struct sf_error *error) {
   FUNCTIONS(X)
 #undef X
   if (lt->Create(&lt->handle) != CUBLAS_STATUS_SUCCESS) return sf_error_set(error, SF_ENODEVICE, "%s does not start on this GPU", name);
-  if (cudaMalloc(&lt->workspace, WORKSPACE_BYTES) != cudaSuccess) return sf_error_set(error, SF_ENOMEM, "memory of the GPU: %s", sf_status_text(SF_ENOMEM));
+  if (cudaMalloc(&lt->workspace, WORKSPACE_BYTES) != cudaSuccess)
+    return sf_error_set(error, SF_ENOMEM, "memory of the GPU: %s", sf_status_text(SF_ENOMEM));
   return SF_OK;
 }
 

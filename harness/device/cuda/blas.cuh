@@ -9,7 +9,8 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
-/* c = op(a) op(b), row-major, in device memory. a and b are held in `format`: fp32, or bf16 and fp16 in two bytes each; c is fp32. Or all three are fp64. */
+/* c = op(a) op(b), row-major, in device memory. a and b are held in `format`: fp32, or bf16 and fp16 in two bytes each; c is fp32. Or all
+ * three are fp64. */
 struct sf_cuda_product {
   bool trans_a, trans_b;
   int64_t m, n, k; /* > 0 */
@@ -21,7 +22,8 @@ struct sf_cuda_product {
 };
 
 struct sf_cuda_blas {
-  /* Enqueues the product: exact products, sums in fp32 (fp64: fused or not), the same bits for the same call. false: it has none for this call. */
+  /* Enqueues the product: exact products, sums in fp32 (fp64: fused or not), the same bits for the same call. false: it has none for this
+   * call. */
   bool (*multiply)(struct sf_cuda_blas *blas, const struct sf_cuda_product *product, cudaStream_t stream);
   void (*destroy)(struct sf_cuda_blas *blas);
 };

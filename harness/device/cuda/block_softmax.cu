@@ -27,7 +27,8 @@ __global__ static void stats_kernel(float *max, float *sum, const float *s, int6
     const struct columns columns = seen(block, i);
     const float *row = s + i * lds;
     if (columns.first == columns.end) continue; /* the same for all threads */
-    const float before = max[i], block_top = sf_cuda_row_max(row, columns.first, columns.end), top = before > block_top ? before : block_top;
+    const float before = max[i], block_top = sf_cuda_row_max(row, columns.first, columns.end),
+                top = before > block_top ? before : block_top;
     float part = 0.0f;
     bool has_nan = false;
     SF_CUDA_FOR_COLUMNS(j, columns.first, columns.end) {
@@ -65,8 +66,8 @@ __global__ static void probs_kernel(float *p, int64_t ldp, const float *max, con
   }
 }
 
-static void block_softmax_probs(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum, const struct sf_block *block,
-                                enum sf_dtype store) {
+static void block_softmax_probs(struct sf_device *dev, float *p, int64_t ldp, const float *max, const float *sum,
+                                const struct sf_block *block, enum sf_dtype store) {
   struct sf_cuda_call call;
   sf_cuda_begin(&call, dev);
   const struct sf_block placed = place_block(&call, block);

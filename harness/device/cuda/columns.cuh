@@ -4,9 +4,9 @@
 
 #include "harness/device/cuda/cuda.cuh"
 
-#define SF_CUDA_COLUMN_BLOCKS(call, kernel, cols, ...)                                                                                          \
-  do {                                                                                                                                          \
-    if ((cols) > 0) SF_CUDA_LAUNCH(kernel, sf_cuda_blocks(cols, SF_CUDA_COLUMNS), SF_CUDA_THREADS, (call)->cuda->stream, __VA_ARGS__);          \
+#define SF_CUDA_COLUMN_BLOCKS(call, kernel, cols, ...)                                                                                     \
+  do {                                                                                                                                     \
+    if ((cols) > 0) SF_CUDA_LAUNCH(kernel, sf_cuda_blocks(cols, SF_CUDA_COLUMNS), SF_CUDA_THREADS, (call)->cuda->stream, __VA_ARGS__);     \
   } while (0)
 
 /* The column's sum, in the threads of the first part; all of the block must call. */

@@ -42,8 +42,8 @@ __global__ static void sums_kernel(struct sums_args a) {
   }
 }
 
-static void ce_sum_exp(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels, int64_t rows,
-                       int64_t cols, int64_t first) {
+static void ce_sum_exp(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels,
+                       int64_t rows, int64_t cols, int64_t first) {
   struct sf_cuda_call call;
   struct sums_args a = {};
   sf_cuda_begin(&call, dev);
@@ -88,7 +88,8 @@ __global__ static void grad_kernel(struct grad_args a) {
 }
 
 static void ce_grad(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels,
-                    const float *weight, int64_t rows, int64_t cols, int64_t first, float label_share, float other_share, enum sf_dtype store) {
+                    const float *weight, int64_t rows, int64_t cols, int64_t first, float label_share, float other_share,
+                    enum sf_dtype store) {
   struct sf_cuda_call call;
   struct grad_args a = {};
   sf_cuda_begin(&call, dev);

@@ -48,8 +48,9 @@ static bool has_room(const struct sf_cuda *cuda, size_t size_bytes, size_t all_b
   return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess && size_bytes <= free_bytes;
 }
 
-/* Host and GPU touch small tensors by turns, and what the host keeps beside them in the same pages: moving those pages each time costs more than reading them
- * over the bus. Larger blocks hold one tensor each, which moves to where it is used. A driver that takes no advice moves pages as it likes. */
+/* Host and GPU touch small tensors by turns, and what the host keeps beside them in the same pages: moving those pages each time costs more
+ * than reading them over the bus. Larger blocks hold one tensor each, which moves to where it is used. A driver that takes no advice moves
+ * pages as it likes. */
 static void keep_with_host(const struct sf_cuda *cuda, void *memory, size_t size_bytes) {
   if (size_bytes > KEPT_BYTES_MAX) return;
   const cudaMemLocation host = {cudaMemLocationTypeHost, 0}, gpu = {cudaMemLocationTypeDevice, cuda->gpu};
@@ -60,7 +61,8 @@ static void keep_with_host(const struct sf_cuda *cuda, void *memory, size_t size
 
 static void *alloc_managed(struct sf_cuda *cuda, size_t size_bytes, size_t all_bytes_max) {
   void *memory = NULL;
-  if (!has_room(cuda, size_bytes, all_bytes_max) || cudaMallocManaged(&memory, size_bytes > 0 ? size_bytes : 1, cudaMemAttachGlobal) != cudaSuccess) {
+  if (!has_room(cuda, size_bytes, all_bytes_max) ||
+      cudaMallocManaged(&memory, size_bytes > 0 ? size_bytes : 1, cudaMemAttachGlobal) != cudaSuccess) {
     (void)cudaGetLastError(); /* said by returning NULL */
     return NULL;
   }
@@ -124,7 +126,8 @@ void *sf_cuda_scratch(struct sf_cuda_call *call, size_t size_bytes) {
 }
 
 void *sf_cuda_place(struct sf_cuda_call *call, const void *host, size_t size_bytes, enum sf_cuda_role role) {
-  if (host == NULL || size_bytes == 0 || call->cuda->reads_all || is_ours(call->cuda, (const char *)host, size_bytes)) return (void *)(uintptr_t)host;
+  if (host == NULL || size_bytes == 0 || call->cuda->reads_all || is_ours(call->cuda, (const char *)host, size_bytes))
+    return (void *)(uintptr_t)host;
   void *copy = sf_cuda_scratch(call, size_bytes);
   if (role & SF_CUDA_IN) memcpy(copy, host, size_bytes);
   if (role & SF_CUDA_OUT) {
@@ -176,8 +179,9 @@ static void destroy(struct sf_device *dev) {
 /* Asked about alone: the build has code for its kernels, or none of them. */
 __global__ static void any_kernel(int *out) { *out = 1; }
 
-/* Memory both sides may touch at any time is required: the host keeps its own structs in blocks that kernels use. Pageable memory counts where the GPU goes by
- * the host's page tables; where the driver moves each page after a fault (HMM), copies are the faster and the surer way. */
+/* Memory both sides may touch at any time is required: the host keeps its own structs in blocks that kernels use. Pageable memory counts
+ * where the GPU goes by the host's page tables; where the driver moves each page after a fault (HMM), copies are the faster and the surer
+ * way. */
 static enum sf_status look_at_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   int managed = 0, concurrent = 0, host_tables = 0;
   cudaError_t result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, cuda->gpu);
@@ -185,11 +189,15 @@ static enum sf_status look_at_gpu(struct sf_cuda *cuda, struct sf_error *error) 
   if (result == cudaSuccess) result = cudaDeviceGetAttribute(&host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables, cuda->gpu);
   if (result != cudaSuccess) return sf_error_set(error, SF_ENODEVICE, "%s", cudaGetErrorString(result));
   if (!managed) return sf_error_set(error, SF_ENODEVICE, "this GPU has no managed memory");
-  if (!concurrent) return sf_error_set(error, SF_ENODEVICE, "this GPU's managed memory is closed to the host while kernels run (concurrentManagedAccess is 0)");
+  if (!concurrent)
+    return sf_error_set(error, SF_ENODEVICE,
+                        "this GPU's managed memory is closed to the host while kernels run (concurrentManagedAccess is 0)");
   cuda->reads_all = host_tables;
   cudaFuncAttributes attributes;
   result = cudaFuncGetAttributes(&attributes, any_kernel);
-  return result == cudaSuccess ? SF_OK : sf_error_set(error, SF_ENODEVICE, "this build has no kernels for this GPU (CMAKE_CUDA_ARCHITECTURES): %s", cudaGetErrorString(result));
+  return result == cudaSuccess ? SF_OK
+                               : sf_error_set(error, SF_ENODEVICE, "this build has no kernels for this GPU (CMAKE_CUDA_ARCHITECTURES): %s",
+                                              cudaGetErrorString(result));
 }
 
 /* The GPU that the process is given. Ranks of a machine take its GPUs in turns. */

@@ -1,8 +1,8 @@
 /* The CUDA device, seen from inside: its state, how operands come to where kernels can read them, and launches.
  *
- * Kernels multiply and add without fusing (but for the plain GEMM, which says so), divide and take roots as IEEE has it, keep subnormals, and call no
- * function of CUDA's mathematical library: their bits are those that the same text gives on a CPU. Sums have a fixed order; nothing is added
- * atomically. */
+ * Kernels multiply and add without fusing (but for the plain GEMM, which says so), divide and take roots as IEEE has it, keep subnormals,
+ * and call no function of CUDA's mathematical library: their bits are those that the same text gives on a CPU. Sums have a fixed order;
+ * nothing is added atomically. */
 #ifndef SF_DEVICE_CUDA_CUDA_CUH
 #define SF_DEVICE_CUDA_CUDA_CUH
 
@@ -91,13 +91,13 @@ static inline unsigned sf_cuda_blocks(int64_t count, int64_t per_block) {
 }
 
 /* One thread per element (and more in turns), one block per row; nothing when there is nothing to do. */
-#define SF_CUDA_EACH(call, kernel, count, ...)                                                                                               \
-  do {                                                                                                                                       \
-    if ((count) > 0) SF_CUDA_LAUNCH(kernel, sf_cuda_blocks(count, SF_CUDA_THREADS), SF_CUDA_THREADS, (call)->cuda->stream, __VA_ARGS__);     \
+#define SF_CUDA_EACH(call, kernel, count, ...)                                                                                             \
+  do {                                                                                                                                     \
+    if ((count) > 0) SF_CUDA_LAUNCH(kernel, sf_cuda_blocks(count, SF_CUDA_THREADS), SF_CUDA_THREADS, (call)->cuda->stream, __VA_ARGS__);   \
   } while (0)
-#define SF_CUDA_ROWS(call, kernel, rows, ...)                                                                                                \
-  do {                                                                                                                                       \
-    if ((rows) > 0) SF_CUDA_LAUNCH(kernel, sf_cuda_blocks(rows, 1), SF_CUDA_ROW_THREADS, (call)->cuda->stream, __VA_ARGS__);                 \
+#define SF_CUDA_ROWS(call, kernel, rows, ...)                                                                                              \
+  do {                                                                                                                                     \
+    if ((rows) > 0) SF_CUDA_LAUNCH(kernel, sf_cuda_blocks(rows, 1), SF_CUDA_ROW_THREADS, (call)->cuda->stream, __VA_ARGS__);               \
   } while (0)
 
 /* Inside a kernel: this thread's first element, and how far it is to its next. */

@@ -29,7 +29,8 @@ static void add(struct sf_device *dev, float *out, const float *a, const float *
 }
 
 /* x NULL: nothing to add to. */
-__global__ static void drop_kernel(float *y, const float *x, const float *branch, const float *kept, float factor, int64_t count, enum sf_dtype store) {
+__global__ static void drop_kernel(float *y, const float *x, const float *branch, const float *kept, float factor, int64_t count,
+                                   enum sf_dtype store) {
   SF_CUDA_FOR_EACH(i, count) {
     const float dropped = kept[i] > 0.0f ? factor * branch[i] : 0.0f;
     y[i] = sf_round(x ? x[i] + dropped : dropped, store);

@@ -1,17 +1,19 @@
-/* Word embedding on a shard of the vocabulary. Backward each number of dw belongs to one thread, which adds rows in their order, so that words which
- * occur several times need no atomic sum. */
+/* Word embedding on a shard of the vocabulary. Backward each number of dw belongs to one thread, which adds rows in their order, so that
+ * words which occur several times need no atomic sum. */
 #include "harness/device/cuda/cuda.cuh"
 
 enum { WORD_GROUPS = 64 }; /* of the vocabulary, worked on at once */
 
-__global__ static void embedding_fwd_kernel(float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab) {
+__global__ static void embedding_fwd_kernel(float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
+                                            int64_t vocab) {
   SF_CUDA_FOR_EACH(i, rows * cols) {
     const int64_t local = ids[i / cols] - first;
     y[i] = local >= 0 && local < vocab ? w[local * cols + i % cols] : 0.0f;
   }
 }
 
-static void embedding_fwd(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab) {
+static void embedding_fwd(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
+                          int64_t vocab) {
   struct sf_cuda_call call;
   sf_cuda_begin(&call, dev);
   const float *words = sf_cuda_in(&call, w, vocab * cols);
@@ -22,7 +24,8 @@ static void embedding_fwd(struct sf_device *dev, float *y, const float *w, const
 }
 
 /* Thread i: column i % cols of the words whose number leaves i / cols when it is divided by WORD_GROUPS. */
-__global__ static void embedding_bwd_kernel(float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab) {
+__global__ static void embedding_bwd_kernel(float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
+                                            int64_t vocab) {
   SF_CUDA_FOR_EACH(i, cols * WORD_GROUPS) {
     const int64_t j = i % cols, group = i / cols;
     for (int64_t r = 0; r < rows; r++) {

@@ -1,9 +1,10 @@
-/* GEMM: the product by the library or, where that has none, by plain tiles; then alpha, what is added and the one rounding, in a pass of their own.
+/* GEMM: the product by the library or, where that has none, by plain tiles; then alpha, what is added and the one rounding, in a pass of
+ * their own.
  *
- * Operands of large products are copied to the GPU's own memory first, where many threads read each number and the bus would carry it as often. Numbers of bf16, or of
- * fp16, are handed to the library in that format: the conversion is exact, so are the products, and sums stay fp32. fp8 numbers are numbers of both; the fp8
- * products of tensor cores are not used, because those of sm_89 and sm_90 do not keep fp32 sums.
- * Error: bound (k + 2) u (|alpha| sum |a b| + |c|) before storing, as on the CPU. */
+ * Operands of large products are copied to the GPU's own memory first, where many threads read each number and the bus would carry it as
+ * often. Numbers of bf16, or of fp16, are handed to the library in that format: the conversion is exact, so are the products, and sums stay
+ * fp32. fp8 numbers are numbers of both; the fp8 products of tensor cores are not used, because those of sm_89 and sm_90 do not keep fp32
+ * sums. Error: bound (k + 2) u (|alpha| sum |a b| + |c|) before storing, as on the CPU. */
 #include "harness/device/cuda/tiles.cuh"
 
 extern "C" {
@@ -41,7 +42,8 @@ __global__ static void classify_kernel(unsigned *parts, struct operand o) {
 
 /* The narrowest format that holds both operands. */
 static enum sf_dtype common_format(struct sf_cuda_call *call, const struct operand *a, const struct operand *b) {
-  const unsigned a_blocks = sf_cuda_blocks(a->rows * a->cols, SF_CUDA_THREADS), b_blocks = sf_cuda_blocks(b->rows * b->cols, SF_CUDA_THREADS);
+  const unsigned a_blocks = sf_cuda_blocks(a->rows * a->cols, SF_CUDA_THREADS),
+                 b_blocks = sf_cuda_blocks(b->rows * b->cols, SF_CUDA_THREADS);
   unsigned *parts = (unsigned *)sf_cuda_scratch(call, (a_blocks + b_blocks) * sizeof *parts), found = 0;
   SF_CUDA_EACH(call, classify_kernel, a->rows * a->cols, parts, *a);
   SF_CUDA_EACH(call, classify_kernel, b->rows * b->cols, parts + a_blocks, *b);
@@ -63,7 +65,8 @@ __global__ static void copy_kernel(void *out, int64_t ld, struct operand o, enum
 
 static int64_t copy_ld(const struct operand *o) { return (o->cols + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN; }
 
-/* Scratch does too where the GPU has no memory of its own left: the product's bits hang on format and leading dimension. NULL: neither has it. */
+/* Scratch does too where the GPU has no memory of its own left: the product's bits hang on format and leading dimension. NULL: neither has
+ * it. */
 static void *copy_room(struct sf_cuda_call *call, struct sf_cuda_room *room, int64_t size_bytes) {
   void *memory = sf_cuda_room_of(room, (size_t)size_bytes);
   return memory ? memory : sf_arena_alloc(call->cuda->staging, (size_t)size_bytes);
@@ -89,8 +92,8 @@ static bool bring(struct sf_cuda_call *call, struct sf_cuda_product *g) {
 /* --- the operation ----------------------------------------------------------------------------------------------------- */
 
 /* c = round(alpha product [+ c]); the product may be c itself. */
-__global__ static void finish_kernel(float *c, int64_t ldc, const float *product, int64_t ldp, int64_t m, int64_t n, float alpha, bool accumulate,
-                                     enum sf_dtype store) {
+__global__ static void finish_kernel(float *c, int64_t ldc, const float *product, int64_t ldp, int64_t m, int64_t n, float alpha,
+                                     bool accumulate, enum sf_dtype store) {
   SF_CUDA_FOR_EACH(i, m * n) {
     float *at = c + i / n * ldc + i % n;
     const float scaled = product ? alpha * product[i / n * ldp + i % n] : 0.0f;
@@ -125,7 +128,8 @@ static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype s
   if (g->k > 0) multiply(&call, &product);
   const bool finished = g->k > 0 && !g->accumulate && g->alpha == 1.0f && store == SF_F32;
   if (!finished)
-    SF_CUDA_EACH(&call, finish_kernel, g->m * g->n, c, g->ldc, g->k > 0 ? (const float *)product.c : NULL, product.ldc, g->m, g->n, g->alpha, g->accumulate, store);
+    SF_CUDA_EACH(&call, finish_kernel, g->m * g->n, c, g->ldc, g->k > 0 ? (const float *)product.c : NULL, product.ldc, g->m, g->n,
+                 g->alpha, g->accumulate, store);
   sf_cuda_end(&call);
 }
 

@@ -1,5 +1,5 @@
-/* exp, the normal distribution and the logistic function, of one number: the arithmetic of vec_math.h step by step, so that its measured errors
- * and its bits hold here too. Reductions over a block: each thread's part by itself, then a tree. */
+/* exp, the normal distribution and the logistic function, of one number: the arithmetic of vec_math.h step by step, so that its measured
+ * errors and its bits hold here too. Reductions over a block: each thread's part by itself, then a tree. */
 #ifndef SF_DEVICE_CUDA_MATH_CUH
 #define SF_DEVICE_CUDA_MATH_CUH
 

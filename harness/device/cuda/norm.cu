@@ -29,8 +29,8 @@ __global__ static void norm_fwd_kernel(struct norm_fwd_args a) {
   }
 }
 
-static void norm_fwd(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows, int64_t cols,
-                     enum sf_norm norm, enum sf_dtype store) {
+static void norm_fwd(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows,
+                     int64_t cols, enum sf_norm norm, enum sf_dtype store) {
   struct sf_cuda_call call;
   struct norm_fwd_args a = {};
   if (rows == 0) return;
@@ -90,8 +90,8 @@ __global__ static void norm_bwd_kernel(struct norm_bwd_args a) {
   }
 }
 
-static void norm_bwd(struct sf_device *dev, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats, const float *w,
-                     int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store) {
+static void norm_bwd(struct sf_device *dev, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats,
+                     const float *w, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store) {
   struct sf_cuda_call call;
   struct norm_bwd_args a = {};
   if (rows == 0) return;

@@ -1,5 +1,6 @@
-/* Products of the host's matrices: copied to the GPU's own memory, multiplied there, copied back. Rows are packed on the way, so that a piece of a wide
- * matrix costs what it holds. The rooms for the operands stay; nothing else does: whose numbers change between two calls is not known here. */
+/* Products of the host's matrices: copied to the GPU's own memory, multiplied there, copied back. Rows are packed on the way, so that a
+ * piece of a wide matrix costs what it holds. The rooms for the operands stay; nothing else does: whose numbers change between two calls is
+ * not known here. */
 #include "harness/device/cuda/tiles.cuh"
 
 #include <inttypes.h>
@@ -10,7 +11,9 @@ enum { PACK = 16 /* numbers: rows begin where the library's wide loads may */ };
 static void tell_refusal(struct sf_cuda *cuda, const struct sf_cuda_product *g) {
   if (cuda->told_refusal) return;
   cuda->told_refusal = true;
-  fprintf(stderr, "shardfuzz: cuBLASLt has no way to multiply %" PRId64 " x %" PRId64 " by %" PRId64 " x %" PRId64 " in %s; such products are computed without it\n",
+  fprintf(stderr,
+          "shardfuzz: cuBLASLt has no way to multiply %" PRId64 " x %" PRId64 " by %" PRId64 " x %" PRId64
+          " in %s; such products are computed without it\n",
           g->m, g->k, g->k, g->n, sf_dtype_name(g->format));
 }
 
@@ -41,8 +44,8 @@ static void bring(const struct sf_cuda *cuda, const struct operand *to, const vo
 }
 
 static void fetch(const struct sf_cuda *cuda, void *to, int64_t ld, const struct operand *from, size_t number) {
-  check_copy(cudaMemcpy2DAsync(to, (size_t)ld * number, from->on_gpu, (size_t)from->ld * number, (size_t)from->cols * number, (size_t)from->rows,
-                               cudaMemcpyDeviceToHost, cuda->stream));
+  check_copy(cudaMemcpy2DAsync(to, (size_t)ld * number, from->on_gpu, (size_t)from->ld * number, (size_t)from->cols * number,
+                               (size_t)from->rows, cudaMemcpyDeviceToHost, cuda->stream));
 }
 
 static void run_chains(const struct sf_cuda *cuda, const struct sf_cuda_product *g) {
@@ -61,7 +64,8 @@ bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *p) {
   if (!place(&cuda->product_rooms[0], &a, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, number)) return false;
   if (!place(&cuda->product_rooms[1], &b, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, number)) return false;
   if (!place(&cuda->product_rooms[2], &c, p->m, p->n, number)) return false;
-  const struct sf_cuda_product product = {p->trans_a, p->trans_b, p->m, p->n, p->k, a.on_gpu, b.on_gpu, a.ld, b.ld, p->fp64 ? SF_F64 : SF_F32, c.on_gpu, c.ld};
+  const struct sf_cuda_product product = {
+      p->trans_a, p->trans_b, p->m, p->n, p->k, a.on_gpu, b.on_gpu, a.ld, b.ld, p->fp64 ? SF_F64 : SF_F32, c.on_gpu, c.ld};
   bring(cuda, &a, p->a, p->lda, number);
   bring(cuda, &b, p->b, p->ldb, number);
   if (p->in_order) run_chains(cuda, &product);

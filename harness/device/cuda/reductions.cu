@@ -1,5 +1,5 @@
-/* Sums over rows and over everything. Each block leaves its part, and the parts are joined in their order: how many there are depends on the size
- * alone. */
+/* Sums over rows and over everything. Each block leaves its part, and the parts are joined in their order: how many there are depends on
+ * the size alone. */
 #include "harness/device/cuda/columns.cuh"
 #include "harness/device/cuda/math.cuh"
 

@@ -57,8 +57,8 @@ __global__ static void bwd_kernel(struct bwd_args a) {
   }
 }
 
-static void causal_softmax_bwd(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, int64_t window, const struct sf_sink *sink,
-                               enum sf_dtype store) {
+static void causal_softmax_bwd(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, int64_t window,
+                               const struct sf_sink *sink, enum sf_dtype store) {
   struct sf_cuda_call call;
   struct bwd_args a = {};
   if (n == 0) return;

@@ -4,7 +4,8 @@
 
 #include "harness/device/cuda/math.cuh"
 
-/* ds = round(p (dp - sum_j p dp)) in columns first..end of a row, 0 in the others up to cols; returns the sum. All of the block must call. */
+/* ds = round(p (dp - sum_j p dp)) in columns first..end of a row, 0 in the others up to cols; returns the sum. All of the block must call.
+ */
 __device__ static inline float sf_cuda_softmax_bwd_row(float *ds, const float *dp, const float *p, int64_t first, int64_t end, int64_t cols,
                                                        enum sf_dtype store) {
   float part = 0.0f;
@@ -30,11 +31,13 @@ struct sf_cuda_sink {
 
 static inline struct sf_cuda_sink sf_cuda_softmax_sink_place(struct sf_cuda_call *call, const struct sf_sink *sink, int64_t rows) {
   if (!sink) return {};
-  return {sf_cuda_in(call, sink->probs, rows), sf_cuda_inout(call, sink->grad, 1), (float *)sf_cuda_scratch(call, (size_t)rows * sizeof(float))};
+  return {sf_cuda_in(call, sink->probs, rows), sf_cuda_inout(call, sink->grad, 1),
+          (float *)sf_cuda_scratch(call, (size_t)rows * sizeof(float))};
 }
 
 static inline void sf_cuda_softmax_sink_grad(struct sf_cuda_call *call, const struct sf_cuda_sink *sink, int64_t rows) {
-  if (sink->dots) SF_CUDA_LAUNCH(sf_cuda_sink_grad_kernel, 1, SF_CUDA_ROW_THREADS, call->cuda->stream, sink->grad, sink->probs, sink->dots, rows);
+  if (sink->dots)
+    SF_CUDA_LAUNCH(sf_cuda_sink_grad_kernel, 1, SF_CUDA_ROW_THREADS, call->cuda->stream, sink->grad, sink->probs, sink->dots, rows);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* Matrix products by plain tiles: each number is one chain of additions over ascending k, one thread for each of a 16 x 16 tile. Chain says the number type
- * and how a term joins the sum. */
+/* Matrix products by plain tiles: each number is one chain of additions over ascending k, one thread for each of a 16 x 16 tile. Chain says
+ * the number type and how a term joins the sum. */
 #ifndef SF_DEVICE_CUDA_TILES_CUH
 #define SF_DEVICE_CUDA_TILES_CUH
 

@@ -16,8 +16,8 @@ static const double COMMIT_SECONDS = 0.5;
 /* Interrupted, cases that run may end for so long; then they are left for --resume, for one that hangs would have its whole deadline. */
 static const double STOP_SECONDS = 1;
 
-/* Findings are dealt with in the order of their indices, so that which of them are shrunk, and under which signature the others are counted,
- * does not depend on the number of workers. */
+/* Findings are dealt with in the order of their indices, so that which of them are shrunk, and under which signature the others are
+ * counted, does not depend on the number of workers. */
 enum finding_state { WAITS_FOR_LOWER, TO_SHRINK, SHRINKING, SHRUNK, NOT_TO_SHRINK };
 
 /* A culprit of a case between its run and its row. */
@@ -72,7 +72,9 @@ static bool time_is_up(const struct campaign *k) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-static struct sf_booking booking_of(const struct pending *p) { return (struct sf_booking){.index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further}; }
+static struct sf_booking booking_of(const struct pending *p) {
+  return (struct sf_booking){.index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further};
+}
 
 static void book(struct campaign *k, struct pending *p) {
   const struct sf_booking booking = booking_of(p);

@@ -12,7 +12,11 @@
 struct sf_choice_space;
 struct sf_choice_cover;
 
-enum { SF_PATH_TEXT = 1024, SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it have room */, SF_CAMPAIGN_PLANTS_MAX = 128 };
+enum {
+  SF_PATH_TEXT = 1024,
+  SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it have room */,
+  SF_CAMPAIGN_PLANTS_MAX = 128
+};
 
 struct sf_campaign_options {
   struct sf_space space;
@@ -42,7 +46,8 @@ struct sf_campaign_options {
 };
 
 /* Case `index` of a campaign: a function of (seed, options that stand in sf_campaign_text, index) alone. */
-enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index,
+                                struct sf_error *error) SF_MUST_USE;
 /* Those options as lines "key=value\n". The caller frees *out with sf_free. */
 enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) SF_MUST_USE;
 
@@ -59,7 +64,7 @@ struct sf_campaign_result {
   double seconds;           /* of this run */
   int64_t cases_run;        /* in this run */
   bool interrupted;
-  int64_t waiting;          /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */
+  int64_t waiting; /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */
   int64_t waiting_first;    /* smallest index of those */
 };
 static inline void sf_campaign_add_waiting(struct sf_campaign_result *result, int64_t index) {
@@ -72,8 +77,10 @@ static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *r
 }
 /* Says so in one line: how many and, of the last one, why. */
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result);
-/* Returns when the cases or the time are used up and every finding has been dealt with. After `stop` cases that did not end in time have no verdict, nor
- * have findings that are not confirmed and shrunk yet (`waiting`): a resumed campaign ends as one that was never stopped. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
-enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) SF_MUST_USE;
+/* Returns when the cases or the time are used up and every finding has been dealt with. After `stop` cases that did not end in time have no
+ * verdict, nor have findings that are not confirmed and shrunk yet (`waiting`): a resumed campaign ends as one that was never stopped.
+ * Files: <out>/<signature>/{case.json,min.json,report.txt}. */
+enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result,
+                               struct sf_error *error) SF_MUST_USE;
 
 #endif

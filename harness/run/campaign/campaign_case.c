@@ -29,10 +29,12 @@ static bool is_wanted(const struct sf_campaign_options *options, const struct sf
   return known_allowed || !sf_known_triggered(&options->known, c);
 }
 
-static enum sf_status framework_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
+static enum sf_status framework_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index,
+                                     struct sf_error *error) {
   enum { ATTEMPTS_MAX = REDRAWS_MAX * SF_FRAMEWORK_LAYOUT_ATTEMPTS };
   for (uint64_t attempt = 0;; attempt++) {
-    const enum sf_status status = sf_framework_case_draw(out, options->framework, options->choice_cover, options->seed, options->layouts, index, attempt, error);
+    const enum sf_status status =
+        sf_framework_case_draw(out, options->framework, options->choice_cover, options->seed, options->layouts, index, attempt, error);
     if (status != SF_OK || attempt == ATTEMPTS_MAX || is_wanted(options, out, (uint64_t)(index / options->layouts))) return status;
   }
 }
@@ -43,7 +45,8 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
   for (uint64_t attempt = 0;; attempt++) {
     /* Another draw follows no row of the covering table: the row's limits may contradict it. */
     const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
-    const enum sf_status status = sf_cover_draw(out, attempt ? NULL : options->cover, &options->space, seed, options->layouts, index, error);
+    const enum sf_status status =
+        sf_cover_draw(out, attempt ? NULL : options->cover, &options->space, seed, options->layouts, index, error);
     if (status != SF_OK) return status;
     if (options->plant_count) snprintf(out->plant, sizeof out->plant, "%s", options->plants[block % (uint64_t)options->plant_count]);
     if (attempt == REDRAWS_MAX || is_wanted(options, out, block)) return SF_OK;
@@ -64,9 +67,11 @@ static void append_framework(struct sf_text *text, const struct sf_choice_space 
   const struct sf_description *description = space->description;
   uint64_t fields = 0;
   for (int32_t i = 0; i < sf_description_field_count(description); i++) {
-    fields = sf_hash_u64(sf_hash_string(fields, sf_description_field_path(description, i)), (uint64_t)sf_description_choice_count(description, i));
+    fields = sf_hash_u64(sf_hash_string(fields, sf_description_field_path(description, i)),
+                         (uint64_t)sf_description_choice_count(description, i));
   }
-  sf_text_append(text, "framework=%s\nfields=%016" PRIx64 "\nframework_ranks=%d\n", sf_description_name(description), fields, space->ranks_max);
+  sf_text_append(text, "framework=%s\nfields=%016" PRIx64 "\nframework_ranks=%d\n", sf_description_name(description), fields,
+                 space->ranks_max);
   for (int32_t i = 0; i < sf_description_field_count(description); i++) {
     if (space->is_fixed[i]) sf_text_append(text, "%s=choice %d\n", sf_description_field_path(description, i), space->fixed.at[i]);
   }
@@ -77,8 +82,8 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
   const struct sf_space *space = &options->space;
   uint64_t known = 0;
   for (int32_t i = 0; i < options->known.count; i++) known = hash_known(known, &options->known.entries[i]);
-  sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed, options->layouts,
-                 space->max_ranks);
+  sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed,
+                 options->layouts, space->max_ranks);
   sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
   const bool is_real = options->pool.launcher || options->inside_mpi;
   sf_text_append(&text, "backend=%s\n", !is_real ? "sim" : options->pool.nccl ? "nccl" : "mpi");

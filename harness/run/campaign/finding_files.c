@@ -86,20 +86,24 @@ void sf_replay_append(struct sf_text *out, const char *path, const char *options
 
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk) {
   if (shrunk->end == SF_SHRINK_DONE && shrunk->budget > 0) {
-    snprintf(out, size, "in %d of at most %d trials; minimal: %s", shrunk->evaluations, shrunk->budget, shrunk->minimal ? "yes" : "no (the budget ran out)");
+    snprintf(out, size, "in %d of at most %d trials; minimal: %s", shrunk->evaluations, shrunk->budget,
+             shrunk->minimal ? "yes" : "no (the budget ran out)");
   } else if (shrunk->end == SF_SHRINK_DONE) {
     snprintf(out, size, "no: it was only run again, as asked for (a budget of 0 trials)");
   } else if (shrunk->end == SF_SHRINK_FLAKY) {
     snprintf(out, size, "no: run again, the case did not fail in the same way (flaky)");
   } else {
-    snprintf(out, size, "no: %s: %.*s", shrunk->end == SF_SHRINK_LOST ? "the process that shrinks died again and again" : "run again and again, the case never came to its end",
+    snprintf(out, size, "no: %s: %.*s",
+             shrunk->end == SF_SHRINK_LOST ? "the process that shrinks died again and again"
+                                           : "run again and again, the case never came to its end",
              (int)strcspn(shrunk->outcome.text, "\n"), shrunk->outcome.text);
   }
 }
 
 static void append_story(struct sf_text *text, const struct sf_finding_story *story) {
   char shrunk[SF_SHRINK_LINE_TEXT];
-  if (story->in_campaign) sf_line_append(text, "found        in case %" PRId64 " of the campaign with seed %" PRIu64 "\n", story->index, story->seed);
+  if (story->in_campaign)
+    sf_line_append(text, "found        in case %" PRId64 " of the campaign with seed %" PRIu64 "\n", story->index, story->seed);
   if (story->shrunk) {
     sf_finding_shrink_text(shrunk, sizeof shrunk, story->shrunk);
     sf_line_append(text, "shrunk       %s\n", shrunk);
@@ -108,7 +112,8 @@ static void append_story(struct sf_text *text, const struct sf_finding_story *st
   }
 }
 
-enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story) {
+enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
+                                 const struct sf_finding_story *story) {
   struct sf_text text = {0};
   char axes[SF_AXES_TEXT], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
   sf_signature_axes(axes, c, NULL);
@@ -123,14 +128,15 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   if (sf_case_is_framework(c)) {
     sf_line_append(&text, "%s, %s\n", c->target, c->framework);
   } else {
-    sf_line_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s", sf_compute_name(c->precision.compute),
-                   c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+    sf_line_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s",
+                   sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
   }
   for (int32_t i = 0; i < outcome->further_count; i++) {
     const struct sf_culprit *other = &outcome->further[i];
     sf_line_append(&text, "also wrong   %s: %s (%s)\n", other->first_id, other->text, other->signature);
   }
-  if (outcome->finding_count > 1 + outcome->further_count) sf_text_append(&text, "findings     %d wrong tensors in this run\n", outcome->finding_count);
+  if (outcome->finding_count > 1 + outcome->further_count)
+    sf_text_append(&text, "findings     %d wrong tensors in this run\n", outcome->finding_count);
   if (story) append_story(&text, story);
   if (story && story->replay_path) {
     sf_text_append(&text, "replay       ");
@@ -161,7 +167,8 @@ void sf_finding_directory(char *out, size_t size, const char *out_dir, const cha
   SF_ASSERT_LT(length, (int64_t)size);
 }
 
-enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature, struct sf_error *error) {
+enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature,
+                                          struct sf_error *error) {
   char name[NAME_MAX + 1];
   const enum sf_status status = sf_make_directories(out_dir, error);
   if (status != SF_OK) return status;
@@ -173,8 +180,8 @@ enum sf_status sf_finding_directory_claim(char *directory, size_t size, const ch
   }
 }
 
-static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story,
-                                   struct sf_error *error) {
+static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
+                                   const struct sf_finding_story *story, struct sf_error *error) {
   char path[1200];
   char *report = NULL;
   enum sf_status status = sf_finding_report(&report, c, outcome, story);
@@ -185,7 +192,8 @@ static enum sf_status write_report(const char *directory, const struct sf_case *
   return status;
 }
 
-static enum sf_status write_case(const char *directory, const char *name, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) {
+static enum sf_status write_case(const char *directory, const char *name, const struct sf_case *c, const struct sf_outcome *outcome,
+                                 struct sf_error *error) {
   char path[1200];
   const struct sf_case expecting = sf_case_expecting(c, outcome);
   snprintf(path, sizeof path, "%s/%s", directory, name);
@@ -199,8 +207,8 @@ static enum sf_status write_script(const char *directory, const char *script, st
   return sf_bytes_write_file(path, script, strlen(script), error);
 }
 
-enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story, unsigned files,
-                                struct sf_error *error) {
+enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
+                                const struct sf_finding_story *story, unsigned files, struct sf_error *error) {
   const struct sf_job_result *min = story->shrunk && story->shrunk->end == SF_SHRINK_DONE ? story->shrunk : NULL;
   struct sf_finding_story told = *story;
   char path[1200];

@@ -18,26 +18,29 @@ struct sf_finding_story {
   const struct sf_job_result *shrunk; /* NULL, or how a SHRINK job ended */
 };
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
-enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story) SF_MUST_USE;
+enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
+                                 const struct sf_finding_story *story) SF_MUST_USE;
 /* Appends "shardfuzz replay PATH" and the options that the case needs, for a shell in the folder where this program was started. job_ranks:
  * 0, or how many ranks of an MPI job run it. */
 void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks);
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
-/* Which files of a folder a finding brings: SCRIPT comes with MIN, the report is of what is shown (the smallest case where there is one). */
+/* Which files of a folder a finding brings: SCRIPT comes with MIN, the report is of what is shown (the smallest case where there is one).
+ */
 enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDING_ALL = 7 };
-/* Makes the folder and writes case (and the smallest one and its script, if the story's shrink job ended with one) with `expect` set to what was seen. The
- * story's replay_path is set in here. */
-enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_finding_story *story, unsigned files,
-                                struct sf_error *error) SF_MUST_USE;
-/* Name of a finding's folder: the signature, with '/' as '-'; a hash is added where another signature could have the same folder, or a name is too long.
- * number: 1, or "-2", "-3", ... is added: findings of that signature of other campaigns. */
+/* Makes the folder and writes case (and the smallest one and its script, if the story's shrink job ended with one) with `expect` set to
+ * what was seen. The story's replay_path is set in here. */
+enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
+                                const struct sf_finding_story *story, unsigned files, struct sf_error *error) SF_MUST_USE;
+/* Name of a finding's folder: the signature, with '/' as '-'; a hash is added where another signature could have the same folder, or a name
+ * is too long. number: 1, or "-2", "-3", ... is added: findings of that signature of other campaigns. */
 void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number);
 /* <out>/<folder>; folder "" or NULL: the name with the number 1. size: SF_OUT_TEXT + NAME_MAX + 1. */
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature, const char *folder);
-/* Makes a folder for a finding under the first of its names that is free, so that nothing of another campaign is written over. directory as above.
- * As sf_make_directories fails. */
-enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature, struct sf_error *error) SF_MUST_USE;
+/* Makes a folder for a finding under the first of its names that is free, so that nothing of another campaign is written over. directory as
+ * above. As sf_make_directories fails. */
+enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature,
+                                          struct sf_error *error) SF_MUST_USE;
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
 /* mkdir -p. SF_EINPUT when there can be no such folder or it takes no files, SF_EIO when the disk does not take it. */

@@ -47,7 +47,8 @@ static enum sf_status read_entry(struct sf_known_entry *entry, json_t *value, co
   }
   snprintf(entry->signature, sizeof entry->signature, "%s", signature);
   json_t *known_case = json_object_get(value, "case");
-  if (known_case && json_object_get(known_case, "operation")) return SF_OK; /* cases of operations are drawn as if nothing were known: the signature tells */
+  if (known_case && json_object_get(known_case, "operation"))
+    return SF_OK; /* cases of operations are drawn as if nothing were known: the signature tells */
   return known_case ? read_case(entry, known_case, path, error) : SF_OK;
 }
 
@@ -102,7 +103,8 @@ bool sf_known_has(const struct sf_known *known, const char *signature) {
 
 /* Fields that say nothing about whether a bug shows. */
 static bool is_incidental(const struct sf_field *field) {
-  return field->type == SF_FIELD_TEXT || strcmp(field->path, "seed") == 0 || strcmp(field->path, "schedule") == 0 || strcmp(field->path, "mode") == 0;
+  return field->type == SF_FIELD_TEXT || strcmp(field->path, "seed") == 0 || strcmp(field->path, "schedule") == 0 ||
+         strcmp(field->path, "mode") == 0;
 }
 
 static bool contains(const struct sf_case *c, const struct sf_case *trigger) {

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A signature that findings of a key were counted to, and to which later ones are. A signature has several keys: end to end, what goes wrong
- * first need not be what shrinking ends at. */
+/* A signature that findings of a key were counted to, and to which later ones are. A signature has several keys: end to end, what goes
+ * wrong first need not be what shrinking ends at. */
 struct sf_ledger_seen {
   struct sf_ledger_seen *next;
   char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT];
@@ -50,7 +50,8 @@ static void keep_line(char *out, size_t size, const char *text) { snprintf(out, 
 
 /* --- verdict rows ---------------------------------------------------------------------------------------------- */
 
-static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const char *signature) {
+static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
+                        const char *signature) {
   if (ledger->cover && outcome->verdict != SF_VERDICT_SKIP) sf_cover_count_add(ledger->cover, c);
   const bool judged = outcome->verdict != SF_VERDICT_SKIP && outcome->verdict != SF_VERDICT_INCONCLUSIVE;
   char reason[SF_STORE_REASON_TEXT] = "";
@@ -94,8 +95,8 @@ static const char *counted_signature(const struct sf_ledger *ledger, const struc
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* The first of a signature's folders that is free is this store's for good. It is written down before it is made, so that what is killed in between goes on with
- * the same one. */
+/* The first of a signature's folders that is free is this store's for good. It is written down before it is made, so that what is killed in
+ * between goes on with the same one. */
 static enum sf_status claim_folder(struct sf_ledger *ledger, char folder[NAME_MAX + 1], const char *signature) {
   const char *out_dir = ledger->options->out_dir;
   char directory[SF_PATH_TEXT];
@@ -105,13 +106,14 @@ static enum sf_status claim_folder(struct sf_ledger *ledger, char folder[NAME_MA
     sf_finding_directory(directory, sizeof directory, out_dir, signature, folder);
     if (access(directory, F_OK) == 0) continue;
     status = sf_store_set_folder(ledger->store, signature, folder, &ledger->error);
-    if (status == SF_OK && (mkdir(directory, 0777) == 0 || errno != EEXIST)) return SF_OK; /* what else is wrong is told when files are written */
+    if (status == SF_OK && (mkdir(directory, 0777) == 0 || errno != EEXIST))
+      return SF_OK; /* what else is wrong is told when files are written */
   }
   return status;
 }
 
-/* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the smallest case
- * of the smallest index that was shrunk. */
+/* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the
+ * smallest case of the smallest index that was shrunk. */
 static unsigned owned_files(const struct sf_store_finding *seen, int64_t index, bool has_min) {
   const bool is_shown = has_min ? !seen->min_json || index <= seen->min_index : !seen->min_json && index <= seen->index;
   return (index <= seen->index ? (unsigned)SF_FINDING_CASE : 0) | (is_shown ? (unsigned)(SF_FINDING_MIN | SF_FINDING_REPORT) : 0);
@@ -127,7 +129,8 @@ static enum sf_status folder_of(struct sf_ledger *ledger, char folder[NAME_MAX +
 }
 
 /* Where the files of the finding go, and which of them. */
-static enum sf_status choose_files(struct sf_ledger *ledger, char *directory, size_t size, unsigned *files, const char *signature, int64_t index, bool has_min) {
+static enum sf_status choose_files(struct sf_ledger *ledger, char *directory, size_t size, unsigned *files, const char *signature,
+                                   int64_t index, bool has_min) {
   struct sf_store_finding seen;
   bool found = false;
   char folder[NAME_MAX + 1] = "";
@@ -157,8 +160,10 @@ static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding
   sf_text_destroy(&replay);
 }
 
-/* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. Before its row: where its folder has not been claimed yet, that commits what is open. */
-static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_job_result *shrunk) {
+/* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. Before its row: where its folder has not been claimed yet,
+ * that commits what is open. */
+static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
+                        const struct sf_job_result *shrunk) {
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
@@ -322,9 +327,11 @@ void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_r
     snprintf(out, size, "every case was skipped%s%.300s", *skip ? ": " : "", skip);
     return;
   }
-  const int length = snprintf(out, size, "nothing was judged: %" PRId64 " inconclusive%s%.300s%s", by_verdict[SF_VERDICT_INCONCLUSIVE], *inconclusive ? " (last: " : "", inconclusive,
-                              *inconclusive ? ")" : "");
-  if (skipped > 0 && length < (int)size) snprintf(out + length, size - (size_t)length, ", %" PRId64 " skipped%s%.100s%s", skipped, *skip ? " (last: " : "", skip, *skip ? ")" : "");
+  const int length = snprintf(out, size, "nothing was judged: %" PRId64 " inconclusive%s%.300s%s", by_verdict[SF_VERDICT_INCONCLUSIVE],
+                              *inconclusive ? " (last: " : "", inconclusive, *inconclusive ? ")" : "");
+  if (skipped > 0 && length < (int)size)
+    snprintf(out + length, size - (size_t)length, ", %" PRId64 " skipped%s%.100s%s", skipped, *skip ? " (last: " : "", skip,
+             *skip ? ")" : "");
 }
 
 static enum sf_status remember_signature(void *ctx, const struct sf_store_verdict *verdict) {

@@ -1,4 +1,5 @@
-/* The campaign's books: verdict rows, findings with their files, and which signatures were seen. Used by the pool's and by MPI's campaign. */
+/* The campaign's books: verdict rows, findings with their files, and which signatures were seen. Used by the pool's and by MPI's campaign.
+ */
 #ifndef SF_RUN_LEDGER_H
 #define SF_RUN_LEDGER_H
 
@@ -35,19 +36,22 @@ struct sf_booking {
   const struct sf_outcome *outcome;
   bool is_further; /* another culprit of the case has, or gets, the verdict row */
 };
-/* As a shrink job left it: what ran to its end and did not fail so again becomes class FLAKY, what could not be run again stays as it was found. */
+/* As a shrink job left it: what ran to its end and did not fail so again becomes class FLAKY, what could not be run again stays as it was
+ * found. */
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
 /* Not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *booking);
-/* Gives the finding that is to be booked so (shrunk: NULL, or as above) a folder that no other campaign has. For each finding of a case before the first of them
- * is booked: it commits the batch, and a case's rows belong into one. */
+/* Gives the finding that is to be booked so (shrunk: NULL, or as above) a folder that no other campaign has. For each finding of a case
+ * before the first of them is booked: it commits the batch, and a case's rows belong into one. */
 void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
-/* So many findings of a key are shrunk whatever they are (one fault often makes several tensors wrong, so of further culprits one), and up to so many if they
- * have not the axes of any signature that it was shrunk to. */
+/* So many findings of a key are shrunk whatever they are (one fault often makes several tensors wrong, so of further culprits one), and up
+ * to so many if they have not the axes of any signature that it was shrunk to. */
 enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_OF_FURTHER = 1, SF_LEDGER_SHRINKS_MAX = 8 };
-static inline int64_t sf_ledger_shrinks_at_least(bool is_further) { return is_further ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY; }
+static inline int64_t sf_ledger_shrinks_at_least(bool is_further) {
+  return is_further ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY;
+}
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 

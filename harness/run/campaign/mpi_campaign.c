@@ -65,14 +65,16 @@ static _Noreturn void end_job_alike(struct mpi_campaign *k, enum sf_status statu
 }
 
 /* Runs one case on this rank if it takes part. order: NULL, or that of a case that is being shrunk. */
-static void run_here(struct mpi_campaign *k, int64_t index, const struct order *order, const struct placed *at, struct sf_outcome *outcome) {
+static void run_here(struct mpi_campaign *k, int64_t index, const struct order *order, const struct placed *at,
+                     struct sf_outcome *outcome) {
   const int32_t rank = sf_mpi_rank(k->mpi);
   memset(outcome, 0, sizeof *outcome);
   if (rank < at->first || rank >= at->first + at->ranks) return;
   const struct sf_rank_trial trial = {.index = index,
                                       .first = at->first,
                                       .count = at->ranks,
-                                      .seconds = k->options->deadline > 0 ? k->options->deadline : sf_pool_deadline(&k->options->pool, &at->c),
+                                      .seconds =
+                                          k->options->deadline > 0 ? k->options->deadline : sf_pool_deadline(&k->options->pool, &at->c),
                                       .found = order ? &order->found : NULL};
   sf_engine_set_ranks(k->engine, at->first);
   const enum sf_status status = sf_rank_watch_begin(k->watch, &trial);
@@ -205,7 +207,8 @@ static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
 }
 
 /* Confirms and shrinks one culprit of what was found in place. Interrupted on the way it says nothing. */
-static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, const struct sf_outcome *found, struct sf_job_result *result) {
+static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, const struct sf_outcome *found,
+                           struct sf_job_result *result) {
   const struct sf_campaign_options *options = k->options;
   struct mpi_shrink s = {.k = k, .index = b->index, .found = found, .shrink_key = b->outcome->shrink_key};
   struct sf_shrink_report report;
@@ -214,7 +217,8 @@ static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, c
   if (!confirm(&s, b->c, result)) return;
   result->min_outcome = s.last;
   result->min = *b->c;
-  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, b->c, &options->space, still_fails, &s, options->shrink_budget, &report) == SF_OK) {
+  if (options->shrink_budget > 0 &&
+      sf_shrink_run(&result->min, b->c, &options->space, still_fails, &s, options->shrink_budget, &report) == SF_OK) {
     result->min_outcome = s.last;
     result->evaluations = (int32_t)report.evaluations;
     result->budget = options->shrink_budget;
@@ -223,8 +227,8 @@ static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, c
   diagnose(&s, result);
 }
 
-/* All culprits are shrunk before the first of them is booked: a candidate can end the job, and then the case has no row yet. Interrupted, findings that are
- * not in the books wait for --resume, as those of a pool do. */
+/* All culprits are shrunk before the first of them is booked: a candidate can end the job, and then the case has no row yet. Interrupted,
+ * findings that are not in the books wait for --resume, as those of a pool do. */
 static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
   static struct sf_outcome outcomes[1 + SF_FURTHER_MAX];
   static struct sf_job_result results[1 + SF_FURTHER_MAX];
@@ -281,7 +285,8 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
   struct sf_error error = {SF_OK, ""};
   struct sf_case c;
   if (sf_campaign_case(&c, k->options, page->index, &error) != SF_OK) return;
-  if (outcome.verdict == SF_VERDICT_FINDING && !shrinking) sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.manner, page->end.rank, page->end.label, page->end.text);
+  if (outcome.verdict == SF_VERDICT_FINDING && !shrinking)
+    sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.manner, page->end.rank, page->end.label, page->end.text);
   outcome.ranks = (int32_t)sf_case_ranks(&c);
   if (outcome.verdict == SF_VERDICT_FINDING) book_unshrunk(k, page->index, &c, &outcome);
   else sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);
@@ -303,8 +308,8 @@ static void reopen(struct sf_ledger *ledger) {
   if (status != SF_OK) sf_ledger_fail(ledger, status, error.text);
 }
 
-/* What an earlier job left in its pages. They are cleared before the verdicts are committed: a case without one runs again, a second one for a
- * case would be refused. A job that was ended from outside has no failed page. */
+/* What an earlier job left in its pages. They are cleared before the verdicts are committed: a case without one runs again, a second one
+ * for a case would be refused. A job that was ended from outside has no failed page. */
 static void record_earlier_end(struct mpi_campaign *k) {
   static struct sf_rank_page page, first_page;
   int64_t recorded[WAVE_INDICES];
@@ -369,7 +374,8 @@ static void make_hint(struct mpi_campaign *k) {
   sf_text_destroy(&store);
 }
 
-/* Rank 0 opens the store and tells the others whether it is there, and where: names of new stores depend on which files are there already. */
+/* Rank 0 opens the store and tells the others whether it is there, and where: names of new stores depend on which files are there already.
+ */
 static enum sf_status open_store(struct mpi_campaign *k, struct sf_campaign_options *options, struct sf_error *error) {
   struct {
     enum sf_status status;
@@ -399,14 +405,20 @@ static void prepare(struct mpi_campaign *k) {
   enum sf_status status = sf_rank_watch_open(&k->watch, k->mpi, k->options->store_path, k->hint, &error);
   if (status == SF_OK) {
     struct sf_worker_page *page = sf_rank_watch_page(k->watch);
-    const struct sf_engine_options engine = {
-        .device = k->options->pool.device, .gemm = k->options->pool.gemm, .max_memory = k->options->pool.max_memory, .mpi = k->mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+    const struct sf_engine_options engine = {.device = k->options->pool.device,
+                                             .gemm = k->options->pool.gemm,
+                                             .max_memory = k->options->pool.max_memory,
+                                             .mpi = k->mpi,
+                                             .progress = &page->progress,
+                                             .trace_key = &page->trace_key,
+                                             .trace_rank = &page->trace_rank};
     status = sf_engine_create(&k->engine, &engine);
   }
   if (status != SF_OK) end_job(k, status, error.text);
 }
 
-enum sf_status sf_campaign_mpi_run(struct sf_mpi *mpi, struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) {
+enum sf_status sf_campaign_mpi_run(struct sf_mpi *mpi, struct sf_campaign_options *options, struct sf_campaign_result *result,
+                                   struct sf_error *error) {
   static struct mpi_campaign k;
   const bool root = sf_mpi_rank(mpi) == 0;
   memset(&k, 0, sizeof k);

@@ -1,5 +1,5 @@
-/* What a long run tells while it goes on. On a terminal one line, rewritten twice a second; elsewhere, as in the log of a job, a line every 30
- * seconds. Lines that are said (a new finding) stay in both. */
+/* What a long run tells while it goes on. On a terminal one line, rewritten twice a second; elsewhere, as in the log of a job, a line every
+ * 30 seconds. Lines that are said (a new finding) stay in both. */
 #ifndef SF_RUN_PROGRESS_H
 #define SF_RUN_PROGRESS_H
 

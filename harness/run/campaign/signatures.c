@@ -20,7 +20,13 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
   if (!grown) return SF_ENOMEM;
   list->at = grown;
   struct sf_signature *s = &grown[list->count++];
-  *s = (struct sf_signature){.count = finding->count, .first_index = finding->index, .trials = finding->trials, .trials_max = finding->trials_max, .minimal = finding->minimal, .known = finding->known, .diagnosis = finding->diagnosis};
+  *s = (struct sf_signature){.count = finding->count,
+                             .first_index = finding->index,
+                             .trials = finding->trials,
+                             .trials_max = finding->trials_max,
+                             .minimal = finding->minimal,
+                             .known = finding->known,
+                             .diagnosis = finding->diagnosis};
   snprintf(s->signature, sizeof s->signature, "%s", finding->signature);
   sf_finding_directory(s->directory, sizeof s->directory, reading->out_dir, finding->signature, finding->folder);
   snprintf(s->min_path, sizeof s->min_path, "%s/%s", s->directory, finding->min_json ? "min.json" : "case.json");

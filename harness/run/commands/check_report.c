@@ -89,7 +89,8 @@ void sf_check_print(FILE *to, const struct sf_check_report *report, const struct
   const char *start = start_text(text, report);
   const int32_t reason_count = count_reasons(reasons, report);
   sf_print(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
-  sf_print(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "", first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
+  sf_print(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "",
+           first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
   if (start) sf_print(to, "start        %s\n", start);
   if (first) print_first(to, first);
   if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
@@ -104,8 +105,12 @@ void sf_check_table(FILE *to, const struct sf_check_report *report) {
   sf_print(to, "%-72s %14s %11s %11s %10s %10s  %s\n", "tensor", "elements", "norm", "noise", "err/noise", "worst row", "state");
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *r = &report->results[i];
-    sf_print(to, "%-72s %14" PRId64 " %11.3g %11.3g %10.3g %10.3g  %s%s\n", r->tensor->text, r->tensor->count, r->norm, r->tensor_noise, r->tensor_ratio, r->row_ratio,
-            r->flagged ? "FLAGGED " : r->judged ? "ok" : r->why_not, r->flagged ? sf_finding_class_name(r->cls) : "");
+    sf_print(to, "%-72s %14" PRId64 " %11.3g %11.3g %10.3g %10.3g  %s%s\n", r->tensor->text, r->tensor->count, r->norm, r->tensor_noise,
+             r->tensor_ratio, r->row_ratio,
+             r->flagged  ? "FLAGGED "
+             : r->judged ? "ok"
+                         : r->why_not,
+             r->flagged ? sf_finding_class_name(r->cls) : "");
   }
 }
 

@@ -32,7 +32,8 @@ bool sf_common_is_rank(const struct sf_common_flags *flags) { return flags->back
 
 enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
   if (!sf_common_is_rank(flags) || sf_mpi_launched()) return SF_OK;
-  return sf_error_set(error, SF_EUSAGE, "--backend %s needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'", sf_backend_names[flags->backend]);
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'",
+                      sf_backend_names[flags->backend]);
 }
 
 struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) {
@@ -48,7 +49,8 @@ struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *cod
 
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
   if (!sf_common_is_rank(flags)) return SF_OK;
-  return sf_error_set(error, SF_EUSAGE, "--backend %s needs --launcher 'mpirun --oversubscribe -n {n}' with this command", sf_backend_names[flags->backend]);
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs --launcher 'mpirun --oversubscribe -n {n}' with this command",
+                      sf_backend_names[flags->backend]);
 }
 
 int sf_exit_json(json_t *object, int code) {

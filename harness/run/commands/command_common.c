@@ -71,7 +71,8 @@ int sf_command_main(const struct sf_command *command, void *flags, int (*run)(vo
   if (status != SF_OK) code = sf_exit_failure(status, &error);
   else if (wants_help) print_help(command);
   else code = run(flags);
-  if (sf_interrupted && (code == 0 || code == 3)) code = 128 + sf_interrupted; /* as shells say it: what was not seen must not be taken for "nothing found" */
+  if (sf_interrupted && (code == 0 || code == 3))
+    code = 128 + sf_interrupted; /* as shells say it: what was not seen must not be taken for "nothing found" */
   sf_command_clear(command, flags);
   return code;
 }
@@ -180,7 +181,8 @@ static enum sf_status fill_plants(struct sf_campaign_options *out, const struct 
 
 /* --- frameworks ------------------------------------------------------------------------------------------------- */
 
-enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) {
+enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
+                                         struct sf_error *error) {
   memset(out, 0, sizeof *out);
   out->options = (struct sf_framework_options){.command = out->command,
                                                .launcher = flags->launcher ? flags->launcher : "mpirun --oversubscribe -n {n}",
@@ -188,8 +190,11 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
   if (flags->device != SF_DEVICE_CPU) return sf_error_set(error, SF_EUSAGE, "--device is of the built-in layers");
-  if (flags->max_memory_mib) return sf_error_set(error, SF_EUSAGE, "--max-memory is of the built-in layers: what a framework's case takes is not known");
-  if (flags->backend != SF_BACKEND_SIM) return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)", sf_backend_names[flags->backend]);
+  if (flags->max_memory_mib)
+    return sf_error_set(error, SF_EUSAGE, "--max-memory is of the built-in layers: what a framework's case takes is not known");
+  if (flags->backend != SF_BACKEND_SIM)
+    return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)",
+                        sf_backend_names[flags->backend]);
   const enum sf_status status = sf_shell_launcher_check(out->options.launcher, error);
   return status == SF_OK ? sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error) : status;
 }
@@ -208,7 +213,8 @@ void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags 
   }
 }
 
-static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework, const struct sf_common_flags *flags) {
+static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework,
+                              const struct sf_common_flags *flags) {
   memset(out, 0, sizeof *out);
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   out->workers = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : (int32_t)cores;
@@ -218,15 +224,17 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
 
 /* Another plugin, or the built-in layers, in the place of the target that the case's file names. */
 static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_error *error) {
-  if (sf_framework_is_target(target)) return sf_error_set(error, SF_EUSAGE, "--target %.200s: the case is one of the built-in layers or of a plugin, not of a framework", target);
+  if (sf_framework_is_target(target))
+    return sf_error_set(error, SF_EUSAGE, "--target %.200s: the case is one of the built-in layers or of a plugin, not of a framework",
+                        target);
   if (sf_plugin_target_path(target)) return sf_plugin_full_name(c->target, sizeof c->target, target, error);
   if (!sf_target_find(target)) return refuse_target(target, error);
   snprintf(c->target, sizeof c->target, "%s", target);
   return SF_OK;
 }
 
-enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, struct sf_case *c,
-                                      const char *path, struct sf_error *error) {
+enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework,
+                                      const struct sf_common_flags *flags, struct sf_case *c, const char *path, struct sf_error *error) {
   enum sf_status status = flags->target && !sf_case_is_framework(c) ? retarget(c, flags->target, error) : SF_OK;
   if (status == SF_OK) status = sf_case_names_check(c, path, error);
   if (status != SF_OK) return status;
@@ -326,8 +334,8 @@ void sf_campaign_options_clear(struct sf_campaign_options *options) {
   options->framework = NULL;
 }
 
-enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,
-                                 const struct sf_pool_options *pool, struct sf_error *error) {
+enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c,
+                                 const struct sf_common_flags *flags, const struct sf_pool_options *pool, struct sf_error *error) {
   memset(job, 0, sizeof *job);
   job->kind = SF_JOB_RUN;
   job->deadline = (double)flags->deadline_ms / 1000;

@@ -58,9 +58,10 @@ struct sf_common_flags {
 /* Of commands that run one case. */
 #define SF_CASE_TARGET_OPTIONS(owner, member)                                                                                          \
   SF_TARGETS_OPTIONS(owner, member, "what the case runs on, in the place of the target that its file names: another plugin, say")
-#define SF_TARGETS_OPTIONS(owner, member, help_)                                                                                       \
-  SF_OPTION_AT(owner, "target", TEXT, member.target, "T", help_),                                                                      \
-      SF_OPTION_AT(owner, "framework-path", TEXT, member.framework_path, "DIR", "a checkout of the framework, in the place of what is installed")
+#define SF_TARGETS_OPTIONS(owner, member, help_)                                                                                           \
+  SF_OPTION_AT(owner, "target", TEXT, member.target, "T", help_),                                                                          \
+      SF_OPTION_AT(owner, "framework-path", TEXT, member.framework_path, "DIR",                                                            \
+                   "a checkout of the framework, in the place of what is installed")
 
 /* Rows for commands that draw cases. */
 #define SF_SPACE_OPTIONS(owner, member)                                                                                                    \
@@ -78,7 +79,8 @@ struct sf_common_flags {
 extern const char *const sf_backend_names[], *const sf_device_names[], *const sf_gemm_names[], *const sf_mode_names[];
 
 void sf_common_defaults(struct sf_common_flags *flags);
-/* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags' texts. */
+/* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags'
+ * texts. */
 struct sf_common_framework {
   char command[SF_FRAMEWORK_COMMAND_TEXT];
   struct sf_framework_options options;
@@ -88,28 +90,36 @@ struct sf_common_framework {
 /* Appends the options, for a shell, with which a case of the flags' framework is replayed. */
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags);
 /* How the target's worker is started. SF_EUSAGE. */
-enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target, struct sf_error *error) SF_MUST_USE;
-/* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers and plugins, or of its framework's
- * worker, which *framework then describes. The flags' target takes the place of the case's own. path: of the case's file, for errors. */
-enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework, const struct sf_common_flags *flags, struct sf_case *c,
-                                      const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
+                                         struct sf_error *error) SF_MUST_USE;
+/* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers and plugins, or
+ * of its framework's worker, which *framework then describes. The flags' target takes the place of the case's own. path: of the case's
+ * file, for errors. */
+enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework,
+                                      const struct sf_common_flags *flags, struct sf_case *c, const char *path,
+                                      struct sf_error *error) SF_MUST_USE;
 /* Everything of the options but cases, seconds, store_path, resume, progress. Release with sf_campaign_options_clear. argv0 of a launcher's
  * ranks is this program (/proc/self/exe). */
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
 void sf_campaign_options_clear(struct sf_campaign_options *options); /* and the framework's description */
-/* Fills *gemm and sees that the device can be had; device and choice: indices of sf_device_names and sf_gemm_names. SF_EUSAGE, SF_ENOTSUP, SF_ENODEVICE. */
-enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice, struct sf_error *error) SF_MUST_USE;
+/* Fills *gemm and sees that the device can be had; device and choice: indices of sf_device_names and sf_gemm_names. SF_EUSAGE, SF_ENOTSUP,
+ * SF_ENODEVICE. */
+enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice,
+                                struct sf_error *error) SF_MUST_USE;
 /* How many processes: `jobs`, or with 0 one per core, on a GPU a few. */
 int32_t sf_common_workers(int64_t jobs, int32_t device);
 /* The pool part alone, for commands without a space. */
-enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks,
+                              struct sf_error *error) SF_MUST_USE;
 
 /* Runs the case in a worker made for it, under the deadline that the flags give: *job is what was asked for (all else zero), *result what
  * came of it, a crash or a hang too. What sf_pool_run_one may fail with, and a line that says why. */
-enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c, const struct sf_common_flags *flags,
-                                 const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c,
+                                 const struct sf_common_flags *flags, const struct sf_pool_options *pool,
+                                 struct sf_error *error) SF_MUST_USE;
 
-/* A whole command: parses into flags, which hold their defaults, prints the help when asked, runs, and frees what the options own. Returns the exit code. */
+/* A whole command: parses into flags, which hold their defaults, prints the help when asked, runs, and frees what the options own. Returns
+ * the exit code. */
 int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv);
 
 /* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
@@ -121,11 +131,13 @@ enum sf_status sf_output_check(const char *path, struct sf_error *error) SF_MUST
 bool sf_common_is_rank(const struct sf_common_flags *flags);
 /* For commands that can be such a rank: mpirun must be there then. SF_EUSAGE. */
 enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
-/* MPI, and NCCL where the pool's ranks are to use it. NULL: that failed, one rank has said why, and *code is what this one is to exit with. */
+/* MPI, and NCCL where the pool's ranks are to use it. NULL: that failed, one rank has said why, and *code is what this one is to exit with.
+ */
 struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) SF_MUST_USE;
 /* For commands that do not run inside mpirun: --backend mpi and nccl are refused without --launcher. */
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
-/* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory. */
+/* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory.
+ */
 int sf_exit_json(json_t *object, int code);
 
 /* The number of the signal: set by SIGINT and SIGTERM once sf_watch_interrupts was called. */

@@ -62,9 +62,10 @@ static const struct sf_option options[] = {
 
 static const struct sf_command command = {
     .name = "fuzz",
-    .help = "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks what fails.\n"
-            "Without --cases and --time it goes on until it is interrupted. Operations (--target op:NAME, plugins of operations) have options of\n"
-            "their own: shardfuzz fuzz --target op:all --help.",
+    .help =
+        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks what fails.\n"
+        "Without --cases and --time it goes on until it is interrupted. Operations (--target op:NAME, plugins of operations) have options of\n"
+        "their own: shardfuzz fuzz --target op:all --help.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
@@ -169,9 +170,10 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   char now[64] = "";
   if (r->cases_run != s->cases) snprintf(now, sizeof now, ", %" PRId64 " of them now", r->cases_run);
   sf_print(to,
-          "%" PRId64 " cases%s in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
-          s->cases, now, r->seconds, r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS],
-          s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
+           "%" PRId64 " cases%s in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64
+           " skipped\n",
+           s->cases, now, r->seconds, r->seconds > 0 ? (double)r->cases_run / r->seconds : 0, s->by_verdict[SF_VERDICT_PASS],
+           s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {
@@ -194,8 +196,8 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
     sf_text_destroy(&store);
   }
   if (r->waiting) {
-    sf_print(to, "%" PRId64 " finding%s not confirmed yet, the first in case %" PRId64 ": --resume runs %s again\n", r->waiting, r->waiting == 1 ? " is" : "s are", r->waiting_first,
-            r->waiting == 1 ? "its case" : "their cases");
+    sf_print(to, "%" PRId64 " finding%s not confirmed yet, the first in case %" PRId64 ": --resume runs %s again\n", r->waiting,
+             r->waiting == 1 ? " is" : "s are", r->waiting_first, r->waiting == 1 ? "its case" : "their cases");
   }
   sf_print(to, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
 }

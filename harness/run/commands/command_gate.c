@@ -128,10 +128,17 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
   static struct sf_op_target target;
   static struct sf_op_campaign_options options_of_operations;
   const struct sf_common_flags *c = &flags->common;
-  const char *other = c->sets.count ? "--set" : c->presets.count ? "--preset" : c->mode ? "--mode" : c->max_ranks ? "--max-ranks" : c->plants.count ? "--plant" : c->launcher ? "--launcher" : NULL;
+  const char *other = c->sets.count      ? "--set"
+                      : c->presets.count ? "--preset"
+                      : c->mode          ? "--mode"
+                      : c->max_ranks     ? "--max-ranks"
+                      : c->plants.count  ? "--plant"
+                      : c->launcher      ? "--launcher"
+                                         : NULL;
   const int32_t workers = sf_common_workers(c->jobs, c->device);
   if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
-  if (flags->base && sf_plugin_target_path(c->target)) return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
+  if (flags->base && sf_plugin_target_path(c->target))
+    return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
   options_of_operations = (struct sf_op_campaign_options){.pool = {.target = &target,
                                                                    .seed = (uint64_t)c->seed,
                                                                    .deadline_ms = sf_op_deadline_ms(c->device, c->deadline_ms),
@@ -154,11 +161,15 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   enum sf_status status = sf_common_outside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_output_check(flags->junit, error);
   if (status == SF_OK) status = sf_output_check(flags->summary, error);
-  const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target), of_operations = flags->common.target && sf_op_is_target(flags->common.target);
+  const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target),
+             of_operations = flags->common.target && sf_op_is_target(flags->common.target);
   if (status == SF_OK && (is_framework ? flags->base : flags->framework_base)) {
-    status = sf_error_set(error, SF_EUSAGE, "%s", is_framework ? "--base is for the built-in layers: --framework-base names the base of a framework" : "--framework-base needs a framework as --target");
+    status = sf_error_set(error, SF_EUSAGE, "%s",
+                          is_framework ? "--base is for the built-in layers: --framework-base names the base of a framework"
+                                       : "--framework-base needs a framework as --target");
   }
-  out->operations.run = (struct sf_op_run_options){.device = flags->common.device, .gemm = flags->common.gemm, .deadline_ms = flags->common.deadline_ms, .stop = &sf_interrupted};
+  out->operations.run = (struct sf_op_run_options){
+      .device = flags->common.device, .gemm = flags->common.gemm, .deadline_ms = flags->common.deadline_ms, .stop = &sf_interrupted};
   if (status == SF_OK && of_operations) status = fill_operations(out, flags, error);
   /* The known list, and how cases of layers in the corpus run, are as if no target were given then. */
   struct sf_common_flags common = flags->common;
@@ -171,8 +182,10 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   if (flags->cases > 0) out->campaign.cases = flags->cases;
   out->campaign.progress = true;
   out->corpus = flags->corpus;
-  out->base = (struct sf_gate_base){
-      .program = flags->base, .framework_path = flags->framework_base, .launcher = flags->common.launcher, .target = out->campaign.framework ? flags->common.target : NULL};
+  out->base = (struct sf_gate_base){.program = flags->base,
+                                    .framework_path = flags->framework_base,
+                                    .launcher = flags->common.launcher,
+                                    .target = out->campaign.framework ? flags->common.target : NULL};
   return SF_OK;
 }
 

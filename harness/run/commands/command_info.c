@@ -45,10 +45,11 @@ static int merge(void *context) {
   const struct info_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_store_merge_report report;
-  const enum sf_status status = sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, &error);
+  const enum sf_status status =
+      sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  sf_print(stdout, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts, report.duplicates,
-         report.conflicts);
+  sf_print(stdout, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts,
+           report.duplicates, report.conflicts);
   if (report.conflicts) sf_print(stdout, "first conflict: %s\n", report.first_conflict);
   return report.conflicts ? 1 : 0;
 }
@@ -68,7 +69,8 @@ struct list_flags {
 
 static const struct sf_option list_options[] = {
     SF_TARGET_OPTIONS(struct list_flags, common),
-    SF_OPTION_AT(struct list_flags, "formulas", FLAG, formulas, NULL, "of operations: shapes, formats, what is computed and by which conventions"),
+    SF_OPTION_AT(struct list_flags, "formulas", FLAG, formulas, NULL,
+                 "of operations: shapes, formats, what is computed and by which conventions"),
 };
 
 static const struct sf_command list_command = {
@@ -91,7 +93,8 @@ static void list_presets(void) {
 
 static void list_targets(void) {
   sf_print(stdout, "%-20s %s\n", sf_target_builtin.name, "the Megatron-style layers of this program");
-  for (const struct sf_framework_known *known = sf_frameworks; known->name; known++) sf_print(stdout, "%-20s %s\n", known->name, known->what);
+  for (const struct sf_framework_known *known = sf_frameworks; known->name; known++)
+    sf_print(stdout, "%-20s %s\n", known->name, known->what);
   sf_print(stdout, "%-20s %s\n", "worker:CMD", "a framework that CMD drives (targets/worker.md)");
   sf_print(stdout, "%-20s %s\n", "op:NAME, op:all", "operations of the device (shardfuzz list operations)");
   sf_print(stdout, "%-20s %s\n", "plugin:./LIB.so", "operations, layers or the model of a shared library (shardfuzz/plugin.h)");
@@ -207,7 +210,9 @@ static int list_features_of(const struct list_flags *flags, const char *target) 
 static int list_operations_of(const char *target, bool formulas) {
   struct sf_error error = {SF_OK, ""};
   if (!sf_op_is_target(target))
-    return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "--target %.200s has no operations: op:NAME, op:all or a plugin of operations has", target), &error);
+    return sf_exit_failure(
+        sf_error_set(&error, SF_EUSAGE, "--target %.200s has no operations: op:NAME, op:all or a plugin of operations has", target),
+        &error);
   const int code = sf_op_list_target(target, !formulas);
   if (code == 0 && formulas) sf_op_list(true);
   return code;
@@ -257,7 +262,8 @@ int sf_command_list(int argc, char **argv) {
 static const struct sf_command describe_command = {
     .name = "describe",
     .arguments = "CASE.json",
-    .help = "Shows what a case means: model, mesh, groups, what each rank holds; of an operation its operands, their shapes, formats and values, and its formula.",
+    .help =
+        "Shows what a case means: model, mesh, groups, what each rank holds; of an operation its operands, their shapes, formats and values, and its formula.",
     .argument_min = 1,
     .argument_max = 1,
     .argument_offset = offsetof(struct info_flags, arguments),

@@ -32,9 +32,10 @@ static const struct sf_option options[] = {
 
 static const struct sf_command command = {
     .name = "power",
-    .help = "Searches planted bugs blind: the generator knows nothing of them. Says for each whether it was found, after how many cases, whether\n"
-            "the first divergence was where the plant table expects it, and what it was shrunk to. Mutants that are never found\n"
-            "are run again to tell whether they change anything. Exits 1 when a plant was missed, a mutant survived, or on a false alarm.",
+    .help =
+        "Searches planted bugs blind: the generator knows nothing of them. Says for each whether it was found, after how many cases, whether\n"
+        "the first divergence was where the plant table expects it, and what it was shrunk to. Mutants that are never found\n"
+        "are run again to tell whether they change anything. Exits 1 when a plant was missed, a mutant survived, or on a false alarm.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };

@@ -31,9 +31,12 @@ struct replay_flags {
 static const struct sf_option options[] = {
     SF_BACKEND_OPTIONS(struct replay_flags, common),
     SF_CASE_TARGET_OPTIONS(struct replay_flags, common),
-    SF_OPTION_AT(struct replay_flags, "script", TEXT, script, "FILE", "a framework's finding: write a program that shows it without shardfuzz"),
+    SF_OPTION_AT(struct replay_flags, "script", TEXT, script, "FILE",
+                 "a framework's finding: write a program that shows it without shardfuzz"),
     SF_OPTION_AT(struct replay_flags, "plant", TEXT, plant, "ID", "plant this bug instead of the file's ('none' for none)"),
-    SF_OPTION_AT(struct replay_flags, "trace", TEXT, trace, "DIR", "write what was traced, one safetensors file per rank; of an operation its operands, what outputs should be and their bounds"),
+    SF_OPTION_AT(
+        struct replay_flags, "trace", TEXT, trace, "DIR",
+        "write what was traced, one safetensors file per rank; of an operation its operands, what outputs should be and their bounds"),
     SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
 
@@ -74,14 +77,16 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
 }
 
 /* What was traced up to the end or the failure. */
-static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case *c, const struct replay_flags *flags, struct sf_error *error) {
+static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case *c, const struct replay_flags *flags,
+                                  struct sf_error *error) {
   if (!flags->trace) return SF_OK;
   if (log->failed) return sf_error_set(error, SF_ENOMEM, "the trace could not be kept: %s", sf_status_text(SF_ENOMEM));
   return sf_trace_dump_log(log, c, flags->trace, error);
 }
 
 /* One rank's part. A crash, a hang or a broken communication ends the job from in here, after one rank has told it. */
-static int run_rank(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool, struct sf_mpi *mpi, struct sf_engine *engine, struct sf_rank_watch *watch) {
+static int run_rank(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool, struct sf_mpi *mpi,
+                    struct sf_engine *engine, struct sf_rank_watch *watch) {
   const bool root = sf_mpi_rank(mpi) == 0;
   const double seconds = flags->common.deadline_ms ? (double)flags->common.deadline_ms / 1000 : sf_pool_deadline(pool, c);
   const struct sf_rank_trial trial = {.index = -1, .count = (int32_t)sf_case_ranks(c), .seconds = seconds};
@@ -105,10 +110,16 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   return code;
 }
 
-static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch, const struct sf_pool_options *pool) {
+static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch,
+                                       const struct sf_pool_options *pool) {
   struct sf_worker_page *page = sf_rank_watch_page(watch);
-  const struct sf_engine_options engine_options = {
-      .device = pool->device, .gemm = pool->gemm, .max_memory = pool->max_memory, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  const struct sf_engine_options engine_options = {.device = pool->device,
+                                                   .gemm = pool->gemm,
+                                                   .max_memory = pool->max_memory,
+                                                   .mpi = mpi,
+                                                   .progress = &page->progress,
+                                                   .trace_key = &page->trace_key,
+                                                   .trace_rank = &page->trace_rank};
   return sf_engine_create(out, &engine_options);
 }
 
@@ -157,7 +168,8 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
     if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
     else status = write_trace(&log, c, flags, &error);
   }
-  if (status == SF_OK && flags->script && *result.script) status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
+  if (status == SF_OK && flags->script && *result.script)
+    status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags->common.json);
   if (flags->script && !*result.script) sf_complain("there is no script: nothing was found, or the worker writes none");
   sf_chunk_log_destroy(&log);
@@ -165,16 +177,21 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
 }
 
 /* Everything that can be wrong with the command line is found before the case runs. */
-static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, struct sf_common_framework *framework, const struct replay_flags *flags, struct sf_error *error) {
+static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, struct sf_common_framework *framework,
+                              const struct replay_flags *flags, struct sf_error *error) {
   enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));
   if (status != SF_OK) return status;
   if (flags->plant) snprintf(c->plant, sizeof c->plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
   if (flags->plant && *c->plant && sf_plant_id_check(flags->plant, error) != SF_OK) return SF_EUSAGE;
   if (sf_case_is_framework(c) ? flags->trace || flags->table : flags->script != NULL) {
-    return sf_error_set(error, SF_EUSAGE, "%s", sf_case_is_framework(c) ? "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" : "--script is for cases of frameworks");
+    return sf_error_set(error, SF_EUSAGE, "%s",
+                        sf_case_is_framework(c)
+                            ? "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's"
+                            : "--script is for cases of frameworks");
   }
   if (!sf_case_is_framework(c) && flags->common.launcher && (flags->trace || flags->table)) {
-    return sf_error_set(error, SF_EUSAGE, "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
+    return sf_error_set(error, SF_EUSAGE,
+                        "--trace and --table do not go with --launcher; run shardfuzz replay --backend mpi inside mpirun");
   }
   status = sf_common_inside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_common_pool_of_case(pool, framework, &flags->common, c, flags->files.items[0], error);
@@ -216,6 +233,9 @@ int sf_command_mpi_worker(int argc, char **argv) {
   if (argc != 12) return 2;
   for (int i = 0; i < 6; i++)
     if (strcmp(argv[2 * i], names[i]) != 0) return 2;
-  const struct sf_pool_options pool = {.device = (enum sf_device_kind)atoi(argv[5]), .gemm = (enum sf_cpu_gemm)atoi(argv[7]), .nccl = atoi(argv[9]) != 0, .max_memory = atof(argv[11])};
+  const struct sf_pool_options pool = {.device = (enum sf_device_kind)atoi(argv[5]),
+                                       .gemm = (enum sf_cpu_gemm)atoi(argv[7]),
+                                       .nccl = atoi(argv[9]) != 0,
+                                       .max_memory = atof(argv[11])};
   return sf_launch_rank_main(argv[1], argv[3], &pool);
 }

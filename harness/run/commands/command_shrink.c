@@ -20,7 +20,12 @@ struct shrink_flags {
 };
 
 static const struct sf_option options[] = {
-    {.name = "out", .type = SF_OPTION_TEXT, .offset = offsetof(struct shrink_flags, min), .letter = 'o', .value = "MIN.json", .help = "the smallest case that still fails so"},
+    {.name = "out",
+     .type = SF_OPTION_TEXT,
+     .offset = offsetof(struct shrink_flags, min),
+     .letter = 'o',
+     .value = "MIN.json",
+     .help = "the smallest case that still fails so"},
     SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most; default 300, of an operation 20000"),
     SF_BACKEND_OPTIONS(struct shrink_flags, common),
     SF_CASE_TARGET_OPTIONS(struct shrink_flags, common),
@@ -38,7 +43,8 @@ static const struct sf_command command = {
     .argument_offset = offsetof(struct shrink_flags, files),
 };
 
-/* Fields at values that the generator does not draw can only be kept or replaced by ones that it does; the user should know which were kept. */
+/* Fields at values that the generator does not draw can only be kept or replaced by ones that it does; the user should know which were
+ * kept. */
 static void show_kept(FILE *to, const struct sf_case *min, const struct sf_space *space) {
   const char *paths[SF_SPACE_FIELDS_MAX];
   const int32_t count = sf_case_is_framework(min) ? 0 : sf_codec_undrawn(paths, min, space);

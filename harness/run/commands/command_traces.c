@@ -27,8 +27,9 @@ static const struct sf_option check_options[] = {
 static const struct sf_command check_command = {
     .name = "check",
     .arguments = "REF CAND...",
-    .help = "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
-            "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
+    .help =
+        "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
+        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
     .options = check_options,
     .option_count = sizeof check_options / sizeof check_options[0],
     .argument_min = 2,
@@ -42,14 +43,20 @@ struct noise_flags {
 };
 
 static const struct sf_option noise_options[] = {
-    {.name = "out", .letter = 'o', .type = SF_OPTION_TEXT, .offset = offsetof(struct noise_flags, out), .value = "FILE", .help = "instead of noise.safetensors in REF"},
+    {.name = "out",
+     .letter = 'o',
+     .type = SF_OPTION_TEXT,
+     .offset = offsetof(struct noise_flags, out),
+     .value = "FILE",
+     .help = "instead of noise.safetensors in REF"},
 };
 
 static const struct sf_command noise_command = {
     .name = "noise",
     .arguments = "REF DRAW...",
-    .help = "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
-            "Nine draws or more give the bounds of the method; fewer give wider ones, since the largest of few is too small by chance.",
+    .help =
+        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
+        "Nine draws or more give the bounds of the method; fewer give wider ones, since the largest of few is too small by chance.",
     .options = noise_options,
     .option_count = sizeof noise_options / sizeof noise_options[0],
     .argument_min = 2,

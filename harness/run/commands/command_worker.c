@@ -42,8 +42,9 @@ static const struct sf_option options[] = {
 static const struct sf_command command = {
     .name = "worker",
     .arguments = "CMD [CASES.jsonl...]",
-    .help = "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
-            "the case says. Cases are JSON objects one after the other, out of the files or stdin. Prints a line for each case.",
+    .help =
+        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
+        "the case says. Cases are JSON objects one after the other, out of the files or stdin. Prints a line for each case.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
     .argument_min = 1,
@@ -126,17 +127,19 @@ static void print_outcome(const struct session *s, const struct sf_framework_out
 
 /* One line that says that nothing was judged, and why of the last case. */
 static void nothing_text(struct sf_text *out, const struct session *s) {
-  sf_text_append(out, "nothing was judged: %" PRId64 " inconclusive, %" PRId64 " skipped", s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP]);
+  sf_text_append(out, "nothing was judged: %" PRId64 " inconclusive, %" PRId64 " skipped", s->counts[SF_VERDICT_INCONCLUSIVE],
+                 s->counts[SF_VERDICT_SKIP]);
   if (!*s->reason) return;
   sf_text_append(out, " (last: ");
   sf_line_append(out, "%s)", s->reason);
 }
 
 static json_t *json_of_session(const struct session *s, const char *nothing) {
-  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o*}", "target", sf_description_name(sf_framework_description(s->framework)), "cases", (json_int_t)s->cases, "passed",
-                   (json_int_t)s->counts[SF_VERDICT_PASS], "findings", (json_int_t)s->counts[SF_VERDICT_FINDING], "inconclusive", (json_int_t)s->counts[SF_VERDICT_INCONCLUSIVE],
-                   "skipped", (json_int_t)s->counts[SF_VERDICT_SKIP], "ended_early", (json_int_t)sf_framework_restarts(s->framework), "seconds", s->seconds, "reason",
-                   nothing ? json_string(nothing) : NULL);
+  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o*}", "target", sf_description_name(sf_framework_description(s->framework)),
+                   "cases", (json_int_t)s->cases, "passed", (json_int_t)s->counts[SF_VERDICT_PASS], "findings",
+                   (json_int_t)s->counts[SF_VERDICT_FINDING], "inconclusive", (json_int_t)s->counts[SF_VERDICT_INCONCLUSIVE], "skipped",
+                   (json_int_t)s->counts[SF_VERDICT_SKIP], "ended_early", (json_int_t)sf_framework_restarts(s->framework), "seconds",
+                   s->seconds, "reason", nothing ? json_string(nothing) : NULL);
 }
 
 static int report(const struct session *s) {
@@ -169,7 +172,8 @@ static enum sf_status run_case(struct session *s, const json_t *c, struct sf_err
   status = record_case(s, c, &outcome, error);
   print_outcome(s, &outcome);
   s->cases++;
-  if (status == SF_OK && sf_framework_is_exhausted(s->framework)) return sf_error_set(error, SF_EIO, "three cases in a row whose ranks did not start; no more are run");
+  if (status == SF_OK && sf_framework_is_exhausted(s->framework))
+    return sf_error_set(error, SF_EIO, "three cases in a row whose ranks did not start; no more are run");
   return status;
 }
 
@@ -186,7 +190,8 @@ static enum sf_status read_cases(json_t *array, const struct session *s, FILE *f
     if (!value) return sf_error_set(error, SF_EINPUT, "%s: case %" PRId64 ": %s", name, number, wrong.text);
     const enum sf_status status = sf_description_complete(&complete, sf_framework_description(s->framework), value, &detail);
     json_decref(value);
-    if (status != SF_OK) return sf_error_set(error, status, "%s: case %" PRId64 ": %s", name, number, *detail.text ? detail.text : sf_status_text(status));
+    if (status != SF_OK)
+      return sf_error_set(error, status, "%s: case %" PRId64 ": %s", name, number, *detail.text ? detail.text : sf_status_text(status));
     if (json_array_append_new(array, complete) != 0) return SF_ENOMEM;
   }
 }

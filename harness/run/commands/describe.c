@@ -14,23 +14,28 @@ enum { RANKS_SHOWN = 16, GROUPS_SHOWN = 16, FIRST_GROUPS_SHOWN = 8 };
 
 static void describe_model(struct sf_text *out, const struct sf_case *c) {
   const struct sf_model *m = &c->model;
-  sf_text_append(out, "model      %" PRId64 " layers, hidden %" PRId64 ", %" PRId64 " heads of %" PRId64 " (%" PRId64 " key/value), ffn %" PRId64, m->layers, m->hidden,
-                 m->heads, m->head_dim, m->kv_heads, m->ffn);
-  sf_text_append(out, ", vocabulary %" PRId64 " padded to %" PRId64 ", norm %s, activation %s, positions %s%s%s%s\n", m->vocab, m->vocab_padded,
-                 sf_case_choice(c, "model.norm"), sf_case_choice(c, "model.activation"), sf_case_choice(c, "model.positions"), m->bias ? ", biases" : "",
-                 m->tied ? ", tied" : "", m->adapter ? ", adapter" : "");
+  sf_text_append(
+      out, "model      %" PRId64 " layers, hidden %" PRId64 ", %" PRId64 " heads of %" PRId64 " (%" PRId64 " key/value), ffn %" PRId64,
+      m->layers, m->hidden, m->heads, m->head_dim, m->kv_heads, m->ffn);
+  sf_text_append(out, ", vocabulary %" PRId64 " padded to %" PRId64 ", norm %s, activation %s, positions %s%s%s%s\n", m->vocab,
+                 m->vocab_padded, sf_case_choice(c, "model.norm"), sf_case_choice(c, "model.activation"),
+                 sf_case_choice(c, "model.positions"), m->bias ? ", biases" : "", m->tied ? ", tied" : "", m->adapter ? ", adapter" : "");
   if (c->moe.experts > 0)
-    sf_text_append(out, "experts    %" PRId64 " of ffn %" PRId64 ", %" PRId64 " a token, router %s, scope %s\n", c->moe.experts, c->moe.ffn, c->moe.topk,
-                   sf_case_choice(c, "moe.router"), sf_case_choice(c, "moe.scope"));
+    sf_text_append(out, "experts    %" PRId64 " of ffn %" PRId64 ", %" PRId64 " a token, router %s, scope %s\n", c->moe.experts, c->moe.ffn,
+                   c->moe.topk, sf_case_choice(c, "moe.router"), sf_case_choice(c, "moe.scope"));
 }
 
 static void describe_training(struct sf_text *out, const struct sf_case *c) {
   const bool fp8 = c->precision.compute == SF_COMPUTE_FP8;
-  sf_text_append(out, "training   %" PRId64 " steps of %" PRId64 " microbatches of %" PRId64 " sequences of %" PRId64 " tokens, loss %s, %s%s%s, mode %s\n",
+  sf_text_append(out,
+                 "training   %" PRId64 " steps of %" PRId64 " microbatches of %" PRId64 " sequences of %" PRId64
+                 " tokens, loss %s, %s%s%s, mode %s\n",
                  c->train.steps, c->train.microbatches, c->train.microbatch_size, c->model.seq, sf_case_choice(c, "train.loss_norm"),
-                 sf_case_choice(c, "precision.compute"), fp8 ? " with scaling " : "", fp8 ? sf_case_choice(c, "precision.fp8_recipe") : "", sf_case_choice(c, "mode"));
-  sf_text_append(out, "data       tokens %s, mask %s, weights %s, activations %s, gradients %s\n", sf_case_choice(c, "data.tokens"), sf_case_choice(c, "data.mask"),
-                 sf_case_choice(c, "data.weights"), sf_case_choice(c, "data.acts"), sf_case_choice(c, "data.grads"));
+                 sf_case_choice(c, "precision.compute"), fp8 ? " with scaling " : "", fp8 ? sf_case_choice(c, "precision.fp8_recipe") : "",
+                 sf_case_choice(c, "mode"));
+  sf_text_append(out, "data       tokens %s, mask %s, weights %s, activations %s, gradients %s\n", sf_case_choice(c, "data.tokens"),
+                 sf_case_choice(c, "data.mask"), sf_case_choice(c, "data.weights"), sf_case_choice(c, "data.acts"),
+                 sf_case_choice(c, "data.grads"));
 }
 
 /* How many numbers from the first on have the same distance. */
@@ -117,7 +122,8 @@ static void describe_layers(struct sf_text *out, const struct sf_case *c, int64_
   }
 }
 
-static void describe_rank(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_mesh *mesh, int32_t rank) {
+static void describe_rank(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_mesh *mesh,
+                          int32_t rank) {
   const struct sf_coord coord = sf_mesh_coord(mesh, rank);
   int64_t elements = 0;
   char cp[24] = "";
@@ -130,7 +136,8 @@ static void describe_rank(struct sf_text *out, const struct sf_case *c, const st
   }
   sf_text_append(out, "rank %-5d tp %d%s dp %d pp %d  layers ", rank, coord.at[SF_AXIS_TP], cp, coord.at[SF_AXIS_DP], coord.at[SF_AXIS_PP]);
   describe_layers(out, c, coord.at[SF_AXIS_PP]);
-  sf_text_append(out, "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", elements, (double)elements * 20 / (1 << 20));
+  sf_text_append(out, "  %" PRId64 " parameters, %.1f MiB of weights, gradients and Adam state\n", elements,
+                 (double)elements * 20 / (1 << 20));
 }
 
 /* Shapes on rank 0: what every other rank holds differs only in place, but for key/value heads that are replicated. */
@@ -151,15 +158,15 @@ static void describe_layout(struct sf_text *out, const char *title, const struct
   char cp[40] = "", experts[48] = "";
   if (c->moe.experts > 0) snprintf(experts, sizeof experts, ", ep %" PRId64 ", etp %" PRId64, layout->ep, layout->etp);
   if (layout->cp > 1) snprintf(cp, sizeof cp, ", cp %d (%s)", mesh.size[SF_AXIS_CP], sf_case_choice(c, "layout.cp_comm"));
-  sf_text_append(out, "%s %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", title, mesh.world, mesh.size[SF_AXIS_TP], cp, mesh.size[SF_AXIS_DP],
-                 mesh.size[SF_AXIS_PP], experts, layout->order, layout->sp ? ", sequence parallel" : "");
+  sf_text_append(out, "%s %d ranks: tp %d%s, dp %d, pp %d%s, order %s%s\n", title, mesh.world, mesh.size[SF_AXIS_TP], cp,
+                 mesh.size[SF_AXIS_DP], mesh.size[SF_AXIS_PP], experts, layout->order, layout->sp ? ", sequence parallel" : "");
 }
 
 static void describe_size(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog) {
   const struct sf_case_size size = sf_case_size(catalog, c);
   const double gib = (double)(1 << 30);
-  sf_text_append(out, "memory     about %.3g GiB: %.3g of the ranks, %.3g of the reference, %.3g of the traces of both\n", sf_case_size_total(size) / gib,
-                 size.ranks / gib, size.reference / gib, size.trace / gib);
+  sf_text_append(out, "memory     about %.3g GiB: %.3g of the ranks, %.3g of the reference, %.3g of the traces of both\n",
+                 sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib);
 }
 
 static void describe_mesh(struct sf_text *out, struct grouping *g, bool has_experts) {
@@ -182,7 +189,8 @@ static void describe_ranks(struct sf_text *out, const struct sf_case *c, const s
 
 static void describe_reload(struct sf_text *out, const struct sf_case *c, const struct sf_catalog *catalog, int32_t *ranks, bool *seen) {
   const struct sf_case second = sf_case_after_reload(c);
-  sf_text_append(out, "saved after %" PRId64 " of %" PRId64 " steps and loaded with another layout\n", c->reload.after_step, c->train.steps);
+  sf_text_append(out, "saved after %" PRId64 " of %" PRId64 " steps and loaded with another layout\n", c->reload.after_step,
+                 c->train.steps);
   describe_layout(out, "loaded    ", &second);
   describe_ranks(out, &second, catalog, ranks, seen);
 }
@@ -191,7 +199,8 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
   if (sf_case_is_framework(c)) {
-    sf_line_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->framework, sf_case_ranks(c));
+    sf_line_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->framework,
+                   sf_case_ranks(c));
     return out->failed ? SF_ENOMEM : SF_OK;
   }
   struct sf_catalog *catalog = NULL;

@@ -17,8 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The sink of JSON: appends value as it may be printed, of ASCII alone and without the marks of CI systems' commands ("##["). flags: Jansson's. NULL is SF_ENOMEM, as what
- * made value says it. */
+/* The sink of JSON: appends value as it may be printed, of ASCII alone and without the marks of CI systems' commands ("##["). flags:
+ * Jansson's. NULL is SF_ENOMEM, as what made value says it. */
 enum sf_status sf_json_append(struct sf_text *out, const json_t *value, size_t flags) SF_MUST_USE;
 
 struct sf_json_out;

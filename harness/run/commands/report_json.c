@@ -42,9 +42,11 @@ static json_t *further_of(const struct sf_outcome *o) {
   json_t *array = json_array();
   for (int32_t i = 0; i < o->further_count; i++) {
     const struct sf_culprit *culprit = &o->further[i];
-    json_array_append_new(array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls), "signature", text_of(culprit->signature),
-                                           "id", text_of(culprit->first_id), "module", text_of(culprit->module), "rank", culprit->rank, "row", (json_int_t)culprit->row,
-                                           "error", real(culprit->error), "noise", real(culprit->noise), "ratio", real(culprit->ratio), "text", text_of(culprit->text)));
+    json_array_append_new(array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class",
+                                           sf_finding_class_name(culprit->cls), "signature", text_of(culprit->signature), "id",
+                                           text_of(culprit->first_id), "module", text_of(culprit->module), "rank", culprit->rank, "row",
+                                           (json_int_t)culprit->row, "error", real(culprit->error), "noise", real(culprit->noise), "ratio",
+                                           real(culprit->ratio), "text", text_of(culprit->text)));
   }
   return array;
 }
@@ -52,13 +54,16 @@ static json_t *further_of(const struct sf_outcome *o) {
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
   json_t *first = finding ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", text_of(o->first_id), "kind",
-                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", text_of(o->module), "label", text_of(o->label), "rank", o->rank, "row",
-                                      (json_int_t)o->row, "error", real(o->error), "noise", real(o->noise), "ratio", real(o->ratio))
+                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", text_of(o->module), "label",
+                                      text_of(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", real(o->error), "noise",
+                                      real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
-                   finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature", text_of(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, expect),
-                   "first", first, "diagnosis", diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked",
-                   o->unchecked, "seconds", real(o->seconds));
+  return json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict),
+                   "class", finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature",
+                   text_of(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, expect), "first", first, "diagnosis",
+                   diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings",
+                   finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked", o->unchecked, "seconds",
+                   real(o->seconds));
 }
 
 static json_t *space_of(const struct sf_store_summary *s) {
@@ -68,21 +73,24 @@ static json_t *space_of(const struct sf_store_summary *s) {
 }
 
 static json_t *cover_of(const struct sf_cover_shares *cover) {
-  return json_pack("{s:I, s:I, s:I, s:o}", "pairs", (json_int_t)cover->pairs, "pairs_run", (json_int_t)cover->pairs_run, "triples", (json_int_t)cover->triples,
-                   "triples_share", real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
+  return json_pack("{s:I, s:I, s:I, s:o}", "pairs", (json_int_t)cover->pairs, "pairs_run", (json_int_t)cover->pairs_run, "triples",
+                   (json_int_t)cover->triples, "triples_share",
+                   real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
 }
 
 /* null: not shrunk. */
 static json_t *shrunk_of(const struct sf_signature *s) {
-  return s->trials_max > 0 ? json_pack("{s:i, s:i, s:b}", "trials", s->trials, "budget", s->trials_max, "minimal", s->minimal) : json_null();
+  return s->trials_max > 0 ? json_pack("{s:i, s:i, s:b}", "trials", s->trials, "budget", s->trials_max, "minimal", s->minimal)
+                           : json_null();
 }
 
 static json_t *signatures_of(const struct sf_signatures *signatures) {
   json_t *array = json_array();
   for (int32_t i = 0; i < signatures->count; i++) {
     const struct sf_signature *s = &signatures->at[i];
-    json_array_append_new(array, json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", text_of(s->signature), "count", (json_int_t)s->count, "first_index",
-                                           (json_int_t)s->first_index, "known", s->known, "diagnosis", diagnosis_of(&s->diagnosis), "min", text_of(s->min_path), "shrunk", shrunk_of(s)));
+    json_array_append_new(array, json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", text_of(s->signature), "count",
+                                           (json_int_t)s->count, "first_index", (json_int_t)s->first_index, "known", s->known, "diagnosis",
+                                           diagnosis_of(&s->diagnosis), "min", text_of(s->min_path), "shrunk", shrunk_of(s)));
   }
   return array;
 }
@@ -92,11 +100,14 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  return json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed", (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed",
+                   (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
-                   (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed", (json_int_t)r->crashed,
-                   "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures, "new_signatures",
-                   (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "waiting", (json_int_t)r->waiting, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
+                   (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed",
+                   (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures",
+                   (json_int_t)s->signatures, "new_signatures", (json_int_t)r->new_signatures, "by_signature",
+                   signatures ? signatures_of(signatures) : NULL, "waiting", (json_int_t)r->waiting, "unchecked_share",
+                   real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
                    real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
                    sf_campaign_judged_nothing(r) ? text_of(nothing) : NULL);
 }
@@ -106,11 +117,13 @@ static json_t *place_of(int64_t index) { return index >= 0 ? json_integer((json_
 
 static json_t *search_of(const struct sf_power_search *s) {
   const bool found = s->found_at >= 0;
-  return json_pack("{s:I, s:o, s:b, s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:s, s:s, s:o, s:{s:I, s:I}}", "seed", (json_int_t)s->seed, "cases_to_detect",
-                   place_of(s->found_at), "flat_asked", s->flat_asked, "flat_cases_to_detect", place_of(s->flat_at), "triggered", (json_int_t)s->triggered, "localised", s->localised,
-                   "minimal", s->minimal, "diagnosed", s->plant->diagnosis && *s->plant->diagnosis ? json_boolean(s->diagnosed) : json_null(), "diagnosis", diagnosis_of(&s->min_outcome.diagnosis),
-                   "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min", s->min_outcome.signature, "case", found ? sf_json_of_case(&s->min) : json_null(), "shrunk",
-                   "ranks", (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
+  return json_pack("{s:I, s:o, s:b, s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:s, s:s, s:o, s:{s:I, s:I}}", "seed", (json_int_t)s->seed,
+                   "cases_to_detect", place_of(s->found_at), "flat_asked", s->flat_asked, "flat_cases_to_detect", place_of(s->flat_at),
+                   "triggered", (json_int_t)s->triggered, "localised", s->localised, "minimal", s->minimal, "diagnosed",
+                   s->plant->diagnosis && *s->plant->diagnosis ? json_boolean(s->diagnosed) : json_null(), "diagnosis",
+                   diagnosis_of(&s->min_outcome.diagnosis), "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min",
+                   s->min_outcome.signature, "case", found ? sf_json_of_case(&s->min) : json_null(), "shrunk", "ranks",
+                   (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
 }
 
 /* One plant over its seeds: the worst of them, and each. */
@@ -131,19 +144,21 @@ static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
     if (sf_case_ranks(&s->min) > ranks) ranks = sf_case_ranks(&s->min);
     if (s->min.model.layers > layers) layers = s->min.model.layers;
   }
-  return json_pack("{s:s, s:b, s:o, s:b, s:o, s:b, s:b, s:i, s:{s:I, s:I}, s:o}", "id", searches->plant->id, "detected", detected == seeds, "cases_to_detect",
-                   place_of(detected == seeds ? found_at : -1), "flat_detected", flat_detected == seeds, "flat_cases_to_detect",
-                   place_of(flat_detected == seeds ? flat_at : -1), "localised", localised == seeds, "minimal",
+  return json_pack("{s:s, s:b, s:o, s:b, s:o, s:b, s:b, s:i, s:{s:I, s:I}, s:o}", "id", searches->plant->id, "detected", detected == seeds,
+                   "cases_to_detect", place_of(detected == seeds ? found_at : -1), "flat_detected", flat_detected == seeds,
+                   "flat_cases_to_detect", place_of(flat_detected == seeds ? flat_at : -1), "localised", localised == seeds, "minimal",
                    minimal == seeds, "seeds", seeds, "shrunk", "ranks", (json_int_t)ranks, "layers", (json_int_t)layers, "searches", runs);
 }
 
 json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
-  return json_pack("{s:s, s:o, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature", text_of(result->min_outcome.signature), "min",
-                   text_of(min_path), "evaluations", result->evaluations, "budget", result->budget, "minimal", result->minimal, "case", sf_json_of_case(min));
+  return json_pack("{s:s, s:o, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature",
+                   text_of(result->min_outcome.signature), "min", text_of(min_path), "evaluations", result->evaluations, "budget",
+                   result->budget, "minimal", result->minimal, "case", sf_json_of_case(min));
 }
 
 json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
-  return json_pack("{s:s, s:s, s:n, s:i, s:b, s:n}", "verdict", verdict, "signature", "", "min", "evaluations", evaluations, "minimal", 0, "case");
+  return json_pack("{s:s, s:s, s:n, s:i, s:b, s:n}", "verdict", verdict, "signature", "", "min", "evaluations", evaluations, "minimal", 0,
+                   "case");
 }
 
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
@@ -152,8 +167,10 @@ json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf
   int64_t cases = 0, alarms = 0, inconclusive = 0, flat_cases = 0, flat_alarms = 0;
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *of = &r->clean[i];
-    json_object_set_new(clean, sf_compute_name(i), json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
-                                                        "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms", (json_int_t)of->flat_alarms));
+    json_object_set_new(clean, sf_compute_name(i),
+                        json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
+                                  "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms",
+                                  (json_int_t)of->flat_alarms));
     cases += of->cases;
     alarms += of->false_alarms;
     inconclusive += of->inconclusive;
@@ -170,10 +187,11 @@ json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf
 
 static json_t *mutant_of(const struct sf_mutant_search *s) {
   const bool found = s->found_at >= 0;
-  return json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:o}", "id", s->id, "fate", sf_mutant_fate_name(s->fate), "fired", (json_int_t)s->fired,
-                   "cases_to_detect", found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "first", s->outcome.shrink_key, "first_id",
-                   s->outcome.first_id, "equal_outputs", (json_int_t)s->equal_outputs, "unread_outputs", (json_int_t)s->unread_outputs,
-                   "survived_at", s->survived_at >= 0 ? json_integer((json_int_t)s->survived_at) : json_null());
+  return json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:o}", "id", s->id, "fate", sf_mutant_fate_name(s->fate), "fired",
+                   (json_int_t)s->fired, "cases_to_detect", found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "first",
+                   s->outcome.shrink_key, "first_id", s->outcome.first_id, "equal_outputs", (json_int_t)s->equal_outputs, "unread_outputs",
+                   (json_int_t)s->unread_outputs, "survived_at",
+                   s->survived_at >= 0 ? json_integer((json_int_t)s->survived_at) : json_null());
 }
 
 static json_t *fates_of(const int64_t counts[SF_MUTANT_FATES]) {
@@ -209,8 +227,9 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
-    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text_of(item->name), "state", sf_gate_state_text(item->state), "text",
-                                            text_of(item->text), "diagnosis", diagnosis_of(&item->diagnosis), "min", text_of(item->min_path)));
+    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text_of(item->name), "state",
+                                           sf_gate_state_text(item->state), "text", text_of(item->text), "diagnosis",
+                                           diagnosis_of(&item->diagnosis), "min", text_of(item->min_path)));
   }
   return json_pack("{s:b, s:i, s:i, s:i, s:{s:i, s:i}, s:o, s:o, s:o*}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed",
                    r->corpus_failed, "corpus_not_replayed", r->corpus_not_run, "known", "entries", r->known_count, "seen", r->known_seen,

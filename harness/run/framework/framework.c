@@ -200,8 +200,8 @@ static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report
 }
 
 /* One run of the case into folder. *good: its trace is there; else the outcome says why not. draw: -1 = not perturbed. */
-static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run, int32_t draw, const char *folder,
-                              struct sf_error *error) {
+static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run,
+                              int32_t draw, const char *folder, struct sf_error *error) {
   struct sf_worker_report report;
   const int32_t ranks = strcmp(run, "candidate") == 0 ? sf_description_ranks(f->description, c) : 1;
   char name[24];
@@ -241,9 +241,10 @@ static void noise_path(char *out, size_t size, const struct sf_framework *f, con
   snprintf(out, size, "%.380s/%s.safetensors", reference, draws < draws_of(f) ? "noise-few" : "noise");
 }
 
-/* Draws up to `count`, and the noise file out of all; they are removed when there will be no more and traces do not stay. folder: of the case. */
-static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *folder, const char *reference,
-                                int32_t count, struct sf_error *error) {
+/* Draws up to `count`, and the noise file out of all; they are removed when there will be no more and traces do not stay. folder: of the
+ * case. */
+static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
+                                const char *folder, const char *reference, int32_t count, struct sf_error *error) {
   char(*draws)[SF_FRAMEWORK_PATH] = sf_alloc((size_t)count * sizeof *draws);
   char noise[SF_FRAMEWORK_PATH];
   enum sf_status status = draws ? SF_OK : SF_ENOMEM;
@@ -252,7 +253,9 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
     if (i >= f->draws_made) status = run_one(f, good, outcome, c, "draw", i, draws[i], error);
   }
   noise_path(noise, sizeof noise, f, reference, count);
-  if (status == SF_OK && *good) status = sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, count < draws_of(f), error);
+  if (status == SF_OK && *good)
+    status =
+        sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, count < draws_of(f), error);
   const bool done = status != SF_OK || !*good || count == draws_of(f);
   for (int32_t i = 0; draws && done && !f->options.keep && i < count; i++) {
     if (*draws[i]) sf_remove_tree(draws[i]);
@@ -263,7 +266,8 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
 }
 
 /* The reference of the case's function, with its noise file: the last case's, if that is the same. */
-static enum sf_status make_reference(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *folder, struct sf_error *error) {
+static enum sf_status make_reference(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
+                                     const char *folder, struct sf_error *error) {
   char path[SF_FRAMEWORK_PATH];
   char *text = sf_description_function_text(f->description, c);
   if (!text) return SF_ENOMEM;
@@ -284,7 +288,8 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
 }
 
 /* By the first draws, then, where that is no pass, by all: whichever case of the function came before, the verdict is the same. */
-static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder, const char *candidate, struct sf_error *error) {
+static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
+                            const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;
   const int32_t first = first_draws_of(f), all = draws_of(f);
   char noise[SF_FRAMEWORK_PATH];
@@ -355,7 +360,8 @@ static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_o
   const enum sf_status status = run_case(f, &again, c, error);
   if (status != SF_OK || strcmp(again.cls, "hang") == 0) return status;
   snprintf(outcome->cls, sizeof outcome->cls, "%s", sf_finding_class_name(SF_CLASS_FLAKY));
-  snprintf(again.text, sizeof again.text, "hung once (%.300s), then: %s", outcome->text, *again.cls ? again.cls : sf_verdict_name(again.verdict));
+  snprintf(again.text, sizeof again.text, "hung once (%.300s), then: %s", outcome->text,
+           *again.cls ? again.cls : sf_verdict_name(again.verdict));
   memcpy(outcome->text, again.text, sizeof outcome->text);
   return SF_OK;
 }
@@ -369,7 +375,8 @@ static void shorten_paths(char *text, const char *folder) {
   }
 }
 
-enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) {
+enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *complete,
+                                struct sf_error *error) {
   const double began = sf_clock_seconds();
   const char *refusal = sf_description_refusal(f->description, complete);
   memset(outcome, 0, sizeof *outcome);
@@ -388,12 +395,15 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
   return status;
 }
 
-enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t size, const json_t *complete, const char *first, struct sf_error *error) {
+enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t size, const json_t *complete, const char *first,
+                                       struct sf_error *error) {
   struct sf_worker_report report;
   enum sf_status status = ask(f, &report, json_pack("{s:s, s:O, s:s}", "request", "script", "case", complete, "first", first), 1);
   const char *text = json_string_value(json_object_get(report.value, "script"));
-  if (status == SF_OK && report.end != SF_WORKER_ANSWERED) status = sf_error_set(error, SF_EIO, "the worker wrote no script: %.300s", report.text);
-  if (status == SF_OK && (!text || strlen(text) >= size)) status = sf_error_set(error, SF_EINPUT, "the worker's script is no text, or longer than %zu characters", size - 1);
+  if (status == SF_OK && report.end != SF_WORKER_ANSWERED)
+    status = sf_error_set(error, SF_EIO, "the worker wrote no script: %.300s", report.text);
+  if (status == SF_OK && (!text || strlen(text) >= size))
+    status = sf_error_set(error, SF_EINPUT, "the worker's script is no text, or longer than %zu characters", size - 1);
   if (status == SF_OK) snprintf(out, size, "%s", text);
   sf_worker_report_clear(&report);
   return status;
@@ -407,20 +417,22 @@ static enum sf_status ask_description(struct sf_framework *f, struct sf_worker_r
   enum sf_status status = ask(f, report, json_pack("{s:s}", "request", "describe"), 1);
   if (status != SF_OK) return status;
   if (report->end != SF_WORKER_ANSWERED)
-    return sf_error_set(error, SF_EIO, "the worker does not describe itself: %.400s%s%.*s", report->text, *report->output ? "; it printed: " : "",
-                        (int)strcspn(report->output, "\n"), report->output);
+    return sf_error_set(error, SF_EIO, "the worker does not describe itself: %.400s%s%.*s", report->text,
+                        *report->output ? "; it printed: " : "", (int)strcspn(report->output, "\n"), report->output);
   status = sf_description_create(&f->description, report->value, error);
   if (status == SF_OK) f->described = json_incref(report->value);
   return status;
 }
 
-enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options, struct sf_error *error) {
+enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options,
+                                   struct sf_error *error) {
   memset(report, 0, sizeof *report);
   struct sf_framework *f = sf_alloc(sizeof *f);
   if (!f) return SF_ENOMEM;
   f->options = *options;
   enum sf_status status = SF_OK;
-  if (options->keep && strlen(options->keep) > KEEP_LENGTH) status = sf_error_set(error, SF_EUSAGE, "%.60s..: the path for traces is too long, at most %d bytes", options->keep, KEEP_LENGTH);
+  if (options->keep && strlen(options->keep) > KEEP_LENGTH)
+    status = sf_error_set(error, SF_EUSAGE, "%.60s..: the path for traces is too long, at most %d bytes", options->keep, KEEP_LENGTH);
   if (status == SF_OK) status = make_work_folder(f, error);
   if (status == SF_OK) status = ask_description(f, report, error);
   if (status == SF_OK) *out = f;

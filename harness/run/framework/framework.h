@@ -1,5 +1,5 @@
-/* One case of a framework after the other, on worker sets (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as
- * the case has; their traces are judged as `shardfuzz noise` and `shardfuzz check` do. */
+/* One case of a framework after the other, on worker sets (targets/worker.md): reference and perturbed runs on one rank, the candidate on
+ * as many as the case has; their traces are judged as `shardfuzz noise` and `shardfuzz check` do. */
 #ifndef SF_RUN_FRAMEWORK_H
 #define SF_RUN_FRAMEWORK_H
 
@@ -32,11 +32,13 @@ struct sf_framework_culprit {
 /* What a case showed. */
 struct sf_framework_outcome {
   enum sf_verdict verdict;
-  char cls[24];                       /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an inconclusive one: space, memory, or empty */
+  char cls[24]; /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an
+                   inconclusive one: space, memory, or empty */
   char run[24];                       /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
   int32_t rank;                       /* -1: none alone */
   char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
-  char kind[24], module[SF_MODULE_TEXT]; /* of that tensor: "act_grad", and what its name has that is the same in all layers, "mlp.experts.weight" */
+  char kind[24],
+      module[SF_MODULE_TEXT]; /* of that tensor: "act_grad", and what its name has that is the same in all layers, "mlp.experts.weight" */
   char text[SF_FRAMEWORK_TEXT];       /* one line: why */
   char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last, if they failed */
   struct sf_diagnosis diagnosis;      /* what the first one looks like; text "" when nothing simple explains it */
@@ -49,9 +51,10 @@ struct sf_framework_outcome {
 };
 
 struct sf_framework;
-/* Starts a set of one rank and asks it to describe itself. SF_EUSAGE: no folder for traces; SF_EIO with the set's reason and what it printed last in
- * *report; SF_EINPUT: the description is wrong; SF_ECANCELLED, SF_ENOMEM. */
-enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options, struct sf_error *error) SF_MUST_USE;
+/* Starts a set of one rank and asks it to describe itself. SF_EUSAGE: no folder for traces; SF_EIO with the set's reason and what it
+ * printed last in *report; SF_EINPUT: the description is wrong; SF_ECANCELLED, SF_ENOMEM. */
+enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options,
+                                   struct sf_error *error) SF_MUST_USE;
 void sf_framework_destroy(struct sf_framework *framework); /* ends every set, removes what is not to stay; takes NULL */
 const struct sf_description *sf_framework_description(const struct sf_framework *framework);
 const json_t *sf_framework_described(const struct sf_framework *framework); /* as the worker said it */
@@ -59,10 +62,12 @@ int64_t sf_framework_restarts(const struct sf_framework *framework);        /* s
 
 /* Runs a complete case. Whatever the worker does, and what this machine lacks for the case, is an outcome. SF_ECANCELLED when stopped;
  * SF_EUSAGE when there is no folder for traces any more; SF_ENOMEM. */
-enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framework_outcome *outcome, const json_t *complete, struct sf_error *error) SF_MUST_USE;
-/* The program that shows what a complete case does, as the worker writes it. first: name of the first wrong tensor, or "". SF_EIO with the worker's reason;
- * SF_EINPUT: no text, or one longer than size. */
-enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framework_outcome *outcome, const json_t *complete,
+                                struct sf_error *error) SF_MUST_USE;
+/* The program that shows what a complete case does, as the worker writes it. first: name of the first wrong tensor, or "". SF_EIO with the
+ * worker's reason; SF_EINPUT: no text, or one longer than size. */
+enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first,
+                                       struct sf_error *error) SF_MUST_USE;
 /* Whether sets did not start for three cases in a row: more cases would show nothing else. */
 bool sf_framework_is_exhausted(const struct sf_framework *framework);
 

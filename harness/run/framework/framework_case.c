@@ -10,25 +10,29 @@
 
 /* --- drawing ---------------------------------------------------------------------------------------------------- */
 
-enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description, int64_t seed, struct sf_error *error) {
+enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description,
+                                     int64_t seed, struct sf_error *error) {
   json_t *object = sf_choices_case(choices, description, false);
   char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
   sf_case_init(out);
   const bool fits = snprintf(out->target, sizeof out->target, "%s", sf_description_name(description)) < (int)sizeof out->target;
   out->seed = seed;
   enum sf_status status = text ? sf_case_set_framework(out, text, error) : SF_ENOMEM;
-  if (!fits) status = sf_error_set(error, SF_EINPUT, "describe: name: at most %zu bytes, not '%.60s..'", sizeof out->target - 1, sf_description_name(description));
+  if (!fits)
+    status = sf_error_set(error, SF_EINPUT, "describe: name: at most %zu bytes, not '%.60s..'", sizeof out->target - 1,
+                          sf_description_name(description));
   sf_free(text);
   json_decref(object);
   return status;
 }
 
-enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover, uint64_t seed, int64_t layouts, int64_t index,
-                                      uint64_t attempt, struct sf_error *error) {
+enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover,
+                                      uint64_t seed, int64_t layouts, int64_t index, uint64_t attempt, struct sf_error *error) {
   const uint64_t functions = attempt / SF_FRAMEWORK_LAYOUT_ATTEMPTS, redraw = attempt % SF_FRAMEWORK_LAYOUT_ATTEMPTS;
   const int64_t block = index / layouts;
   const bool covers = cover && functions == 0 && block < sf_choice_cover_rows(cover);
-  const uint64_t function = covers ? sf_choice_cover_function(cover, block) : sf_hash_u64(functions ? sf_hash_u64(seed, functions) : seed, (uint64_t)block);
+  const uint64_t function =
+      covers ? sf_choice_cover_function(cover, block) : sf_hash_u64(functions ? sf_hash_u64(seed, functions) : seed, (uint64_t)block);
   struct sf_choices choices;
   const enum sf_status status = sf_choices_draw(&choices, space, function, index % layouts, redraw, error);
   return status == SF_OK ? sf_framework_case_put(out, &choices, space->description, (int64_t)(function >> 40), error) : status;
@@ -37,7 +41,8 @@ enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choic
 /* --- running ---------------------------------------------------------------------------------------------------- */
 
 /* The case with all its fields, and its seed if the worker has a field for one. *out is a new reference. */
-static enum sf_status complete_case(json_t **out, const struct sf_description *description, const struct sf_case *c, struct sf_error *error) {
+static enum sf_status complete_case(json_t **out, const struct sf_description *description, const struct sf_case *c,
+                                    struct sf_error *error) {
   json_t *object = json_loads(c->framework, 0, NULL);
   if (!object) return SF_ENOMEM;
   const int32_t field = sf_description_find_field(description, "seed");
@@ -71,7 +76,8 @@ static void key_of_text(char *out, size_t size, const char *text) {
 }
 
 /* The key of a wrong tensor, or of a run that failed (kind ""); module: what it blames. */
-static void key_of(char key[SF_SHRINK_KEY_TEXT], char module[SF_MODULE_TEXT], const struct sf_framework_outcome *seen, const char *cls, const char *kind) {
+static void key_of(char key[SF_SHRINK_KEY_TEXT], char module[SF_MODULE_TEXT], const struct sf_framework_outcome *seen, const char *cls,
+                   const char *kind) {
   if (*kind) {
     snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%s/%s", cls, kind, module);
   } else if (class_of(cls) == SF_CLASS_HANG) {
@@ -91,7 +97,8 @@ static void sign(char signature[SF_SIGNATURE_TEXT], char key[SF_SHRINK_KEY_TEXT]
   if (c->mode == SF_MODE_ISOLATED) snprintf(key + length, SF_SHRINK_KEY_TEXT - length, "%s", SF_KEY_ISOLATED);
 }
 
-static struct sf_culprit further_of(const struct sf_case *c, const struct sf_framework_outcome *seen, const struct sf_framework_culprit *culprit) {
+static struct sf_culprit further_of(const struct sf_case *c, const struct sf_framework_outcome *seen,
+                                    const struct sf_framework_culprit *culprit) {
   struct sf_culprit out = {.cls = class_of(culprit->cls),
                            .kind = -1,
                            .module_class = -1,
@@ -142,7 +149,8 @@ void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c,
   outcome->row = -1;
   outcome->ranks = (int32_t)sf_case_ranks(c);
   const char *name = sf_description_name(sf_framework_description(framework));
-  if (strcmp(name, c->target) != 0) sf_error_set(&error, SF_EINPUT, "target.name: the case is one of %s, the worker is %.100s", c->target, name);
+  if (strcmp(name, c->target) != 0)
+    sf_error_set(&error, SF_EINPUT, "target.name: the case is one of %s, the worker is %.100s", c->target, name);
   outcome->status = !seen ? SF_ENOMEM : *error.text ? SF_EINPUT : complete_case(&complete, sf_framework_description(framework), c, &error);
   if (outcome->status == SF_OK) outcome->status = sf_framework_run(framework, seen, complete, &error);
   if (outcome->status == SF_OK) {
@@ -155,7 +163,8 @@ void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c,
   sf_free(seen);
 }
 
-enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) {
+enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c,
+                                   const struct sf_outcome *outcome, struct sf_error *error) {
   json_t *complete = NULL;
   *out = '\0';
   if (!sf_description_has_scripts(sf_framework_description(framework))) return SF_OK;

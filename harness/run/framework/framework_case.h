@@ -8,22 +8,24 @@
 #include "harness/worker/choice_cover.h"
 
 /* Puts the choices into a case of the description's target. SF_EINPUT: too long for a case; SF_ENOMEM. */
-enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description, int64_t seed,
-                                     struct sf_error *error) SF_MUST_USE;
-/* Case `index` of a campaign: cases of one block of `layouts` differ in their layout alone. cover: NULL, or which functions the first blocks have.
- * attempt: another case for the same index, of the same function first, so that its reference serves all the same. */
+enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description,
+                                     int64_t seed, struct sf_error *error) SF_MUST_USE;
+/* Case `index` of a campaign: cases of one block of `layouts` differ in their layout alone. cover: NULL, or which functions the first
+ * blocks have. attempt: another case for the same index, of the same function first, so that its reference serves all the same. */
 enum { SF_FRAMEWORK_LAYOUT_ATTEMPTS = 8 }; /* layouts of one function before another function is drawn */
-enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover, uint64_t seed, int64_t layouts, int64_t index,
-                                      uint64_t attempt, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover,
+                                      uint64_t seed, int64_t layouts, int64_t index, uint64_t attempt, struct sf_error *error) SF_MUST_USE;
 
 /* Runs a case. Whatever the worker does is an outcome; what is wrong with the case, or with our own machine, stands in outcome->status. */
 void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c, struct sf_outcome *outcome);
 /* The stand-alone program that shows a finding, as the worker writes it; "" when it writes none. */
-enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c, const struct sf_outcome *outcome, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c,
+                                   const struct sf_outcome *outcome, struct sf_error *error) SF_MUST_USE;
 
 /* As sf_shrink_run: fewer ranks, plain choices, then choices nearer to plain ones. */
-enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_description *description, bool (*still_fails)(void *ctx, const struct sf_case *c),
-                                   void *ctx, int64_t budget, struct sf_shrink_report *report) SF_MUST_USE;
+enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_description *description,
+                                   bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
+                                   struct sf_shrink_report *report) SF_MUST_USE;
 
 /* Whether c has everything that trigger needed: each member of its object, numbers at least as large, other values equal. */
 bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger);

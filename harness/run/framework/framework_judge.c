@@ -32,8 +32,8 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
   return status;
 }
 
-enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH],
-                                  int32_t draw_count, bool first, struct sf_error *error) {
+enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
+                                  const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first, struct sf_error *error) {
   char run[24] = "reference";
   struct sf_trace_set set = {0};
   struct sf_trace_set *opened = sf_alloc((size_t)draw_count * sizeof *opened);

@@ -13,8 +13,9 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
 /* Writes a noise file of the reference. first: more draws will follow if the candidate does not pass by these. *good false, with what
  * sf_framework_blame makes of it in the outcome, when there is none: the traces are not what the format says, or no draw of all has moved
  * anything. */
-enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference, const char (*draws)[SF_FRAMEWORK_PATH],
-                                  int32_t draw_count, bool first, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
+                                  const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first,
+                                  struct sf_error *error) SF_MUST_USE;
 /* The candidate's verdict by these noise levels. *good false, with what sf_framework_blame makes of it in the outcome, when the traces
  * cannot be compared. */
 enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,

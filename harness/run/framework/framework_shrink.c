@@ -1,5 +1,5 @@
-/* Shrinking a framework's case: choices go back to the plainest, many at once, then pairs, then one by one, then nearer to it. Whatever the order is,
- * a choice only ever goes down, so that it ends. */
+/* Shrinking a framework's case: choices go back to the plainest, many at once, then pairs, then one by one, then nearer to it. Whatever the
+ * order is, a choice only ever goes down, so that it ends. */
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/run/framework/framework_case.h"
@@ -121,10 +121,16 @@ static void shrink(struct shrinking *s) {
   s->report->minimal = !out_of_budget(s);
 }
 
-enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_description *description, bool (*still_fails)(void *ctx, const struct sf_case *c),
-                                   void *ctx, int64_t budget, struct sf_shrink_report *report) {
-  struct shrinking s = {.space = {.description = description, .ranks_max = (int32_t)sf_case_ranks(in)}, .seed = in->seed, .budget = budget, .still_fails = still_fails,
-                        .ctx = ctx, .best = out, .report = report};
+enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_description *description,
+                                   bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
+                                   struct sf_shrink_report *report) {
+  struct shrinking s = {.space = {.description = description, .ranks_max = (int32_t)sf_case_ranks(in)},
+                        .seed = in->seed,
+                        .budget = budget,
+                        .still_fails = still_fails,
+                        .ctx = ctx,
+                        .best = out,
+                        .report = report};
   struct sf_error error;
   memset(report, 0, sizeof *report);
   *out = *in;

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 const struct sf_framework_known sf_frameworks[] = {
-    {"megatron-core", "\"${SHARDFUZZ_MEGATRON:-build-megatron}/bin/python\" -m megatron_core_target serve", "NVIDIA's Megatron Core on a CPU (ci/megatron.sh sets it up)", "SHARDFUZZ_MEGATRON", "build-megatron", "ci/megatron.sh"},
+    {"megatron-core", "\"${SHARDFUZZ_MEGATRON:-build-megatron}/bin/python\" -m megatron_core_target serve",
+     "NVIDIA's Megatron Core on a CPU (ci/megatron.sh sets it up)", "SHARDFUZZ_MEGATRON", "build-megatron", "ci/megatron.sh"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -28,8 +29,8 @@ static enum sf_status check_setup(const struct sf_framework_known *known, struct
   sf_text_append(&python, "%s/bin/python", other && *other ? other : known->folder);
   const enum sf_status status = python.failed ? SF_ENOMEM : access(python.data, X_OK) == 0 ? SF_OK : SF_EINPUT;
   if (status == SF_EINPUT)
-    sf_error_set(error, status, "--target %s: %.200s is not there: run %s first, or let %s name the folder that it made", known->name, python.data, known->setup,
-                 known->folder_variable);
+    sf_error_set(error, status, "--target %s: %.200s is not there: run %s first, or let %s name the folder that it made", known->name,
+                 python.data, known->setup, known->folder_variable);
   sf_text_destroy(&python);
   return status;
 }
@@ -43,8 +44,12 @@ enum sf_status sf_framework_command(char *out, size_t size, const char *target, 
   const char *command = known ? known->command : worker_command(target);
   struct stat info;
   struct sf_text text = {0};
-  if (!command) return sf_error_set(error, SF_EUSAGE, "'%.90s' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started", target);
-  if (path && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))) return sf_error_set(error, SF_EUSAGE, "--framework-path: %s is no folder", path);
+  if (!command)
+    return sf_error_set(error, SF_EUSAGE,
+                        "'%.90s' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started",
+                        target);
+  if (path && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)))
+    return sf_error_set(error, SF_EUSAGE, "--framework-path: %s is no folder", path);
   const enum sf_status status = known ? check_setup(known, error) : SF_OK;
   if (status != SF_OK) return status;
   if (path) {
@@ -58,7 +63,8 @@ enum sf_status sf_framework_command(char *out, size_t size, const char *target, 
   return fits ? SF_OK : sf_error_set(error, SF_EUSAGE, "--target: the worker's command is too long");
 }
 
-enum sf_status sf_framework_ask_description(struct sf_description **out, const struct sf_framework_options *options, struct sf_error *error) {
+enum sf_status sf_framework_ask_description(struct sf_description **out, const struct sf_framework_options *options,
+                                            struct sf_error *error) {
   struct sf_framework *framework = NULL;
   struct sf_worker_report report;
   enum sf_status status = sf_framework_create(&framework, &report, options, error);

@@ -132,8 +132,9 @@ static enum sf_status read_corpus(struct gate *g) {
       item->is_operation = fits && sf_op_file_is_one(item->name);
       if (item->is_operation) item->replay_options = NULL;
       struct sf_case *c = &g->cases[g->result->corpus_count++];
-      status = !fits ? sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder)
-               : item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error) : read_corpus_case(c, item->name, g->error);
+      status = !fits                ? sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder)
+               : item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error)
+                                    : read_corpus_case(c, item->name, g->error);
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }
@@ -177,11 +178,13 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
   item->state = SF_GATE_OK;
   note_replayed(g, (int32_t)job->tag, expect->signature, seen->signature);
   if (sf_outcome_as_expected(seen, expect)) return;
-  const bool is_gone = sf_case_is_framework(&job->c) && seen->verdict == SF_VERDICT_PASS && strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
+  const bool is_gone = sf_case_is_framework(&job->c) && seen->verdict == SF_VERDICT_PASS &&
+                       strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
   item->state = is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
   g->result->corpus_failed += !is_gone;
   struct sf_text text = {0};
-  sf_line_append(&text, "expected %s %s, saw %s %s: %s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict), seen->signature, seen->text);
+  sf_line_append(&text, "expected %s %s, saw %s %s: %s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict),
+                 seen->signature, seen->text);
   set_text(item, &text);
 }
 
@@ -222,7 +225,8 @@ static enum sf_status replay_corpus(struct gate *g) {
   if (status != SF_OK) return status;
   struct sf_pool_options pool_options = g->options->campaign.pool;
   for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
-    if (!g->result->items[i].is_operation && sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
+    if (!g->result->items[i].is_operation && sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks)
+      pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
   }
   status = sf_pool_create(&pool, &pool_options);
   if (status == SF_OK) {
@@ -240,8 +244,8 @@ static enum sf_status replay_corpus(struct gate *g) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* For one of the replays that are still to come: its share of the gate's time that is left, and what a base needs that judges a hang by itself, ten times
- * the case's seconds. */
+/* For one of the replays that are still to come: its share of the gate's time that is left, and what a base needs that judges a hang by
+ * itself, ten times the case's seconds. */
 static double base_seconds(const struct gate *g, const struct sf_gate_item *item, int32_t to_come) {
   static const double START_SECONDS = 60, OPERATION_SECONDS = 10, HANG_FACTOR = 12;
   static struct sf_case c;
@@ -258,7 +262,9 @@ static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item, int32_
   base.stop = g->options->campaign.stop;
   const enum sf_status status = sf_gate_base_has(&has, note, &base, item->min_path, item->name);
   if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
-  if (status != SF_OK) return sf_error_set(g->error, status, "%s: could not be started", g->options->base.program ? g->options->base.program : g->options->base.framework_path);
+  if (status != SF_OK)
+    return sf_error_set(g->error, status, "%s: could not be started",
+                        g->options->base.program ? g->options->base.program : g->options->base.framework_path);
   if (has) item->state = SF_GATE_IN_BASE;
   const size_t length = strlen(item->text);
   if (*note) snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
@@ -323,7 +329,8 @@ static enum sf_status fuzz_operations(struct gate *g) {
   struct sf_op_campaign_options options = *g->options->operations.campaign;
   if (g->options->campaign.seconds > 0) options.seconds = seconds_left(g);
   enum sf_status status = sf_op_campaign_run(&seen, &options, g->error);
-  if (status == SF_OK && sf_op_campaign_judged_nothing(&seen)) sf_op_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, &seen);
+  if (status == SF_OK && sf_op_campaign_judged_nothing(&seen))
+    sf_op_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, &seen);
   result->seconds = seen.seconds;
   result->cases_run = result->summary.cases = seen.cases;
   result->summary.by_verdict[SF_VERDICT_PASS] = seen.passed;
@@ -382,7 +389,8 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
   if (status == SF_OK && !sf_gate_interrupted(options)) status = fuzz(&g);
   if (status == SF_OK && sf_gate_has_base(&options->base)) status = ask_base_of_new(&g);
-  if (status == SF_OK && sf_gate_interrupted(options)) status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
+  if (status == SF_OK && sf_gate_interrupted(options))
+    status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   if (status == SF_OK) status = list_stale(&g);
   if (status == SF_OK) conclude(&g);
   sf_free(g.cases);

@@ -110,7 +110,8 @@ static bool last_line_has(const struct sf_text *output, const char *signature) {
   return has;
 }
 
-enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path, const char *signature) {
+enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path,
+                                const char *signature) {
   struct sf_text output = {0};
   struct sf_warden warden;
   int ends[2];

@@ -27,6 +27,7 @@ enum sf_status sf_gate_base_check(const struct sf_gate_base *base, struct sf_err
  * the case (it does not know a field, ended badly, or did not answer in its time), "" otherwise; the answer is then false. The base and
  * every process that it started have ended on return, within two seconds of a stop. SF_ECANCELLED when stopped. SF_EIO when it could not be
  * started. */
-enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path, const char *signature) SF_MUST_USE;
+enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path,
+                                const char *signature) SF_MUST_USE;
 
 #endif

@@ -131,7 +131,8 @@ static enum sf_status write_text(const char *folder, const char *name, struct sf
 static enum sf_status write_finding(struct sf_op_finding *finding, const struct sf_op_campaign_options *options, struct sf_error *error) {
   const struct sf_op_target *target = options->pool.target;
   struct sf_text text = {0};
-  if (strlen(options->out_dir) + NAME_MAX + 2 > sizeof finding->folder) return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
+  if (strlen(options->out_dir) + NAME_MAX + 2 > sizeof finding->folder)
+    return sf_error_set(error, SF_EUSAGE, "--out: the path is too long");
   enum sf_status status = sf_finding_directory_claim(finding->folder, sizeof finding->folder, options->out_dir, finding->signature, error);
   if (status == SF_OK) status = sf_op_case_to_json(&text, target, &finding->c, finding->signature);
   if (status == SF_OK) status = write_text(finding->folder, "case.json", &text, error);
@@ -152,7 +153,8 @@ static enum sf_status finish(struct campaign *campaign, struct sf_error *error) 
   enum sf_status status = SF_OK;
   for (int32_t i = 0; i < result->finding_count && status == SF_OK; i++) {
     struct sf_op_finding *finding = &result->findings[i];
-    status = sf_op_shrink(&finding->min, campaign->workers[0], campaign->options->pool.target, &finding->c, &finding->outcome, campaign->options->shrink_budget, error);
+    status = sf_op_shrink(&finding->min, campaign->workers[0], campaign->options->pool.target, &finding->c, &finding->outcome,
+                          campaign->options->shrink_budget, error);
     if (status == SF_OK) status = write_finding(finding, campaign->options, error);
   }
   return status;

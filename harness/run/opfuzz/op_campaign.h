@@ -43,7 +43,9 @@ struct sf_op_campaign_result {
 bool sf_op_campaign_judged_nothing(const struct sf_op_campaign_result *result);
 void sf_op_campaign_nothing_text(char *out, size_t size, const struct sf_op_campaign_result *result);
 
-/* Stopped (pool.stop), it keeps what it has found, as small as it has become. The findings of the same cases are the same with any number of workers. */
-enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+/* Stopped (pool.stop), it keeps what it has found, as small as it has become. The findings of the same cases are the same with any number
+ * of workers. */
+enum sf_status sf_op_campaign_run(struct sf_op_campaign_result *out, const struct sf_op_campaign_options *options,
+                                  struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -13,14 +13,19 @@
 bool sf_op_is_case_file(const char *path) { return sf_op_file_is_one(path); }
 
 static enum sf_status check_flags(const struct sf_common_flags *flags, struct sf_error *error) {
-  const char *other = flags->backend != SF_BACKEND_SIM ? "--backend" : flags->launcher ? "--launcher" : flags->framework_path ? "--framework-path" : flags->max_memory_mib ? "--max-memory" : NULL;
+  const char *other = flags->backend != SF_BACKEND_SIM ? "--backend"
+                      : flags->launcher                ? "--launcher"
+                      : flags->framework_path          ? "--framework-path"
+                      : flags->max_memory_mib          ? "--max-memory"
+                                                       : NULL;
   if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for cases of operations", other);
   if (!flags->target || sf_op_target_is_one(flags->target)) return SF_OK;
   return sf_error_set(error, SF_EUSAGE, "--target %.200s: a case of an operation runs on op:NAME or plugin:LIB.so", flags->target);
 }
 
 static enum sf_status open_file(struct sf_op_opened *out, const char *path, const struct sf_common_flags *flags, struct sf_error *error) {
-  const struct sf_op_run_options options = {.target = flags->target, .device = flags->device, .gemm = flags->gemm, .deadline_ms = flags->deadline_ms};
+  const struct sf_op_run_options options = {
+      .target = flags->target, .device = flags->device, .gemm = flags->gemm, .deadline_ms = flags->deadline_ms};
   memset(out, 0, sizeof *out);
   const enum sf_status status = check_flags(flags, error);
   return status == SF_OK ? sf_op_open(out, path, &options, error) : status;
@@ -81,7 +86,8 @@ int sf_op_replay(const char *path, const struct sf_common_flags *flags, const ch
 
 /* --- shrink ------------------------------------------------------------------------------------------------------------------ */
 
-static int shrink_json(const struct sf_op_opened *opened, const char *verdict, const char *signature, const char *min, const struct sf_op_shrunk *shrunk, int code) {
+static int shrink_json(const struct sf_op_opened *opened, const char *verdict, const char *signature, const char *min,
+                       const struct sf_op_shrunk *shrunk, int code) {
   struct sf_json_out *out = sf_json_out_create();
   sf_json_out_text(out, "verdict", verdict);
   sf_json_out_text(out, "signature", signature);

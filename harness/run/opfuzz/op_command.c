@@ -56,8 +56,9 @@ const char *sf_op_target_of_arguments(int argc, char **argv) {
 }
 
 static void print_summary(const struct sf_op_campaign_result *r, const struct sf_known *known, FILE *to) {
-  sf_print(to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", r->cases,
-           r->seconds, r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->inconclusive, r->skipped);
+  sf_print(
+      to, "%" PRId64 " cases in %.1f s (%.0f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+      r->cases, r->seconds, r->seconds > 0 ? (double)r->cases / r->seconds : 0, r->passed, r->found, r->inconclusive, r->skipped);
   if (r->inconclusive) sf_print(to, "last inconclusive: %s\n", r->lack);
   sf_print(to, "elements judged: %" PRId64 " (%.2f %%)\n", r->judged, r->elements ? 100.0 * (double)r->judged / (double)r->elements : 0);
   if (sf_interrupted) sf_print_lines(to, "interrupted\n");
@@ -95,7 +96,8 @@ int sf_op_json_print(struct sf_json_out *json, int code) {
   return code;
 }
 
-static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, const struct sf_known *known, const char *reason, int code) {
+static int json_summary(const struct sf_op_campaign_result *r, const struct sf_op_target *target, const struct sf_known *known,
+                        const char *reason, int code) {
   struct sf_json_out *json = sf_json_out_create();
   sf_json_out_bool(json, "interrupted", sf_interrupted != 0);
   sf_json_out_int(json, "cases", r->cases);
@@ -209,5 +211,6 @@ int sf_op_fuzz(int argc, char **argv) {
   const char *other = option_of_layers(argc, argv);
   struct op_flags flags = {.seed = 1, .out = "findings", .shrink_budget = SF_OP_BUDGET, .max_elements = SF_OP_ELEMENTS};
   if (!other) return sf_command_main(&command, &flags, run, argc, argv);
-  return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "%s is not for operations; shardfuzz fuzz --target op:all --help lists what is", other), &error);
+  return sf_exit_failure(
+      sf_error_set(&error, SF_EUSAGE, "%s is not for operations; shardfuzz fuzz --target op:all --help lists what is", other), &error);
 }

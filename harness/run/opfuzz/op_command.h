@@ -24,7 +24,8 @@ int sf_op_describe_file(const char *path);
 
 /* `list operations`: one line each; with formulas each operand's shape and format, and what is computed. */
 void sf_op_list(bool formulas);
-/* `list features` and `list operations` of a target of operations: what it takes of each; not shown, only whether there is such a target. */
+/* `list features` and `list operations` of a target of operations: what it takes of each; not shown, only whether there is such a target.
+ */
 int sf_op_list_target(const char *target, bool shown);
 
 #endif

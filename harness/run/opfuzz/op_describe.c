@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define TEXT(constant, text) text,
-static const char *const role_names[] = {SF_OP_ROLE_MAP(TEXT)}, *const element_names[] = {SF_OP_ELEMENT_MAP(TEXT)}, *const fill_texts[] = {SF_OP_FILL_MAP(TEXT)};
+static const char *const role_names[] = {SF_OP_ROLE_MAP(TEXT)}, *const element_names[] = {SF_OP_ELEMENT_MAP(TEXT)},
+                         *const fill_texts[] = {SF_OP_FILL_MAP(TEXT)};
 #undef TEXT
 
 static void print_dims(const struct sf_op *op) {
@@ -29,7 +30,8 @@ static void print_attr(const struct sf_op_attr *attr) {
 static void list_line(const struct sf_op *op) {
   sf_print(stdout, "%s%s ", op->name, sf_op_device_has(op) ? "" : " [plugins only]");
   print_dims(op);
-  for (int32_t k = 0; k < op->operand_count; k++) sf_print(stdout, "%s %s %s", k ? "," : ":", role_names[op->operands[k].role], op->operands[k].name);
+  for (int32_t k = 0; k < op->operand_count; k++)
+    sf_print(stdout, "%s %s %s", k ? "," : ":", role_names[op->operands[k].role], op->operands[k].name);
   for (int32_t k = 0; k < op->attr_count; k++) {
     sf_print(stdout, "%s", k ? "," : "; attributes");
     print_attr(&op->attrs[k]);
@@ -78,8 +80,8 @@ static void print_formula(const struct sf_op *op) {
   for (int32_t k = 0; k < op->operand_count; k++) {
     const struct sf_op_operand *o = &op->operands[k];
     const int8_t shares = o->in_place;
-    sf_print(stdout, "  %-5s %-11s %-6s %s%s%s%s\n", role_names[o->role], o->name, element_name(op, o), op->sizes[k], o->strided ? "; rows may be apart" : "",
-           shares ? "; may lie on " : "", shares ? op->operands[shares - 1].name : "");
+    sf_print(stdout, "  %-5s %-11s %-6s %s%s%s%s\n", role_names[o->role], o->name, element_name(op, o), op->sizes[k],
+             o->strided ? "; rows may be apart" : "", shares ? "; may lie on " : "", shares ? op->operands[shares - 1].name : "");
   }
   for (int32_t k = 0; k < op->attr_count; k++) {
     sf_print(stdout, "%s", k ? "," : "  attributes");
@@ -109,7 +111,8 @@ static void print_entry(const struct sf_op_entry *entry) {
   }
   for (int32_t i = 0; i < op->attr_count; i++)
     if (entry->attr_fixed[i] >= 0) sf_print(stdout, "; %s %" PRId64, op->attrs[i].name, entry->attr_fixed[i]);
-  sf_print(stdout, "%s%s%s\n", entry->strided ? "; strided" : "", entry->unaligned ? "; unaligned" : "", entry->in_place ? "; in place" : "");
+  sf_print(stdout, "%s%s%s\n", entry->strided ? "; strided" : "", entry->unaligned ? "; unaligned" : "",
+           entry->in_place ? "; in place" : "");
 }
 
 int sf_op_list_target(const char *target, bool shown) {
@@ -127,7 +130,9 @@ static void describe_values(const struct sf_op_case *c, const struct sf_op_opera
   if (operand->role == SF_OP_OUT) return;
   const bool drawn = operand->fill == SF_OP_ANY || operand->fill == SF_OP_SCORE;
   sf_print(stdout, ", %s", drawn ? sf_op_value_name(SF_OP_VALUES + i, c->field[SF_OP_VALUES + i]) : fill_texts[operand->fill]);
-  if (drawn && c->field[SF_OP_SPECIAL]) sf_print(stdout, " with %s%s", sf_op_value_name(SF_OP_SPECIAL, c->field[SF_OP_SPECIAL]), c->field[SF_OP_SPECIAL] == SF_OP_MIXED ? " special values" : "");
+  if (drawn && c->field[SF_OP_SPECIAL])
+    sf_print(stdout, " with %s%s", sf_op_value_name(SF_OP_SPECIAL, c->field[SF_OP_SPECIAL]),
+             c->field[SF_OP_SPECIAL] == SF_OP_MIXED ? " special values" : "");
 }
 
 static void describe_operand(const struct sf_op_case *c, const struct sf_op *op, const struct sf_op_shape *shape, bool plugin, int32_t i) {
@@ -138,8 +143,11 @@ static void describe_operand(const struct sf_op_case *c, const struct sf_op *op,
     return;
   }
   const bool in_format = o->element == SF_OP_INPUT || o->element == SF_OP_STORED;
-  const char *format = in_format ? sf_dtype_name((enum sf_dtype)c->field[o->role == SF_OP_OUT || o->element == SF_OP_STORED ? SF_OP_STORE : SF_OP_INPUTS]) : element_names[o->element];
-  sf_print(stdout, ": %" PRId64 " x %" PRId64 ", %s%s", shape->rows, shape->cols, format, in_format && !plugin && strcmp(format, "fp32") != 0 ? " numbers held in fp32" : "");
+  const char *format =
+      in_format ? sf_dtype_name((enum sf_dtype)c->field[o->role == SF_OP_OUT || o->element == SF_OP_STORED ? SF_OP_STORE : SF_OP_INPUTS])
+                : element_names[o->element];
+  sf_print(stdout, ": %" PRId64 " x %" PRId64 ", %s%s", shape->rows, shape->cols, format,
+           in_format && !plugin && strcmp(format, "fp32") != 0 ? " numbers held in fp32" : "");
   describe_values(c, o, i);
   if (c->field[SF_OP_IN_PLACE] && o->in_place) sf_print(stdout, ", in the memory of %s", op->operands[o->in_place - 1].name);
   if (c->field[SF_OP_START + i]) sf_print(stdout, ", begins %" PRId64 " elements after an aligned address", c->field[SF_OP_START + i]);
@@ -147,7 +155,8 @@ static void describe_operand(const struct sf_op_case *c, const struct sf_op *op,
   sf_print(stdout, "\n");
 }
 
-static void describe_case(const struct sf_op_case *c, const struct sf_op *op, const struct sf_op_file *file, const struct sf_op_shape *shapes) {
+static void describe_case(const struct sf_op_case *c, const struct sf_op *op, const struct sf_op_file *file,
+                          const struct sf_op_shape *shapes) {
   const bool plugin = strncmp(file->target, "op:", 3) != 0;
   sf_print(stdout, "operation    %s of %s\ndimensions  ", op->name, file->target);
   for (int32_t i = 0; i < op->dim_count; i++) sf_print(stdout, " %s=%" PRId64, op->dims[i], c->field[SF_OP_DIM + i]);
@@ -157,7 +166,8 @@ static void describe_case(const struct sf_op_case *c, const struct sf_op *op, co
     sf_print(stdout, " %s=%.9g", op->attrs[i].name, op->attrs[i].reals ? (double)op->attrs[i].reals[value] : (double)value);
   }
   sf_print(stdout, "%sformat       %s\n", op->attr_count ? "\n" : "", sf_dtype_name((enum sf_dtype)c->field[SF_OP_STORE]));
-  sf_print(stdout, "special      %s\nseed         %" PRId64 "\n", c->field[SF_OP_SPECIAL] ? sf_op_value_name(SF_OP_SPECIAL, c->field[SF_OP_SPECIAL]) : "none", c->field[SF_OP_SEED]);
+  sf_print(stdout, "special      %s\nseed         %" PRId64 "\n",
+           c->field[SF_OP_SPECIAL] ? sf_op_value_name(SF_OP_SPECIAL, c->field[SF_OP_SPECIAL]) : "none", c->field[SF_OP_SEED]);
   for (int32_t i = 0; i < op->operand_count; i++) describe_operand(c, op, &shapes[i], plugin, i);
   if (*file->verdict) sf_print(stdout, "expected     %s%s%s\n", file->verdict, *file->signature ? " " : "", file->signature);
   sf_print(stdout, "\n");
@@ -171,7 +181,8 @@ int sf_op_describe_file(const char *path) {
   struct sf_op_case c;
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = sf_op_file_read(&file, path, &error);
-  if (status == SF_OK && !sf_op_target_is_one(file.target)) status = sf_error_set(&error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
+  if (status == SF_OK && !sf_op_target_is_one(file.target))
+    status = sf_error_set(&error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
   if (status == SF_OK) sf_op_target_reference(&target, file.target, SF_OP_ELEMENTS_MOST);
   if (status == SF_OK) status = sf_op_file_case(&c, &file, &target, path, &error);
   if (status == SF_OK && sf_op_case_valid(&target, &c, shapes, &error)) describe_case(&c, sf_op_of(&target, &c), &file, shapes);

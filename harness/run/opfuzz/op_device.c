@@ -17,8 +17,19 @@ static float real(const struct args *a, int attr) { return (float)sf_op_real(&a-
 #define CALL(name) static void call_##name(const struct args *a)
 
 CALL(gemm) {
-  const struct sf_gemm g = {.trans_a = a->attrs[0], .trans_b = a->attrs[1], .m = a->dims[0], .n = a->dims[1], .k = a->dims[2], .a = f(a, 0), .lda = ld(a, 0),
-                            .b = f(a, 1), .ldb = ld(a, 1), .c = f(a, 2), .ldc = ld(a, 2), .alpha = real(a, 3), .accumulate = a->attrs[2]};
+  const struct sf_gemm g = {.trans_a = a->attrs[0],
+                            .trans_b = a->attrs[1],
+                            .m = a->dims[0],
+                            .n = a->dims[1],
+                            .k = a->dims[2],
+                            .a = f(a, 0),
+                            .lda = ld(a, 0),
+                            .b = f(a, 1),
+                            .ldb = ld(a, 1),
+                            .c = f(a, 2),
+                            .ldc = ld(a, 2),
+                            .alpha = real(a, 3),
+                            .accumulate = a->attrs[2]};
   DEV->gemm(a->dev, &g, a->store);
 }
 CALL(bias_add) { DEV->bias_add(a->dev, f(a, 2), f(a, 0), f(a, 1), a->dims[0], a->dims[1], a->store); }
@@ -32,9 +43,12 @@ CALL(round) { DEV->round(a->dev, f(a, 1), f(a, 0), a->dims[0], a->store); }
 CALL(amax) { *f(a, 1) = DEV->amax(a->dev, f(a, 0), a->dims[0]); }
 CALL(cast_f8) { DEV->cast_f8(a->dev, f(a, 1), f(a, 0), real(a, 0), a->dims[0], a->store); }
 CALL(sum_squares) { *(double *)(void *)a->m->places[1].at = DEV->sum_squares(a->dev, f(a, 0), a->dims[0]); }
-CALL(norm_fwd) { DEV->norm_fwd(a->dev, f(a, 3), f(a, 4), f(a, 0), f(a, 1), f(a, 2), a->dims[0], a->dims[1], (enum sf_norm)a->attrs[0], a->store); }
+CALL(norm_fwd) {
+  DEV->norm_fwd(a->dev, f(a, 3), f(a, 4), f(a, 0), f(a, 1), f(a, 2), a->dims[0], a->dims[1], (enum sf_norm)a->attrs[0], a->store);
+}
 CALL(norm_bwd) {
-  DEV->norm_bwd(a->dev, f(a, 4), f(a, 5), f(a, 6), f(a, 0), f(a, 1), f(a, 2), f(a, 3), a->dims[0], a->dims[1], (enum sf_norm)a->attrs[0], a->store);
+  DEV->norm_bwd(a->dev, f(a, 4), f(a, 5), f(a, 6), f(a, 0), f(a, 1), f(a, 2), f(a, 3), a->dims[0], a->dims[1], (enum sf_norm)a->attrs[0],
+                a->store);
 }
 CALL(causal_softmax_fwd) {
   const struct sf_sink sink = {.logit = a->attrs[1] ? *f(a, 1) : 0, .probs = f(a, 3)};
@@ -67,7 +81,8 @@ CALL(block_softmax_bwd) {
   DEV->block_softmax_bwd(a->dev, f(a, 3), f(a, 0), &block, a->attrs[5] ? &sink : NULL, a->store);
 }
 CALL(rotate) {
-  DEV->rotate(a->dev, f(a, 2), ld(a, 2), f(a, 0), ld(a, 0), f(a, 1), a->dims[0], a->attrs[0] + 1, a->attrs[1], 2 * a->dims[1], a->attrs[2], a->store);
+  DEV->rotate(a->dev, f(a, 2), ld(a, 2), f(a, 0), ld(a, 0), f(a, 1), a->dims[0], a->attrs[0] + 1, a->attrs[1], 2 * a->dims[1], a->attrs[2],
+              a->store);
 }
 CALL(gelu_fwd) { DEV->gelu_fwd(a->dev, f(a, 1), f(a, 0), a->dims[0], a->store); }
 CALL(gelu_bwd) { DEV->gelu_bwd(a->dev, f(a, 2), f(a, 0), f(a, 1), a->dims[0], a->store); }
@@ -81,12 +96,19 @@ CALL(ce_row_max) { DEV->ce_row_max(a->dev, f(a, 1), f(a, 0), a->dims[0], a->dims
 CALL(ce_sum_exp) { DEV->ce_sum_exp(a->dev, f(a, 3), f(a, 4), f(a, 0), f(a, 1), ints(a, 2), a->dims[0], a->dims[1], a->attrs[0]); }
 CALL(ce_sum_shifted) { DEV->ce_sum_shifted(a->dev, f(a, 2), f(a, 0), f(a, 1), a->dims[0], a->dims[1]); }
 CALL(ce_grad) {
-  DEV->ce_grad(a->dev, f(a, 5), f(a, 0), f(a, 1), f(a, 2), ints(a, 3), f(a, 4), a->dims[0], a->dims[1], a->attrs[0], real(a, 1), real(a, 2), a->store);
+  DEV->ce_grad(a->dev, f(a, 5), f(a, 0), f(a, 1), f(a, 2), ints(a, 3), f(a, 4), a->dims[0], a->dims[1], a->attrs[0], real(a, 1), real(a, 2),
+               a->store);
 }
 CALL(adam) {
   const struct sf_op_adam o = sf_op_adam_of(a->attrs);
-  const struct sf_adam options = {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay, .bias1 = o.bias1,
-                                  .bias2 = o.bias2, .grad_scale = o.grad_scale};
+  const struct sf_adam options = {.lr = o.lr,
+                                  .beta1 = o.beta1,
+                                  .beta2 = o.beta2,
+                                  .epsilon = o.epsilon,
+                                  .weight_decay = o.weight_decay,
+                                  .bias1 = o.bias1,
+                                  .bias2 = o.bias2,
+                                  .grad_scale = o.grad_scale};
   DEV->adam(a->dev, f(a, 1), f(a, 2), f(a, 3), f(a, 4), f(a, 0), a->dims[0], &options);
 }
 CALL(round_stochastic) {
@@ -94,14 +116,46 @@ CALL(round_stochastic) {
 }
 
 #define ROW(name) {#name, call_##name}
-static const struct { const char *name; void (*call)(const struct args *a); } calls[] = {
-    ROW(gemm), ROW(bias_add), ROW(col_sum), ROW(add), ROW(drop), ROW(drop_add), ROW(axpy), ROW(scale), ROW(round), ROW(amax), ROW(cast_f8), ROW(sum_squares),
-    ROW(norm_fwd), ROW(norm_bwd), ROW(causal_softmax_fwd), ROW(causal_softmax_bwd), ROW(block_softmax_stats), ROW(block_softmax_probs),
-    ROW(block_softmax_sink), ROW(block_softmax_bwd), ROW(rotate), ROW(gelu_fwd), ROW(gelu_bwd), ROW(swiglu_fwd), ROW(swiglu_bwd), ROW(relu2_fwd),
-    ROW(relu2_bwd), ROW(embedding_fwd), ROW(embedding_bwd), ROW(ce_row_max), ROW(ce_sum_exp), ROW(ce_sum_shifted), ROW(ce_grad), ROW(adam), ROW(round_stochastic)};
+static const struct { const char *name; void (*call)(const struct args *a);
+} calls[] = {ROW(gemm),
+             ROW(bias_add),
+             ROW(col_sum),
+             ROW(add),
+             ROW(drop),
+             ROW(drop_add),
+             ROW(axpy),
+             ROW(scale),
+             ROW(round),
+             ROW(amax),
+             ROW(cast_f8),
+             ROW(sum_squares),
+             ROW(norm_fwd),
+             ROW(norm_bwd),
+             ROW(causal_softmax_fwd),
+             ROW(causal_softmax_bwd),
+             ROW(block_softmax_stats),
+             ROW(block_softmax_probs),
+             ROW(block_softmax_sink),
+             ROW(block_softmax_bwd),
+             ROW(rotate),
+             ROW(gelu_fwd),
+             ROW(gelu_bwd),
+             ROW(swiglu_fwd),
+             ROW(swiglu_bwd),
+             ROW(relu2_fwd),
+             ROW(relu2_bwd),
+             ROW(embedding_fwd),
+             ROW(embedding_bwd),
+             ROW(ce_row_max),
+             ROW(ce_sum_exp),
+             ROW(ce_sum_shifted),
+             ROW(ce_grad),
+             ROW(adam),
+             ROW(round_stochastic)};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 /* A new operation of the device must come in here too. */
-_Static_assert(CALLS == (sizeof(struct sf_device_ops) - sizeof(const char *)) / sizeof(void (*)(void)), "every operation of the device is fuzzed");
+_Static_assert(CALLS == (sizeof(struct sf_device_ops) - sizeof(const char *)) / sizeof(void (*)(void)),
+               "every operation of the device is fuzzed");
 
 static int find(const struct sf_op *op) {
   for (int i = 0; i < CALLS; i++)
@@ -113,7 +167,11 @@ bool sf_op_device_has(const struct sf_op *op) { return find(op) >= 0; }
 int32_t sf_op_device_count(void) { return CALLS; }
 
 int sf_op_device_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c) {
-  const struct args a = {.dev = context, .m = memory, .dims = c->field + SF_OP_DIM, .attrs = c->field + SF_OP_ATTR, .store = (enum sf_dtype)c->field[SF_OP_STORE]};
+  const struct args a = {.dev = context,
+                         .m = memory,
+                         .dims = c->field + SF_OP_DIM,
+                         .attrs = c->field + SF_OP_ATTR,
+                         .store = (enum sf_dtype)c->field[SF_OP_STORE]};
   calls[find(entry->op)].call(&a);
   return 0;
 }

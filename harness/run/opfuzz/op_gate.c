@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum sf_status open_one(struct sf_op_opened *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
+static enum sf_status open_one(struct sf_op_opened *out, const char *path, const struct sf_op_gate_options *options,
+                               struct sf_error *error) {
   struct sf_op_file file;
   struct sf_op_run_options run = options->run;
   enum sf_status status = sf_op_file_read(&file, path, error);
@@ -38,7 +39,8 @@ static void tell(struct sf_op_gate_answer *out, const struct sf_op_opened *opene
   out->is_gone = *opened->target.path && answer->outcome.cls == SF_OP_PASSED && strcmp(file->verdict, "FINDING") == 0;
 }
 
-enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) {
+enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options,
+                                 struct sf_error *error) {
   static struct sf_op_opened opened;
   struct sf_op_answer answer;
   const double start = sf_clock_seconds();

@@ -20,6 +20,7 @@ struct sf_op_gate_answer {
   char text[1400];               /* what was expected and what was seen, when it is not */
   double seconds;
 };
-enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_op_gate_replay(struct sf_op_gate_answer *out, const char *path, const struct sf_op_gate_options *options,
+                                 struct sf_error *error) SF_MUST_USE;
 
 #endif

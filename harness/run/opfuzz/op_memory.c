@@ -13,8 +13,9 @@
 #define FAR_BEFORE (INT64_C(16) << 30)
 enum { GUARD_BYTES = 64, WALL_BYTES = 1 << 16, ELEMENT_MAX_BYTES = 8 };
 
-/* Signalling NaNs; of E4M3 its one NaN. Where free() is given an operand, the bytes in front of it stand for the size of a block: but for E5M2 they have bit 1 set,
- * by which glibc refuses it at once ("munmap_chunk(): invalid pointer") and looks for no arena, at an address that may be anything. */
+/* Signalling NaNs; of E4M3 its one NaN. Where free() is given an operand, the bytes in front of it stand for the size of a block: but for
+ * E5M2 they have bit 1 set, by which glibc refuses it at once ("munmap_chunk(): invalid pointer") and looks for no arena, at an address
+ * that may be anything. */
 static uint64_t poison_of(const struct sf_op_place *place) {
   if (place->element == SF_OP_INT32) return 0x5a5a5a5a;
   if (place->element == SF_OP_UINT16) return 0xa7a7;
@@ -80,14 +81,19 @@ static void describe(struct sf_op_place *place, const struct sf_op_operand *oper
                  : operand->element == SF_OP_DOUBLE ? SF_F64
                                                     : SF_F32;
   const bool number = operand->element == SF_OP_INPUT || operand->element == SF_OP_STORED;
-  place->size_bytes = operand->element == SF_OP_UINT16 ? 2 : operand->element == SF_OP_DOUBLE ? 8 : packed && number ? sf_dtype_wire_bytes(place->dtype) : 4;
+  place->size_bytes = operand->element == SF_OP_UINT16   ? 2
+                      : operand->element == SF_OP_DOUBLE ? 8
+                      : packed && number                 ? sf_dtype_wire_bytes(place->dtype)
+                                                         : 4;
 }
 
-/* Memory for rows that are far apart. False where such a space is refused, a device has memory of its own, or the operand does not fit: it is laid out
- * without a pad then. */
+/* Memory for rows that are far apart. False where such a space is refused, a device has memory of its own, or the operand does not fit: it
+ * is laid out without a pad then. */
 static bool far_fits(struct sf_op_memory *memory, const struct sf_op_place *place, int64_t pad) {
   const int64_t most = FAR_BYTES - FAR_BEFORE - 4096;
-  if (memory->from != NULL || memory->far_used || place->rows > SF_OP_FAR_ROWS || (place->cols + pad) * place->rows * (int64_t)place->size_bytes > most) return false;
+  if (memory->from != NULL || memory->far_used || place->rows > SF_OP_FAR_ROWS ||
+      (place->cols + pad) * place->rows * (int64_t)place->size_bytes > most)
+    return false;
   if (memory->far_mapping) return true;
   void *space = mmap(NULL, (size_t)FAR_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) return false;
@@ -117,14 +123,19 @@ static char *snapshot_row(const struct sf_op_memory *memory, const struct sf_op_
 }
 
 /* A far row with its guards. */
-static char *far_row(const struct sf_op_place *place, int64_t r) { return place->at + (size_t)(r * place->ld) * place->size_bytes - GUARD_BYTES; }
+static char *far_row(const struct sf_op_place *place, int64_t r) {
+  return place->at + (size_t)(r * place->ld) * place->size_bytes - GUARD_BYTES;
+}
 
 /* Elements from the first one to behind the last one. */
-static size_t extent(const struct sf_op_place *place) { return place->rows > 0 && place->cols > 0 ? (size_t)((place->rows - 1) * place->ld + place->cols) : 0; }
+static size_t extent(const struct sf_op_place *place) {
+  return place->rows > 0 && place->cols > 0 ? (size_t)((place->rows - 1) * place->ld + place->cols) : 0;
+}
 
 /* In a block of its own, which it ends at. False where there is no memory for one. */
 static bool put_walled(struct sf_op_memory *memory, struct sf_op_place *place, int64_t start, int32_t number) {
-  struct sf_walled *block = sf_walled_take(memory->walled, extent(place) * place->size_bytes, (size_t)start * place->size_bytes % SF_WALLED_ALIGNMENT);
+  struct sf_walled *block =
+      sf_walled_take(memory->walled, extent(place) * place->size_bytes, (size_t)start * place->size_bytes % SF_WALLED_ALIGNMENT);
   if (!block) return false;
   block->number = number;
   place->at = place->rows + place->cols > 0 ? block->data : NULL;
@@ -185,7 +196,8 @@ static void pack(struct sf_op_memory *memory, int32_t i) {
     const int64_t from = r * place->cols;
     if (place->element == SF_OP_UINT16)
       for (int64_t j = 0; j < place->cols; j++) ((uint16_t *)(void *)to)[j] = (uint16_t)array->ints[from + j];
-    else if (place->size_bytes == 4) memcpy(to, place->element == SF_OP_INT32 ? (const void *)(array->ints + from) : array->x + from, (size_t)place->cols * 4);
+    else if (place->size_bytes == 4)
+      memcpy(to, place->element == SF_OP_INT32 ? (const void *)(array->ints + from) : array->x + from, (size_t)place->cols * 4);
     else if (place->size_bytes == 2) sf_pack((uint16_t *)(void *)to, array->x + from, place->cols, place->dtype);
     else
       for (int64_t j = 0; j < place->cols; j++) to[j] = (char)sf_f8_bits(array->x[from + j], place->dtype);
@@ -217,11 +229,13 @@ static void lay_out(struct sf_op_memory *memory) {
   for (int32_t i = 0; i < memory->view.op->operand_count; i++) {
     const struct sf_op_place *place = &memory->places[i];
     if (!place->far) memcpy(place->region, memory->snapshot + place->begin, place->end - place->begin);
-    for (int64_t r = 0; place->far && place->end > place->begin && r < place->rows; r++) memcpy(far_row(place, r), snapshot_row(memory, place, r) - GUARD_BYTES, place->pitch);
+    for (int64_t r = 0; place->far && place->end > place->begin && r < place->rows; r++)
+      memcpy(far_row(place, r), snapshot_row(memory, place, r) - GUARD_BYTES, place->pitch);
   }
 }
 
-void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_shape *shapes) {
+void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c,
+                       const struct sf_op_shape *shapes) {
   const struct sf_op *op = sf_op_of(target, c);
   const bool packed = *target->path;
   if (memory->far_used) madvise(memory->far_mapping + FAR_BEFORE, (size_t)(FAR_BYTES - FAR_BEFORE), MADV_DONTNEED);
@@ -325,7 +339,8 @@ int32_t sf_op_memory_where(char *out, size_t size, const struct sf_op_memory *me
   char where[48] = "between rows of";
   for (int32_t i = 0; op && !block && i < op->operand_count; i++) {
     const struct sf_op_place *place = &memory->places[i];
-    if (place->end > place->begin && !place->far && address >= place->region && address < place->region + (place->end - place->begin)) found = i;
+    if (place->end > place->begin && !place->far && address >= place->region && address < place->region + (place->end - place->begin))
+      found = i;
   }
   if (found < 0) return -1;
   const struct sf_op_place *place = &memory->places[found];

@@ -40,20 +40,22 @@ struct sf_op_memory {
   double *results[SF_OP_OPERANDS_MAX]; /* where an output's values of the first run begin in got[0] */
 };
 
-/* max_elements: the largest case that fits. from: where operands are put (borrowed), without walls then; NULL: a mapping. walled: each between walls of its
- * own. SF_ENOMEM. */
+/* max_elements: the largest case that fits. from: where operands are put (borrowed), without walls then; NULL: a mapping. walled: each
+ * between walls of its own. SF_ENOMEM. */
 enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from, bool walled) SF_MUST_USE;
 void sf_op_memory_destroy(struct sf_op_memory *memory);
 
 /* Lays out a valid case and fills it. packed: numbers are held in their own formats (plugins), not as floats on their grid (the device). */
-void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c, const struct sf_op_shape *shapes);
-/* Reads outputs into got[run] and puts back what was in their place. Returns the index of an output of which an element was not written (*element: which), -1 if all were. */
+void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c,
+                       const struct sf_op_shape *shapes);
+/* Reads outputs into got[run] and puts back what was in their place. Returns the index of an output of which an element was not written
+ * (*element: which), -1 if all were. */
 int32_t sf_op_memory_collect(struct sf_op_memory *memory, int run, int64_t *element);
 /* After a collect: the operand whose region was changed outside of outputs, -1 if none. *inside: an input's element, not a guard. *offset:
  * elements from its first one. */
 int32_t sf_op_memory_damage(struct sf_op_memory *memory, bool *inside, int64_t *offset);
-/* Where an address lies, for people: "12 bytes behind output y", "between rows of input x"; no further than its walls. Returns the operand, -1: near none. A
- * shared one is the output where `writes`. May be called by a signal handler. */
+/* Where an address lies, for people: "12 bytes behind output y", "between rows of input x"; no further than its walls. Returns the operand,
+ * -1: near none. A shared one is the output where `writes`. May be called by a signal handler. */
 int32_t sf_op_memory_where(char *out, size_t size, const struct sf_op_memory *memory, const char *address, bool writes);
 
 #endif

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum sf_status sf_op_pool_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target, struct sf_error *error) {
-  if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0) return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
+  if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0)
+    return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
   out->device = (enum sf_device_kind)device;
   return sf_common_device(&out->gemm, NULL, device, gemm, error);
 }
@@ -15,7 +16,10 @@ enum sf_status sf_op_open(struct sf_op_opened *out, const char *path, const stru
   enum sf_status status = sf_op_file_read(&out->file, path, error);
   if (status != SF_OK) return status;
   const char *target = options->target ? options->target : out->file.target;
-  out->pool = (struct sf_op_pool_options){.target = &out->target, .deadline_ms = options->deadline_ms ? options->deadline_ms : 2 * sf_op_deadline_ms(options->device, 0), .stop = options->stop};
+  out->pool =
+      (struct sf_op_pool_options){.target = &out->target,
+                                  .deadline_ms = options->deadline_ms ? options->deadline_ms : 2 * sf_op_deadline_ms(options->device, 0),
+                                  .stop = options->stop};
   if (!sf_op_target_is_one(target)) return sf_error_set(error, SF_EINPUT, "%s: target: op:NAME or plugin:LIB.so", path);
   status = sf_op_pool_device(&out->pool, options->device, options->gemm, target, error);
   if (status == SF_OK) status = sf_op_target_make(&out->target, target, SF_OP_ELEMENTS_MOST, error);

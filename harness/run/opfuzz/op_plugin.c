@@ -27,12 +27,16 @@ static bool overlap(const struct sf_op_entry *a, const struct sf_op_entry *b) {
 enum sf_status sf_op_plugin_check_entry(const struct sf_op_target *target, const struct sf_op_entry *entry, struct sf_error *error) {
   for (int32_t i = 0; i < target->entry_count; i++)
     if (overlap(&target->entries[i], entry))
-      return sf_error_set(error, SF_EINPUT, "operation %s is declared twice, with cases that both take: their formats, fixed attributes or limits must differ", entry->op->name);
+      return sf_error_set(
+          error, SF_EINPUT,
+          "operation %s is declared twice, with cases that both take: their formats, fixed attributes or limits must differ",
+          entry->op->name);
   return SF_OK;
 }
 
-static const uint32_t dtype_numbers[SF_DTYPE_COUNT] = {[SF_F32] = SHARDFUZZ_F32, [SF_BF16] = SHARDFUZZ_BF16,     [SF_F16] = SHARDFUZZ_F16,
-                                                       [SF_F64] = SHARDFUZZ_F64, [SF_F8E4M3] = SHARDFUZZ_F8E4M3, [SF_F8E5M2] = SHARDFUZZ_F8E5M2};
+static const uint32_t dtype_numbers[SF_DTYPE_COUNT] = {
+    [SF_F32] = SHARDFUZZ_F32, [SF_BF16] = SHARDFUZZ_BF16,     [SF_F16] = SHARDFUZZ_F16,
+    [SF_F64] = SHARDFUZZ_F64, [SF_F8E4M3] = SHARDFUZZ_F8E4M3, [SF_F8E5M2] = SHARDFUZZ_F8E5M2};
 
 static struct shardfuzz_type type_of(const struct sf_op_place *place) {
   static const struct shardfuzz_type types[SF_DTYPE_COUNT] = {
@@ -55,14 +59,20 @@ int sf_op_plugin_call(void *context, const struct sf_op_entry *entry, struct sf_
     const struct sf_op_place *place = &memory->places[i];
     shape[i][0] = place->rows, shape[i][1] = place->cols;
     strides[i][0] = place->ld, strides[i][1] = 1;
-    tensors[i] = (struct shardfuzz_tensor){.data = place->at, .device = {1, 0}, .ndim = 2, .dtype = type_of(place), .shape = shape[i], .strides = strides[i]};
+    tensors[i] = (struct shardfuzz_tensor){
+        .data = place->at, .device = {1, 0}, .ndim = 2, .dtype = type_of(place), .shape = shape[i], .strides = strides[i]};
   }
   for (int32_t i = 0; i < op->attr_count; i++) {
     const int64_t value = c->field[SF_OP_ATTR + i];
-    attributes[i] = (struct shardfuzz_attribute){op->attrs[i].name, value, op->attrs[i].reals ? (double)op->attrs[i].reals[value] : (double)value};
+    attributes[i] =
+        (struct shardfuzz_attribute){op->attrs[i].name, value, op->attrs[i].reals ? (double)op->attrs[i].reals[value] : (double)value};
   }
-  const struct shardfuzz_call call = {.size_bytes = sizeof call, .dtype = dtype_numbers[c->field[SF_OP_STORE]], .tensor_count = op->operand_count,
-                                      .attribute_count = op->attr_count, .tensors = tensors, .attributes = attributes};
+  const struct shardfuzz_call call = {.size_bytes = sizeof call,
+                                      .dtype = dtype_numbers[c->field[SF_OP_STORE]],
+                                      .tensor_count = op->operand_count,
+                                      .attribute_count = op->attr_count,
+                                      .tensors = tensors,
+                                      .attributes = attributes};
   const pid_t process = getpid();
   const int result = entry->backward ? declared->backward(&call) : declared->forward(&call);
   if (getpid() != process) _exit(0); /* a process that the plugin forked has come back in this one's stead */

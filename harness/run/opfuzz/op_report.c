@@ -20,12 +20,14 @@ static void report_shape(struct sf_text *out, const struct sf_op_target *target,
                  c->field[SF_OP_IN_PLACE] ? ", in place" : "");
 }
 
-static void report_errors(struct sf_text *out, const struct sf_op_error *e, const struct sf_op_case *c, const struct sf_op *op, int32_t operand) {
+static void report_errors(struct sf_text *out, const struct sf_op_error *e, const struct sf_op_case *c, const struct sf_op *op,
+                          int32_t operand) {
   const int64_t dims_cols = e->worst < 0 ? 0 : 1;
   struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
   op->shape(shapes, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
   const int64_t cols = shapes[operand].cols > 0 ? shapes[operand].cols : 1;
-  sf_line_append(out, "error        %s: %.3g of the whole, %.3g of row %" PRId64, op->operands[operand].name, e->relative, e->row_relative, e->row);
+  sf_line_append(out, "error        %s: %.3g of the whole, %.3g of row %" PRId64, op->operands[operand].name, e->relative, e->row_relative,
+                 e->row);
   if (dims_cols) sf_line_append(out, ", %.3g ulp at [%" PRId64 ", %" PRId64 "]", e->ulps, e->worst / cols, e->worst % cols);
   sf_line_append(out, "\n");
   if (e->wrong) sf_line_append(out, "wrong        %" PRId64 " elements in %" PRId64 " rows\n", e->wrong, e->wrong_rows);
@@ -46,15 +48,16 @@ static void report_what(struct sf_text *out, const struct sf_op *op, const struc
     break;
   case SF_OP_INPUT_CHANGED: sf_line_append(out, "what         element %" PRId64 " of the input %s was changed\n", o->col, name); break;
   case SF_OP_UNREPEATABLE:
-    sf_line_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was %.9g, then %.9g from the same inputs\n", name, o->row, o->col, o->want, o->got);
+    sf_line_append(out, "what         %s[%" PRId64 ", %" PRId64 "] was %.9g, then %.9g from the same inputs\n", name, o->row, o->col,
+                   o->want, o->got);
     break;
   case SF_OP_ROUNDING: sf_line_append(out, "what         the function left the thread's floating-point mode changed: %s\n", o->said); break;
   case SF_OP_REFUSED: sf_line_append(out, "what         the function returned %d\n", o->code); break;
   case SF_OP_CRASH:
     if (o->operand >= 0) sf_line_append(out, "what         it %s, where the process ended by signal %d\n", o->said, o->code);
     else
-      sf_line_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code", o->code > 0 ? o->code : -o->code - 1,
-                     *o->said ? ", having said: " : "", o->said);
+      sf_line_append(out, "what         the process ended by %s %d%s%s\n", o->code > 0 ? "signal" : "exit code",
+                     o->code > 0 ? o->code : -o->code - 1, *o->said ? ", having said: " : "", o->said);
     break;
   case SF_OP_INCONCLUSIVE:
     sf_line_append(out, "what         %s\n", o->said);
@@ -85,7 +88,8 @@ void sf_op_report(struct sf_text *out, const struct sf_op_target *target, const 
   const struct sf_op *op = sf_op_of(target, c);
   char signature[128];
   sf_op_signature(signature, sizeof signature, op, outcome);
-  if (sf_op_is_finding((enum sf_op_class)outcome->cls)) sf_line_append(out, "verdict      FINDING (%s)\nsignature    %s\n", sf_op_class_name((enum sf_op_class)outcome->cls), signature);
+  if (sf_op_is_finding((enum sf_op_class)outcome->cls))
+    sf_line_append(out, "verdict      FINDING (%s)\nsignature    %s\n", sf_op_class_name((enum sf_op_class)outcome->cls), signature);
   else
     sf_line_append(out, "verdict      %s\n", sf_op_verdict(outcome));
   report_what(out, op, c, outcome);

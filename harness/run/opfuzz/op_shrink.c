@@ -1,5 +1,5 @@
-/* Passes, over and over until none makes the case smaller: dimensions one by one; all smaller shapes, smallest first, when they are few; what is not
- * shape. A shape that fails only for some values must not be missed, so shapes are tried with several seeds. */
+/* Passes, over and over until none makes the case smaller: dimensions one by one; all smaller shapes, smallest first, when they are few;
+ * what is not shape. A shape that fails only for some values must not be missed, so shapes are tried with several seeds. */
 #include "harness/run/opfuzz/op_shrink.h"
 
 enum { SEEDS = 12, SHAPES_MAX = 400, SLOW_BUDGET = 120 };
@@ -81,7 +81,8 @@ static int64_t shape_at(const struct shrinking *s, struct sf_op_case *c, int64_t
   int64_t sum = 0;
   *c = s->best->c;
   for (int32_t i = 0; i < entry->op->dim_count; i++) {
-    const int64_t least = sf_op_field_min(entry, SF_OP_DIM + i), step = entry->dim_multiple[i], values = (c->field[SF_OP_DIM + i] - least) / step + 1;
+    const int64_t least = sf_op_field_min(entry, SF_OP_DIM + i), step = entry->dim_multiple[i],
+                  values = (c->field[SF_OP_DIM + i] - least) / step + 1;
     c->field[SF_OP_DIM + i] = least + k % values * step;
     sum += c->field[SF_OP_DIM + i];
     k /= values;
@@ -117,8 +118,8 @@ static bool simplify(struct shrinking *s) {
   return changed | lower(s, SF_OP_SEED, 1, false);
 }
 
-enum sf_status sf_op_shrink(struct sf_op_shrunk *out, struct sf_op_worker *worker, const struct sf_op_target *target, const struct sf_op_case *c,
-                            const struct sf_op_outcome *outcome, int64_t budget, struct sf_error *error) {
+enum sf_status sf_op_shrink(struct sf_op_shrunk *out, struct sf_op_worker *worker, const struct sf_op_target *target,
+                            const struct sf_op_case *c, const struct sf_op_outcome *outcome, int64_t budget, struct sf_error *error) {
   *out = (struct sf_op_shrunk){.c = *c, .outcome = *outcome};
   struct shrinking s = {out, worker, target, budget, outcome->cls, outcome->operand, error, SF_OK};
   /* Each trial of a hang takes its whole deadline. */

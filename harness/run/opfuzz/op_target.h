@@ -7,11 +7,12 @@
 
 bool sf_op_target_is_one(const char *name); /* begins with "op:" or "plugin:" */
 
-/* op:all, an operation's name, or part of one ("softmax" is each of them). A plugin is loaded in a process of its own, which reports what it declares.
- * SF_EUSAGE, SF_EINPUT: there is no such operation; not a plugin for this program. */
+/* op:all, an operation's name, or part of one ("softmax" is each of them). A plugin is loaded in a process of its own, which reports what
+ * it declares. SF_EUSAGE, SF_EINPUT: there is no such operation; not a plugin for this program. */
 enum sf_status sf_op_target_make(struct sf_op_target *out, const char *name, int64_t max_elements, struct sf_error *error) SF_MUST_USE;
 
-/* All operations with all that a target of this name may take of them, for reading a file's case where its library is not at hand. Nothing runs on it. */
+/* All operations with all that a target of this name may take of them, for reading a file's case where its library is not at hand. Nothing
+ * runs on it. */
 void sf_op_target_reference(struct sf_op_target *out, const char *name, int64_t max_elements);
 
 /* What runs a target's cases in this process. */
@@ -21,7 +22,8 @@ struct sf_op_lab {
   struct sf_op_runner runner;
   struct sf_op_memory memory;
 };
-enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_device_kind device, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_device_kind device, enum sf_cpu_gemm gemm,
+                                struct sf_error *error) SF_MUST_USE;
 void sf_op_lab_destroy(struct sf_op_lab *lab);
 
 #endif

@@ -9,11 +9,16 @@
 
 static struct sf_op_result result_of(const struct sf_op_memory *memory, int32_t operand) {
   const struct sf_op_place *place = &memory->places[operand];
-  return (struct sf_op_result){.got = memory->results[operand], .want = memory->view.at[operand].want, .rows = place->rows, .cols = place->cols,
-                               .dtype = place->dtype, .bits = memory->view.op->operands[operand].bits};
+  return (struct sf_op_result){.got = memory->results[operand],
+                               .want = memory->view.at[operand].want,
+                               .rows = place->rows,
+                               .cols = place->cols,
+                               .dtype = place->dtype,
+                               .bits = memory->view.op->operands[operand].bits};
 }
 
-static void at_element(struct sf_op_outcome *outcome, enum sf_op_class cls, const struct sf_op_memory *memory, int32_t operand, int64_t element) {
+static void at_element(struct sf_op_outcome *outcome, enum sf_op_class cls, const struct sf_op_memory *memory, int32_t operand,
+                       int64_t element) {
   const int64_t cols = memory->places[operand].cols;
   outcome->cls = cls;
   outcome->operand = operand;
@@ -33,8 +38,8 @@ static void name_place(struct sf_op_outcome *outcome, const struct sf_op_memory 
 }
 
 /* One call and what it left behind; false when that is a finding. */
-static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner, const struct sf_op_entry *entry,
-                     const struct sf_op_case *c, int run) {
+static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner,
+                     const struct sf_op_entry *entry, const struct sf_op_case *c, int run) {
   int64_t element = 0;
   bool inside = false;
   outcome->code = runner->call(runner->context, entry, memory, c);
@@ -114,8 +119,8 @@ static void measure_all(struct sf_op_outcome *outcome, const struct sf_op_memory
   }
 }
 
-void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner, const struct sf_op_target *target,
-                     const struct sf_op_case *c, bool measure) {
+void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner,
+                     const struct sf_op_target *target, const struct sf_op_case *c, bool measure) {
   struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
   const struct sf_op_entry *entry = &target->entries[c->entry];
   memset(outcome, 0, sizeof *outcome);

@@ -5,7 +5,8 @@
 #include "harness/run/opfuzz/op_memory.h"
 #include "oracles/ops/judge.h"
 
-/* What a trial showed, by falling precedence. A crash, a hang and a limit of the machine are told by the parent of the process that ran it. */
+/* What a trial showed, by falling precedence. A crash, a hang and a limit of the machine are told by the parent of the process that ran it.
+ */
 #define SF_OP_CLASS_MAP(X)                                                                                                                 \
   X(SF_OP_PASSED, "pass", "nothing is wrong")                                                                                              \
   X(SF_OP_SKIPPED, "skip", "the plugin does not take the case")                                                                            \
@@ -46,9 +47,10 @@ struct sf_op_runner {
   void *context;
 };
 
-/* c: valid for the target, with at most the memory's capacity. measure: also fills outcome->error of what passed, for the operand that is off by most ulps. */
-void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner, const struct sf_op_target *target,
-                     const struct sf_op_case *c, bool measure);
+/* c: valid for the target, with at most the memory's capacity. measure: also fills outcome->error of what passed, for the operand that is
+ * off by most ulps. */
+void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner,
+                     const struct sf_op_target *target, const struct sf_op_case *c, bool measure);
 
 /* "tolerance/norm_fwd/y": what shrinking keeps and findings are counted by. */
 void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome);

@@ -100,7 +100,8 @@ static void watch_faults(const struct sf_op_memory *memory) {
 #endif
 }
 
-static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job, struct sf_said *said) {
+static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job,
+                      struct sf_said *said) {
   const bool plugin = *options->target->path;
   struct sf_op_answer *answer = &page->so_far;
   for (int64_t i = job->first; i < job->first + job->count && !atomic_load_explicit(&page->stop, memory_order_relaxed); i++) {
@@ -117,7 +118,8 @@ static void run_range(struct page *page, struct sf_op_lab *lab, const struct sf_
   }
 }
 
-static void run_job(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job, struct sf_said *said) {
+static void run_job(struct page *page, struct sf_op_lab *lab, const struct sf_op_pool_options *options, const struct sf_op_job *job,
+                    struct sf_said *said) {
   memset(&page->so_far, 0, sizeof page->so_far);
   if (job->count > 0) {
     run_range(page, lab, options, job, said);
@@ -135,7 +137,8 @@ _Noreturn static void child(struct sf_op_worker *worker, int channel) {
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash here is an answer */
   sf_said_begin(&worker->said);
   if (*worker->options.target->path) sf_warden_confine(true);
-  const enum sf_status status = sf_op_lab_create(&lab, worker->options.target, worker->options.device, worker->options.gemm, &worker->page->error);
+  const enum sf_status status =
+      sf_op_lab_create(&lab, worker->options.target, worker->options.device, worker->options.gemm, &worker->page->error);
   if (status != SF_OK) {
     worker->page->error.status = status;
     _exit(STATUS_FAILED);
@@ -250,7 +253,8 @@ static enum sf_status answer_for(struct sf_op_worker *worker, bool hung, struct 
   char said[sizeof answer->outcome.said];
   const int how = stop(worker);
   sf_said_last(&worker->said, said, sizeof said);
-  if (WIFEXITED(how) && WEXITSTATUS(how) == STATUS_FAILED) return sf_error_set(error, worker->page->error.status, "%s", worker->page->error.text);
+  if (WIFEXITED(how) && WEXITSTATUS(how) == STATUS_FAILED)
+    return sf_error_set(error, worker->page->error.status, "%s", worker->page->error.text);
   if (!hung && worker->page->spent) return answer_for_spent(worker, answer), SF_OK;
   *answer = worker->page->so_far;
   answer->index = atomic_load(&worker->page->index);
@@ -299,7 +303,8 @@ static void give_up(struct sf_op_worker *worker, struct sf_op_answer *answer) {
   answer->given_up = true;
 }
 
-enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which, struct sf_op_answer *answer, struct sf_error *error) {
+enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which,
+                                  struct sf_op_answer *answer, struct sf_error *error) {
   struct pollfd waits[WORKERS_MAX];
   const double until = sf_clock_seconds() + (double)timeout_ms / 1000;
   SF_ASSERT_LE(count, WORKERS_MAX);
@@ -309,7 +314,8 @@ enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, 
     for (int32_t i = 0; i < count; i++) {
       char done;
       struct sf_op_worker *worker = workers[i];
-      const bool quiet = worker->busy && !waits[i].revents, given_up = quiet && out_of_time(worker), late = quiet && !given_up && overdue(worker);
+      const bool quiet = worker->busy && !waits[i].revents, given_up = quiet && out_of_time(worker),
+                 late = quiet && !given_up && overdue(worker);
       if (!worker->busy || (quiet && !given_up && !late)) continue;
       worker->busy = false;
       *which = i;
@@ -323,7 +329,8 @@ enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, 
   }
 }
 
-enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_op_answer *answer, struct sf_error *error) {
+enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_op_answer *answer,
+                                struct sf_error *error) {
   int32_t which = -1;
   enum sf_status status = sf_op_worker_send(worker, job, error);
   while (status == SF_OK && which < 0) {

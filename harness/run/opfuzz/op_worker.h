@@ -38,11 +38,13 @@ void sf_op_worker_destroy(struct sf_op_worker *worker); /* ends its process */
 
 /* Hands out a job; the worker must be idle. */
 enum sf_status sf_op_worker_send(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_error *error) SF_MUST_USE;
-/* Waits up to timeout_ms for any of the workers to be done, to end or to pass its deadline. *which: -1 when none has. A worker that ended or was
- * killed answers for its process (crash, hang) and has a new one at its next job. SF_ERANK: a process could not start its work. */
-enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which, struct sf_op_answer *answer, struct sf_error *error) SF_MUST_USE;
+/* Waits up to timeout_ms for any of the workers to be done, to end or to pass its deadline. *which: -1 when none has. A worker that ended
+ * or was killed answers for its process (crash, hang) and has a new one at its next job. SF_ERANK: a process could not start its work. */
+enum sf_status sf_op_workers_wait(struct sf_op_worker **workers, int32_t count, int32_t timeout_ms, int32_t *which,
+                                  struct sf_op_answer *answer, struct sf_error *error) SF_MUST_USE;
 bool sf_op_worker_is_stopped(const struct sf_op_worker *worker); /* what the options' `stop` says */
 /* Both for a single worker. SF_ECANCELLED: given up. */
-enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_op_answer *answer, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_op_worker_run(struct sf_op_worker *worker, const struct sf_op_job *job, struct sf_op_answer *answer,
+                                struct sf_error *error) SF_MUST_USE;
 
 #endif

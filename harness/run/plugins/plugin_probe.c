@@ -107,7 +107,8 @@ bool sf_plugin_is_target(const char *target) {
   const char *path = sf_plugin_target_path(target);
   memset(&answer, 0, sizeof answer);
   if (!path || sf_plugin_full_path(answer.path, sizeof answer.path, path, NULL) != SF_OK) return false;
-  return sf_plugin_probe(&answer, sizeof answer, ask_kind, path, NULL) == SF_OK && answer.status == SF_OK && answer.kind != SHARDFUZZ_KIND_OPERATIONS;
+  return sf_plugin_probe(&answer, sizeof answer, ask_kind, path, NULL) == SF_OK && answer.status == SF_OK &&
+         answer.kind != SHARDFUZZ_KIND_OPERATIONS;
 }
 
 static enum sf_status ask(struct target_answer *answer, const char *target, struct sf_error *error) {

@@ -10,15 +10,16 @@ enum sf_status sf_plugin_full_path(char *out, size_t size, const char *path, str
 /* The name "plugin:/whole/path" of the target "plugin:LIB.so". SF_EINPUT: no such file, too long. */
 enum sf_status sf_plugin_full_name(char *out, size_t size, const char *target, struct sf_error *error) SF_MUST_USE;
 
-/* Lets `ask` fill the answer, plain data, in a process that may be lost, and brings it back; the caller fills in what `ask` needs to know. SF_EINPUT
- * naming the path: the process ended or did not come back in ten seconds. SF_EIO. */
+/* Lets `ask` fill the answer, plain data, in a process that may be lost, and brings it back; the caller fills in what `ask` needs to know.
+ * SF_EINPUT naming the path: the process ended or did not come back in ten seconds. SF_EIO. */
 enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) SF_MUST_USE;
 
-/* Whether a target's name is "plugin:LIB.so" and the library declares layers or a model, no operations. False where it cannot be asked: whoever loads it says why. */
+/* Whether a target's name is "plugin:LIB.so" and the library declares layers or a model, no operations. False where it cannot be asked:
+ * whoever loads it says why. */
 bool sf_plugin_is_target(const char *target);
 
-/* "plugin:LIB.so" with layers or a model: its target's name, with the whole path, and the ranges of what they take. SF_EINPUT: it is none, the path is
- * too long, nothing of the space is left. */
+/* "plugin:LIB.so" with layers or a model: its target's name, with the whole path, and the ranges of what they take. SF_EINPUT: it is none,
+ * the path is too long, nothing of the space is left. */
 enum sf_status sf_plugin_probe_space(struct sf_space *space, const char *target, struct sf_error *error) SF_MUST_USE;
 /* The ranges alone, at most SF_PLUGIN_RANGES_MAX. SF_EINPUT. */
 enum sf_status sf_plugin_probe_ranges(struct sf_plugin_range *out, int32_t *count, const char *target, struct sf_error *error) SF_MUST_USE;

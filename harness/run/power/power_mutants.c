@@ -190,7 +190,9 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   const int64_t index = job->tag & ((INT64_C(1) << RUN_SHIFT) - 1);
   struct progress *progress = &p->progress[number];
   if (result->outcome.status != SF_OK) {
-    if (p->status == SF_OK) p->status = sf_error_set(p->error, result->outcome.status, "%s, case %" PRId64 ": %s", p->result->searches[number].id, index, result->outcome.text);
+    if (p->status == SF_OK)
+      p->status = sf_error_set(p->error, result->outcome.status, "%s, case %" PRId64 ": %s", p->result->searches[number].id, index,
+                               result->outcome.text);
   } else if (run == MUTATED) {
     on_case(p, number, index, &result->outcome);
   } else {

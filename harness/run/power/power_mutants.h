@@ -40,8 +40,8 @@ struct sf_mutant_power_result {
   int32_t count;
   struct sf_mutant_search *searches;
 };
-/* Equivalence is decided by running each fired case again with the calls observed and with their outputs poisoned (mutate.h). With a launcher
- * only equal outputs count, since traces of other processes are not hashed. */
+/* Equivalence is decided by running each fired case again with the calls observed and with their outputs poisoned (mutate.h). With a
+ * launcher only equal outputs count, since traces of other processes are not hashed. */
 enum sf_status sf_mutant_power_run(const struct sf_mutant_power_options *options, struct sf_mutant_power_result *result,
                                    struct sf_error *error) SF_MUST_USE;
 void sf_mutant_power_destroy(struct sf_mutant_power_result *result);

@@ -169,7 +169,8 @@ static enum sf_status open_checked(struct sf_store *store, const struct sf_store
   if (status == SF_OK) status = sf_store_meta_read(store, error);
   if (status == SF_OK) status = check_cases(store, error);
   if (status == SF_OK && store->writable) status = sf_store_meta_compare(store, options, error);
-  if (status == SF_OK && store->writable && (store->version < SF_STORE_VERSION || !store->has_reasons)) status = sf_store_schema_upgrade(store, error);
+  if (status == SF_OK && store->writable && (store->version < SF_STORE_VERSION || !store->has_reasons))
+    status = sf_store_schema_upgrade(store, error);
   if (status == SF_OK && store->writable) status = sf_store_lost_find(store, error);
   return status;
 }

@@ -81,22 +81,24 @@ struct sf_store_finding {
   int64_t min_index;                         /* the case that min_json was shrunk from */
   int32_t trials, trials_max;                /* that shrinking to it took, of at most so many; 0: it was not shrunk, or nobody noted it */
   bool minimal;                              /* no single step makes it smaller */
-  struct sf_diagnosis diagnosis;             /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
+  struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   bool known;                                /* on the list of known findings */
   int64_t count;                             /* out only: cases with this signature */
   const char *folder;                        /* out only: as sf_store_set_folder set it; NULL when it was not set */
 };
-/* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and report are those of
- * the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one has none. */
+/* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and
+ * report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one
+ * has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
-/* A culprit of a case beside the one that its verdict row tells of. One row for each shrink key of a case; one that is there already stays. */
+/* A culprit of a case beside the one that its verdict row tells of. One row for each shrink key of a case; one that is there already stays.
+ */
 struct sf_store_further {
   int64_t index;
   const char *shrink_key, *signature; /* not empty */
 };
 enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) SF_MUST_USE;
-/* Writes down in which folder the files of a signature are, for good and also before there is a finding: durable before it returns, and commits the open
- * batch too. */
+/* Writes down in which folder the files of a signature are, for good and also before there is a finding: durable before it returns, and
+ * commits the open batch too. */
 enum sf_status sf_store_set_folder(struct sf_store *store, const char *signature, const char *folder, struct sf_error *error) SF_MUST_USE;
 /* Copies it; "" when it was not set. */
 enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, const char *signature, struct sf_error *error) SF_MUST_USE;
@@ -120,7 +122,8 @@ struct sf_store_summary {
   double seconds;                            /* summed over cases: more than the wall time when jobs run side by side */
   int64_t by_feature[SF_STORE_FEATURES_MAX]; /* cases with bit i set */
   int64_t high_water;
-  char skip_reason[SF_STORE_REASON_TEXT], inconclusive_reason[SF_STORE_REASON_TEXT]; /* of the highest index that has one; "" when none has */
+  char skip_reason[SF_STORE_REASON_TEXT],
+      inconclusive_reason[SF_STORE_REASON_TEXT]; /* of the highest index that has one; "" when none has */
 };
 enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) SF_MUST_USE;
 
@@ -137,7 +140,8 @@ enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verd
                                      struct sf_error *error) SF_MUST_USE;
 typedef enum sf_status (*sf_store_visit_further)(void *context, const struct sf_store_further *further);
 /* By ascending index, then shrink key. */
-enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_further visit, void *context, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_further visit, void *context,
+                                     struct sf_error *error) SF_MUST_USE;
 /* By ascending index of the case, then signature. */
 enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context,
                                      struct sf_error *error) SF_MUST_USE;

@@ -78,8 +78,13 @@ enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_k
 enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
                                     struct sf_error *error) SF_MUST_USE;
 
-enum { SF_STORE_VERSION = 4, SF_STORE_VERSION_MIN = 2 }; /* 3: a finding has its diagnosis; 4: and says which case its smallest one comes from, in how many trials and in which folder its files are; a case has further culprits */
-/* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads, and of which version. */
+enum {
+  SF_STORE_VERSION = 4,
+  SF_STORE_VERSION_MIN = 2
+}; /* 3: a finding has its diagnosis; 4: and says which case its smallest one comes from, in how many trials and in which folder its files
+      are; a case has further culprits */
+/* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads, and of which
+ * version. */
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) SF_MUST_USE;
 /* Gives the tables of an earlier version the columns that they lack; whole or not at all. */

@@ -18,8 +18,9 @@ struct merge {
 
 static bool same_text(const char *a, const char *b) { return strcmp(a == NULL ? "" : a, b == NULL ? "" : b) == 0; }
 
-/* The first field in which two rows of an index differ, NULL when they agree. Compared are the case and what was said of it. What machines with other
- * kernels may see otherwise is not: how many tensors could be judged, the time, and in which tensor or on which rank the same failure showed first. */
+/* The first field in which two rows of an index differ, NULL when they agree. Compared are the case and what was said of it. What machines
+ * with other kernels may see otherwise is not: how many tensors could be judged, the time, and in which tensor or on which rank the same
+ * failure showed first. */
 static const char *verdict_difference(const struct sf_store_verdict *a, const struct sf_store_verdict *b) {
   const struct {
     const char *name;
@@ -77,8 +78,9 @@ static enum sf_status merge_shrinks(const struct merge *merge) {
   if (status != SF_OK) return status;
   while (sf_store_next_row(merge->in, statement, &status, merge->error)) {
     const char *shrink_key = (const char *)sqlite3_column_text(statement, 0);
-    status = shrink_key && *shrink_key ? sf_store_add_shrinks(merge->out, shrink_key, sqlite3_column_int64(statement, 1), merge->error)
-                                       : sf_error_set(merge->error, SF_EINPUT, "%s: damaged: a count of shrinks without a key", merge->in->path);
+    status = shrink_key && *shrink_key
+                 ? sf_store_add_shrinks(merge->out, shrink_key, sqlite3_column_int64(statement, 1), merge->error)
+                 : sf_error_set(merge->error, SF_EINPUT, "%s: damaged: a count of shrinks without a key", merge->in->path);
   }
   return status;
 }

@@ -197,15 +197,19 @@ static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_s
 }
 
 /* One component of a path, or nothing. */
-static bool is_folder(const char *name) { return !name || (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX); }
+static bool is_folder(const char *name) {
+  return !name || (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX);
+}
 
-static enum sf_status finding_from_row(const struct sf_store *store, struct sf_store_finding *out, sqlite3_stmt *row, struct sf_error *error) {
+static enum sf_status finding_from_row(const struct sf_store *store, struct sf_store_finding *out, sqlite3_stmt *row,
+                                       struct sf_error *error) {
   const char *state = column_text(row, 6);
   static const int needed[] = {0, 1, 3}; /* signature, shrink_key, case_json */
   for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
     const int at = needed[i];
     if (column_text(row, at) && *column_text(row, at)) continue;
-    return sf_error_set(error, SF_EINPUT, "%s: damaged: the finding of case %" PRId64 " has no %s", store->path, (int64_t)sqlite3_column_int64(row, 2), sqlite3_column_name(row, at));
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: the finding of case %" PRId64 " has no %s", store->path,
+                        (int64_t)sqlite3_column_int64(row, 2), sqlite3_column_name(row, at));
   }
   if (!is_folder(column_text(row, 15))) return sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
   *out = (struct sf_store_finding){
@@ -312,9 +316,11 @@ enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_furt
   enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FURTHER_ALL, error);
   if (status != SF_OK) return status;
   while (sf_store_next_row(store, statement, &status, error)) {
-    const struct sf_store_further further = {.index = sqlite3_column_int64(statement, 0), .shrink_key = column_text(statement, 1), .signature = column_text(statement, 2)};
+    const struct sf_store_further further = {
+        .index = sqlite3_column_int64(statement, 0), .shrink_key = column_text(statement, 1), .signature = column_text(statement, 2)};
     if (!further.shrink_key || !*further.shrink_key || !further.signature || !*further.signature || further.index < 0)
-      status = sf_error_set(error, SF_EINPUT, "%s: damaged: a further culprit of case %" PRId64 " has no key or no signature", store->path, further.index);
+      status = sf_error_set(error, SF_EINPUT, "%s: damaged: a further culprit of case %" PRId64 " has no key or no signature", store->path,
+                            further.index);
     else status = visit(context, &further);
   }
   return status;
@@ -322,7 +328,9 @@ enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_furt
 
 static enum sf_status summary_add(void *context, const struct sf_store_verdict *verdict) {
   struct sf_store_summary *summary = context;
-  char *last = verdict->verdict == SF_VERDICT_SKIP ? summary->skip_reason : verdict->verdict == SF_VERDICT_INCONCLUSIVE ? summary->inconclusive_reason : NULL;
+  char *last = verdict->verdict == SF_VERDICT_SKIP           ? summary->skip_reason
+               : verdict->verdict == SF_VERDICT_INCONCLUSIVE ? summary->inconclusive_reason
+                                                             : NULL;
   if (last && verdict->reason) snprintf(last, SF_STORE_REASON_TEXT, "%s", verdict->reason);
   summary->cases++;
   summary->by_verdict[verdict->verdict]++;

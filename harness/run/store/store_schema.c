@@ -32,7 +32,8 @@ static const char schema_sql[] =
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
-  static const char count_tables[] = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'further', 'shrink')";
+  static const char count_tables[] =
+      "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'further', 'shrink')";
   int64_t application = 0, version = 0, tables = 0, has_tables = 0, has_reasons = 0;
   enum sf_status status = sf_store_query_int(store, &application, "PRAGMA application_id", error);
   if (status == SF_OK) status = sf_store_query_int(store, &version, "PRAGMA user_version", error);
@@ -50,8 +51,10 @@ enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, str
   }
   store->version = (int32_t)version;
   status = sf_store_query_int(store, &has_tables, count_tables, error);
-  if (status == SF_OK && has_tables != (version < 4 ? 4 : 5)) status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
-  if (status == SF_OK) status = sf_store_query_int(store, &has_reasons, "SELECT count(*) FROM pragma_table_info('verdict') WHERE name = 'reason'", error);
+  if (status == SF_OK && has_tables != (version < 4 ? 4 : 5))
+    status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
+  if (status == SF_OK)
+    status = sf_store_query_int(store, &has_reasons, "SELECT count(*) FROM pragma_table_info('verdict') WHERE name = 'reason'", error);
   store->has_reasons = has_reasons > 0;
   if (status == SF_OK) *is_fresh = false;
   return status;

@@ -18,14 +18,17 @@
 /* LATER: the count of cases and the columns that earlier versions lack, or what stands in their place. */
 #define FINDING_ONE(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f WHERE f.signature = ?1"
 #define FINDING_ALL(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f ORDER BY f.idx, f.signature"
-#define LATER_COLUMNS VERDICT_COUNT " + " FURTHER_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal, " FOLDER
+#define LATER_COLUMNS                                                                                                                      \
+  VERDICT_COUNT " + " FURTHER_COUNT                                                                                                        \
+                ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal, " FOLDER
 #define LATER_COLUMNS_3 VERDICT_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0, NULL"
 #define LATER_COLUMNS_2 VERDICT_COUNT ", NULL, NULL, NULL, f.idx, 0, 0, 0, NULL"
 /* A signature seen before keeps what is shown of it: a shrunk case before any other, then that of the smallest index. */
-#define IS_SHOWN \
+#define IS_SHOWN                                                                                                                           \
   "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
-#define NEW_DIAGNOSIS(COLUMN) \
-  " " COLUMN " = CASE WHEN excluded.diagnosis IS NOT NULL AND (diagnosis IS NULL OR " IS_SHOWN ") THEN excluded." COLUMN " ELSE " COLUMN " END,"
+#define NEW_DIAGNOSIS(COLUMN)                                                                                                              \
+  " " COLUMN " = CASE WHEN excluded.diagnosis IS NOT NULL AND (diagnosis IS NULL OR " IS_SHOWN ") THEN excluded." COLUMN " ELSE " COLUMN   \
+  " END,"
 #define NEW_SHOWN(COLUMN) " " COLUMN " = CASE WHEN " IS_SHOWN " THEN excluded." COLUMN " ELSE " COLUMN " END,"
 
 static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
@@ -33,8 +36,8 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_COMMIT] = "COMMIT",
     [SF_STORE_SQL_ROLLBACK] = "ROLLBACK",
     [SF_STORE_SQL_HIGH_WATER_SET] = "UPDATE meta SET value = ?1 WHERE key = 'high_water'",
-    [SF_STORE_SQL_VERDICT_INSERT] =
-        "INSERT INTO verdict(" VERDICT_COLUMNS ", reason) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+    [SF_STORE_SQL_VERDICT_INSERT] = "INSERT INTO verdict(" VERDICT_COLUMNS
+                                    ", reason) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     [SF_STORE_SQL_VERDICT_ONE] = VERDICT_ONE("reason"),
     [SF_STORE_SQL_VERDICT_ALL] = VERDICT_ALL("reason"),
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
@@ -43,16 +46,17 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
         "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, min_idx, trials, trials_max, minimal, report, state, diagnosis_class, diagnosis, diagnosis_left)"
         " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
         " ON CONFLICT(signature) DO UPDATE SET"
-        " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END,"
-        NEW_SHOWN("min_json") NEW_SHOWN("min_idx") NEW_SHOWN("trials") NEW_SHOWN("trials_max") NEW_SHOWN("minimal") NEW_SHOWN("report")
-        NEW_DIAGNOSIS("diagnosis_class") NEW_DIAGNOSIS("diagnosis") NEW_DIAGNOSIS("diagnosis_left")
-        " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
-        " idx = min(idx, excluded.idx)",
+        " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END," NEW_SHOWN("min_json") NEW_SHOWN("min_idx")
+            NEW_SHOWN("trials") NEW_SHOWN("trials_max") NEW_SHOWN("minimal") NEW_SHOWN("report") NEW_DIAGNOSIS("diagnosis_class")
+                NEW_DIAGNOSIS("diagnosis")
+                    NEW_DIAGNOSIS("diagnosis_left") " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
+                                                    " idx = min(idx, excluded.idx)",
     [SF_STORE_SQL_FINDING_ONE] = FINDING_ONE(LATER_COLUMNS),
     [SF_STORE_SQL_FINDING_ALL] = FINDING_ALL(LATER_COLUMNS),
     [SF_STORE_SQL_FURTHER_INSERT] = "INSERT OR IGNORE INTO further(idx, shrink_key, signature) VALUES(?1, ?2, ?3)",
     [SF_STORE_SQL_FURTHER_ALL] = "SELECT idx, shrink_key, signature FROM further ORDER BY idx, shrink_key",
-    [SF_STORE_SQL_FOLDER_SET] = "INSERT INTO folder(signature, name) VALUES(?1, ?2) ON CONFLICT(signature) DO UPDATE SET name = excluded.name",
+    [SF_STORE_SQL_FOLDER_SET] =
+        "INSERT INTO folder(signature, name) VALUES(?1, ?2) ON CONFLICT(signature) DO UPDATE SET name = excluded.name",
     [SF_STORE_SQL_FOLDER_ONE] = "SELECT name FROM folder WHERE signature = ?1",
     [SF_STORE_SQL_SHRINK_ADD] = "INSERT INTO shrink(shrink_key, count) VALUES(?1, ?2)"
                                 " ON CONFLICT(shrink_key) DO UPDATE SET count = count + excluded.count",
@@ -65,8 +69,10 @@ static const char *text_of(const struct sf_store *store, enum sf_store_statement
   SF_ASSERT((unsigned)which < SF_STORE_SQL_COUNT && statement_texts[which] != NULL);
   if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ONE) return VERDICT_ONE("NULL");
   if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ALL) return VERDICT_ALL("NULL");
-  if (which == SF_STORE_SQL_FINDING_ONE && store->version < SF_STORE_VERSION) return store->version < 3 ? FINDING_ONE(LATER_COLUMNS_2) : FINDING_ONE(LATER_COLUMNS_3);
-  if (which == SF_STORE_SQL_FINDING_ALL && store->version < SF_STORE_VERSION) return store->version < 3 ? FINDING_ALL(LATER_COLUMNS_2) : FINDING_ALL(LATER_COLUMNS_3);
+  if (which == SF_STORE_SQL_FINDING_ONE && store->version < SF_STORE_VERSION)
+    return store->version < 3 ? FINDING_ONE(LATER_COLUMNS_2) : FINDING_ONE(LATER_COLUMNS_3);
+  if (which == SF_STORE_SQL_FINDING_ALL && store->version < SF_STORE_VERSION)
+    return store->version < 3 ? FINDING_ALL(LATER_COLUMNS_2) : FINDING_ALL(LATER_COLUMNS_3);
   if (which == SF_STORE_SQL_FURTHER_ALL && store->version < SF_STORE_VERSION) return "SELECT NULL, NULL, NULL WHERE 0";
   return statement_texts[which];
 }

@@ -26,7 +26,8 @@ static double parts(const struct sf_case *c, enum sf_cut cut) {
 
 struct sizes {
   double trace;                    /* bytes of the reference's trace */
-  double acts, acts_of_ranks;      /* elements that the modules put out for one microbatch; on the ranks of one stage and data-parallel index together */
+  double acts,
+      acts_of_ranks; /* elements that the modules put out for one microbatch; on the ranks of one stage and data-parallel index together */
   double largest_act, largest_param;
   double params;                   /* elements */
   double weights_of_ranks, optimizer_of_ranks; /* bytes */
@@ -34,12 +35,14 @@ struct sizes {
 
 /* One tensor, traced `times` times. */
 static void add_traced(struct sizes *sizes, const struct sf_trace_spec *spec, double times) {
-  sizes->trace += times * ((double)spec->shape.rows * (double)spec->shape.cols * sizeof(float) + (double)spec->shape.rows * ROW_DOUBLES * sizeof(double));
+  sizes->trace += times * ((double)spec->shape.rows * (double)spec->shape.cols * sizeof(float) +
+                           (double)spec->shape.rows * ROW_DOUBLES * sizeof(double));
 }
 
 static void add_module(struct sizes *sizes, const struct sf_catalog *catalog, const struct sf_case *c, int32_t module) {
   const double microbatches = (double)c->train.steps * (double)c->train.microbatches;
-  const struct sf_trace_id act = {.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = module}, grad = {.pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = module};
+  const struct sf_trace_id act = {.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = module},
+                           grad = {.pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = module};
   struct sf_trace_spec spec;
   if (sf_trace_spec(&spec, catalog, grad)) add_traced(sizes, &spec, microbatches);
   if (!sf_trace_spec(&spec, catalog, act)) return;
@@ -54,11 +57,17 @@ static void add_module(struct sizes *sizes, const struct sf_catalog *catalog, co
 static void add_param(struct sizes *sizes, const struct sf_catalog *catalog, const struct sf_case *c, int32_t param) {
   const struct sf_param *info = &catalog->params[param];
   const double steps = (double)c->train.steps, elements = (double)info->shape.rows * (double)info->shape.cols;
-  static const struct { enum sf_kind kind; enum sf_pass pass; } of_step[] = {{SF_KIND_MAIN_GRAD, SF_PASS_STEP}, {SF_KIND_PARAM_DELTA, SF_PASS_STEP}};
+  static const struct {
+    enum sf_kind kind;
+    enum sf_pass pass;
+  } of_step[] = {{SF_KIND_MAIN_GRAD, SF_PASS_STEP}, {SF_KIND_PARAM_DELTA, SF_PASS_STEP}};
   struct sf_trace_spec spec;
-  if (sf_trace_spec(&spec, catalog, (struct sf_trace_id){.pass = SF_PASS_STEP, .kind = SF_KIND_PARAM, .subject = param})) add_traced(sizes, &spec, steps + 1);
+  if (sf_trace_spec(&spec, catalog, (struct sf_trace_id){.pass = SF_PASS_STEP, .kind = SF_KIND_PARAM, .subject = param}))
+    add_traced(sizes, &spec, steps + 1);
   for (int i = 0; i < 2; i++)
-    if (sf_trace_spec(&spec, catalog, (struct sf_trace_id){.pass = (uint8_t)of_step[i].pass, .kind = (uint8_t)of_step[i].kind, .subject = param})) add_traced(sizes, &spec, steps);
+    if (sf_trace_spec(&spec, catalog,
+                      (struct sf_trace_id){.pass = (uint8_t)of_step[i].pass, .kind = (uint8_t)of_step[i].kind, .subject = param}))
+      add_traced(sizes, &spec, steps);
   for (int call = 0; call < SF_CALL_MTP_EMBEDDING + SF_CALLS_PER_DEPTH * (int)c->model.mtp_depth; call++) {
     const struct sf_trace_id id = {.pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = (uint8_t)call, .subject = param};
     if (sf_trace_spec(&spec, catalog, id)) add_traced(sizes, &spec, steps * (double)c->train.microbatches);
@@ -87,7 +96,8 @@ static double of_reference(const struct sizes *sizes, const struct sf_case *c) {
   const double group = (double)(c->model.heads / c->model.kv_heads) * (double)c->model.seq * (double)c->model.seq;
   const double copies = 2 + (sf_dtype_is_packed(sf_case_storage(c)) ? 1 : 0) + (c->train.steps > 1 ? 2 : 0);
   const double factor = larger(larger(sizes->largest_param, sizes->largest_act), group);
-  return sizeof(float) * (copies * sizes->params + sizes->largest_param + sizes->acts + probs(c) + group + 2 * sizes->largest_act + 3 * factor);
+  return sizeof(float) *
+         (copies * sizes->params + sizes->largest_param + sizes->acts + probs(c) + group + 2 * sizes->largest_act + 3 * factor);
 }
 
 /* A stage keeps activations of as many microbatches as are on their way: of the last one one, of the first as many as there are stages. */
@@ -96,7 +106,8 @@ static double of_ranks(const struct sizes *sizes, const struct sf_case *c) {
   const double own = (double)c->train.microbatches / (double)l->dp, most = ((double)l->pp + 1) / 2;
   const double on_their_way = (double)l->dp * (own < most ? own : most);
   const double scratch = sizeof(float) * sizes->largest_param * (double)sf_case_ranks(c) / (double)(l->tp * l->pp);
-  return sizes->weights_of_ranks + sizes->optimizer_of_ranks + scratch + on_their_way * sizeof(float) * (sizes->acts_of_ranks + probs(c) + 2 * sizes->largest_act);
+  return sizes->weights_of_ranks + sizes->optimizer_of_ranks + scratch +
+         on_their_way * sizeof(float) * (sizes->acts_of_ranks + probs(c) + 2 * sizes->largest_act);
 }
 
 static struct sizes sizes_of(const struct sf_catalog *catalog, const struct sf_case *c) {
@@ -106,7 +117,8 @@ static struct sizes sizes_of(const struct sf_catalog *catalog, const struct sf_c
   return sizes;
 }
 
-/* Ranks that load have what the first ones had and the like of their own, what was saved, and a buffer each for the largest rank's part of that. */
+/* Ranks that load have what the first ones had and the like of their own, what was saved, and a buffer each for the largest rank's part of
+ * that. */
 static double of_reload(const struct sf_catalog *catalog, const struct sf_case *c, double params) {
   const struct sf_case second = sf_case_after_reload(c);
   const struct sizes sizes = sizes_of(catalog, &second);

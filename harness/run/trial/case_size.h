@@ -1,5 +1,5 @@
-/* How much memory a case takes, known before it runs: one that is too large for the machine is refused, for the system would end the process, which
- * looks like a crash of the code under test. */
+/* How much memory a case takes, known before it runs: one that is too large for the machine is refused, for the system would end the
+ * process, which looks like a crash of the code under test. */
 #ifndef SF_RUN_CASE_SIZE_H
 #define SF_RUN_CASE_SIZE_H
 

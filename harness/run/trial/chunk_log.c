@@ -86,7 +86,8 @@ bool sf_chunk_log_visit(const void *data, size_t size_bytes, sf_chunk_visit visi
     if ((size_t)(end - at) < sizeof header) return false;
     memcpy(&header, at, sizeof header);
     at += sizeof header;
-    if (header.rows < 0 || header.cols < 0 || (header.cols && header.rows > (end - at) / (int64_t)sizeof(float) / header.cols)) return false;
+    if (header.rows < 0 || header.cols < 0 || (header.cols && header.rows > (end - at) / (int64_t)sizeof(float) / header.cols))
+      return false;
     visit(ctx, header.rank, header.id, &header.map, (const float *)(const void *)at, header.rows, header.cols);
     at += (size_t)(header.rows * header.cols) * sizeof(float);
   }

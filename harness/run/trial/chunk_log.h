@@ -1,5 +1,5 @@
-/* A trace as a byte string: to be judged on another rank (control channel of the MPI backend), or read by the process that started this one,
- * whatever became of this one. */
+/* A trace as a byte string: to be judged on another rank (control channel of the MPI backend), or read by the process that started this
+ * one, whatever became of this one. */
 #ifndef SF_RUN_CHUNK_LOG_H
 #define SF_RUN_CHUNK_LOG_H
 

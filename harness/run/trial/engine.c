@@ -14,7 +14,9 @@ enum { ARENA_BLOCK_BYTES = 1 << 20 };
 
 double sf_engine_now(void) { return sf_clock_seconds(); }
 
-static bool is_judge(const struct sf_engine *engine) { return !engine->options.mpi || sf_mpi_rank(engine->options.mpi) == engine->options.mpi_first; }
+static bool is_judge(const struct sf_engine *engine) {
+  return !engine->options.mpi || sf_mpi_rank(engine->options.mpi) == engine->options.mpi_first;
+}
 
 /* --- the trace ------------------------------------------------------------------------------------------------- */
 
@@ -43,13 +45,15 @@ static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trac
 }
 
 /* A second run of a case that was judged already: it goes the same way, and one tensor is kept. */
-static void listen(struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+static void listen(struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                   int64_t cols) {
   if (engine->tamper) engine->tamper(engine->tamper_ctx, rank, id, map, data, rows, cols);
   if (sf_trace_key(id) == engine->listen_key) sf_chunk_log_add(engine->listener, rank, id, map, data, rows, cols);
   if (is_rewritten(engine, id)) rewrite(engine, rank, id, map, data);
 }
 
-static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                           int64_t cols) {
   struct sf_engine *engine = ctx;
   if (engine->listener) {
     listen(engine, rank, id, map, data, rows, cols);
@@ -184,7 +188,8 @@ static enum sf_status ensure_catalog(struct sf_engine *engine, const struct sf_c
   return sf_catalog_create(&engine->catalog, c);
 }
 
-/* False, and said in the outcome: the case is too large. Ranks keep the memory of their largest case, which a large one may need elsewhere. */
+/* False, and said in the outcome: the case is too large. Ranks keep the memory of their largest case, which a large one may need elsewhere.
+ */
 static bool make_room(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
   const double gib = 1 << 30, limit = engine->options.max_memory;
   if (limit == 0) return true;
@@ -192,15 +197,17 @@ static bool make_room(struct sf_engine *engine, const struct sf_case *c, struct 
   if (sf_case_size_total(size) > limit / 4) forget_ranks(engine);
   if (sf_case_size_total(size) <= limit) return true;
   outcome->verdict = SF_VERDICT_SKIP;
-  snprintf(outcome->text, sizeof outcome->text,
-           "it takes about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and there are %.3g for a case: "
-           "fewer --jobs, --max-memory, or smaller ranges (--set) of layers, seq, steps and microbatches",
-           sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib, limit / gib);
+  snprintf(
+      outcome->text, sizeof outcome->text,
+      "it takes about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and there are %.3g for a case: "
+      "fewer --jobs, --max-memory, or smaller ranges (--set) of layers, seq, steps and microbatches",
+      sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib, limit / gib);
   return false;
 }
 
 static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf_case *c) {
-  if (engine->has_reference && (engine->collector || !is_judge(engine))) return engine->collector ? sf_collector_reset(engine->collector, c) : SF_OK;
+  if (engine->has_reference && (engine->collector || !is_judge(engine)))
+    return engine->collector ? sf_collector_reset(engine->collector, c) : SF_OK;
   enum sf_status status = SF_OK;
   if (is_judge(engine)) {
     status = sf_expectations_create(&engine->expectations, engine->catalog, &engine->products);
@@ -253,7 +260,8 @@ static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome 
   engine->costs.comm_reduce += report.seconds_reduce;
   engine->costs.comm_schedule += report.seconds_schedule;
   if (status != SF_OK) return sf_error_set(error, status, "%s while the case ran", sf_status_text(status));
-  if (report.status == SF_ENOMEM) return sf_error_set(error, SF_ENOMEM, "%s while the case ran: %.400s", sf_status_text(SF_ENOMEM), report.text);
+  if (report.status == SF_ENOMEM)
+    return sf_error_set(error, SF_ENOMEM, "%s while the case ran: %.400s", sf_status_text(SF_ENOMEM), report.text);
   if (report.status != SF_OK) {
     sf_outcome_from_failure(outcome, engine->c, class_of_report(report.status), report.manner, report.rank, report.label, report.text);
     return SF_OK;
@@ -322,7 +330,8 @@ enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, st
   if (sf_case_is_framework(c)) return SF_OK; /* its worker says whether there is such a case */
   if (!sf_target_find(c->target)) return sf_error_set(error, SF_EINPUT, "%s: target.name: there is no target '%s'", path, c->target);
   struct sf_error reason = {SF_OK, ""};
-  if (*c->plant && sf_plant_id_check(c->plant, &reason) != SF_OK) return sf_error_set(error, SF_EINPUT, "%s: plant.id: %s", path, reason.text);
+  if (*c->plant && sf_plant_id_check(c->plant, &reason) != SF_OK)
+    return sf_error_set(error, SF_EINPUT, "%s: plant.id: %s", path, reason.text);
   return SF_OK;
 }
 

@@ -11,7 +11,8 @@ struct sf_chunk_log;
 
 struct sf_engine_options {
   enum sf_device_kind device;          /* the candidate's; the reference is computed on the CPU, but for large products */
-  enum sf_cpu_gemm gemm;               /* of the candidate's device; the reference uses BLAS (or loops where there is none) for what does not go to the device */
+  enum sf_cpu_gemm
+      gemm; /* of the candidate's device; the reference uses BLAS (or loops where there is none) for what does not go to the device */
   struct sf_mpi *mpi;                  /* NULL: simulated ranks */
   int32_t mpi_first;                   /* first of the ranks of the job that a trial uses (sf_engine_set_ranks) */
   struct sf_comm_progress *progress;   /* may be NULL */
@@ -40,9 +41,10 @@ void sf_engine_destroy(struct sf_engine *engine);
  * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
 void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome);
 
-/* Says what the finding that the outcome tells of looks like: fills outcome->diagnosis. The outcome is that of the trial just run. c is the trial's case. record: NULL, or a log of that
- * trial. Without one simulated ranks run the case once more while the failing tensor's shards are kept, and MPI ranks say nothing. What the
- * last trial's comparison said stays valid. A run that does not go the same way, and memory that is out, leave no diagnosis. */
+/* Says what the finding that the outcome tells of looks like: fills outcome->diagnosis. The outcome is that of the trial just run. c is the
+ * trial's case. record: NULL, or a log of that trial. Without one simulated ranks run the case once more while the failing tensor's shards
+ * are kept, and MPI ranks say nothing. What the last trial's comparison said stays valid. A run that does not go the same way, and memory
+ * that is out, leave no diagnosis. */
 void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome);
 
 /* What the flat bound (oracles/judge/flat_bound.h) says of the trial just run: fills outcome->flat, if the trial was compared here. */
@@ -56,10 +58,10 @@ const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
 const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
 const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
 
-/* Called at each trace point of the candidate, before recording and filling: what it writes is what the collector sees, and end to end what the
- * target goes on with. Benches corrupt tensors with it.
- * NULL switches off. */
-typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols);
+/* Called at each trace point of the candidate, before recording and filling: what it writes is what the collector sees, and end to end what
+ * the target goes on with. Benches corrupt tensors with it. NULL switches off. */
+typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                                 int64_t cols);
 void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);
 
 /* Target and plant of a case file must exist. SF_EINPUT naming the file. */

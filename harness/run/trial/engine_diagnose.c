@@ -14,12 +14,14 @@ struct shard_list {
   int32_t count;
 };
 
-static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                       int64_t cols) {
   struct shard_list *list = ctx;
   (void)rows;
   (void)cols;
   if (sf_trace_key(id) != list->key) return;
-  if (list->at) list->at[list->count] = (struct sf_diagnosis_shard){.rank = rank, .at = sf_mesh_coord(list->mesh, rank), .map = *map, .data = data};
+  if (list->at)
+    list->at[list->count] = (struct sf_diagnosis_shard){.rank = rank, .at = sf_mesh_coord(list->mesh, rank), .map = *map, .data = data};
   list->count++;
 }
 
@@ -29,8 +31,10 @@ static int by_rank(const void *a, const void *b) {
   return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log, struct sf_diagnosis *out) {
-  struct shard_list list = {.key = sf_trace_key(finding->id), .mesh = sf_case_is_reloaded(engine->c, finding->id.step) ? &engine->second_mesh : &engine->mesh};
+static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log,
+                         struct sf_diagnosis *out) {
+  struct shard_list list = {.key = sf_trace_key(finding->id),
+                            .mesh = sf_case_is_reloaded(engine->c, finding->id.step) ? &engine->second_mesh : &engine->mesh};
   struct sf_diagnosis diagnosis;
   if (log->failed || !sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) return;
   list.at = sf_alloc((size_t)(list.count + 1) * sizeof *list.at);
@@ -56,7 +60,8 @@ static bool run_again(struct sf_engine *engine, struct sf_chunk_log *log, uint64
   return status == SF_OK && report.status == SF_OK;
 }
 
-/* Of ranks that do not meet, the first tensor that was wrong before: there they may have parted. Tensors are compared where all their holders traced them. */
+/* Of ranks that do not meet, the first tensor that was wrong before: there they may have parted. Tensors are compared where all their
+ * holders traced them. */
 static void find_earlier(struct sf_engine *engine, struct sf_diagnosis *out) {
   struct sf_judgement judgement;
   char id[160];
@@ -79,6 +84,7 @@ void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const
   const struct sf_finding *finding = &engine->judgement.findings[outcome->finding];
   memset(&log, 0, sizeof log);
   if (record) diagnose_log(engine, finding, record, &outcome->diagnosis);
-  else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id))) diagnose_log(engine, finding, &log, &outcome->diagnosis);
+  else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id)))
+    diagnose_log(engine, finding, &log, &outcome->diagnosis);
   sf_chunk_log_destroy(&log);
 }

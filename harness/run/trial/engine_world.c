@@ -40,7 +40,8 @@ enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *ou
   return status;
 }
 
-static void collect_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+static void collect_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                          int64_t cols) {
   struct sf_engine *engine = ctx;
   if (engine->record) sf_chunk_log_add(engine->record, rank, id, map, data, rows, cols);
   sf_collector_add(engine->collector, rank, id, map, data, rows, cols);

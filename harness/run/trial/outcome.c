@@ -25,8 +25,10 @@ static bool is_replaced(const struct sf_catalog *catalog, const struct sf_findin
 }
 
 /* The fields that a culprit and an outcome share; texts of findings fit both. */
-#define SHARED_FIELDS(X) \
-  X(cls) X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio) X(diagnosis)
+#define SHARED_FIELDS(X)                                                                                                                   \
+  X(cls)                                                                                                                                   \
+  X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio)            \
+      X(diagnosis)
 
 static void tell_of(struct sf_outcome *out, const struct sf_culprit *culprit) {
 #define X(field) memcpy(&out->field, &culprit->field, sizeof out->field);
@@ -46,7 +48,8 @@ static struct sf_culprit told_of(const struct sf_outcome *outcome) {
   return culprit;
 }
 
-static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement, int32_t place) {
+static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement,
+                                    int32_t place) {
   const struct sf_finding *finding = &judgement->findings[place];
   const struct sf_module *module = finding->module >= 0 ? &catalog->modules[finding->module] : NULL;
   struct sf_culprit out = {.cls = finding->cls,
@@ -60,8 +63,8 @@ static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_cat
                            .ratio = finding->ratio};
   snprintf(out.module, sizeof out.module, "%s", module ? module->name : "");
   sf_trace_id_text(out.first_id, sizeof out.first_id, catalog, finding->id);
-  snprintf(out.shrink_key, sizeof out.shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls), sf_kind_name((enum sf_kind)finding->id.kind),
-           module ? sf_module_class_name(module->cls) : "none");
+  snprintf(out.shrink_key, sizeof out.shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls),
+           sf_kind_name((enum sf_kind)finding->id.kind), module ? sf_module_class_name(module->cls) : "none");
   sf_signature_make(out.signature, out.shrink_key, c);
   snprintf(out.text, sizeof out.text, "%s", finding->text);
   return out;
@@ -75,7 +78,8 @@ static bool is_of_earlier_tensor(const struct sf_judgement *judgement, int32_t p
   return false;
 }
 
-void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement) {
+void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog,
+                               const struct sf_judgement *judgement) {
   const struct sf_culprit first = culprit_of(c, catalog, judgement, 0);
   out->verdict = SF_VERDICT_FINDING;
   out->finding_count = judgement->finding_count;
@@ -125,8 +129,8 @@ static size_t module_length(const char *label) {
   return forward ? (size_t)(forward - label) : backward ? (size_t)(backward - label) : strcspn(label, ".");
 }
 
-void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner, int32_t rank, const char *label,
-                             const char *text) {
+void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner,
+                             int32_t rank, const char *label, const char *text) {
   out->verdict = SF_VERDICT_FINDING;
   out->cls = cls;
   out->manner = manner;
@@ -136,19 +140,22 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
   out->finding_count = 1;
   sf_name_fit(out->label, sizeof out->label, label, strlen(label));
   sf_name_fit(out->module, sizeof out->module, label, module_length(label));
-  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner), *label ? out->label : "none");
+  snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner),
+           *label ? out->label : "none");
   sf_signature_make(out->signature, out->shrink_key, c);
   snprintf(out->text, sizeof out->text, "%s", text);
 }
 
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome) {
   if (outcome->status != SF_OK) return outcome->status != SF_EINPUT;
-  return outcome->verdict == SF_VERDICT_FINDING && (outcome->cls == SF_CLASS_DEADLOCK || outcome->cls == SF_CLASS_MISMATCH || outcome->cls == SF_CLASS_CRASH);
+  return outcome->verdict == SF_VERDICT_FINDING &&
+         (outcome->cls == SF_CLASS_DEADLOCK || outcome->cls == SF_CLASS_MISMATCH || outcome->cls == SF_CLASS_CRASH);
 }
 
 bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome) {
   if (outcome->status != SF_OK) return false;
-  return outcome->verdict == SF_VERDICT_PASS || (outcome->verdict == SF_VERDICT_FINDING && outcome->cls != SF_CLASS_CRASH && outcome->cls != SF_CLASS_HANG);
+  return outcome->verdict == SF_VERDICT_PASS ||
+         (outcome->verdict == SF_VERDICT_FINDING && outcome->cls != SF_CLASS_CRASH && outcome->cls != SF_CLASS_HANG);
 }
 
 void sf_outcome_excuse_memory(struct sf_outcome *outcome) {
@@ -160,7 +167,8 @@ void sf_outcome_excuse_memory(struct sf_outcome *outcome) {
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect) {
   if (!expect->present) return true;
   if (outcome->status != SF_OK || strcmp(sf_verdict_name(outcome->verdict), expect->verdict) != 0) return false;
-  bool as_expected = outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || sf_signature_covers(expect->signature, outcome->signature);
+  bool as_expected =
+      outcome->verdict != SF_VERDICT_FINDING || !*expect->signature || sf_signature_covers(expect->signature, outcome->signature);
   for (int32_t i = 0; i < outcome->further_count; i++) as_expected |= sf_signature_covers(expect->signature, outcome->further[i].signature);
   return as_expected;
 }

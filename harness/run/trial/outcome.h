@@ -7,12 +7,13 @@
 #include "oracles/diagnose/diagnose.h"
 #include "oracles/judge/flat_bound.h"
 
-/* A key holds class, kind and module, "tolerance/main_grad/" and 95 bytes, and the mode; a signature the axes too, and both a name in a folder. */
+/* A key holds class, kind and module, "tolerance/main_grad/" and 95 bytes, and the mode; a signature the axes too, and both a name in a
+ * folder. */
 enum { SF_SHRINK_KEY_TEXT = 160, SF_MODULE_TEXT = 96, SF_TENSOR_NAME_TEXT = 480 };
 #define SF_KEY_ISOLATED "+isolated" /* behind a shrink key */
 
-/* A wrong tensor of an isolated case beside the one that an outcome tells of: what it was made from was given too, so that it is wrong by itself. Fields as
- * in struct sf_outcome. */
+/* A wrong tensor of an isolated case beside the one that an outcome tells of: what it was made from was given too, so that it is wrong by
+ * itself. Fields as in struct sf_outcome. */
 struct sf_culprit {
   enum sf_finding_class cls;
   char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT], first_id[SF_TENSOR_NAME_TEXT], module[SF_MODULE_TEXT], text[480];
@@ -26,11 +27,13 @@ enum { SF_FURTHER_MAX = 7 };
 struct sf_outcome {
   enum sf_status status;       /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
   enum sf_verdict verdict;
-  enum sf_finding_class cls;   /* of the finding that is told of, the first one unless sf_outcome_turn_to chose another; this and all below only when verdict is FINDING */
+  enum sf_finding_class cls;   /* of the finding that is told of, the first one unless sf_outcome_turn_to chose another; this and all below
+                                  only when verdict is FINDING */
   enum sf_manner manner;       /* of a failure; else SF_MANNER_NONE */
   char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
   char signature[SF_SIGNATURE_TEXT];     /* sf_signature_make */
-  char first_id[SF_TENSOR_NAME_TEXT]; /* canonical id of the tensor; "" for findings without one. What is too long, here and below, ends in a hash (base/names.h) */
+  char first_id[SF_TENSOR_NAME_TEXT]; /* canonical id of the tensor; "" for findings without one. What is too long, here and below, ends in
+                                         a hash (base/names.h) */
   int32_t kind, module_class;  /* enum sf_kind, enum sf_module_class; -1 = none */
   char module[SF_MODULE_TEXT]; /* name of the module to blame, or the layer part of a communication label */
   char label[96];              /* communication label for deadlock, mismatch, crash, hang */
@@ -42,7 +45,8 @@ struct sf_outcome {
   int32_t further_count;       /* culprits beside it, each with a shrink key of its own */
   struct sf_culprit further[SF_FURTHER_MAX];
   char text[1200];             /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
-  struct sf_diagnosis diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
+  struct sf_diagnosis
+      diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
   /* always */
   int32_t ranks, checked, unchecked;
   int64_t mutant_fired;        /* calls that a mutant changed, over all ranks */
@@ -53,31 +57,32 @@ struct sf_outcome {
   double seconds;              /* wall time of the trial, its share of the reference included */
 };
 
-/* Fills class, key, signature, names and numbers from a judgement with findings: of the first one, and in isolated mode of the others that are wrong by
- * themselves: those up to the first whose tensor was not replaced by a given one (what comes later may follow from it), one of each tensor and of each shrink
- * key, as many as there is room for. */
-void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_judgement *judgement);
+/* Fills class, key, signature, names and numbers from a judgement with findings: of the first one, and in isolated mode of the others that
+ * are wrong by themselves: those up to the first whose tensor was not replaced by a given one (what comes later may follow from it), one of
+ * each tensor and of each shrink key, as many as there is room for. */
+void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog,
+                               const struct sf_judgement *judgement);
 /* Adds a culprit unless its key is there already, or there is no room. */
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
-/* Tells of the culprit with this shrink key (sf_outcome_same_failure) from now on; the one that was told of before takes its place. False: the outcome is no
- * finding or has no such culprit, and stays as it is. */
+/* Tells of the culprit with this shrink key (sf_outcome_same_failure) from now on; the one that was told of before takes its place. False:
+ * the outcome is no finding or has no such culprit, and stays as it is. */
 bool sf_outcome_turn_to(struct sf_outcome *outcome, const char *shrink_key);
 /* Tells of the culprit that a case expects, if it is there. */
 void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_expect *expect);
 /* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
-void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner, int32_t rank, const char *label,
-                             const char *text);
-/* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank refuses
- * alike (SF_EINPUT) leaves them whole. */
+void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner,
+                             int32_t rank, const char *label, const char *text);
+/* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank
+ * refuses alike (SF_EINPUT) leaves them whole. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
-/* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, want of memory and a case that was not run
- * or could not be judged say nothing of whether another failure repeats. */
+/* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, want of memory and a case
+ * that was not run or could not be judged say nothing of whether another failure repeats. */
 bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome);
-/* SF_ENOMEM becomes INCONCLUSIVE: what there was no memory for says nothing of the code under test, and the next case may be smaller. Ranks are no more
- * whole than before. */
+/* SF_ENOMEM becomes INCONCLUSIVE: what there was no memory for says nothing of the code under test, and the next case may be smaller. Ranks
+ * are no more whole than before. */
 void sf_outcome_excuse_memory(struct sf_outcome *outcome);
-/* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says nothing of the
- * other; shrinking may change the mode. */
+/* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says
+ * nothing of the other; shrinking may change the mode. */
 bool sf_outcome_same_failure(const char *key, const char *other_key);
 /* A diagnosis as people read it, "scale: the reference times 2"; "" when there is none. */
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
@@ -86,7 +91,8 @@ void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnos
 bool sf_diagnosis_same_line(const char *line, const char *other);
 /* Why the harness could not judge the case. */
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
-/* Whether the outcome is as the case's `expect` says (verdict, and if a signature is given a culprit with it); true when the case expects nothing. */
+/* Whether the outcome is as the case's `expect` says (verdict, and if a signature is given a culprit with it); true when the case expects
+ * nothing. */
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect);
 
 #endif

@@ -79,9 +79,10 @@ static uint32_t partial_axes(const struct sf_dim_map *dim, bool *all) {
   return axes;
 }
 
-/* An element is partial over the axes of its row's and its column's run, and has one number: where both dimensions have some, those of the one
- * that is the same throughout go into the other's numbers. */
-static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map, const struct sf_mesh *mesh, int32_t rank) {
+/* An element is partial over the axes of its row's and its column's run, and has one number: where both dimensions have some, those of the
+ * one that is the same throughout go into the other's numbers. */
+static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map,
+                       const struct sf_mesh *mesh, int32_t rank) {
   bool rows_alike, cols_alike;
   const uint32_t row_axes = partial_axes(&map->rows, &rows_alike), col_axes = partial_axes(&map->cols, &cols_alike);
   struct sf_dim_map rows = map->rows, cols = map->cols;
@@ -115,8 +116,8 @@ static int32_t note_key(struct sf_trace_dump *dump, struct rank_dump *to, uint64
   return count;
 }
 
-void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *catalog, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
-                       const float *data, int64_t rows, int64_t cols) {
+void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *catalog, int32_t rank, struct sf_trace_id id,
+                       const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
   struct sf_trace_spec spec;
   char name[176];
   if (dump->status != SF_OK || rank < 0 || rank >= dump->ranks || !sf_trace_spec(&spec, catalog, id)) return;

@@ -1,10 +1,11 @@
-/* Rank sets started by a launcher command (mpirun) on this machine. Every rank connects to a socket and gets each job that it takes part in; rank
- * 0 answers, and any rank may answer that the communication failed, which rank 0 may never hear of. In between stands a relay process, which
- * leads the launcher's process group and speaks to the pool like any other worker: one job at a time, so that no rank is ahead of the others.
+/* Rank sets started by a launcher command (mpirun) on this machine. Every rank connects to a socket and gets each job that it takes part
+ * in; rank 0 answers, and any rank may answer that the communication failed, which rank 0 may never hear of. In between stands a relay
+ * process, which leads the launcher's process group and speaks to the pool like any other worker: one job at a time, so that no rank is
+ * ahead of the others.
  *
- * A set ends by its ranks being killed: the launcher then cleans up (shared memory, session folders) and ends. What keeps it from outliving us:
- * the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank when
- * its launcher is. */
+ * A set ends by its ranks being killed: the launcher then cleans up (shared memory, session folders) and ends. What keeps it from outliving
+ * us: the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank
+ * when its launcher is. */
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
 #include "harness/base/system/temporary.h"
@@ -72,8 +73,8 @@ static pid_t start_ranks(const struct sf_pool_options *options, const char *sock
   sf_shell_launcher(&command, options->launcher, options->launch_ranks);
   sf_text_append(&command, " ");
   sf_shell_append(&command, options->self);
-  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d --max-memory %.0f </dev/null", socket_path, page_path, (int)options->device,
-                 (int)options->gemm, (int)options->nccl, options->max_memory);
+  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d --max-memory %.0f </dev/null", socket_path,
+                 page_path, (int)options->device, (int)options->gemm, (int)options->nccl, options->max_memory);
   const pid_t pid = command.failed ? -1 : fork();
   if (pid == 0) launcher_main(command.data);
   sf_text_destroy(&command);
@@ -119,7 +120,8 @@ static bool pass_job(struct relay *relay, bool *lost) {
     memset(&refusal, 0, sizeof refusal);
     refusal.tag = job.tag;
     refusal.outcome.status = SF_EINPUT;
-    snprintf(refusal.outcome.text, sizeof refusal.outcome.text, "the case has %lld ranks, the launched set only %d", (long long)ranks, relay->world);
+    snprintf(refusal.outcome.text, sizeof refusal.outcome.text, "the case has %lld ranks, the launched set only %d", (long long)ranks,
+             relay->world);
     *lost = !sf_fd_write(relay->pool_fd, &refusal, sizeof refusal);
     return false;
   }
@@ -135,8 +137,8 @@ static bool launcher_has_ended(const struct relay *relay) {
   return waitid(P_PID, (id_t)relay->launcher, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/* Works until a rank fails or a side closes, or the launcher has ended: a rank's descriptor may stay open in what a plugin has forked. The pool's
- * descriptor is looked at while no job is under way. */
+/* Works until a rank fails or a side closes, or the launcher has ended: a rank's descriptor may stay open in what a plugin has forked. The
+ * pool's descriptor is looked at while no job is under way. */
 static void relay_loop(struct relay *relay) {
   static struct pollfd fds[SF_LAUNCH_RANKS_MAX + 1];
   static struct rank_message message;
@@ -158,7 +160,8 @@ static void relay_loop(struct relay *relay) {
   }
 }
 
-/* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too, and so is what a plugin has left. */
+/* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too, and so is what a
+ * plugin has left. */
 static void end_ranks(const struct relay *relay) {
   bool any = false;
   struct sf_watch watch = {0};
@@ -173,7 +176,8 @@ static void end_ranks(const struct relay *relay) {
   }
 }
 
-static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
+static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_pool_options *options, const char *socket_path,
+                                 const char *page_path) {
   static struct relay relay;
   const char ready = 1;
   struct sigaction action;
@@ -204,7 +208,8 @@ static struct sf_worker_page *map_pages(const char *path, int32_t count, int fla
   const int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
   if (fd < 0) return NULL;
   void *pages = MAP_FAILED;
-  if (!(flags & O_CREAT) || ftruncate(fd, (off_t)size_bytes) == 0) pages = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (!(flags & O_CREAT) || ftruncate(fd, (off_t)size_bytes) == 0)
+    pages = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   return pages == MAP_FAILED ? NULL : pages;
 }
@@ -289,7 +294,13 @@ static int connect_to(const char *path) {
 }
 
 static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, const struct sf_pool_options *pool) {
-  const struct sf_engine_options options = {.device = pool->device, .gemm = pool->gemm, .max_memory = pool->max_memory, .mpi = mpi, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  const struct sf_engine_options options = {.device = pool->device,
+                                            .gemm = pool->gemm,
+                                            .max_memory = pool->max_memory,
+                                            .mpi = mpi,
+                                            .progress = &page->progress,
+                                            .trace_key = &page->trace_key,
+                                            .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_job job;
   if (sf_engine_create(&engine, &options) != SF_OK) return 3;

@@ -18,8 +18,8 @@ enum { START_ATTEMPTS = 3 };
 /* Processes in a row that a SHRINK job may lose. What ends one is not the code under test, which runs in workers of its own. */
 enum { SHRINK_ATTEMPTS = 3 };
 
-/* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits for the GPU, which
- * several processes may share. */
+/* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits
+ * for the GPU, which several processes may share. */
 enum { GPU_START_SECONDS = 30, GPU_FACTOR = 20 };
 
 struct sf_pool {
@@ -32,7 +32,8 @@ struct sf_pool {
 static double case_seconds(const struct sf_case *c) {
   if (sf_case_is_framework(c)) return 120; /* its runs have deadlines of their own */
   const struct sf_model *m = &c->model;
-  const double per_layer = (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
+  const double per_layer =
+      (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
   const double weights = (double)m->layers * per_layer + 2.0 * (double)m->vocab_padded * (double)m->hidden;
   const double tokens = (double)m->seq * (double)c->train.microbatch_size * (double)c->train.microbatches * (double)c->train.steps;
   /* Weights are also filled, traced and compared, many times each; a rank costs scheduling. */
@@ -73,12 +74,13 @@ void sf_pool_destroy(struct sf_pool *pool) {
 
 static double deadline_of(const struct sf_pool_options *options, const struct sf_job *job) {
   const double one = job->deadline > 0 && !sf_case_is_framework(&job->c) ? job->deadline : sf_pool_deadline(options, &job->c);
-  /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of ours. */
+  /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of
+   * ours. */
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }
 
-/* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. A framework's process does both: its sets take
- * seconds to start. */
+/* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. A framework's process does both:
+ * its sets take seconds to start. */
 static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   struct sf_worker *worker = &pool->workers[i];
   const bool for_shrinking = worker->jobs[worker->job_next].kind == SF_JOB_SHRINK;
@@ -113,13 +115,14 @@ static void finish(struct sf_worker *worker, const struct sf_pool_client *client
   client->done(client->ctx, job, result);
 }
 
-/* The first unanswered job is what killed the worker; the others go on in a fresh one. Where its ranks stand is read before it is ended, which
- * would move them. */
+/* The first unanswered job is what killed the worker; the others go on in a fresh one. Where its ranks stand is read before it is ended,
+ * which would move them. */
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
   struct sf_worker *worker = &pool->workers[i];
   const struct sf_job *job = &worker->jobs[worker->job_next];
   struct sf_job_result result;
-  const bool spent = !hang && worker->answered > 0 && sf_worker_is_spent(worker); /* by the cases before it, too: a fresh process has all of its time */
+  const bool spent =
+      !hang && worker->answered > 0 && sf_worker_is_spent(worker); /* by the cases before it, too: a fresh process has all of its time */
   if (spent || (job->kind == SF_JOB_SHRINK && !hang && ++worker->losses < SHRINK_ATTEMPTS)) {
     sf_worker_stop(worker);
     return send_jobs(pool, i);
@@ -205,7 +208,8 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
   if (status == SF_EUSAGE && options->launcher) {
     snprintf(out, out_size, "a launched set has 1 to %d ranks, not %d", SF_LAUNCH_RANKS_MAX, options->launch_ranks);
   } else if (status == SF_EIO && options->launcher) {
-    snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s", options->launch_ranks, options->launcher);
+    snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s",
+             options->launch_ranks, options->launcher);
   } else if (status == SF_EIO) { /* a socket or a fork */
     snprintf(out, out_size, "workers could not be started: %s; or %s", sf_errno_text(EMFILE).text, sf_errno_text(EAGAIN).text);
   } else {

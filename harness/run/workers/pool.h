@@ -1,7 +1,7 @@
 /* A pool of worker processes that run cases, so that a crash or a hang of the code under test is an outcome and not the end.
  *
- * Workers are children of this process (simulated ranks), or sets of MPI ranks started by a launcher command. They end with their parent, also
- * when it is killed. Jobs are pulled from the caller in blocks, so that cases of one logical function reach the same worker. */
+ * Workers are children of this process (simulated ranks), or sets of MPI ranks started by a launcher command. They end with their parent,
+ * also when it is killed. Jobs are pulled from the caller in blocks, so that cases of one logical function reach the same worker. */
 #ifndef SF_RUN_POOL_H
 #define SF_RUN_POOL_H
 
@@ -36,7 +36,8 @@ struct sf_job {
   int32_t budget;         /* SHRINK: evaluations at most; 0 = confirm only */
   double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
-  char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again. RUN: the culprit to tell of if it is there; "": the one that the case expects */
+  char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again. RUN: the culprit to tell of if it is there; "":
+                                          the one that the case expects */
   bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
   bool flat_bound;        /* RUN, simulated ranks: what the flat bound says of it too */
   bool was_hang;          /* SHRINK: confirm with ten times the deadline */
@@ -44,11 +45,11 @@ struct sf_job {
 
 struct sf_job_result {
   int64_t tag;
-  struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run, or of the death of the process; its text says why when `end` is LOST or
-                                 UNCONFIRMED */
+  struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run, or of the death of the process; its text says why when
+                                 `end` is LOST or  UNCONFIRMED */
   int32_t end;                /* SHRINK: enum sf_shrink_end */
-  struct sf_case min;         /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
-                                 case with its modules alone fails, if it does; the key is that failure's then */
+  struct sf_case min; /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
+                         case with its modules alone fails, if it does; the key is that failure's then */
   struct sf_outcome min_outcome;
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
@@ -62,7 +63,7 @@ struct sf_pool_options {
   bool hash_trace;
   const struct sf_space *space; /* for shrinking; NULL: shrinking is not asked for */
   const struct sf_framework_options *framework; /* NULL, or how a framework's worker is started: then cases are that framework's */
-  const struct sf_description *description;     /* with a framework: what its worker says of itself; NULL: it is asked when that is needed */
+  const struct sf_description *description; /* with a framework: what its worker says of itself; NULL: it is asked when that is needed */
   const char *launcher;       /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
   const char *self;           /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;       /* size of a rank set */
@@ -97,8 +98,8 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
 enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 
-/* Seconds after which a trial of this case counts as hung where the options run it: a generous multiple of its arithmetic, 5 at least. On a GPU or by
- * NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. */
+/* Seconds after which a trial of this case counts as hung where the options run it: a generous multiple of its arithmetic, 5 at least. On a
+ * GPU or by NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. */
 double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c);
 
 #endif

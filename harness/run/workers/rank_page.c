@@ -77,7 +77,9 @@ static void tell(const struct sf_rank_watch *watch, const char *text) {
   char line[LINE_TEXT];
   int length;
   if (watch->own->index < 0) length = snprintf(line, sizeof line, "shardfuzz: %.1200s%s\n", text, watch->hint);
-  else length = snprintf(line, sizeof line, "shardfuzz: %scase %" PRId64 ": %.1200s%s\n", watch->own->shrinking ? "shrinking " : "", watch->own->index, text, watch->hint);
+  else
+    length = snprintf(line, sizeof line, "shardfuzz: %scase %" PRId64 ": %.1200s%s\n", watch->own->shrinking ? "shrinking " : "",
+                      watch->own->index, text, watch->hint);
   if (length > (int)sizeof line - 1) length = (int)sizeof line - 1;
   if (write(STDERR_FILENO, line, (size_t)length) < 0) return;
 }
@@ -111,7 +113,8 @@ static void on_fatal(int number, siginfo_t *info, void *context) {
   raise(number); /* the handler is off: the default action ends the process, and with it the job */
 }
 
-/* A rank that is through may wait for its next trial already. When some ranks cannot be seen from here, this one can speak for itself only. */
+/* A rank that is through may wait for its next trial already. When some ranks cannot be seen from here, this one can speak for itself only.
+ */
 static int32_t look_around(struct sf_rank_watch *watch) {
   static const struct sf_worker_page through = {.progress = {.in_call = SF_COMM_ENDED}};
   for (int32_t i = 0; i < watch->count; i++) {
@@ -198,7 +201,8 @@ void sf_rank_watch_fail(struct sf_rank_watch *watch, const struct sf_outcome *ou
 
 /* --- life ------------------------------------------------------------------------------------------------------ */
 
-enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi, const char *store_path, const char *hint, struct sf_error *error) {
+enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi, const char *store_path, const char *hint,
+                                  struct sf_error *error) {
   struct sf_rank_watch *watch = sf_alloc(sizeof *watch);
   if (!watch) return sf_error_set(error, SF_ENOMEM, "out of memory");
   watch->mpi = mpi;
@@ -213,7 +217,8 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
   const int reason = errno;
   sf_mpi_control_barrier(mpi); /* also by a rank that failed: the others wait here */
   if (!watch->pages || !watch->trial_pages || !watch->own) {
-    const enum sf_status status = watch->own ? sf_error_set(error, SF_ENOMEM, "out of memory") : sf_error_set(error, SF_EIO, "%s: %s", watch->path, strerror(reason));
+    const enum sf_status status =
+        watch->own ? sf_error_set(error, SF_ENOMEM, "out of memory") : sf_error_set(error, SF_EIO, "%s: %s", watch->path, strerror(reason));
     sf_rank_watch_close(watch);
     return status;
   }

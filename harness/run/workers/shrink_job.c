@@ -16,9 +16,10 @@ struct shrink_loop {
   struct sf_outcome last; /* of the last candidate that still failed so */
 };
 
-/* Runs c in the pool's worker; false when the pool itself broke. shrink_key: "", or the culprit to look for. script: NULL, or it is diagnosed, and
- * SF_SCRIPT_TEXT bytes for a framework's script. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, char *script, struct sf_outcome *outcome) {
+/* Runs c in the pool's worker; false when the pool itself broke. shrink_key: "", or the culprit to look for. script: NULL, or it is
+ * diagnosed, and SF_SCRIPT_TEXT bytes for a framework's script. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, char *script,
+                     struct sf_outcome *outcome) {
   static struct sf_job job;
   static struct sf_job_result result;
   memset(&job, 0, sizeof job);
@@ -52,7 +53,8 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
 }
 
 /* The fields of a framework are its worker's to tell. */
-static enum sf_status shrink_framework(struct sf_case *min, struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_shrink_report *report) {
+static enum sf_status shrink_framework(struct sf_case *min, struct shrink_loop *loop, const struct sf_pool_options *options,
+                                       struct sf_shrink_report *report) {
   struct sf_description *asked = NULL;
   const struct sf_description *description = options->description;
   enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
@@ -78,14 +80,15 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   result->minimal = report.minimal;
 }
 
-/* End to end, what is wrong by less than its noise is found only behind the module that does it. Alone each module has no more than the noise of
- * its own rounding: where the case fails so as well, the first to fail there is the culprit, and that failure is shrunk. */
+/* End to end, what is wrong by less than its noise is found only behind the module that does it. Alone each module has no more than the
+ * noise of its own rounding: where the case fails so as well, the first to fail there is the culprit, and that failure is shrunk. */
 static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf_job_result *result) {
   static const double NEAR_NOISE = 10; /* noise levels; clear errors are found where they are made */
   const struct sf_outcome *found = &result->outcome;
   struct sf_case alone = job->c;
   struct sf_outcome outcome;
-  if (sf_case_is_framework(&job->c) || job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE)) return;
+  if (sf_case_is_framework(&job->c) || job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE))
+    return;
   alone.mode = SF_MODE_ISOLATED;
   if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
@@ -94,18 +97,20 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
   memcpy(job->shrink_key, outcome.shrink_key, sizeof job->shrink_key);
 }
 
-/* What the case that people will see looks like. One run more, and nothing hangs on it. Ranks of a launcher that break have no traces left to look at, and
- * another run of them starts a set and may wait for its deadline. */
+/* What the case that people will see looks like. One run more, and nothing hangs on it. Ranks of a launcher that break have no traces left
+ * to look at, and another run of them starts a set and may wait for its deadline. */
 static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return;
-  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, result->script, &outcome) || !same_failure(&outcome, loop->job->shrink_key)) return;
+  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, result->script, &outcome) ||
+      !same_failure(&outcome, loop->job->shrink_key))
+    return;
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
-/* Runs the case again, in another process whenever one dies: only a run that came to its end can show that it does not fail so. False: none did, and
- * result->outcome says why. */
+/* Runs the case again, in another process whenever one dies: only a run that came to its end can show that it does not fail so. False: none
+ * did, and result->outcome says why. */
 static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
@@ -121,7 +126,8 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   return false;
 }
 
-static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options, struct sf_job_result *result) {
+static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options,
+                               struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   if (!confirm(loop, result)) return;
   result->min = job->c;

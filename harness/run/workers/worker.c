@@ -209,12 +209,14 @@ void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_o
   place_text(place, sizeof place, end.page, c);
   if (end.cls == SF_CLASS_CRASH && !end.page->signal && sf_memory_kills() > worker->kills) {
     outcome_of_lack(outcome);
-    snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process after '%s'%s (fewer --jobs, or --max-memory)", end.label, place);
+    snprintf(outcome->text, sizeof outcome->text,
+             "out of memory: the system ended the process after '%s'%s (fewer --jobs, or --max-memory)", end.label, place);
     return;
   }
   if (!hang && sf_worker_is_spent(worker)) {
     outcome_of_lack(outcome);
-    snprintf(outcome->text, sizeof outcome->text, "the process used up its processor time (ulimit -t) after '%s'%s: raise the limit", end.label, place);
+    snprintf(outcome->text, sizeof outcome->text, "the process used up its processor time (ulimit -t) after '%s'%s: raise the limit",
+             end.label, place);
     return;
   }
   if (worker->said.memory > 0) sf_said_last(&worker->said, said, sizeof said);
@@ -239,7 +241,8 @@ static void cut_call(char *label) {
     }
 }
 
-/* What is found when a plugin returns is booked under its name, not under the call that it made last: so is the same bug where it faults. */
+/* What is found when a plugin returns is booked under its name, not under the call that it made last: so is the same bug where it faults.
+ */
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
   page->fault[0] = '\0';
   page->manner = SF_MANNER_DIED;
@@ -298,7 +301,8 @@ static void turn(struct sf_outcome *outcome, const struct sf_job *job) {
   else sf_outcome_turn_to_expected(outcome, &job->c.expect);
 }
 
-static void run_job(struct sf_engine *engine, struct sf_said *said, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+static void run_job(struct sf_engine *engine, struct sf_said *said, const struct sf_pool_options *options, const struct sf_job *job,
+                    struct sf_job_result *result) {
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   if (sf_plugin_target_path(job->c.target)) sf_said_begin(said);
@@ -327,13 +331,16 @@ static void excuse_start(const struct sf_pool_options *options, const struct sf_
 }
 
 /* The framework's sets live as long as this process. Without a worker that describes itself there are no verdicts. */
-static void run_framework_job(struct sf_framework **framework, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
+static void run_framework_job(struct sf_framework **framework, const struct sf_pool_options *options, const struct sf_job *job,
+                              struct sf_job_result *result) {
   struct sf_error error = {SF_OK, ""};
   struct sf_worker_report report = {.end = SF_WORKER_ANSWERED};
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   struct sf_outcome *outcome = &result->outcome;
-  if (!options->framework) outcome->status = sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
+  if (!options->framework)
+    outcome->status =
+        sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
   else if (!*framework) outcome->status = sf_framework_create(framework, &report, options->framework, &error);
   if (outcome->status == SF_OK) {
     sf_framework_trial(*framework, &job->c, outcome);
@@ -356,8 +363,14 @@ static void refuse_job(enum sf_status status, const struct sf_job *job, struct s
 }
 
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
-  const struct sf_engine_options engine_options = {
-      .device = options->device, .gemm = options->gemm, .hash_trace = options->hash_trace, .max_memory = options->max_memory, .device_memory = options->device_memory, .progress = &page->progress, .trace_key = &page->trace_key, .trace_rank = &page->trace_rank};
+  const struct sf_engine_options engine_options = {.device = options->device,
+                                                   .gemm = options->gemm,
+                                                   .hash_trace = options->hash_trace,
+                                                   .max_memory = options->max_memory,
+                                                   .device_memory = options->device_memory,
+                                                   .progress = &page->progress,
+                                                   .trace_key = &page->trace_key,
+                                                   .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_framework *framework = NULL;
   struct sf_pool *shrinkers = NULL;

@@ -69,13 +69,14 @@ void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_o
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options);
 /* Installs the handlers that note a fatal signal in the page before the process dies of it. */
 void sf_worker_watch_signals(struct sf_worker_page *page);
-/* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. sf_worker_note_signal fills the page for it. */
+/* Installs this handler for them, once each and on a stack of its own; it has to raise the signal again. sf_worker_note_signal fills the
+ * page for it. */
 void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *));
 
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context);
 
-/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than those that
- * found it; *kept, NULL at first, holds them for the next job and is the caller's to destroy. */
+/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than
+ * those that found it; *kept, NULL at first, holds them for the next job and is the caller's to destroy. */
 void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result);
 
 /* Launched rank sets (launch.c): parent's and ranks' side. */
@@ -84,7 +85,8 @@ enum { SF_LAUNCH_RANKS_MAX = 1024 };
 enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) SF_MUST_USE;
 /* Ends the set's ranks and waits a moment for its launcher to clean up after them. */
 void sf_launch_end(const struct sf_worker *worker);
-/* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N --nccl N --max-memory BYTES`, run by every rank of a set; returns the exit code. */
+/* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N --nccl N --max-memory BYTES`, run by every rank of a
+ * set; returns the exit code. */
 int sf_launch_rank_main(const char *socket_path, const char *page_path, const struct sf_pool_options *pool);
 
 /* Whole-message input and output on a descriptor; false on end of file or error. */

@@ -64,7 +64,8 @@ void sf_world_end_text(char *out, size_t out_size, const struct sf_world_end *en
     snprintf(out, out_size, "rank %d did not go on after '%s'", end->rank, end->label);
   } else if (end->page->signal) {
     const char *fault = end->page->fault;
-    snprintf(out, out_size, "rank %d died of signal %d (%s) after '%s'%s%.95s", end->rank, end->page->signal, name ? name : "unknown", end->label, *fault ? ": the plugin " : "", fault);
+    snprintf(out, out_size, "rank %d died of signal %d (%s) after '%s'%s%.95s", end->rank, end->page->signal, name ? name : "unknown",
+             end->label, *fault ? ": the plugin " : "", fault);
   } else {
     snprintf(out, out_size, "the process of rank %d ended by itself after '%s'", end->rank, end->label);
   }

@@ -12,8 +12,8 @@ struct sf_world_end {
   char label[96];            /* of its last communication */
 };
 
-/* pages: of the `count` ranks of the case, in rank order; one page alone stands for all simulated ranks. hang: the world was found stuck at its
- * deadline; else a process of it is gone. To blame is a rank that died of a signal, then the lowest that stands outside of any
+/* pages: of the `count` ranks of the case, in rank order; one page alone stands for all simulated ranks. hang: the world was found stuck at
+ * its deadline; else a process of it is gone. To blame is a rank that died of a signal, then the lowest that stands outside of any
  * communication; when all are inside (or through) and none goes on for a moment it is a deadlock. Takes up to 0.1 s for that.
  * May be called by a signal handler, and so may sf_world_end_text. */
 void sf_world_end_find(struct sf_world_end *out, const struct sf_worker_page *const *pages, int32_t count, bool hang);

@@ -58,7 +58,8 @@ void sf_block_attention_begin(const struct sf_block_attention *a, float *max, fl
 }
 
 /* Query i of a run of positions sees keys of its document up to its own position. */
-static struct sf_block block_of(const struct sf_block_attention *a, int64_t sequence, const struct sf_run *queries, int64_t column, int64_t cols) {
+static struct sf_block block_of(const struct sf_block_attention *a, int64_t sequence, const struct sf_run *queries, int64_t column,
+                                int64_t cols) {
   struct sf_block block = {
       .rows = queries->len, .cols = cols, .visible = queries->start + 1 - column, .window = a->window, .column = column};
   if (a->documents != NULL) block.begins = a->documents + sequence * a->seq + queries->start;

@@ -1,8 +1,9 @@
 /* Causal attention of a rank's queries over keys and values that come in blocks, in any order (Dao et al. 2022, arXiv 2205.14135 for the
  * merged softmax statistics; Liu et al. 2023, arXiv 2310.01889 for blocks that travel). What a query sees is decided by global positions.
  *
- * Rounding points are those of the whole softmax: the keys' blocks come first and give scores, row maxima and sums in fp32; then the values'
- * blocks, with P = round(exp(S - max) / sum) and the context summed in fp32. What is summed over blocks is rounded by the caller, once. */
+ * Rounding points are those of the whole softmax: the keys' blocks come first and give scores, row maxima and sums in fp32; then the
+ * values' blocks, with P = round(exp(S - max) / sum) and the context summed in fp32. What is summed over blocks is rounded by the caller,
+ * once. */
 #ifndef SF_TARGETS_BLOCK_ATTENTION_H
 #define SF_TARGETS_BLOCK_ATTENTION_H
 
@@ -32,8 +33,8 @@ int64_t sf_block_attention_heads(const struct sf_block_attention *a); /* batch *
 struct sf_key_block sf_key_block_at(const struct sf_dim_map *positions, const float *data, float *grad, int64_t row_stride,
                                     int64_t group_stride);
 
-/* Shape: qkv [rows batch x width]; scores [heads][rows x seq], columns are global positions; max, sum, sink_probs [heads][rows]. max, sum: of
- * what came so far; sf_block_attention_begin makes them those of no key, or of the sink alone. */
+/* Shape: qkv [rows batch x width]; scores [heads][rows x seq], columns are global positions; max, sum, sink_probs [heads][rows]. max, sum:
+ * of what came so far; sf_block_attention_begin makes them those of no key, or of the sink alone. */
 void sf_block_attention_begin(const struct sf_block_attention *a, float *max, float *sum);
 void sf_block_attention_scores(struct sf_rank_run *run, const struct sf_block_attention *a, float *scores, float *max, float *sum,
                                const float *qkv, const struct sf_key_block *keys);

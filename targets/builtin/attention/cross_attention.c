@@ -31,7 +31,8 @@ struct head {
 
 static struct head head_at(const struct sf_rank_run *run, const struct sf_cross_attention *attention, int64_t sequence, int64_t number) {
   const int64_t d = attention->head_dim, width = attention->heads * d, batch = run->c->train.microbatch_size;
-  struct head head = {.q_stride = batch * width, .kv_stride = 2 * batch * width, .rows = run->c->model.seq, .cols = attention->memory_seq, .d = d};
+  struct head head = {
+      .q_stride = batch * width, .kv_stride = 2 * batch * width, .rows = run->c->model.seq, .cols = attention->memory_seq, .d = d};
   head.q = sequence * width + number * d;
   head.kv = 2 * head.q;
   head.probs = (sequence * attention->heads + number) * head.rows * head.cols;
@@ -122,8 +123,8 @@ static void product(struct sf_rank_run *run, const struct head *head, float *out
 }
 
 /* g: gradient of the context. ds: room for one head's. */
-static void head_backward(struct sf_rank_run *run, const struct sf_cross_attention_acts *acts, const struct head *head, float *dq, float *dkv,
-                          float *ds, const float *g) {
+static void head_backward(struct sf_rank_run *run, const struct sf_cross_attention_acts *acts, const struct head *head, float *dq,
+                          float *dkv, float *ds, const float *g) {
   struct sf_device *dev = run->env->device;
   const float *probs = acts->probs + head->probs;
   const float scale = 1.0f / sqrtf((float)head->d);
@@ -146,8 +147,8 @@ static void head_backward(struct sf_rank_run *run, const struct sf_cross_attenti
   product(run, head, dkv + head->kv + head->d, head->kv_stride, probs, true, g + head->q, head->q_stride, 1.0f);
 }
 
-float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention, struct sf_cross_attention_acts *acts,
-                                   const float *grad) {
+float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention,
+                                   struct sf_cross_attention_acts *acts, const float *grad) {
   const int64_t batch = run->c->train.microbatch_size, heads = attention->heads;
   float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
   acts->context = NULL;

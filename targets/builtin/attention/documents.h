@@ -7,8 +7,8 @@
 
 void sf_documents_create(struct sf_rank_run *run);
 
-/* [microbatch_size][seq]: first position of each position's document, in the microbatch at hand; NULL where every sequence is one. Stays as it
- * is until another microbatch asks. */
+/* [microbatch_size][seq]: first position of each position's document, in the microbatch at hand; NULL where every sequence is one. Stays as
+ * it is until another microbatch asks. */
 const int32_t *sf_documents(struct sf_rank_run *run);
 
 /* How many of the `left` positions from `position` on are of the same document. documents: of the sequence, or NULL. */

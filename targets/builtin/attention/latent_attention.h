@@ -43,8 +43,8 @@ float *sf_latent_attention_forward(struct sf_rank_run *run, const struct sf_late
                                    float *input);
 
 /* grad: of the forward's output, taken. Returns the gradient of the input, the caller's: round(of the queries' projection + of the keys').
- * Gives back what acts holds. The shared part of the keys has the sum over all heads: over this rank's in fp32, rounded, then over tp in the
- * compute format. */
+ * Gives back what acts holds. The shared part of the keys has the sum over all heads: over this rank's in fp32, rounded, then over tp in
+ * the compute format. */
 float *sf_latent_attention_backward(struct sf_rank_run *run, const struct sf_latent_attention *layer, struct sf_latent_acts *acts,
                                     float *grad);
 

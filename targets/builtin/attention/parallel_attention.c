@@ -326,7 +326,8 @@ static void head_backward(struct sf_rank_run *run, const struct sf_parallel_atte
   sf_buffers_give(&run->acts, ds_of_q);
 }
 
-/* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection; the sinks' stands in the scratch afterwards. */
+/* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection; the sinks' stands in the scratch afterwards.
+ */
 static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
                             float *g) {
   const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
@@ -362,8 +363,8 @@ static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_a
 }
 
 /* The same for every kind of core; traced, and the sinks' gradient added. */
-static float *any_core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
-                                float *g) {
+static float *any_core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                const struct sf_attention_acts *acts, float *g) {
   if (attention->plugged != NULL) {
     float *plugged_grad = sf_plugged_backward(run, attention->plugged, g, acts->qkv);
     sf_buffers_give(&run->acts, g);

@@ -39,7 +39,8 @@ struct sf_attention_acts {
   float *qk_stats;  /* of QK norm */
   struct sf_latent_acts latent; /* of multi-latent attention; empty without */
   float *qkv;       /* [T x qkv], rotated */
-  float *probs;     /* [batch][head][seq x seq], round(softmax), of each document packed from its first row's place on; with context parallelism the rows of this rank's queries */
+  float *probs; /* [batch][head][seq x seq], round(softmax), of each document packed from its first row's place on; with context parallelism
+                   the rows of this rank's queries */
   float *sink_probs; /* [batch][head][seq]; NULL without sinks */
   float *context;   /* [T x heads d], input of linear_proj */
 };

@@ -1,5 +1,5 @@
-/* Rotary positions of the tokens that this rank holds (Megatron-LM: core/models/common/embeddings/rope_utils.py). With context parallelism a
- * rank's positions are pieces of the sequence, with packed documents each document counts its own. */
+/* Rotary positions of the tokens that this rank holds (Megatron-LM: core/models/common/embeddings/rope_utils.py). With context parallelism
+ * a rank's positions are pieces of the sequence, with packed documents each document counts its own. */
 #ifndef SF_TARGETS_ROTARY_H
 #define SF_TARGETS_ROTARY_H
 

@@ -55,7 +55,8 @@ static void save_param(struct sf_checkpoint *out, struct sf_rank_run *run, const
     piece.count = own < 0 ? 0 : own < piece.count ? own : piece.count;
   }
   /* ckpt-bucket-overwrite: the dictionary of states is made anew for each bucket, and the last one's stays. */
-  const bool is_overwritten = is_shard && sf_fault(run->env, SF_FAULT_CKPT_BUCKET_OVERWRITE) && bucket != &run->buckets.at[run->buckets.count - 1];
+  const bool is_overwritten =
+      is_shard && sf_fault(run->env, SF_FAULT_CKPT_BUCKET_OVERWRITE) && bucket != &run->buckets.at[run->buckets.count - 1];
   const int state_count = param->trainable && !is_overwritten ? 3 : 1;
   const struct sf_shard_map map = sf_shard_map_flat(&param->map, piece.first, piece.count);
   for (int i = 0; i < state_count; i++)
@@ -121,7 +122,8 @@ static bool to_number(int64_t *out, double value, double most) {
 static bool read_dim(struct sf_dim_map *out, const double *in, int64_t count, int64_t size) {
   *out = (struct sf_dim_map){.count = (int32_t)count};
   for (int64_t i = 0; i < count; i++)
-    if (!to_number(&out->runs[i].start, in[2 * i], (double)size) || !to_number(&out->runs[i].len, in[2 * i + 1], (double)size)) return false;
+    if (!to_number(&out->runs[i].start, in[2 * i], (double)size) || !to_number(&out->runs[i].len, in[2 * i + 1], (double)size))
+      return false;
   return true;
 }
 
@@ -137,14 +139,16 @@ static int32_t name_count(const struct sf_rank_run *run, enum sf_checkpoint_stat
 }
 
 /* Reads a shard of which `left` doubles are there at most; 0 when it is none, else what it took. elements: how many are left. */
-static int64_t read_shard(struct sf_checkpoint_shard *out, const struct sf_rank_run *run, const double *in, int64_t left, int64_t elements) {
+static int64_t read_shard(struct sf_checkpoint_shard *out, const struct sf_rank_run *run, const double *in, int64_t left,
+                          int64_t elements) {
   int64_t number[HEAD_COUNT];
   if (left < HEAD_COUNT) return 0;
   for (int i = 0; i < HEAD_COUNT; i++)
     if (!to_number(&number[i], in[i], 0x1p53)) return 0;
   const int64_t rows = number[4], cols = number[5], taken = HEAD_COUNT + 2 * (rows + cols);
   if (number[1] >= SF_CHECKPOINT_STATE_COUNT || rows > SF_RUNS_MAX || cols > SF_RUNS_MAX || taken > left) return 0;
-  *out = (struct sf_checkpoint_shard){.state = (enum sf_checkpoint_state)number[1], .map = {.flat = true, .first = number[2], .count = number[3]}};
+  *out = (struct sf_checkpoint_shard){.state = (enum sf_checkpoint_state)number[1],
+                                      .map = {.flat = true, .first = number[2], .count = number[3]}};
   if (number[0] >= name_count(run, out->state) || number[3] > elements) return 0;
   out->name = (int32_t)number[0];
   const struct sf_shape shape = shape_of(run, out->state, number[0]);

@@ -37,8 +37,8 @@ struct sf_checkpoint {
  * rank whose indices over the axes of replication are 0, of a tied embedding the first stage. Leaves the rank with SF_ENOMEM. */
 void sf_checkpoint_save(struct sf_checkpoint *out, struct sf_rank_run *run);
 
-/* Loads all ranks' contributions into a model that was built and initialised, by its own maps; collective over the world. What no shard holds
- * stays as it is initialised. Model weights = round(master). A shard map that cannot be leaves the rank with SF_EINPUT. */
+/* Loads all ranks' contributions into a model that was built and initialised, by its own maps; collective over the world. What no shard
+ * holds stays as it is initialised. Model weights = round(master). A shard map that cannot be leaves the rank with SF_EINPUT. */
 void sf_checkpoint_load(struct sf_rank_run *run, const struct sf_checkpoint *own);
 
 #endif

@@ -37,7 +37,8 @@ static void create_depth(struct sf_mtp *mtp, struct sf_rank_run *run, int32_t k,
   depth->cross_entropy.module = sf_rank_module(run, SF_MODULE_MTP_LOSS, layer);
 }
 
-void sf_mtp_create(struct sf_mtp *mtp, struct sf_rank_run *run, struct sf_parameter *word, struct sf_parameter *head, const float *cos_sin) {
+void sf_mtp_create(struct sf_mtp *mtp, struct sf_rank_run *run, struct sf_parameter *word, struct sf_parameter *head,
+                   const float *cos_sin) {
   const struct sf_parallel_state *p = &run->parallel;
   const size_t tokens = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
   *mtp = (struct sf_mtp){.count = (int32_t)run->c->model.mtp_depth, .tp = p->tp, .sp = p->sp};
@@ -176,8 +177,8 @@ static float *reduce_pair_grad(struct sf_rank_run *run, const struct sf_mtp *mtp
 }
 
 /* grad [tokens_local x h] of the output. Returns the gradient of the pair, [tokens_local x 2h]. */
-static float *eh_proj_backward(struct sf_rank_run *run, const struct sf_mtp *mtp, const struct sf_mtp_depth *depth, struct sf_mtp_acts *acts,
-                               const float *grad) {
+static float *eh_proj_backward(struct sf_rank_run *run, const struct sf_mtp *mtp, const struct sf_mtp_depth *depth,
+                               struct sf_mtp_acts *acts, const float *grad) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, own = h / mtp->tp.size, tokens = run->tokens;
   if (depth->plugged_eh_proj != NULL) {

@@ -1,6 +1,6 @@
 /* Multi-token prediction on the last stage (Megatron-LM: core/transformer/multi_token_prediction.py; DeepSeek-V3, arXiv 2412.19437, section
- * 2.2). Depth k takes the norm of what the depth before (or the decoder's final norm) put out and the norm of the embedding of the token k + 1
- * further on, side by side, through eh_proj, a transformer layer and a norm to the output layer, which all predictions share. */
+ * 2.2). Depth k takes the norm of what the depth before (or the decoder's final norm) put out and the norm of the embedding of the token k
+ * + 1 further on, side by side, through eh_proj, a transformer layer and a norm to the output layer, which all predictions share. */
 #ifndef SF_TARGETS_MULTI_TOKEN_PREDICTION_H
 #define SF_TARGETS_MULTI_TOKEN_PREDICTION_H
 
@@ -45,7 +45,8 @@ struct sf_mtp_acts {
   struct sf_cross_entropy_acts loss;
 };
 
-/* word, head: the word embedding's and the output layer's weight on this stage (the same when tied); cos_sin as for the decoder's layers. */
+/* word, head: the word embedding's and the output layer's weight on this stage (the same when tied); cos_sin as for the decoder's layers.
+ */
 void sf_mtp_create(struct sf_mtp *mtp, struct sf_rank_run *run, struct sf_parameter *word, struct sf_parameter *head, const float *cos_sin);
 void sf_mtp_acts_create(struct sf_mtp_acts *acts, struct sf_rank_run *run);
 

@@ -53,8 +53,8 @@ void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embe
   fill_position_ids(run, embedding->position_ids, NULL);
 }
 
-void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run, struct sf_parameter *word,
-                                       int32_t module, int call, const struct sf_group *tp, bool sp) {
+void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run,
+                                       struct sf_parameter *word, int32_t module, int call, const struct sf_group *tp, bool sp) {
   const int64_t count = run->c->model.vocab_padded / tp->size;
   *embedding = (struct sf_vocab_parallel_embedding){.word = word,
                                                     .tp = *tp,
@@ -117,7 +117,8 @@ float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct
   if (embedding->position == NULL) return x;
   const int64_t h = run->hidden, count = run->tokens_local * h;
   float *positions = sf_buffers_take(&run->acts, count);
-  dev->ops->embedding_fwd(dev, positions, embedding->position->model, position_ids(run, embedding), run->tokens_local, h, 0, run->c->model.seq);
+  dev->ops->embedding_fwd(dev, positions, embedding->position->model, position_ids(run, embedding), run->tokens_local, h, 0,
+                          run->c->model.seq);
   dev->ops->add(dev, x, x, positions, count, run->stream_dtype);
   sf_buffers_give(&run->acts, positions);
   sf_trace_act(run, embedding->module_sum, &run->map_hidden, x);

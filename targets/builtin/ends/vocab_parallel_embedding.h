@@ -20,15 +20,16 @@ struct sf_vocab_parallel_embedding {
   int32_t *position_ids; /* of this rank's tokens */
 };
 
-/* The word embedding of this rank, where the tied output layer or multi-token prediction uses it too: rows [index V/tp, +V/tp). Both ends of the pipeline make it this way. */
+/* The word embedding of this rank, where the tied output layer or multi-token prediction uses it too: rows [index V/tp, +V/tp). Both ends
+ * of the pipeline make it this way. */
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp);
 
 void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
                                         bool sp);
 
 /* Looks up words alone, in another layer's table: module and call are those of its traces. */
-void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run, struct sf_parameter *word,
-                                       int32_t module, int call, const struct sf_group *tp, bool sp);
+void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run,
+                                       struct sf_parameter *word, int32_t module, int call, const struct sf_group *tp, bool sp);
 
 /* Computes round(W[token] + P[position]) of this rank's tokens. tokens: all T of them. Each rank looks up what lies in its shard, zeros
  * elsewhere, and the shards are summed over tp (exact: one summand is not zero), with sp by a reduce-scatter along the sequence. Returns

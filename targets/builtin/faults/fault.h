@@ -22,8 +22,8 @@ void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p,
 /* nonautograd-allreduce: clears the rows of a vocabulary shard's gradient whose label lies on another shard. */
 void sf_fault_drop_foreign_rows(float *dlogits, const int32_t *labels, int64_t rows, int64_t cols, int64_t first);
 
-/* mean-of-means-accum: factor on the loss weights of the microbatch with this mask (all of it) that turns the mean over tokens into the mean of
- * the microbatches' means. */
+/* mean-of-means-accum: factor on the loss weights of the microbatch with this mask (all of it) that turns the mean over tokens into the
+ * mean of the microbatches' means. */
 float sf_fault_mean_of_means_factor(const struct sf_case *c, int64_t step, const float *mask);
 
 /* cp-local-loss-mean: a microbatch's token count that makes its mean the mean of the cp ranks' own means. own: this rank's count. */
@@ -32,16 +32,16 @@ double sf_fault_cp_local_count(const struct sf_case *c, double own);
 /* cp-attn-bwd-wrong: P of each of `cp` zig-zag blocks of keys divided by its sum over the visible keys of that block alone. rows x seq. */
 void sf_fault_normalise_blocks(float *p, int64_t rows, int64_t seq, int64_t cp);
 
-/* recompute-wrong-tp-group, xattn-qkv-wrong-tp-group: this rank's tp group in the default rank order; its own in a layout where such a group reaches over stages, whose
- * ranks would wait for each other. */
+/* recompute-wrong-tp-group, xattn-qkv-wrong-tp-group: this rank's tp group in the default rank order; its own in a layout where such a
+ * group reaches over stages, whose ranks would wait for each other. */
 struct sf_group sf_fault_default_tp_group(const struct sf_rank_run *run);
 bool sf_fault_default_tp_in_stages(const struct sf_case *c);
 
 /* rope-cp-wrong-dim: whether a table cut along the batch in place of the sequence has a fitting shape. */
 bool sf_fault_rope_cut_fits(const struct sf_case *c);
 
-/* vpp-gradsync-wrong-mb: whether gradients are reduced from this microbatch of a chunk on, when its step backward is compared with the number
- * of microbatches, `count`, in place of that of steps. */
+/* vpp-gradsync-wrong-mb: whether gradients are reduced from this microbatch of a chunk on, when its step backward is compared with the
+ * number of microbatches, `count`, in place of that of steps. */
 bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t chunk, int64_t local);
 
 /* fp8-layer-exempt-local-index: the layer's number in its pipeline stage. */

@@ -91,8 +91,8 @@ struct sf_plant {
   const char *source;           /* where a real framework had it, "" for canaries */
   unsigned kinds;               /* bits of enum sf_kind: where the first divergence may show; 0 for canaries */
   uint64_t modules;             /* bits of enum sf_module_class: modules that may be blamed */
-  const char *diagnosis;        /* class of diagnosis that its shrunk case must get, as the oracle names it. NULL: not declared; "" for canaries. Two, with a space
-                                   between, where the smallest case does not tell them apart */
+  const char *diagnosis; /* class of diagnosis that its shrunk case must get, as the oracle names it. NULL: not declared; "" for canaries.
+                            Two, with a space between, where the smallest case does not tell them apart */
   const char *label;            /* canaries: the communication label at which it must be reported; else "" */
   struct sf_plant_minimal minimal;
   struct sf_plant_minimal also;  /* the smallest case of other shrink keys, which shrinking keeps, where that is another one */

@@ -60,7 +60,8 @@ void sf_column_parallel_linear_set_rows(struct sf_column_parallel_linear *linear
 }
 
 /* out = round(a W^T + bias). fp8: `full` becomes its cast with the given scale. */
-static void multiply_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *out, float *full, float scale) {
+static void multiply_forward(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear, float *out, float *full,
+                             float scale) {
   struct sf_device *dev = run->env->device;
   const int64_t tokens = linear->tokens, h = linear->in;
   const bool biased = linear->bias != NULL;
@@ -85,7 +86,8 @@ float *sf_column_parallel_linear_forward(struct sf_rank_run *run, const struct s
   if (linear->fp8 != NULL) scale = sf_fp8_scale(run, linear->fp8, SF_FP8_INPUT, input, linear->tokens_local * h, linear->sp);
   if (linear->sp) {
     float *gathered = sf_buffers_take(&run->acts, tokens * h);
-    sf_all_gather(run->env->comm, &linear->tp, gathered, input, linear->tokens_local * h, run->dtype, "column_parallel_linear.fwd.all_gather");
+    sf_all_gather(run->env->comm, &linear->tp, gathered, input, linear->tokens_local * h, run->dtype,
+                  "column_parallel_linear.fwd.all_gather");
     if (!linear->overlap) sf_buffers_give(&run->acts, input);
     *saved = linear->overlap ? input : gathered;
     input = gathered;

@@ -1,8 +1,8 @@
 /* fp8 in linear layers: what is multiplied is cast to E4M3 (inputs, weights) or E5M2 (gradients of outputs) with one scale for a whole
  * logical tensor (Transformer Engine: Float8CurrentScaling, DelayedScaling; Micikevicius et al. 2022, arXiv 2209.05433).
  *
- * Formats: in bf16, out an fp8 grid held as floats, unit = 1 / scale in fp32. scale = largest number / amax in fp32, 1 where amax is zero or
- * not finite or the quotient is not finite. */
+ * Formats: in bf16, out an fp8 grid held as floats, unit = 1 / scale in fp32. scale = largest number / amax in fp32, 1 where amax is zero
+ * or not finite or the quotient is not finite. */
 #ifndef SF_TARGETS_FP8_H
 #define SF_TARGETS_FP8_H
 
@@ -41,8 +41,8 @@ struct sf_fp8 {
 
 void sf_fp8_create(struct sf_rank_run *run);
 
-/* NULL when the layer multiplies in the compute format: not an fp8 case, not one of the four linears of a decoder layer or the shared expert's
- * two, or one of the layers that stay in bf16, by its number in the model. */
+/* NULL when the layer multiplies in the compute format: not an fp8 case, not one of the four linears of a decoder layer or the shared
+ * expert's two, or one of the layers that stay in bf16, by its number in the model. */
 struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer);
 
 /* The scale of an operand of which this rank holds `count` values x. is_piece: other tp ranks hold other pieces of it. Current scaling, and

@@ -1,5 +1,5 @@
-/* MLP: linear_fc1 (column-parallel), GELU, SwiGLU or squared ReLU, linear_fc2 (row-parallel) (Megatron-LM: core/transformer/mlp.py). With SwiGLU
- * linear_fc1's logical output is [gate; up] and a rank holds its part of each half. */
+/* MLP: linear_fc1 (column-parallel), GELU, SwiGLU or squared ReLU, linear_fc2 (row-parallel) (Megatron-LM: core/transformer/mlp.py). With
+ * SwiGLU linear_fc1's logical output is [gate; up] and a rank holds its part of each half. */
 #ifndef SF_TARGETS_PARALLEL_MLP_H
 #define SF_TARGETS_PARALLEL_MLP_H
 

@@ -57,7 +57,8 @@ static void scatter_rows(float *rows, const float *sorted, const struct sf_dispa
 }
 
 /* acts->input -> output, both by expert; the caller's. */
-static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts, const struct sf_dispatch *dispatch) {
+static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
+                             const struct sf_dispatch *dispatch) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, count = dispatch->first[experts->local], wide = experts->fc1_width, width = experts->width;
   acts->fc1_out = sf_buffers_take(&run->acts, experts->rows_max * wide);
@@ -65,15 +66,33 @@ static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *e
   float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
   for (int64_t e = 0; e < experts->local; e++) {
     const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-    const struct sf_gemm fc1 = {.trans_b = true, .m = own, .n = wide, .k = h, .a = acts->input + first * h, .lda = h,
-                                .b = experts->fc1->model + e * wide * h, .ldb = h, .c = acts->fc1_out + first * wide, .ldc = wide, .alpha = 1.0f};
+    const struct sf_gemm fc1 = {.trans_b = true,
+                                .m = own,
+                                .n = wide,
+                                .k = h,
+                                .a = acts->input + first * h,
+                                .lda = h,
+                                .b = experts->fc1->model + e * wide * h,
+                                .ldb = h,
+                                .c = acts->fc1_out + first * wide,
+                                .ldc = wide,
+                                .alpha = 1.0f};
     if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
   }
   if (count > 0) sf_activate(run, acts->fc2_input, acts->fc1_out, count, width);
   for (int64_t e = 0; e < experts->local; e++) {
     const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-    const struct sf_gemm fc2 = {.trans_b = true, .m = own, .n = h, .k = width, .a = acts->fc2_input + first * width, .lda = width,
-                                .b = experts->fc2->model + e * width, .ldb = experts->local * width, .c = sorted + first * h, .ldc = h, .alpha = 1.0f};
+    const struct sf_gemm fc2 = {.trans_b = true,
+                                .m = own,
+                                .n = h,
+                                .k = width,
+                                .a = acts->fc2_input + first * width,
+                                .lda = width,
+                                .b = experts->fc2->model + e * width,
+                                .ldb = experts->local * width,
+                                .c = sorted + first * h,
+                                .ldc = h,
+                                .alpha = 1.0f};
     if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
   }
   return sorted;
@@ -85,7 +104,8 @@ float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *expe
   acts->input = sf_buffers_take(&run->acts, experts->rows_max * h);
   gather_rows(acts->input, rows, dispatch, count, h);
   if (experts->plugged != NULL) tell_rows(experts, dispatch);
-  float *sorted = experts->plugged != NULL ? sf_plugged_forward(run, experts->plugged, acts->input) : sorted_forward(run, experts, acts, dispatch);
+  float *sorted =
+      experts->plugged != NULL ? sf_plugged_forward(run, experts->plugged, acts->input) : sorted_forward(run, experts, acts, dispatch);
   memset(rows, 0, (size_t)(row_count * h) * sizeof *rows); /* padding joins a reduction */
   scatter_rows(rows, sorted, dispatch, count, h);
   sf_buffers_give(&run->acts, sorted);
@@ -108,8 +128,17 @@ static void weight_grads(struct sf_rank_run *run, const struct sf_experts *exper
       const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
       const struct sf_gemm fc1 = {.trans_a = true, .m = wide, .n = h, .k = own, .a = fc1_grad + first * wide, .lda = wide,
                                   .b = acts->input + first * h, .ldb = h, .c = out + e * wide * h, .ldc = h, .alpha = 1.0f};
-      const struct sf_gemm fc2 = {.trans_a = true, .m = h, .n = width, .k = own, .a = grad + first * h, .lda = h,
-                                  .b = acts->fc2_input + first * width, .ldb = width, .c = out + e * width, .ldc = experts->local * width, .alpha = 1.0f};
+      const struct sf_gemm fc2 = {.trans_a = true,
+                                  .m = h,
+                                  .n = width,
+                                  .k = own,
+                                  .a = grad + first * h,
+                                  .lda = h,
+                                  .b = acts->fc2_input + first * width,
+                                  .ldb = width,
+                                  .c = out + e * width,
+                                  .ldc = experts->local * width,
+                                  .alpha = 1.0f};
       if (own > 0) dev->ops->gemm(dev, second ? &fc2 : &fc1, SF_F32);
     }
     sf_parameter_accumulate(run, param, out, 0);

@@ -1,5 +1,6 @@
-/* The experts that a rank holds: for each, linear_fc1, activation, linear_fc2, without biases (Megatron-LM: core/transformer/moe/experts.py).
- * Weights of a rank's experts stand one after the other: linear_fc1's below each other, linear_fc2's side by side. */
+/* The experts that a rank holds: for each, linear_fc1, activation, linear_fc2, without biases (Megatron-LM:
+ * core/transformer/moe/experts.py). Weights of a rank's experts stand one after the other: linear_fc1's below each other, linear_fc2's side
+ * by side. */
 #ifndef SF_TARGETS_EXPERTS_H
 #define SF_TARGETS_EXPERTS_H
 

@@ -1,6 +1,6 @@
-/* Mixture-of-experts layer in place of an MLP: router, dispatch, experts, weighted sum; beside them, for every token, the shared expert, a dense
- * MLP whose output is added (Megatron-LM: core/transformer/moe/moe_layer.py, shared_experts.py). With tp > 1 it needs sp, so that every rank has
- * tokens of its own. */
+/* Mixture-of-experts layer in place of an MLP: router, dispatch, experts, weighted sum; beside them, for every token, the shared expert, a
+ * dense MLP whose output is added (Megatron-LM: core/transformer/moe/moe_layer.py, shared_experts.py). With tp > 1 it needs sp, so that
+ * every rank has tokens of its own. */
 #ifndef SF_TARGETS_MOE_LAYER_H
 #define SF_TARGETS_MOE_LAYER_H
 

@@ -210,8 +210,8 @@ static float *linear_backward(struct sf_rank_run *run, const struct sf_router *r
   return input_grad;
 }
 
-float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing, const float *weight_grad,
-                          const float *input) {
+float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing,
+                          const float *weight_grad, const float *input) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t tokens = run->tokens_local;
   float *logits_grad = sf_buffers_take(&run->acts, tokens * moe->experts);

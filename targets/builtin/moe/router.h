@@ -1,5 +1,6 @@
 /* Router of a mixture of experts: logits, choice of each token's experts, their weights (Megatron-LM: core/transformer/moe/router.py
- * TopKRouter, moe_utils.py topk_routing_with_score_function; Shazeer et al. 2017, arXiv 1701.06538; Fedus et al. 2021, arXiv 2101.03961). */
+ * TopKRouter, moe_utils.py topk_routing_with_score_function; Shazeer et al. 2017, arXiv 1701.06538; Fedus et al. 2021, arXiv 2101.03961).
+ */
 #ifndef SF_TARGETS_ROUTER_H
 #define SF_TARGETS_ROUTER_H
 
@@ -29,8 +30,8 @@ void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t
  * capacity, the choices of all tokens are all-gathered over tp (with sp) and cp. */
 void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, const float *input);
 /* Shape: weight_grad [tokens_local * topk], fp32, of the kept slots -> round(gradient of the input) [tokens_local x h] (the caller's). */
-float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing, const float *weight_grad,
-                          const float *input);
+float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing,
+                          const float *weight_grad, const float *input);
 void sf_routing_release(struct sf_rank_run *run, struct sf_routing *routing);
 
 #endif

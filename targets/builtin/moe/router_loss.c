@@ -38,7 +38,8 @@ static void sum_over_tokens(struct sf_rank_run *run, float *values, int64_t coun
   if (group->size > 1) sf_all_reduce(run->env->comm, group, values, count, SF_F32, SF_REDUCE_SUM, label);
 }
 
-static void count_choices(struct sf_rank_run *run, const struct sf_router_loss *loss, struct sf_router_loss_acts *acts, const int32_t *chosen) {
+static void count_choices(struct sf_rank_run *run, const struct sf_router_loss *loss, struct sf_router_loss_acts *acts,
+                          const int32_t *chosen) {
   const int64_t experts = run->c->moe.experts, topk = run->c->moe.topk, row = experts + 1;
   memset(acts->counts, 0, (size_t)(loss->scopes * row) * sizeof *acts->counts);
   for (int64_t t = 0; t < run->tokens_local; t++) {

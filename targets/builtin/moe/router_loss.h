@@ -1,6 +1,6 @@
 /* The losses of a router itself: load balancing and z loss (Megatron-LM: core/transformer/moe/router.py apply_aux_loss, moe_utils.py
- * switch_load_balancing_loss_func, z_loss_func, MoEAuxLossAutoScaler; Fedus et al. 2021, arXiv 2101.03961; Zoph et al. 2022, arXiv 2202.08906). They
- * act through the gradient of the logits alone. */
+ * switch_load_balancing_loss_func, z_loss_func, MoEAuxLossAutoScaler; Fedus et al. 2021, arXiv 2101.03961; Zoph et al. 2022, arXiv
+ * 2202.08906). They act through the gradient of the logits alone. */
 #ifndef SF_TARGETS_ROUTER_LOSS_H
 #define SF_TARGETS_ROUTER_LOSS_H
 

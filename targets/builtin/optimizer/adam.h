@@ -6,8 +6,8 @@
 #include "targets/builtin/rank_run.h"
 
 /* sqrt of the sum of squares of all main gradients of the model, each logical element once: replicas over tp count on tp index 0,
- * replicated key and value rows on kv_rep index 0, a tied embedding on the first stage. Sums in fp64, reduced over tp x pp, with ZeRO, where
- * each rank counts its shard, over all ranks; the same on every rank. */
+ * replicated key and value rows on kv_rep index 0, a tied embedding on the first stage. Sums in fp64, reduced over tp x pp, with ZeRO,
+ * where each rank counts its shard, over all ranks; the same on every rank. */
 double sf_grad_norm(struct sf_rank_run *run);
 
 /* min(1, limit / (norm + 1e-6)), 1 when clipping is off. */

@@ -17,8 +17,8 @@ struct sf_loss_scaler {
 };
 
 void sf_loss_scaler_create(struct sf_rank_run *run);
-/* After the main gradients are complete and unscaled: whether one of them, on any rank of the model, is infinite or NaN; every rank gets the
- * same answer. False when scaling is off, without a look. */
+/* After the main gradients are complete and unscaled: whether one of them, on any rank of the model, is infinite or NaN; every rank gets
+ * the same answer. False when scaling is off, without a look. */
 bool sf_loss_scaler_overflow(struct sf_rank_run *run);
 /* Counts the step; changes the scale for the next one. */
 void sf_loss_scaler_update(struct sf_rank_run *run, bool overflow);

@@ -1,14 +1,13 @@
 /* Core attention with the sequence cut over cp (Megatron-LM: core/extensions/transformer_engine.py TEDotProductAttention; Transformer
- * Engine: context_parallel.py AttnFuncWithCPAndKVP2P, ..AndKVAllGather, ..AndQKVOA2A; Liu et al. 2023, arXiv 2310.01889; Jacobs et al. 2023,
- * arXiv 2309.14509).
+ * Engine: context_parallel.py AttnFuncWithCPAndKVP2P, ..AndKVAllGather, ..AndQKVOA2A; Liu et al. 2023, arXiv 2310.01889; Jacobs et al.
+ * 2023, arXiv 2309.14509).
  *
- * A cp rank holds chunks cp_index and 2 cp - 1 - cp_index of 2 cp equal chunks of each sequence, so that causal work is even. layout.cp_comm:
- *   ring       keys, then values, pass round the cp group block by block, by a send to the next and a receive from the previous rank that
- *              are in flight while the block at hand is computed; in the backward the values, then the keys, each followed by the sum of its
- *              gradient in fp32, which comes home with the last step;
- *   allgather  all keys and values are gathered (again in the backward); their gradients are reduce-scattered in fp32;
- *   a2a        heads are traded for sequence: each rank gets all positions of 1/cp of its heads, and gives contexts back.
- * Keys, values, contexts and a2a's gradients travel in the compute format. Each result is rounded once. */
+ * A cp rank holds chunks cp_index and 2 cp - 1 - cp_index of 2 cp equal chunks of each sequence, so that causal work is even.
+ * layout.cp_comm: ring       keys, then values, pass round the cp group block by block, by a send to the next and a receive from the
+ * previous rank that are in flight while the block at hand is computed; in the backward the values, then the keys, each followed by the sum
+ * of its gradient in fp32, which comes home with the last step; allgather  all keys and values are gathered (again in the backward); their
+ * gradients are reduce-scattered in fp32; a2a        heads are traded for sequence: each rank gets all positions of 1/cp of its heads, and
+ * gives contexts back. Keys, values, contexts and a2a's gradients travel in the compute format. Each result is rounded once. */
 #ifndef SF_TARGETS_CONTEXT_PARALLEL_H
 #define SF_TARGETS_CONTEXT_PARALLEL_H
 
@@ -17,7 +16,8 @@
 /* The positions of a sequence that a cp rank holds: chunks `index` and 2 cp - 1 - index; all of them when cp is 1. */
 struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t index);
 
-/* Shape: acts->qkv [T/cp x qkv] (with a2a it becomes [T x qkv/cp], as the backward needs it) -> acts->probs, acts->context [T/cp x heads d]. */
+/* Shape: acts->qkv [T/cp x qkv] (with a2a it becomes [T x qkv/cp], as the backward needs it) -> acts->probs, acts->context [T/cp x heads
+ * d]. */
 void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts);
 
 /* g: gradient of the context, taken. Returns the gradient of acts->qkv as the forward was given it, [T/cp x qkv], the caller's; the sinks'

@@ -79,7 +79,8 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
 
 struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const struct sf_parameter *param) {
   if (run->buckets.zero == 0) return (struct sf_param_piece){.count = param->count};
-  const int64_t shard = param->bucket->shard_count, shard_first = shard * sf_grad_bucket_group(run, param->bucket)->index, shard_end = shard_first + shard;
+  const int64_t shard = param->bucket->shard_count, shard_first = shard * sf_grad_bucket_group(run, param->bucket)->index,
+                shard_end = shard_first + shard;
   const int64_t param_end = param->bucket_first + param->count;
   const int64_t begin = shard_first > param->bucket_first ? shard_first : param->bucket_first;
   const int64_t end = shard_end < param_end ? shard_end : param_end;

@@ -1,8 +1,8 @@
 /* Gradient buckets: main gradients are reduced over data parallelism bucket by bucket (Megatron-LM:
- * distributed/param_and_grad_buffer.py). With ZeRO a rank ends up with its shard of each bucket: the index-th of group-size equal parts, the
- * bucket padded to a multiple. Stage 1 reduce-scatters the sum over the microbatches. Stage 2 reduce-scatters each microbatch's gradients
- * and keeps their sum as a shard only; they are scaled down by a power of two of at least the group's size before, and back at the end,
- * so that the wire holds numbers of one gradient's size and nothing is lost. */
+ * distributed/param_and_grad_buffer.py). With ZeRO a rank ends up with its shard of each bucket: the index-th of group-size equal parts,
+ * the bucket padded to a multiple. Stage 1 reduce-scatters the sum over the microbatches. Stage 2 reduce-scatters each microbatch's
+ * gradients and keeps their sum as a shard only; they are scaled down by a power of two of at least the group's size before, and back at
+ * the end, so that the wire holds numbers of one gradient's size and nothing is lost. */
 #ifndef SF_TARGETS_GRAD_BUCKETS_H
 #define SF_TARGETS_GRAD_BUCKETS_H
 
@@ -59,8 +59,8 @@ void sf_grad_buckets_enter(struct sf_rank_run *run, const struct sf_parameter *p
 /* One gradient has been added. Launches the bucket's reduction if that was its last of the step (ZeRO-2: of the microbatch) and overlap
  * is on. */
 void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param);
-/* After the last backward: every main gradient is the sum over data parallelism, of experts over edp (fp32 on the wire); with ZeRO on the rank's own shard,
- * elsewhere it means nothing. */
+/* After the last backward: every main gradient is the sum over data parallelism, of experts over edp (fp32 on the wire); with ZeRO on the
+ * rank's own shard, elsewhere it means nothing. */
 void sf_grad_buckets_finish(struct sf_rank_run *run);
 
 #endif

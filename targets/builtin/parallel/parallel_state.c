@@ -50,7 +50,8 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
     /* fp8-amax-wrong-group: the ranks that hold other tokens, and not those that hold other features. */
     if (env->fault == SF_FAULT_FP8_AMAX_WRONG_GROUP) s.tp_cp = s.cp, s.tp_cp_dp = s.dp_cp;
   }
-  if ((env->layers != NULL || env->model != NULL) && s.tp_cp.size == 0) s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
+  if ((env->layers != NULL || env->model != NULL) && s.tp_cp.size == 0)
+    s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
   if (env->c->moe.aux_micro > 0 || env->c->moe.z_micro > 0) s.microbatch = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
   if (env->c->moe.experts > 0) {
     s.etp = experts_over(env, SF_AXES(SF_AXIS_TP));

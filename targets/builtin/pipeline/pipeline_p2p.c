@@ -20,20 +20,20 @@ void sf_p2p_send_forward(struct sf_rank_run *run, struct sf_p2p_batch *batch, fl
 void sf_p2p_send_backward(struct sf_rank_run *run, struct sf_p2p_batch *batch, float *grad) {
   if (grad == NULL) return;
   batch->out_grad = grad;
-  batch->send_backward = sf_isend(run->env->comm, previous_rank(&run->parallel.pp), TAG_BACKWARD, grad, message_count(run), run->stream_dtype,
-                                  "pipeline_schedule.send_backward");
+  batch->send_backward = sf_isend(run->env->comm, previous_rank(&run->parallel.pp), TAG_BACKWARD, grad, message_count(run),
+                                  run->stream_dtype, "pipeline_schedule.send_backward");
 }
 
 void sf_p2p_recv_forward(struct sf_rank_run *run, struct sf_p2p_batch *batch) {
   batch->x = sf_buffers_take(&run->acts, message_count(run));
-  batch->recv_forward = sf_irecv(run->env->comm, previous_rank(&run->parallel.pp), TAG_FORWARD, batch->x, message_count(run), run->stream_dtype,
-                                 "pipeline_schedule.recv_forward");
+  batch->recv_forward = sf_irecv(run->env->comm, previous_rank(&run->parallel.pp), TAG_FORWARD, batch->x, message_count(run),
+                                 run->stream_dtype, "pipeline_schedule.recv_forward");
 }
 
 void sf_p2p_recv_backward(struct sf_rank_run *run, struct sf_p2p_batch *batch) {
   batch->grad = sf_buffers_take(&run->acts, message_count(run));
-  batch->recv_backward = sf_irecv(run->env->comm, next_rank(&run->parallel.pp), TAG_BACKWARD, batch->grad, message_count(run), run->stream_dtype,
-                                  "pipeline_schedule.recv_backward");
+  batch->recv_backward = sf_irecv(run->env->comm, next_rank(&run->parallel.pp), TAG_BACKWARD, batch->grad, message_count(run),
+                                  run->stream_dtype, "pipeline_schedule.recv_backward");
 }
 
 void sf_p2p_wait(struct sf_rank_run *run, struct sf_p2p_batch *batch) {

@@ -1,4 +1,5 @@
-/* A plugin of a whole model: a decoder in fp32 with tensor and data parallelism, LayerNorm or RMSNorm, GELU, grouped heads, learned positions or none.
+/* A plugin of a whole model: a decoder in fp32 with tensor and data parallelism, LayerNorm or RMSNorm, GELU, grouped heads, learned
+ * positions or none.
  *
  *   cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o gpt.so gpt.c -lm
  *   shardfuzz fuzz --target plugin:./gpt.so --cases 1000
@@ -35,7 +36,8 @@ struct layer {
 struct gpt {
   model_call call;
   struct shardfuzz_member tp, dp;
-  int64_t layers, hidden, heads, kv_heads, dim, ffn, vocab, seq, batch, tokens, width; /* of this rank; width: of its fused queries, keys and values */
+  int64_t layers, hidden, heads, kv_heads, dim, ffn, vocab, seq, batch, tokens,
+      width; /* of this rank; width: of its fused queries, keys and values */
   int layer_norm;
   int64_t step, microbatch;
   uint32_t pass;
@@ -74,12 +76,14 @@ static struct parameter *own(struct gpt *g, int cut_rows, int cut_cols, const ch
     const struct shardfuzz_model_parameter *whole = &g->call->parameters[i];
     if (strcmp(whole->name, name) != 0) continue;
     struct parameter *p = &g->parameters[g->parameter_count++];
-    const int64_t rows = cut_rows ? whole->shape[0] / g->tp.size : whole->shape[0], cols = cut_cols ? whole->shape[1] / g->tp.size : whole->shape[1];
+    const int64_t rows = cut_rows ? whole->shape[0] / g->tp.size : whole->shape[0],
+                  cols = cut_cols ? whole->shape[1] / g->tp.size : whole->shape[1];
     *p = (struct parameter){.whole = whole, .index = i, .replicated = !cut_rows && !cut_cols, .count = rows * cols};
     p->rows = (struct shardfuzz_run){.start = cut_rows ? rows * g->tp.index : 0, .length = rows};
     p->cols = (struct shardfuzz_run){.start = cut_cols ? cols * g->tp.index : 0, .length = cols};
     float **const memory[] = {&p->value, &p->wgrad, &p->main_grad, &p->m, &p->v};
-    for (size_t k = 0; k < sizeof memory / sizeof memory[0]; k++) *memory[k] = memset(room(g, p->count), 0, (size_t)p->count * sizeof(float));
+    for (size_t k = 0; k < sizeof memory / sizeof memory[0]; k++)
+      *memory[k] = memset(room(g, p->count), 0, (size_t)p->count * sizeof(float));
     return p;
   }
   return NULL;
@@ -106,7 +110,8 @@ static void create_layer(struct gpt *g, struct layer *l, int64_t index) {
   l->fc1 = own_linear(g, 1, "decoder.layers.%ld.mlp.linear_fc1", index);
   l->fc2 = own_linear(g, 0, "decoder.layers.%ld.mlp.linear_fc2", index);
   l->x = room(g, t * g->hidden), l->a1 = room(g, t * g->hidden), l->x_mid = room(g, t * g->hidden), l->a2 = room(g, t * g->hidden);
-  l->qkv_out = room(g, t * g->width), l->context = room(g, t * g->heads * g->dim), l->probs = room(g, g->batch * g->heads * g->seq * g->seq);
+  l->qkv_out = room(g, t * g->width), l->context = room(g, t * g->heads * g->dim),
+  l->probs = room(g, g->batch * g->heads * g->seq * g->seq);
   l->fc1_out = room(g, t * g->ffn), l->fc2_in = room(g, t * g->ffn);
 }
 
@@ -114,7 +119,8 @@ static struct gpt *create(model_call call) {
   struct gpt *g = call->take(call, sizeof *g);
   memset(g, 0, sizeof *g);
   g->call = call, g->tp = call->comm->groups[SHARDFUZZ_GROUP_TP], g->dp = call->comm->groups[SHARDFUZZ_GROUP_DP];
-  g->layers = of_case(g, "model.layers"), g->hidden = of_case(g, "model.hidden"), g->dim = of_case(g, "model.head_dim"), g->seq = of_case(g, "model.seq");
+  g->layers = of_case(g, "model.layers"), g->hidden = of_case(g, "model.hidden"), g->dim = of_case(g, "model.head_dim"),
+  g->seq = of_case(g, "model.seq");
   g->heads = of_case(g, "model.heads") / g->tp.size, g->kv_heads = of_case(g, "model.kv_heads") / g->tp.size;
   g->ffn = of_case(g, "model.ffn") / g->tp.size, g->vocab = of_case(g, "model.vocab_padded") / g->tp.size;
   g->batch = of_case(g, "train.microbatch_size"), g->tokens = g->seq * g->batch, g->width = (g->heads + 2 * g->kv_heads) * g->dim;
@@ -141,8 +147,16 @@ static void trace_scalar(const struct gpt *g, const char *name, double value) {
 }
 
 static void trace_parameter(const struct gpt *g, uint32_t what, const struct parameter *p, float *data) {
-  const struct shardfuzz_point point = {.traced = what, .pass = g->pass, .step = g->step, .microbatch = g->microbatch, .subject = p->whole->name, .dtype = SHARDFUZZ_F32,
-                                        .rows = &p->rows, .cols = &p->cols, .row_count = 1, .col_count = 1};
+  const struct shardfuzz_point point = {.traced = what,
+                                        .pass = g->pass,
+                                        .step = g->step,
+                                        .microbatch = g->microbatch,
+                                        .subject = p->whole->name,
+                                        .dtype = SHARDFUZZ_F32,
+                                        .rows = &p->rows,
+                                        .cols = &p->cols,
+                                        .row_count = 1,
+                                        .col_count = 1};
   g->call->trace(g->call, &point, data);
 }
 
@@ -152,8 +166,16 @@ static void trace(const struct gpt *g, const char *name, int64_t layer, float *d
   if (layer < 0) snprintf(module, sizeof module, "%s", name);
   else snprintf(module, sizeof module, "decoder.layers.%ld.%s", (long)layer, name);
   const struct shardfuzz_run row_run = {.length = rows}, col_run = {.start = cut ? cols * g->tp.index : 0, .length = cols};
-  const struct shardfuzz_point point = {.traced = g->pass == SHARDFUZZ_PASS_FORWARD ? SHARDFUZZ_TRACED_ACT : SHARDFUZZ_TRACED_ACT_GRAD, .pass = g->pass, .step = g->step,
-                                        .microbatch = g->microbatch, .subject = module, .dtype = SHARDFUZZ_F32, .rows = &row_run, .cols = &col_run, .row_count = 1, .col_count = 1};
+  const struct shardfuzz_point point = {.traced = g->pass == SHARDFUZZ_PASS_FORWARD ? SHARDFUZZ_TRACED_ACT : SHARDFUZZ_TRACED_ACT_GRAD,
+                                        .pass = g->pass,
+                                        .step = g->step,
+                                        .microbatch = g->microbatch,
+                                        .subject = module,
+                                        .dtype = SHARDFUZZ_F32,
+                                        .rows = &row_run,
+                                        .cols = &col_run,
+                                        .row_count = 1,
+                                        .col_count = 1};
   g->call->trace(g->call, &point, data);
 }
 
@@ -211,7 +233,8 @@ static void norm_forward(const struct gpt *g, float *y, const float *x, const st
 
 static void norm_backward(struct gpt *g, float *dx, const float *dy, const float *x, struct norm *norm) {
   const int64_t h = g->hidden;
-  float *dw = memset(norm->weight->wgrad, 0, (size_t)h * sizeof(float)), *db = norm->bias ? memset(norm->bias->wgrad, 0, (size_t)h * sizeof(float)) : NULL;
+  float *dw = memset(norm->weight->wgrad, 0, (size_t)h * sizeof(float)),
+        *db = norm->bias ? memset(norm->bias->wgrad, 0, (size_t)h * sizeof(float)) : NULL;
   for (int64_t t = 0; t < g->tokens; t++, x += h, dy += h, dx += h) {
     float mean, rstd;
     double sum = 0, dot = 0;
@@ -273,7 +296,8 @@ static void attention_backward(const struct gpt *g, float *dqkv, const float *dc
   for (int64_t n = 0; n < g->batch * g->heads; n++) {
     const struct head h = head_at(g, n / g->heads, n % g->heads);
     for (int64_t i = 0; i < g->seq; i++) {
-      const float *p = l->probs + h.probs + i * g->seq, *dc = dcontext + h.context + i * h.context_step, *q = l->qkv_out + h.query + i * h.step;
+      const float *p = l->probs + h.probs + i * g->seq, *dc = dcontext + h.context + i * h.context_step,
+                  *q = l->qkv_out + h.query + i * h.step;
       float *dq = dqkv + h.query + i * h.step;
       double sum = 0;
       for (int64_t j = 0; j <= i; j++) sum += p[j] * (ds[j] = dot(dc, l->qkv_out + h.value + j * h.step, g->dim));
@@ -311,7 +335,8 @@ static void embed(struct gpt *g) {
 }
 
 /* A row-parallel linear's output joins the residual stream: y = x + sum over tp of in W^T + b. */
-static void branch(const struct gpt *g, float *y, const float *x, const float *in, const struct linear *linear, const char *name, const char *join, int64_t layer) {
+static void branch(const struct gpt *g, float *y, const float *x, const float *in, const struct linear *linear, const char *name,
+                   const char *join, int64_t layer) {
   const int64_t count = g->tokens * g->hidden;
   linear_forward(y, in, linear->weight, NULL, g->tokens);
   sum_over_tp(g, "row_parallel.fwd", y, count, SHARDFUZZ_SUM);
@@ -383,7 +408,8 @@ static void column_backward(struct gpt *g, float *dx, const float *dy, const flo
 }
 
 /* The stream's gradient goes round the branch and through it: grad += gradient through the norm of `through`. */
-static void join_backward(struct gpt *g, float *grad, const float *through, const float *x, struct norm *norm, const char *name, const char *join, int64_t layer) {
+static void join_backward(struct gpt *g, float *grad, const float *through, const float *x, struct norm *norm, const char *name,
+                          const char *join, int64_t layer) {
   float *dx = room(g, g->tokens * g->hidden);
   norm_backward(g, dx, through, x, norm);
   trace(g, name, layer, dx, g->tokens, g->hidden, 0);
@@ -394,7 +420,8 @@ static void join_backward(struct gpt *g, float *grad, const float *through, cons
 
 static void layer_backward(struct gpt *g, struct layer *l, int64_t index, float *grad) {
   const int64_t t = g->tokens;
-  float *wide = room(g, t * g->ffn), *dx = room(g, t * g->hidden), *dcontext = room(g, t * g->heads * g->dim), *dqkv = room(g, t * g->width);
+  float *wide = room(g, t * g->ffn), *dx = room(g, t * g->hidden), *dcontext = room(g, t * g->heads * g->dim),
+        *dqkv = room(g, t * g->width);
   linear_backward(g, wide, grad, l->fc2_in, &l->fc2);
   trace(g, "mlp.linear_fc2", index, wide, t, g->ffn, 1);
   for (int64_t i = 0; i < t * g->ffn; i++) {
@@ -447,7 +474,8 @@ static void backward(struct gpt *g) {
 /* --- a step ------------------------------------------------------------------------------------------------------------------ */
 
 static void adam(struct gpt *g, struct parameter *p, float clip, double beta1, double beta2) {
-  const float lr = (float)((double)of_case(g, "train.lr_micro") * 1e-6), decay = p->whole->flags & SHARDFUZZ_DECAYED ? (float)of_case(g, "train.weight_decay_milli") / 1000 : 0;
+  const float lr = (float)((double)of_case(g, "train.lr_micro") * 1e-6),
+              decay = p->whole->flags & SHARDFUZZ_DECAYED ? (float)of_case(g, "train.weight_decay_milli") / 1000 : 0;
   const float bias1 = (float)(1 - pow(beta1, (double)(g->step + 1))), bias2 = (float)(1 - pow(beta2, (double)(g->step + 1)));
   for (int64_t i = 0; i < p->count; i++) {
     const float grad = clip * p->main_grad[i], old = p->value[i];
@@ -462,7 +490,8 @@ static void adam(struct gpt *g, struct parameter *p, float clip, double beta1, d
 /* sums: of the losses and of the tokens that count, over this rank's microbatches. */
 static void optimize(struct gpt *g, double sums[2]) {
   const struct shardfuzz_comm *comm = g->call->comm;
-  const double limit = (double)of_case(g, "train.clip_milli") / 1000, beta1 = (double)of_case(g, "train.beta1_milli") / 1000, beta2 = (double)of_case(g, "train.beta2_milli") / 1000;
+  const double limit = (double)of_case(g, "train.clip_milli") / 1000, beta1 = (double)of_case(g, "train.beta1_milli") / 1000,
+               beta2 = (double)of_case(g, "train.beta2_milli") / 1000;
   double squares = 0;
   g->call->place(g->call, "gradients");
   comm->all_reduce(comm, SHARDFUZZ_GROUP_DP, sums, 2, SHARDFUZZ_F64, SHARDFUZZ_SUM);
@@ -515,12 +544,22 @@ static int supports(const struct shardfuzz_attribute *fields, int32_t count) {
   return field(fields, count, "model.kv_heads") % field(fields, count, "layout.tp") == 0 ? SHARDFUZZ_OK : SHARDFUZZ_UNSUPPORTED;
 }
 
-static const struct shardfuzz_range ranges[] = {{"layout.tp", 1, 8}, {"layout.dp", 1, 8}, {"model.norm", 0, 1}, {"model.positions", 0, 1}, {"model.bias", 0, 1}};
-static const struct shardfuzz_model model = {.name = "gpt", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .range_count = sizeof ranges / sizeof ranges[0], .ranges = ranges,
-                                             .run = run, .supports = supports};
+static const struct shardfuzz_range ranges[] = {
+    {"layout.tp", 1, 8}, {"layout.dp", 1, 8}, {"model.norm", 0, 1}, {"model.positions", 0, 1}, {"model.bias", 0, 1}};
+static const struct shardfuzz_model model = {.name = "gpt",
+                                             .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32),
+                                             .range_count = sizeof ranges / sizeof ranges[0],
+                                             .ranges = ranges,
+                                             .run = run,
+                                             .supports = supports};
 
 const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {
-  static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_MODEL, .entry_count = 1, .name = "gpt",
-                                                 .entries = &model, .entry_bytes = sizeof model};
+  static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI,
+                                                 .size_bytes = sizeof plugin,
+                                                 .kind = SHARDFUZZ_KIND_MODEL,
+                                                 .entry_count = 1,
+                                                 .name = "gpt",
+                                                 .entries = &model,
+                                                 .entry_bytes = sizeof model};
   return &plugin;
 }

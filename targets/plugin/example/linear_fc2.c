@@ -26,7 +26,8 @@ static int forward(const struct shardfuzz_layer_call *call) {
 static int backward(const struct shardfuzz_layer_call *call) {
   const float *dy = call->output_grad->data, *x = call->input->data, *w = call->parameters[0].value.data;
   const int64_t tokens = call->input->shape[0], in = call->input->shape[1], hidden = call->output_grad->shape[1];
-  float *dx = call->input_grad->data, *dw = call->parameters[0].grad.data, *db = call->parameter_count > 1 ? call->parameters[1].grad.data : 0;
+  float *dx = call->input_grad->data, *dw = call->parameters[0].grad.data,
+        *db = call->parameter_count > 1 ? call->parameters[1].grad.data : 0;
   for (int64_t i = 0; i < tokens * in; i++) dx[i] = 0;
   for (int64_t i = 0; dw && i < hidden * in; i++) dw[i] = 0;
   for (int64_t j = 0; db && j < hidden; j++) db[j] = 0;
@@ -44,7 +45,12 @@ static const struct shardfuzz_layer layers[] = {
     {.module = "mlp.linear_fc2", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .forward = forward, .backward = backward}};
 
 const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {
-  static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_LAYERS,
-                                                 .entry_count = 1, .name = "linear_fc2", .entries = layers, .entry_bytes = sizeof layers[0]};
+  static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI,
+                                                 .size_bytes = sizeof plugin,
+                                                 .kind = SHARDFUZZ_KIND_LAYERS,
+                                                 .entry_count = 1,
+                                                 .name = "linear_fc2",
+                                                 .entries = layers,
+                                                 .entry_bytes = sizeof layers[0]};
   return &plugin;
 }

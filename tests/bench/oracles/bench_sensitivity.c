@@ -4,9 +4,9 @@
  * one row (element of a vector) doubled swap   two rows (elements) exchanged     neighbour one tp shard replaced by the next one's values
  * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times;
  * redraws and tensors without such a place are counted. Scaling is never redrawn.
- * Beside that every judged tensor of the clean runs that has a noise level is compared once more, times 1 + d, with all draws ("scaled"): what
- * a corrupted run would say of it, for a thousandth of the time. With --ladder 1 that is done for every d from 2^-26 to 1/4: the curves of
- * harness/docs/tolerance.md. */
+ * Beside that every judged tensor of the clean runs that has a noise level is compared once more, times 1 + d, with all draws ("scaled"):
+ * what a corrupted run would say of it, for a thousandth of the time. With --ladder 1 that is done for every d from 2^-26 to 1/4: the
+ * curves of harness/docs/tolerance.md. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/hash.h"
@@ -118,7 +118,8 @@ static struct sf_dim_map held(const struct sf_case *c, enum sf_cut cut, int64_t 
 static bool replace_by_neighbour(float *values, const float *clean, const struct sf_case *c, const struct sf_trace_spec *spec,
                                  struct draw *draw) {
   const bool experts = sf_cut_is_expert(spec->row_cut) || sf_cut_is_expert(spec->col_cut);
-  const int64_t tp = experts ? c->layout.ep * c->layout.etp : c->layout.tp, ranks = experts ? tp : tp * c->layout.cp, at = draw_below(draw, ranks), next = (at + 1) % ranks;
+  const int64_t tp = experts ? c->layout.ep * c->layout.etp : c->layout.tp, ranks = experts ? tp : tp * c->layout.cp,
+                at = draw_below(draw, ranks), next = (at + 1) % ranks;
   const struct sf_shard_map to = {.rows = held(c, spec->row_cut, spec->shape.rows, tp, at),
                                   .cols = held(c, spec->col_cut, spec->shape.cols, tp, at)};
   const struct sf_shard_map from = {.rows = held(c, spec->row_cut, spec->shape.rows, tp, next),

@@ -1,6 +1,7 @@
-/* `shardfuzz check` against `cmp` on the same bytes from the page cache, one thread each, taken in turns: a reference and a candidate of --mib MiB
- * each (the pair is twice that), tensors of 2048 x 4096. cmp reads the reference and a copy of it, since it stops where files differ. The candidate
- * is whole on one rank in fp32 and in bf16, and in fp32 with its columns on two ranks. Noise levels come from the candidate itself as the only draw. */
+/* `shardfuzz check` against `cmp` on the same bytes from the page cache, one thread each, taken in turns: a reference and a candidate of
+ * --mib MiB each (the pair is twice that), tensors of 2048 x 4096. cmp reads the reference and a copy of it, since it stops where files
+ * differ. The candidate is whole on one rank in fp32 and in bf16, and in fp32 with its columns on two ranks. Noise levels come from the
+ * candidate itself as the only draw. */
 #include "tests/bench/bench_common.h"
 
 #include "harness/base/alloc.h"
@@ -51,7 +52,8 @@ static struct usage run(char *const *argv, int expected) {
   }
   if (wait4(child, &status, 0, &usage) < 0) sf_bench_die("wait failed");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != expected) sf_bench_die("%s %s ended with %d", argv[0], argv[1], status);
-  const double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+  const double cpu =
+      (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   return (struct usage){clock_seconds() - begin, cpu, (double)usage.ru_maxrss / 1024};
 }
 
@@ -69,8 +71,8 @@ static struct sf_bytes header_make(int64_t tensors, enum sf_dtype dtype, int ran
   for (int64_t i = 0; status == SF_OK && i < tensors; i++) {
     char name[64];
     snprintf(name, sizeof name, "s0/mb0/fwd/act/layers.%04lld/0", (long long)i);
-    sf_text_append(&meta, "%s\"%s\": {\"shape\": [%d, %d], \"index\": [[[0, %d]], [[%lld, %lld]]]}", i > 0 ? ", " : "", name, ROWS, COLS, ROWS, (long long)(rank * cols),
-                   (long long)cols);
+    sf_text_append(&meta, "%s\"%s\": {\"shape\": [%d, %d], \"index\": [[[0, %d]], [[%lld, %lld]]]}", i > 0 ? ", " : "", name, ROWS, COLS,
+                   ROWS, (long long)(rank * cols), (long long)cols);
     status = sf_st_writer_declare(writer, name, dtype, dims, 2);
   }
   sf_text_append(&meta, "}}");
@@ -166,7 +168,8 @@ static double measure(struct sf_json_out *json, const char *key, const struct ar
   trace_write(dir, "ref", tensors, dtype, 1, false);
   trace_write(dir, "copy", tensors, dtype, 1, false);
   trace_write(dir, "cand", tensors, dtype, ranks, true);
-  char *const noise[] = {(char *)args->shardfuzz, "noise", ref, cand, NULL}, *const check[] = {(char *)args->shardfuzz, "check", ref, cand, NULL};
+  char *const noise[] = {(char *)args->shardfuzz, "noise", ref, cand, NULL}, *const check[] = {(char *)args->shardfuzz, "check", ref, cand,
+                                                                                               NULL};
   char *const cmp[] = {"cmp", ref_file, copy_file, NULL};
   const struct usage of_noise = run(noise, 0);
   run(cmp, 0);
@@ -199,10 +202,16 @@ static const struct sf_option options[] = {
     SF_BENCH_NUMBER_AT(struct args, mib, 64, 65536, "Size of the reference, and of the candidate, in MiB."),
     SF_BENCH_NUMBER_AT(struct args, repeat, 1, RUNS_MAX, "Runs of each program, in turns; medians count."),
     {.name = "shardfuzz", .type = SF_OPTION_TEXT, .offset = offsetof(struct args, shardfuzz), .value = "FILE", .help = "The program."},
-    {.name = "dir", .type = SF_OPTION_TEXT, .offset = offsetof(struct args, dir), .value = "DIR", .help = "Where files go: three times --mib."},
+    {.name = "dir",
+     .type = SF_OPTION_TEXT,
+     .offset = offsetof(struct args, dir),
+     .value = "DIR",
+     .help = "Where files go: three times --mib."},
 };
-static const struct sf_command command = {
-    .name = "bench_check", .help = "Speed of shardfuzz check against cmp.", .options = options, .option_count = sizeof options / sizeof options[0]};
+static const struct sf_command command = {.name = "bench_check",
+                                          .help = "Speed of shardfuzz check against cmp.",
+                                          .options = options,
+                                          .option_count = sizeof options / sizeof options[0]};
 
 int main(int argc, char **argv) {
   struct args args = {.mib = 2048, .repeat = 5, .shardfuzz = "shardfuzz", .dir = getenv("TMPDIR")};

@@ -1,5 +1,5 @@
-/* Cases per second and core, at the preset gpt2-small-tiny where no other is named: worlds of four ranks, or of --ranks, several layouts per reference, both modes. The same cases
- * run twice: once untouched for the rate, once with clocks inside for where the time goes. */
+/* Cases per second and core, at the preset gpt2-small-tiny where no other is named: worlds of four ranks, or of --ranks, several layouts
+ * per reference, both modes. The same cases run twice: once untouched for the rate, once with clocks inside for where the time goes. */
 #include "tests/bench/bench_common.h"
 #include "tests/bench/bench_proxy.h"
 
@@ -123,13 +123,18 @@ static const struct sf_option options[] = {
     SF_BENCH_WORK_OPTIONS(struct args, 1, 10000000, "Cases to run.", "Seed of the campaign."),
     SF_BENCH_NUMBER_AT(struct args, layouts, 1, 64, "Cases per logical function."),
     SF_BENCH_NUMBER_AT(struct args, ranks, 1, 64, "Ranks of every case."),
-    {.name = "device", .type = SF_OPTION_CHOICE, .offset = offsetof(struct args, device), .help = "Where layers compute.", .choices = devices},
+    {.name = "device",
+     .type = SF_OPTION_CHOICE,
+     .offset = offsetof(struct args, device),
+     .help = "Where layers compute.",
+     .choices = devices},
     SF_BENCH_SPACE_OPTIONS(struct args, SF_OPTION_TEXT, preset),
 };
-static const struct sf_command command = {.name = "bench_speed",
-                                          .help = "Cases per second and core. Without --set: bf16, one step, microbatches of one sequence; tp, sp, dp and pp alone.",
-                                          .options = options,
-                                          .option_count = (int32_t)(sizeof options / sizeof options[0])};
+static const struct sf_command command = {
+    .name = "bench_speed",
+    .help = "Cases per second and core. Without --set: bf16, one step, microbatches of one sequence; tp, sp, dp and pp alone.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0])};
 
 int main(int argc, char **argv) {
   struct args args = {.cases = 2000, .seed = 1, .jobs = 1, .layouts = 8, .ranks = 4, .preset = "gpt2-small-tiny"};

@@ -163,7 +163,10 @@ EXPORT int cuCtxSetCurrent(cu_context context) {
   return CU_OK;
 }
 EXPORT int cuGetErrorString(int error, const char **text) {
-  *text = error == 100 ? "no CUDA-capable device is detected" : error == 101 ? "invalid device ordinal" : error == OUT_OF_MEMORY ? "out of memory" : "emulated error";
+  *text = error == 100             ? "no CUDA-capable device is detected"
+          : error == 101           ? "invalid device ordinal"
+          : error == OUT_OF_MEMORY ? "out of memory"
+                                   : "emulated error";
   return CU_OK;
 }
 

@@ -1,5 +1,5 @@
-/* The library: communicators that do not block, and operations as transfers between members. What NCCL leaves undefined, calls of members that do not
- * fit, ends the program. */
+/* The library: communicators that do not block, and operations as transfers between members. What NCCL leaves undefined, calls of members
+ * that do not fit, ends the program. */
 #include "tests/emulation/nccl/emulated.h"
 #include "tests/emulation/nccl/reduce.h"
 #include "tests/emulation/nccl/segment.h"
@@ -12,7 +12,16 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { UNHANDLED_CUDA_ERROR = 1, REMOTE_ERROR = 6, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, TRANSFERS_MAX = 2 * SEGMENT_MEMBERS_MAX, ROUNDS_TO_LAUNCH = 3, CTAS_TO_SHARE = 2, ABORT_US = 20000 };
+enum {
+  UNHANDLED_CUDA_ERROR = 1,
+  REMOTE_ERROR = 6,
+  INVALID_ARGUMENT = 4,
+  INVALID_USAGE = 5,
+  TRANSFERS_MAX = 2 * SEGMENT_MEMBERS_MAX,
+  ROUNDS_TO_LAUNCH = 3,
+  CTAS_TO_SHARE = 2,
+  ABORT_US = 20000
+};
 enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, MESSAGES };
 
 /* Goes ahead of the bytes of a transfer, so that both ends know that they do the same. */
@@ -92,10 +101,12 @@ static void move_bytes(struct pipe_of *pipe, struct transfer *transfer, struct h
     transfer->header_done += transfer->out ? pipe_write(pipe, (char *)&transfer->header + transfer->header_done, left)
                                            : pipe_read(pipe, header + transfer->header_done, left);
     if (transfer->header_done < sizeof *came) return;
-    if (!transfer->out && memcmp(came, &transfer->header, sizeof *came) != 0) sf_emulated_end("NCCL: members make calls that do not fit each other");
+    if (!transfer->out && memcmp(came, &transfer->header, sizeof *came) != 0)
+      sf_emulated_end("NCCL: members make calls that do not fit each other");
   }
   const size_t left = (size_t)transfer->header.bytes - transfer->done;
-  transfer->done += transfer->out ? pipe_write(pipe, transfer->at + transfer->done, left) : pipe_read(pipe, transfer->at + transfer->done, left);
+  transfer->done +=
+      transfer->out ? pipe_write(pipe, transfer->at + transfer->done, left) : pipe_read(pipe, transfer->at + transfer->done, left);
 }
 
 static bool is_done(const struct transfer *transfer) {
@@ -166,7 +177,8 @@ static struct operation *operation_create(struct sf_nccl_comm *comm, enum kind k
   return operation;
 }
 
-/* A copy of one's own part, and room for the others'. Memory of the GPU is not read before the operation runs, so one's own part travels too. */
+/* A copy of one's own part, and room for the others'. Memory of the GPU is not read before the operation runs, so one's own part travels
+ * too. */
 static void take_parts(struct operation *operation, const char *send, size_t part_bytes, bool scatter) {
   const struct sf_nccl_comm *comm = operation->comm;
   for (int i = 0; i < comm->size; i++) {
@@ -195,7 +207,8 @@ static int check(const struct sf_nccl_comm *comm, const void *send, size_t send_
   (void)start_alone();
   if (comm->rounds > 0 || comm->error == NCCL_IN_PROGRESS) sf_emulated_end("NCCL: a call while the communicator has not done the last one");
   if (comm->error != NCCL_OK || comm->finalized) return INVALID_USAGE;
-  if ((send != NULL && !sf_emulated_owns(send, send_bytes)) || (recv != NULL && !sf_emulated_owns(recv, recv_bytes))) return INVALID_ARGUMENT;
+  if ((send != NULL && !sf_emulated_owns(send, send_bytes)) || (recv != NULL && !sf_emulated_owns(recv, recv_bytes)))
+    return INVALID_ARGUMENT;
   return NCCL_OK;
 }
 
@@ -305,7 +318,8 @@ EXPORT int ncclGetUniqueId(struct nccl_id *id) {
 }
 
 EXPORT int ncclCommInitRankConfig(nccl_comm *out, int size, struct nccl_id id, int rank, struct nccl_config *config) {
-  if (config == NULL || config->magic != (unsigned)NCCL_MAGIC || config->size < sizeof *config || rank < 0 || rank >= size) return INVALID_ARGUMENT;
+  if (config == NULL || config->magic != (unsigned)NCCL_MAGIC || config->size < sizeof *config || rank < 0 || rank >= size)
+    return INVALID_ARGUMENT;
   if (config->blocking != 0) sf_emulated_end("NCCL: a communicator that blocks");
   if (sf_emulated_device() < 0) return INVALID_USAGE;
   struct sf_nccl_comm *comm = calloc(1, sizeof *comm);
@@ -334,7 +348,8 @@ static int started(const struct sf_nccl_comm *comm) {
   const bool may_share = version() >= NCCL_SHARES_GPUS_SINCE && allowed != NULL && strcmp(allowed, "1") == 0;
   if (atomic_load(&comm->segment->joined) < comm->size) return NCCL_IN_PROGRESS;
   if (!shares_a_gpu(comm)) return NCCL_OK;
-  if (may_share && (comm->max_ctas == NCCL_UNDEFINED || comm->max_ctas > CTAS_TO_SHARE)) sf_emulated_end("NCCL: kernels on a GPU that ranks share are too large");
+  if (may_share && (comm->max_ctas == NCCL_UNDEFINED || comm->max_ctas > CTAS_TO_SHARE))
+    sf_emulated_end("NCCL: kernels on a GPU that ranks share are too large");
   return may_share ? NCCL_OK : INVALID_USAGE;
 }
 
@@ -404,8 +419,14 @@ EXPORT int ncclCommAbort(nccl_comm comm) {
 }
 
 EXPORT const char *ncclGetErrorString(int error) {
-  static const char *const texts[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage",
-                                      "remote process exited or there was a network error", "NCCL operation in progress"};
+  static const char *const texts[] = {"no error",
+                                      "unhandled cuda error",
+                                      "unhandled system error",
+                                      "internal error",
+                                      "invalid argument",
+                                      "invalid usage",
+                                      "remote process exited or there was a network error",
+                                      "NCCL operation in progress"};
   return error >= 0 && error < (int)(sizeof texts / sizeof texts[0]) ? texts[error] : "unknown result code";
 }
 

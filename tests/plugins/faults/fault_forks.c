@@ -1,5 +1,5 @@
-/* Of each call two processes are left behind: one comes back from the call as well, one stays, in a session of its own. With three columns or more it kills its
- * process group. */
+/* Of each call two processes are left behind: one comes back from the call as well, one stays, in a session of its own. With three columns
+ * or more it kills its process group. */
 #include "tests/plugins/kernel.h"
 
 #include <signal.h>

@@ -11,5 +11,6 @@ static int forward(const struct shardfuzz_call *call) {
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_operation operations[] = {{.name = "add", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_IN_PLACE, .forward = forward}};
+static const struct shardfuzz_operation operations[] = {
+    {.name = "add", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_IN_PLACE, .forward = forward}};
 PLUGIN(operations)

@@ -16,7 +16,8 @@ static int add_wide(const struct shardfuzz_call *call) {
 
 /* of: 0 RMS, 1 layer */
 static int norm(const struct shardfuzz_call *call, int of, float scale) {
-  const struct shardfuzz_tensor *x = &call->tensors[0], *w = &call->tensors[1], *b = &call->tensors[2], *y = &call->tensors[3], *stats = &call->tensors[4];
+  const struct shardfuzz_tensor *x = &call->tensors[0], *w = &call->tensors[1], *b = &call->tensors[2], *y = &call->tensors[3],
+                                *stats = &call->tensors[4];
   const int64_t cols = x->shape[1];
   if (whole(call, "norm") != of) return 5;
   for (int64_t r = 0; r < x->shape[0]; r++) {

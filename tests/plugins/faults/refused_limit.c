@@ -7,5 +7,6 @@ static int forward(const struct shardfuzz_call *call) {
 }
 
 static const struct shardfuzz_limit limits[] = {{"columns", 64, 2}};
-static const struct shardfuzz_operation operations[] = {{.name = "col_sum", .dtypes = FORMATS, .forward = forward, .limits = limits, .limit_count = 1}};
+static const struct shardfuzz_operation operations[] = {
+    {.name = "col_sum", .dtypes = FORMATS, .forward = forward, .limits = limits, .limit_count = 1}};
 PLUGIN(operations)

@@ -7,9 +7,15 @@ static int run(const struct shardfuzz_model_call *call) { return call->dtype == 
 
 const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {
   static struct shardfuzz_range range = {"layout.tp", 1, 2};
-  static struct shardfuzz_model model = {.name = "refused", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .range_count = 1, .ranges = &range, .run = run};
-  static struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_MODEL, .entry_count = 1, .name = "refused",
-                                           .entries = &model, .entry_bytes = sizeof model};
+  static struct shardfuzz_model model = {
+      .name = "refused", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .range_count = 1, .ranges = &range, .run = run};
+  static struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI,
+                                           .size_bytes = sizeof plugin,
+                                           .kind = SHARDFUZZ_KIND_MODEL,
+                                           .entry_count = 1,
+                                           .name = "refused",
+                                           .entries = &model,
+                                           .entry_bytes = sizeof model};
   const char *what = getenv("REFUSED");
   if (what == NULL) what = "";
   if (strcmp(what, "field") == 0) range.field = "layout.width";

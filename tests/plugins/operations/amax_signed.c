@@ -4,7 +4,8 @@
 static int forward(const struct shardfuzz_call *call) {
   const struct shardfuzz_tensor *x = &call->tensors[0];
   float most = 0;
-  for (int64_t j = 0; j < x->shape[1]; j++) most = get(x, 0, j) > most || get(x, 0, j) != get(x, 0, j) ? get(x, 0, j) : most; /* the bug: fabsf */
+  for (int64_t j = 0; j < x->shape[1]; j++)
+    most = get(x, 0, j) > most || get(x, 0, j) != get(x, 0, j) ? get(x, 0, j) : most; /* the bug: fabsf */
   put(&call->tensors[1], 0, 0, most);
   return SHARDFUZZ_OK;
 }

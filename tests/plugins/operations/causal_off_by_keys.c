@@ -14,5 +14,6 @@ static int forward(const struct shardfuzz_call *call) {
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_operation operations[] = {{.name = "softmax_fwd", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_STRIDED, .forward = forward}};
+static const struct shardfuzz_operation operations[] = {
+    {.name = "softmax_fwd", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_STRIDED, .forward = forward}};
 PLUGIN(operations)

@@ -7,7 +7,8 @@ static int backward(const struct shardfuzz_call *call) {
     const int64_t word = get_int(ids, 0, r) - whole(call, "first");
     bool last = true;
     for (int64_t k = r + 1; k < dy->shape[0] && last; k++) last = get_int(ids, 0, k) != get_int(ids, 0, r); /* the bug */
-    for (int64_t j = 0; last && word >= 0 && word < dw->shape[0] && j < dy->shape[1]; j++) put(dw, word, j, get(dw, word, j) + get(dy, r, j));
+    for (int64_t j = 0; last && word >= 0 && word < dw->shape[0] && j < dy->shape[1]; j++)
+      put(dw, word, j, get(dw, word, j) + get(dy, r, j));
   }
   return SHARDFUZZ_OK;
 }

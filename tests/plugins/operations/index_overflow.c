@@ -20,5 +20,6 @@ static int forward(const struct shardfuzz_call *call) {
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_operation operations[] = {{.name = "rotate", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .takes = TAKES_ALL, .forward = forward}};
+static const struct shardfuzz_operation operations[] = {
+    {.name = "rotate", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .takes = TAKES_ALL, .forward = forward}};
 PLUGIN(operations)

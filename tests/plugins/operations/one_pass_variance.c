@@ -2,7 +2,8 @@
 #include "tests/plugins/kernel.h"
 
 static int forward(const struct shardfuzz_call *call) {
-  const struct shardfuzz_tensor *x = &call->tensors[0], *w = &call->tensors[1], *b = &call->tensors[2], *y = &call->tensors[3], *stats = &call->tensors[4];
+  const struct shardfuzz_tensor *x = &call->tensors[0], *w = &call->tensors[1], *b = &call->tensors[2], *y = &call->tensors[3],
+                                *stats = &call->tensors[4];
   const int64_t cols = x->shape[1];
   for (int64_t r = 0; r < x->shape[0]; r++) {
     float sum = 0, squares = 0;
@@ -17,6 +18,10 @@ static int forward(const struct shardfuzz_call *call) {
 }
 
 static const struct shardfuzz_attribute fixed[] = {{"norm", 1, 0}};
-static const struct shardfuzz_operation operations[] = {
-    {.name = "norm_fwd", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_BF16), .takes = TAKES_ALL, .forward = forward, .fixed = fixed, .fixed_count = 1}};
+static const struct shardfuzz_operation operations[] = {{.name = "norm_fwd",
+                                                         .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_BF16),
+                                                         .takes = TAKES_ALL,
+                                                         .forward = forward,
+                                                         .fixed = fixed,
+                                                         .fixed_count = 1}};
 PLUGIN(operations)

@@ -1,5 +1,5 @@
-/* Blocks of 16 rows that add their partial sums without a lock: which of the last two is lost depends on who comes later. The order of blocks
- * alternates from call to call, as a scheduler would have it, so that the sample shows the race on one thread. */
+/* Blocks of 16 rows that add their partial sums without a lock: which of the last two is lost depends on who comes later. The order of
+ * blocks alternates from call to call, as a scheduler would have it, so that the sample shows the race on one thread. */
 #include "tests/plugins/kernel.h"
 
 enum { BLOCK = 16 };

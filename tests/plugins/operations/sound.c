@@ -8,7 +8,8 @@ static int add(const struct shardfuzz_call *call) {
 }
 
 static int norm_forward(const struct shardfuzz_call *call) {
-  const struct shardfuzz_tensor *x = &call->tensors[0], *w = &call->tensors[1], *b = &call->tensors[2], *y = &call->tensors[3], *stats = &call->tensors[4];
+  const struct shardfuzz_tensor *x = &call->tensors[0], *w = &call->tensors[1], *b = &call->tensors[2], *y = &call->tensors[3],
+                                *stats = &call->tensors[4];
   const int64_t cols = x->shape[1];
   const bool layer = whole(call, "norm");
   for (int64_t r = 0; r < x->shape[0]; r++) {
@@ -26,7 +27,8 @@ static int norm_forward(const struct shardfuzz_call *call) {
 
 /* One column's gradient of the weight, one of the bias. */
 static void weight_gradients(const struct shardfuzz_call *call, int64_t col) {
-  const struct shardfuzz_tensor *dy = &call->tensors[0], *x = &call->tensors[1], *stats = &call->tensors[2], *dw = &call->tensors[5], *db = &call->tensors[6];
+  const struct shardfuzz_tensor *dy = &call->tensors[0], *x = &call->tensors[1], *stats = &call->tensors[2], *dw = &call->tensors[5],
+                                *db = &call->tensors[6];
   float weight = 0, bias = 0;
   for (int64_t r = 0; r < dy->shape[0]; r++) {
     weight += get(dy, r, col) * ((get(x, r, col) - get(stats, r, 0)) * get(stats, r, 1));
@@ -37,7 +39,8 @@ static void weight_gradients(const struct shardfuzz_call *call, int64_t col) {
 }
 
 static int norm_backward(const struct shardfuzz_call *call) {
-  const struct shardfuzz_tensor *dy = &call->tensors[0], *x = &call->tensors[1], *stats = &call->tensors[2], *w = &call->tensors[3], *dx = &call->tensors[4];
+  const struct shardfuzz_tensor *dy = &call->tensors[0], *x = &call->tensors[1], *stats = &call->tensors[2], *w = &call->tensors[3],
+                                *dx = &call->tensors[4];
   const int64_t cols = dy->shape[1];
   for (int64_t r = 0; r < dy->shape[0]; r++) {
     const float mean = get(stats, r, 0), rstd = get(stats, r, 1);

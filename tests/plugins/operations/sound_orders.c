@@ -1,4 +1,5 @@
-/* Products without a bug in the orders that kernels have: of the norm's backward the number of columns decides which. No finding may come of them. */
+/* Products without a bug in the orders that kernels have: of the norm's backward the number of columns decides which. No finding may come
+ * of them. */
 #include "tests/plugins/kernel.h"
 
 struct row {
@@ -20,7 +21,8 @@ static void deviation_last(const struct row *row) {
     dot += grad(row, j) * distance(row, j) * row->rstd;
   }
   if (!row->layer) sum = 0;
-  for (int64_t j = 0; j < row->cols; j++) put(row->dx, row->r, j, (cols * grad(row, j) - distance(row, j) * row->rstd * dot - sum) * (row->rstd / cols));
+  for (int64_t j = 0; j < row->cols; j++)
+    put(row->dx, row->r, j, (cols * grad(row, j) - distance(row, j) * row->rstd * dot - sum) * (row->rstd / cols));
 }
 
 /* dy (x - mean) w, then the deviation; both means in one subtraction. */
@@ -31,7 +33,8 @@ static void weight_third(const struct row *row) {
     dot += get(row->dy, row->r, j) * distance(row, j) * get(row->w, 0, j) * row->rstd;
   }
   const float g_mean = row->layer ? sum / (float)row->cols : 0.0f, g_dot = dot / (float)row->cols;
-  for (int64_t j = 0; j < row->cols; j++) put(row->dx, row->r, j, (grad(row, j) - (distance(row, j) * row->rstd * g_dot + g_mean)) * row->rstd);
+  for (int64_t j = 0; j < row->cols; j++)
+    put(row->dx, row->r, j, (grad(row, j) - (distance(row, j) * row->rstd * g_dot + g_mean)) * row->rstd);
 }
 
 /* The deviation outside of all sums, its third power in front of one. */
@@ -47,7 +50,8 @@ static void deviation_cubed(const struct row *row) {
 
 /* One column's gradients of the weight and of the bias, dy (x - mean) first or last. */
 static void weight_gradients(const struct shardfuzz_call *call, int64_t col) {
-  const struct shardfuzz_tensor *dy = &call->tensors[0], *x = &call->tensors[1], *stats = &call->tensors[2], *dw = &call->tensors[5], *db = &call->tensors[6];
+  const struct shardfuzz_tensor *dy = &call->tensors[0], *x = &call->tensors[1], *stats = &call->tensors[2], *dw = &call->tensors[5],
+                                *db = &call->tensors[6];
   float weight = 0, bias = 0;
   for (int64_t r = 0; r < dy->shape[0]; r++) {
     const float d = get(x, r, col) - get(stats, r, 0), rstd = get(stats, r, 1), g = get(dy, r, col);
@@ -61,7 +65,12 @@ static void weight_gradients(const struct shardfuzz_call *call, int64_t col) {
 static int norm_backward(const struct shardfuzz_call *call) {
   static void (*const orders[])(const struct row *row) = {deviation_last, weight_third, deviation_cubed};
   const struct shardfuzz_tensor *dy = &call->tensors[0], *stats = &call->tensors[2];
-  struct row row = {.dy = dy, .x = &call->tensors[1], .w = &call->tensors[3], .dx = &call->tensors[4], .cols = dy->shape[1], .layer = whole(call, "norm")};
+  struct row row = {.dy = dy,
+                    .x = &call->tensors[1],
+                    .w = &call->tensors[3],
+                    .dx = &call->tensors[4],
+                    .cols = dy->shape[1],
+                    .layer = whole(call, "norm")};
   for (row.r = 0; row.r < dy->shape[0]; row.r++) {
     row.mean = get(stats, row.r, 0);
     row.rstd = get(stats, row.r, 1);

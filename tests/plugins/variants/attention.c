@@ -1,6 +1,6 @@
-/* Core attention in the manner of FlashAttention (Dao et al. 2022, arXiv 2205.14135), with BUG: keys come in blocks, a row keeps a running maximum
- * and sum, no matrix of scores is stored. The backward goes over the blocks twice, for rowsum(P dP) and for the gradients. With context parallelism keys
- * and values are gathered, or with RING pass round the group of cp, each block followed by its gradient. */
+/* Core attention in the manner of FlashAttention (Dao et al. 2022, arXiv 2205.14135), with BUG: keys come in blocks, a row keeps a running
+ * maximum and sum, no matrix of scores is stored. The backward goes over the blocks twice, for rowsum(P dP) and for the gradients. With
+ * context parallelism keys and values are gathered, or with RING pass round the group of cp, each block followed by its gradient. */
 #include "tests/plugins/layer.h"
 
 #ifndef RING
@@ -30,15 +30,23 @@ static int64_t token_of(const struct core *a, int32_t member, int64_t row) {
 }
 
 static struct core core_of(layer_call call) {
-  struct core a = {.call = call, .d = layer_attribute(call, "head_dim"), .heads = layer_attribute(call, "query_heads"), .groups = layer_attribute(call, "kv_heads"),
-                   .window = layer_attribute(call, "window"), .batch = layer_attribute(call, "microbatch_size"), .seq = layer_attribute(call, "seq"),
-                   .rows = rows_of(call->input), .cp = call->comm->groups[SHARDFUZZ_GROUP_CP], .x = read_floats(call, call->input)};
+  struct core a = {.call = call,
+                   .d = layer_attribute(call, "head_dim"),
+                   .heads = layer_attribute(call, "query_heads"),
+                   .groups = layer_attribute(call, "kv_heads"),
+                   .window = layer_attribute(call, "window"),
+                   .batch = layer_attribute(call, "microbatch_size"),
+                   .seq = layer_attribute(call, "seq"),
+                   .rows = rows_of(call->input),
+                   .cp = call->comm->groups[SHARDFUZZ_GROUP_CP],
+                   .x = read_floats(call, call->input)};
   int64_t row = 0;
   a.block = a.rows * a.groups * 2 * a.d;
   a.scale = 1 / sqrtf((float)a.d);
   a.tokens = call->scratch(call, (uint64_t)a.rows * sizeof *a.tokens);
   for (int32_t i = 0; i < call->row_run_count; i++)
-    for (int64_t k = 0; k < call->row_runs[i].length; k++, row++) a.tokens[row] = BUG == CONTIGUOUS_CHUNKS ? token_of(&a, a.cp.index, row) : call->row_runs[i].start + k;
+    for (int64_t k = 0; k < call->row_runs[i].length; k++, row++)
+      a.tokens[row] = BUG == CONTIGUOUS_CHUNKS ? token_of(&a, a.cp.index, row) : call->row_runs[i].start + k;
   return a;
 }
 
@@ -66,10 +74,16 @@ struct key_block {
   float *grad;
 };
 
-static const float *key_of(const struct core *a, const float *block, int64_t row, int64_t group) { return block + (row * a->groups + group) * 2 * a->d; }
+static const float *key_of(const struct core *a, const float *block, int64_t row, int64_t group) {
+  return block + (row * a->groups + group) * 2 * a->d;
+}
 
-static tensor block_tensor(const struct core *a, struct wire *w, void *data) { return wire_at(w, a->call->input, data, a->rows, a->groups * 2 * a->d); }
-static void *block_memory(const struct core *a, int64_t blocks) { return a->call->scratch(a->call, (uint64_t)(blocks * a->block) * element_bytes(a->call->dtype)); }
+static tensor block_tensor(const struct core *a, struct wire *w, void *data) {
+  return wire_at(w, a->call->input, data, a->rows, a->groups * 2 * a->d);
+}
+static void *block_memory(const struct core *a, int64_t blocks) {
+  return a->call->scratch(a->call, (uint64_t)(blocks * a->block) * element_bytes(a->call->dtype));
+}
 
 static char *own_block(const struct core *a) {
   struct wire w;
@@ -98,7 +112,8 @@ static const float *visit_gathered(const struct core *a, visit_function *visit, 
   float *grads = with_grad ? zeros(a, n * a->block) : NULL, *own_grad = with_grad && n > 1 ? floats(a->call, a->block) : grads;
   if (n > 1) comm->all_gather(comm, SHARDFUZZ_GROUP_CP, all, own, a->block, a->call->dtype);
   for (int32_t i = 0; i < n; i++) {
-    const struct key_block block = {i, all + (size_t)(i * a->block) * element_bytes(a->call->dtype), with_grad ? grads + i * a->block : NULL};
+    const struct key_block block = {i, all + (size_t)(i * a->block) * element_bytes(a->call->dtype),
+                                    with_grad ? grads + i * a->block : NULL};
     visit_data(a, visit, state, &block);
   }
   if (with_grad && n > 1) comm->reduce_scatter(comm, SHARDFUZZ_GROUP_CP, own_grad, grads, a->block, SHARDFUZZ_F32, SHARDFUZZ_SUM);
@@ -155,7 +170,8 @@ struct running {
 };
 
 /* `count` positions of a block from local row `first` on, rows `step` apart. */
-static void attend_to_positions(const struct core *a, float *max, float *sum, float *context, const float *query, int64_t token, const float *block, int32_t member, int64_t first, int64_t group) {
+static void attend_to_positions(const struct core *a, float *max, float *sum, float *context, const float *query, int64_t token,
+                                const float *block, int32_t member, int64_t first, int64_t group) {
   float scores[BLOCK], top = *max;
   for (int64_t k = 0; k < BLOCK; k++) {
     const int64_t row = first + k * a->batch;
@@ -183,7 +199,8 @@ static void attend(const struct core *a, void *state, const float *block, float 
     for (int64_t head = 0; head < a->heads; head++) {
       const int64_t at = row * a->heads + head, token = a->tokens[row];
       for (int64_t first = token % a->batch; first < a->rows; first += BLOCK * a->batch)
-        attend_to_positions(a, &r->max[at], &r->sum[at], r->context + at * a->d, a->x + row * width_of(a) + query_column(a, head), token, block, member, first, head / per_group(a));
+        attend_to_positions(a, &r->max[at], &r->sum[at], r->context + at * a->d, a->x + row * width_of(a) + query_column(a, head), token,
+                            block, member, first, head / per_group(a));
     }
 }
 
@@ -252,7 +269,8 @@ static void sink_grads(const struct core *a, const struct gradients *grads, cons
   if (!out) return;
   for (int64_t head = 0; head < a->heads; head++) {
     out[head] = 0;
-    for (int64_t at = head; at < a->rows * a->heads; at += a->heads) out[head] -= expf(get(&sinks->value, 0, head) - grads->max[at]) / grads->sum[at] * grads->row_sum[at];
+    for (int64_t at = head; at < a->rows * a->heads; at += a->heads)
+      out[head] -= expf(get(&sinks->value, 0, head) - grads->max[at]) / grads->sum[at] * grads->row_sum[at];
   }
 }
 
@@ -271,6 +289,9 @@ static int core_backward(layer_call call) {
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_layer layers[] = {
-    {.module = "self_attention.core_attention", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL, .forward = core_forward, .backward = core_backward}};
+static const struct shardfuzz_layer layers[] = {{.module = "self_attention.core_attention",
+                                                 .dtypes = FORMATS,
+                                                 .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL,
+                                                 .forward = core_forward,
+                                                 .backward = core_backward}};
 LAYERS(layers)

@@ -3,7 +3,8 @@
 
 /* The weight's local row of a word, or -1 where another rank has it. */
 static int64_t shard_row(const struct shardfuzz_parameter *weight, int64_t word) {
-  const int64_t rows = weight->row_runs->length - (BUG == LAST_ROW_MASKED && weight->row_runs->length < weight->shape[0]), row = word - weight->row_runs->start;
+  const int64_t rows = weight->row_runs->length - (BUG == LAST_ROW_MASKED && weight->row_runs->length < weight->shape[0]),
+                row = word - weight->row_runs->start;
   return row >= 0 && row < rows ? row : -1;
 }
 
@@ -34,6 +35,9 @@ static int words_backward(layer_call call) {
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_layer layers[] = {
-    {.module = "embedding.word_embeddings", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL, .forward = words_forward, .backward = words_backward}};
+static const struct shardfuzz_layer layers[] = {{.module = "embedding.word_embeddings",
+                                                 .dtypes = FORMATS,
+                                                 .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL,
+                                                 .forward = words_forward,
+                                                 .backward = words_backward}};
 LAYERS(layers)

@@ -9,8 +9,14 @@ struct experts {
 
 static struct experts experts_of(layer_call call) {
   const tensor fc1 = &parameter(call, "linear_fc1.weight")->value, fc2 = &parameter(call, "linear_fc2.weight")->value;
-  return (struct experts){.call = call, .h = cols_of(call->input), .wide = rows_of(fc1) / call->expert_count, .width = cols_of(fc2) / call->expert_count,
-                          .kind = layer_attribute(call, "activation"), .x = read_floats(call, call->input), .fc1 = read_floats(call, fc1), .fc2 = read_floats(call, fc2)};
+  return (struct experts){.call = call,
+                          .h = cols_of(call->input),
+                          .wide = rows_of(fc1) / call->expert_count,
+                          .width = cols_of(fc2) / call->expert_count,
+                          .kind = layer_attribute(call, "activation"),
+                          .x = read_floats(call, call->input),
+                          .fc1 = read_floats(call, fc1),
+                          .fc2 = read_floats(call, fc2)};
 }
 
 /* The first row of an expert. */
@@ -96,8 +102,12 @@ static void clear(const struct experts *x, const struct expert_grads *grads, int
 
 static int experts_backward(layer_call call) {
   const struct experts x = experts_of(call);
-  const struct expert_grads grads = {parameter(call, "linear_fc1.weight")->grad.data, parameter(call, "linear_fc2.weight")->grad.data, floats(call, x.wide), floats(call, x.width),
-                                     floats(call, x.width), floats(call, x.wide)};
+  const struct expert_grads grads = {parameter(call, "linear_fc1.weight")->grad.data,
+                                     parameter(call, "linear_fc2.weight")->grad.data,
+                                     floats(call, x.wide),
+                                     floats(call, x.width),
+                                     floats(call, x.width),
+                                     floats(call, x.wide)};
   int64_t row = 0;
   for (int32_t e = 0; e < call->expert_count; e++) {
     if (BUG != EMPTY_UNWRITTEN || call->expert_rows[e] > 0) clear(&x, &grads, e);

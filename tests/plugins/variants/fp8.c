@@ -1,4 +1,5 @@
-/* The linears of the MLP, one column-parallel, one row-parallel, which multiply casts to fp8 where they are told to; the second with BUG. */
+/* The linears of the MLP, one column-parallel, one row-parallel, which multiply casts to fp8 where they are told to; the second with BUG.
+ */
 #include "tests/plugins/layer.h"
 
 enum { INPUT, WEIGHT, GRAD, OPERANDS };
@@ -25,7 +26,8 @@ static struct operand cast(layer_call call, float *values, int64_t count, int wh
     if (strcmp(call->attributes[i].name, names[which]) != 0 || call->attributes[i].integer == 0) continue;
     const float scale = (float)call->attributes[i].real;
     out.unit = 1 / scale;
-    for (int64_t k = 0; k < count; k++) values[k] = which == GRAD && BUG != GRAD_IN_E4M3 ? e5m2(values[k] * scale) : e4m3(values[k] * scale);
+    for (int64_t k = 0; k < count; k++)
+      values[k] = which == GRAD && BUG != GRAD_IN_E4M3 ? e5m2(values[k] * scale) : e4m3(values[k] * scale);
   }
   return out;
 }
@@ -67,7 +69,8 @@ static int row_forward(layer_call call) {
   const struct shardfuzz_parameter *weight = parameter(call, "weight"), *bias = parameter(call, "bias");
   const int64_t rows = rows_of(call->input), in = cols_of(call->input), out = cols_of(call->output);
   float *partial = floats(call, rows * out);
-  const struct operand x = cast(call, read_floats(call, call->input), rows * in, INPUT), w = cast(call, read_floats(call, &weight->value), in * out, WEIGHT);
+  const struct operand x = cast(call, read_floats(call, call->input), rows * in, INPUT),
+                       w = cast(call, read_floats(call, &weight->value), in * out, WEIGHT);
   multiply(partial, x.values, w.values, rows, in, out);
   scale_all(partial, rows * out, BUG == UNIT_FORGOTTEN ? x.unit : x.unit * w.unit);
   sum_over_tp(call, call->output, partial, rows);
@@ -82,7 +85,8 @@ static int row_backward(layer_call call) {
   int64_t rows;
   float *all = gather_tokens(call, call->output_grad, &rows), *dx = floats(call, rows * in);
   const float *own = read_floats(call, call->output_grad);
-  const struct operand g = cast(call, all, rows * out, GRAD), x = cast(call, read_floats(call, call->input), rows * in, INPUT), w = cast(call, read_floats(call, &weight->value), in * out, WEIGHT);
+  const struct operand g = cast(call, all, rows * out, GRAD), x = cast(call, read_floats(call, call->input), rows * in, INPUT),
+                       w = cast(call, read_floats(call, &weight->value), in * out, WEIGHT);
   multiply_back(dx, g.values, w.values, rows, in, out);
   scale_all(dx, rows * in, g.unit * w.unit);
   write_floats(call->input_grad, dx);
@@ -92,6 +96,7 @@ static int row_backward(layer_call call) {
 }
 
 enum { TAKES = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL | SHARDFUZZ_TAKES_FP8 };
-static const struct shardfuzz_layer layers[] = {{.module = "mlp.linear_fc1", .dtypes = FORMATS, .takes = TAKES, .forward = column_forward, .backward = column_backward},
-                                                {.module = "mlp.linear_fc2", .dtypes = FORMATS, .takes = TAKES, .forward = row_forward, .backward = row_backward}};
+static const struct shardfuzz_layer layers[] = {
+    {.module = "mlp.linear_fc1", .dtypes = FORMATS, .takes = TAKES, .forward = column_forward, .backward = column_backward},
+    {.module = "mlp.linear_fc2", .dtypes = FORMATS, .takes = TAKES, .forward = row_forward, .backward = row_backward}};
 LAYERS(layers)

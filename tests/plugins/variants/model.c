@@ -1,4 +1,5 @@
-/* The example's model (gpt.c, linked under another name) with BUG, in the communicator or in how it is run: its calls on their way through here. */
+/* The example's model (gpt.c, linked under another name) with BUG, in the communicator or in how it is run: its calls on their way through
+ * here. */
 #include "targets/plugin/include/shardfuzz/plugin.h"
 
 #include <stddef.h>
@@ -6,7 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_ROW_REDUCE, DP_LEFT_OUT, NORM_OVER_WORLD, LEAVES_RANK_OUT, CRASHES, HANGS, RETURNS_ERROR, WRITES_BEHIND, UNKNOWN_TENSOR, FOREIGN_ROWS, NO_BACKWARD_REDUCE };
+enum {
+  NO_ROW_REDUCE,
+  DP_LEFT_OUT,
+  NORM_OVER_WORLD,
+  LEAVES_RANK_OUT,
+  CRASHES,
+  HANGS,
+  RETURNS_ERROR,
+  WRITES_BEHIND,
+  UNKNOWN_TENSOR,
+  FOREIGN_ROWS,
+  NO_BACKWARD_REDUCE
+};
 
 const struct shardfuzz_plugin *gpt_plugin_get(void);
 static const struct shardfuzz_model *example(void) { return gpt_plugin_get()->entries; }
@@ -27,9 +40,11 @@ static void wrapped_place(model_call call, const char *name) {
   w->real->place(w->real, name);
 }
 
-static void wrapped_all_reduce(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, uint32_t dtype, uint32_t reduce) {
+static void wrapped_all_reduce(const struct shardfuzz_comm *comm, int32_t group, void *data, int64_t count, uint32_t dtype,
+                               uint32_t reduce) {
   struct wrapped *w = (struct wrapped *)(uintptr_t)comm;
-  const int is_row = strcmp(w->place, "row_parallel.fwd") == 0, is_column = strcmp(w->place, "column_parallel.bwd") == 0, is_norm = strcmp(w->place, "grad_norm") == 0;
+  const int is_row = strcmp(w->place, "row_parallel.fwd") == 0, is_column = strcmp(w->place, "column_parallel.bwd") == 0,
+            is_norm = strcmp(w->place, "grad_norm") == 0;
   if (BUG == NO_ROW_REDUCE && is_row) return;
   if (BUG == NO_BACKWARD_REDUCE && is_column) return;
   if (BUG == DP_LEFT_OUT && dtype == SHARDFUZZ_F32 && strcmp(w->place, "gradients") == 0) return;

@@ -45,7 +45,8 @@ static int row_forward(layer_call call) {
       if (BUG != BIAS_ON_EVERY_RANK) put(call->output, i, j, get(call->output, i, j) + get(&bias->value, 0, j));
   if (BUG == FREES_INPUT) free(call->input->data);
   if (BUG == CHANGES_WEIGHT) put(&weight->value, 0, 0, get(&weight->value, 0, 0) + 1);
-  if (BUG == WRITES_FAR) ((char *)call->output->data)[(size_t)(rows_of(call->output) * out) * element_bytes(dtype_of(call->output)) + 60000] = 1;
+  if (BUG == WRITES_FAR)
+    ((char *)call->output->data)[(size_t)(rows_of(call->output) * out) * element_bytes(dtype_of(call->output)) + 60000] = 1;
   if (BUG == WRITES_BEHIND_SCRATCH) partial[rows * out + 2] = 1;
   if (BUG == WRITES_BEHIND) put(call->output, rows_of(call->output), 0, 1);
   return SHARDFUZZ_OK;
@@ -62,10 +63,14 @@ static int row_backward(layer_call call) {
   write_floats(call->input_grad, dx);
   parameter_grads(weight, bias, g, read_floats(call, call->input), rows, own, own_rows);
   if (BUG == BIAS_GRAD_TWICE && bias && bias->grad.data)
-    call->comm->all_reduce(call->comm, SHARDFUZZ_GROUP_TP, bias->grad.data, out, SHARDFUZZ_F32, SHARDFUZZ_SUM); /* once more is done at the end of the step */
+    call->comm->all_reduce(call->comm, SHARDFUZZ_GROUP_TP, bias->grad.data, out, SHARDFUZZ_F32,
+                           SHARDFUZZ_SUM); /* once more is done at the end of the step */
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_layer layers[] = {
-    {.module = "mlp.linear_fc2", .dtypes = FORMATS, .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL, .forward = row_forward, .backward = row_backward}};
+static const struct shardfuzz_layer layers[] = {{.module = "mlp.linear_fc2",
+                                                 .dtypes = FORMATS,
+                                                 .takes = SHARDFUZZ_TAKES_SEQUENCE_PARALLEL,
+                                                 .forward = row_forward,
+                                                 .backward = row_backward}};
 LAYERS(layers)

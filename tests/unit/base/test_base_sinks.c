@@ -19,9 +19,11 @@ static void test_line_append_formats_as_printf_does(void **state) {
   char expected[600];
   struct sf_text text = {0};
   (void)state;
-#define ARGUMENTS                                                                                                                             \
-  "%d|%5d|%-5d|%05d|%i|%u|%x|%08x|%" PRId64 "|%" PRIu64 "|%016" PRIx64 "|%zu|%lld|%ld|%.3g|%11.3g|%.0f|%5.1f|%%|%s|%10s|%-10s|%.3s|%.*s|%*d|%-*s|%c|%c", -7, 12, 12, 12, 3, 7u, 255u, \
-      0xabu, INT64_MIN, UINT64_MAX, UINT64_C(0x1234), (size_t)5, 6LL, 7L, 1.0 / 3, 1e9, 2.5, 2.25, "s", "right", "left", "cut here", 2, "cut", 6, 42, 4, "a", 'c', '+'
+#define ARGUMENTS                                                                                                                          \
+  "%d|%5d|%-5d|%05d|%i|%u|%x|%08x|%" PRId64 "|%" PRIu64 "|%016" PRIx64                                                                     \
+  "|%zu|%lld|%ld|%.3g|%11.3g|%.0f|%5.1f|%%|%s|%10s|%-10s|%.3s|%.*s|%*d|%-*s|%c|%c",                                                        \
+      -7, 12, 12, 12, 3, 7u, 255u, 0xabu, INT64_MIN, UINT64_MAX, UINT64_C(0x1234), (size_t)5, 6LL, 7L, 1.0 / 3, 1e9, 2.5, 2.25, "s",       \
+      "right", "left", "cut here", 2, "cut", 6, 42, 4, "a", 'c', '+'
   snprintf(expected, sizeof expected, ARGUMENTS);
   sf_line_append(&text, ARGUMENTS);
 #undef ARGUMENTS

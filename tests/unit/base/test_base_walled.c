@@ -41,7 +41,8 @@ static void test_walled_data_ends_at_a_wall(void **state) {
       struct sf_walled *block = sf_walled_take(*state, sizes[i], offsets[k]);
       assert_non_null(block);
       assert_int_equal((uintptr_t)block->data % SF_WALLED_ALIGNMENT, offsets[k]);
-      assert_true(block->data >= block->begin && block->data + sizes[i] <= block->end && block->end - (block->data + sizes[i]) < SF_WALLED_ALIGNMENT);
+      assert_true(block->data >= block->begin && block->data + sizes[i] <= block->end &&
+                  block->end - (block->data + sizes[i]) < SF_WALLED_ALIGNMENT);
       memset(block->begin, 1, (size_t)(block->end - block->begin));
       assert_false(is_fatal(block->end - 1, true));
       for (int write = 0; write < 2; write++) {

@@ -54,8 +54,9 @@ static void test_merge_zigzag_runs_of_the_middle_dimension(void **state) {
   double out[48];
   for (int rank = 0; rank < 2; rank++)
     for (int i = 0; i < 24; i++) values[rank][i] = (float)(i / 12 * 24 + own[rank][i / 3 % 4] * 3 + i % 3);
-  const struct part parts[2] = {{NAME, SF_F32, 3, {2, 4, 3}, values[0], "{\"shape\": [2, 8, 3], \"index\": [[[0, 2]], [[0, 2], [6, 2]], [[0, 3]]]}"},
-                                {NAME, SF_F32, 3, {2, 4, 3}, values[1], "{\"shape\": [2, 8, 3], \"index\": [[[0, 2]], [[4, 2], [2, 2]], [[0, 3]]]}"}};
+  const struct part parts[2] = {
+      {NAME, SF_F32, 3, {2, 4, 3}, values[0], "{\"shape\": [2, 8, 3], \"index\": [[[0, 2]], [[0, 2], [6, 2]], [[0, 3]]]}"},
+      {NAME, SF_F32, 3, {2, 4, 3}, values[1], "{\"shape\": [2, 8, 3], \"index\": [[[0, 2]], [[4, 2], [2, 2]], [[0, 3]]]}"}};
   for (int rank = 0; rank < 2; rank++) rank_write(*state, "t", rank, 2, "e2e", &parts[rank], 1);
   for (int64_t step = 1; step <= 48; step += 5) {
     merge(out, *state, step);
@@ -80,8 +81,9 @@ static void test_merge_flat_ranges_of_a_box(void **state) {
 /* Two sums of two summands each, which are replicas; column 2 is no summand. */
 static void test_merge_sums_are_added_and_compared_as_replicas(void **state) {
   const float values[4][3] = {{1, 10, 5}, {2, 20, 5}, {1, 10, 5}, {2, 21, 5}};
-  static const char *const maps[4] = {"{\"index\": [[[0, 2, 1], [2, 1]]], \"shape\": [3]}", "{\"index\": [[[0, 2, 1], [2, 1]]], \"shape\": [3]}",
-                                      "{\"index\": [[[0, 2, 7], [2, 1]]], \"shape\": [3]}", "{\"index\": [[[0, 2, 7], [2, 1]]], \"shape\": [3]}"};
+  static const char *const maps[4] = {
+      "{\"index\": [[[0, 2, 1], [2, 1]]], \"shape\": [3]}", "{\"index\": [[[0, 2, 1], [2, 1]]], \"shape\": [3]}",
+      "{\"index\": [[[0, 2, 7], [2, 1]]], \"shape\": [3]}", "{\"index\": [[[0, 2, 7], [2, 1]]], \"shape\": [3]}"};
   double out[3];
   for (int rank = 0; rank < 4; rank++) {
     const struct part part = {NAME, SF_F32, 1, {3}, values[rank], maps[rank]};
@@ -109,7 +111,9 @@ static void test_merge_the_larger_sum_of_two_dimensions_counts(void **state) {
 
 static void test_merge_replicas_that_differ_name_rank_and_holder(void **state) {
   const float a[4] = {0, 1, 2, 3}, b[3] = {1, 2.5f, 4};
-  const struct part parts[3] = {{NAME, SF_F32, 1, {4}, a, "{\"shape\": [4]}"}, {NAME, SF_F32, 1, {4}, a, "{\"shape\": [4]}"}, {NAME, SF_F32, 1, {3}, b, "{\"shape\": [4], \"index\": [[[1, 3]]]}"}};
+  const struct part parts[3] = {{NAME, SF_F32, 1, {4}, a, "{\"shape\": [4]}"},
+                                {NAME, SF_F32, 1, {4}, a, "{\"shape\": [4]}"},
+                                {NAME, SF_F32, 1, {3}, b, "{\"shape\": [4], \"index\": [[[1, 3]]]}"}};
   double out[4];
   for (int rank = 0; rank < 3; rank++) rank_write(*state, "t", rank, 3, "e2e", &parts[rank], 1);
   const struct sf_merge_report report = merge(out, *state, 4);
@@ -146,7 +150,8 @@ static void test_merge_missing_elements_are_counted_and_zero(void **state) {
 
 static void test_merge_types_of_ranks_may_differ(void **state) {
   const float a[2] = {0, 1}, b[2] = {2, 3};
-  const struct part parts[2] = {{NAME, SF_BF16, 1, {2}, a, "{\"shape\": [4], \"index\": [[[0, 2]]]}"}, {NAME, SF_F8E5M2, 1, {2}, b, "{\"shape\": [4], \"index\": [[[2, 2]]]}"}};
+  const struct part parts[2] = {{NAME, SF_BF16, 1, {2}, a, "{\"shape\": [4], \"index\": [[[0, 2]]]}"},
+                                {NAME, SF_F8E5M2, 1, {2}, b, "{\"shape\": [4], \"index\": [[[2, 2]]]}"}};
   double out[4];
   for (int rank = 0; rank < 2; rank++) rank_write(*state, "t", rank, 2, "e2e", &parts[rank], 1);
   merge(out, *state, 4);

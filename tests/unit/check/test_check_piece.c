@@ -62,7 +62,8 @@ static struct sf_index_dim draw_dim(struct sf_pcg *pcg, int64_t size, struct sf_
   for (int64_t at = 0; at < size;) {
     const int64_t len = 1 + (int64_t)sf_pcg_below(pcg, 4);
     const int64_t fits = len < size - at ? len : size - at;
-    if (sf_pcg_below(pcg, 3) > 0) runs[dim.count++] = (struct sf_index_run){at, fits, 0, sf_pcg_below(pcg, 4) == 0 ? (int64_t)sf_pcg_below(pcg, 3) : 0};
+    if (sf_pcg_below(pcg, 3) > 0)
+      runs[dim.count++] = (struct sf_index_run){at, fits, 0, sf_pcg_below(pcg, 4) == 0 ? (int64_t)sf_pcg_below(pcg, 3) : 0};
     at += fits;
   }
   if (sf_pcg_below(pcg, 2) == 0 && dim.count > 1) {
@@ -85,7 +86,8 @@ static void test_piece_segments_random_maps_agree_with_plain_enumeration(void **
     struct sf_index_dim dims[4];
     int64_t shape[4] = {0}, elements = 1;
     struct sf_st_entry entry = {.dtype = SF_F32};
-    struct sf_piece_source source = {.rank = 3, .dim_count = 1 + (int32_t)sf_pcg_below(&pcg, 4), .shape = shape, .dims = dims, .entry = &entry};
+    struct sf_piece_source source = {
+        .rank = 3, .dim_count = 1 + (int32_t)sf_pcg_below(&pcg, 4), .shape = shape, .dims = dims, .entry = &entry};
     for (int32_t d = 0; d < source.dim_count; d++) {
       shape[d] = 1 + (int64_t)sf_pcg_below(&pcg, 8);
       elements *= shape[d];
@@ -142,7 +144,13 @@ static void test_piece_create_wrong_lists_are_refused_with_a_reason(void **state
     const struct sf_index_dim dim = {.count = 1, .runs = &run};
     const int64_t shape = 8;
     const struct sf_st_entry entry = {.dtype = SF_F32, .dim_count = 1, .dims = {table[i].data}, .count = table[i].data};
-    const struct sf_piece_source source = {.dim_count = 1, .shape = &shape, .dims = &dim, .flat = table[i].flat, .first = table[i].first, .count = table[i].count, .entry = &entry};
+    const struct sf_piece_source source = {.dim_count = 1,
+                                           .shape = &shape,
+                                           .dims = &dim,
+                                           .flat = table[i].flat,
+                                           .first = table[i].first,
+                                           .count = table[i].count,
+                                           .entry = &entry};
     struct sf_piece *piece = NULL;
     const char *reason = "";
     assert_int_equal(sf_piece_create(&piece, &source, arena, &reason), SF_EINPUT);

@@ -45,7 +45,8 @@ static void test_noise_make_numbers_are_those_of_the_format(void **state) {
   for (int r = 0; r < ROWS; r++) {
     double row_norm = 0, row_apart = 0;
     for (int c = 0; c < COLS; c++) {
-      const double v = (double)x[r * COLS + c], apart = (double)d[r * COLS + c] - v, rolled = v - (double)x[(r + ROWS - 1) % ROWS * COLS + c];
+      const double v = (double)x[r * COLS + c], apart = (double)d[r * COLS + c] - v,
+                   rolled = v - (double)x[(r + ROWS - 1) % ROWS * COLS + c];
       row_norm += v * v;
       row_apart += apart * apart;
       rolled_squares += rolled * rolled;
@@ -396,8 +397,14 @@ static void test_noise_make_draws_that_are_alike_are_refused(void **state) {
   static const struct {
     int draws[3], count, distinct_min;
     const char *alike, *to;
-  } table[] = {{{0, 1}, 2, 2, NULL, NULL}, {{3}, 1, 1, "still", "the reference"}, {{4}, 1, 1, "still-f64", "the reference"}, {{0, 1, 2}, 3, 3, "again", "draw"},
-               {{0, 3, 1}, 3, 3, "still", "the reference"}, {{0, 2, 3}, 3, 1, NULL, NULL}, {{3, 4}, 2, 1, "still", "the reference"}, {{3, 4}, 2, 0, NULL, NULL}};
+  } table[] = {{{0, 1}, 2, 2, NULL, NULL},
+               {{3}, 1, 1, "still", "the reference"},
+               {{4}, 1, 1, "still-f64", "the reference"},
+               {{0, 1, 2}, 3, 3, "again", "draw"},
+               {{0, 3, 1}, 3, 3, "still", "the reference"},
+               {{0, 2, 3}, 3, 1, NULL, NULL},
+               {{3, 4}, 2, 1, "still", "the reference"},
+               {{3, 4}, 2, 0, NULL, NULL}};
   float x[COUNT], d[COUNT], e[COUNT];
   double wide[COUNT];
   struct sf_error error = {SF_OK, ""};
@@ -407,7 +414,11 @@ static void test_noise_make_draws_that_are_alike_are_refused(void **state) {
   e[COUNT - 1] = nextafterf(e[COUNT - 1], 9);
   for (int i = 0; i < COUNT; i++) wide[i] = (double)x[i];
   const struct part still = act_part(ACT, x), moved[3] = {act_part(MAIN_GRAD, d), act_part(MAIN_GRAD, e), act_part(MAIN_GRAD, d)};
-  const struct part parts[5][2] = {{still, moved[0]}, {still, moved[1]}, {still, moved[2]}, {still, act_part(MAIN_GRAD, x)}, {still, {MAIN_GRAD, SF_F64, 2, {ROWS, COLS}, wide, NULL}}};
+  const struct part parts[5][2] = {{still, moved[0]},
+                                   {still, moved[1]},
+                                   {still, moved[2]},
+                                   {still, act_part(MAIN_GRAD, x)},
+                                   {still, {MAIN_GRAD, SF_F64, 2, {ROWS, COLS}, wide, NULL}}};
   rank_write(*state, "ref", 0, 1, "e2e", parts[3], 2);
   for (int i = 0; i < 5; i++) rank_write(*state, all[i], 0, 1, "e2e", parts[i], 2);
   for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
@@ -433,7 +444,8 @@ static void test_check_and_noise_any_failing_allocation_gives_no_memory(void **s
     struct sf_noise_file noise = {0};
     struct sf_check_report report = {0};
     sf_alloc_fail_at(k);
-    enum sf_status status = sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = &candidate, .count = 1, .distinct_min = 1}, NULL);
+    enum sf_status status =
+        sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = &candidate, .count = 1, .distinct_min = 1}, NULL);
     if (status == SF_OK) status = sf_noise_open(&noise, path, &reference, NULL);
     if (status == SF_OK) status = sf_check_run(&report, &reference, &noise, &candidate, NULL);
     const bool failed = sf_alloc_did_fail();

@@ -64,8 +64,17 @@ static void test_trace_set_open_wrong_metadata_is_refused_with_a_reason(void **s
 }
 
 static void test_trace_set_open_names_that_are_none_are_refused(void **state) {
-  static const char *const names[] = {"x", "s0/mb0/fwd/act/m", "s0/mb0/fwd/act//0", "s/mb0/fwd/act/m/0", "s0/mb/fwd/act/m/0", "s0/mb0/forward/act/m/0",
-                                      "s0/mb0/fwd/acts/m/0", "s0/mb0/fwd/act/m/", "s0/mb0/fwd/act/m/x", "s0/mb0/fwd/act/m/0x", "s0/mb0/fwd/act/0"};
+  static const char *const names[] = {"x",
+                                      "s0/mb0/fwd/act/m",
+                                      "s0/mb0/fwd/act//0",
+                                      "s/mb0/fwd/act/m/0",
+                                      "s0/mb/fwd/act/m/0",
+                                      "s0/mb0/forward/act/m/0",
+                                      "s0/mb0/fwd/acts/m/0",
+                                      "s0/mb0/fwd/act/m/",
+                                      "s0/mb0/fwd/act/m/x",
+                                      "s0/mb0/fwd/act/m/0x",
+                                      "s0/mb0/fwd/act/0"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     const struct part part = {names[i], SF_F32, 2, {2, 2}, values, NULL};
     rank_write(*state, "t", 0, 1, "e2e", &part, 1);
@@ -92,8 +101,10 @@ static void test_trace_set_open_wrong_sets_of_ranks_are_refused(void **state) {
 }
 
 static void test_trace_set_open_keeps_order_shapes_and_lowest_ranks_type(void **state) {
-  const struct part zero[2] = {{"s0/mb0/fwd/act/z/0", SF_F32, 2, {2, 2}, values, NULL}, {"s0/mb0/fwd/act/a/0", SF_BF16, 0, {0}, values, NULL}};
-  const struct part second[2] = {{"s0/mb0/bwd/act_grad/a/0#2", SF_F32, 1, {4}, values, NULL}, {"s0/mb0/fwd/act/z/0", SF_F32, 1, {4}, values, NULL}};
+  const struct part zero[2] = {{"s0/mb0/fwd/act/z/0", SF_F32, 2, {2, 2}, values, NULL},
+                               {"s0/mb0/fwd/act/a/0", SF_BF16, 0, {0}, values, NULL}};
+  const struct part second[2] = {{"s0/mb0/bwd/act_grad/a/0#2", SF_F32, 1, {4}, values, NULL},
+                                 {"s0/mb0/fwd/act/z/0", SF_F32, 1, {4}, values, NULL}};
   rank_write(*state, "t", 0, 2, "isolated", zero, 2);
   rank_write(*state, "t", 1, 2, "isolated", second, 2);
   struct sf_trace_set set = set_open(*state, "t");

@@ -69,10 +69,12 @@ static inline void rank_write_raw(const char *dir, const char *folder, int rank,
   sf_st_writer_destroy(writer);
 }
 
-static inline void rank_write(const char *dir, const char *folder, int rank, int ranks, const char *mode, const struct part *parts, int count) {
+static inline void rank_write(const char *dir, const char *folder, int rank, int ranks, const char *mode, const struct part *parts,
+                              int count) {
   struct sf_text meta = {0};
   sf_text_append(&meta, "{\"format\": 1, \"rank\": %d, \"ranks\": %d, \"mode\": \"%s\", \"tensors\": {", rank, ranks, mode);
-  for (int i = 0; i < count; i++) sf_text_append(&meta, "%s\"%s\": %s", i > 0 ? ", " : "", parts[i].name, parts[i].map != NULL ? parts[i].map : "{}");
+  for (int i = 0; i < count; i++)
+    sf_text_append(&meta, "%s\"%s\": %s", i > 0 ? ", " : "", parts[i].name, parts[i].map != NULL ? parts[i].map : "{}");
   sf_text_append(&meta, "}}");
   rank_write_raw(dir, folder, rank, parts, count, meta.data);
   sf_text_destroy(&meta);

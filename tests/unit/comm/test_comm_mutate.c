@@ -30,8 +30,18 @@ static void test_mutation_parse_good_names_read(void **state) {
 
 static void test_mutation_parse_bad_names_refused(void **state) {
   (void)state;
-  static const char *const bad[] = {"",          "x",           "mutant:",          "mutant:x",      "mutant::drop", "mutant:x:",
-                                    "mutant:x:dro", "mutant:x:drops", "mutant:x:drop:",   "mutant:x:drop:-1", "mutant:x:drop:1a", "mutant:x:drop:1:2",
+  static const char *const bad[] = {"",
+                                    "x",
+                                    "mutant:",
+                                    "mutant:x",
+                                    "mutant::drop",
+                                    "mutant:x:",
+                                    "mutant:x:dro",
+                                    "mutant:x:drops",
+                                    "mutant:x:drop:",
+                                    "mutant:x:drop:-1",
+                                    "mutant:x:drop:1a",
+                                    "mutant:x:drop:1:2",
                                     "mutant:x:drop:99999999999999999999"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct sf_mutation m;
@@ -115,7 +125,8 @@ static void check_at(void (*body)(struct sf_comm *, struct rank_case *), const c
     for (int32_t r = 0; r < WORLD; r++) {
       assert_int_equal(w->ranks[r].mutator.fired, fired);
       for (int32_t i = 0; i < count; i++)
-        if (!(w->ranks[r].out[i] == expected[r][i])) fail_msg("%s: rank %d element %d: %g, not %g", mutant, r, i, (double)w->ranks[r].out[i], (double)expected[r][i]);
+        if (!(w->ranks[r].out[i] == expected[r][i]))
+          fail_msg("%s: rank %d element %d: %g, not %g", mutant, r, i, (double)w->ranks[r].out[i], (double)expected[r][i]);
     }
   }
 }
@@ -153,7 +164,8 @@ static void test_mutate_all_reduce_each_kind_changes_result(void **state) {
       {"mutant:sum:stale", 2, {{0, 3}, {0, 3}, {0, 7}, {0, 7}}},
       {"mutant:sum:stale:1", 1, {{3, 3}, {3, 3}, {7, 7}, {7, 7}}},
   };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_at(two_all_reduces, rows[i].mutant, NULL, rows[i].fired, rows[i].expected, 2);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    check_at(two_all_reduces, rows[i].mutant, NULL, rows[i].fired, rows[i].expected, 2);
 }
 
 static void gather_and_scatter(struct sf_comm *comm, struct rank_case *rank) {
@@ -281,7 +293,8 @@ static void test_mutation_applies_leaves_out_what_has_another_name(void **state)
   assert_true(sf_mutation_applies(SF_MUTATION_OP_SUM, SF_COMM_ALL_REDUCE, SF_REDUCE_MAX));
   assert_false(sf_mutation_applies(SF_MUTATION_OP_MAX, SF_COMM_ALL_GATHER, SF_REDUCE_SUM));
   assert_false(sf_mutation_applies(SF_MUTATION_WRONG_GROUP, SF_COMM_SEND, SF_REDUCE_SUM));
-  for (int kind = 0; kind < SF_MUTATION_KINDS; kind++) assert_false(sf_mutation_applies((enum sf_mutation_kind)kind, SF_COMM_RECV, SF_REDUCE_SUM));
+  for (int kind = 0; kind < SF_MUTATION_KINDS; kind++)
+    assert_false(sf_mutation_applies((enum sf_mutation_kind)kind, SF_COMM_RECV, SF_REDUCE_SUM));
 }
 
 int main(void) {

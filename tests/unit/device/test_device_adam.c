@@ -17,7 +17,8 @@ static void test_adam_beta_near_one_moments_right_to_fp32(void **state) {
   assert_int_equal(sf_cpu_device_create(&dev, SF_CPU_GEMM_LOOPS), SF_OK);
   for (size_t b = 0; b < sizeof betas / sizeof *betas; b++) {
     const double rest = 1 - betas[b];
-    const struct sf_adam o = {.lr = 1e-3f, .beta1 = betas[b], .beta2 = betas[b], .epsilon = 1e-8f, .bias1 = (float)rest, .bias2 = (float)rest, .grad_scale = 1};
+    const struct sf_adam o = {
+        .lr = 1e-3f, .beta1 = betas[b], .beta2 = betas[b], .epsilon = 1e-8f, .bias1 = (float)rest, .bias2 = (float)rest, .grad_scale = 1};
     float master[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, delta[COUNT], grad[COUNT];
     for (int i = 0; i < COUNT; i++) {
       master[i] = 0;

@@ -47,8 +47,8 @@ static void check_covers(const struct sf_space *space, uint64_t seed, int64_t la
   }
   const struct sf_cover_shares shares = sf_cover_count_shares(count);
   sf_cover_count_missing(count, &missing);
-  print_message("%lld pairs after %lld cases, table made in %.0f ms; %.1f %% of %lld triples\n", (long long)shares.pairs_run, (long long)rows,
-                1e3 * built, 100.0 * (double)shares.triples_run / (double)shares.triples, (long long)shares.triples);
+  print_message("%lld pairs after %lld cases, table made in %.0f ms; %.1f %% of %lld triples\n", (long long)shares.pairs_run,
+                (long long)rows, 1e3 * built, 100.0 * (double)shares.triples_run / (double)shares.triples, (long long)shares.triples);
   if (shares.pairs_run != shares.pairs)
     fail_msg("%lld of %lld pairs; not %s", (long long)shares.pairs_run, (long long)shares.pairs, missing.data);
   assert_null(missing.data);

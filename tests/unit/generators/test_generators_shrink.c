@@ -39,7 +39,9 @@ static bool needs_buckets(const struct sf_case *c) {
   return c->layout.bucket_elements > 0 && c->layout.overlap && c->layout.dp >= 2 && c->model.bias;
 }
 static bool needs_clipping(const struct sf_case *c) { return c->train.clip_milli > 0 && c->train.clip_milli <= 100 && c->layout.tp >= 3; }
-static bool needs_other_layout(const struct sf_case *c) { return c->reload.after_step > 0 && c->layout.dp >= 2 && c->reload.layout.tp >= 2; }
+static bool needs_other_layout(const struct sf_case *c) {
+  return c->reload.after_step > 0 && c->layout.dp >= 2 && c->reload.layout.tp >= 2;
+}
 static bool needs_reload(const struct sf_case *c) { return c->reload.after_step > 0 && c->layout.zero > 0 && c->model.bias; }
 static bool needs_size(const struct sf_case *c) { return c->model.hidden >= 24 && c->model.seq >= 7 && c->layout.tp >= 2; }
 
@@ -78,7 +80,10 @@ static const struct target {
     {needs_buckets, 2, 1, {"layout.dp=2", "layout.overlap=on", "model.bias=on", "model.adapter=off", NULL}},
     {needs_clipping, 3, 1, {"layout.tp=3", "train.clip_milli=100", "model.positions=none", NULL}},
     {needs_other_layout, 2, 1, {"layout.dp=2", "layout.tp=1", "reload.after_step=1", "reload.tp=2", "reload.dp=1", "train.steps=2"}},
-    {needs_reload, 2, 1, {"layout.zero=1", "reload.zero=1", "reload.after_step=1", "reload.bucket_elements=0", "reload.order=tp-cp-ep-dp-pp", "train.steps=2"}},
+    {needs_reload,
+     2,
+     1,
+     {"layout.zero=1", "reload.zero=1", "reload.after_step=1", "reload.bucket_elements=0", "reload.order=tp-cp-ep-dp-pp", "train.steps=2"}},
     {needs_some_experts, 2, 1, {"layout.tp=2", "moe.experts=2", NULL}},
     {needs_several_buckets, 2, 1, {"layout.vpp=1", "layout.zero=1", NULL}},
     {needs_other_seed, 2, 1, {"layout.cp=2", "schedule=0", NULL}},

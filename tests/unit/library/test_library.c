@@ -55,7 +55,8 @@ static void check_box(const struct drawn *drawn, const struct sf_library_fill *f
         const int64_t logical = (index[0][i] * drawn->shape[1] + index[1][j]) * drawn->shape[2] + index[2][k];
         float want = 0;
         assert_null(sf_library_fill_range(&want, fill, logical, 1));
-        if (memcmp(&want, &got[at], sizeof want) != 0) fail_msg("element %lld is %a, expected %a", (long long)logical, (double)got[at], (double)want);
+        if (memcmp(&want, &got[at], sizeof want) != 0)
+          fail_msg("element %lld is %a, expected %a", (long long)logical, (double)got[at], (double)want);
       }
     }
   }
@@ -81,8 +82,11 @@ static void test_fill_range_equals_the_generator(void **state) {
   float got[300], want[300];
   for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
     const struct sf_library_fill fill = {sf_library_key(7, "decoder.weight", 2), SF_DIST_HEAVY, (int32_t)formats[i], 0.5f, -1.0f};
-    const struct sf_fill same = {
-        .key = sf_fill_key(7, sf_hash_string(0, "decoder.weight"), 2), .dist = SF_DIST_HEAVY, .scale = 0.5f, .offset = -1.0f, .dtype = formats[i]};
+    const struct sf_fill same = {.key = sf_fill_key(7, sf_hash_string(0, "decoder.weight"), 2),
+                                 .dist = SF_DIST_HEAVY,
+                                 .scale = 0.5f,
+                                 .offset = -1.0f,
+                                 .dtype = formats[i]};
     assert_null(sf_library_fill_range(got, &fill, 1000, 300));
     sf_fill_range(want, &same, 1000, 300);
     assert_memory_equal(got, want, sizeof got);

@@ -23,7 +23,8 @@ static void test_stored_random_same_as_round(void **state) {
     for (int f = 0; f < FORMATS; f++) {
       const double got = sf_op_stored((double)x, stored[f]), want = (double)sf_round(x, stored[f]);
       if (isnan(want)) assert_true(isnan(got));
-      else if (got != want || signbit(got) != signbit(want)) fail_msg("%s of %a: %a, not %a", sf_dtype_name(stored[f]), (double)x, got, want);
+      else if (got != want || signbit(got) != signbit(want))
+        fail_msg("%s of %a: %a, not %a", sf_dtype_name(stored[f]), (double)x, got, want);
     }
   }
 }

@@ -108,7 +108,8 @@ static void test_op_sizes_random_dims_are_the_shapes(void **state) {
       struct reading r = {op, dims, attrs, op->sizes[k]};
       const struct sf_op_shape said = read_size(&r);
       if (said.rows == shapes[k].rows && said.cols == shapes[k].cols) continue;
-      fail_msg("%s, %s: \"%s\" is %d x %d, the shape %d x %d", op->name, op->operands[k].name, op->sizes[k], (int)said.rows, (int)said.cols, (int)shapes[k].rows, (int)shapes[k].cols);
+      fail_msg("%s, %s: \"%s\" is %d x %d, the shape %d x %d", op->name, op->operands[k].name, op->sizes[k], (int)said.rows, (int)said.cols,
+               (int)shapes[k].rows, (int)shapes[k].cols);
     }
   }
 }
@@ -144,7 +145,8 @@ static void test_op_formulas_name_every_operand_and_attribute(void **state) {
     for (const char *at = op->formula; *at; at++)
       if ((*at < ' ' && *at != '\n') || *at > '~') fail_msg("%s: the formula has a character that is not ASCII", op->name);
     for (int32_t k = 0; k < op->operand_count; k++)
-      if (!has_word(op->formula, op->operands[k].name) && !has_word(referred(op), op->operands[k].name)) fail_msg("%s: the formula does not name %s", op->name, op->operands[k].name);
+      if (!has_word(op->formula, op->operands[k].name) && !has_word(referred(op), op->operands[k].name))
+        fail_msg("%s: the formula does not name %s", op->name, op->operands[k].name);
     for (int32_t k = 0; k < op->attr_count; k++)
       if (!is_explained(op, op->attrs[k].name)) fail_msg("%s: nothing says what %s is", op->name, op->attrs[k].name);
   }

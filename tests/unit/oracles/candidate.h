@@ -64,8 +64,8 @@ static inline bool rank_receives(const struct sf_case *c, const struct sf_catalo
 }
 
 /* With ZeRO: the rank's range of the elements in its box, one of equal ranges over dp x cp, of experts over edp. */
-static inline struct sf_shard_map range_of_rank(const struct sf_case *c, const struct tensor *t, const struct sf_shard_map *box, int32_t rank,
-                                                const struct sf_coord *at) {
+static inline struct sf_shard_map range_of_rank(const struct sf_case *c, const struct tensor *t, const struct sf_shard_map *box,
+                                                int32_t rank, const struct sf_coord *at) {
   const struct sf_layout *l = &c->layout;
   const bool expert = sf_cut_is_expert(t->spec.row_cut) || sf_cut_is_expert(t->spec.col_cut);
   const int64_t ranges = expert ? l->tp * l->cp * l->dp / (l->ep * l->etp) : l->dp * l->cp, count = sf_shard_map_box_count(box);

@@ -37,7 +37,8 @@ static inline void shards_fill(struct bench *b) {
   for (int32_t i = 0; i < b->p.shard_count; i++) sf_shard_gather(b->data[i], b->x, b->p.spec.shape, &b->shards[i].map);
 }
 
-static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t rows, int64_t cols, enum sf_cut row_cut, enum sf_cut col_cut) {
+static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t rows, int64_t cols, enum sf_cut row_cut,
+                              enum sf_cut col_cut) {
   memset(b, 0, sizeof *b);
   sf_case_init(&b->c);
   b->c.layout.tp = tp;
@@ -49,7 +50,8 @@ static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t r
   b->c.model.head_dim = 2;
   b->c.data.mask = SF_MASK_UNEVEN;
   b->mesh = sf_mesh_from_layout(&b->c.layout);
-  b->p = (struct sf_diagnosis_problem){.c = &b->c, .x = b->x, .shards = b->shards, .shard_count = b->mesh.world, .related = b->related, .meshes = SF_MESH_DENSE};
+  b->p = (struct sf_diagnosis_problem){
+      .c = &b->c, .x = b->x, .shards = b->shards, .shard_count = b->mesh.world, .related = b->related, .meshes = SF_MESH_DENSE};
   b->p.id = (struct sf_trace_id){.kind = SF_KIND_ACT};
   b->p.spec = (struct sf_trace_spec){.shape = {rows, cols}, .row_cut = row_cut, .col_cut = col_cut, .promised = SF_F32};
   double squares = 0;
@@ -73,7 +75,8 @@ static inline int64_t local_count(const struct bench *b, int32_t i) {
 static inline struct sf_diagnosis_related *relate(struct bench *b, enum sf_relation relation, uint64_t key) {
   const int32_t k = b->p.related_count++;
   for (int64_t i = 0; i < elements(b); i++) b->extra[k][i] = (float)draw(key, i);
-  b->related[k] = (struct sf_diagnosis_related){.relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = b->p.spec.shape, .x = b->extra[k], .weight = 1};
+  b->related[k] = (struct sf_diagnosis_related){
+      .relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = b->p.spec.shape, .x = b->extra[k], .weight = 1};
   snprintf(b->related[k].name, sizeof b->related[k].name, "the other");
   return &b->related[k];
 }

@@ -4,7 +4,8 @@
 #include "oracles/judge/collector.h"
 
 #define WORDS                                                                                                                              \
-  SMALL_MODEL E2E "layout.tp=2 precision.compute=bf16 model.norm=layer model.qk_norm=on model.positions=learned model.bias=on data.weights=sparse "
+  SMALL_MODEL E2E                                                                                                                          \
+      "layout.tp=2 precision.compute=bf16 model.norm=layer model.qk_norm=on model.positions=learned model.bias=on data.weights=sparse "
 
 struct moved {
   struct sf_trace_id id;
@@ -41,8 +42,8 @@ static int count_amplified(const struct sf_judgement *judgement) {
   return count;
 }
 
-/* Moves one head's vector of one row of linear_qkv's output by `levels` of the row's noise levels, along `sign` in its first column, until what
- * follows is further from the reference than any draw. Returns how many tensors were. */
+/* Moves one head's vector of one row of linear_qkv's output by `levels` of the row's noise levels, along `sign` in its first column, until
+ * what follows is further from the reference than any draw. Returns how many tensors were. */
 static int move_until_amplified(struct trial *t, double levels) {
   const int64_t width = t->catalog->logical.model.head_dim;
   struct sf_trace_id id = {.kind = SF_KIND_ACT, .pass = SF_PASS_FWD, .subject = sf_catalog_module(t->catalog, SF_MODULE_LINEAR_QKV, 0)};

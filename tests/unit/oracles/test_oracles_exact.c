@@ -3,9 +3,12 @@
 
 #include "harness/tensor/consistent.h"
 
-#define EXACT "mode=isolated data.exact=true model.layers=2 model.heads=4 model.kv_heads=2 model.bias=true model.adapter=true train.microbatches=2 "
+#define EXACT                                                                                                                              \
+  "mode=isolated data.exact=true model.layers=2 model.heads=4 model.kv_heads=2 model.bias=true model.adapter=true train.microbatches=2 "
 
-static bool is_exact_kind(struct sf_trace_id id) { return id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD; }
+static bool is_exact_kind(struct sf_trace_id id) {
+  return id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD;
+}
 
 /* fp32 sums in random order and in parts, rounded to the format between, against fp64. */
 static void exact_tensors_agree(const char *words, int32_t wanted) {
@@ -40,20 +43,28 @@ static void test_exact_tensors_of_the_reference_are_those_of_fp64_in_any_order(v
   (void)state;
   exact_tensors_agree(EXACT, 100);
   exact_tensors_agree(EXACT "precision.compute=bf16 model.activation=swiglu model.positions=rotary", 100);
-  exact_tensors_agree(EXACT "precision.compute=bf16 model.qk_norm=true precision.residual_fp32=true model.parallel_residual=true model.post_norm=true precision.loss_scale_log2=8", 100);
-  exact_tensors_agree(EXACT "precision.compute=fp16 model.tied=true model.positions=learned train.loss_norm=per_microbatch train.steps=2", 200);
+  exact_tensors_agree(
+      EXACT
+      "precision.compute=bf16 model.qk_norm=true precision.residual_fp32=true model.parallel_residual=true model.post_norm=true precision.loss_scale_log2=8",
+      100);
+  exact_tensors_agree(EXACT "precision.compute=fp16 model.tied=true model.positions=learned train.loss_norm=per_microbatch train.steps=2",
+                      200);
 }
 
 static void test_exact_tensors_of_latent_attention_are_exact(void **state) {
   (void)state;
-  exact_tensors_agree(EXACT "precision.compute=bf16 model.positions=rotary model.kv_heads=4 model.head_dim=6 model.kv_lora_rank=9 model.q_lora_rank=5"
-                            " model.qk_rope_dim=2", 100);
+  exact_tensors_agree(
+      EXACT "precision.compute=bf16 model.positions=rotary model.kv_heads=4 model.head_dim=6 model.kv_lora_rank=9 model.q_lora_rank=5"
+            " model.qk_rope_dim=2",
+      100);
 }
 
 /* Contractions longer than the integers of bf16. */
 static void test_exact_tensors_of_long_contractions_are_exact(void **state) {
   (void)state;
-  exact_tensors_agree("mode=isolated data.exact=true precision.compute=bf16 model.bias=true model.ffn=700 model.hidden=272 model.vocab=600 model.vocab_padded=600", 20);
+  exact_tensors_agree(
+      "mode=isolated data.exact=true precision.compute=bf16 model.bias=true model.ffn=700 model.hidden=272 model.vocab=600 model.vocab_padded=600",
+      20);
 }
 
 static void test_exact_lattice_leaves_few_terms_in_each_row_and_column(void **state) {
@@ -87,10 +98,12 @@ static struct sf_trace_id id_of(const struct sf_catalog *catalog, enum sf_kind k
 
 static void test_exact_promises_linear_and_residual_modules_alone(void **state) {
   (void)state;
-  struct sf_catalog *catalog = catalog_of(EXACT), *plain = catalog_of("mode=isolated"), *sparse = catalog_of("mode=isolated data.exact=true model.seq=3");
-  static const enum sf_module_class yes[] = {SF_MODULE_LINEAR_QKV, SF_MODULE_LINEAR_PROJ, SF_MODULE_SELF_ATTN_BDA, SF_MODULE_LINEAR_FC1, SF_MODULE_LINEAR_FC2,
-                                             SF_MODULE_MLP_BDA, SF_MODULE_OUTPUT_LAYER};
-  static const enum sf_module_class no[] = {SF_MODULE_INPUT_LAYERNORM, SF_MODULE_CORE_ATTENTION, SF_MODULE_ACTIVATION, SF_MODULE_FINAL_LAYERNORM, SF_MODULE_LOSS};
+  struct sf_catalog *catalog = catalog_of(EXACT), *plain = catalog_of("mode=isolated"),
+                    *sparse = catalog_of("mode=isolated data.exact=true model.seq=3");
+  static const enum sf_module_class yes[] = {SF_MODULE_LINEAR_QKV, SF_MODULE_LINEAR_PROJ, SF_MODULE_SELF_ATTN_BDA, SF_MODULE_LINEAR_FC1,
+                                             SF_MODULE_LINEAR_FC2, SF_MODULE_MLP_BDA,     SF_MODULE_OUTPUT_LAYER};
+  static const enum sf_module_class no[] = {SF_MODULE_INPUT_LAYERNORM, SF_MODULE_CORE_ATTENTION, SF_MODULE_ACTIVATION,
+                                            SF_MODULE_FINAL_LAYERNORM, SF_MODULE_LOSS};
   for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
     assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, yes[i])));
     assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT_GRAD, yes[i])));
@@ -113,7 +126,8 @@ static void test_exact_promises_linear_and_residual_modules_alone(void **state) 
 static void test_exact_beside_experts_promises_the_shared_expert_and_its_sum(void **state) {
   (void)state;
   for (int post_norm = 0; post_norm < 2; post_norm++) {
-    struct sf_catalog *catalog = catalog_of(post_norm ? EXACT " moe.experts=2 moe.shared_ffn=8 model.post_norm=on" : EXACT " moe.experts=2 moe.shared_ffn=8");
+    struct sf_catalog *catalog =
+        catalog_of(post_norm ? EXACT " moe.experts=2 moe.shared_ffn=8 model.post_norm=on" : EXACT " moe.experts=2 moe.shared_ffn=8");
     assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_FC1)));
     assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_FC2)));
     assert_true(sf_trace_is_exact(catalog, id_of(catalog, SF_KIND_ACT, SF_MODULE_SHARED_ADD)));

@@ -300,8 +300,8 @@ static void test_bf16_bits_needs_a_reference_without_them(void **state) {
   assert_false(sf_has_bits_of(SF_BF16, &e, c)); /* more than half of the reference's values lie on the grid too */
 }
 
-/* The weight gradient of one token: a product of fp8 numbers times one number, which for the candidate happens to be a short one. Where there
- * are more mantissas than such products have, it was rounding. */
+/* The weight gradient of one token: a product of fp8 numbers times one number, which for the candidate happens to be a short one. Where
+ * there are more mantissas than such products have, it was rounding. */
 static void test_bf16_bits_says_nothing_of_products_of_short_numbers(void **state) {
   (void)state;
   static float x[600], c[600];

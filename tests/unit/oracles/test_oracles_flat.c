@@ -46,7 +46,9 @@ static const struct tensor *fc1_grad(struct trial *t) { return param_tensor(&t->
 static void test_judge_ranges_of_all_layouts_pass(void **state) {
   (void)state;
   static const char *const layouts[] = {
-      "layout.tp=2 layout.dp=2 layout.pp=2 layout.zero=1 model.tied=true", "layout.dp=2 layout.zero=2", "layout.tp=4 layout.dp=2 layout.zero=1",
+      "layout.tp=2 layout.dp=2 layout.pp=2 layout.zero=1 model.tied=true",
+      "layout.dp=2 layout.zero=2",
+      "layout.tp=4 layout.dp=2 layout.zero=1",
       "layout.tp=2 layout.sp=true layout.dp=2 layout.zero=2 model.activation=swiglu mode=e2e",
       "layout.dp=4 layout.ep=2 moe.experts=4 layout.zero=1 train.microbatches=4",
       "layout.tp=2 layout.sp=true layout.dp=2 layout.etp=2 layout.pp=2 moe.experts=2 layout.zero=2 layout.order=dp-tp-cp-ep-pp"};

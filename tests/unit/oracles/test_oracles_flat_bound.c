@@ -100,7 +100,8 @@ static void test_flat_bound_nan_and_a_zero_reference_are_beyond_it(void **state)
   trial_open(&t, ISOLATED "model.seq=1 model.hidden=8 train.microbatch_size=2 data.grads=sparse data.mask=sparse");
   struct tensor *zero = NULL;
   for (int32_t i = 0; i < t.candidate.count; i++)
-    if (sf_kind_has_noise((enum sf_kind)t.candidate.tensors[i].id.kind) && is_all_zero(&t.candidate.tensors[i])) zero = &t.candidate.tensors[i];
+    if (sf_kind_has_noise((enum sf_kind)t.candidate.tensors[i].id.kind) && is_all_zero(&t.candidate.tensors[i]))
+      zero = &t.candidate.tensors[i];
   assert_non_null(zero);
   assert_int_equal(flat_of(&t).beyond, 0);
   zero->values[0] = 1e-30f;

@@ -74,7 +74,8 @@ static int count_flagged(const struct sf_expectations *expectations, const struc
     assert_true(values != NULL && scratch != NULL);
     for (int64_t k = 0; k < count; k++) values[k] = (float)kept->values[k];
     struct sf_comparison comparison;
-    sf_compare(&comparison, sf_expectations_find(expectations, kept->id), values, (enum sf_mode)catalog->logical.mode, SF_LEVEL_FULL, scratch);
+    sf_compare(&comparison, sf_expectations_find(expectations, kept->id), values, (enum sf_mode)catalog->logical.mode, SF_LEVEL_FULL,
+               scratch);
     flagged += comparison.flagged;
     if (comparison.flagged) {
       char name[160];
@@ -203,18 +204,21 @@ static void assert_tokens_equal(const char *words, int64_t count) {
 enum { GELU_TOKENS = 6, GELU_WIDTH = 8, GELU_COUNT = GELU_TOKENS * GELU_WIDTH };
 
 static void given(float *out, const struct sf_catalog *catalog, enum sf_kind kind, enum sf_module_class cls) {
-  const struct sf_trace_id id = {.pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = kind, .subject = sf_catalog_module(catalog, cls, 0)};
+  const struct sf_trace_id id = {
+      .pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = kind, .subject = sf_catalog_module(catalog, cls, 0)};
   const struct sf_fill how = sf_fill_for_trace(catalog, id);
   sf_fill_range(out, &how, 0, GELU_COUNT);
 }
 
-static int flagged_at_activation(const struct sf_expectations *expectations, const struct sf_catalog *catalog, enum sf_kind kind, const float *values) {
+static int flagged_at_activation(const struct sf_expectations *expectations, const struct sf_catalog *catalog, enum sf_kind kind,
+                                 const float *values) {
   const struct sf_trace_id id = {.pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = kind,
                                  .subject = sf_catalog_module(catalog, SF_MODULE_ACTIVATION, 0)};
   struct sf_comparison comparison;
   double scratch[GELU_TOKENS];
   sf_compare(&comparison, sf_expectations_find(expectations, id), values, SF_MODE_ISOLATED, SF_LEVEL_FULL, scratch);
-  if (comparison.flagged) print_message("kind %d: tensor %.2f, row %.2f times its noise\n", (int)kind, comparison.fro_ratio, comparison.row_ratio);
+  if (comparison.flagged)
+    print_message("kind %d: tensor %.2f, row %.2f times its noise\n", (int)kind, comparison.fro_ratio, comparison.row_ratio);
   return comparison.flagged;
 }
 
@@ -224,10 +228,11 @@ static void test_noise_isolated_fp32_lets_gelu_by_erf_pass(void **state) {
   int flagged = 0;
   for (int seed = 1; seed <= 200; seed++) {
     char words[1024];
-    snprintf(words, sizeof words,
-             "model.layers=1 model.hidden=8 model.heads=2 model.kv_heads=2 model.head_dim=4 model.ffn=8 model.vocab=8 model.vocab_padded=8 "
-             "model.seq=6 train.microbatches=1 train.microbatch_size=1 model.activation=gelu data.acts=sparse data.grads=sparse seed=%d " ISOLATED,
-             seed);
+    snprintf(
+        words, sizeof words,
+        "model.layers=1 model.hidden=8 model.heads=2 model.kv_heads=2 model.head_dim=4 model.ffn=8 model.vocab=8 model.vocab_padded=8 "
+        "model.seq=6 train.microbatches=1 train.microbatch_size=1 model.activation=gelu data.acts=sparse data.grads=sparse seed=%d " ISOLATED,
+        seed);
     struct sf_catalog *catalog = catalog_of(words);
     struct sf_expectations *expectations = NULL;
     assert_int_equal(sf_expectations_create(&expectations, catalog, &loops_table), SF_OK);
@@ -338,9 +343,9 @@ static void test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked
   "model.vocab_padded=118 model.seq=32 model.norm=layer model.activation=swiglu model.positions=none model.qk_norm=on model.sinks=on "     \
   "model.parallel_residual=on precision.compute=fp16 precision.loss_scale_log2=14 train.label_smoothing_milli=100 data.weights=heavy "
 
-/* Two heads give gradients of one key: the whole is -64064 in one element, which fp16 holds, and one head's part, behind the norm, is beyond
- * it. A rank that holds this part has an infinity. With a key head each and a smaller scale nothing comes near that, and an infinity is a
- * finding. */
+/* Two heads give gradients of one key: the whole is -64064 in one element, which fp16 holds, and one head's part, behind the norm, is
+ * beyond it. A rank that holds this part has an infinity. With a key head each and a smaller scale nothing comes near that, and an infinity
+ * is a finding. */
 static void test_judge_partial_key_gradient_that_overflows_alone_passes(void **state) {
   (void)state;
   static const char *const cases[] = {PARTIAL_KEYS "model.kv_heads=1", PARTIAL_KEYS "model.kv_heads=2 precision.loss_scale_log2=8"};
@@ -364,9 +369,9 @@ static void test_judge_partial_key_gradient_that_overflows_alone_passes(void **s
   }
 }
 
-#define WHOLE_KEYS                                                                                                                          \
+#define WHOLE_KEYS                                                                                                                         \
   "seed=1398985873 mode=e2e model.layers=4 model.hidden=32 model.heads=4 model.head_dim=4 model.ffn=128 model.vocab=56 "                   \
-  "model.vocab_padded=56 model.seq=13 model.norm=rms model.activation=gelu model.positions=rotary model.qk_norm=on "                        \
+  "model.vocab_padded=56 model.seq=13 model.norm=rms model.activation=gelu model.positions=rotary model.qk_norm=on "                       \
   "precision.compute=fp16 precision.loss_scale_log2=14 train.microbatch_size=2 train.loss_norm=per_token data.tokens=edge "
 
 /* The other side: the heads' parts are finite and the whole is not, so nothing overflows on ranks that hold parts: whether the step is
@@ -396,8 +401,8 @@ static double squared_log_sum(const float *logits, int64_t experts) {
   return log(sum) * log(sum);
 }
 
-/* Terms that are all alike are rounded alike: a chain of 512 in fp32 is off by tens of units of the last place, and so is every candidate's, by
- * another number of them. What they are compared with is the sum itself. */
+/* Terms that are all alike are rounded alike: a chain of 512 in fp32 is off by tens of units of the last place, and so is every
+ * candidate's, by another number of them. What they are compared with is the sum itself. */
 static void test_plain_run_z_loss_of_tokens_alike_is_their_mean(void **state) {
   (void)state;
   for (int seed = 0; seed < 8; seed++) {

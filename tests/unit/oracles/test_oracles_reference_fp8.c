@@ -1,5 +1,5 @@
-/* The linear layers of fp8 cases against PyTorch's casts (corpus/golden/make_fp8_goldens.py): current and delayed scaling, layers that stay in
- * bf16, values that saturate. */
+/* The linear layers of fp8 cases against PyTorch's casts (corpus/golden/make_fp8_goldens.py): current and delayed scaling, layers that stay
+ * in bf16, values that saturate. */
 #include "tests/unit/oracles/reference_test.h"
 
 #include "harness/tensor/safetensors.h"

@@ -3,13 +3,42 @@
 
 #include "harness/tensor/safetensors.h"
 
-static const char *const NAMES[] = {
-    "gpt", "llama", "gqa_uneven_mask", "mqa_per_microbatch", "adapter_sparse_mask", "clip_decay_steps", "frozen_head_steps", "frozen_mlp",
-    "parallel_relu2", "label_smoothing", "sinks_window", "qk_norm_layer", "qk_norm_rms_parallel_sinks",
-    "latent_layer", "latent_query_sinks", "loss_scale_fp16", "dropout", "dropout_parallel", "documents_learned", "documents_padding_rotary", "post_norm_layer",
-    "post_norm_rms_parallel_dropout", "moe_softmax", "moe_sigmoid_capacity", "moe_one_of_many", "moe_one_of_three",
-    "moe_shared", "moe_shared_relu2", "moe_mtp", "moe_aux_softmax", "moe_aux_sigmoid", "moe_z_sigmoid_scaled",
-    "cross_attention", "cross_attention_frozen", "mtp", "mtp_tied_per_microbatch"};
+static const char *const NAMES[] = {"gpt",
+                                    "llama",
+                                    "gqa_uneven_mask",
+                                    "mqa_per_microbatch",
+                                    "adapter_sparse_mask",
+                                    "clip_decay_steps",
+                                    "frozen_head_steps",
+                                    "frozen_mlp",
+                                    "parallel_relu2",
+                                    "label_smoothing",
+                                    "sinks_window",
+                                    "qk_norm_layer",
+                                    "qk_norm_rms_parallel_sinks",
+                                    "latent_layer",
+                                    "latent_query_sinks",
+                                    "loss_scale_fp16",
+                                    "dropout",
+                                    "dropout_parallel",
+                                    "documents_learned",
+                                    "documents_padding_rotary",
+                                    "post_norm_layer",
+                                    "post_norm_rms_parallel_dropout",
+                                    "moe_softmax",
+                                    "moe_sigmoid_capacity",
+                                    "moe_one_of_many",
+                                    "moe_one_of_three",
+                                    "moe_shared",
+                                    "moe_shared_relu2",
+                                    "moe_mtp",
+                                    "moe_aux_softmax",
+                                    "moe_aux_sigmoid",
+                                    "moe_z_sigmoid_scaled",
+                                    "cross_attention",
+                                    "cross_attention_frozen",
+                                    "mtp",
+                                    "mtp_tied_per_microbatch"};
 enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
 
 struct golden {

@@ -114,8 +114,8 @@ static void test_reference_run_stored_perturbed_moves_each_tensor_by_its_roundof
       if (id.kind == SF_KIND_PARAM && id.step == 0) assert_true(move == 0);
       if (id.kind != SF_KIND_ACT && id.kind != SF_KIND_ACT_GRAD && id.kind != SF_KIND_WGRAD && id.kind != SF_KIND_MAIN_GRAD) continue;
       assert_true(move > 0.4 * sf_dtype_unit_roundoff(spec.promised) && relative_move(&moved.items[i], &other.items[i]) > 0);
-      /* bf16: fp32 sums of bf16 tensors, which are inputs: terms and result move, 2.4; a norm has fp32 numbers of its own, and draw 1 moves equal ones
-       * alike */
+      /* bf16: fp32 sums of bf16 tensors, which are inputs: terms and result move, 2.4; a norm has fp32 numbers of its own, and draw 1 moves
+       * equal ones alike */
       const bool of_bf16_inside = f == 1 && id.kind == SF_KIND_WGRAD;
       assert_true(move < (!of_bf16_inside ? 6 : is_norm(catalog, spec.module) ? 5 : 3) * sf_dtype_unit_roundoff(spec.promised));
     }
@@ -137,7 +137,8 @@ static void test_reference_run_stored_perturbed_moves_the_terms_of_sums(void **s
   struct keeper plain = keep_run(catalog, false, SF_PERTURB_NONE, 0), moved = keep_run(catalog, false, SF_PERTURB_STORED, 2);
   for (size_t s = 0; s < sizeof sums / sizeof sums[0]; s++) {
     const int32_t layer = sums[s].cls == SF_MODULE_LINEAR_FC2 ? 0 : -1;
-    const struct sf_trace_id id = {.pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .subject = sf_catalog_param(catalog, sums[s].cls, layer, sums[s].ordinal)};
+    const struct sf_trace_id id = {
+        .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .subject = sf_catalog_param(catalog, sums[s].cls, layer, sums[s].ordinal)};
     const struct kept *before = keeper_find(&plain, id), *after = keeper_find(&moved, id);
     double squares = 0;
     int64_t cancelled = 0, far = 0;

@@ -114,7 +114,8 @@ static void test_reference_run_stores_on_the_grid(void **state) {
 }
 
 static double scalar_of(const struct keeper *keeper, enum sf_scalar scalar, uint16_t step) {
-  const struct kept *kept = keeper_find(keeper, (struct sf_trace_id){.step = step, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = (int32_t)scalar});
+  const struct kept *kept =
+      keeper_find(keeper, (struct sf_trace_id){.step = step, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = (int32_t)scalar});
   return kept != NULL ? kept->values[0] : NAN;
 }
 
@@ -150,8 +151,9 @@ static void test_reference_run_scaled_loss_changes_only_gradients_before_the_ste
 static void test_reference_run_step_that_overflows_is_skipped(void **state) {
   (void)state;
   for (int dynamic = 0; dynamic <= 1; dynamic++) {
-    struct sf_catalog *catalog = catalog_of(dynamic ? LLAMA "mode=e2e train.steps=2 precision.compute=fp16 precision.loss_scale_log2=24 precision.loss_scale_window=1"
-                                                    : LLAMA "mode=e2e train.steps=2 precision.compute=fp16 precision.loss_scale_log2=24");
+    struct sf_catalog *catalog = catalog_of(
+        dynamic ? LLAMA "mode=e2e train.steps=2 precision.compute=fp16 precision.loss_scale_log2=24 precision.loss_scale_window=1"
+                : LLAMA "mode=e2e train.steps=2 precision.compute=fp16 precision.loss_scale_log2=24");
     struct keeper keeper = keep_run(catalog, false, SF_PERTURB_NONE, 0);
     for (uint16_t step = 0; step < 2; step++) {
       assert_true(scalar_of(&keeper, SF_SCALAR_OVERFLOW, step) == 1);

@@ -1,5 +1,5 @@
-/* Routing ties end to end: a token whose choice of experts hangs on rounding is judged where candidate and reference chose alike, and takes what
- * follows with it where they did not. */
+/* Routing ties end to end: a token whose choice of experts hangs on rounding is judged where candidate and reference chose alike, and takes
+ * what follows with it where they did not. */
 #include "tests/unit/oracles/candidate.h"
 
 #include "oracles/judge/collector.h"
@@ -148,7 +148,9 @@ static void test_rerun_sends_tokens_where_the_plain_run_did(void **state) {
 static void test_run_overflowed_logits_choose_topk_experts(void **state) {
   (void)state;
   struct trial t;
-  trial_open(&t, SMALL_MODEL E2E "precision.compute=fp16 moe.experts=8 moe.topk=2 moe.ffn=32 model.activation=relu2 train.weight_decay_milli=1000000 train.steps=3 train.lr_micro=1000000 ");
+  trial_open(
+      &t, SMALL_MODEL E2E
+      "precision.compute=fp16 moe.experts=8 moe.topk=2 moe.ffn=32 model.activation=relu2 train.weight_decay_milli=1000000 train.steps=3 train.lr_micro=1000000 ");
   int64_t nans = 0;
   for (int32_t i = 0; i < t.candidate.count; i++) {
     const struct tensor *tensor = &t.candidate.tensors[i];

@@ -67,7 +67,8 @@ static void test_judge_wrong_change_of_a_weight_is_named(void **state) {
 }
 
 /* One step of Adam in double, with whatever bias correction and so many times the weight decay. */
-static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, int t, double decays) {
+static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, int t,
+                      double decays) {
   const struct sf_train *train = &catalog->logical.train;
   const struct sf_param *param = &catalog->params[delta->id.subject];
   const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000;
@@ -109,14 +110,17 @@ static void test_judge_bias_correction_of_the_second_step_is_found_in_every_chan
   trial_close(&t);
 }
 
-/* clips: the gradients are multiplied by so many times the clip factor. The weight follows the change, so that the change alone is to blame. */
-static void diagnose_change(const char *words, int step, int correction, double decays, double clips, enum sf_diagnosis_class cls, const char *text) {
+/* clips: the gradients are multiplied by so many times the clip factor. The weight follows the change, so that the change alone is to
+ * blame. */
+static void diagnose_change(const char *words, int step, int correction, double decays, double clips, enum sf_diagnosis_class cls,
+                            const char *text) {
   struct trial t;
   struct sf_diagnosis diagnosis;
   trial_open(&t, words);
   const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, step)->values[0];
   struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_LINEAR_PROJ, 0, step);
-  const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, step, 0), *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, step + 1, 0);
+  const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, step, 0),
+                      *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, step + 1, 0);
   const float *right = sf_expectations_find(t.expectations, delta->id)->x;
   adam_step(delta, grad, t.catalog, clips * clip, correction, decays);
   for (int64_t k = 0; k < after->count; k++) after->values[k] += delta->values[k] - right[k];
@@ -138,7 +142,8 @@ static void test_diagnose_changes_are_named_by_adams_mistakes(void **state) {
   diagnose_change(DECAYED, 0, 1, 2, 1, SF_DIAGNOSIS_REPEATED_TERM, "twice the weight decay");
 }
 
-/* Adam all but divides a constant factor of its gradients out again: what is left shows where they are near its epsilon, in some elements only. */
+/* Adam all but divides a constant factor of its gradients out again: what is left shows where they are near its epsilon, in some elements
+ * only. */
 static void test_diagnose_another_clip_factor_is_named(void **state) {
   (void)state;
 #define CLIPPED SMALL_MODEL ISOLATED "train.clip_milli=1 train.steps=1 layout.tp=2 "
@@ -181,9 +186,11 @@ static void test_diagnose_gradients_that_are_not_clipped_are_named(void **state)
 
 static void test_diagnose_norm_without_a_group_of_parameters_is_named(void **state) {
   (void)state;
-  diagnose_change(CLIPPED, 0, 1, 1, clips_without(CLIPPED, is_embedding), SF_DIAGNOSIS_SCALE, "as if the norm left out the word embedding's squares");
+  diagnose_change(CLIPPED, 0, 1, 1, clips_without(CLIPPED, is_embedding), SF_DIAGNOSIS_SCALE,
+                  "as if the norm left out the word embedding's squares");
 #define CLIPPED_EXPERTS CLIPPED "layout.sp=on moe.experts=2 moe.shared_ffn=16 "
-  diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE, "as if the norm left out the experts' squares");
+  diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE,
+                  "as if the norm left out the experts' squares");
 }
 
 /* The run's own norm leaves a group out; clip factor and changes follow from it. */

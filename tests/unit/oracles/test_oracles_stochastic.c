@@ -32,8 +32,10 @@ static void restep(struct trial *t, enum rounding rounding, double off) {
   const double clip = (double)scalar_tensor(&t->candidate, SF_SCALAR_CLIP, 0)->values[0];
   for (int32_t p = 0; p < t->catalog->param_count; p++) {
     const struct sf_param *param = &t->catalog->params[p];
-    const struct tensor *before = tensor_at(&t->candidate, SF_KIND_PARAM, p, 0, 0), *grad = tensor_at(&t->candidate, SF_KIND_MAIN_GRAD, p, 0, 0);
-    struct tensor *after = tensor_at(&t->candidate, SF_KIND_PARAM, p, 1, 0), *delta = tensor_at(&t->candidate, SF_KIND_PARAM_DELTA, p, 0, 0);
+    const struct tensor *before = tensor_at(&t->candidate, SF_KIND_PARAM, p, 0, 0),
+                        *grad = tensor_at(&t->candidate, SF_KIND_MAIN_GRAD, p, 0, 0);
+    struct tensor *after = tensor_at(&t->candidate, SF_KIND_PARAM, p, 1, 0),
+                  *delta = tensor_at(&t->candidate, SF_KIND_PARAM_DELTA, p, 0, 0);
     uint16_t *random = malloc((size_t)delta->count * sizeof *random);
     assert_non_null(random);
     sf_rounding_bits_range(random, sf_rounding_key(t->catalog, p, rounding == NEXT_STEPS_BITS), 0, delta->count);
@@ -51,7 +53,8 @@ static void restep(struct trial *t, enum rounding rounding, double off) {
 static void test_judge_stochastic_weights_of_the_reference_pass(void **state) {
   (void)state;
   static const char *const cases[] = {STOCHASTIC ISOLATED "train.steps=2", STOCHASTIC E2E "train.steps=3 model.tied=on",
-                                      STOCHASTIC E2E "train.steps=2 train.frozen=fc1", STOCHASTIC E2E "precision.loss_scale_log2=8 train.steps=2"};
+                                      STOCHASTIC E2E "train.steps=2 train.frozen=fc1",
+                                      STOCHASTIC E2E "precision.loss_scale_log2=8 train.steps=2"};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trial t;
     trial_open(&t, cases[i]);
@@ -127,10 +130,12 @@ static void test_reference_stochastic_weights_are_bf16_and_unbiased(void **state
   struct trial t;
   trial_open(&t, STOCHASTIC ISOLATED "train.lr_micro=100 train.weight_decay_milli=0");
   const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, 0)->values[0], lr = 1e-4;
-  double moved = 0, asked = 0, variance = 0; /* along what Adam asks for: less than a tenth of a step of bf16, which rounding to nearest loses */
+  double moved = 0, asked = 0,
+         variance = 0; /* along what Adam asks for: less than a tenth of a step of bf16, which rounding to nearest loses */
   for (int32_t p = 0; p < t.catalog->param_count; p++) {
     const struct tensor *before = tensor_at(&t.candidate, SF_KIND_PARAM, p, 0, 0), *after = tensor_at(&t.candidate, SF_KIND_PARAM, p, 1, 0);
-    const struct tensor *delta = tensor_at(&t.candidate, SF_KIND_PARAM_DELTA, p, 0, 0), *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, p, 0, 0);
+    const struct tensor *delta = tensor_at(&t.candidate, SF_KIND_PARAM_DELTA, p, 0, 0),
+                        *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, p, 0, 0);
     for (int64_t i = 0; i < delta->count; i++) {
       const float w = after->values[i];
       assert_true(w == sf_bf16_round(w) && delta->values[i] == w - before->values[i]);

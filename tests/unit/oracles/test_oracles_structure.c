@@ -256,14 +256,15 @@ static void put_nans(struct trial *t, struct sf_trace_id id, int32_t negative) {
   assert_true(holders > 1);
 }
 
-/* Machines differ in the sign and payload that a NaN comes out with. In copies and in what is computed again, and in ranges of a flat buffer. */
+/* Machines differ in the sign and payload that a NaN comes out with. In copies and in what is computed again, and in ranges of a flat
+ * buffer. */
 static void test_judge_nans_of_replicas_do_not_differ(void **state) {
   (void)state;
   for (int flat = 0; flat < 2; flat++) {
     struct trial t;
     cut_open(&t, flat ? SMALL_MODEL ISOLATED "layout.tp=2 layout.dp=2 layout.zero=2" : WIDE);
-    const struct tensor *tensor =
-        flat ? param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_INPUT_LAYERNORM, 0, 0) : module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_MLP_BDA, 1);
+    const struct tensor *tensor = flat ? param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_INPUT_LAYERNORM, 0, 0)
+                                       : module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_MLP_BDA, 1);
     struct sf_trace_id again = tensor->id;
     again.pass = SF_PASS_RECOMPUTE;
     put_nans(&t, tensor->id, 0);

@@ -67,7 +67,8 @@ static inline struct sf_case case_make(const char *assignments) {
 #define CASE_TP2 "mode=e2e model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2"
 
 /* Limits under which drawn cases take milliseconds, sanitizers on. */
-static const char *const small_sizes[] = {"model.layers=1..4", "model.hidden=8..16", "model.ffn=8..16", "model.vocab=8..32", "model.seq=2..8"};
+static const char *const small_sizes[] = {"model.layers=1..4", "model.hidden=8..16", "model.ffn=8..16", "model.vocab=8..32",
+                                          "model.seq=2..8"};
 
 static inline struct sf_outcome finding_of(const struct sf_case *c, const char *label) {
   struct sf_outcome outcome;

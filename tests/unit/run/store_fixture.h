@@ -117,8 +117,13 @@ static inline void lease_is(struct sf_store *store, int64_t want, int64_t end, i
 }
 
 static inline struct sf_store_finding seen_make(const char *signature, int64_t index, const char *case_json, const char *min_json) {
-  return (struct sf_store_finding){
-      .signature = signature, .shrink_key = "key", .index = index, .case_json = case_json, .min_json = min_json, .min_index = index, .report = case_json};
+  return (struct sf_store_finding){.signature = signature,
+                                   .shrink_key = "key",
+                                   .index = index,
+                                   .case_json = case_json,
+                                   .min_json = min_json,
+                                   .min_index = index,
+                                   .report = case_json};
 }
 
 static inline void add_finding_ok(struct sf_store *store, struct sf_store_finding finding) {

@@ -8,7 +8,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#define LARGE "model.hidden=256 model.heads=4 model.kv_heads=4 model.head_dim=64 model.ffn=1024 model.vocab=4000 model.vocab_padded=4000 model.seq=32 "
+#define LARGE                                                                                                                              \
+  "model.hidden=256 model.heads=4 model.kv_heads=4 model.head_dim=64 model.ffn=1024 model.vocab=4000 model.vocab_padded=4000 model.seq=32 "
 
 static struct sf_case_size size_of(const struct sf_case *c) {
   struct sf_catalog *catalog = NULL;
@@ -58,28 +59,34 @@ static void test_case_size_is_near_what_is_measured(void **state) {
       LARGE "layout.tp=2",
       LARGE "mode=e2e train.steps=2 layout.tp=2 layout.sp=true layout.dp=2 layout.zero=1 train.microbatches=4",
       LARGE "precision.compute=bf16 layout.cp=2 layout.pp=2 model.layers=2 train.microbatches=2",
-      LARGE "precision.compute=bf16 train.steps=2 layout.tp=2 layout.dp=2 layout.zero=2 train.microbatches=2 reload.after_step=1 reload.tp=4",
+      LARGE
+      "precision.compute=bf16 train.steps=2 layout.tp=2 layout.dp=2 layout.zero=2 train.microbatches=2 reload.after_step=1 reload.tp=4",
       "model.hidden=128 model.heads=4 model.kv_heads=4 model.head_dim=32 model.ffn=256 model.vocab=64 model.vocab_padded=64 model.seq=512 layout.tp=2",
   };
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     const struct sf_case c = case_make(texts[i]);
     const double expected = sf_case_size_total(size_of(&c)), seen = measured(&c, 1, 0);
-    if (expected < 0.7 * seen || expected > 1.3 * seen) fail_msg("%s: expected %.0f MB, measured %.0f MB", texts[i], expected / 1e6, seen / 1e6);
+    if (expected < 0.7 * seen || expected > 1.3 * seen)
+      fail_msg("%s: expected %.0f MB, measured %.0f MB", texts[i], expected / 1e6, seen / 1e6);
   }
 }
 
 static void test_engine_large_cases_of_many_sizes_take_no_more_than_the_largest(void **state) {
   (void)state;
-  const struct sf_case cases[] = {case_make(LARGE "layout.dp=4 train.microbatches=4"), case_make(LARGE "layout.tp=4 layout.dp=4 train.microbatches=4")};
-  const double largest = fmax(measured(&cases[0], 1, 0), measured(&cases[1], 1, 0)), seen = measured(cases, 2, 1.5 * sf_case_size_total(size_of(&cases[1])));
+  const struct sf_case cases[] = {case_make(LARGE "layout.dp=4 train.microbatches=4"),
+                                  case_make(LARGE "layout.tp=4 layout.dp=4 train.microbatches=4")};
+  const double largest = fmax(measured(&cases[0], 1, 0), measured(&cases[1], 1, 0)),
+               seen = measured(cases, 2, 1.5 * sf_case_size_total(size_of(&cases[1])));
   if (seen > 1.1 * largest) fail_msg("the largest takes %.0f MB, both of them one after the other %.0f MB", largest / 1e6, seen / 1e6);
 }
 #endif
 
 static void test_case_size_grows_with_what_is_kept(void **state) {
   (void)state;
-  const struct sf_case one = case_make(LARGE), tp = case_make(LARGE "layout.tp=4"), dp = case_make(LARGE "layout.dp=4 train.microbatches=4"),
-                       zero = case_make(LARGE "layout.dp=4 layout.zero=1 train.microbatches=4"), steps = case_make(LARGE "train.steps=3"), layers = case_make(LARGE "model.layers=3");
+  const struct sf_case one = case_make(LARGE), tp = case_make(LARGE "layout.tp=4"),
+                       dp = case_make(LARGE "layout.dp=4 train.microbatches=4"),
+                       zero = case_make(LARGE "layout.dp=4 layout.zero=1 train.microbatches=4"), steps = case_make(LARGE "train.steps=3"),
+                       layers = case_make(LARGE "model.layers=3");
   assert_true(size_of(&tp).ranks < 1.2 * size_of(&one).ranks); /* tp cuts weights, */
   assert_true(size_of(&dp).ranks > 3 * size_of(&one).ranks);   /* dp copies them, */
   assert_true(size_of(&zero).ranks < 0.7 * size_of(&dp).ranks); /* and ZeRO cuts the optimizer */

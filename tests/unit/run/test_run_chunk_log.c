@@ -15,7 +15,8 @@ static void add_chunk(struct sf_chunk_log *log, int32_t i) {
   sf_chunk_log_add(log, i, id, &map, data, shape.rows, shape.cols);
 }
 
-static void check_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+static void check_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                        int64_t cols) {
   int32_t *next = ctx;
   assert_int_equal(rank, *next);
   assert_int_equal(id.microbatch, *next);
@@ -26,7 +27,8 @@ static void check_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const st
   ++*next;
 }
 
-static void count_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+static void count_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                        int64_t cols) {
   int32_t *count = ctx;
   (void)rank, (void)id, (void)map, (void)data, (void)rows, (void)cols;
   ++*count;

@@ -42,7 +42,8 @@ static void test_engine_run_clean_case_passes_and_repeats(void **state) {
 static void test_engine_run_layouts_of_one_function_share_the_reference(void **state) {
   (void)state;
   struct sf_engine *engine = engine_make();
-  const char *const layouts[] = {"layout.tp=1", "layout.tp=2", "layout.tp=2 layout.sp=true", "layout.dp=2", "layout.tp=2 layout.dp=2 schedule=5"};
+  const char *const layouts[] = {"layout.tp=1", "layout.tp=2", "layout.tp=2 layout.sp=true", "layout.dp=2",
+                                 "layout.tp=2 layout.dp=2 schedule=5"};
   for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
     char text[256];
     snprintf(text, sizeof text, "mode=e2e model.heads=2 model.kv_heads=2 train.microbatches=2 %s", layouts[i]);
@@ -92,7 +93,8 @@ static void test_engine_run_every_plant_is_found_and_its_case_is_clean_without_i
   struct sf_engine *engine = engine_make();
   sf_space_init(&options.space);
   options.space.max_ranks = 4;
-  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++) assert_int_equal(sf_space_set(&options.space, small_sizes[i], NULL), SF_OK);
+  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++)
+    assert_int_equal(sf_space_set(&options.space, small_sizes[i], NULL), SF_OK);
   options.layouts = 1;
   options.seed = 31;
   for (int fault = 1; fault < SF_FAULT_COUNT; fault++) {
@@ -143,7 +145,8 @@ struct hashed_log {
   int64_t count;
 };
 
-static void hash_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+static void hash_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                       int64_t cols) {
   struct hashed_log *h = ctx;
   (void)map;
   h->hash = sf_hash_bytes(sf_hash_u64(sf_hash_u64(h->hash, (uint64_t)rank), sf_trace_key(id)), data, (size_t)(rows * cols) * sizeof *data);
@@ -166,7 +169,8 @@ static void test_engine_run_record_holds_what_was_traced(void **state) {
   sf_engine_destroy(engine);
 }
 
-static void count_calls(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+static void count_calls(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                        int64_t cols) {
   (void)rank;
   (void)map;
   int *calls = ctx;
@@ -189,7 +193,8 @@ static void test_engine_run_tampered_tensor_is_a_finding(void **state) {
 }
 
 /* The last bit of one value of each row-parallel linear, which bf16's tolerance does not see. */
-static void tamper_last_bit(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+static void tamper_last_bit(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                            int64_t cols) {
   (void)rank;
   (void)map;
   if (id.kind != SF_KIND_ACT || id.subject != *(const int32_t *)ctx || rows * cols == 0) return;
@@ -199,7 +204,8 @@ static void tamper_last_bit(void *ctx, int32_t rank, struct sf_trace_id id, cons
 static void test_engine_run_exact_case_sees_what_tolerance_does_not(void **state) {
   (void)state;
   struct sf_engine *engine = engine_make();
-  struct sf_case c = case_make("mode=isolated precision.compute=bf16 model.heads=2 model.kv_heads=2 model.hidden=32 model.bias=true layout.tp=2");
+  struct sf_case c =
+      case_make("mode=isolated precision.compute=bf16 model.heads=2 model.kv_heads=2 model.hidden=32 model.bias=true layout.tp=2");
   assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
   int32_t proj = sf_catalog_module(sf_engine_catalog(engine), SF_MODULE_LINEAR_PROJ, 0);
   sf_engine_set_tamper(engine, tamper_last_bit, &proj);
@@ -263,7 +269,8 @@ static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enome
 /* In a second run and from a log of the first alike; the judgement stays. */
 static void test_engine_diagnose_says_what_was_planted(void **state) {
   (void)state;
-  static const struct { const char *plant, *assignments; enum sf_diagnosis_class cls; } rows[] = {
+  static const struct { const char *plant, *assignments; enum sf_diagnosis_class cls;
+  } rows[] = {
       {"rowparallel-bias-xtp", CASE_TP2, SF_DIAGNOSIS_REPEATED_TERM},
       {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
       {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=fc1", SF_DIAGNOSIS_MISSING_REDUCTION},
@@ -275,10 +282,15 @@ static void test_engine_diagnose_says_what_was_planted(void **state) {
       {"ls-local-vocab", CASE_TP2 " train.label_smoothing_milli=100", SF_DIAGNOSIS_UNSYNCHRONISED},
       {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
       {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv model.q_lora_rank=8 layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"padmask-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 moe.z_micro=1000 "
-       "data.padding=3 model.seq=8 mode=isolated", SF_DIAGNOSIS_NEIGHBOUR},
-      {"padmask-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 "
-       "moe.scope=microbatch moe.router=sigmoid data.padding=3 model.seq=8 mode=isolated", SF_DIAGNOSIS_NEIGHBOUR},
+      {"padmask-wrong-tp-group",
+       CASE_TP2
+       " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 moe.z_micro=1000 "
+       "data.padding=3 model.seq=8 mode=isolated",
+       SF_DIAGNOSIS_NEIGHBOUR},
+      {"padmask-wrong-tp-group",
+       CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 "
+                "moe.scope=microbatch moe.router=sigmoid data.padding=3 model.seq=8 mode=isolated",
+       SF_DIAGNOSIS_NEIGHBOUR},
       {"mla-kpos-grad-noar", LATENTS_TP2, SF_DIAGNOSIS_MISSING_REDUCTION},
       {"mla-kpos-grad-noar", LATENTS_TP2 " layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
       {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true", SF_DIAGNOSIS_STALE},
@@ -286,18 +298,21 @@ static void test_engine_diagnose_says_what_was_planted(void **state) {
       {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.mtp_depth=1", SF_DIAGNOSIS_STALE},
       {"fp8-amax-wrong-group", CASE_TP2 " precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
       {"fp8-amax-wrong-group", CASE_TP2 " layout.sp=true precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"fp8-layer-exempt-local-index", "model.layers=2 layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1 mode=isolated", SF_DIAGNOSIS_SHIFTED},
+      {"fp8-layer-exempt-local-index", "model.layers=2 layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1 mode=isolated",
+       SF_DIAGNOSIS_SHIFTED},
       {"norm-ep-undercount", CASE_TP2 " layout.sp=true moe.experts=2 moe.topk=2", SF_DIAGNOSIS_MISSING_REDUCTION},
       {"etp-ep1-wrong-dp-group", "layout.dp=2 layout.etp=2 train.microbatches=2 moe.experts=2", SF_DIAGNOSIS_EXTRA_REDUCTION},
       {"cp-local-loss-mean", "layout.cp=2 train.loss_norm=per_microbatch data.mask=sparse model.seq=8 mode=isolated", SF_DIAGNOSIS_SCALE},
       {"mtp-local-token-norm", "layout.cp=2 model.mtp_depth=1 mode=isolated", SF_DIAGNOSIS_SCALE},
       {"vpp-gradsync-wrong-mb", VPP " layout.dp=2 train.microbatches=4", SF_DIAGNOSIS_UNSYNCHRONISED},
       {"vpp-gradsync-wrong-mb", VPP " layout.cp=2 train.microbatches=2", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"recompute-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 train.recompute_layers=1 layout.recompute_sharded=true layout.order=dp-tp-cp-ep-pp",
+      {"recompute-wrong-tp-group",
+       CASE_TP2 " layout.dp=2 train.microbatches=2 train.recompute_layers=1 layout.recompute_sharded=true layout.order=dp-tp-cp-ep-pp",
        SF_DIAGNOSIS_NEIGHBOUR},
-      {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1 layout.order=dp-tp-cp-ep-pp", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2 layout.order=dp-tp-cp-ep-pp",
-       SF_DIAGNOSIS_NEIGHBOUR},
+      {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1 layout.order=dp-tp-cp-ep-pp",
+       SF_DIAGNOSIS_MISSING_REDUCTION},
+      {"xattn-qkv-wrong-tp-group",
+       CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2 layout.order=dp-tp-cp-ep-pp", SF_DIAGNOSIS_NEIGHBOUR},
   };
   struct sf_engine *engine = engine_make();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -327,7 +342,8 @@ struct wrongs {
   int32_t count;
 };
 
-static void make_wrong(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows, int64_t cols) {
+static void make_wrong(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                       int64_t cols) {
   const struct wrongs *wrongs = ctx;
   char name[160];
   (void)rank;
@@ -366,7 +382,8 @@ static void test_engine_run_isolated_lists_each_culprit(void **state) {
     assert_int_equal(outcome.further_count, rows[i].further);
     for (int32_t k = 0; k < rows[i].further; k++) assert_string_equal(outcome.further[k].first_id, rows[i].wrong[k + 1]);
     if (rows[i].further == 0) continue;
-    assert_string_equal(outcome.further[0].signature, i == 2 ? "tolerance/main_grad/self_attention.linear_qkv@tp" : "tolerance/act_grad/self_attention.linear_qkv@tp");
+    assert_string_equal(outcome.further[0].signature,
+                        i == 2 ? "tolerance/main_grad/self_attention.linear_qkv@tp" : "tolerance/act_grad/self_attention.linear_qkv@tp");
     assert_true(sf_outcome_turn_to(&outcome, outcome.further[0].shrink_key));
     sf_engine_diagnose(engine, &c, NULL, &outcome);
     assert_string_equal(outcome.first_id, rows[i].wrong[1]);
@@ -391,7 +408,8 @@ static void test_engine_diagnose_plants_of_the_corpus_get_their_declared_class(v
     sf_engine_diagnose(engine, &c, NULL, &outcome);
     if (!sf_power_is_localised(plant, &outcome)) fail_msg("%s: first divergence %s", plant->id, outcome.first_id);
     if (!sf_power_is_diagnosed(plant, &outcome.diagnosis))
-      fail_msg("%s: wanted %s, got %s: %s", plant->id, plant->diagnosis, sf_diagnosis_class_name(outcome.diagnosis.cls), outcome.diagnosis.text);
+      fail_msg("%s: wanted %s, got %s: %s", plant->id, plant->diagnosis, sf_diagnosis_class_name(outcome.diagnosis.cls),
+               outcome.diagnosis.text);
   }
   sf_engine_destroy(engine);
 }
@@ -411,7 +429,8 @@ static void test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before(vo
     sf_engine_run(engine, &c, NULL, &outcome);
     assert_int_equal(outcome.cls, rows[i].cls);
     sf_engine_diagnose(engine, &c, NULL, &outcome);
-    if (strncmp(outcome.diagnosis.text, rows[i].begins, *rows[i].begins ? strlen(rows[i].begins) : 1) != 0) fail_msg("%s: %s", rows[i].path, outcome.diagnosis.text);
+    if (strncmp(outcome.diagnosis.text, rows[i].begins, *rows[i].begins ? strlen(rows[i].begins) : 1) != 0)
+      fail_msg("%s: %s", rows[i].path, outcome.diagnosis.text);
     assert_int_equal(outcome.diagnosis.cls, *rows[i].begins ? SF_DIAGNOSIS_EARLIER : SF_DIAGNOSIS_UNKNOWN);
   }
   sf_engine_destroy(engine);

@@ -53,7 +53,13 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   const struct sf_case c = case_make("model.layers=2 " CASE_TP2), min = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   static struct sf_job_result shrunk;
-  shrunk = (struct sf_job_result){.end = SF_SHRINK_DONE, .min = min, .min_outcome = finding_of(&min, "here"), .script = "print(1)\n", .evaluations = 12, .budget = 30, .minimal = true};
+  shrunk = (struct sf_job_result){.end = SF_SHRINK_DONE,
+                                  .min = min,
+                                  .min_outcome = finding_of(&min, "here"),
+                                  .script = "print(1)\n",
+                                  .evaluations = 12,
+                                  .budget = 30,
+                                  .minimal = true};
   const struct sf_finding_story story = {.in_campaign = true, .seed = 5, .index = 17, .shrunk = &shrunk};
   char directory[512], path[600];
   struct sf_case read;
@@ -73,7 +79,8 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   snprintf(path, sizeof path, "replay       shardfuzz replay '%s/min.json'\n", directory);
   assert_non_null(strstr((char *)report.data, path));
   assert_non_null(strstr((char *)report.data, "1 layer"));
-  assert_non_null(strstr((char *)report.data, "found        in case 17 of the campaign with seed 5\nshrunk       in 12 of at most 30 trials; minimal: yes\n"));
+  assert_non_null(strstr((char *)report.data,
+                         "found        in case 17 of the campaign with seed 5\nshrunk       in 12 of at most 30 trials; minimal: yes\n"));
   sf_bytes_destroy(&report);
   snprintf(path, sizeof path, "%s/script.py", directory);
   assert_int_equal(sf_bytes_read_file(&report, path, 10000, NULL), SF_OK);
@@ -132,8 +139,10 @@ static void test_finding_report_tells_how_shrinking_ended(void **state) {
       {.end = SF_SHRINK_UNCONFIRMED, .outcome.text = "out of memory\nmore"},
       {.end = SF_SHRINK_LOST, .outcome.text = "the process of rank -1 ended by itself after ''"},
   };
-  static const char *const says[] = {"in 30 of at most 30 trials; minimal: no (the budget ran out)\n", "no: it was only run again", "no: run again, the case did not fail in the same way (flaky)\n",
-                                     "no: run again and again, the case never came to its end: out of memory\n", "no: the process that shrinks died again and again: the process of rank -1"};
+  static const char *const says[] = {"in 30 of at most 30 trials; minimal: no (the budget ran out)\n", "no: it was only run again",
+                                     "no: run again, the case did not fail in the same way (flaky)\n",
+                                     "no: run again and again, the case never came to its end: out of memory\n",
+                                     "no: the process that shrinks died again and again: the process of rank -1"};
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   for (size_t i = 0; i < sizeof ended / sizeof ended[0]; i++) {

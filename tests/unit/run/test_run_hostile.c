@@ -55,8 +55,9 @@ static bool is_one_of(const char *line, const char *const *labels, size_t count)
 
 static void test_finding_report_any_text_forges_no_line(void **state) {
   (void)state;
-  static const char *const labels[] = {"verdict      ", "signature    ", "first        ", "module       ", "label        ", "rank         ", "row          ", "error        ",
-                                       "what         ", "           | ", "diagnosis    ", "case         ", "also wrong   ", "findings     ", "found        ", "shrunk       ", "replay       "};
+  static const char *const labels[] = {"verdict      ", "signature    ", "first        ", "module       ", "label        ", "rank         ",
+                                       "row          ", "error        ", "what         ", "           | ", "diagnosis    ", "case         ",
+                                       "also wrong   ", "findings     ", "found        ", "shrunk       ", "replay       "};
   const struct sf_case c = case_make(CASE_TP2);
   for (int i = 0; i < HOSTILE_COUNT; i++) {
     const struct sf_outcome outcome = outcome_of(&c, hostile_texts[i]);
@@ -65,7 +66,8 @@ static void test_finding_report_any_text_forges_no_line(void **state) {
     sf_text_append(&options, " --target ");
     sf_shell_append(&options, hostile_texts[i]);
     static struct sf_job_result shrunk;
-    const struct sf_finding_story story = {.replay_path = "out/min.json", .replay_options = options.data, .in_campaign = true, .shrunk = &shrunk};
+    const struct sf_finding_story story = {
+        .replay_path = "out/min.json", .replay_options = options.data, .in_campaign = true, .shrunk = &shrunk};
     shrunk.end = SF_SHRINK_LOST;
     snprintf(shrunk.outcome.text, sizeof shrunk.outcome.text, "%s", hostile_texts[i]);
     assert_int_equal(sf_finding_report(&report, &c, &outcome, &story), SF_OK);
@@ -242,9 +244,16 @@ static void test_json_any_text_is_one_line_that_parses(void **state) {
 
 static void check_all(const char *name, const char *text) {
   struct sf_trace_tensor tensor = {.text = name, .name = {.kind = SF_KIND_ACT, .subject = name, .subject_length = (int32_t)strlen(name)}};
-  struct sf_check_result results[] = {{.tensor = &tensor, .flagged = true, .judged = true, .rank = -1, .row = -1}, {.tensor = &tensor, .why_not = "vacuous"}};
+  struct sf_check_result results[] = {{.tensor = &tensor, .flagged = true, .judged = true, .rank = -1, .row = -1},
+                                      {.tensor = &tensor, .why_not = "vacuous"}};
   const struct sf_trace_set candidate = {.path = (char *)(uintptr_t)text, .ranks = 2};
-  struct sf_check_report report = {.verdict = SF_VERDICT_FINDING, .result_count = 2, .results = results, .judged = 1, .not_judged = 1, .findings = 1, .culprit_count = 1};
+  struct sf_check_report report = {.verdict = SF_VERDICT_FINDING,
+                                   .result_count = 2,
+                                   .results = results,
+                                   .judged = 1,
+                                   .not_judged = 1,
+                                   .findings = 1,
+                                   .culprit_count = 1};
   char *seen = NULL;
   size_t size = 0;
   snprintf(results[0].text, sizeof results[0].text, "%s", text);

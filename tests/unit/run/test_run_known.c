@@ -10,10 +10,11 @@ static const char *write_list(const char *folder, const char *text) {
 }
 
 /* A list with the shrunk case of a finding: tied embeddings, tp 2, two layers, a frozen part. */
-static const char list[] = "[{\"signature\": \"a/b/c@tp\", \"note\": \"upstream #1\", \"case\": {\"schema\": 1, \"seed\": 77, \"mode\": \"e2e\","
-                           " \"model\": {\"layers\": 2, \"heads\": 2, \"kv_heads\": 2, \"tied\": true, \"norm\": \"layer\"},"
-                           " \"train\": {\"frozen\": [\"qkv\"]}, \"layout\": {\"tp\": 2}, \"schedule\": 5}},"
-                           " {\"signature\": \"x@none\"}]";
+static const char list[] =
+    "[{\"signature\": \"a/b/c@tp\", \"note\": \"upstream #1\", \"case\": {\"schema\": 1, \"seed\": 77, \"mode\": \"e2e\","
+    " \"model\": {\"layers\": 2, \"heads\": 2, \"kv_heads\": 2, \"tied\": true, \"norm\": \"layer\"},"
+    " \"train\": {\"frozen\": [\"qkv\"]}, \"layout\": {\"tp\": 2}, \"schedule\": 5}},"
+    " {\"signature\": \"x@none\"}]";
 
 static void test_known_read_entries_are_as_written(void **state) {
   struct sf_known known;
@@ -39,9 +40,11 @@ static void test_known_triggered_needs_every_field_that_the_small_case_needed(vo
     bool expected;
     const char *assignments;
   } rows[] = {
-      {true, "seed=77 mode=e2e model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2 schedule=5"},
+      {true,
+       "seed=77 mode=e2e model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2 schedule=5"},
       {true, "model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2"},
-      {true, "model.layers=5 model.heads=4 model.kv_heads=4 model.tied=true model.norm=layer train.frozen=qkv+fc1 layout.tp=4 model.bias=true"},
+      {true,
+       "model.layers=5 model.heads=4 model.kv_heads=4 model.tied=true model.norm=layer train.frozen=qkv+fc1 layout.tp=4 model.bias=true"},
       {false, "model.layers=1 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2"},
       {false, "model.layers=2 model.heads=2 model.kv_heads=2 model.norm=layer train.frozen=qkv layout.tp=2"},
       {false, "model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true train.frozen=qkv layout.tp=2"},

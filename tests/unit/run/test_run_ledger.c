@@ -115,7 +115,8 @@ static void test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has(v
 static void test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_with_too(void **state) {
   struct books *b = books_open(*state, false);
   const struct sf_case tp = case_make(CASE_TP2);
-  const struct sf_case dp_then_tp = case_make("model.heads=2 model.kv_heads=2 layout.dp=2 train.microbatches=2 train.steps=2 reload.after_step=1 reload.tp=2");
+  const struct sf_case dp_then_tp =
+      case_make("model.heads=2 model.kv_heads=2 layout.dp=2 train.microbatches=2 train.steps=2 reload.after_step=1 reload.tp=2");
   const struct sf_outcome of_tp = finding_of(&tp, "here"), of_both = finding_of(&dp_then_tp, "here");
   const struct sf_job_result r = shrunk_to(&tp, &of_tp);
   assert_string_equal(of_both.signature, "deadlock/comm/here@tp+dp");
@@ -202,8 +203,8 @@ static void test_ledger_add_shrunk_files_are_those_of_the_smallest_index(void **
   books_close(b);
 }
 
-/* Of what was counted under its own signature the case stays, and what a later finding of that signature was shrunk to comes beside it: the files are what
- * the row says. */
+/* Of what was counted under its own signature the case stays, and what a later finding of that signature was shrunk to comes beside it: the
+ * files are what the row says. */
 static void test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smallest_index(void **state) {
   struct books *b = books_open(*state, false);
   struct sf_case early = case_make(CASE_TP2), late = early;
@@ -352,11 +353,12 @@ static void test_campaign_nothing_text_names_the_last_reasons(void **state) {
   struct sf_campaign_result result;
   struct sf_outcome outcome = finding_of(&c, "here");
   char text[480];
-  static const struct { enum sf_verdict verdict; const char *text, *says; } rows[] = {
-      {SF_VERDICT_SKIP, "too large", "every case was skipped: too large"},
-      {SF_VERDICT_INCONCLUSIVE, "3 of 4 tensors\nwhat it printed", "nothing was judged: 1 inconclusive (last: 3 of 4 tensors), 1 skipped (last: too large)"},
-      {SF_VERDICT_INCONCLUSIVE, "", "nothing was judged: 2 inconclusive (last: 3 of 4 tensors), 1 skipped (last: too large)"},
-      {SF_VERDICT_PASS, "", NULL}};
+  static const struct { enum sf_verdict verdict; const char *text, *says;
+  } rows[] = {{SF_VERDICT_SKIP, "too large", "every case was skipped: too large"},
+              {SF_VERDICT_INCONCLUSIVE, "3 of 4 tensors\nwhat it printed",
+               "nothing was judged: 1 inconclusive (last: 3 of 4 tensors), 1 skipped (last: too large)"},
+              {SF_VERDICT_INCONCLUSIVE, "", "nothing was judged: 2 inconclusive (last: 3 of 4 tensors), 1 skipped (last: too large)"},
+              {SF_VERDICT_PASS, "", NULL}};
   memset(&result, 0, sizeof result);
   assert_false(sf_campaign_judged_nothing(&result));
   for (int i = 0; i < 4; i++) {
@@ -380,7 +382,8 @@ static void test_campaign_nothing_text_names_the_last_reasons(void **state) {
 
 /* --- what a campaign shows at its end ----------------------------------------------------------------------------- */
 
-/* One fault behind a collective that ranks do not meet in has a signature for each call behind it; what is said of them differs in numbers. */
+/* One fault behind a collective that ranks do not meet in has a signature for each call behind it; what is said of them differs in numbers.
+ */
 static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
   static const struct { const char *label, *text; enum sf_diagnosis_class cls; } rows[] = {
       {"first", "s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times", SF_DIAGNOSIS_EARLIER},
@@ -410,11 +413,14 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
     snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(strstr(line, " case") ? strcspn(line + 2, " ") + 2 : strlen(line)),
              line);
   }
-  assert_string_equal(shown, "  deadlock/comm/first@tp|  deadlock/comm/third@tp|"
-                             "    diagnosis of these 2: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
-                             "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  deadlock/comm/fifth@tp|");
+  assert_string_equal(
+      shown,
+      "  deadlock/comm/first@tp|  deadlock/comm/third@tp|"
+      "    diagnosis of these 2: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
+      "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  deadlock/comm/fifth@tp|");
   const struct sf_campaign_result result = {.summary.signatures = 5};
-  json_t *json = sf_json_of_campaign(&result, &signatures), *list = json_object_get(json, "by_signature"), *second = json_array_get(list, 1);
+  json_t *json = sf_json_of_campaign(&result, &signatures), *list = json_object_get(json, "by_signature"),
+         *second = json_array_get(list, 1);
   assert_int_equal(json_array_size(list), 5);
   assert_string_equal(json_string_value(json_object_get(second, "signature")), "deadlock/comm/second@tp");
   assert_int_equal(json_integer_value(json_object_get(second, "count")), 1);
@@ -438,11 +444,18 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
 
 static void test_diagnosis_same_line_numbers_alone_may_differ(void **state) {
   (void)state;
-  static const struct { const char *line, *other; bool same; } rows[] = {
-      {"scale: times 2", "scale: times 31.25", true}, {"scale: times 1/4", "scale: times 1/16", true}, {"left 3.84e+06)", "left 1e-05)", true},
-      {"layers.0.mlp", "layers.12.mlp", true},        {"", "", true},                                  {"rank 1", "rank ", false},
-      {"rank ", "rank 1", false},                     {"over tp", "over dp", false},                   {"rank 1.", "rank 1", false},
-      {"rank 1 and 2", "rank 12", false},             {"part: 2", "scale: 2", false}};
+  static const struct { const char *line, *other; bool same;
+  } rows[] = {{"scale: times 2", "scale: times 31.25", true},
+              {"scale: times 1/4", "scale: times 1/16", true},
+              {"left 3.84e+06)", "left 1e-05)", true},
+              {"layers.0.mlp", "layers.12.mlp", true},
+              {"", "", true},
+              {"rank 1", "rank ", false},
+              {"rank ", "rank 1", false},
+              {"over tp", "over dp", false},
+              {"rank 1.", "rank 1", false},
+              {"rank 1 and 2", "rank 12", false},
+              {"part: 2", "scale: 2", false}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     if (sf_diagnosis_same_line(rows[i].line, rows[i].other) != rows[i].same) fail_msg("'%s' and '%s'", rows[i].line, rows[i].other);
   }

@@ -21,7 +21,8 @@ static void check_events(void *ctx, int32_t rank, const struct sf_comm_event *ev
     if (row == NULL)
       fail_msg("the call '%s' (%s) has no row in targets/builtin/parallel/labels.c", events[i].label,
                sf_comm_op_name((enum sf_comm_op)events[i].op));
-    if ((int32_t)row->op != events[i].op) fail_msg("'%s' is a %s, not a %s", row->name, sf_comm_op_name((enum sf_comm_op)events[i].op), sf_comm_op_name(row->op));
+    if ((int32_t)row->op != events[i].op)
+      fail_msg("'%s' is a %s, not a %s", row->name, sf_comm_op_name((enum sf_comm_op)events[i].op), sf_comm_op_name(row->op));
     reached[row - sf_comm_labels] = true;
   }
 }
@@ -66,7 +67,8 @@ static void run_case(struct runner *runner, const struct sf_case *c) {
 
 static void space_make(struct sf_space *space) {
   sf_space_init(space);
-  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++) assert_int_equal(sf_space_set(space, small_sizes[i], NULL), SF_OK);
+  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++)
+    assert_int_equal(sf_space_set(space, small_sizes[i], NULL), SF_OK);
 }
 
 static void test_labels_drawn_cases_call_each_row_and_nothing_else(void **state) {
@@ -127,7 +129,11 @@ static void test_mutant_list_every_name_is_found(void **state) {
 
 static void test_plant_id_check_unknown_refused(void **state) {
   (void)state;
-  static const char *const bad[] = {"", "no-such-plant", "mutant:no.such.label:drop", "mutant:adam.grad_norm:shift", "mutant:adam.grad_norm:op-sum",
+  static const char *const bad[] = {"",
+                                    "no-such-plant",
+                                    "mutant:no.such.label:drop",
+                                    "mutant:adam.grad_norm:shift",
+                                    "mutant:adam.grad_norm:op-sum",
                                     "mutant:pipeline_schedule.recv_forward:drop"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     struct sf_error error = {SF_OK, ""};

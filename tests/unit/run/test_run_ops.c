@@ -82,7 +82,8 @@ static int32_t operand_of(const struct sf_op_memory *memory, bool output) {
 }
 
 /* Breaks CASES cases of each operation; those for which `prepare` finds nothing to break do not count. At least a third must. */
-static void expect_class(struct bed *bed, enum damage damage, enum sf_op_class wanted, bool (*prepare)(struct bed *bed, struct breaker *breaker)) {
+static void expect_class(struct bed *bed, enum damage damage, enum sf_op_class wanted,
+                         bool (*prepare)(struct bed *bed, struct breaker *breaker)) {
   for (int32_t e = 0; e < bed->target.entry_count; e++) {
     static struct sf_op_target target;
     struct breaker breaker = {.device = bed->lab.runner};
@@ -98,10 +99,12 @@ static void expect_class(struct bed *bed, enum damage damage, enum sf_op_class w
       if (!prepare(bed, &breaker)) continue;
       breaker.damage = damage;
       sf_op_trial_run(&outcome, &bed->lab.memory, &broken, &target, &c, false);
-      if (outcome.cls != (int32_t)wanted) fail_msg("%s: %s, not %s", target.entries[0].op->name, sf_op_class_name((enum sf_op_class)outcome.cls), sf_op_class_name(wanted));
+      if (outcome.cls != (int32_t)wanted)
+        fail_msg("%s: %s, not %s", target.entries[0].op->name, sf_op_class_name((enum sf_op_class)outcome.cls), sf_op_class_name(wanted));
       tried++;
     }
-    if (tried < CASES / 3 && wanted != SF_OP_INPUT_CHANGED && wanted != SF_OP_UNWRITTEN) fail_msg("%s: only %d of %d cases could be broken", target.entries[0].op->name, tried, CASES);
+    if (tried < CASES / 3 && wanted != SF_OP_INPUT_CHANGED && wanted != SF_OP_UNWRITTEN)
+      fail_msg("%s: only %d of %d cases could be broken", target.entries[0].op->name, tried, CASES);
   }
 }
 
@@ -116,7 +119,8 @@ static bool pick_element(struct bed *bed, struct breaker *breaker) {
   breaker->operand = i;
   breaker->row = at / cols, breaker->col = at % cols;
   breaker->value = (float)(want.v + copysign(4 * want.e + 0.25 * fabs(want.v) + 1e-6, want.v));
-  return sf_op_stored((double)breaker->value, memory->places[i].dtype) != sf_op_stored(want.v, memory->places[i].dtype) && isfinite(breaker->value);
+  return sf_op_stored((double)breaker->value, memory->places[i].dtype) != sf_op_stored(want.v, memory->places[i].dtype) &&
+         isfinite(breaker->value);
 }
 static bool pick_output(struct bed *bed, struct breaker *breaker) {
   breaker->operand = operand_of(&bed->lab.memory, true);

@@ -14,7 +14,8 @@ static struct sf_outcome failure(const struct sf_case *c, enum sf_finding_class 
 static void test_outcome_from_failure_key_has_the_manner_and_nothing_of_the_text(void **state) {
   (void)state;
   const struct sf_case c = case_make(CASE_TP2);
-  const struct sf_outcome one = failure(&c, SF_CLASS_CRASH, SF_MANNER_WRITE, "wrote 8 bytes behind"), other = failure(&c, SF_CLASS_CRASH, SF_MANNER_WRITE, "died");
+  const struct sf_outcome one = failure(&c, SF_CLASS_CRASH, SF_MANNER_WRITE, "wrote 8 bytes behind"),
+                          other = failure(&c, SF_CLASS_CRASH, SF_MANNER_WRITE, "died");
   assert_string_equal(one.shrink_key, "crash/comm-write/mlp.linear_fc2.fwd");
   assert_string_equal(one.signature, "crash/comm-write/mlp.linear_fc2.fwd@tp");
   assert_string_equal(one.shrink_key, other.shrink_key);
@@ -65,7 +66,8 @@ static void test_signature_of_experts_has_the_axes_of_their_mesh(void **state) {
       {"", "none", "none"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    static const char *const keys[] = {"tolerance/act/mlp.combine", "tolerance/act/mlp.experts.linear_fc2", "deadlock/comm/token_dispatcher.etp_gather"};
+    static const char *const keys[] = {"tolerance/act/mlp.combine", "tolerance/act/mlp.experts.linear_fc2",
+                                       "deadlock/comm/token_dispatcher.etp_gather"};
     const struct sf_case c = case_make(rows[i][0]);
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
       char signature[SF_SIGNATURE_TEXT];

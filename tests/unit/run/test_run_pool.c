@@ -55,7 +55,8 @@ static struct client *client_make(int32_t count, int32_t block, const char *plan
   return k;
 }
 
-/* cmocka's handlers, which a forked worker inherits, would go on with the tests there. Only the sanitizers' builds leave them: others have our own. */
+/* cmocka's handlers, which a forked worker inherits, would go on with the tests there. Only the sanitizers' builds leave them: others have
+ * our own. */
 static void let_workers_die(void) {
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
   for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++) signal(fatal[i], SIG_DFL);
@@ -71,7 +72,9 @@ static void run_all(struct client *k, int32_t workers) {
   sf_pool_destroy(pool);
 }
 
-static void set_plant(struct client *k, int32_t i, const char *plant) { snprintf(k->jobs[i].c.plant, sizeof k->jobs[i].c.plant, "%s", plant); }
+static void set_plant(struct client *k, int32_t i, const char *plant) {
+  snprintf(k->jobs[i].c.plant, sizeof k->jobs[i].c.plant, "%s", plant);
+}
 
 static void test_pool_run_clean_jobs_all_pass_in_order_for_one_worker(void **state) {
   (void)state;
@@ -222,7 +225,8 @@ static struct sf_job_result shrink(const char *plant, const char *shrink_key, in
   job.tag = 77;
   job.kind = SF_JOB_SHRINK;
   job.budget = budget;
-  job.c = case_make("mode=isolated model.layers=2 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=2");
+  job.c =
+      case_make("mode=isolated model.layers=2 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=2");
   snprintf(job.c.plant, sizeof job.c.plant, "%s", plant);
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
   const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
@@ -251,8 +255,8 @@ static void test_pool_shrink_crash_gets_smaller(void **state) {
   assert_string_equal(r.min_outcome.signature, "crash/comm-died/parallel_mlp.bwd.canary@none");
 }
 
-/* A few noise levels in some gradient, end to end; alone, the module that is not cast fails. Which of the seeds show it so near the noise hangs on how the
- * build rounds. */
+/* A few noise levels in some gradient, end to end; alone, the module that is not cast fails. Which of the seeds show it so near the noise
+ * hangs on how the build rounds. */
 static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **state) {
   (void)state;
   static const int64_t seeds[] = {498071921, 498074737, 498074553, 498074468, 498072618, 498072147, 498072953, 498073456};
@@ -262,8 +266,9 @@ static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **stat
   sf_space_init(&space);
   const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   memset(&job, 0, sizeof job);
-  job.c = case_make("mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 model.vocab_padded=48 model.seq=18 data.tokens=few "
-                    "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2");
+  job.c = case_make(
+      "mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 model.vocab_padded=48 model.seq=18 data.tokens=few "
+      "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2");
   snprintf(job.c.plant, sizeof job.c.plant, "fp8-layer-exempt-local-index");
   for (size_t i = 0; i < sizeof seeds / sizeof seeds[0] && r.outcome.verdict != SF_VERDICT_FINDING; i++) {
     job.c.seed = seeds[i];
@@ -342,7 +347,8 @@ static void shrink_under_fire(struct killer *k) {
   struct sf_job *job = &k->client.jobs[0];
   job->kind = SF_JOB_SHRINK;
   job->budget = 10; /* large cases: it takes several times as long as a tick */
-  job->c = case_make("mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=4");
+  job->c = case_make(
+      "mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=4");
   snprintf(job->c.plant, sizeof job->c.plant, "rowparallel-bias-xtp");
   snprintf(job->shrink_key, sizeof job->shrink_key, "tolerance/act/self_attention.linear_proj");
   const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};

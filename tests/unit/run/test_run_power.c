@@ -36,14 +36,18 @@ static void test_power_is_minimal_asks_for_ranks_layers_and_fields(void **state)
       {"shared-buf-overzero", false, TIED_ZERO " model.layers=4", "conflict/param/embedding.word_embeddings"},
       {"rng-sp-same-seed", true, CASE_TP2 " layout.sp=true train.dropout_milli=500", "exact/act/self_attn_bda"},
       {"rng-sp-same-seed", false, CASE_TP2 " layout.sp=true train.dropout_milli=500", "tolerance/act/self_attn_bda"},
-      {"xattn-qkv-wrong-tp-group", true, CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1", "conflict/act_grad/cross_attention.linear_q"},
-      {"xattn-qkv-wrong-tp-group", false, CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=2", "conflict/act_grad/cross_attention.linear_q"},
-      {"xattn-qkv-wrong-tp-group", true, CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2", "exact/act/cross_attention.linear_q"},
+      {"xattn-qkv-wrong-tp-group", true, CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1",
+       "conflict/act_grad/cross_attention.linear_q"},
+      {"xattn-qkv-wrong-tp-group", false, CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=2",
+       "conflict/act_grad/cross_attention.linear_q"},
+      {"xattn-qkv-wrong-tp-group", true, CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2",
+       "exact/act/cross_attention.linear_q"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct sf_case c = case_make(rows[i].assignments);
     const char *key = rows[i].key != NULL ? rows[i].key : "";
-    if (sf_power_is_minimal(sf_plant_find(rows[i].plant), &c, key) != rows[i].expected) fail_msg("%s: %s", rows[i].plant, rows[i].assignments);
+    if (sf_power_is_minimal(sf_plant_find(rows[i].plant), &c, key) != rows[i].expected)
+      fail_msg("%s: %s", rows[i].plant, rows[i].assignments);
   }
 }
 
@@ -168,7 +172,8 @@ static struct sf_power_options *options_make(const char *first, const char *seco
   struct sf_power_options *o = test_calloc(1, sizeof *o);
   sf_space_init(&o->campaign.space);
   o->campaign.space.max_ranks = 4;
-  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++) assert_int_equal(sf_space_set(&o->campaign.space, small_sizes[i], NULL), SF_OK);
+  for (size_t i = 0; i < sizeof small_sizes / sizeof small_sizes[0]; i++)
+    assert_int_equal(sf_space_set(&o->campaign.space, small_sizes[i], NULL), SF_OK);
   space = o->campaign.space;
   o->campaign.layouts = 4;
   o->campaign.seed = 3;

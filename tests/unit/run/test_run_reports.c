@@ -27,7 +27,8 @@ static void test_features_of_names_what_a_case_has(void **state) {
   } rows[] = {
       {"", "isolated", "tp sp dp pp two_axes bf16 layernorm swiglu steps mqa gqa frozen padded_vocab"},
       {CASE_TP2 " layout.sp=true", "tp sp bias", "isolated two_axes dp kv_below_tp"},
-      {"model.heads=4 model.kv_heads=1 layout.tp=2 layout.dp=2 train.microbatches=2", "tp dp two_axes mqa kv_below_tp microbatches", "gqa pp"},
+      {"model.heads=4 model.kv_heads=1 layout.tp=2 layout.dp=2 train.microbatches=2", "tp dp two_axes mqa kv_below_tp microbatches",
+       "gqa pp"},
       {"model.heads=4 model.kv_heads=2", "gqa", "mqa kv_below_tp"},
       {"model.layers=3 layout.pp=2 layout.pp_last_layers=1", "pp uneven_stages", "two_axes"},
       {"moe.experts=2 moe.z_micro=5", "moe router_losses", "ep etp"},
@@ -62,7 +63,8 @@ static void test_features_names_differ(void **state) {
 static void test_describe_case_shows_mesh_groups_and_shapes(void **state) {
   (void)state;
   struct sf_text text = {0};
-  const struct sf_case c = case_make("model.layers=2 model.heads=2 model.kv_heads=2 layout.tp=2 layout.dp=2 layout.pp=2 layout.order=dp-cp-ep-tp-pp train.microbatches=2");
+  const struct sf_case c = case_make(
+      "model.layers=2 model.heads=2 model.kv_heads=2 layout.tp=2 layout.dp=2 layout.pp=2 layout.order=dp-cp-ep-tp-pp train.microbatches=2");
   assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
   static const char *const parts[] = {
       "8 ranks: tp 2, dp 2, pp 2, order dp-cp-ep-tp-pp",
@@ -80,7 +82,8 @@ static void test_describe_case_shows_mesh_groups_and_shapes(void **state) {
   sf_text_destroy(&text);
 }
 
-/* Names of enum values come from one list, so a choice that is added to it shows: a table of its own inside describe once ended before the last. */
+/* Names of enum values come from one list, so a choice that is added to it shows: a table of its own inside describe once ended before the
+ * last. */
 static void test_describe_case_names_every_choice_of_every_enum_field(void **state) {
   (void)state;
   static const struct {
@@ -101,7 +104,8 @@ static void test_describe_case_names_every_choice_of_every_enum_field(void **sta
       {"data.acts", "", ", activations "},
       {"data.grads", "", ", gradients "},
       {"layout.cp_comm", "layout.cp=2 model.heads=2 model.kv_heads=2", ", cp 2 ("},
-      {"reload.cp_comm", "train.steps=2 layout.dp=2 train.microbatches=2 reload.after_step=1 reload.cp=2 model.heads=2 model.kv_heads=2", ", cp 2 ("},
+      {"reload.cp_comm", "train.steps=2 layout.dp=2 train.microbatches=2 reload.after_step=1 reload.cp=2 model.heads=2 model.kv_heads=2",
+       ", cp 2 ("},
   };
   size_t fields = 0;
   for (int f = 0; f < sf_case_field_count; f++) fields += sf_case_fields[f].type == SF_FIELD_ENUM;
@@ -126,7 +130,8 @@ static void test_describe_case_names_every_choice_of_every_enum_field(void **sta
 static void test_describe_case_of_experts_shows_what_their_mesh_cuts(void **state) {
   (void)state;
   struct sf_text text = {0};
-  const struct sf_case c = case_make("model.heads=2 model.kv_heads=2 layout.tp=2 layout.sp=on layout.dp=2 train.microbatches=2 moe.experts=4 moe.shared_ffn=12 layout.ep=4");
+  const struct sf_case c = case_make(
+      "model.heads=2 model.kv_heads=2 layout.tp=2 layout.sp=on layout.dp=2 train.microbatches=2 moe.experts=4 moe.shared_ffn=12 layout.ep=4");
   assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
   static const char *const parts[] = {
       "4 ranks: tp 2, dp 2, pp 1, ep 4, etp 1, order",
@@ -158,7 +163,8 @@ static void test_describe_case_shows_the_groups_of_the_experts(void **state) {
 static void test_describe_case_shows_the_layout_that_loads(void **state) {
   (void)state;
   struct sf_text text = {0};
-  const struct sf_case c = case_make("model.layers=2 train.microbatches=2 train.steps=3 layout.dp=2 reload.after_step=2 reload.pp=2 reload.order=pp-dp-ep-cp-tp");
+  const struct sf_case c = case_make(
+      "model.layers=2 train.microbatches=2 train.steps=3 layout.dp=2 reload.after_step=2 reload.pp=2 reload.order=pp-dp-ep-cp-tp");
   assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
   static const char *const parts[] = {
       "layout     2 ranks: tp 1, dp 2, pp 1, order tp-cp-ep-dp-pp\ndp groups  1 of 2 ranks each: {0, 1}\n",
@@ -290,7 +296,8 @@ static void test_trace_dump_log_files_hold_tensors_and_maps_of_each_rank(void **
     assert_int_equal(weight->dims[1], 8);
     const char *maps = sf_st_meta(&file, "shardfuzz");
     char expected[160];
-    snprintf(expected, sizeof expected, "\"s0/mb0/step/param/decoder.layers.0.mlp.linear_fc1.weight/0\":{\"shape\":[8,8],\"index\":[[[%d,4]],[[0,8]]]}", 4 * rank);
+    snprintf(expected, sizeof expected,
+             "\"s0/mb0/step/param/decoder.layers.0.mlp.linear_fc1.weight/0\":{\"shape\":[8,8],\"index\":[[[%d,4]],[[0,8]]]}", 4 * rank);
     assert_non_null(maps);
     assert_non_null(strstr(maps, expected));
     sf_st_destroy(&file);

@@ -298,7 +298,8 @@ static void test_store_merge_what_may_differ_between_machines_is_no_conflict(voi
     store_make(f->other, 0, 10, 4, "s");
     execute(f->other, rows[i].change);
     assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
-    if (report.conflicts != rows[i].conflicts) fail_msg("%s: %d conflicts: %s", rows[i].change, (int)report.conflicts, report.first_conflict);
+    if (report.conflicts != rows[i].conflicts)
+      fail_msg("%s: %d conflicts: %s", rows[i].change, (int)report.conflicts, report.first_conflict);
     for (int which = 0; which < 3; which++) sf_store_remove_files(((const char *const[]){f->path, f->other, f->joined})[which]);
   }
 }
@@ -400,10 +401,14 @@ static void test_store_open_create_on_a_full_disk_leaves_nothing(void **state) {
   assert_true(refused > 5);
 }
 
-/* Findings of one signature in every order: the smallest case is that of the smallest index that was shrunk, and the diagnosis is its own. */
+/* Findings of one signature in every order: the smallest case is that of the smallest index that was shrunk, and the diagnosis is its own.
+ */
 static void test_store_add_finding_keeps_the_same_smallest_case_in_any_order(void **state) {
   const struct fixture *f = *state;
-  static const struct { int64_t index; const char *min, *text; } rows[] = {{7, "{\"min\":7}", "{\"min\":7}"}, {3, NULL, "not shrunk"}, {9, "{\"min\":9}", "{\"min\":9}"}};
+  static const struct {
+    int64_t index;
+    const char *min, *text;
+  } rows[] = {{7, "{\"min\":7}", "{\"min\":7}"}, {3, NULL, "not shrunk"}, {9, "{\"min\":9}", "{\"min\":9}"}};
   static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
   struct sf_store_finding finding;

@@ -90,9 +90,11 @@ static void make_version_2(const char *path) {
   add_finding_ok(store, seen_make("s", 3, "{\"case\":3}", "{\"min\":3}"));
   commit_ok(store);
   sf_store_close(store);
-  execute(path, "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
-                "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder;"
-                "PRAGMA user_version = 2");
+  execute(
+      path,
+      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
+      "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder;"
+      "PRAGMA user_version = 2");
 }
 
 /* Reading leaves it as it is, and so does a campaign of other options; resuming gives it what it lacks. */
@@ -142,8 +144,10 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  execute(f->path, "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
-                   "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; PRAGMA user_version = 3");
+  execute(
+      f->path,
+      "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
+      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; PRAGMA user_version = 3");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.by_verdict[SF_VERDICT_INCONCLUSIVE], 1);

@@ -139,8 +139,8 @@ static void test_case_init_gives_the_smallest_valid_case(void **state) {
 }
 
 static bool is_logical(const char *path) {
-  return strncmp(path, "layout.", 7) != 0 && strncmp(path, "reload.", 7) != 0 && strcmp(path, "schedule") != 0 && strncmp(path, "target.", 7) != 0 &&
-         strncmp(path, "plant.", 6) != 0;
+  return strncmp(path, "layout.", 7) != 0 && strncmp(path, "reload.", 7) != 0 && strcmp(path, "schedule") != 0 &&
+         strncmp(path, "target.", 7) != 0 && strncmp(path, "plant.", 6) != 0;
 }
 
 static void test_case_logical_hash_depends_on_the_logical_fields_only(void **state) {

@@ -161,7 +161,8 @@ static void test_trace_spec_of_the_memory(void **state) {
   c.model.memory_seq = 5;
   struct sf_catalog *catalog = create(&c);
   struct sf_trace_spec kv, key_value, memory;
-  const struct sf_trace_id kv_act = {.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_CROSS_LINEAR_KV, 0)};
+  const struct sf_trace_id kv_act = {
+      .pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, SF_MODULE_CROSS_LINEAR_KV, 0)};
   struct sf_trace_id id = {.pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = kv_act.subject};
   assert_true(sf_trace_spec(&kv, catalog, kv_act));
   assert_true(sf_trace_spec(&memory, catalog, id));
@@ -169,7 +170,8 @@ static void test_trace_spec_of_the_memory(void **state) {
   assert_true(sf_trace_spec(&key_value, catalog, id));
   assert_false(sf_trace_spec(&key_value, catalog, (struct sf_trace_id){.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = id.subject}));
   assert_true(kv.shape.rows == 10 && kv.shape.cols == 48 && kv.row_cut == SF_CUT_NONE && kv.col_cut == SF_CUT_EVEN);
-  assert_true(key_value.shape.rows == 10 && key_value.shape.cols == 48 && key_value.row_cut == SF_CUT_NONE && key_value.col_cut == SF_CUT_EVEN);
+  assert_true(key_value.shape.rows == 10 && key_value.shape.cols == 48 && key_value.row_cut == SF_CUT_NONE &&
+              key_value.col_cut == SF_CUT_EVEN);
   assert_true(memory.shape.rows == 10 && memory.shape.cols == 16 && memory.row_cut == SF_CUT_SEQUENCE && memory.col_cut == SF_CUT_NONE);
   sf_catalog_destroy(catalog);
 }
@@ -370,7 +372,8 @@ static void test_catalog_create_post_norm_adds_norms_behind_both_branches(void *
   c.model.post_norm = true;
   catalog = create(&c);
   check_specs(catalog, ROWS, 2);
-  const int32_t attention = sf_catalog_module(catalog, SF_MODULE_POST_SELF_ATTN_LAYERNORM, 1), mlp = sf_catalog_module(catalog, SF_MODULE_POST_MLP_LAYERNORM, 1);
+  const int32_t attention = sf_catalog_module(catalog, SF_MODULE_POST_SELF_ATTN_LAYERNORM, 1),
+                mlp = sf_catalog_module(catalog, SF_MODULE_POST_MLP_LAYERNORM, 1);
   assert_string_equal(catalog->modules[attention].name, "decoder.layers.1.post_self_attn_layernorm");
   assert_int_equal(attention, sf_catalog_module(catalog, SF_MODULE_LINEAR_PROJ, 1) + 1);
   assert_int_equal(mlp, sf_catalog_module(catalog, SF_MODULE_MLP_BDA, 1) - 1);
@@ -470,7 +473,8 @@ static void test_trace_spec_of_mtp_names_the_module_of_each_use(void **state) {
   for (int tied = 0; tied < 2; tied++) {
     c.model.tied = tied;
     struct sf_catalog *catalog = create(&c);
-    const int32_t word = sf_catalog_param(catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0), head = sf_catalog_param(catalog, SF_MODULE_OUTPUT_LAYER, -1, 0);
+    const int32_t word = sf_catalog_param(catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0),
+                  head = sf_catalog_param(catalog, SF_MODULE_OUTPUT_LAYER, -1, 0);
     const int32_t layers = (int32_t)c.model.layers;
     const struct {
       int32_t param;
@@ -493,7 +497,8 @@ static void test_trace_spec_of_mtp_names_the_module_of_each_use(void **state) {
       if (exists) assert_int_equal(spec.module, sf_catalog_module(catalog, rows[i].cls, rows[i].layer));
     }
     assert_string_equal(catalog->modules[sf_catalog_module(catalog, SF_MODULE_MTP_EH_PROJ, layers + 1)].name, "mtp.layers.1.eh_proj");
-    assert_string_equal(catalog->modules[sf_catalog_module(catalog, SF_MODULE_MLP_BDA, layers)].name, "mtp.layers.0.transformer_layer.mlp_bda");
+    assert_string_equal(catalog->modules[sf_catalog_module(catalog, SF_MODULE_MLP_BDA, layers)].name,
+                        "mtp.layers.0.transformer_layer.mlp_bda");
     sf_catalog_destroy(catalog);
   }
 }

@@ -28,9 +28,11 @@ static void test_catalog_create_lists_the_parameters_of_latent_attention(void **
   sf_catalog_destroy(catalog);
   c.model.q_lora_rank = 0, c.model.norm = SF_NORM_LAYER, c.train.frozen = SF_FROZEN_QKV;
   catalog = create(&c);
-  const struct param_row query = {"decoder.layers.0.self_attention.linear_q_proj.weight", 24, 16, SF_CUT_EVEN, SF_CUT_NONE, 0.25f, 0, true, true};
+  const struct param_row query = {
+      "decoder.layers.0.self_attention.linear_q_proj.weight", 24, 16, SF_CUT_EVEN, SF_CUT_NONE, 0.25f, 0, true, true};
   check_param(catalog, sf_catalog_param(catalog, SF_MODULE_LINEAR_Q, 0, 0), &query);
-  const struct param_row bias = {"decoder.layers.0.self_attention.kv_layernorm.bias", 1, 10, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, false, false};
+  const struct param_row bias = {
+      "decoder.layers.0.self_attention.kv_layernorm.bias", 1, 10, SF_CUT_NONE, SF_CUT_NONE, 0.125f, 0, false, false};
   check_param(catalog, sf_catalog_param(catalog, SF_MODULE_KV_LAYERNORM, 0, 1), &bias);
   assert_int_equal(sf_catalog_module(catalog, SF_MODULE_LINEAR_Q_DOWN, 0), -1);
   sf_catalog_destroy(catalog);

@@ -87,7 +87,8 @@ static void test_round_agrees_with_pytorch(void **state) {
 }
 
 #ifdef __FLT16_MAX__
-/* All signs, exponents and bits down to the tie, each with what may stand below it: what is left out differs in nothing that rounding sees. */
+/* All signs, exponents and bits down to the tie, each with what may stand below it: what is left out differs in nothing that rounding sees.
+ */
 static void test_f16_round_agrees_with_the_compiler_for_all_classes_of_values(void **state) {
   (void)state;
   static const uint32_t lows[] = {0x000, 0x001, 0x7ff, 0x800, 0x801, 0xfff};

@@ -80,7 +80,9 @@ static void test_case_json_round_trip_of_a_frameworks_case(void **state) {
   sf_case_init(&c);
   c.seed = 77;
   strcpy(c.target, "megatron-core");
-  assert_int_equal(sf_case_set_framework(&c, "{\"layout\": {\"tp\": 2, \"pp\": 2, \"sp\": true}, \"model\": {\"a\": null, \"b\": [1, 2.5, \"x\\n\"]}}", NULL), SF_OK);
+  assert_int_equal(sf_case_set_framework(
+                       &c, "{\"layout\": {\"tp\": 2, \"pp\": 2, \"sp\": true}, \"model\": {\"a\": null, \"b\": [1, 2.5, \"x\\n\"]}}", NULL),
+                   SF_OK);
   assert_int_equal(sf_case_ranks(&c), 4);
   assert_true(c.layout.sp);
   expect_round_trip(&c);
@@ -91,8 +93,10 @@ static void test_case_json_round_trip_of_a_frameworks_case(void **state) {
   assert_int_equal(sf_case_ranks(&c), 8);
   char *json = NULL;
   assert_int_equal(sf_case_to_json(&json, &c), SF_OK);
-  assert_string_equal(json, "{\n  \"schema\": 1,\n  \"seed\": 77,\n  \"target\": {\n    \"name\": \"megatron-core\"\n  },\n  \"framework\": {\n    \"ranks\": 8,\n    \"layout\": "
-                            "{\n      \"tp\": 2\n    }\n  }\n}\n");
+  assert_string_equal(
+      json,
+      "{\n  \"schema\": 1,\n  \"seed\": 77,\n  \"target\": {\n    \"name\": \"megatron-core\"\n  },\n  \"framework\": {\n    \"ranks\": 8,\n    \"layout\": "
+      "{\n      \"tp\": 2\n    }\n  }\n}\n");
   sf_free(json);
 }
 
@@ -101,10 +105,14 @@ static void test_case_json_wrong_frameworks_cases_are_refused(void **state) {
   static const char *const rows[][2] = {
       {"{\"schema\": 1, \"framework\": {}}", "c: framework: the target \"builtin\" is none"},
       {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": []}", "c: framework: expected an object, found an array"},
-      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {}, \"model\": {\"layers\": 2}}", "c: model.layers: a framework's case has its fields in \"framework\""},
-      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {\"layout\": {\"tp\": 0}}}", "c: framework.tp: expected a number from 1 to 65536"},
-      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {\"layout\": {\"dp\": \"2\"}}}", "c: framework.dp: expected a number from 1 to 65536"},
-      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {}, \"layout\": {\"tp\": 2}}", "c: layout.tp: a framework's case has its fields in \"framework\""},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {}, \"model\": {\"layers\": 2}}",
+       "c: model.layers: a framework's case has its fields in \"framework\""},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {\"layout\": {\"tp\": 0}}}",
+       "c: framework.tp: expected a number from 1 to 65536"},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {\"layout\": {\"dp\": \"2\"}}}",
+       "c: framework.dp: expected a number from 1 to 65536"},
+      {"{\"schema\": 1, \"target\": {\"name\": \"m\"}, \"framework\": {}, \"layout\": {\"tp\": 2}}",
+       "c: layout.tp: a framework's case has its fields in \"framework\""},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     struct sf_case c;
@@ -158,7 +166,9 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";
   assert_memory_equal(json, HEAD, strlen(HEAD));
   assert_string_equal(json + strlen(json) - strlen(TAIL), TAIL);
-  assert_non_null(strstr(json, "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"dropout_milli\": 0,\n    \"mtp_weight_milli\": 100,\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
+  assert_non_null(strstr(
+      json,
+      "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"dropout_milli\": 0,\n    \"mtp_weight_milli\": 100,\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
   sf_free(json);
 }
 

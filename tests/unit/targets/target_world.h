@@ -78,14 +78,17 @@ static inline bool world_map_is_canonical(const struct world *w, int32_t rank, i
   const struct sf_expert_place expert = sf_mesh_expert_place(&c->layout, rank);
   const int64_t tp = place.at[SF_AXIS_TP], cp = place.at[SF_AXIS_CP];
   const int64_t of_experts = expert.ep * c->layout.etp + expert.etp;
-  const int64_t row_place = sf_cut_is_expert(spec->row_cut) ? of_experts : tp, col_place = sf_cut_is_expert(spec->col_cut) ? of_experts : tp;
+  const int64_t row_place = sf_cut_is_expert(spec->row_cut) ? of_experts : tp,
+                col_place = sf_cut_is_expert(spec->col_cut) ? of_experts : tp;
   const struct sf_shard_map canonical = {.rows = sf_canonical_dim(c, spec->row_cut, spec->shape.rows, row_place, cp),
                                          .cols = sf_canonical_dim(c, spec->col_cut, spec->shape.cols, col_place, cp)};
-  return sf_shard_map_equal(&(struct sf_shard_map){.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)}, &canonical);
+  return sf_shard_map_equal(&(struct sf_shard_map){.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)},
+                            &canonical);
 }
 
 /* A sum over cp alone has replicas on the other tp ranks, which count once. */
-static inline void world_merge_element(struct world *w, struct world_tensor *tensor, int64_t at, float value, uint32_t partial, int32_t tp) {
+static inline void world_merge_element(struct world *w, struct world_tensor *tensor, int64_t at, float value, uint32_t partial,
+                                       int32_t tp) {
   if (partial) {
     if (tensor->seen[at] == 0) tensor->owner[at] = tp;
     if ((partial & SF_AXES(SF_AXIS_TP)) || tensor->owner[at] == tp) tensor->values[at] += value;
@@ -99,7 +102,8 @@ static inline void world_merge_element(struct world *w, struct world_tensor *ten
   }
 }
 
-static inline void world_merge(struct world *w, struct world_tensor *tensor, const struct sf_shard_map *map, const float *data, int32_t tp) {
+static inline void world_merge(struct world *w, struct world_tensor *tensor, const struct sf_shard_map *map, const float *data,
+                               int32_t tp) {
   int64_t local = 0;
   for (int32_t r = 0; r < map->rows.count; r++)
     for (int64_t i = 0; i < map->rows.runs[r].len; i++)

@@ -99,11 +99,13 @@ static void test_reload_with_another_layout_loads_what_was_there(void **state) {
     for (int l = 0; l < LAYOUT_COUNT; l++)
       for (int k = 1; k < LAYOUT_COUNT; k++) {
         const char *second = LAYOUTS[(l + k) % LAYOUT_COUNT];
-        const struct sf_case plain = case_of(MODELS[m], LAYOUTS[l], NULL, "mode=e2e"), reloaded = case_of(MODELS[m], LAYOUTS[l], second, "mode=e2e");
+        const struct sf_case plain = case_of(MODELS[m], LAYOUTS[l], NULL, "mode=e2e"),
+                             reloaded = case_of(MODELS[m], LAYOUTS[l], second, "mode=e2e");
         if ((m + l + k) % SF_STRIDE != 0 || sf_case_validate(&reloaded, NULL) != SF_OK) continue;
         struct world *a = run_clean(&reloaded), *b = run_clean(&plain);
         int64_t compared = 0;
-        if (differing(a, b, SF_KIND_PARAM, 2, &compared) != 0) fail_msg("model %d, from layout %d to %d: weights", m, l, (l + k) % LAYOUT_COUNT);
+        if (differing(a, b, SF_KIND_PARAM, 2, &compared) != 0)
+          fail_msg("model %d, from layout %d to %d: weights", m, l, (l + k) % LAYOUT_COUNT);
         assert_int_equal(compared, a->catalog->param_count);
         if (differing(a, b, SF_KIND_PARAM_DELTA, 1, &compared) != 0) fail_msg("model %d, layout %d: steps before", m, l);
         world_destroy(a);
@@ -116,8 +118,14 @@ static void test_reload_of_experts_loads_what_was_there(void **state) {
   (void)state;
   static const char *const model =
       "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=swiglu moe.experts=8 moe.topk=2 moe.shared_ffn=8 train.microbatches=4 mode=e2e";
-  static const char *const layouts[] = {"dp=4 ep=2 etp=2", "dp=4", "tp=2 sp=true dp=2 ep=4", "tp=4 sp=true etp=4", "cp=2 dp=2 ep=2 order=cp-ep-dp-pp-tp",
-                                        "pp=2 dp=2 ep=2", "dp=4 ep=2 zero=1 bucket_elements=100", "dp=2 tp=2 sp=true ep=2 zero=2"};
+  static const char *const layouts[] = {"dp=4 ep=2 etp=2",
+                                        "dp=4",
+                                        "tp=2 sp=true dp=2 ep=4",
+                                        "tp=4 sp=true etp=4",
+                                        "cp=2 dp=2 ep=2 order=cp-ep-dp-pp-tp",
+                                        "pp=2 dp=2 ep=2",
+                                        "dp=4 ep=2 zero=1 bucket_elements=100",
+                                        "dp=2 tp=2 sp=true ep=2 zero=2"};
   enum { COUNT = sizeof layouts / sizeof layouts[0] };
   for (int l = 0; l < COUNT; l++)
     for (int k = 0; k < COUNT; k++) {

@@ -208,8 +208,8 @@ static void test_embedding_equals_table_rows(void **state) {
   world_destroy(w);
 }
 
-/* What a layer leaves unwritten, or reads after it gave it back, is NaN in the first use of the memory and in every later one: with an earlier tensor's
- * numbers there the same fault would have another class in each case. */
+/* What a layer leaves unwritten, or reads after it gave it back, is NaN in the first use of the memory and in every later one: with an
+ * earlier tensor's numbers there the same fault would have another class in each case. */
 static void test_buffers_used_again_are_nan(void **state) {
   (void)state;
   struct sf_arena *arena = sf_arena_create(1 << 16, true);

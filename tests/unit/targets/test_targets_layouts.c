@@ -108,8 +108,8 @@ static void check_like_plain(const struct sf_case *c, const struct world *plain)
   if (!(comparison.worst <= LIMIT)) {
     char name[160];
     sf_trace_id_text(name, sizeof name, w->catalog, comparison.worst_id);
-    fail_msg("%s differs by %g (tp %d sp %d cp %d dp %d pp %d schedule %d)", name, comparison.worst, (int)c->layout.tp, c->layout.sp, (int)c->layout.cp,
-             (int)c->layout.dp, (int)c->layout.pp, (int)c->schedule);
+    fail_msg("%s differs by %g (tp %d sp %d cp %d dp %d pp %d schedule %d)", name, comparison.worst, (int)c->layout.tp, c->layout.sp,
+             (int)c->layout.cp, (int)c->layout.dp, (int)c->layout.pp, (int)c->schedule);
   }
   world_destroy(w);
 }
@@ -284,7 +284,8 @@ static void test_run_interleaved_stages_of_all_sizes_equal_one_rank(void **state
     for (int64_t groups = 1; groups <= 4; groups++) {
       const int64_t pp = sizes[i][0], vpp = sizes[i][1];
       char model[256], layout[128];
-      snprintf(model, sizeof model, "model.layers=%d train.microbatches=%d mode=isolated model.tied=true", (int)(pp * vpp), (int)(pp * groups));
+      snprintf(model, sizeof model, "model.layers=%d train.microbatches=%d mode=isolated model.tied=true", (int)(pp * vpp),
+               (int)(pp * groups));
       snprintf(layout, sizeof layout, "layout.pp=%d layout.vpp=%d", (int)pp, (int)vpp);
       const struct sf_case alone = world_case(model), c = joined(model, layout, groups - 1);
       struct world *plain = world_run(&alone, SF_FAULT_NONE);
@@ -305,15 +306,16 @@ static float scalar_of(const struct world *w, enum sf_scalar scalar, int step) {
 
 static void assert_params_stay(const struct world *w, int step) {
   for (int32_t p = 0; p < w->catalog->param_count; p++) {
-    const struct world_tensor *before = world_find(w, step_id(SF_KIND_PARAM, p, step)), *after = world_find(w, step_id(SF_KIND_PARAM, p, step + 1));
+    const struct world_tensor *before = world_find(w, step_id(SF_KIND_PARAM, p, step)),
+                              *after = world_find(w, step_id(SF_KIND_PARAM, p, step + 1));
     assert_non_null(before);
     assert_non_null(after);
     assert_memory_equal(before->values, after->values, (size_t)(before->shape.rows * before->shape.cols) * sizeof(float));
   }
 }
 
-/* Gradients overflow fp16, first near the input, at larger scales everywhere: ranks that see nothing of it in their shards skip the step with
- * the others. A rank that does not would differ from them in the flag. */
+/* Gradients overflow fp16, first near the input, at larger scales everywhere: ranks that see nothing of it in their shards skip the step
+ * with the others. A rank that does not would differ from them in the flag. */
 static void test_run_overflow_with_shards_skips_the_step_on_every_rank(void **state) {
   (void)state;
   static const char *const table[] = {"layout.zero=1 layout.dp=4", "layout.zero=1 layout.dp=2 layout.pp=2 layout.bucket_elements=1",
@@ -322,7 +324,8 @@ static void test_run_overflow_with_shards_skips_the_step_on_every_rank(void **st
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
     for (int log2 = 10; log2 <= 18; log2++) {
       char model[1024];
-      snprintf(model, sizeof model, "%s precision.compute=fp16 precision.loss_scale_log2=%d precision.loss_scale_window=1", MODELS[0], log2);
+      snprintf(model, sizeof model, "%s precision.compute=fp16 precision.loss_scale_log2=%d precision.loss_scale_window=1", MODELS[0],
+               log2);
       const struct sf_case c = joined(model, table[i], (int64_t)i);
       struct world *w = world_run(&c, SF_FAULT_NONE);
       assert_int_equal(w->report.status, SF_OK);

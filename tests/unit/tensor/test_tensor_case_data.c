@@ -149,7 +149,8 @@ static void test_fill_for_trace_offset_logits_are_large_and_differ_by_row(void *
     c.model.mtp_depth = 1;
     c.precision.compute = formats[i / 2];
     struct sf_catalog *catalog = make_catalog(&c);
-    const struct sf_trace_id id = {.kind = SF_KIND_ACT, .subject = sf_catalog_module(catalog, heads[i % 2], i % 2 ? (int32_t)c.model.layers : -1)};
+    const struct sf_trace_id id = {.kind = SF_KIND_ACT,
+                                   .subject = sf_catalog_module(catalog, heads[i % 2], i % 2 ? (int32_t)c.model.layers : -1)};
     const struct sf_fill fill = sf_fill_for_trace(catalog, id);
     enum { ROWS = 256 };
     const int64_t cols = c.model.vocab_padded, count = ROWS * cols, part = cols + 3;
@@ -178,7 +179,8 @@ static int64_t count_infinite(const struct sf_catalog *catalog, struct sf_trace_
   return infinite;
 }
 
-/* One number of all weight gradients and of what experts begin their backward with: in a dense model of a parameter, of experts' half of the time. */
+/* One number of all weight gradients and of what experts begin their backward with: in a dense model of a parameter, of experts' half of
+ * the time. */
 static void test_fill_for_trace_overflow_is_one_number_of_a_step_before_the_last(void **state) {
   (void)state;
   enum { SEEDS = 40 };
@@ -469,7 +471,8 @@ static void test_data_ahead_takes_later_tokens_of_the_document(void **state) {
   int32_t tokens[COUNT], labels[COUNT], first[COUNT], tokens_ahead[COUNT], labels_ahead[COUNT];
   float mask[COUNT], mask_ahead[COUNT];
   struct sf_case c = make_case();
-  c.model.seq = SEQ, c.train.microbatch_size = BATCH, c.train.microbatches = 6, c.data.documents = 3, c.data.padding = 3, c.data.mask = SF_MASK_UNEVEN;
+  c.model.seq = SEQ, c.train.microbatch_size = BATCH, c.train.microbatches = 6, c.data.documents = 3, c.data.padding = 3,
+  c.data.mask = SF_MASK_UNEVEN;
   for (int64_t depth = 0; depth < 2; depth++) {
     int64_t kept = 0, within_count = 0;
     for (int64_t m = 0; m < c.train.microbatches; m++) {

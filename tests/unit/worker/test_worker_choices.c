@@ -10,13 +10,14 @@
 #include <string.h>
 
 /* Experts need sequence parallelism under tensor parallelism; ranks are a product. Single quotes stand for double ones. */
-static const char fields[] = "{'name': 'm', 'ranks': ['layout.tp', 'layout.dp'], 'fields': {"
-                             "'layout.tp': {'choices': [1, 2, 4], 'layout': true}, 'layout.dp': {'choices': [1, 2], 'layout': true}, 'layout.sp': {'choices': [false, true], 'layout': true},"
-                             "'experts': {'choices': [null, 4]}, 'topk': {'choices': [1, 2]}, 'hidden': {'min': 8, 'max': 64, 'step': 8}, 'seed': {'min': 0, 'max': 99},"
-                             "'kind': {'choices': ['gelu', 'relu', '7']}},"
-                             "'refuses': [{'when': {'layout.sp': [true], 'layout.tp': [1]}, 'reason': 'sp needs tp'},"
-                             "{'when': {'experts': [4], 'layout.tp': [2, 4], 'layout.sp': [false]}, 'reason': 'experts with tp need sp'},"
-                             "{'when': {'experts': [null], 'topk': [2]}, 'reason': 'topk needs experts'}]}";
+static const char fields[] =
+    "{'name': 'm', 'ranks': ['layout.tp', 'layout.dp'], 'fields': {"
+    "'layout.tp': {'choices': [1, 2, 4], 'layout': true}, 'layout.dp': {'choices': [1, 2], 'layout': true}, 'layout.sp': {'choices': [false, true], 'layout': true},"
+    "'experts': {'choices': [null, 4]}, 'topk': {'choices': [1, 2]}, 'hidden': {'min': 8, 'max': 64, 'step': 8}, 'seed': {'min': 0, 'max': 99},"
+    "'kind': {'choices': ['gelu', 'relu', '7']}},"
+    "'refuses': [{'when': {'layout.sp': [true], 'layout.tp': [1]}, 'reason': 'sp needs tp'},"
+    "{'when': {'experts': [4], 'layout.tp': [2, 4], 'layout.sp': [false]}, 'reason': 'experts with tp need sp'},"
+    "{'when': {'experts': [null], 'topk': [2]}, 'reason': 'topk needs experts'}]}";
 
 struct fixture {
   struct sf_description *description;
@@ -70,7 +71,8 @@ static void test_draw_every_choice_comes_and_every_case_is_allowed(void **state)
   }
   for (int32_t k = 0; k < 8; k++) {
     const bool is_seed = strcmp(sf_description_field_path(f->description, k), "seed") == 0;
-    for (int64_t choice = 0; choice < sf_description_choice_count(f->description, k) && !is_seed; choice++) assert_true(seen[k][choice] > 0);
+    for (int64_t choice = 0; choice < sf_description_choice_count(f->description, k) && !is_seed; choice++)
+      assert_true(seen[k][choice] > 0);
     if (is_seed) assert_int_equal(seen[k][0], 900); /* the case's own seed goes there */
   }
   assert_int_equal(plain_layouts, 0); /* one rank has nothing to show */
@@ -111,8 +113,11 @@ static void test_space_set_fixes_fields_and_limits_ranks(void **state) {
 }
 
 static void test_space_set_wrong_assignments_are_refused(void **state) {
-  static const char *const rows[][2] = {{"hidden", "\"hidden\" is not KEY=VALUE"}, {"hiden=8", "hiden: no such field of m; did you mean hidden?"}, {"hidden=9", "hidden: 9 is none of its choices"},
-                                        {"layout.sp=1", "layout.sp: 1 is none of its choices"}, {"kind=7", "kind: 7 is none of its choices"}};
+  static const char *const rows[][2] = {{"hidden", "\"hidden\" is not KEY=VALUE"},
+                                        {"hiden=8", "hiden: no such field of m; did you mean hidden?"},
+                                        {"hidden=9", "hidden: 9 is none of its choices"},
+                                        {"layout.sp=1", "layout.sp: 1 is none of its choices"},
+                                        {"kind=7", "kind: 7 is none of its choices"}};
   struct fixture *f = *state;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     struct sf_error error = {SF_OK, ""};
@@ -160,10 +165,11 @@ static void test_draw_another_layout_is_of_the_same_function(void **state) {
 }
 
 /* b says something only where a is 1, c only where b is 2; on is refused wherever off is 0. */
-static const char chained[] = "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'a': {'choices': [0, 1]},"
-                              "'b': {'choices': [0, 1, 2], 'needs': {'a': [1]}}, 'c': {'choices': [0, 1], 'needs': {'b': [2]}},"
-                              "'off': {'choices': [0, 1]}, 'on': {'choices': [0, 1]}, 'lonely': {'choices': [0, 1], 'needs': {'off': []}}},"
-                              "'refuses': [{'when': {'off': [0], 'on': [1]}, 'reason': 'on needs off'}, {'when': {'a': [1], 'ranks': [2]}, 'reason': 'no'}]}";
+static const char chained[] =
+    "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'a': {'choices': [0, 1]},"
+    "'b': {'choices': [0, 1, 2], 'needs': {'a': [1]}}, 'c': {'choices': [0, 1], 'needs': {'b': [2]}},"
+    "'off': {'choices': [0, 1]}, 'on': {'choices': [0, 1]}, 'lonely': {'choices': [0, 1], 'needs': {'off': []}}},"
+    "'refuses': [{'when': {'off': [0], 'on': [1]}, 'reason': 'on needs off'}, {'when': {'a': [1], 'ranks': [2]}, 'reason': 'no'}]}";
 
 static void test_draw_fields_come_with_what_they_need(void **state) {
   (void)state;
@@ -195,8 +201,9 @@ static void test_draw_fields_come_with_what_they_need(void **state) {
 
 static void test_cover_rows_meet_pairs_sooner_than_draws(void **state) {
   (void)state;
-  static const char wide[] = "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'a': {'choices': [0, 1, 2]}, 'b': {'choices': [0, 1, 2]}, 'c': {'choices': [0, 1, 2]},"
-                             "'d': {'choices': [0, 1, 2]}, 'e': {'choices': [0, 1, 2]}, 'f': {'choices': [0, 1, 2]}, 'g': {'choices': [0, 1, 2]}, 'h': {'choices': [0, 1, 2]}}}";
+  static const char wide[] =
+      "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'a': {'choices': [0, 1, 2]}, 'b': {'choices': [0, 1, 2]}, 'c': {'choices': [0, 1, 2]},"
+      "'d': {'choices': [0, 1, 2]}, 'e': {'choices': [0, 1, 2]}, 'f': {'choices': [0, 1, 2]}, 'g': {'choices': [0, 1, 2]}, 'h': {'choices': [0, 1, 2]}}}";
   struct sf_description *description = describe(wide);
   const struct sf_choice_space space = {.description = description, .ranks_max = 2};
   int64_t met[2] = {0, 0};
@@ -210,7 +217,8 @@ static void test_cover_rows_meet_pairs_sooner_than_draws(void **state) {
       for (int64_t row = 0; row < 40 && row < sf_choice_cover_rows(cover); row++) {
         struct sf_choices c;
         assert_true(sf_choice_cover_function(cover, row) == sf_choice_cover_function(again, row));
-        assert_int_equal(sf_choices_draw(&c, &space, covering ? sf_choice_cover_function(cover, row) : seed * 1000 + (uint64_t)row, 0, 0, NULL), SF_OK);
+        assert_int_equal(
+            sf_choices_draw(&c, &space, covering ? sf_choice_cover_function(cover, row) : seed * 1000 + (uint64_t)row, 0, 0, NULL), SF_OK);
         for (int32_t i = 1; i < 9; i++)
           for (int32_t k = 1; k < i; k++)
             if (c.at[i] && c.at[k] && !had[3 * i + c.at[i]][3 * k + c.at[k]]) had[3 * i + c.at[i]][3 * k + c.at[k]] = true, met[covering]++;

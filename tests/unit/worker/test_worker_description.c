@@ -21,9 +21,10 @@ static json_t *json_of(const char *text) {
   return value;
 }
 
-static const char sample[] = "{'name': 'm', 'draws': 3, 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'model.hidden': {'min': 8, 'max': 32, 'step': 8},"
-                             "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], 'layout': true}},"
-                             "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': 'wide'}]}";
+static const char sample[] =
+    "{'name': 'm', 'draws': 3, 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'model.hidden': {'min': 8, 'max': 32, 'step': 8},"
+    "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], 'layout': true}},"
+    "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': 'wide'}]}";
 
 static struct sf_description *make(const char *text) {
   struct sf_description *description = NULL;
@@ -137,9 +138,11 @@ static void test_create_wrong_descriptions_are_refused_with_their_place(void **s
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choice': [1]}}}", "fields.a.choice: no such key"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': [1]}}}", "fields.a.needs: expected"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': [1]}}}}", "fields.a.needs.b: no such field"},
-      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': 1}}, 'b': {'choices': [1]}}}", "fields.a.needs.b: expected an array"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': 1}}, 'b': {'choices': [1]}}}",
+       "fields.a.needs.b: expected an array"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'a': [1]}}}}", "fields.a.needs.a: a field needs others"},
-      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'ranks': [2]}}}}", "fields.a.needs.ranks: a field needs others"},
+      {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'ranks': [2]}}}}",
+       "fields.a.needs.ranks: a field needs others"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a..b': {'choices': [1]}}}", "fields.a..b: not a path"},
       {"{'name': 'm', 'fields': {" RANKS ", '': {'choices': [1]}}}", "fields.: not a path"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1]}, 'a.b': {'choices': [1]}}}", "fields.a.b lies within the field a"},
@@ -151,7 +154,8 @@ static void test_create_wrong_descriptions_are_refused_with_their_place(void **s
       {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': {}}", "refuses: expected an array"},
       {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': [{'when': {}}]}", "refuses[0]: expected"},
       {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': [{'when': {'b': [1]}, 'reason': 'x'}]}", "refuses[0].when.b: no such field"},
-      {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': [{'when': {'ranks': 1}, 'reason': 'x'}]}", "refuses[0].when.ranks: expected an array"},
+      {"{'name': 'm', 'fields': {" RANKS "}, 'refuses': [{'when': {'ranks': 1}, 'reason': 'x'}]}",
+       "refuses[0].when.ranks: expected an array"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     struct sf_description *description = NULL;

@@ -20,7 +20,8 @@ enum {
   SF_OP_PAD = SF_OP_START + SF_OP_OPERANDS_MAX,    /* per operand: elements between rows; of plugins above SF_OP_PAD_MAX: rows far apart */
   SF_OP_FIELDS = SF_OP_PAD + SF_OP_OPERANDS_MAX
 };
-/* Rows that lie so far apart that the second one's index does not fit into a signed number of 32 bits, nor the third one's into an unsigned one. */
+/* Rows that lie so far apart that the second one's index does not fit into a signed number of 32 bits, nor the third one's into an unsigned
+ * one. */
 #define SF_OP_FAR_PAD (INT64_C(1) << 31)
 enum { SF_OP_FAR_ROWS = 4, SF_OP_FAR_SPREAD = 64 };
 enum { SF_OP_START_MAX = 15, SF_OP_PAD_MAX = 300, SF_OP_ENTRIES_MAX = 128, SF_OP_PATH = 1024, SF_OP_DIM_LIMIT = 1 << 20 };
@@ -77,7 +78,8 @@ void sf_op_case_draw(struct sf_op_case *out, const struct sf_op_target *target, 
 int64_t sf_op_case_elements(const struct sf_op *op, const struct sf_op_shape *shapes); /* of all operands */
 
 /* signature: what replaying is expected to show, or NULL. SF_ENOMEM. */
-enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const char *signature) SF_MUST_USE;
+enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c,
+                                  const char *signature) SF_MUST_USE;
 
 /* A file with a case of an operation, read as far as it can be before its target is known. */
 struct sf_op_file {
@@ -88,7 +90,8 @@ struct sf_op_file {
 /* True when the file is JSON with a member "operation". Anything else is for the reader of trials' cases. */
 bool sf_op_file_is_one(const char *path);
 enum sf_status sf_op_file_read(struct sf_op_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
-enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path, struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path,
+                               struct sf_error *error) SF_MUST_USE;
 void sf_op_file_destroy(struct sf_op_file *file);
 
 #endif

@@ -12,11 +12,22 @@ static int64_t below(struct sf_pcg *pcg, int64_t bound) { return (int64_t)sf_pcg
 /* Around the widths of vectors and tiles, and primes. */
 static const int64_t edges[] = {7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 255, 256, 257};
 static const int64_t primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 67, 97, 131, 251};
-enum { EDGES = sizeof edges / sizeof edges[0], PRIMES = sizeof primes / sizeof primes[0], TALL_ONE_IN = 192, FAR_ONE_IN = 96, TALL = 65535 };
+enum {
+  EDGES = sizeof edges / sizeof edges[0],
+  PRIMES = sizeof primes / sizeof primes[0],
+  TALL_ONE_IN = 192,
+  FAR_ONE_IN = 96,
+  TALL = 65535
+};
 
 static int64_t draw_size(struct sf_pcg *pcg, int64_t max) {
   const int64_t kind = below(pcg, 100);
-  int64_t size = kind < 3 ? 0 : kind < 15 ? 1 : kind < 45 ? 1 + below(pcg, 8) : kind < 60 ? primes[below(pcg, PRIMES)] : kind < 85 ? edges[below(pcg, EDGES)] : below(pcg, 300);
+  int64_t size = kind < 3    ? 0
+                 : kind < 15 ? 1
+                 : kind < 45 ? 1 + below(pcg, 8)
+                 : kind < 60 ? primes[below(pcg, PRIMES)]
+                 : kind < 85 ? edges[below(pcg, EDGES)]
+                             : below(pcg, 300);
   return size > max ? below(pcg, max + 1) : size;
 }
 
@@ -94,7 +105,8 @@ static void draw_memory(struct sf_op_case *c, const struct sf_op_entry *entry, s
     if (apart && operand->strided) c->field[SF_OP_PAD + i] = below(pcg, 4) ? below(pcg, 20) : below(pcg, SF_OP_PAD_MAX + 1);
     may_share |= operand->in_place > 0;
     const int64_t kinds = operand->fill == SF_OP_SCORE ? SF_OP_VALUES_COUNT : SF_OP_MASKED;
-    if (operand->role != SF_OP_OUT && (operand->fill == SF_OP_ANY || operand->fill == SF_OP_SCORE)) c->field[SF_OP_VALUES + i] = below(pcg, 3) ? below(pcg, kinds) : 0;
+    if (operand->role != SF_OP_OUT && (operand->fill == SF_OP_ANY || operand->fill == SF_OP_SCORE))
+      c->field[SF_OP_VALUES + i] = below(pcg, 3) ? below(pcg, kinds) : 0;
   }
   c->field[SF_OP_IN_PLACE] = may_share && entry->in_place && below(pcg, 3) == 0;
 }
@@ -158,7 +170,8 @@ static int64_t field_max(const struct sf_op_entry *entry, int32_t field) {
   if (field < SF_OP_START) return op->operands[field - SF_OP_VALUES].fill == SF_OP_SCORE ? SF_OP_MASKED : SF_OP_MASKED - 1;
   if (field < SF_OP_PAD) return entry->unaligned ? SF_OP_START_MAX : 0;
   if (!entry->strided || !op->operands[field - SF_OP_PAD].strided) return 0;
-  return entry->declared >= 0 ? SF_OP_FAR_PAD + SF_OP_FAR_SPREAD : SF_OP_PAD_MAX; /* a product of the device hands its strides to libraries that count in 32 bits */
+  return entry->declared >= 0 ? SF_OP_FAR_PAD + SF_OP_FAR_SPREAD
+                              : SF_OP_PAD_MAX; /* a product of the device hands its strides to libraries that count in 32 bits */
 }
 
 static bool formats_valid(const struct sf_op_entry *entry, const struct sf_op_case *c, struct sf_error *error) {

@@ -7,7 +7,9 @@
 
 enum { ROW_STEP = 1 << 20, SALT_VALUES = 1, SALT_SPECIAL, SALT_SHAPE };
 
-static uint64_t element_bits(uint64_t key, int64_t row, int64_t col) { return sf_mix64(key + (uint64_t)(row * ROW_STEP + col) * UINT64_C(0x9e3779b97f4a7c15)); }
+static uint64_t element_bits(uint64_t key, int64_t row, int64_t col) {
+  return sf_mix64(key + (uint64_t)(row * ROW_STEP + col) * UINT64_C(0x9e3779b97f4a7c15));
+}
 
 /* Distribution, scale and offset of consistent tensors that a choice stands for. */
 static struct sf_fill fill_of(enum sf_op_values values, uint64_t key) {
@@ -61,7 +63,8 @@ static void sprinkle(struct sf_op_array *array, enum sf_op_special kind, uint64_
 
 static void fill_whole(struct sf_op_array *array, enum sf_op_fill fill, uint64_t key) {
   for (int64_t r = 0; r < array->rows; r++)
-    for (int64_t j = 0; j < array->cols; j++) array->ints[r * array->cols + j] = (int32_t)(element_bits(key, r, j) >> (fill == SF_OP_BITS ? 48 : 34));
+    for (int64_t j = 0; j < array->cols; j++)
+      array->ints[r * array->cols + j] = (int32_t)(element_bits(key, r, j) >> (fill == SF_OP_BITS ? 48 : 34));
 }
 
 /* What has a fixed range: uniform draws, which reach +-1.7. */
@@ -87,5 +90,6 @@ void sf_op_fill(struct sf_op_view *view, int32_t operand, const struct sf_op_cas
     fill_values(array, (enum sf_op_values)SF_DIST_UNIFORM, key, key);
     limit(array, o->fill);
   }
-  if (o->element == SF_OP_INPUT || o->element == SF_OP_STORED) sf_round_array(array->x, array->rows * array->cols, (enum sf_dtype)c->field[SF_OP_INPUTS]);
+  if (o->element == SF_OP_INPUT || o->element == SF_OP_STORED)
+    sf_round_array(array->x, array->rows * array->cols, (enum sf_dtype)c->field[SF_OP_INPUTS]);
 }

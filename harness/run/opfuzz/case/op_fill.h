@@ -1,4 +1,5 @@
-/* Inputs of a case: a function of the case's seed, the operand and the element's row and column, so that a smaller shape keeps its values. */
+/* Inputs of a case: a function of the case's seed, the operand and the element's row and column, so that a smaller shape keeps its values.
+ */
 #ifndef SF_RUN_OP_FILL_H
 #define SF_RUN_OP_FILL_H
 

@@ -1,5 +1,5 @@
-/* Cases as files: {"schema": 1, "target": .., "operation": .., "case": {"rows": 3, ..}, "expect": {..}}. All fields are written; an omitted one
- * has its smallest value. */
+/* Cases as files: {"schema": 1, "target": .., "operation": .., "case": {"rows": 3, ..}, "expect": {..}}. All fields are written; an omitted
+ * one has its smallest value. */
 #include "harness/run/opfuzz/case/op_case.h"
 
 #include "harness/base/alloc.h"
@@ -44,7 +44,11 @@ bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t fi
   if (!sf_op_field_present(op, field)) return false;
   const char *prefix = operand_field(field, &operand);
   if (prefix) snprintf(out, size, "%s.%s", prefix, op->operands[operand].name);
-  else snprintf(out, size, "%s", field < SF_OP_DIM ? plain_fields[field] : field < SF_OP_ATTR ? op->dims[field - SF_OP_DIM] : op->attrs[field - SF_OP_ATTR].name);
+  else
+    snprintf(out, size, "%s",
+             field < SF_OP_DIM    ? plain_fields[field]
+             : field < SF_OP_ATTR ? op->dims[field - SF_OP_DIM]
+                                  : op->attrs[field - SF_OP_ATTR].name);
   return true;
 }
 
@@ -55,7 +59,8 @@ const char *sf_op_value_name(int32_t field, int64_t value) {
   return NULL;
 }
 
-enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c, const char *signature) {
+enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c,
+                                  const char *signature) {
   const struct sf_op *op = sf_op_of(target, c);
   struct sf_json_out *json = sf_json_out_create();
   sf_json_out_int(json, "schema", SCHEMA);
@@ -131,9 +136,11 @@ static enum sf_status read_expect(struct sf_op_file *out, json_t *expect, const 
   enum sf_status status = read_text(out->verdict, sizeof out->verdict, expect, "verdict", path, error);
   if (status != SF_OK) return status;
   const bool finding = strcmp(out->verdict, "FINDING") == 0;
-  if (!finding && strcmp(out->verdict, "PASS") && strcmp(out->verdict, "SKIP")) return sf_error_set(error, SF_EINPUT, "%s: expect.verdict: FINDING, PASS or SKIP", path);
+  if (!finding && strcmp(out->verdict, "PASS") && strcmp(out->verdict, "SKIP"))
+    return sf_error_set(error, SF_EINPUT, "%s: expect.verdict: FINDING, PASS or SKIP", path);
   if (json_object_get(expect, "signature")) status = read_text(out->signature, sizeof out->signature, expect, "signature", path, error);
-  if (status == SF_OK && !finding && *out->signature) status = sf_error_set(error, SF_EINPUT, "%s: expect.signature: of a finding only", path);
+  if (status == SF_OK && !finding && *out->signature)
+    status = sf_error_set(error, SF_EINPUT, "%s: expect.signature: of a finding only", path);
   return status;
 }
 
@@ -145,7 +152,8 @@ static enum sf_status check_keys(json_t *root, const char *path, struct sf_error
     if (!is_among(key, members, 5)) return refuse_key(path, "", key, members, 5, error);
   }
   const json_t *schema = json_object_get(root, "schema");
-  if (!json_is_integer(schema) || json_integer_value(schema) != SCHEMA) return sf_error_set(error, SF_EINPUT, "%s: schema: %d is needed", path, SCHEMA);
+  if (!json_is_integer(schema) || json_integer_value(schema) != SCHEMA)
+    return sf_error_set(error, SF_EINPUT, "%s: schema: %d is needed", path, SCHEMA);
   return json_is_object(json_object_get(root, "case")) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: case: an object is needed", path);
 }
 
@@ -204,7 +212,8 @@ static int32_t entry_find(const struct sf_op_target *target, const char *op) {
   return -1;
 }
 
-enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path, struct sf_error *error) {
+enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path,
+                               struct sf_error *error) {
   struct sf_op_case c = {.entry = entry_find(target, file->op)};
   struct sf_error reason = {SF_OK, ""};
   const char *key;
@@ -215,7 +224,8 @@ enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *
   json_object_foreach((json_t *)file->fields, key, value) {
     const int32_t field = field_find(op, key);
     if (field < 0) return refuse_field(path, op, key, error);
-    if (!read_value(&c.field[field], field, value)) return sf_error_set(error, SF_EINPUT, "%s: case.%s: not a value that it may have", path, key);
+    if (!read_value(&c.field[field], field, value))
+      return sf_error_set(error, SF_EINPUT, "%s: case.%s: not a value that it may have", path, key);
   }
   /* Several entries may have the operation: with other attributes fixed. */
   for (; c.entry < target->entry_count; c.entry++)

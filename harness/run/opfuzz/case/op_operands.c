@@ -127,18 +127,21 @@ void sf_op_operands_tell(struct sf_text *out, const struct sf_op_operands *value
 
 /* --- a file of all ------------------------------------------------------------------------------------------------------------- */
 
-static enum sf_status add(struct sf_st_writer *writer, const char *prefix, const struct sf_op_operand *operand, const struct sf_op_array *array, enum sf_dtype dtype, const void *values) {
+static enum sf_status add(struct sf_st_writer *writer, const char *prefix, const struct sf_op_operand *operand,
+                          const struct sf_op_array *array, enum sf_dtype dtype, const void *values) {
   char name[96];
   const int64_t dims[2] = {array->rows, array->cols};
   snprintf(name, sizeof name, "%s.%s", prefix, operand->name);
   return sf_st_writer_add(writer, name, dtype, dims, 2, values);
 }
 
-static enum sf_status add_input(struct sf_st_writer *writer, const struct sf_op_operands *values, const struct sf_op_target *target, int32_t i, double *wide) {
+static enum sf_status add_input(struct sf_st_writer *writer, const struct sf_op_operands *values, const struct sf_op_target *target,
+                                int32_t i, double *wide) {
   const struct sf_op_operand *operand = &values->view.op->operands[i];
   const struct sf_op_array *array = &values->view.at[i];
   const bool in_format = operand->element == SF_OP_INPUT || operand->element == SF_OP_STORED;
-  if (!array->ints) return add(writer, "in", operand, array, in_format && *target->path ? (enum sf_dtype)values->c.field[SF_OP_INPUTS] : SF_F32, array->x);
+  if (!array->ints)
+    return add(writer, "in", operand, array, in_format && *target->path ? (enum sf_dtype)values->c.field[SF_OP_INPUTS] : SF_F32, array->x);
   for (int64_t k = 0; k < array->rows * array->cols; k++) wide[k] = (double)array->ints[k];
   return add(writer, "in", operand, array, SF_F64, wide);
 }
@@ -152,7 +155,8 @@ static enum sf_status add_wanted(struct sf_st_writer *writer, const struct sf_op
   return status == SF_OK ? add(writer, "bound", operand, array, SF_F64, wide) : status;
 }
 
-enum sf_status sf_op_operands_write(struct sf_op_operands *values, const struct sf_op_target *target, const char *folder, struct sf_error *error) {
+enum sf_status sf_op_operands_write(struct sf_op_operands *values, const struct sf_op_target *target, const char *folder,
+                                    struct sf_error *error) {
   const struct sf_op *op = values->view.op;
   struct sf_st_writer *writer = NULL;
   struct sf_text path = {0};

@@ -1,5 +1,5 @@
-/* The kernels give the same bits however wide the machine's vectors are. They are compiled once more for 4, 8 and 16 lanes (CMakeLists.txt beside this), and
- * each set that this machine can run is compared with the first. */
+/* The kernels give the same bits however wide the machine's vectors are. They are compiled once more for 4, 8 and 16 lanes (CMakeLists.txt
+ * beside this), and each set that this machine can run is compared with the first. */
 #include "harness/base/pcg.h"
 #include "harness/device/cpu.h"
 
@@ -37,7 +37,9 @@ static void fill(struct width *width, int lanes) {
 }
 
 static bool runs_here(int lanes) {
-  if (lanes == 16) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (lanes == 16)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
   return __builtin_cpu_supports("fma") && (lanes == 4 || __builtin_cpu_supports("avx2"));
 }
 
@@ -112,7 +114,14 @@ static void run_activations(struct workspace *t) {
 }
 
 static void run_adam(struct workspace *t) {
-  const struct sf_adam o = {.lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .weight_decay = 0.1f, .bias1 = 0.1f, .bias2 = 0.001f, .grad_scale = 0.5f};
+  const struct sf_adam o = {.lr = 1e-3f,
+                            .beta1 = 0.9,
+                            .beta2 = 0.999,
+                            .epsilon = 1e-8f,
+                            .weight_decay = 0.1f,
+                            .bias1 = 0.1f,
+                            .bias2 = 0.001f,
+                            .grad_scale = 0.5f};
   memcpy(t->out, t->w, sizeof t->out);
   t->ops->adam(t->dev, t->out, t->more, t->more + COUNT / 2, t->y, t->x, ROWS * t->cols, &o);
 }
@@ -122,8 +131,19 @@ static void run_gemm(struct workspace *t) {
   const int64_t n = t->cols, m = 1 + t->cols % 19, k = 1 + (t->cols * 7) % 40;
   const struct sf_gemm g = {.m = m, .n = n, .k = k, .a = t->x, .lda = k, .b = t->y, .ldb = n, .c = t->out, .ldc = n, .alpha = 1.0f};
   t->loops(t->cpu, &g);
-  const struct sf_gemm turned = {
-      .m = m, .n = n, .k = k, .trans_a = true, .trans_b = true, .a = t->x, .lda = m, .b = t->y, .ldb = k, .c = t->more, .ldc = n, .alpha = 1.0f, .accumulate = true};
+  const struct sf_gemm turned = {.m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .trans_a = true,
+                                 .trans_b = true,
+                                 .a = t->x,
+                                 .lda = m,
+                                 .b = t->y,
+                                 .ldb = k,
+                                 .c = t->more,
+                                 .ldc = n,
+                                 .alpha = 1.0f,
+                                 .accumulate = true};
   t->loops(t->cpu, &turned);
 }
 
@@ -164,7 +184,8 @@ static void test_kernels_any_width_same_bits(void **state) {
       make(&first, &widths[0], runs[r], cols, store);
       for (int i = 1; i < count; i++) {
         make(&other, &widths[i], runs[r], cols, store);
-        if (memcmp(first.x, other.x, sizeof first - offsetof(struct workspace, x)) != 0) fail_msg("run %zu, %d columns: width %d differs", r, (int)cols, i);
+        if (memcmp(first.x, other.x, sizeof first - offsetof(struct workspace, x)) != 0)
+          fail_msg("run %zu, %d columns: width %d differs", r, (int)cols, i);
       }
     }
 }
