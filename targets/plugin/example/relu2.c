@@ -26,19 +26,14 @@ static int backward(const struct shardfuzz_call *call) {
   return SHARDFUZZ_OK;
 }
 
-static const struct shardfuzz_operation operations[] = {{.name = "relu2",
-                                                         .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32),
-                                                         .takes = SHARDFUZZ_TAKES_UNALIGNED,
-                                                         .forward = forward,
-                                                         .backward = backward}};
+static const struct shardfuzz_operation operations[] = {
+    {.name = "relu2", .dtypes = SHARDFUZZ_BIT(SHARDFUZZ_F32), .takes = SHARDFUZZ_TAKES_UNALIGNED, .forward = forward, .backward = backward},
+};
 
 const struct shardfuzz_plugin *shardfuzz_plugin_get(void) {
-  static const struct shardfuzz_plugin plugin = {.abi = SHARDFUZZ_PLUGIN_ABI,
-                                                 .size_bytes = sizeof plugin,
-                                                 .kind = SHARDFUZZ_KIND_OPERATIONS,
-                                                 .entry_count = 1,
-                                                 .name = "relu2",
-                                                 .entries = operations,
-                                                 .entry_bytes = sizeof operations[0]};
+  static const struct shardfuzz_plugin plugin = {
+      .abi = SHARDFUZZ_PLUGIN_ABI, .size_bytes = sizeof plugin, .kind = SHARDFUZZ_KIND_OPERATIONS, .entry_count = 1,
+      .name = "relu2", .entries = operations, .entry_bytes = sizeof operations[0],
+  };
   return &plugin;
 }
