@@ -19,8 +19,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16, LIMIT_FACTOR = 10 };
-static const double TICK_SECONDS_MAX = 0.5, TICK_SECONDS_MIN = 0.001;
+enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16, LIMIT_FACTOR = 10, STILL_SHARE = 4 };
+static const double TICK_SECONDS_MAX = 0.5, TICK_SECONDS_MIN = 0.001, STILL_SECONDS_MIN = 2; /* a starved rank may stand still as well */
 
 struct sf_rank_watch {
   struct sf_mpi *mpi;
@@ -32,6 +32,8 @@ struct sf_rank_watch {
   volatile sig_atomic_t ticks_left;          /* of the timer, until the deadline */
   double tick_seconds, seconds, ran;         /* between ticks; of the trial's deadline; counted by ticks since it began */
   double starved_before;                     /* by this rank, when the trial began */
+  uint64_t waiting;                          /* as the ranks were found at the deadline; 0: not yet, or not all waited */
+  double waiting_since;                      /* `ran` at that moment */
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
@@ -128,17 +130,25 @@ static int32_t look_around(struct sf_rank_watch *watch) {
   return watch->count;
 }
 
+/* Whether all ranks wait, and where they waited a while ago: ranks that spin keep each other from a processor, and need no more time. */
+static bool wait_for_each_other(struct sf_rank_watch *watch) {
+  const int32_t count = look_around(watch);
+  const uint64_t waiting = sf_world_waiting(watch->trial_pages, count);
+  if (waiting != watch->waiting) watch->waiting = waiting, watch->waiting_since = watch->ran;
+  return waiting != 0 && watch->ran - watch->waiting_since >= fmax(watch->seconds / STILL_SHARE, STILL_SECONDS_MIN);
+}
+
 /* Time in which one of the ranks had no processor does not count: the others may wait for it. A trial that is late all the same ends after
  * ten times its deadline. */
 static bool has_time_left(struct sf_rank_watch *watch) {
   double starved = watch->own->starved;
-  if (watch->stopped || watch->ran >= LIMIT_FACTOR * watch->seconds) return false;
+  if (watch->stopped || watch->ran >= LIMIT_FACTOR * watch->seconds || wait_for_each_other(watch)) return false;
   for (int32_t i = 0; i < watch->count; i++) {
     const struct sf_rank_page *page = watch->pages[watch->first + i];
     if (page && page->active && page->index == watch->own->index) starved = fmax(starved, page->starved);
   }
-  const double left = watch->seconds - (watch->ran - starved);
-  if (left > 0) watch->ticks_left = (sig_atomic_t)ceil(left / watch->tick_seconds);
+  const double left = watch->seconds - (watch->ran - starved), soon = watch->seconds / STILL_SHARE;
+  if (left > 0) watch->ticks_left = (sig_atomic_t)ceil(fmin(left, soon) / watch->tick_seconds);
   return left > 0;
 }
 
@@ -269,6 +279,7 @@ static void start_ticks(struct sf_rank_watch *watch, double seconds) {
   watch->ticks_left = (sig_atomic_t)fmin(ceil(seconds / watch->tick_seconds), INT32_MAX);
   watch->seconds = seconds;
   watch->ran = 0;
+  watch->waiting = 0;
   watch->starved_before = sf_starved_seconds(getpid());
   set_timer(watch->tick_seconds);
 }

@@ -148,15 +148,35 @@ static double starved_seconds(const struct sf_worker *worker) {
 void sf_worker_set_off(struct sf_worker *worker) {
   worker->since = sf_watch_seconds(&worker->watch);
   worker->cpu_since = cpu_seconds(worker);
+  worker->waiting = 0;
   for (int32_t i = 0; worker->launched && i < worker->page_count; i++) worker->page[i].starved = sf_starved_seconds(worker->page[i].pid);
 }
 
 double sf_worker_seconds(struct sf_worker *worker) { return sf_watch_seconds(&worker->watch) - worker->since; }
 
+/* The pages of the case's ranks, as long as `pages` is kept. */
+static int32_t pages_of_case(const struct sf_worker_page **pages, const struct sf_worker *worker) {
+  const int64_t ranks = sf_case_ranks(&worker->jobs[worker->job_next].c);
+  const int32_t count = ranks < worker->page_count ? (int32_t)ranks : worker->page_count;
+  for (int32_t i = 0; i < count; i++) pages[i] = &worker->page[i];
+  return count;
+}
+
+/* Whether all ranks of a launched set wait, and have waited at the same places for a quarter of the deadline, two seconds at least: ranks
+ * that spin keep each other from a processor, and need no more time. */
+static bool wait_for_each_other(struct sf_worker *worker, double seconds) {
+  static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
+  const int32_t count = pages_of_case(pages, worker);
+  const uint64_t waiting = sf_world_waiting(pages, count);
+  const double now = sf_watch_seconds(&worker->watch);
+  if (waiting != worker->waiting) worker->waiting = waiting, worker->waiting_since = now;
+  return waiting != 0 && now - worker->waiting_since >= fmax(seconds / 4, 2);
+}
+
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds) {
   const double passed = sf_worker_seconds(worker);
   if (passed <= seconds) return false;
-  if (passed > 10 * seconds) return true;
+  if (passed > 10 * seconds || (worker->launched && wait_for_each_other(worker, seconds))) return true;
   return worker->launched ? passed - starved_seconds(worker) > seconds : !(cpu_seconds(worker) - worker->cpu_since <= seconds);
 }
 
@@ -197,13 +217,11 @@ static void outcome_of_lack(struct sf_outcome *outcome) {
 void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
   static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
   const struct sf_case *c = &worker->jobs[worker->job_next].c;
-  const int64_t ranks = sf_case_ranks(c);
-  const int32_t count = ranks < worker->page_count ? (int32_t)ranks : worker->page_count;
+  const int32_t count = pages_of_case(pages, worker);
   struct sf_world_end end;
   char place[240], told[240], said[160] = "", text[640];
-  for (int32_t i = 0; i < count; i++) pages[i] = &worker->page[i];
   memset(outcome, 0, sizeof *outcome);
-  outcome->ranks = (int32_t)ranks;
+  outcome->ranks = (int32_t)sf_case_ranks(c);
   sf_world_end_find(&end, pages, count, hang);
   sf_world_end_text(told, sizeof told, &end);
   place_text(place, sizeof place, end.page, c);

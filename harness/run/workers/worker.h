@@ -32,6 +32,8 @@ struct sf_worker {
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
   struct sf_watch watch;        /* looked at while it has jobs */
   double since, cpu_since;      /* when, by the watch, the first unanswered job can have begun; processor seconds of the process then */
+  uint64_t waiting;             /* where a launched set's ranks were last seen to wait (sf_world_waiting), and since when by the watch */
+  double waiting_since;
   int32_t answered;             /* jobs, since its process was started */
   double kills;                 /* sf_memory_kills when it was started */
   size_t received;              /* bytes of an unfinished result */
@@ -54,7 +56,7 @@ bool sf_worker_send(struct sf_worker *worker);
 void sf_worker_set_off(struct sf_worker *worker);
 /* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy
  * machine makes no hang; what stands still without computing is given ten times as long. Of a launched set the time does not count in which
- * one of its ranks had no processor, up to ten times as long. */
+ * one of its ranks had no processor, up to ten times as long, unless all of them wait for each other. */
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds);
 /* For how long the first unanswered job has been under way. */
 double sf_worker_seconds(struct sf_worker *worker);

@@ -42,6 +42,11 @@ static bool stands_still(const struct sf_worker_page *const *pages, int32_t coun
   return true;
 }
 
+uint64_t sf_world_waiting(const struct sf_worker_page *const *pages, int32_t count) {
+  const uint64_t state = state_of(pages, count);
+  return count < 2 || weight_of(pages[heaviest(pages, count)]) > 1 ? 0 : state | 1;
+}
+
 void sf_world_end_find(struct sf_world_end *out, const struct sf_worker_page *const *pages, int32_t count, bool hang) {
   const int32_t best = heaviest(pages, count);
   const struct sf_worker_page *page = pages[best];
