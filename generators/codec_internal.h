@@ -10,9 +10,9 @@
 /* The walk: every field that is drawn, in this order. SWARM is no field: it only tilts the weights of the features, so that rare ones meet.
  */
 enum sf_walk {
-#define FIELD(place, path, kind, ...) SF_WALK_##place,
-#include "generators/fields.def"
-#undef FIELD
+  SF_WALK_SWARM,
+#define FIELD(place, ...) SF_WALK_##place,
+#include "harness/spec/fields.def"
   SF_WALK_COUNT
 };
 enum sf_walk_kind {
@@ -52,7 +52,7 @@ struct sf_bounds {
   const struct sf_space *space; /* borrowed */
   struct sf_range at[SF_WALK_COUNT];
   int64_t max_ranks;
-  bool may_train_nothing; /* a case where every parameter is frozen was asked for, field by field */
+  bool may_train_nothing;  /* a case where every parameter is frozen was asked for, field by field */
   struct sf_solver solver; /* of what stands above, once solved */
 };
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);

@@ -11,17 +11,18 @@ struct choice {
 enum { STEPS_USUAL = 3 };
 
 /* The rows of the table, each behind an entry that says nothing, so that none is empty. */
-#define FIELD(place, path, kind, ...) static const struct choice place##_CHOICES[] = {{0, 0}, __VA_ARGS__};
-#include "generators/fields.def"
-#undef FIELD
+static const struct choice SWARM_CHOICES[] = {{0, 0}, {0, 1}, {1, 1}, {2, 1}};
+#define FIELD(place, path, member, type, kind, meaning, ...) static const struct choice place##_CHOICES[] = {{0, 0}, __VA_ARGS__};
+#include "harness/spec/fields.def"
 
 static const struct {
   const struct choice *choices;
   int32_t count;
 } tables[SF_WALK_COUNT] = {
-#define FIELD(place, path, kind, ...) {place##_CHOICES + 1, (int32_t)(sizeof place##_CHOICES / sizeof place##_CHOICES[0]) - 1},
-#include "generators/fields.def"
-#undef FIELD
+#define TABLE(place) [SF_WALK_##place] = {place##_CHOICES + 1, (int32_t)(sizeof place##_CHOICES / sizeof place##_CHOICES[0]) - 1},
+    TABLE(SWARM)
+#define FIELD(place, ...) TABLE(place)
+#include "harness/spec/fields.def"
 };
 
 /* How much likelier than scaling none is for a format that needs none: scaling must change nothing there, but for a given number that

@@ -14,12 +14,12 @@ static const struct {
   const char *path;
   enum sf_walk_kind kind;
 } walk[SF_WALK_COUNT] = {
-#define FIELD(place, path, kind, ...) {path, SF_WALK_KIND_##kind},
-#include "generators/fields.def"
-#undef FIELD
+    [SF_WALK_SWARM] = {"swarm", SF_WALK_KIND_NUMBER},
+#define FIELD(place, path, member, type, kind, ...) [SF_WALK_##place] = {path, SF_WALK_KIND_##kind},
+#include "harness/spec/fields.def"
 };
 
-const char *sf_walk_path(enum sf_walk place) { return place == SF_WALK_SWARM ? "swarm" : walk[place].path; }
+const char *sf_walk_path(enum sf_walk place) { return walk[place].path; }
 enum sf_walk_kind sf_walk_kind(enum sf_walk place) { return walk[place].kind; }
 
 /* --- orders ------------------------------------------------------------------------------------------------------- */

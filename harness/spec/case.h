@@ -53,38 +53,25 @@ enum sf_token_dist { SF_TOKENS_MAP(SF_CHOICE_CONSTANT) };
 enum sf_mask_dist { SF_MASK_MAP(SF_CHOICE_CONSTANT) };
 /* Values of parameters, injected activations and injected gradients (harness/tensor/consistent.h). */
 #define SF_DIST_MAP(X)                                                                                                                     \
-  X(SF_DIST_NORMAL, "normal") X(SF_DIST_UNIFORM, "uniform") X(SF_DIST_HEAVY, "heavy") X(SF_DIST_OUTLIERS, "outliers")                      \
-  X(SF_DIST_OFFSET, "offset") X(SF_DIST_SPARSE, "sparse")
+  X(SF_DIST_NORMAL, "normal")                                                                                                              \
+  X(SF_DIST_UNIFORM, "uniform")                                                                                                            \
+  X(SF_DIST_HEAVY, "heavy") X(SF_DIST_OUTLIERS, "outliers") X(SF_DIST_OFFSET, "offset") X(SF_DIST_SPARSE, "sparse")
 enum sf_value_dist { SF_DIST_MAP(SF_CHOICE_CONSTANT) SF_DIST_COUNT };
 
 /* So many earlier steps may give a cast its scale, and so many steps overwrite each of them twice. */
 enum { SF_FP8_HISTORY_MAX = 4, SF_STEPS_MAX = 2 * (SF_FP8_HISTORY_MAX + 1) };
 
+/* The groups of a case; harness/spec/fields.def says what each member is. Choices are held as the numbers of their enums, flags as bits. */
+#define SF_MEMBER_INT(min, max, smallest) int64_t
+#define SF_MEMBER_BOOL bool
+#define SF_MEMBER_ENUM(map) int64_t
+#define SF_MEMBER_FLAGS(map) int64_t
+#define SF_MEMBER_TEXT(type) type
+typedef char sf_layout_order[SF_ORDER_TEXT];
+
 struct sf_model {
-  int64_t layers;       /* 1..128 */
-  int64_t hidden;       /* width of the residual stream */
-  int64_t heads;        /* query heads; heads * head_dim need not equal hidden */
-  int64_t kv_heads;     /* key/value heads ("query groups"); divides heads */
-  int64_t head_dim;     /* even when positions are rotary */
-  int64_t ffn;          /* width of the MLP; SwiGLU's linear_fc1 has 2 * ffn outputs */
-  int64_t vocab;        /* token ids and labels are below this */
-  int64_t vocab_padded; /* rows of the embedding, columns of the logits; >= vocab; padded columns take part in the softmax */
-  int64_t seq;          /* tokens of a sequence */
-  int64_t norm, activation, positions; /* enums above */
-  int64_t memory_seq;   /* positions of the memory that each layer's cross-attention reads; 0 = no cross-attention */
-  int64_t window;       /* a query sees this many keys, itself included; 0 = all before it */
-  int64_t kv_lora_rank; /* multi-latent attention: width of the latent that keys and values are made of; 0 = none */
-  int64_t q_lora_rank;  /* the same of the queries; 0 = they are made of the hidden state */
-  int64_t qk_rope_dim;  /* multi-latent attention: how many columns of a query or key head are rotated, the last ones; the keys' are one for
-                           all heads */
-  bool bias;            /* every linear but output_layer and adapter has a bias; norms have one iff LayerNorm */
-  bool tied;            /* output_layer uses the word embedding's weight */
-  bool adapter;         /* a replicated linear behind a sequence gather before the final norm */
-  bool qk_norm;         /* queries and keys of each head are normalised (model.norm) before the rotation */
-  bool sinks;           /* attention: a learned logit per query head joins the softmax and takes no value */
-  bool parallel_residual; /* the MLP reads the residual stream from before attention */
-  bool post_norm;       /* a norm (model.norm) of each branch's output too, before it joins the residual stream */
-  int64_t mtp_depth;    /* multi-token prediction: extra layers that predict the tokens 1..mtp_depth further ahead; 0 = off */
+#define MODEL(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
 };
 
 /* How a token's experts are chosen and weighted. SOFTMAX: probabilities over all experts, not normalised again over the chosen ones;
@@ -97,29 +84,19 @@ enum sf_moe_scope { SF_SCOPE_MAP(SF_CHOICE_CONSTANT) };
 
 /* Mixture of experts, in every layer or in none. The other fields are at their smallest while experts is 0. */
 struct sf_moe {
-  int64_t experts;        /* 0: a dense MLP; else 2 or more */
-  int64_t topk;           /* experts of a token */
-  int64_t ffn;            /* width of one expert */
-  int64_t router;         /* enum sf_moe_router */
-  int64_t scope;          /* enum sf_moe_scope */
-  int64_t capacity_milli; /* tokens an expert takes in a scope, in thousandths of an even share; 0 = all (dropless) */
-  int64_t shared_ffn;     /* width of the shared expert; 0 = none */
-  int64_t aux_micro;      /* coefficient of the load-balancing loss of each layer, 1e-6; 0 = none */
-  int64_t z_micro;        /* coefficient of the router's z loss of each layer, 1e-6; 0 = none */
+#define MOE(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
 };
 
 struct sf_precision {
-  int64_t compute; /* enum sf_compute. Main gradients, master weights, the loss are always fp32 */
-  int64_t loss_scale_log2;   /* the loss's gradient is multiplied by 2^n before the backward pass; 0 = off */
-  int64_t loss_scale_window; /* dynamic scaling: doubled after this many steps without overflow, halved by one; 0 = static */
-  bool residual_fp32;        /* the residual stream and its gradients are fp32 tensors */
-  bool stochastic;           /* bf16 only: no fp32 master weights; each update is rounded stochastically to bf16 */
-  int64_t fp8_recipe;        /* enum sf_fp8_recipe */
-  int64_t fp8_history;       /* delayed: the scale comes from this many earlier steps, 1..SF_FP8_HISTORY_MAX; else 1 */
-  int64_t fp8_bf16_first, fp8_bf16_last; /* so many of the model's first and last layers stay in bf16; some layer does not */
+#define PRECISION(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
 };
 
 /* Bits of train.frozen: parameters of these modules get no gradient and no update. */
+#define SF_FROZEN_MAP(X)                                                                                                                   \
+  X(SF_FROZEN_EMBEDDING, "embedding")                                                                                                      \
+  X(SF_FROZEN_QKV, "qkv") X(SF_FROZEN_PROJ, "proj") X(SF_FROZEN_FC1, "fc1") X(SF_FROZEN_FC2, "fc2") X(SF_FROZEN_NORMS, "norms")
 enum sf_frozen {
   SF_FROZEN_EMBEDDING = 1,
   SF_FROZEN_QKV = 2,
@@ -131,50 +108,26 @@ enum sf_frozen {
 };
 
 struct sf_train {
-  int64_t steps;            /* 1..SF_STEPS_MAX */
-  int64_t microbatches;     /* global microbatches of a step; dp divides it */
-  int64_t microbatch_size;  /* sequences of a microbatch */
-  int64_t loss_norm;        /* enum sf_loss_norm */
-  int64_t recompute_layers; /* 0 = keep activations; n = checkpoint chunks of n layers (full recompute) */
-  int64_t clip_milli;       /* gradient clipping at clip_milli / 1000; 0 = off */
-  int64_t lr_micro;         /* learning rate, 1e-6 */
-  int64_t weight_decay_milli; /* decoupled; matrices only, not vectors */
-  int64_t beta1_milli, beta2_milli; /* Adam; epsilon is 1e-8 */
-  int64_t frozen;           /* bits of enum sf_frozen */
-  int64_t dropout_milli;    /* hidden dropout: probability, in thousandths, that an element of a branch is left out of the residual add */
-  int64_t mtp_weight_milli; /* the extra losses together weigh this much of the main one, in thousandths */
-  int64_t label_smoothing_milli; /* share of the label's weight spread over model.vocab_padded columns, in thousandths */
+#define TRAIN(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
 };
 
 struct sf_data {
-  int64_t tokens, mask;          /* enum sf_token_dist, sf_mask_dist */
-  int64_t documents; /* a sequence is cut at documents - 1 drawn places (the same place twice is one cut); attention and positions
-                        know their document alone */
-  int64_t padding;               /* a sequence ends with 0 to this many padding tokens (drawn), its first token is none */
-  int64_t weights, acts, grads;  /* enum sf_value_dist */
-  bool exact;                    /* isolated mode only: what linear and communication modules read are small integers, so that their
-                                    results do not depend on the order of sums */
-  bool overflow; /* isolated mode with loss scaling only: in one step one number of a gradient that is given is infinite, and so of one
-                    trained parameter's main gradient */
+#define DATA(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
 };
 
 struct sf_layout {
-  int64_t tp, cp, ep, etp, dp, pp, vpp; /* ep, etp: of experts; vpp: model chunks of a pipeline rank */
-  char order[SF_ORDER_TEXT]; /* fastest axis first: "tp-cp-ep-dp-pp" */
-  int64_t cp_comm;           /* enum sf_cp_comm; SF_CP_RING when cp is 1 */
-  int64_t zero;              /* ZeRO stage over dp x cp: 0 none, 1 optimizer states, 2 gradients too */
-  bool sp;                   /* sequence parallelism over tp; false when tp is 1 */
-  int64_t pp_first_layers, pp_last_layers; /* layers of the first and last stage; 0 = an even share of what is left */
-  int64_t bucket_elements;   /* gradient buckets close at this many elements; 0 = one bucket */
-  bool overlap;              /* a bucket's reduction is launched when its last gradient is ready */
-  bool recompute_sharded;    /* the saved input of a recomputed chunk is cut over tp and gathered again */
-  bool tp_overlap;           /* sp: linears keep their own rows of the input; the weight's gradient gathers the others while it computes */
+#define LAYOUT(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/layout.def"
+#undef LAYOUT
 };
 
 /* Save and load with another layout: after so many steps the state is saved, and a model on the second layout, of as many ranks, loads it
  * and does the remaining steps. All fields are at their smallest while after_step is 0. */
 struct sf_reload {
-  int64_t after_step; /* 0 = off; below train.steps */
+#define RELOAD(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
   struct sf_layout layout;
 };
 
@@ -199,8 +152,8 @@ struct sf_expect {
 };
 
 struct sf_case {
-  int64_t seed; /* of the data: parameters, tokens, masks, injected tensors */
-  int64_t mode; /* enum sf_mode */
+#define CASE(place, member, type, ...) SF_MEMBER_##type member;
+#include "harness/spec/fields.def"
   struct sf_model model;
   struct sf_moe moe;
   struct sf_precision precision;
@@ -208,10 +161,9 @@ struct sf_case {
   struct sf_data data;
   struct sf_layout layout;
   struct sf_reload reload;
-  int64_t schedule; /* seed of the simulator's scheduling decisions; 0 = round-robin, rendezvous at the wait */
   char target[SF_TARGET_TEXT]; /* "builtin", "plugin:" and the path of a library of layers, or the name of a framework's worker */
   char framework[SF_CASE_FRAMEWORK_TEXT]; /* "", or of a framework's case: what is not at its first choice, as a compact JSON object */
-  char plant[SF_NAME_TEXT];  /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
+  char plant[SF_NAME_TEXT];               /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
   struct sf_expect expect;
 };
 
@@ -219,19 +171,24 @@ struct sf_case {
 
 enum sf_field_type { SF_FIELD_INT, SF_FIELD_BOOL, SF_FIELD_ENUM, SF_FIELD_FLAGS, SF_FIELD_TEXT };
 struct sf_field {
-  const char *path;   /* "layout.tp" */
-  enum sf_field_type type;
+  const char *path;          /* "layout.tp" */
+  const char *meaning;       /* what it is, for people; no full stop */
   size_t offset, size_bytes; /* of the member in struct sf_case */
-  int64_t min, max;   /* numbers: range a file may give; 0..2^63-1 at the widest */
-  int64_t smallest;   /* value of an omitted field */
+  enum sf_field_type type;
+  int64_t min, max;         /* numbers: range a file may give; 0..2^63-1 at the widest */
+  int64_t smallest;         /* value of an omitted field */
   const char *const *names; /* ENUM: text of value i; FLAGS: text of bit i; NULL-terminated */
 };
-/* All fields in the order in which files are written. `expect` is not among them. */
+/* All fields in the order of the table. `expect` is not among them. */
 extern const struct sf_field sf_case_fields[];
 extern const int sf_case_field_count;
+/* The places of all fields section by section, as files and lists show them: those that begin with "model." side by side, and so on. */
+enum { SF_CASE_FIELDS_MAX = 128 };
+void sf_case_field_order(int order[SF_CASE_FIELDS_MAX]);
+size_t sf_case_section_length(const char *path);             /* 5 of "model.layers"; 0 of a field of the document itself */
 const struct sf_field *sf_case_field_find(const char *path); /* NULL when there is none */
-int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field);             /* not for TEXT */
-void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value);       /* not for TEXT */
+int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field);       /* not for TEXT */
+void sf_case_field_put(struct sf_case *c, const struct sf_field *field, int64_t value); /* not for TEXT */
 /* The name of what an ENUM field holds: "relu2" of model.activation. The path is one of an ENUM field, and the value one of its choices. */
 const char *sf_case_choice(const struct sf_case *c, const char *path);
 /* SF_EINPUT: there is no such field, and which may be meant. */

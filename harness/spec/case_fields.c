@@ -10,129 +10,26 @@
 #include <string.h>
 
 #define NAME(constant, name) name,
-static const char *const MODE_NAMES[] = {SF_MODE_MAP(NAME) NULL};
-static const char *const NORM_NAMES[] = {SF_NORM_MAP(NAME) NULL};
-static const char *const ACTIVATION_NAMES[] = {SF_ACTIVATION_MAP(NAME) NULL};
-static const char *const POSITION_NAMES[] = {SF_POSITIONS_MAP(NAME) NULL};
-static const char *const COMPUTE_NAMES[] = {SF_COMPUTE_MAP(NAME) NULL};
-static const char *const FP8_RECIPE_NAMES[] = {SF_FP8_RECIPE_MAP(NAME) NULL};
-static const char *const ROUTER_NAMES[] = {SF_ROUTER_MAP(NAME) NULL};
-static const char *const SCOPE_NAMES[] = {SF_SCOPE_MAP(NAME) NULL};
-static const char *const LOSS_NORM_NAMES[] = {SF_LOSS_NORM_MAP(NAME) NULL};
-static const char *const CP_COMM_NAMES[] = {SF_CP_COMM_MAP(NAME) NULL};
-static const char *const FROZEN_NAMES[] = {"embedding", "qkv", "proj", "fc1", "fc2", "norms", NULL};
-static const char *const TOKEN_NAMES[] = {SF_TOKENS_MAP(NAME) NULL};
-static const char *const MASK_NAMES[] = {SF_MASK_MAP(NAME) NULL};
-static const char *const DIST_NAMES[] = {SF_DIST_MAP(NAME) NULL};
-#undef NAME
-
+#define NAMES(map) ((const char *const[]){SF_##map##_MAP(NAME) NULL})
+#define COUNT_OF(map) ((int64_t)(sizeof NAMES(map) / sizeof NAMES(map)[0]) - 1)
 _Static_assert((int)SF_COMPUTE_FP32 == (int)SF_F32 && (int)SF_COMPUTE_BF16 == (int)SF_BF16 && (int)SF_COMPUTE_FP16 == (int)SF_F16,
                "what is stored as it is computed has one number");
-_Static_assert(SF_FROZEN_ALL == (1 << (sizeof FROZEN_NAMES / sizeof FROZEN_NAMES[0] - 1)) - 1, "a name for each frozen bit");
+_Static_assert(SF_FROZEN_ALL == (1 << COUNT_OF(FROZEN)) - 1, "a name for each frozen bit");
 
-#define MEMBER(member) offsetof(struct sf_case, member), sizeof(((struct sf_case *)NULL)->member)
-#define COUNT_OF(names) ((int64_t)(sizeof(names) / sizeof(names)[0]) - 1)
-#define INT(path, member, least, most, small) {path, SF_FIELD_INT, MEMBER(member), least, most, small, NULL}
-#define BOOL(path, member) {path, SF_FIELD_BOOL, MEMBER(member), 0, 1, 0, NULL}
-#define ENUM(path, member, names) {path, SF_FIELD_ENUM, MEMBER(member), 0, COUNT_OF(names) - 1, 0, names}
-#define FLAGS(path, member, names) {path, SF_FIELD_FLAGS, MEMBER(member), 0, (INT64_C(1) << COUNT_OF(names)) - 1, 0, names}
-#define TEXT(path, member) {path, SF_FIELD_TEXT, MEMBER(member), 0, 0, 0, NULL}
-
-/* The fields of a layout; group: what stands before their names. */
-#define LAYOUT(group, member)                                             \
-  INT(group ".tp", member.tp, 1, 65536, 1),                               \
-  INT(group ".cp", member.cp, 1, 65536, 1),                               \
-  ENUM(group ".cp_comm", member.cp_comm, CP_COMM_NAMES),                  \
-  INT(group ".ep", member.ep, 1, 65536, 1),                               \
-  INT(group ".etp", member.etp, 1, 65536, 1),                             \
-  INT(group ".dp", member.dp, 1, 65536, 1),                               \
-  INT(group ".pp", member.pp, 1, 128, 1),                                 \
-  INT(group ".vpp", member.vpp, 1, 128, 1),                               \
-  INT(group ".zero", member.zero, 0, 2, 0),                               \
-  TEXT(group ".order", member.order),                                     \
-  BOOL(group ".sp", member.sp),                                           \
-  INT(group ".pp_first_layers", member.pp_first_layers, 0, 128, 0),       \
-  INT(group ".pp_last_layers", member.pp_last_layers, 0, 128, 0),         \
-  INT(group ".bucket_elements", member.bucket_elements, 0, INT64_MAX, 0), \
-  BOOL(group ".overlap", member.overlap),                                 \
-  BOOL(group ".recompute_sharded", member.recompute_sharded),             \
-  BOOL(group ".tp_overlap", member.tp_overlap)
+/* Type, range, smallest value and names, by a row's type. */
+#define AS_INT(least, most, smallest) SF_FIELD_INT, least, most, smallest, NULL
+#define AS_BOOL SF_FIELD_BOOL, 0, 1, 0, NULL
+#define AS_ENUM(map) SF_FIELD_ENUM, 0, COUNT_OF(map) - 1, 0, NAMES(map)
+#define AS_FLAGS(map) SF_FIELD_FLAGS, 0, (INT64_C(1) << COUNT_OF(map)) - 1, 0, NAMES(map)
+#define AS_TEXT(type) SF_FIELD_TEXT, 0, 0, 0, NULL
+#define ROW(path, member, type, meaning)                                                                                                   \
+  { path, meaning, offsetof(struct sf_case, member), sizeof(((struct sf_case *)NULL)->member), AS_##type }
 
 const struct sf_field sf_case_fields[] = {
-    INT("seed", seed, 0, INT64_MAX, 0),
-    ENUM("mode", mode, MODE_NAMES),
-    INT("model.layers", model.layers, 1, 128, 1),
-    INT("model.hidden", model.hidden, 1, 65536, 8),
-    INT("model.heads", model.heads, 1, 65536, 1),
-    INT("model.kv_heads", model.kv_heads, 1, 65536, 1),
-    INT("model.head_dim", model.head_dim, 1, 65536, 4),
-    INT("model.ffn", model.ffn, 1, 65536, 8),
-    INT("model.vocab", model.vocab, 2, 1048576, 8),
-    INT("model.vocab_padded", model.vocab_padded, 2, 1048576, 8),
-    INT("model.seq", model.seq, 1, 65536, 4),
-    ENUM("model.norm", model.norm, NORM_NAMES),
-    ENUM("model.activation", model.activation, ACTIVATION_NAMES),
-    ENUM("model.positions", model.positions, POSITION_NAMES),
-    BOOL("model.bias", model.bias),
-    BOOL("model.tied", model.tied),
-    BOOL("model.adapter", model.adapter),
-    BOOL("model.qk_norm", model.qk_norm),
-    BOOL("model.sinks", model.sinks),
-    INT("model.window", model.window, 0, 65536, 0),
-    INT("model.kv_lora_rank", model.kv_lora_rank, 0, 65536, 0),
-    INT("model.q_lora_rank", model.q_lora_rank, 0, 65536, 0),
-    INT("model.qk_rope_dim", model.qk_rope_dim, 0, 65536, 0),
-    BOOL("model.parallel_residual", model.parallel_residual),
-    BOOL("model.post_norm", model.post_norm),
-    INT("model.memory_seq", model.memory_seq, 0, 65536, 0),
-    INT("model.mtp_depth", model.mtp_depth, 0, 2, 0),
-    INT("moe.experts", moe.experts, 0, 1024, 0),
-    INT("moe.topk", moe.topk, 1, 64, 1),
-    INT("moe.ffn", moe.ffn, 1, 65536, 8),
-    ENUM("moe.router", moe.router, ROUTER_NAMES),
-    ENUM("moe.scope", moe.scope, SCOPE_NAMES),
-    INT("moe.capacity_milli", moe.capacity_milli, 0, 1000000, 0),
-    INT("moe.shared_ffn", moe.shared_ffn, 0, 65536, 0),
-    INT("moe.aux_micro", moe.aux_micro, 0, 1000000000, 0),
-    INT("moe.z_micro", moe.z_micro, 0, 1000000000, 0),
-    ENUM("precision.compute", precision.compute, COMPUTE_NAMES),
-    BOOL("precision.residual_fp32", precision.residual_fp32),
-    BOOL("precision.stochastic", precision.stochastic),
-    INT("precision.loss_scale_log2", precision.loss_scale_log2, 0, 24, 0),
-    INT("precision.loss_scale_window", precision.loss_scale_window, 0, 1000, 0),
-    ENUM("precision.fp8_recipe", precision.fp8_recipe, FP8_RECIPE_NAMES),
-    INT("precision.fp8_history", precision.fp8_history, 1, SF_FP8_HISTORY_MAX, 1),
-    INT("precision.fp8_bf16_first", precision.fp8_bf16_first, 0, 128, 0),
-    INT("precision.fp8_bf16_last", precision.fp8_bf16_last, 0, 128, 0),
-    INT("train.steps", train.steps, 1, SF_STEPS_MAX, 1),
-    INT("train.microbatches", train.microbatches, 1, 65535, 1),
-    INT("train.microbatch_size", train.microbatch_size, 1, 65536, 1),
-    ENUM("train.loss_norm", train.loss_norm, LOSS_NORM_NAMES),
-    INT("train.recompute_layers", train.recompute_layers, 0, 128, 0),
-    INT("train.clip_milli", train.clip_milli, 0, 1000000000, 0),
-    INT("train.lr_micro", train.lr_micro, 0, 1000000, 1000),
-    INT("train.weight_decay_milli", train.weight_decay_milli, 0, 1000000, 0),
-    INT("train.beta1_milli", train.beta1_milli, 0, 999, 900),
-    INT("train.beta2_milli", train.beta2_milli, 0, 999, 999),
-    FLAGS("train.frozen", train.frozen, FROZEN_NAMES),
-    INT("train.dropout_milli", train.dropout_milli, 0, 999, 0),
-    INT("train.mtp_weight_milli", train.mtp_weight_milli, 1, 10000, 100),
-    INT("train.label_smoothing_milli", train.label_smoothing_milli, 0, 999, 0),
-    ENUM("data.tokens", data.tokens, TOKEN_NAMES),
-    ENUM("data.mask", data.mask, MASK_NAMES),
-    ENUM("data.weights", data.weights, DIST_NAMES),
-    ENUM("data.acts", data.acts, DIST_NAMES),
-    ENUM("data.grads", data.grads, DIST_NAMES),
-    BOOL("data.exact", data.exact),
-    BOOL("data.overflow", data.overflow),
-    INT("data.documents", data.documents, 1, 64, 1),
-    INT("data.padding", data.padding, 0, 65536, 0),
-    LAYOUT("layout", layout),
-    INT("reload.after_step", reload.after_step, 0, 2, 0),
-    LAYOUT("reload", reload.layout),
-    INT("schedule", schedule, 0, INT64_MAX, 0),
-    TEXT("target.name", target),
-    TEXT("plant.id", plant),
+    ROW("target.name", target, TEXT(target), "whose layers: builtin, plugin:LIB.so, or a framework"),
+    ROW("plant.id", plant, TEXT(plant), "a planted bug or a mutant; empty: none"),
+#define FIELD(place, path, member, type, kind, meaning, ...) ROW(path, member, type, meaning),
+#include "harness/spec/fields.def"
 };
 const int sf_case_field_count = (int)(sizeof sf_case_fields / sizeof sf_case_fields[0]);
 
@@ -142,7 +39,7 @@ enum sf_dtype sf_case_storage(const struct sf_case *c) {
 
 const char *sf_compute_name(int64_t compute) {
   SF_ASSERT(compute >= 0 && compute < SF_COMPUTE_COUNT);
-  return COMPUTE_NAMES[compute];
+  return NAMES(COMPUTE)[compute];
 }
 
 const char *sf_verdict_name(enum sf_verdict verdict) {
@@ -159,6 +56,28 @@ const struct sf_field *sf_case_field_find(const char *path) {
   for (int i = 0; i < sf_case_field_count; i++)
     if (strcmp(sf_case_fields[i].path, path) == 0) return &sf_case_fields[i];
   return NULL;
+}
+
+size_t sf_case_section_length(const char *path) {
+  const char *dot = strchr(path, '.');
+  return dot != NULL ? (size_t)(dot - path) : 0;
+}
+
+static bool in_one_section(int a, int b) {
+  const char *path = sf_case_fields[a].path, *other = sf_case_fields[b].path;
+  const size_t length = sf_case_section_length(path);
+  return length > 0 && length == sf_case_section_length(other) && strncmp(path, other, length) == 0;
+}
+
+void sf_case_field_order(int order[SF_CASE_FIELDS_MAX]) {
+  int count = 0;
+  SF_ASSERT_LE(sf_case_field_count, SF_CASE_FIELDS_MAX);
+  for (int first = 0; first < sf_case_field_count; first++) {
+    bool is_listed = false;
+    for (int i = 0; i < first; i++) is_listed |= in_one_section(i, first);
+    for (int i = first; i < sf_case_field_count && !is_listed; i++)
+      if (i == first || in_one_section(first, i)) order[count++] = i;
+  }
 }
 
 int64_t sf_case_field_get(const struct sf_case *c, const struct sf_field *field) {
@@ -268,13 +187,20 @@ enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const ch
   int64_t number = 0;
   enum sf_status status = SF_OK;
   switch (field->type) {
-  case SF_FIELD_INT: status = parse_int(&number, field, value, error); break;
-  case SF_FIELD_BOOL: status = parse_bool(&number, field, value, error); break;
+  case SF_FIELD_INT:
+    status = parse_int(&number, field, value, error);
+    break;
+  case SF_FIELD_BOOL:
+    status = parse_bool(&number, field, value, error);
+    break;
   case SF_FIELD_ENUM:
     status = sf_field_name_read(&number, field, value, strlen(value), error);
     break;
-  case SF_FIELD_FLAGS: status = parse_flags(&number, field, value, error); break;
-  case SF_FIELD_TEXT: break;
+  case SF_FIELD_FLAGS:
+    status = parse_flags(&number, field, value, error);
+    break;
+  case SF_FIELD_TEXT:
+    break;
   }
   if (status == SF_OK) status = sf_case_field_check(field, number, error);
   if (status == SF_OK) sf_case_field_put(c, field, number);

@@ -151,18 +151,12 @@ static enum sf_status read_schema(const json_t *value, struct sf_error *error) {
   return sf_error_set(error, SF_EINPUT, "schema: %" PRId64 " is not %d, the only one this version reads", schema, SF_CASE_SCHEMA);
 }
 
-/* Length of the section's name in a path; 0 for a field of the document itself. */
-static size_t section_length(const char *path) {
-  const char *dot = strchr(path, '.');
-  return dot != NULL ? (size_t)(dot - path) : 0;
-}
-
 static enum sf_status refuse_key(const char *key, struct sf_error *error) {
   struct sf_nearest nearest = sf_nearest_to(key);
   for (int i = 0; i < sf_case_field_count; i++) {
     const char *path = sf_case_fields[i].path;
     char name[PATH_TEXT];
-    const size_t length = section_length(path);
+    const size_t length = sf_case_section_length(path);
     snprintf(name, sizeof name, "%.*s", (int)(length > 0 ? length : strlen(path)), path);
     sf_nearest_offer(&nearest, name);
   }
@@ -268,9 +262,11 @@ static void write_value(struct sf_text *text, const struct sf_case *c, const str
 
 static void write_fields(struct sf_text *text, const struct sf_case *c) {
   const char *open_section = "";
+  int order[SF_CASE_FIELDS_MAX];
+  sf_case_field_order(order);
   for (int i = 0; i < sf_case_field_count; i++) {
-    const struct sf_field *field = &sf_case_fields[i];
-    const size_t length = section_length(field->path), open_length = section_length(open_section);
+    const struct sf_field *field = &sf_case_fields[order[i]];
+    const size_t length = sf_case_section_length(field->path), open_length = sf_case_section_length(open_section);
     const bool same = length == open_length && strncmp(open_section, field->path, length) == 0;
     if (!same && open_length > 0) sf_text_append(text, "\n  }");
     sf_text_append(text, ",\n");
@@ -280,7 +276,7 @@ static void write_fields(struct sf_text *text, const struct sf_case *c) {
     write_value(text, c, field);
     open_section = field->path;
   }
-  if (section_length(open_section) > 0) sf_text_append(text, "\n  }");
+  if (sf_case_section_length(open_section) > 0) sf_text_append(text, "\n  }");
 }
 
 static void write_framework(struct sf_text *text, const struct sf_case *c) {

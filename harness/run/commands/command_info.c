@@ -26,7 +26,9 @@
 
 enum { CHOICES_SHOWN = 12 };
 
-struct info_flags { struct sf_texts arguments; };
+struct info_flags {
+  struct sf_texts arguments;
+};
 
 /* --- merge ----------------------------------------------------------------------------------------------------- */
 
@@ -75,11 +77,10 @@ static const struct sf_option list_options[] = {
 
 static const struct sf_command list_command = {
     .name = "list",
-    .arguments = "presets|targets|plants|mutants|features|operations|words",
-    .help = "Prints one line for each. features with --target: of a framework its fields, their choices and what its worker refuses; of a "
-            "plugin of\n"
-            "layers or a model the ranges of the fields that it takes; of operations what the target takes of each. words: what the names "
-            "in reports mean.",
+    .arguments = "presets|targets|plants|mutants|fields|features|operations|words",
+    .help = "Prints one line for each. fields: what --set takes of a case of layers. features with --target: of a framework its fields,\n"
+            "their choices and what its worker refuses; of a plugin of layers or a model the ranges of the fields that it takes; of\n"
+            "operations what the target takes of each. words: what the names in reports mean.",
     .options = list_options,
     .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
     .argument_min = 1,
@@ -187,6 +188,34 @@ static void list_words(void) {
   }
 }
 
+/* "1..128", "rms|layer", "off|on", "none|embedding+qkv+..". */
+static void append_values(struct sf_text *out, const struct sf_field *field) {
+  const char *separator = field->type == SF_FIELD_FLAGS ? "+" : "|";
+  if (field->type == SF_FIELD_INT && field->max == INT64_MAX)
+    sf_text_append(out, "%" PRId64 "..", field->min);
+  else if (field->type == SF_FIELD_INT)
+    sf_text_append(out, "%" PRId64 "..%" PRId64, field->min, field->max);
+  else if (field->type == SF_FIELD_BOOL)
+    sf_text_append(out, "off|on");
+  else if (field->type == SF_FIELD_TEXT)
+    sf_text_append(out, "TEXT");
+  if (field->type == SF_FIELD_FLAGS) sf_text_append(out, "none|");
+  for (int i = 0; field->names && field->names[i]; i++) sf_text_append(out, "%s%s", i ? separator : "", field->names[i]);
+}
+
+static void list_fields(void) {
+  struct sf_text values = {0};
+  int order[SF_CASE_FIELDS_MAX];
+  sf_case_field_order(order);
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[order[i]];
+    values.length = 0;
+    append_values(&values, field);
+    sf_print(stdout, "%-29s %-24s %s\n", field->path, values.data ? values.data : "", field->meaning);
+  }
+  sf_text_destroy(&values);
+}
+
 /* The ranges of what a plugin of layers or a model takes. */
 static int list_plugin(const char *target) {
   static struct sf_plugin_range ranges[SF_PLUGIN_RANGES_MAX];
@@ -196,8 +225,10 @@ static int list_plugin(const char *target) {
   if (status != SF_OK) return sf_exit_failure(status, &error);
   for (int32_t i = 0; i < count; i++) {
     sf_print(stdout, "%-44s %" PRId64, ranges[i].path, ranges[i].lo);
-    if (ranges[i].hi == INT64_MAX) sf_print(stdout, "..\n");
-    else sf_print(stdout, ranges[i].hi > ranges[i].lo ? "..%" PRId64 "\n" : "\n", ranges[i].hi);
+    if (ranges[i].hi == INT64_MAX)
+      sf_print(stdout, "..\n");
+    else
+      sf_print(stdout, ranges[i].hi > ranges[i].lo ? "..%" PRId64 "\n" : "\n", ranges[i].hi);
   }
   return 0;
 }
@@ -222,8 +253,8 @@ static int list(void *context) {
   static const struct {
     const char *name;
     void (*print)(void);
-  } lists[] = {{"presets", list_presets},   {"targets", list_targets},       {"plants", list_plants}, {"mutants", list_mutants},
-               {"features", list_features}, {"operations", list_operations}, {"words", list_words}};
+  } lists[] = {{"presets", list_presets}, {"targets", list_targets},   {"plants", list_plants},         {"mutants", list_mutants},
+               {"fields", list_fields},   {"features", list_features}, {"operations", list_operations}, {"words", list_words}};
   const struct list_flags *flags = context;
   const char *wanted = flags->arguments.items[0], *target = flags->common.target;
   if (target && strcmp(wanted, "operations") == 0) return list_operations_of(target, flags->formulas);
@@ -245,8 +276,8 @@ static int list(void *context) {
   struct sf_error error;
   struct sf_nearest nearest = sf_nearest_to(wanted);
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) sf_nearest_offer(&nearest, lists[i].name);
-  sf_error_set(&error, SF_EUSAGE, "there is no list '%s': presets, targets, plants, mutants, features, operations or words%s", wanted,
-               sf_nearest_text(&nearest));
+  sf_error_set(&error, SF_EUSAGE, "there is no list '%s': presets, targets, plants, mutants, fields, features, operations or words%s",
+               wanted, sf_nearest_text(&nearest));
   return sf_exit_failure(SF_EUSAGE, &error);
 }
 
@@ -262,7 +293,7 @@ int sf_command_list(int argc, char **argv) {
 static const struct sf_command describe_command = {
     .name = "describe",
     .arguments = "CASE.json",
-    .help =
+    .help = "Prints one line for each. fields: what --set takes of a case of layers. features with --target: of a framework its fields,\n"
         "Shows what a case means: model, mesh, groups, what each rank holds; of an operation its operands, their shapes, formats and values, and its formula.",
     .argument_min = 1,
     .argument_max = 1,

@@ -160,15 +160,15 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
   c.expect.present = true;
   strcpy(c.expect.verdict, "PASS");
   assert_int_equal(sf_case_to_json(&json, &c), SF_OK);
-  static const char HEAD[] = "{\n  \"schema\": 1,\n  \"seed\": 0,\n  \"mode\": \"isolated\",\n  \"model\": {\n    \"layers\": 1,\n";
-  static const char TAIL[] = "  \"schedule\": 0,\n  \"target\": {\n    \"name\": \"builtin\"\n  },\n  \"plant\": {\n"
-                             "    \"id\": \"\"\n  },\n"
+  static const char HEAD[] = "{\n  \"schema\": 1,\n  \"target\": {\n    \"name\": \"builtin\"\n  },\n  \"plant\": {\n    \"id\": \"\"\n  },\n"
+                             "  \"mode\": \"isolated\",\n  \"precision\": {\n    \"compute\": \"fp32\",\n";
+  static const char TAIL[] = "  \"schedule\": 0,\n  \"seed\": 0,\n"
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";
   assert_memory_equal(json, HEAD, strlen(HEAD));
   assert_string_equal(json + strlen(json) - strlen(TAIL), TAIL);
   assert_non_null(strstr(
       json,
-      "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"dropout_milli\": 0,\n    \"mtp_weight_milli\": 100,\n    \"label_smoothing_milli\": 0\n  },\n  \"data\": {\n"));
+      "\n    \"frozen\": [\"qkv\", \"fc2\"],\n    \"steps\": 1,\n"));
   sf_free(json);
 }
 
