@@ -4,9 +4,9 @@
 #define SF_TESTS_BENCH_COMMON_H
 
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/support/json_out.h"
+#include "harness/run/support/options.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/commands/json_out.h"
-#include "harness/run/commands/options.h"
 
 /* --- beginning and end ---------------------------------------------------------------------------------------- */
 
@@ -50,8 +50,17 @@ void sf_bench_case(struct sf_case *out, const struct sf_campaign_options *draws,
 /* Adds the case as a text member, null when there is none. */
 void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct sf_case *c);
 /* Precision and mode of a case. */
-enum sf_bench_condition { SF_BENCH_FP32_ISOLATED, SF_BENCH_FP32_E2E, SF_BENCH_BF16_ISOLATED, SF_BENCH_BF16_E2E, SF_BENCH_FP16_ISOLATED,
-                         SF_BENCH_FP16_E2E, SF_BENCH_FP8_ISOLATED, SF_BENCH_FP8_E2E, SF_BENCH_CONDITIONS };
+enum sf_bench_condition {
+  SF_BENCH_FP32_ISOLATED,
+  SF_BENCH_FP32_E2E,
+  SF_BENCH_BF16_ISOLATED,
+  SF_BENCH_BF16_E2E,
+  SF_BENCH_FP16_ISOLATED,
+  SF_BENCH_FP16_E2E,
+  SF_BENCH_FP8_ISOLATED,
+  SF_BENCH_FP8_E2E,
+  SF_BENCH_CONDITIONS
+};
 extern const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS];
 enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c);
 struct sf_engine *sf_bench_engine(bool measure, bool hash_trace);

@@ -3,32 +3,29 @@
 #define SF_RUN_CAMPAIGN_H
 
 #include "generators/cover.h"
+#include "harness/base/system/directories.h"
 #include "harness/run/campaign/known.h"
-#include "harness/run/workers/pool.h"
 #include "harness/run/store/store.h"
+#include "harness/run/workers/pool.h"
 
 #include <signal.h>
 
 struct sf_choice_space;
 struct sf_choice_cover;
 
-enum {
-  SF_PATH_TEXT = 1024,
-  SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it have room */,
-  SF_CAMPAIGN_PLANTS_MAX = 128
-};
+enum { SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it have room */, SF_CAMPAIGN_PLANTS_MAX = 128 };
 
 struct sf_campaign_options {
   struct sf_space space;
   const struct sf_choice_space *framework; /* NULL, or cases are drawn from a framework's fields and not from space */
   uint64_t seed;
-  int64_t cases;            /* total, a resumed store's included; INT64_MAX = until the time is up */
-  double seconds;           /* hand out cases for this long; 0 = no limit */
-  int64_t stop_after;       /* hand out cases until this run has booked so many signatures that are new and not known; 0 = no limit */
-  int64_t layouts;          /* cases that share a logical function (and its reference), >= 1 */
+  int64_t cases;      /* total, a resumed store's included; INT64_MAX = until the time is up */
+  double seconds;     /* hand out cases for this long; 0 = no limit */
+  int64_t stop_after; /* hand out cases until this run has booked so many signatures that are new and not known; 0 = no limit */
+  int64_t layouts;    /* cases that share a logical function (and its reference), >= 1 */
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];
-  int32_t plant_count;      /* plants are given to the logical functions in turn */
-  struct sf_cover *cover;   /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
+  int32_t plant_count;                  /* plants are given to the logical functions in turn */
+  struct sf_cover *cover;               /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
   struct sf_choice_cover *choice_cover; /* the same of a framework's fields */
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
@@ -38,10 +35,10 @@ struct sf_campaign_options {
   int32_t share_index, share_count; /* which indices this campaign runs (store.h); zeros = all */
   char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;
-  bool inside_mpi;          /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */
-  double deadline;          /* <= 0: by the size of the case */
-  int32_t shrink_budget;    /* evaluations; 0 = confirm only */
-  bool progress;            /* stderr is told how far it is and what is found (progress.h) */
+  bool inside_mpi;                   /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */
+  double deadline;                   /* <= 0: by the size of the case */
+  int32_t shrink_budget;             /* evaluations; 0 = confirm only */
+  bool progress;                     /* stderr is told how far it is and what is found (progress.h) */
   const volatile sig_atomic_t *stop; /* may be NULL; non-zero = hand out nothing new, give what runs a second, shrink no more */
 };
 
@@ -60,12 +57,12 @@ struct sf_campaign_result {
   struct sf_cover_shares cover; /* of all cases of the store that were not skipped; zeros without a covering table */
   char not_covered[200];        /* a pair of choices that no case had; "" when there is none */
   int64_t crashed, hung;
-  int64_t new_signatures;   /* not on the known list */
-  double seconds;           /* of this run */
-  int64_t cases_run;        /* in this run */
+  int64_t new_signatures; /* not on the known list */
+  double seconds;         /* of this run */
+  int64_t cases_run;      /* in this run */
   bool interrupted;
   int64_t waiting; /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */
-  int64_t waiting_first;    /* smallest index of those */
+  int64_t waiting_first; /* smallest index of those */
 };
 static inline void sf_campaign_add_waiting(struct sf_campaign_result *result, int64_t index) {
   if (result->waiting++ == 0 || index < result->waiting_first) result->waiting_first = index;

@@ -5,6 +5,7 @@
 #include "harness/base/bytes.h"
 #include "harness/base/names.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/directories.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,41 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { SF_SHRINK_LINE_TEXT = 1400 };
-
-/* A folder that cannot be is wrong input; a full or broken disk is not. */
-static enum sf_status status_of_path(int code) {
-  return code == ENOSPC || code == EDQUOT || code == EIO || code == ENOMEM || code == EFBIG ? SF_EIO : SF_EINPUT;
-}
-
-static enum sf_status make_directory(const char *at, const char *whole, struct sf_error *error) {
-  struct stat info;
-  int code = mkdir(at, 0777) == 0 || errno == EEXIST ? 0 : errno;
-  if (!code && stat(at, &info) != 0) code = errno;
-  if (!code && !S_ISDIR(info.st_mode)) code = ENOTDIR;
-  if (!code) return SF_OK;
-  if (strcmp(at, whole) == 0) return sf_error_set(error, status_of_path(code), "%s: %s", at, strerror(code));
-  return sf_error_set(error, status_of_path(code), "%s: %s: %s", whole, at, strerror(code));
-}
-
-enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
-  char partial[1024];
-  const size_t length = strlen(path);
-  if (length >= sizeof partial) return sf_error_set(error, SF_EUSAGE, "%.60s...: the path is too long", path);
-  memcpy(partial, path, length + 1);
-  for (size_t i = 1; i <= length; i++) {
-    if (partial[i] != '/' && partial[i] != '\0') continue;
-    const char kept = partial[i];
-    partial[i] = '\0';
-    const enum sf_status status = make_directory(partial, path, error);
-    if (status != SF_OK) return status;
-    partial[i] = kept;
-  }
-  if (access(path, W_OK | X_OK) != 0) return sf_error_set(error, status_of_path(errno), "%s: %s", path, strerror(errno));
-  return SF_OK;
-}
 
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome) {
   struct sf_case copy = *c;
@@ -176,7 +144,7 @@ enum sf_status sf_finding_directory_claim(char *directory, size_t size, const ch
     sf_finding_folder_name(name, signature, number);
     sf_finding_directory(directory, size, out_dir, signature, name);
     if (mkdir(directory, 0777) == 0) return SF_OK;
-    if (errno != EEXIST) return sf_error_set(error, status_of_path(errno), "%s: %s", directory, strerror(errno));
+    if (errno != EEXIST) return sf_error_set(error, sf_status_of_path(errno), "%s: %s", directory, strerror(errno));
   }
 }
 

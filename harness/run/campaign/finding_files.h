@@ -9,10 +9,10 @@
 
 /* What a report says beside the finding itself. Zeros, or NULL in the place of all: nothing. */
 struct sf_finding_story {
-  const char *replay_path;            /* NULL, or the file of the case */
-  const char *replay_options;         /* as in struct sf_campaign_options; NULL: none */
-  bool inside_mpi;                    /* the replay is an MPI job of the case's ranks */
-  bool in_campaign;                   /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
+  const char *replay_path;    /* NULL, or the file of the case */
+  const char *replay_options; /* as in struct sf_campaign_options; NULL: none */
+  bool inside_mpi;            /* the replay is an MPI job of the case's ranks */
+  bool in_campaign;           /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
   uint64_t seed;
   int64_t index;
   const struct sf_job_result *shrunk; /* NULL, or how a SHRINK job ended */
@@ -43,7 +43,5 @@ enum sf_status sf_finding_directory_claim(char *directory, size_t size, const ch
                                           struct sf_error *error) SF_MUST_USE;
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
-/* mkdir -p. SF_EINPUT when there can be no such folder or it takes no files, SF_EIO when the disk does not take it. */
-enum sf_status sf_make_directories(const char *path, struct sf_error *error) SF_MUST_USE;
 
 #endif

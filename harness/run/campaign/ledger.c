@@ -3,9 +3,9 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/names.h"
-#include "harness/run/campaign/features.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/trial/features.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -256,9 +256,12 @@ void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *b
   const char *signature = b->outcome->signature;
   char folder[NAME_MAX + 1];
   if (ledger->status != SF_OK || (shrunk && shrunk->outcome.status != SF_OK)) return;
-  if (shrunk && shrunk->end == SF_SHRINK_FLAKY) signature = flaky.signature;
-  else if (shrunk && shrunk->end == SF_SHRINK_DONE) signature = shrunk->min_outcome.signature;
-  else if (counted_signature(ledger, b->c, b->outcome) != signature) return; /* it brings no files */
+  if (shrunk && shrunk->end == SF_SHRINK_FLAKY)
+    signature = flaky.signature;
+  else if (shrunk && shrunk->end == SF_SHRINK_DONE)
+    signature = shrunk->min_outcome.signature;
+  else if (counted_signature(ledger, b->c, b->outcome) != signature)
+    return; /* it brings no files */
   keep(ledger, folder_of(ledger, folder, signature));
 }
 

@@ -4,7 +4,7 @@
 #define SF_RUN_LEDGER_H
 
 #include "harness/run/campaign/campaign.h"
-#include "harness/run/campaign/progress.h"
+#include "harness/run/support/progress.h"
 
 struct sf_ledger_seen;
 struct sf_ledger {
@@ -12,10 +12,10 @@ struct sf_ledger {
   struct sf_store *store;
   struct sf_ledger_seen *seen;
   struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
-  int64_t cases, findings;  /* rows added by this run */
-  int64_t new_signatures;   /* that this run saw first, those of known findings apart */
-  struct sf_progress progress; /* what the run tells; each new signature has a line */
-  enum sf_status status;    /* first failure; later calls do nothing */
+  int64_t cases, findings;      /* rows added by this run */
+  int64_t new_signatures;       /* that this run saw first, those of known findings apart */
+  struct sf_progress progress;  /* what the run tells; each new signature has a line */
+  enum sf_status status;        /* first failure; later calls do nothing */
   struct sf_error error;
 };
 

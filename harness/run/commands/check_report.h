@@ -3,7 +3,7 @@
 #define SF_RUN_CHECK_REPORT_H
 
 #include "harness/check/check.h"
-#include "harness/run/commands/json_out.h"
+#include "harness/run/support/json_out.h"
 
 #include <stdio.h>
 

@@ -8,8 +8,8 @@
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
-#include "harness/run/power/mutants.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/trial/mutants.h"
 #include "harness/worker/choice_cover.h"
 #include "harness/worker/shell.h"
 #include "targets/plugin/plugin_target.h"
@@ -21,15 +21,11 @@
 #include <unistd.h>
 
 const char *const sf_backend_names[] = {"sim", "mpi", "nccl", NULL}; /* in the order of enum sf_backend_choice */
-const char *const sf_device_names[] = {"cpu", "cuda", NULL}; /* in the order of enum sf_device_kind */
-const char *const sf_gemm_names[] = {"default", "xsmm", "blas", "loops", NULL};
 const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
 /* One more: NULL ends them. */
 SF_ASSERT_ENTRIES(sf_backend_names, SF_BACKEND_COUNT + 1);
-SF_ASSERT_ENTRIES(sf_device_names, SF_DEVICE_COUNT + 1);
 
-/* Each process on a GPU holds some hundred megabytes of it, and they take turns. */
-enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, GPU_WORKERS_DEFAULT = 4 };
+enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4 };
 
 volatile sig_atomic_t sf_interrupted;
 
@@ -68,9 +64,12 @@ int sf_command_main(const struct sf_command *command, void *flags, int (*run)(vo
   bool wants_help = false;
   int code = 0;
   const enum sf_status status = sf_command_parse(command, flags, &wants_help, argc, argv, &error);
-  if (status != SF_OK) code = sf_exit_failure(status, &error);
-  else if (wants_help) print_help(command);
-  else code = run(flags);
+  if (status != SF_OK)
+    code = sf_exit_failure(status, &error);
+  else if (wants_help)
+    print_help(command);
+  else
+    code = run(flags);
   if (sf_interrupted && (code == 0 || code == 3))
     code = 128 + sf_interrupted; /* as shells say it: what was not seen must not be taken for "nothing found" */
   sf_command_clear(command, flags);
@@ -120,24 +119,6 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
   return SF_OK;
 }
 
-enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice, struct sf_error *error) {
-  static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
-  SF_ASSERT_ENTRIES(gemms, sizeof sf_gemm_names / sizeof *sf_gemm_names - 1);
-  struct sf_error reason = {SF_OK, ""};
-  if (device != SF_DEVICE_CPU && choice != 0) return sf_error_set(error, SF_EUSAGE, "--gemm is of --device cpu");
-  *gemm = choice ? gemms[choice] : sf_cpu_gemm_default();
-  const enum sf_status status = sf_device_probe(memory_bytes, (enum sf_device_kind)device, *gemm, &reason);
-  if (status == SF_OK) return SF_OK;
-  if (device != SF_DEVICE_CPU) return sf_error_set(error, status, "--device %s: %.400s", sf_device_names[device], reason.text);
-  if (status != SF_ENOTSUP) return sf_error_set(error, status, "%.400s", reason.text);
-  return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
-}
-
-int32_t sf_common_workers(int64_t jobs, int32_t device) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN), most = device == SF_DEVICE_CPU ? INT32_MAX : GPU_WORKERS_DEFAULT;
-  return jobs ? (int32_t)jobs : cores < 1 ? 1 : cores < most ? (int32_t)cores : (int32_t)most;
-}
-
 static enum sf_status probe_nccl(struct sf_error *error) {
   struct sf_error reason = {SF_OK, ""};
   const enum sf_status status = sf_nccl_probe(&reason);
@@ -148,14 +129,14 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   static char self[SF_PATH_TEXT];
   memset(out, 0, sizeof *out);
   /* A launched set of ranks keeps the cores of a small machine busy by itself. */
-  out->workers = flags->launcher && !flags->jobs ? 1 : sf_common_workers(flags->jobs, flags->device);
+  out->workers = flags->launcher && !flags->jobs ? 1 : sf_process_count(flags->jobs, flags->device);
   out->device = (enum sf_device_kind)flags->device;
   out->launch_ranks = ranks;
   out->nccl = flags->backend == SF_BACKEND_NCCL;
   out->max_memory = (double)flags->max_memory_mib * (1 << 20);
   if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher) out->max_memory = sf_memory_available() / out->workers;
   size_t device_bytes = 0;
-  enum sf_status status = sf_common_device(&out->gemm, &device_bytes, flags->device, flags->gemm, error);
+  enum sf_status status = sf_device_choose(&out->gemm, &device_bytes, flags->device, flags->gemm, error);
   if (flags->backend == SF_BACKEND_SIM && !flags->launcher) out->device_memory = (double)device_bytes / out->workers;
   if (status == SF_OK && out->nccl) status = probe_nccl(error);
   if (status != SF_OK || !flags->launcher) return status;

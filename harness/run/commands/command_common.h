@@ -3,8 +3,9 @@
 #define SF_RUN_COMMAND_COMMON_H
 
 #include "harness/run/campaign/campaign.h"
-#include "harness/run/commands/options.h"
 #include "harness/run/framework/framework_target.h"
+#include "harness/run/support/options.h"
+#include "harness/run/trial/device_choice.h"
 
 #include <jansson.h>
 
@@ -16,31 +17,31 @@ struct sf_common_flags {
   int64_t seed, layouts;
   int64_t max_ranks; /* 0: 8, of a framework 4, inside an MPI job its ranks */
   struct sf_texts presets, sets;
-  int32_t mode;              /* 0 drawn, 1 isolated, 2 e2e */
+  int32_t mode; /* 0 drawn, 1 isolated, 2 e2e */
   const char *target, *framework_path;
   struct sf_texts plants;
   /* how they run */
   int32_t backend, device, gemm;
-  int64_t jobs;              /* 0: by the machine */
+  int64_t jobs; /* 0: by the machine */
   const char *launcher;
   int64_t deadline_ms;
-  int64_t max_memory_mib;    /* 0: of simulated ranks what is free, shared by the jobs; of others no limit */
+  int64_t max_memory_mib; /* 0: of simulated ranks what is free, shared by the jobs; of others no limit */
   int64_t shrink_budget;
   /* what becomes of it */
   const char *known, *out;
   bool json;
 };
 
-#define SF_OPTION_AT(type_, name_, kind_, member_, value_, help_) \
+#define SF_OPTION_AT(type_, name_, kind_, member_, value_, help_)                                                                          \
   { .name = name_, .type = SF_OPTION_##kind_, .offset = offsetof(type_, member_), .value = value_, .help = help_ }
 
 /* Rows of an option table for commands that run cases on a backend; `member` is the struct sf_common_flags inside `owner`. */
-#define SF_CHOICE_AT(owner, name_, member_, choices_, help_) \
+#define SF_CHOICE_AT(owner, name_, member_, choices_, help_)                                                                               \
   { .name = name_, .type = SF_OPTION_CHOICE, .offset = offsetof(owner, member_), .choices = choices_, .help = help_ }
-#define SF_NUMBER_AT(owner, name_, member_, min_, max_, help_) \
+#define SF_NUMBER_AT(owner, name_, member_, min_, max_, help_)                                                                             \
   { .name = name_, .type = SF_OPTION_INT, .offset = offsetof(owner, member_), .value = "N", .min = min_, .max = max_, .help = help_ }
 
-#define SF_DURATION_AT(owner, name_, member_, help_) \
+#define SF_DURATION_AT(owner, name_, member_, help_)                                                                                       \
   { .name = name_, .type = SF_OPTION_DURATION, .offset = offsetof(owner, member_), .min = 1, .max = INT64_MAX, .help = help_ }
 
 #define SF_BACKEND_OPTIONS(owner, member)                                                                                                  \
@@ -53,10 +54,9 @@ struct sf_common_flags {
                    "skip cases that take more; default: what is free, for each of the jobs a share"),                                      \
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
-#define SF_TARGET_OPTIONS(owner, member)                                                                                               \
-  SF_TARGETS_OPTIONS(owner, member, "what is under test (shardfuzz list targets), or 'worker:CMD'")
+#define SF_TARGET_OPTIONS(owner, member) SF_TARGETS_OPTIONS(owner, member, "what is under test (shardfuzz list targets), or 'worker:CMD'")
 /* Of commands that run one case. */
-#define SF_CASE_TARGET_OPTIONS(owner, member)                                                                                          \
+#define SF_CASE_TARGET_OPTIONS(owner, member)                                                                                              \
   SF_TARGETS_OPTIONS(owner, member, "what the case runs on, in the place of the target that its file names: another plugin, say")
 #define SF_TARGETS_OPTIONS(owner, member, help_)                                                                                           \
   SF_OPTION_AT(owner, "target", TEXT, member.target, "T", help_),                                                                          \
@@ -76,7 +76,7 @@ struct sf_common_flags {
       SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),          \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000, "trials spent on shrinking one finding")
 
-extern const char *const sf_backend_names[], *const sf_device_names[], *const sf_gemm_names[], *const sf_mode_names[];
+extern const char *const sf_backend_names[], *const sf_mode_names[];
 
 void sf_common_defaults(struct sf_common_flags *flags);
 /* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags'
@@ -102,12 +102,6 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
  * ranks is this program (/proc/self/exe). */
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
 void sf_campaign_options_clear(struct sf_campaign_options *options); /* and the framework's description */
-/* Fills *gemm and sees that the device can be had; device and choice: indices of sf_device_names and sf_gemm_names. SF_EUSAGE, SF_ENOTSUP,
- * SF_ENODEVICE. */
-enum sf_status sf_common_device(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice,
-                                struct sf_error *error) SF_MUST_USE;
-/* How many processes: `jobs`, or with 0 one per core, on a GPU a few. */
-int32_t sf_common_workers(int64_t jobs, int32_t device);
 /* The pool part alone, for commands without a space. */
 enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks,
                               struct sf_error *error) SF_MUST_USE;

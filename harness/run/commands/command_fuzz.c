@@ -1,12 +1,12 @@
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/mpi_campaign.h"
+#include "harness/run/campaign/signatures.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/json_out.h"
-#include "harness/run/campaign/signatures.h"
+#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/support/json_out.h"
 
 #include <dirent.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/gate/gate.h"
+#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/gate/gate.h"
 
 #include "harness/base/hash.h"
 #include "harness/base/sinks.h"
@@ -98,8 +98,8 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
   sf_print(to, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
   if (r->known_count) sf_print(to, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
   sf_print(to, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
-          r->campaign.cases_run, r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
-          s->by_verdict[SF_VERDICT_SKIP]);
+           r->campaign.cases_run, r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
+           s->by_verdict[SF_VERDICT_SKIP]);
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   for (int32_t i = 0; i < r->item_count; i++)
@@ -135,7 +135,7 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
                       : c->plants.count  ? "--plant"
                       : c->launcher      ? "--launcher"
                                          : NULL;
-  const int32_t workers = sf_common_workers(c->jobs, c->device);
+  const int32_t workers = sf_process_count(c->jobs, c->device);
   if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
   if (flags->base && sf_plugin_target_path(c->target))
     return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");

@@ -1,9 +1,9 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/power/mutants.h"
+#include "harness/run/commands/report_json.h"
 #include "harness/run/power/power.h"
 #include "harness/run/power/power_mutants.h"
-#include "harness/run/commands/report_json.h"
+#include "harness/run/trial/mutants.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
@@ -55,8 +55,10 @@ static enum sf_status fill_searches(struct searches *out, const struct sf_campai
   if (!out->mutants || !out->names) return SF_ENOMEM;
   for (int32_t i = 0; i < campaign->plant_count; i++) {
     const char *id = campaign->plants[i];
-    if (sf_mutation_is_named(id)) out->mutants[out->mutant_count++] = id;
-    else out->plants.plants[out->plants.plant_count++] = sf_plant_find(id);
+    if (sf_mutation_is_named(id))
+      out->mutants[out->mutant_count++] = id;
+    else
+      out->plants.plants[out->plants.plant_count++] = sf_plant_find(id);
   }
   for (int32_t i = 0; all_mutants && i < sf_mutant_count(); i++) {
     sf_mutant_name(out->names[i], i);
@@ -82,16 +84,16 @@ static void print_search(FILE *to, const struct sf_power_search *s) {
     return;
   }
   sf_print(to, "%-30s seed %-6" PRIu64 " case %-4" PRId64 " %-13s %-12s %3" PRId64 " ranks %" PRId64 " layers  %3d trials  %s\n",
-          s->plant->id, s->seed, s->found_at + 1, s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL",
-          sf_case_ranks(&s->min), s->min.model.layers, s->evaluations, s->min_outcome.signature);
+           s->plant->id, s->seed, s->found_at + 1, s->localised ? "localised" : "NOT LOCALISED", s->minimal ? "minimal" : "NOT MINIMAL",
+           sf_case_ranks(&s->min), s->min.model.layers, s->evaluations, s->min_outcome.signature);
   print_flat(to, s);
   const struct sf_diagnosis *d = &s->min_outcome.diagnosis;
   if (s->plant->diagnosis && !*s->plant->diagnosis) return;
   sf_print(to, "  %s %s%s%s\n",
-          !s->plant->diagnosis ? "diagnosis"
-          : s->diagnosed       ? "diagnosed"
-                               : "NOT DIAGNOSED",
-          *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
+           !s->plant->diagnosis ? "diagnosis"
+           : s->diagnosed       ? "diagnosed"
+                                : "NOT DIAGNOSED",
+           *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
 }
 
 /* Returns whether something was missed or a clean case found fault with. */
@@ -105,9 +107,9 @@ static bool report_plants(FILE *to, const struct sf_power_result *r) {
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *clean = &r->clean[i];
     sf_print(to,
-            "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64
-            " beyond\n",
-            sf_compute_name(i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
+             "clean %s: %" PRId64 " cases, %" PRId64 " false alarms, %" PRId64 " inconclusive; flat bound: %" PRId64 " of %" PRId64
+             " beyond\n",
+             sf_compute_name(i), clean->cases, clean->false_alarms, clean->inconclusive, clean->flat_alarms, clean->flat_cases);
     alarms += clean->false_alarms;
   }
   if (alarms) sf_print(to, "first false alarm: %s: %s\n", r->first_false_alarm.signature, r->first_false_alarm.text);

@@ -1,13 +1,13 @@
+#include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/trial/engine.h"
-#include "harness/run/campaign/finding_files.h"
-#include "harness/run/power/mutants.h"
-#include "harness/run/workers/rank_page.h"
+#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
-#include "harness/run/commands/table.h"
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/trial/mutants.h"
+#include "harness/run/trial/table.h"
 #include "harness/run/trial/trace_dump.h"
+#include "harness/run/workers/rank_page.h"
 #include "harness/run/workers/worker.h"
 
 #include "harness/base/alloc.h"
@@ -70,7 +70,7 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
   }
   if (c->expect.present) {
     sf_print(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
-            sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
+             sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
   const int code = outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
   return json ? sf_exit_json(sf_json_of_outcome(outcome, &c->expect), code) : code;
@@ -101,8 +101,10 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   const bool broken = sf_outcome_breaks_ranks(&outcome);
   if (root && flags->table && !broken) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
   const enum sf_status status = root ? write_trace(&log, c, flags, &error) : SF_OK;
-  if (status != SF_OK) code = sf_exit_failure(status, &error);
-  else if (broken ? sf_rank_watch_may_tell(watch) : root) code = report(c, &outcome, flags->common.json);
+  if (status != SF_OK)
+    code = sf_exit_failure(status, &error);
+  else if (broken ? sf_rank_watch_may_tell(watch) : root)
+    code = report(c, &outcome, flags->common.json);
   fflush(NULL);
   if (broken) sf_mpi_abort(mpi, code);
   sf_rank_watch_end(watch);
@@ -161,12 +163,16 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   pool->table = flags->table ? stdout : NULL;
   if (flags->table) signal(SIGPIPE, SIG_IGN); /* `| head` would end the child, which looks like a crash of the target */
   enum sf_status status = flags->trace ? sf_chunk_log_create_shared(&log) : SF_OK;
-  if (status == SF_OK) status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
-  else sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
+  if (status == SF_OK)
+    status = sf_common_run_one(&job, &result, c, &flags->common, pool, &error);
+  else
+    sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
   if (status == SF_OK && flags->trace && result.outcome.status == SF_OK) {
     status = sf_chunk_log_refresh(&log);
-    if (status != SF_OK) sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
-    else status = write_trace(&log, c, flags, &error);
+    if (status != SF_OK)
+      sf_error_set(&error, status, "the trace could not be kept: %s", sf_status_text(status));
+    else
+      status = write_trace(&log, c, flags, &error);
   }
   if (status == SF_OK && flags->script && *result.script)
     status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);

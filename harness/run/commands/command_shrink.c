@@ -1,9 +1,9 @@
+#include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/trial/engine.h"
-#include "harness/run/campaign/finding_files.h"
+#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/trial/engine.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"

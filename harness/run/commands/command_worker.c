@@ -1,12 +1,12 @@
 #include "harness/base/alloc.h"
 #include "harness/base/reals.h"
-#include "harness/run/campaign/finding_files.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/directories.h"
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/json_out.h"
 #include "harness/run/framework/framework.h"
+#include "harness/run/support/json_out.h"
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/shell.h"
 
@@ -149,11 +149,11 @@ static int report(const struct session *s) {
   if (judged_nothing) nothing_text(&nothing, s);
   int code = judged_nothing ? 3 : s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
   sf_print(to,
-          "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64
-          " skipped; %" PRId64 " sets ended early\n",
-          s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS],
-          s->counts[SF_VERDICT_FINDING], s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP],
-          sf_framework_restarts(s->framework));
+           "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64
+           " skipped; %" PRId64 " sets ended early\n",
+           s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS],
+           s->counts[SF_VERDICT_FINDING], s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP],
+           sf_framework_restarts(s->framework));
   if (judged_nothing) sf_complain(nothing.data ? nothing.data : "out of memory");
   if (s->flags->json) code = sf_exit_json(json_of_session(s, nothing.data), code);
   sf_text_destroy(&nothing);

@@ -3,9 +3,9 @@
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
-#include "harness/run/campaign/features.h"
-#include "harness/run/commands/json_out.h"
-#include "harness/run/power/mutants.h"
+#include "harness/run/support/json_out.h"
+#include "harness/run/trial/features.h"
+#include "harness/run/trial/mutants.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
 #include "harness/run/campaign/finding_files.h"
-#include "harness/run/campaign/progress.h"
 #include "harness/run/gate/gate_base.h"
+#include "harness/run/support/progress.h"
 #include "harness/run/trial/engine.h"
 
 #include <dirent.h>

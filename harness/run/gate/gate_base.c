@@ -2,7 +2,8 @@
 
 #include "harness/base/bytes.h"
 #include "harness/base/system/clock.h"
-#include "harness/run/campaign/campaign.h"
+#include "harness/base/system/directories.h"
+#include "harness/run/trial/signature.h"
 #include "harness/worker/warden.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate.h"
-#include "harness/run/gate/junit.h"
+#include "harness/run/report/junit.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -106,7 +106,8 @@ static void append_row(struct sf_text *text, const struct sf_gate_item *item) {
     sf_markdown_append(text, item->text);
   } else {
     sf_gate_append_replay(&replay, item);
-    if (replay.failed) text->failed = 1;
+    if (replay.failed)
+      text->failed = 1;
     else
       sf_markdown_append(text, replay.data);
   }

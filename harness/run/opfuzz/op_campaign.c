@@ -3,7 +3,7 @@
 #include "harness/base/names.h"
 #include "harness/base/system/clock.h"
 #include "harness/run/campaign/finding_files.h"
-#include "harness/run/campaign/progress.h"
+#include "harness/run/support/progress.h"
 
 #include <errno.h>
 #include <inttypes.h>

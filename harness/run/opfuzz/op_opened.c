@@ -1,6 +1,6 @@
 #include "harness/run/opfuzz/op_opened.h"
 
-#include "harness/run/commands/command_common.h"
+#include "harness/run/trial/device_choice.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum sf_status sf_op_pool_device(struct sf_op_pool_options *out, int32_t device,
   if (device != SF_DEVICE_CPU && strncmp(target, "op:", 3) != 0)
     return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
   out->device = (enum sf_device_kind)device;
-  return sf_common_device(&out->gemm, NULL, device, gemm, error);
+  return sf_device_choose(&out->gemm, NULL, device, gemm, error);
 }
 
 enum sf_status sf_op_open(struct sf_op_opened *out, const char *path, const struct sf_op_run_options *options, struct sf_error *error) {

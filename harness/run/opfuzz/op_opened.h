@@ -16,9 +16,9 @@ static inline int64_t sf_op_deadline_ms(int32_t device, int64_t asked) {
 }
 
 struct sf_op_run_options {
-  const char *target;   /* in the place of the file's; NULL: the file's */
-  int32_t device, gemm; /* indices of sf_device_names and sf_gemm_names */
-  int64_t deadline_ms;  /* 0: twice that of sf_op_deadline_ms */
+  const char *target;                /* in the place of the file's; NULL: the file's */
+  int32_t device, gemm;              /* indices of sf_device_names and sf_gemm_names */
+  int64_t deadline_ms;               /* 0: twice that of sf_op_deadline_ms */
   const volatile sig_atomic_t *stop; /* of sf_op_pool_options */
 };
 
@@ -29,7 +29,7 @@ struct sf_op_opened {
   struct sf_op_case c;
 };
 
-/* Reads the file and makes its target. SF_EINPUT, SF_EUSAGE; as sf_op_target_make and sf_common_device. Close it also after a failure. */
+/* Reads the file and makes its target. SF_EINPUT, SF_EUSAGE; as sf_op_target_make and sf_device_choose. Close it also after a failure. */
 enum sf_status sf_op_open(struct sf_op_opened *out, const char *path, const struct sf_op_run_options *options,
                           struct sf_error *error) SF_MUST_USE;
 void sf_op_close(struct sf_op_opened *opened);
@@ -42,7 +42,7 @@ const char *sf_op_verdict(const struct sf_op_outcome *outcome); /* "FINDING", "S
 /* Whether the outcome is what the file expects; of a file that expects nothing, whether it passed. */
 bool sf_op_as_expected(const struct sf_op_opened *opened, const struct sf_op_case *c, const struct sf_op_outcome *outcome);
 
-/* Whose operations they are: a plugin brings its own. SF_EUSAGE; as sf_common_device. */
+/* Whose operations they are: a plugin brings its own. SF_EUSAGE; as sf_device_choose. */
 enum sf_status sf_op_pool_device(struct sf_op_pool_options *out, int32_t device, int32_t gemm, const char *target,
                                  struct sf_error *error) SF_MUST_USE;
 

@@ -1,7 +1,7 @@
 #include "harness/run/power/power.h"
 
 #include "harness/base/alloc.h"
-#include "harness/run/campaign/progress.h"
+#include "harness/run/support/progress.h"
 #include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
@@ -127,9 +127,7 @@ static int32_t next_clean(struct power *p, struct sf_job *jobs, int32_t max) {
 }
 
 /* Whether further cases can tell something. */
-static bool is_open(const struct sf_power_search *search) {
-  return search->found_at < 0 || (search->flat_asked && search->flat_at < 0);
-}
+static bool is_open(const struct sf_power_search *search) { return search->found_at < 0 || (search->flat_asked && search->flat_at < 0); }
 
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   struct power *p = ctx;

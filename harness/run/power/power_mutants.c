@@ -2,9 +2,9 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/run/campaign/progress.h"
-#include "harness/run/power/mutants.h"
+#include "harness/run/support/progress.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/trial/mutants.h"
 
 #include <inttypes.h>
 #include <stdio.h>

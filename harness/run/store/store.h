@@ -12,7 +12,7 @@
 #ifndef SF_RUN_STORE_H
 #define SF_RUN_STORE_H
 
-#include "harness/run/campaign/features.h"
+#include "harness/run/trial/features.h"
 #include "oracles/diagnose/diagnose.h"
 
 #include <stdbool.h>
@@ -82,9 +82,9 @@ struct sf_store_finding {
   int32_t trials, trials_max;                /* that shrinking to it took, of at most so many; 0: it was not shrunk, or nobody noted it */
   bool minimal;                              /* no single step makes it smaller */
   struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
-  bool known;                                /* on the list of known findings */
-  int64_t count;                             /* out only: cases with this signature */
-  const char *folder;                        /* out only: as sf_store_set_folder set it; NULL when it was not set */
+  bool known;                    /* on the list of known findings */
+  int64_t count;                 /* out only: cases with this signature */
+  const char *folder;            /* out only: as sf_store_set_folder set it; NULL when it was not set */
 };
 /* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and
  * report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one

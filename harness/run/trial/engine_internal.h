@@ -3,10 +3,10 @@
 #define SF_RUN_ENGINE_INTERNAL_H
 
 #include "harness/comm/sim.h"
-#include "harness/run/power/mutants.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/gemm_table.h"
+#include "harness/run/trial/mutants.h"
 #include "targets/plugin/plugin_target.h"
 
 /* What a rank's program is started with. */
@@ -19,7 +19,7 @@ struct sf_engine {
   struct sf_engine_options options;
   struct sf_engine_costs costs;
   struct sf_sim *sim;
-  struct sf_device *device; /* one for all fibers: no operation yields */
+  struct sf_device *device;      /* one for all fibers: no operation yields */
   struct sf_gemm_table products; /* of the reference */
 
   /* The current logical function. */
@@ -39,10 +39,10 @@ struct sf_engine {
   struct sf_mesh mesh, second_mesh; /* second: after reloading */
   enum sf_fault fault;
   struct sf_mutation mutation;
-  bool is_mutant; /* mutation holds */
+  bool is_mutant;                  /* mutation holds */
   struct sf_plugin_target *plugin; /* NULL: everything is built in */
-  struct sf_chunk_log *record; /* NULL = nobody wants the trace itself */
-  struct sf_chunk_log *listener; /* not NULL: nothing is judged; the tensor of this key is kept here */
+  struct sf_chunk_log *record;     /* NULL = nobody wants the trace itself */
+  struct sf_chunk_log *listener;   /* not NULL: nothing is judged; the tensor of this key is kept here */
   uint64_t listen_key;
   struct sf_chunk_log *log; /* where a rank that does not judge keeps its trace */
   uint64_t trace_hash;

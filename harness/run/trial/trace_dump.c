@@ -2,8 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
-#include "harness/run/campaign/campaign.h"
-#include "harness/run/campaign/finding_files.h"
+#include "harness/base/system/directories.h"
 #include "harness/tensor/safetensors.h"
 
 #include <inttypes.h>
@@ -138,8 +137,10 @@ static enum sf_status save_rank(const struct sf_trace_dump *dump, int32_t rank, 
   sf_text_append(&meta, "{\"format\":1,\"rank\":%d,\"ranks\":%d,\"mode\":\"%s\",\"tensors\":{%s}}", rank, dump->ranks,
                  dump->c.mode == SF_MODE_E2E ? "e2e" : "isolated", from->maps.data ? from->maps.data : "");
   enum sf_status status = from->maps.failed || meta.failed ? SF_ENOMEM : sf_st_writer_meta(from->writer, "shardfuzz", meta.data);
-  if (status != SF_OK) sf_error_set(error, status, "%s: %s", path, sf_status_text(status));
-  else status = sf_st_writer_save(from->writer, path, error);
+  if (status != SF_OK)
+    sf_error_set(error, status, "%s: %s", path, sf_status_text(status));
+  else
+    status = sf_st_writer_save(from->writer, path, error);
   sf_text_destroy(&meta);
   return status;
 }

@@ -3,9 +3,9 @@
 #include "harness/base/alloc.h"
 #include "harness/base/system/system_memory.h"
 #include "harness/base/system/walled.h"
-#include "harness/run/commands/table.h"
 #include "harness/run/framework/framework_case.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/trial/table.h"
 #include "harness/run/workers/world_end.h"
 #include "harness/worker/starved.h"
 #include "harness/worker/warden.h"
@@ -315,8 +315,10 @@ static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, st
 
 /* Tells of the culprit that is looked for: of the one that the case expects when nothing else is said. */
 static void turn(struct sf_outcome *outcome, const struct sf_job *job) {
-  if (*job->shrink_key) sf_outcome_turn_to(outcome, job->shrink_key);
-  else sf_outcome_turn_to_expected(outcome, &job->c.expect);
+  if (*job->shrink_key)
+    sf_outcome_turn_to(outcome, job->shrink_key);
+  else
+    sf_outcome_turn_to_expected(outcome, &job->c.expect);
 }
 
 static void run_job(struct sf_engine *engine, struct sf_said *said, const struct sf_pool_options *options, const struct sf_job *job,
@@ -359,7 +361,8 @@ static void run_framework_job(struct sf_framework **framework, const struct sf_p
   if (!options->framework)
     outcome->status =
         sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
-  else if (!*framework) outcome->status = sf_framework_create(framework, &report, options->framework, &error);
+  else if (!*framework)
+    outcome->status = sf_framework_create(framework, &report, options->framework, &error);
   if (outcome->status == SF_OK) {
     sf_framework_trial(*framework, &job->c, outcome);
     turn(outcome, job);
@@ -406,8 +409,10 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_sai
     } else {
       if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(true), confined = true;
       const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
-      if (status == SF_OK) run_job(engine, said, options, &job, &result);
-      else refuse_job(status, &job, &result);
+      if (status == SF_OK)
+        run_job(engine, said, options, &job, &result);
+      else
+        refuse_job(status, &job, &result);
     }
     if (getpid() != watched_process) _exit(0); /* forked by a plugin: the result is the other's to tell */
     if (!sf_fd_write(fd, &result, sizeof result)) break;

@@ -1,7 +1,7 @@
 /* False alarms and unchecked tensors over clean cases of the default space. */
 #include "tests/bench/bench_common.h"
 
-#include "harness/run/campaign/features.h"
+#include "harness/run/trial/features.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -70,6 +70,11 @@ printf 'int x;\nint %0136d;\nconst char *text = "%0200d";\n' 0 0 >"$tree/targets
 printf '# one\n# TO''DO: two\n' >"$tree/tests/notes.md"
 printf '/* FIX''ME */\n' >"$tree/targets/fix.c"
 echo "one line more" >>"$tree/oracles/README.md" # tests has a file and no README.md
+mkdir -p "$tree/harness/run/support" "$tree/harness/run/trial" "$tree/harness/run/new" "$tree/harness/base/system"
+printf '#include "harness/run/trial/up.h"\n' >"$tree/harness/run/support/up.c"
+printf '#include "harness/base/good.h"\n' | tee "$tree/harness/run/trial/up.h" >"$tree/harness/run/new/layer.c"
+printf '\n#include "harness/base/system/circle.h"\n' >"$tree/harness/base/circle.c"
+printf '#include "harness/base/good.h"\n' >"$tree/harness/base/system/circle.h"
 for ((i = 0; i < 3; i++)); do echo line; done >"$tree/targets/README.md"
 fill "$tree/tests/many" 31
 mkdir "$tree/misc" && echo >"$tree/misc/file"
@@ -78,6 +83,10 @@ if ci/tidy "$tree" >"$tree/build/report" 2>/dev/null; then
   failures=$((failures + 1))
 fi
 expect_line '^targets/graph.c:1: include-graph: targets may not include oracles'
+expect_line '^harness/run/support/up.c:1: run-layers: support may not include harness/run/trial/up.h'
+expect_line '^harness/run/new/layer.c:1: run-layers: its folder is no layer'
+expect_line '^harness/base/circle.c:2: include-circle: harness/base includes harness/base/system'
+expect_line '^harness/base/system/circle.h:1: include-circle: harness/base/system includes harness/base,'
 expect_line '^targets/include_c.c:2: include-c: '
 expect_line '^harness/base/path.c:1: include-path: '
 expect_line '^targets/size.c:601: file-size: 601 lines, at most 600'
@@ -97,8 +106,8 @@ expect_line '^oracles/README.md:101: room-readme: 101 lines, at most 100'
 expect_line '^tests/many:1: folder-size: 31 files, at most 30'
 expect_line '^tests/README.md:1: room-readme: missing'
 count=$(wc -l <"$tree/build/report")
-if [ "$count" -ne 19 ]; then
-  echo "ci/tidy reported $count offences, 19 were made" >&2
+if [ "$count" -ne 23 ]; then
+  echo "ci/tidy reported $count offences, 23 were made" >&2
   failures=$((failures + 1))
 fi
 
@@ -106,4 +115,4 @@ if [ "$failures" -ne 0 ]; then
   cat "$tree/build/report" >&2
   exit 1
 fi
-echo "ci/tidy: 19 offences found, none where there was none"
+echo "ci/tidy: 23 offences found, none where there was none"

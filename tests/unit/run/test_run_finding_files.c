@@ -1,5 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
+#include "harness/base/system/directories.h"
 #include "harness/run/campaign/finding_files.h"
 
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 #include "harness/base/alloc.h"
-#include "harness/run/commands/json_out.h"
 #include "harness/base/utf8.h"
+#include "harness/run/support/json_out.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 #include "harness/base/alloc.h"
-#include "harness/run/gate/junit.h"
+#include "harness/run/report/junit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 #include "harness/base/alloc.h"
-#include "harness/run/commands/options.h"
+#include "harness/run/support/options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

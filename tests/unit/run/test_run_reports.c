@@ -3,8 +3,8 @@
 
 #include "harness/run/commands/describe.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/campaign/features.h"
-#include "harness/run/commands/table.h"
+#include "harness/run/trial/features.h"
+#include "harness/run/trial/table.h"
 #include "harness/run/trial/trace_dump.h"
 #include "harness/tensor/safetensors.h"
 

@@ -5,7 +5,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
-#include "harness/run/commands/json_out.h"
+#include "harness/run/support/json_out.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -43,7 +43,8 @@ bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t fi
   int32_t operand = 0;
   if (!sf_op_field_present(op, field)) return false;
   const char *prefix = operand_field(field, &operand);
-  if (prefix) snprintf(out, size, "%s.%s", prefix, op->operands[operand].name);
+  if (prefix)
+    snprintf(out, size, "%s.%s", prefix, op->operands[operand].name);
   else
     snprintf(out, size, "%s",
              field < SF_OP_DIM    ? plain_fields[field]
@@ -71,8 +72,10 @@ enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target
     char name[64];
     if (!sf_op_field_name(name, sizeof name, op, i)) continue;
     const char *word = sf_op_value_name(i, c->field[i]);
-    if (word) sf_json_out_text(json, name, word);
-    else sf_json_out_int(json, name, c->field[i]);
+    if (word)
+      sf_json_out_text(json, name, word);
+    else
+      sf_json_out_int(json, name, c->field[i]);
   }
   sf_json_out_end(json);
   if (signature) {

@@ -1,7 +1,7 @@
 #include "harness/run/opfuzz/case/op_operands.h"
 
 #include "harness/base/alloc.h"
-#include "harness/run/campaign/finding_files.h"
+#include "harness/base/system/directories.h"
 #include "harness/run/opfuzz/case/op_fill.h"
 #include "harness/tensor/safetensors.h"
 
@@ -19,8 +19,11 @@ enum sf_status sf_op_operands_create(struct sf_op_operands *out, const struct sf
   const struct sf_op *op = sf_op_of(target, c);
   memset(out, 0, sizeof *out);
   out->c = *c;
-  out->view = (struct sf_op_view){.op = op, .dims = out->c.field + SF_OP_DIM, .attrs = out->c.field + SF_OP_ATTR,
-                                  .store = (enum sf_dtype)c->field[SF_OP_STORE], .plain_tails = *target->path};
+  out->view = (struct sf_op_view){.op = op,
+                                  .dims = out->c.field + SF_OP_DIM,
+                                  .attrs = out->c.field + SF_OP_ATTR,
+                                  .store = (enum sf_dtype)c->field[SF_OP_STORE],
+                                  .plain_tails = *target->path};
   op->shape(shapes, out->view.dims, out->view.attrs);
   const size_t count = (size_t)sf_op_case_elements(op, shapes) + 1;
   out->dense = sf_alloc(count * sizeof *out->dense);
@@ -33,8 +36,10 @@ enum sf_status sf_op_operands_create(struct sf_op_operands *out, const struct sf
   for (int32_t i = 0; i < op->operand_count; i++) {
     struct sf_op_array *array = &out->view.at[i];
     *array = (struct sf_op_array){.rows = shapes[i].rows, .cols = shapes[i].cols, .want = out->want + at};
-    if (is_whole(&op->operands[i])) array->ints = (int32_t *)(void *)(out->dense + at);
-    else array->x = out->dense + at;
+    if (is_whole(&op->operands[i]))
+      array->ints = (int32_t *)(void *)(out->dense + at);
+    else
+      array->x = out->dense + at;
     at += shapes[i].rows * shapes[i].cols;
     if (op->operands[i].role != SF_OP_OUT) sf_op_fill(&out->view, i, c);
   }
@@ -66,8 +71,10 @@ static struct slice slice_of(const struct sf_op_array *in, const struct sf_op_ar
 }
 
 static void tell_value(struct sf_text *out, const struct sf_op_array *in, int64_t element) {
-  if (in->ints) sf_text_append(out, " %d", in->ints[element]);
-  else sf_text_append(out, " %.9g", (double)in->x[element]);
+  if (in->ints)
+    sf_text_append(out, " %d", in->ints[element]);
+  else
+    sf_text_append(out, " %.9g", (double)in->x[element]);
 }
 static void tell_place(struct sf_text *out, const struct sf_op_array *in, int64_t element) {
   sf_text_append(out, "[%" PRId64 ", %" PRId64 "]", element / in->cols, element % in->cols);
@@ -98,9 +105,12 @@ static void tell_largest(struct sf_text *out, const struct sf_op_array *in, cons
 static void tell_input(struct sf_text *out, const struct sf_op_array *in, const char *name, const struct slice *s) {
   const int64_t row = s->first / in->cols, col = s->first % in->cols;
   sf_text_append(out, "from         %s", name);
-  if (s->step == in->cols && s->step > 1) sf_text_append(out, "[:, %" PRId64 "]", col);
-  else if (s->count == in->cols) sf_text_append(out, "[%" PRId64 ", :]", row);
-  else if (s->count == 1) sf_text_append(out, "[%" PRId64 ", %" PRId64 "]", row, col);
+  if (s->step == in->cols && s->step > 1)
+    sf_text_append(out, "[:, %" PRId64 "]", col);
+  else if (s->count == in->cols)
+    sf_text_append(out, "[%" PRId64 ", :]", row);
+  else if (s->count == 1)
+    sf_text_append(out, "[%" PRId64 ", %" PRId64 "]", row, col);
   if (s->count <= SHOWN) {
     for (int64_t k = 0; k < s->count; k++) tell_value(out, in, s->first + k * s->step);
   } else {

@@ -1,4 +1,4 @@
-#include "harness/run/gate/junit.h"
+#include "harness/run/report/junit.h"
 
 #include "harness/base/assert.h"
 #include "harness/base/utf8.h"

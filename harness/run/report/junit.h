@@ -12,16 +12,16 @@ struct sf_junit_property {
 };
 
 /* Outcome, and the XML element that says it. */
-#define SF_JUNIT_OUTCOME_MAP(X)                             \
-  X(PASSED, NULL)                                           \
-  X(FAILED, "failure") /* what was tested is wrong */       \
-  X(ERROR, "error")    /* it could not be tested */         \
+#define SF_JUNIT_OUTCOME_MAP(X)                                                                                                            \
+  X(PASSED, NULL)                                                                                                                          \
+  X(FAILED, "failure") /* what was tested is wrong */                                                                                      \
+  X(ERROR, "error")    /* it could not be tested */                                                                                        \
   X(SKIPPED, "skipped")
 enum sf_junit_outcome {
 #define X(name, element) SF_JUNIT_##name,
   SF_JUNIT_OUTCOME_MAP(X)
 #undef X
-  SF_JUNIT_OUTCOME_COUNT
+      SF_JUNIT_OUTCOME_COUNT
 };
 
 struct sf_junit_case {

@@ -1,4 +1,4 @@
-#include "harness/run/power/mutants.h"
+#include "harness/run/trial/mutants.h"
 
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"

@@ -1,4 +1,4 @@
-#include "harness/run/commands/options.h"
+#include "harness/run/support/options.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"

@@ -1,5 +1,5 @@
 #include "harness/base/sinks.h"
-#include "harness/run/opfuzz/op_command_shared.h"
+#include "harness/run/commands/op_command_shared.h"
 
 #include "harness/run/commands/commands.h"
 #include "harness/run/opfuzz/op_campaign.h"
@@ -49,8 +49,10 @@ bool sf_op_is_target(const char *target) { return sf_op_target_is_one(target) &&
 const char *sf_op_target_of_arguments(int argc, char **argv) {
   const char *target = NULL;
   for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
-    if (strncmp(argv[i], "--target=", 9) == 0) target = argv[i] + 9;
-    else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc) target = argv[i + 1];
+    if (strncmp(argv[i], "--target=", 9) == 0)
+      target = argv[i] + 9;
+    else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc)
+      target = argv[i + 1];
   }
   return target && sf_op_is_target(target) ? target : NULL;
 }
@@ -164,7 +166,7 @@ static int run(void *context) {
   static struct sf_op_target target;
   struct sf_known known = {0, NULL};
   struct sf_error error = {SF_OK, ""};
-  const int32_t workers = sf_common_workers(flags->jobs, flags->device);
+  const int32_t workers = sf_process_count(flags->jobs, flags->device);
   struct sf_op_campaign_options used = {.pool = {.target = &target,
                                                  .seed = (uint64_t)flags->seed,
                                                  .deadline_ms = sf_op_deadline_ms(flags->device, flags->deadline_ms),

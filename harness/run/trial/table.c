@@ -1,4 +1,4 @@
-#include "harness/run/commands/table.h"
+#include "harness/run/trial/table.h"
 #include "harness/base/sinks.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "harness/run/campaign/progress.h"
+#include "harness/run/support/progress.h"
 
 #include "harness/base/sinks.h"
 

@@ -2,9 +2,9 @@
 #ifndef SF_RUN_OP_COMMAND_SHARED_H
 #define SF_RUN_OP_COMMAND_SHARED_H
 
-#include "harness/run/commands/json_out.h"
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/commands/op_command.h"
 #include "harness/run/opfuzz/op_trial.h"
+#include "harness/run/support/json_out.h"
 
 /* Members of the object that --json prints. */
 void sf_op_json_error(struct sf_json_out *json, const struct sf_op_outcome *o);

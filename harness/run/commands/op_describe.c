@@ -1,7 +1,7 @@
 /* Operations, what a target takes of them, and cases, for people. */
 #include "harness/base/sinks.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/opfuzz/op_command.h"
+#include "harness/run/commands/op_command.h"
 #include "harness/run/opfuzz/op_device.h"
 #include "harness/run/opfuzz/op_opened.h"
 
@@ -94,8 +94,10 @@ static void print_formula(const struct sf_op *op) {
 void sf_op_list(bool formulas) {
   if (formulas) sf_print_lines(stdout, conventions);
   for (int32_t i = 0; i < sf_op_count(); i++) {
-    if (formulas) print_formula(sf_op_at(i));
-    else list_line(sf_op_at(i));
+    if (formulas)
+      print_formula(sf_op_at(i));
+    else
+      list_line(sf_op_at(i));
   }
 }
 

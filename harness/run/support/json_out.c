@@ -1,4 +1,4 @@
-#include "harness/run/commands/json_out.h"
+#include "harness/run/support/json_out.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"

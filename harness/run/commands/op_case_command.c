@@ -1,8 +1,8 @@
 /* What is done with a file that has a case of an operation: replay, shrink. */
 #include "harness/base/sinks.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/commands/op_command_shared.h"
 #include "harness/run/opfuzz/case/op_operands.h"
-#include "harness/run/opfuzz/op_command_shared.h"
 #include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_shrink.h"
 
@@ -52,7 +52,7 @@ static int report(const struct sf_op_opened *opened, const struct sf_op_answer *
   const bool expected = sf_op_as_expected(opened, &answer->c, &answer->outcome);
   if (*file->verdict)
     sf_print(sf_people(json), "expected     %s%s%s: %s\n", file->verdict, *file->signature ? " " : "", file->signature,
-            expected ? "yes" : "NO");
+             expected ? "yes" : "NO");
   const int code = found ? 1 : 0;
   if (!json) return code;
   struct sf_json_out *out = sf_json_out_create();
@@ -111,7 +111,7 @@ static int write_min(const struct sf_op_opened *opened, const struct sf_op_shrun
   if (status != SF_OK) return sf_exit_failure(status, &error);
   print_report(sf_people(json), &opened->target, &shrunk->c, &shrunk->outcome, min, flags);
   sf_print(sf_people(json), "%" PRId64 " trials%s\n", shrunk->trials,
-          shrunk->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
+           shrunk->minimal ? "; no single step makes it smaller" : "; the budget ran out before it was minimal");
   return json ? shrink_json(opened, "FINDING", signature, min, shrunk, 1) : 1;
 }
 
