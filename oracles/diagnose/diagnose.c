@@ -1,8 +1,7 @@
 /* Fitting explanations: what is left of the error after each, and which of those that leave little is said. */
-#include "oracles/diagnose/diagnose.h"
+#include "oracles/diagnose/diagnose_fit.h"
 
 #include "harness/base/assert.h"
-#include "oracles/diagnose/diagnose_fit.h"
 #include "oracles/noise/norms.h"
 
 #include <math.h>
@@ -37,28 +36,24 @@ void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes) {
 
 static double rows_left(const struct sf_fit *fit, int32_t i, const float *predicted) {
   const struct sf_fit_shard *s = &fit->shards[i];
-  const struct sf_dim_map *rows = &s->shard->map.rows;
   double worst = 0;
-  int64_t local = 0;
-  for (int32_t k = 0; k < rows->count; k++) {
-    for (int64_t row = rows->runs[k].start; row < rows->runs[k].start + rows->runs[k].len; row++, local++) {
-      const double error = sqrt(sf_diff_squares(s->shard->data + local * s->cols, predicted + local * s->cols, s->cols));
-      if (error > 0) worst = sf_larger(worst, error / fit->p->row_noise[row]);
-    }
+  for (int64_t first = 0; first < s->rows * s->cols; first += s->cols) {
+    const double error = sqrt(sf_diff_squares(s->shard->data + first, predicted + first, s->cols));
+    if (error > 0) worst = sf_larger(worst, error / fit->v->row_noise[s->shard->at[first] / fit->v->shape.cols]);
   }
   return worst;
 }
 
 double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicted) {
   const struct sf_fit_shard *s = &fit->shards[i];
-  double left = sqrt(sf_diff_squares(s->shard->data, predicted, s->rows * s->cols)) / fit->p->noise;
-  if (fit->p->row_noise != NULL) left = sf_larger(left, rows_left(fit, i, predicted));
+  double left = sqrt(sf_diff_squares(s->shard->data, predicted, s->rows * s->cols)) / fit->v->noise;
+  if (fit->v->row_noise != NULL) left = sf_larger(left, rows_left(fit, i, predicted));
   return left == left ? left : INFINITY;
 }
 
 double sf_fit_left(struct sf_fit *fit, sf_fit_predict predict, const void *ctx) {
   double left = 0;
-  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
     predict(fit, i, fit->predicted, ctx);
     left = sf_larger(left, sf_fit_left_of(fit, i, fit->predicted));
   }
@@ -100,17 +95,6 @@ void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, 
 
 /* --- words ----------------------------------------------------------------------------------------------------- */
 
-void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned axes) {
-  size_t length = 0;
-  *out = '\0';
-  for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
-    if (!(axes >> axis & 1u) || length >= out_size) continue;
-    const bool other = fit->p->on_expert_mesh && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
-    length += (size_t)snprintf(out + length, out_size - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "",
-                               sf_axis_name((enum sf_axis)axis));
-  }
-}
-
 void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count) {
   enum { SHOWN = 6 };
   int64_t shown = 0, more = 0;
@@ -133,46 +117,51 @@ void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t coun
 
 /* --- one problem ----------------------------------------------------------------------------------------------- */
 
-bool sf_fit_same_group(const struct sf_fit *fit, int32_t i, int32_t j, unsigned axes) {
-  const struct sf_coord *a = &fit->p->shards[i].at, *b = &fit->p->shards[j].at;
-  for (int axis = 0; axis < SF_AXIS_COUNT; axis++)
-    if (!(axes >> axis & 1u) && a->at[axis] != b->at[axis]) return false;
-  return true;
+void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const float *logical) {
+  const struct sf_view_shard *s = &fit->v->shards[i];
+  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = logical[s->at[k]];
 }
 
 /* Whether two shards that hold the same element hold different values of it. */
 static bool replicas_differ(struct sf_fit *fit) {
-  const struct sf_shape shape = fit->p->spec.shape;
+  const struct sf_shape shape = fit->v->shape;
   const int64_t count = shape.rows * shape.cols;
   for (int64_t k = 0; k < count; k++) fit->logical[k] = NAN; /* not held by a shard before */
-  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
-    sf_shard_gather(fit->predicted, fit->logical, shape, &s->shard->map);
-    for (int64_t k = 0; k < s->rows * s->cols; k++)
-      if (fit->predicted[k] == fit->predicted[k] && fit->predicted[k] != s->shard->data[k]) return true;
-    sf_shard_scatter(fit->logical, s->shard->data, shape, &s->shard->map);
+    for (int64_t k = 0; k < s->rows * s->cols; k++) {
+      float *known = &fit->logical[s->shard->at[k]];
+      if (*known == *known && *known != s->shard->data[k]) return true;
+      *known = s->shard->data[k];
+    }
   }
   return false;
 }
 
+static bool same_place(const struct sf_fit_shard *a, const struct sf_fit_shard *b) {
+  return a->rows == b->rows && a->cols == b->cols &&
+         memcmp(a->shard->at, b->shard->at, (size_t)(a->rows * a->cols) * sizeof *a->shard->at) == 0;
+}
+
 static void prepare(struct sf_fit *fit) {
-  const struct sf_diagnosis_problem *p = fit->p;
-  const struct sf_shape shape = p->spec.shape;
-  SF_ASSERT(p->noise > 0);
-  fit->shards = sf_fit_alloc(fit, (size_t)(p->shard_count + 1) * sizeof *fit->shards);
-  for (int32_t i = 0; i < p->shard_count && fit->status == SF_OK; i++) {
+  const struct sf_tensor_view *v = fit->v;
+  const struct sf_shape shape = v->shape;
+  SF_ASSERT(v->noise > 0);
+  fit->shards = sf_fit_alloc(fit, (size_t)(v->shard_count + 1) * sizeof *fit->shards);
+  for (int32_t i = 0; i < v->shard_count && fit->status == SF_OK; i++) {
     struct sf_fit_shard *s = &fit->shards[i];
-    *s = (struct sf_fit_shard){.shard = &p->shards[i]};
-    s->rows = sf_dim_map_length(&s->shard->map.rows);
-    s->cols = sf_dim_map_length(&s->shard->map.cols);
+    *s = (struct sf_fit_shard){.shard = &v->shards[i]};
+    s->rows = s->shard->rows;
+    s->cols = s->shard->cols;
     s->x = sf_fit_alloc(fit, (size_t)(s->rows * s->cols) * sizeof *s->x);
-    if (s->x != NULL) sf_shard_gather(s->x, p->x, shape, &s->shard->map);
+    if (s->x != NULL) sf_fit_gather(fit, i, s->x, v->x);
+    while (!same_place(&fit->shards[s->place], s)) s->place++;
     if (s->rows * s->cols > fit->local_max) fit->local_max = s->rows * s->cols;
   }
   fit->predicted = sf_fit_alloc(fit, (size_t)(fit->local_max + 1) * sizeof *fit->predicted);
   fit->logical = sf_fit_alloc(fit, (size_t)(shape.rows * shape.cols) * sizeof *fit->logical);
   if (fit->status != SF_OK) return;
-  fit->norm = sqrt(sf_sum_squares(p->x, shape.rows * shape.cols));
+  fit->norm = sqrt(sf_sum_squares(v->x, shape.rows * shape.cols));
   fit->baseline = sf_fit_left(fit, predict_nothing, NULL);
   fit->replicas_differ = replicas_differ(fit);
   fit->nearest.left = fit->baseline;
@@ -205,10 +194,10 @@ static void conclude(struct sf_diagnosis *out, const struct sf_fit *fit) {
   memcpy(out->text, sentence, sizeof out->text);
 }
 
-enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) {
+enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view *view) {
   *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
-  if (problem->shard_count == 0) return SF_OK;
-  struct sf_fit fit = {.p = problem, .arena = sf_arena_create(FIT_BLOCK_BYTES, false)};
+  if (view->shard_count == 0) return SF_OK;
+  struct sf_fit fit = {.v = view, .arena = sf_arena_create(FIT_BLOCK_BYTES, false)};
   if (fit.arena == NULL) return SF_ENOMEM;
   prepare(&fit);
   static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places,

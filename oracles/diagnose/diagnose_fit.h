@@ -2,25 +2,25 @@
 #ifndef SF_ORACLES_DIAGNOSE_FIT_H
 #define SF_ORACLES_DIAGNOSE_FIT_H
 
-#include "harness/base/alloc.h"
-#include "oracles/diagnose/diagnose.h"
+#include "oracles/diagnose/view.h"
 
 struct sf_fit_shard {
-  const struct sf_diagnosis_shard *shard;
+  const struct sf_view_shard *shard;
   int64_t rows, cols;
-  float *x; /* what it should hold */
+  float *x;      /* what it should hold */
+  int32_t place; /* the first shard that holds the same elements in the same order */
 };
 
 struct sf_fit {
-  const struct sf_diagnosis_problem *p;
+  const struct sf_tensor_view *v;
   struct sf_arena *arena;
   enum sf_status status;
   struct sf_fit_shard *shards;
-  int64_t local_max;      /* elements of the largest shard */
-  float *predicted;       /* scratch: local_max */
-  float *logical;         /* scratch: the whole tensor */
-  double norm, baseline;  /* of x; left without any explanation */
-  bool replicas_differ;   /* two shards hold different values of one element */
+  int64_t local_max;                 /* elements of the largest shard */
+  float *predicted;                  /* scratch: local_max */
+  float *logical;                    /* scratch: the whole tensor */
+  double norm, baseline;             /* of x; left without any explanation */
+  bool replicas_differ;              /* two shards hold different values of one element */
   struct sf_diagnosis best, nearest; /* best: of what fits; nearest: what leaves least of all that was tried */
 };
 
@@ -36,22 +36,20 @@ void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, 
 /* NULL marks the fit as out of memory. */
 void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 
-/* Shards whose ranks differ from shard i's on the axes of the mask alone; their number is at least 1. */
-bool sf_fit_same_group(const struct sf_fit *fit, int32_t i, int32_t j, unsigned axes);
-/* "tp", "tp x dp"; of experts "etp", "ep x edp". */
-void sf_axes_text(char *out, size_t out_size, const struct sf_fit *fit, unsigned axes);
+/* Shard i's elements of the logical tensor. */
+void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const float *logical);
 /* "3, 5, 7 and 2 more" of the marked indices. */
 void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count);
 
-/* A factor in words, "2 = tp or dp": every size of the case that it may be, of the axes that the tensor is parallel or replicated along;
- * else a ratio, or the number. accuracy: relative. True when a size or a ratio was found, or the number is as simple. diagnose_factor.c. */
-bool sf_factor_text(char *out, size_t out_size, const struct sf_diagnosis_problem *p, double factor, double accuracy);
+/* A factor in words, "2 = tp or dp": every size of the view that it may be; else the number. accuracy: relative. True when a size was
+ * found, or the number is as simple. diagnose_factor.c. */
+bool sf_factor_text(char *out, size_t out_size, const struct sf_tensor_view *view, double factor, double accuracy);
 
 /* The explanations. */
-void sf_explain_sums(struct sf_fit *fit);        /* diagnose_sums.c: partial and repeated sums over ranks */
-void sf_explain_microbatches(struct sf_fit *fit);/* diagnose_sums.c: sums over microbatches and uses */
-void sf_explain_values(struct sf_fit *fit);      /* diagnose_values.c: scale, terms, stale values, precision */
-void sf_explain_places(struct sf_fit *fit);      /* diagnose_places.c: pieces, rows, order of fused parts */
-void sf_explain_part(struct sf_fit *fit);        /* diagnose_part.c: where it is wrong */
+void sf_explain_sums(struct sf_fit *fit);         /* diagnose_sums.c: partial and repeated sums over ranks */
+void sf_explain_microbatches(struct sf_fit *fit); /* diagnose_sums.c: sums over microbatches and uses */
+void sf_explain_values(struct sf_fit *fit);       /* diagnose_values.c: scale, terms, stale values, precision */
+void sf_explain_places(struct sf_fit *fit);       /* diagnose_places.c: pieces, rows, order of fused parts */
+void sf_explain_part(struct sf_fit *fit);         /* diagnose_part.c: where it is wrong */
 
 #endif

@@ -18,7 +18,7 @@ static bool same_size(const struct sf_fit_shard *a, const struct sf_fit_shard *b
 static int32_t nearest_piece(const struct sf_fit *fit, int32_t i) {
   int32_t nearest = i;
   double least = sf_diff_squares(fit->shards[i].shard->data, fit->shards[i].x, count_of(&fit->shards[i]));
-  for (int32_t j = 0; j < fit->p->shard_count; j++) {
+  for (int32_t j = 0; j < fit->v->shard_count; j++) {
     if (j == i || !same_size(&fit->shards[i], &fit->shards[j])) continue;
     const double distance = sf_diff_squares(fit->shards[i].shard->data, fit->shards[j].x, count_of(&fit->shards[i]));
     if (distance < least) nearest = j, least = distance;
@@ -32,27 +32,27 @@ static void predict_piece(struct sf_fit *fit, int32_t i, float *local, const voi
   memcpy(local, from->x, (size_t)count_of(from) * sizeof *local);
 }
 
-/* Whether some shard with a's map holds its own or another's piece of that map: the piece is somewhere. */
+/* Whether some shard holds the piece that belongs where a is: it is somewhere. */
 static bool is_held(const struct sf_fit *fit, const int32_t *piece, int32_t a) {
-  for (int32_t i = 0; i < fit->p->shard_count; i++)
-    if (sf_shard_map_equal(&fit->p->shards[piece[i]].map, &fit->p->shards[a].map)) return true;
+  for (int32_t i = 0; i < fit->v->shard_count; i++)
+    if (fit->shards[piece[i]].place == fit->shards[a].place) return true;
   return false;
 }
 
 static void explain_pieces(struct sf_fit *fit) {
-  const struct sf_diagnosis_problem *p = fit->p;
-  int32_t *piece = sf_fit_alloc(fit, (size_t)p->shard_count * sizeof *piece);
+  const struct sf_tensor_view *v = fit->v;
+  int32_t *piece = sf_fit_alloc(fit, (size_t)v->shard_count * sizeof *piece);
   if (piece == NULL) return;
   int32_t moved = -1;
-  for (int32_t i = 0; i < p->shard_count; i++) {
+  for (int32_t i = 0; i < v->shard_count; i++) {
     piece[i] = nearest_piece(fit, i);
     if (piece[i] != i && moved < 0) moved = i;
   }
   if (moved < 0) return;
   bool all_held = true;
-  for (int32_t i = 0; i < p->shard_count; i++) all_held = all_held && is_held(fit, piece, i);
+  for (int32_t i = 0; i < v->shard_count; i++) all_held = all_held && is_held(fit, piece, i);
   const double left = sf_fit_left(fit, predict_piece, piece);
-  const int32_t rank = p->shards[moved].rank, owner = p->shards[piece[moved]].rank;
+  const int32_t rank = v->shards[moved].rank, owner = v->shards[piece[moved]].rank;
   if (all_held)
     sf_fit_offer(fit, SF_DIAGNOSIS_PERMUTED, left, "the ranks' pieces are permuted: rank %d holds the piece of rank %d", rank, owner);
   else
@@ -81,22 +81,22 @@ static int64_t rows_of_piece(const struct row_pieces *pieces, const struct sf_fi
 static const float *source_rows(struct sf_fit *fit, const struct row_source *source, float *scratch) {
   const struct sf_fit_shard *s = &fit->shards[source->shard];
   if (source->from == NULL) return s->x + source->first * s->cols;
-  sf_shard_gather(scratch, source->from->x, fit->p->spec.shape, &s->shard->map);
+  sf_fit_gather(fit, source->shard, scratch, source->from->x);
   return scratch + source->first * s->cols;
 }
 
 static void nearest_rows(struct sf_fit *fit, const struct row_pieces *pieces, int32_t i, int64_t piece, float *scratch) {
-  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_tensor_view *v = fit->v;
   const struct sf_fit_shard *s = &fit->shards[i];
   const int64_t rows = rows_of_piece(pieces, s, piece);
   const float *data = s->shard->data + piece * pieces->rows * s->cols;
   struct row_source *nearest = &pieces->at[i * pieces->count + piece];
   *nearest = (struct row_source){.shard = i, .first = piece * pieces->rows};
   double least = sf_diff_squares(data, source_rows(fit, nearest, scratch), rows * s->cols);
-  for (int32_t k = -1; k < p->related_count; k++) {
-    const struct sf_diagnosis_related *r = k < 0 ? NULL : &p->related[k];
-    if (r != NULL && (r->relation != SF_RELATED_STALE || r->cls != SF_DIAGNOSIS_STALE || r->shape.rows != p->spec.shape.rows)) continue;
-    for (int32_t j = 0; j < p->shard_count; j++)
+  for (int32_t k = -1; k < v->related_count; k++) {
+    const struct sf_diagnosis_related *r = k < 0 ? NULL : &v->related[k];
+    if (r != NULL && (r->relation != SF_RELATED_STALE || r->cls != SF_DIAGNOSIS_STALE || r->shape.rows != v->shape.rows)) continue;
+    for (int32_t j = 0; j < v->shard_count; j++)
       for (int64_t other = 0; same_size(s, &fit->shards[j]) && other < pieces->count; other++) {
         const struct row_source source = {r, j, other * pieces->rows};
         if (rows_of_piece(pieces, s, other) < rows) continue;
@@ -117,30 +117,29 @@ static void predict_rows(struct sf_fit *fit, int32_t i, float *local, const void
 /* Whether a piece is not what stands there in the reference; pieces of replicas are the same. */
 static bool is_elsewhere(const struct sf_fit *fit, const struct row_pieces *pieces, int32_t i, int64_t piece) {
   const struct row_source *source = &pieces->at[i * pieces->count + piece];
-  return source->from != NULL || source->first != piece * pieces->rows ||
-         !sf_shard_map_equal(&fit->p->shards[source->shard].map, &fit->p->shards[i].map);
+  return source->from != NULL || source->first != piece * pieces->rows || fit->shards[source->shard].place != fit->shards[i].place;
 }
 
 /* Rows that were cut over tp and gathered again from other ranks than had cut them. */
 static void explain_gathered(struct sf_fit *fit) {
-  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_tensor_view *v = fit->v;
   const struct sf_fit_shard *first = &fit->shards[0];
-  struct row_pieces pieces = {.count = p->c->layout.tp};
-  if (p->spec.shape.rows < 2 || pieces.count < 2 || first->rows < pieces.count) return;
+  struct row_pieces pieces = {.count = v->row_parts};
+  if (v->shape.rows < 2 || pieces.count < 2 || first->rows < pieces.count) return;
   pieces.rows = (first->rows + pieces.count - 1) / pieces.count;
-  pieces.at = sf_fit_alloc(fit, (size_t)(p->shard_count * pieces.count) * sizeof *pieces.at);
+  pieces.at = sf_fit_alloc(fit, (size_t)(v->shard_count * pieces.count) * sizeof *pieces.at);
   float *scratch = sf_fit_alloc(fit, (size_t)fit->local_max * sizeof *scratch);
   if (pieces.at == NULL || scratch == NULL) return;
   const struct row_source *moved = NULL;
   int32_t rank = 0;
   int64_t at = 0;
-  for (int32_t i = 0; i < p->shard_count; i++) {
+  for (int32_t i = 0; i < v->shard_count; i++) {
     if (!same_size(first, &fit->shards[i]) || rows_of_piece(&pieces, first, pieces.count - 1) < 1) return;
     for (int64_t piece = 0; piece < pieces.count; piece++) {
       nearest_rows(fit, &pieces, i, piece, scratch);
       if (moved != NULL || !is_elsewhere(fit, &pieces, i, piece)) continue;
       moved = &pieces.at[i * pieces.count + piece];
-      rank = p->shards[i].rank;
+      rank = v->shards[i].rank;
       at = piece * pieces.rows;
     }
   }
@@ -159,7 +158,7 @@ struct shift {
 };
 
 /* Local lines of a shard: rows, or elements where the tensor is a vector. */
-static int64_t lines_of(const struct sf_fit *fit, const struct sf_fit_shard *s) { return fit->p->spec.shape.rows > 1 ? s->rows : s->cols; }
+static int64_t lines_of(const struct sf_fit *fit, const struct sf_fit_shard *s) { return fit->v->shape.rows > 1 ? s->rows : s->cols; }
 
 static void predict_shifted(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct shift *shift = ctx;
@@ -188,12 +187,12 @@ static int64_t shift_of_middle(const struct sf_fit *fit, int64_t lines) {
 
 static void explain_shift(struct sf_fit *fit) {
   const int64_t lines = lines_of(fit, &fit->shards[0]);
-  for (int32_t i = 0; i < fit->p->shard_count; i++)
+  for (int32_t i = 0; i < fit->v->shard_count; i++)
     if (lines_of(fit, &fit->shards[i]) != lines || count_of(&fit->shards[i]) % lines != 0) return;
   const struct shift shift = {lines, shift_of_middle(fit, lines)};
   if (shift.by == 0 || llabs(shift.by) > lines / 2) return;
   sf_fit_offer(fit, SF_DIAGNOSIS_SHIFTED, sf_fit_left(fit, predict_shifted, &shift), "%s are shifted by %lld within each rank's part",
-               fit->p->spec.shape.rows > 1 ? "rows" : "elements", (long long)shift.by);
+               fit->v->shape.rows > 1 ? "rows" : "elements", (long long)shift.by);
 }
 
 /* --- parts of fused projections -------------------------------------------------------------------------------- */
@@ -204,26 +203,26 @@ static bool is_fused(enum sf_cut cut) { return cut == SF_CUT_QKV || cut == SF_CU
 enum fused_mistake { CONTIGUOUS, PARTS_TOGETHER, PARTS_APART, SWAPPED, FUSED_MISTAKES };
 
 /* Which logical index stands at place `at` of the tensor when each part of all heads lies together: [q; k; v]. */
-static int64_t together(const struct sf_model *m, enum sf_cut cut, int64_t size, int64_t at) {
+static int64_t together(const struct sf_view_fused *f, enum sf_cut cut, int64_t size, int64_t at) {
   if (cut == SF_CUT_GATE_UP) return at % 2 * (size / 2) + at / 2; /* gate and up in turn */
-  const int64_t d = m->head_dim, queries = m->heads / m->kv_heads, group = (queries + 2) * d, q_all = m->heads * d, k_all = m->kv_heads * d;
+  const int64_t d = f->head_dim, queries = f->heads / f->kv_heads, group = (queries + 2) * d, q_all = f->heads * d, k_all = f->kv_heads * d;
   if (at < q_all) return at / (queries * d) * group + at % (queries * d);
   const int64_t in = (at - q_all) % k_all, part = (at - q_all) / k_all;
   return in / d * group + (queries + part) * d + in % d;
 }
 
-static int64_t swapped(const struct sf_model *m, enum sf_cut cut, int64_t size, int64_t at) {
+static int64_t swapped(const struct sf_view_fused *f, enum sf_cut cut, int64_t size, int64_t at) {
   if (cut == SF_CUT_GATE_UP) return (at + size / 2) % size;
-  const int64_t d = m->head_dim, queries = m->heads / m->kv_heads, group = (queries + 2) * d, in = at % group;
+  const int64_t d = f->head_dim, queries = f->heads / f->kv_heads, group = (queries + 2) * d, in = at % group;
   if (in < queries * d) return at;
   return in < (queries + 1) * d ? at + d : at - d; /* key and value exchanged */
 }
 
-static void order_of(int64_t *order, const struct sf_diagnosis_problem *p, enum sf_cut cut, int64_t size, enum fused_mistake mistake) {
+static void order_of(int64_t *order, const struct sf_tensor_view *v, enum sf_cut cut, int64_t size, enum fused_mistake mistake) {
   for (int64_t at = 0; at < size; at++) {
-    const int64_t from = mistake == SWAPPED      ? swapped(&p->c->model, cut, size, at)
+    const int64_t from = mistake == SWAPPED      ? swapped(&v->fused, cut, size, at)
                          : mistake == CONTIGUOUS ? at
-                                                 : together(&p->c->model, cut, size, at);
+                                                 : together(&v->fused, cut, size, at);
     if (mistake == PARTS_APART)
       order[from] = at;
     else
@@ -237,39 +236,33 @@ struct fused {
   const int64_t *order; /* logical index that stands at each place */
 };
 
-/* What a rank takes of the dimension: its canonical places, or as many in one piece from its tp index on. */
-static void places_of(int64_t *places, const struct sf_dim_map *dim, int64_t size, int64_t tp_index, bool contiguous) {
-  const int64_t length = sf_dim_map_length(dim), last = size - length;
-  const int64_t first = tp_index * length < last ? tp_index * length : last;
-  int64_t n = 0;
-  for (int32_t i = 0; i < dim->count; i++)
-    for (int64_t k = 0; k < dim->runs[i].len; k++, n++) places[n] = contiguous ? first + n : dim->runs[i].start + k;
+/* Where the `index`-th of `length` places stands when a rank takes one piece of the dimension, from its tp index on. */
+static int64_t contiguous_place(int64_t length, int64_t size, int64_t tp_index, int64_t index) {
+  const int64_t last = size - length;
+  return index + (tp_index * length < last ? tp_index * length : last);
 }
 
 static void predict_fused(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct fused *f = ctx;
-  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_tensor_view *v = fit->v;
   const struct sf_fit_shard *s = &fit->shards[i];
-  const int32_t tp = s->shard->at.at[SF_AXIS_TP];
-  int64_t *rows = sf_arena_alloc(fit->arena, (size_t)s->rows * sizeof *rows),
-          *cols = sf_arena_alloc(fit->arena, (size_t)s->cols * sizeof *cols);
-  if (rows == NULL || cols == NULL) {
-    fit->status = SF_ENOMEM;
-    return;
-  }
-  places_of(rows, &s->shard->map.rows, p->spec.shape.rows, tp, f->of_rows && f->mistake == CONTIGUOUS);
-  places_of(cols, &s->shard->map.cols, p->spec.shape.cols, tp, !f->of_rows && f->mistake == CONTIGUOUS);
+  const int32_t tp = s->shard->tp;
   for (int64_t r = 0; r < s->rows; r++)
     for (int64_t k = 0; k < s->cols; k++) {
-      const int64_t row = f->of_rows ? f->order[rows[r]] : rows[r], col = f->of_rows ? cols[k] : f->order[cols[k]];
-      *local++ = p->x[row * p->spec.shape.cols + col];
+      const int64_t at = s->shard->at[r * s->cols + k];
+      int64_t row = at / v->shape.cols, col = at % v->shape.cols;
+      if (f->of_rows)
+        row = f->order[f->mistake == CONTIGUOUS ? contiguous_place(s->rows, v->shape.rows, tp, r) : row];
+      else
+        col = f->order[f->mistake == CONTIGUOUS ? contiguous_place(s->cols, v->shape.cols, tp, k) : col];
+      *local++ = v->x[row * v->shape.cols + col];
     }
 }
 
 static void explain_fused(struct sf_fit *fit, bool of_rows) {
-  const struct sf_diagnosis_problem *p = fit->p;
-  const enum sf_cut cut = of_rows ? p->spec.row_cut : p->spec.col_cut;
-  const int64_t size = of_rows ? p->spec.shape.rows : p->spec.shape.cols;
+  const struct sf_tensor_view *v = fit->v;
+  const enum sf_cut cut = of_rows ? v->fused.rows : v->fused.cols;
+  const int64_t size = of_rows ? v->shape.rows : v->shape.cols;
   const char *parts = cut == SF_CUT_QKV ? "queries, keys and values" : "gate and up";
   int64_t *order = sf_fit_alloc(fit, (size_t)size * sizeof *order);
   if (order == NULL) return;
@@ -280,7 +273,7 @@ static void explain_fused(struct sf_fit *fit, bool of_rows) {
       [SWAPPED] = cut == SF_CUT_QKV ? "are in the wrong order: keys and values exchanged" : "are exchanged",
   };
   for (int mistake = 0; mistake < FUSED_MISTAKES; mistake++) {
-    order_of(order, p, cut, size, (enum fused_mistake)mistake);
+    order_of(order, v, cut, size, (enum fused_mistake)mistake);
     const struct fused fused = {(enum fused_mistake)mistake, of_rows, order};
     sf_fit_offer(fit, SF_DIAGNOSIS_FUSED_ORDER, sf_fit_left(fit, predict_fused, &fused), "the fused %s %s", parts, what[mistake]);
   }
@@ -290,6 +283,6 @@ void sf_explain_places(struct sf_fit *fit) {
   explain_pieces(fit);
   explain_gathered(fit);
   explain_shift(fit);
-  if (is_fused(fit->p->spec.row_cut)) explain_fused(fit, true);
-  if (is_fused(fit->p->spec.col_cut)) explain_fused(fit, false);
+  if (is_fused(fit->v->fused.rows)) explain_fused(fit, true);
+  if (is_fused(fit->v->fused.cols)) explain_fused(fit, false);
 }

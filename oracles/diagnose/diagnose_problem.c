@@ -147,11 +147,14 @@ static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diag
   if (p->id.kind == SF_KIND_SCALAR) return SF_MESH_DENSE | SF_MESH_STAGES | (p->c->moe.experts > 0 ? SF_MESH_EXPERTS : 0);
   switch (module_of(catalog, p->id, &p->spec)->cls) {
   case SF_MODULE_EXPERTS_FC1:
-  case SF_MODULE_EXPERTS_FC2: return SF_MESH_EXPERTS;
+  case SF_MODULE_EXPERTS_FC2:
+    return SF_MESH_EXPERTS;
   case SF_MODULE_WORD_EMBEDDINGS:
   case SF_MODULE_OUTPUT_LAYER:
-  case SF_MODULE_LOSS: return SF_MESH_DENSE | SF_MESH_STAGES;
-  default: return SF_MESH_DENSE;
+  case SF_MODULE_LOSS:
+    return SF_MESH_DENSE | SF_MESH_STAGES;
+  default:
+    return SF_MESH_DENSE;
   }
 }
 
@@ -196,7 +199,7 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   if (p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM) square_scalar(&p, list);
   p.related = list->at;
   p.related_count = list->count;
-  return list->status != SF_OK ? list->status : sf_diagnose(out, &p);
+  return list->status != SF_OK ? list->status : sf_diagnose_problem(out, &p);
 }
 
 /* Ranges of one place's shard put together: shards of which the explanations can ask everything. What nobody holds stays zero. *count:

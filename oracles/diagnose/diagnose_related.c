@@ -177,6 +177,8 @@ static void collect_summands(struct sf_related_list *list, const struct sf_slot 
     if (r == NULL) return;
     r->weight = per_token ? 1 / (double)sf_data_step_tokens(&collector->c, own->id.step) : 1;
     r->microbatch = e->id.microbatch;
+    r->dp = (int32_t)(e->id.microbatch % list->of->c.layout.dp);
+    r->turn = (int32_t)(e->id.microbatch / list->of->c.layout.dp);
     r->call = e->id.call;
   }
 }

@@ -20,7 +20,7 @@ static void predict_scaled(struct sf_fit *fit, int32_t i, float *local, const vo
 /* <error or value, direction> / <direction, direction> over all shards; direction(i) fills fit->predicted. */
 static double projection(struct sf_fit *fit, sf_fit_predict direction, const void *ctx, bool of_error) {
   double dot = 0, squares = 0;
-  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
     direction(fit, i, fit->predicted, ctx);
     for (int64_t k = 0; k < s->rows * s->cols; k++) {
@@ -39,20 +39,19 @@ static void predict_x(struct sf_fit *fit, int32_t i, float *local, const void *c
 
 static void explain_scale(struct sf_fit *fit) {
   char text[200], of_tp[48];
-  const int64_t count = fit->p->spec.shape.rows * fit->p->spec.shape.cols;
+  const int64_t count = fit->v->shape.rows * fit->v->shape.cols;
   const double factor = projection(fit, predict_x, NULL, false);
   if (factor == 0 || factor == 1) return;
-  const bool named = sf_factor_text(text, sizeof text, fit->p, factor, 3 * fit->p->noise / fit->norm);
+  const bool named = sf_factor_text(text, sizeof text, fit->v, factor, 3 * fit->v->noise / fit->norm);
   if (!named && count < 4) return; /* any factor fits a scalar */
   const double left = sf_fit_left(fit, predict_scaled, &factor);
-  const enum sf_kind kind = (enum sf_kind)fit->p->id.kind;
+  const enum sf_kind kind = fit->v->kind;
   const bool inside = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD;
-  const bool of_experts = fit->p->meshes == SF_MESH_EXPERTS;
-  const char *axis = of_experts ? "etp" : "tp";
-  const int64_t size = of_experts ? fit->p->c->layout.etp : fit->p->c->layout.tp;
+  const char *axis = fit->v->tp_name;
+  const int64_t size = fit->v->tp_size;
   snprintf(of_tp, sizeof of_tp, "%.6g = %s", factor, axis);
   /* Nothing inside a pass has the size of tp for a factor: equal summands of all its ranks were added, whoever holds the sum. */
-  if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->p->noise / fit->norm) && strcmp(text, of_tp) == 0)
+  if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->v->noise / fit->norm) && strcmp(text, of_tp) == 0)
     sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left,
                  "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", text, axis);
   sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
@@ -68,23 +67,23 @@ static void predict_own_scale(struct sf_fit *fit, int32_t i, float *local, const
 /* Ranks that hold different parts, each with a factor of its own. */
 static void explain_own_scales(struct sf_fit *fit) {
   enum { ELEMENTS_MIN = 8 }; /* a factor fits fewer by chance */
-  double *factors = sf_fit_alloc(fit, (size_t)fit->p->shard_count * sizeof *factors);
+  double *factors = sf_fit_alloc(fit, (size_t)fit->v->shard_count * sizeof *factors);
   if (factors == NULL || fit->replicas_differ) return;
   int32_t farthest = 0;
   bool all_equal = true;
-  for (int32_t i = 0; i < fit->p->shard_count; i++) {
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
     const int64_t count = s->rows * s->cols;
     double dot = 0, squares = sf_sum_squares(s->x, count);
     for (int64_t k = 0; k < count; k++) dot += (double)s->x[k] * (double)s->shard->data[k];
     if (count < ELEMENTS_MIN || !(squares > 0)) return;
     factors[i] = dot / squares;
-    all_equal = all_equal && is_near(factors[i], factors[0], 3 * fit->p->noise / fit->norm);
+    all_equal = all_equal && is_near(factors[i], factors[0], 3 * fit->v->noise / fit->norm);
     if (fabs(factors[i] - 1) > fabs(factors[farthest] - 1)) farthest = i;
   }
   if (all_equal || factors[farthest] == 0) return;
   sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_own_scale, factors),
-               "each rank's part is scaled by a factor of its own: rank %d's by %.6g", fit->p->shards[farthest].rank, factors[farthest]);
+               "each rank's part is scaled by a factor of its own: rank %d's by %.6g", fit->v->shards[farthest].rank, factors[farthest]);
 }
 
 /* --- terms ----------------------------------------------------------------------------------------------------- */
@@ -96,13 +95,13 @@ struct added_term {
 
 static void gather_term(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct added_term *added = ctx;
-  const struct sf_shape shape = fit->p->spec.shape;
+  const struct sf_shape shape = fit->v->shape;
   const float *x = added->term->x;
   if (added->term->shape.rows != shape.rows) {
     for (int64_t r = 0; r < shape.rows; r++) memcpy(fit->logical + r * shape.cols, x, (size_t)shape.cols * sizeof *x);
     x = fit->logical;
   }
-  sf_shard_gather(local, x, shape, &fit->p->shards[i].map);
+  sf_fit_gather(fit, i, local, x);
 }
 
 static void predict_term(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
@@ -120,8 +119,9 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
   const double left = sf_fit_left(fit, predict_term, &added);
   if (added.times == -1)
     sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is not added", term->name);
-  else if (added.times + 1 == (double)fit->p->c->layout.tp)
-    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times, once by each rank of tp", term->name, added.times + 1);
+  else if (added.times + 1 == (double)fit->v->tp_size)
+    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times, once by each rank of %s", term->name, added.times + 1,
+                 fit->v->tp_name);
   else
     sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times", term->name, added.times + 1);
 }
@@ -134,7 +134,7 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
   const struct sf_fit_shard *s = &fit->shards[i];
   const int64_t count = s->rows * s->cols;
   if (stale != NULL)
-    sf_shard_gather(local, stale->x, fit->p->spec.shape, &s->shard->map);
+    sf_fit_gather(fit, i, local, stale->x);
   else
     memset(local, 0, (size_t)count * sizeof *local);
   if (sf_diff_squares(local, s->shard->data, count) > sf_diff_squares(s->x, s->shard->data, count))
@@ -142,11 +142,11 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
 }
 
 static void explain_stale(struct sf_fit *fit) {
-  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_tensor_view *v = fit->v;
   sf_fit_offer(fit, SF_DIAGNOSIS_STALE, sf_fit_left(fit, predict_stale, NULL),
                "zeros stand in place of the value: never written, or cleared too early");
-  for (int32_t k = 0; k < p->related_count; k++) {
-    const struct sf_diagnosis_related *r = &p->related[k];
+  for (int32_t k = 0; k < v->related_count; k++) {
+    const struct sf_diagnosis_related *r = &v->related[k];
     if (r->relation == SF_RELATED_STALE) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_stale, r), "the value is that of %s", r->name);
   }
 }
@@ -156,8 +156,8 @@ static void explain_stale(struct sf_fit *fit) {
 /* The variant's value for the shard's rank; NULL: it makes no difference there. */
 static const struct sf_diagnosis_related *variant_of(const struct sf_fit *fit, int32_t variant, int32_t rank) {
   const struct sf_diagnosis_related *of_all = NULL;
-  for (int32_t k = 0; k < fit->p->related_count; k++) {
-    const struct sf_diagnosis_related *r = &fit->p->related[k];
+  for (int32_t k = 0; k < fit->v->related_count; k++) {
+    const struct sf_diagnosis_related *r = &fit->v->related[k];
     if (r->relation != SF_RELATED_VARIANT || r->variant != variant) continue;
     if (r->rank == rank) return r;
     if (r->rank < 0) of_all = r;
@@ -169,18 +169,18 @@ static void predict_variant(struct sf_fit *fit, int32_t i, float *local, const v
   const struct sf_fit_shard *s = &fit->shards[i];
   const struct sf_diagnosis_related *r = variant_of(fit, *(const int32_t *)ctx, s->shard->rank);
   if (r != NULL)
-    sf_shard_gather(local, r->x, fit->p->spec.shape, &s->shard->map);
+    sf_fit_gather(fit, i, local, r->x);
   else
     memcpy(local, s->x, (size_t)(s->rows * s->cols) * sizeof *local);
 }
 
 static void explain_variants(struct sf_fit *fit) {
-  const struct sf_diagnosis_problem *p = fit->p;
-  for (int32_t k = 0; k < p->related_count; k++) {
-    const struct sf_diagnosis_related *r = &p->related[k];
+  const struct sf_tensor_view *v = fit->v;
+  for (int32_t k = 0; k < v->related_count; k++) {
+    const struct sf_diagnosis_related *r = &v->related[k];
     bool is_first = r->relation == SF_RELATED_VARIANT;
     for (int32_t j = 0; j < k && is_first; j++)
-      is_first = p->related[j].relation != SF_RELATED_VARIANT || p->related[j].variant != r->variant;
+      is_first = v->related[j].relation != SF_RELATED_VARIANT || v->related[j].variant != r->variant;
     if (is_first) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_variant, &r->variant), "%s", r->name);
   }
 }
@@ -191,12 +191,12 @@ static void explain_variants(struct sf_fit *fit) {
  * have an error of that size for any reason; on the grid of bf16 few of them lie by chance already. */
 static void explain_precision(struct sf_fit *fit) {
   enum { ON_GRID_MIN = 8, OFF_GRID_MIN = 32 };
-  const struct sf_diagnosis_problem *p = fit->p;
-  if (p->spec.promised != SF_F32 || fit->norm == 0 || fit->replicas_differ) return;
+  const struct sf_tensor_view *v = fit->v;
+  if (v->promised != SF_F32 || fit->norm == 0 || fit->replicas_differ) return;
   const double unit = sf_dtype_unit_roundoff(SF_BF16);
   double error = 0; /* largest of a shard's, relative to the tensor */
   int64_t count = 0, on_grid = 0, far = 0;
-  for (int32_t i = 0; i < p->shard_count; i++) {
+  for (int32_t i = 0; i < v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
     error = sf_larger(error, sqrt(sf_diff_squares(s->shard->data, s->x, s->rows * s->cols)) / fit->norm);
     for (int64_t k = 0; k < s->rows * s->cols; k++) {
@@ -204,23 +204,24 @@ static void explain_precision(struct sf_fit *fit) {
       if (x == 0) continue;
       count++;
       on_grid += sf_bf16_round((float)value) == (float)value;
-      far += !(fabs(value - x) <= unit * (fabs(x) + fit->norm / sqrt((double)(p->spec.shape.rows * p->spec.shape.cols))));
+      far += !(fabs(value - x) <= unit * (fabs(x) + fit->norm / sqrt((double)(v->shape.rows * v->shape.cols))));
     }
   }
   if (far > 0 || !(error < unit) || !(error > unit / 16)) return;
   const bool grid = 10 * on_grid > 9 * count;
   if (count < (grid ? ON_GRID_MIN : OFF_GRID_MIN)) return;
-  if (!grid && p->id.kind == SF_KIND_PARAM_DELTA) return; /* a term that lacks may be as small: weight decay's */
+  if (!grid && v->kind == SF_KIND_PARAM_DELTA) return; /* a term that lacks may be as small: weight decay's */
   sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"
-                    : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32", error);
+                    : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32",
+               error);
 }
 
 void sf_explain_values(struct sf_fit *fit) {
-  const struct sf_diagnosis_problem *p = fit->p;
+  const struct sf_tensor_view *v = fit->v;
   explain_stale(fit);
-  for (int32_t k = 0; k < p->related_count; k++)
-    if (p->related[k].relation == SF_RELATED_TERM) explain_term(fit, &p->related[k]);
+  for (int32_t k = 0; k < v->related_count; k++)
+    if (v->related[k].relation == SF_RELATED_TERM) explain_term(fit, &v->related[k]);
   explain_scale(fit);
   explain_own_scales(fit);
   explain_variants(fit);

@@ -86,7 +86,7 @@ static inline struct sf_diagnosis diagnose(struct bench *b) {
   struct sf_diagnosis d;
   for (int32_t i = 0; i < b->p.shard_count; i++)
     for (int64_t k = 0; k < local_count(b, i); k++) b->data[i][k] += (float)(0.3 * b->p.noise / sqrt((double)elements(b)) * draw(99, k));
-  assert_int_equal(sf_diagnose(&d, &b->p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b->p), SF_OK);
   return d;
 }
 

@@ -92,6 +92,8 @@ static void sum_microbatches(struct bench *b) {
   for (int32_t m = 0; m < (int32_t)b->c.train.microbatches; m++) {
     struct sf_diagnosis_related *r = relate(b, SF_RELATED_SUMMAND, 50 + (uint64_t)m);
     r->microbatch = m;
+    r->dp = m % (int32_t)b->c.layout.dp;
+    r->turn = m / (int32_t)b->c.layout.dp;
     for (int64_t i = 0; i < elements(b); i++) b->x[i] += r->x[i];
   }
   shards_fill(b);
@@ -150,7 +152,9 @@ static void scale(struct bench *b, double factor) {
 static void test_diagnose_factors_are_named_by_the_cases_sizes(void **state) {
   (void)state;
   static struct bench b;
-  static const struct { double factor; const char *words;
+  static const struct {
+    double factor;
+    const char *words;
   } rows[] = {{3, "by 3 = dp;"},   {1.0 / 3, "by 0.333333 = 1 / dp;"}, {6, "microbatches"}, {2, "microbatches of a rank"}, {-1, "the sign"},
               {1.2345, "no ratio"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -237,14 +241,14 @@ static void test_diagnose_bf16_in_place_of_fp32_is_low_precision(void **state) {
   struct sf_diagnosis d;
   bench_open(&b, 2, 1, 8, 64, SF_CUT_NONE, SF_CUT_EVEN);
   for (int32_t rank = 0; rank < 2; rank++) sf_round_array(b.data[rank], local_count(&b, rank), SF_BF16);
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_LOW_PRECISION);
   assert_non_null(strstr(d.text, "grid"));
   for (int32_t rank = 0; rank < 2; rank++) /* two summands, each stored in bf16 */
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += (float)(0x1p-10 * draw(84, i));
   diagnose_says(&b, SF_DIAGNOSIS_LOW_PRECISION, "sums stored in bf16");
   b.p.id.kind = SF_KIND_PARAM_DELTA; /* weight decay that lacks is as small */
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_not_equal(d.cls, SF_DIAGNOSIS_LOW_PRECISION);
 }
 
@@ -352,7 +356,7 @@ static void test_diagnose_scattered_zeros_are_part(void **state) {
   struct sf_diagnosis d;
   bench_open(&b, 2, 1, 8, 6, SF_CUT_NONE, SF_CUT_EVEN);
   for (int64_t r = 0; r < 8; r++) memset(b.data[r % 2] + r * 3, 0, 3 * sizeof(float));
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
   assert_non_null(strstr(d.text, "zeros stand in rows 0-7, in 24 of 48"));
 }
@@ -369,7 +373,7 @@ static void test_diagnose_two_wrong_ranks_of_two_in_descending_order_are_no_part
   b.shards[0] = b.shards[1];
   b.shards[1] = first;
   struct sf_diagnosis d;
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   if (d.cls != SF_DIAGNOSIS_UNKNOWN) fail_msg("%s: %s", sf_diagnosis_class_name(d.cls), d.text);
 }
 
@@ -382,7 +386,7 @@ static void test_diagnose_error_of_a_small_row_keeps_to_row_levels(void **state)
   b.p.row_noise = levels;
   for (int64_t i = 0; i < 6; i++) b.data[0][5 * 6 + i] += (float)(0.5 * b.p.noise * draw(95, i));
   struct sf_diagnosis d;
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
   assert_non_null(strstr(d.text, "rows 5 of 8"));
 }
@@ -404,7 +408,7 @@ static void test_diagnose_without_memory_fails_cleanly(void **state) {
   scale(&b, 3);
   for (int64_t k = 1;; k++) {
     sf_alloc_fail_at(k);
-    const enum sf_status status = sf_diagnose(&d, &b.p);
+    const enum sf_status status = sf_diagnose_problem(&d, &b.p);
     const bool failed = sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     if (!failed) break;

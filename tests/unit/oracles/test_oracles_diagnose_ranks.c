@@ -51,6 +51,8 @@ static void test_diagnose_reduced_before_the_last_microbatch_is_unsynchronised(v
   for (int32_t m = 0; m < 4; m++) {
     struct sf_diagnosis_related *r = relate(&b, SF_RELATED_SUMMAND, 50 + (uint64_t)m);
     r->microbatch = m;
+    r->dp = m % 2;
+    r->turn = m / 2;
     for (int64_t i = 0; i < elements(&b); i++) b.x[i] += r->x[i];
   }
   /* Microbatches 0 and 1 are the ranks' first ones: summed over both ranks. 2 and 3 stay where they are. */
@@ -76,10 +78,10 @@ static void test_diagnose_zeros_of_a_weights_replica_are_stale(void **state) {
   b.p.id.kind = SF_KIND_PARAM;
   memset(b.data[1], 0, sizeof b.data[1]);
   struct sf_diagnosis d;
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_STALE);
   b.p.id.kind = SF_KIND_MAIN_GRAD; /* where a summand of zeros is as good */
-  assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+  assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_MISSING_REDUCTION);
 }
 
@@ -153,11 +155,11 @@ static void test_diagnose_of_few_elements_is_never_low_precision(void **state) {
     struct sf_diagnosis d;
     bench_open(&b, 1, 1, 1, cols, SF_CUT_NONE, SF_CUT_NONE);
     for (int64_t i = 0; i < cols; i++) b.data[0][i] *= 1.0f + (i % 2 == 0 ? 0x1p-10f : -0x1p-10f);
-    assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+    assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
     if (d.cls == SF_DIAGNOSIS_LOW_PRECISION) fail_msg("%d elements: %s", (int)cols, d.text);
     bench_open(&b, 1, 1, 1, cols, SF_CUT_NONE, SF_CUT_NONE);
     sf_round_array(b.data[0], cols, SF_BF16);
-    assert_int_equal(sf_diagnose(&d, &b.p), SF_OK);
+    assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
     if ((d.cls == SF_DIAGNOSIS_LOW_PRECISION) != (cols >= 8)) fail_msg("%d elements on the grid: %s", (int)cols, d.text);
   }
 }

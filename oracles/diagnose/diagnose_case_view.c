@@ -1,0 +1,197 @@
+/* The view of a problem of the built-in layers: places by maps, groups by the mesh, names of factors by the case. */
+#include "oracles/diagnose/diagnose.h"
+
+#include "harness/tensor/consistent.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { VIEW_BLOCK_BYTES = 1 << 18, SIZES_MAX = 32 };
+
+/* A view being made. */
+struct posing {
+  const struct sf_diagnosis_problem *p;
+  struct sf_arena *arena;
+  struct sf_tensor_view view;
+  struct sf_view_size sizes[SIZES_MAX];
+};
+
+/* --- shards ------------------------------------------------------------------------------------------------------ */
+
+static enum sf_status add_shards(struct posing *posing) {
+  const struct sf_diagnosis_problem *p = posing->p;
+  const int64_t cols = p->spec.shape.cols;
+  struct sf_view_shard *shards = sf_arena_alloc(posing->arena, (size_t)(p->shard_count + 1) * sizeof *shards);
+  for (int32_t i = 0; i < p->shard_count && shards != NULL; i++) {
+    const struct sf_diagnosis_shard *from = &p->shards[i];
+    const struct sf_shape shape = sf_shard_map_local_shape(&from->map);
+    int64_t *at = sf_arena_alloc(posing->arena, (size_t)(shape.rows * shape.cols + 1) * sizeof *at);
+    if (at == NULL) return SF_ENOMEM;
+    shards[i] = (struct sf_view_shard){.rank = from->rank,
+                                       .tp = from->at.at[SF_AXIS_TP],
+                                       .dp = from->at.at[SF_AXIS_DP],
+                                       .rows = shape.rows,
+                                       .cols = shape.cols,
+                                       .at = at,
+                                       .data = from->data};
+    const struct sf_dim_map *rows = &from->map.rows, *columns = &from->map.cols;
+    for (int32_t a = 0; a < rows->count; a++)
+      for (int64_t r = rows->runs[a].start; r < rows->runs[a].start + rows->runs[a].len; r++)
+        for (int32_t b = 0; b < columns->count; b++)
+          for (int64_t k = 0; k < columns->runs[b].len; k++) *at++ = r * cols + columns->runs[b].start + k;
+  }
+  posing->view.shards = shards;
+  posing->view.shard_count = p->shard_count;
+  return shards != NULL ? SF_OK : SF_ENOMEM;
+}
+
+/* --- groups ------------------------------------------------------------------------------------------------------ */
+
+/* Whether the coordinates differ on the axes of the mask alone. */
+static bool same_group(const struct sf_coord *a, const struct sf_coord *b, unsigned axes) {
+  for (int axis = 0; axis < SF_AXIS_COUNT; axis++)
+    if (!(axes >> axis & 1u) && a->at[axis] != b->at[axis]) return false;
+  return true;
+}
+
+static int32_t group_size(const struct sf_diagnosis_problem *p, unsigned axes) {
+  int32_t size = 0;
+  for (int32_t j = 0; j < p->shard_count; j++) size += same_group(&p->shards[0].at, &p->shards[j].at, axes);
+  return size;
+}
+
+/* "tp", "tp x dp"; of experts "etp", "ep x edp". */
+static void name_group(struct sf_view_group *group, const struct sf_diagnosis_problem *p, unsigned axes) {
+  size_t length = 0;
+  for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
+    if (!(axes >> axis & 1u) || length >= sizeof group->name) continue;
+    const bool other = p->on_expert_mesh && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
+    length += (size_t)snprintf(group->name + length, sizeof group->name - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "",
+                               sf_axis_name((enum sf_axis)axis));
+  }
+}
+
+/* One for each set of axes of which each joins shards that the others do not join. */
+static enum sf_status add_groups(struct posing *posing) {
+  const struct sf_diagnosis_problem *p = posing->p;
+  struct sf_view_group *groups = sf_arena_alloc(posing->arena, (SF_AXES_ALL + 1) * sizeof *groups);
+  if (groups == NULL) return SF_ENOMEM;
+  posing->view.groups = groups;
+  for (unsigned axes = 1; axes <= SF_AXES_ALL && p->shard_count > 0; axes++) {
+    bool divides = true;
+    for (unsigned axis = 0; axis < SF_AXIS_COUNT; axis++)
+      divides = divides && (!(axes >> axis & 1u) || group_size(p, axes) > group_size(p, axes & ~(1u << axis)));
+    if (!divides) continue;
+    int32_t *of_shard = sf_arena_alloc(posing->arena, (size_t)p->shard_count * sizeof *of_shard);
+    if (of_shard == NULL) return SF_ENOMEM;
+    for (int32_t i = 0; i < p->shard_count; i++)
+      for (of_shard[i] = 0; !same_group(&p->shards[of_shard[i]].at, &p->shards[i].at, axes);) of_shard[i]++;
+    struct sf_view_group *group = &groups[posing->view.group_count++];
+    *group = (struct sf_view_group){.of_shard = of_shard};
+    group->kind = axes == SF_AXES(SF_AXIS_TP)                                  ? SF_GROUP_TENSOR
+                  : (axes & ~(SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP))) == 0 ? SF_GROUP_DATA
+                                                                               : SF_GROUP_OTHER;
+    name_group(group, p, axes);
+  }
+  return SF_OK;
+}
+
+/* --- what factors may be ------------------------------------------------------------------------------------------ */
+
+static void add_size(struct posing *posing, int32_t tier, double value, const char *name, const char *inverse) {
+  if (value > 0 && value != 1 && isfinite(value))
+    posing->sizes[posing->view.size_count++] = (struct sf_view_size){tier, value, name, inverse};
+}
+
+static void add_product(struct posing *posing, int64_t a, int64_t b, const char *name) {
+  if (a > 1 && b > 1) add_size(posing, 0, (double)(a * b), name, NULL);
+}
+
+static void add_ratio(struct posing *posing, int64_t over, int64_t under, const char *name, const char *inverse) {
+  if (over > 1 && under > 1) add_size(posing, 1, (double)over / (double)under, name, inverse); /* else a size alone */
+}
+
+static void add_axes(struct posing *posing) {
+  const struct sf_diagnosis_problem *p = posing->p;
+  const struct sf_layout *l = &p->c->layout;
+  const int64_t edp = l->tp * l->cp * l->dp / (l->etp * l->ep);
+  if (p->meshes & SF_MESH_EXPERTS) {
+    add_size(posing, 0, (double)l->etp, "etp", NULL);
+    add_size(posing, 0, (double)l->ep, "ep", NULL);
+    add_size(posing, 0, (double)edp, "edp", NULL);
+    add_product(posing, l->etp, l->ep, "(etp x ep)");
+    add_product(posing, l->ep, edp, "(ep x edp)");
+    add_product(posing, l->etp, edp, "(etp x edp)");
+  }
+  if (p->meshes & SF_MESH_DENSE) {
+    add_size(posing, 0, (double)l->tp, "tp", NULL);
+    add_size(posing, 0, (double)l->cp, "cp", NULL);
+    add_size(posing, 0, (double)l->dp, "dp", NULL);
+    add_product(posing, l->dp, l->cp, "(dp x cp)");
+    add_product(posing, l->tp, l->cp, "(tp x cp)");
+    add_product(posing, l->tp, l->dp, "(tp x dp)");
+  }
+  if (p->meshes & SF_MESH_STAGES) add_size(posing, 0, (double)l->pp, "pp", NULL);
+  if (p->id.kind != SF_KIND_ACT && p->id.kind != SF_KIND_PARAM) { /* activations of the forward are no sums over microbatches */
+    add_size(posing, 0, (double)p->c->train.microbatches, "the number of microbatches", NULL);
+    if (l->dp > 1) add_size(posing, 0, (double)p->c->train.microbatches / (double)l->dp, "the number of microbatches of a rank", NULL);
+  }
+  if (!(p->meshes & SF_MESH_EXPERTS)) return;
+  add_ratio(posing, l->etp, l->tp, "etp / tp", "tp / etp");
+  add_ratio(posing, l->dp * l->cp, edp, "(dp x cp) / edp", "edp / (dp x cp)");
+}
+
+static void add_counts(struct posing *posing) {
+  const struct sf_diagnosis_problem *p = posing->p;
+  const struct sf_case *c = p->c;
+  const double step = (double)sf_data_step_tokens(c, p->id.step), own = p->kept, m = (double)c->train.microbatches;
+  const double all = (double)(c->model.seq * c->train.microbatch_size);
+  add_size(posing, 2, step / (own * m), "(the step's mean token count over the microbatch's own)", NULL);
+  add_size(posing, 3, step / own, "(the step's token count over the microbatch's own)", NULL);
+  add_size(posing, 4, step, "the step's token count", NULL);
+  add_size(posing, 5, own, "the microbatch's token count", NULL);
+  add_size(posing, 6, all, "the microbatch's tokens, masked ones too", NULL);
+  add_size(posing, 7, all / own, "(the microbatch's tokens over those that its mask keeps)", NULL);
+  add_size(posing, 8, all * m / step, "(the step's tokens over those that the masks keep)", NULL);
+  if (p->of_attention) add_size(posing, 9, sqrt((double)c->model.head_dim), "the root of the head size", NULL);
+  if (c->precision.loss_scale_log2 > 0) add_size(posing, 9, exp2((double)c->precision.loss_scale_log2), "the loss scale", NULL);
+  add_size(posing, 9, (double)c->model.layers, "the number of layers", NULL);
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+static void add_facts(struct posing *posing) {
+  const struct sf_diagnosis_problem *p = posing->p;
+  const struct sf_layout *l = &p->c->layout;
+  const struct sf_model *m = &p->c->model;
+  const bool of_experts = p->meshes == SF_MESH_EXPERTS;
+  struct sf_tensor_view *view = &posing->view;
+  view->kind = (enum sf_kind)p->id.kind;
+  view->shape = p->spec.shape;
+  view->promised = p->spec.promised;
+  view->x = p->x;
+  view->noise = p->noise;
+  view->row_noise = p->row_noise;
+  view->tp_name = of_experts ? "etp" : "tp";
+  view->tp_size = of_experts ? l->etp : l->tp;
+  view->row_parts = l->tp;
+  view->data_ranks = l->dp;
+  view->microbatches = p->c->train.microbatches / l->dp;
+  view->fused = (struct sf_view_fused){p->spec.row_cut, p->spec.col_cut, m->heads, m->kv_heads, m->head_dim};
+  view->related = p->related;
+  view->related_count = p->related_count;
+  view->sizes = posing->sizes;
+}
+
+enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) {
+  struct posing posing = {.p = problem, .arena = sf_arena_create(VIEW_BLOCK_BYTES, false)};
+  if (posing.arena == NULL) return SF_ENOMEM;
+  add_facts(&posing);
+  add_axes(&posing);
+  add_counts(&posing);
+  enum sf_status status = add_shards(&posing);
+  if (status == SF_OK) status = add_groups(&posing);
+  if (status == SF_OK) status = sf_diagnose(out, &posing.view);
+  sf_arena_destroy(posing.arena);
+  return status;
+}
