@@ -4,8 +4,9 @@
 #include "harness/device/vec.h"
 #include "harness/device/vec_math.h"
 
-static void cpu_gelu_fwd(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store) {
+static void cpu_gelu_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
   (void)dev;
+  const int64_t count = rows * cols;
   for (int64_t i = 0; i < count; i += SF_LANES) {
     const sf_vec v = sf_vec_load(x + i, count - i);
     sf_vec cumulative, density;
@@ -14,8 +15,10 @@ static void cpu_gelu_fwd(struct sf_device *dev, float *y, const float *x, int64_
   }
 }
 
-static void cpu_gelu_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
+static void cpu_gelu_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,
+                         enum sf_dtype store) {
   (void)dev;
+  const int64_t count = rows * cols;
   for (int64_t i = 0; i < count; i += SF_LANES) {
     const sf_vec v = sf_vec_load(x + i, count - i);
     sf_vec cumulative, density;
@@ -54,16 +57,19 @@ static void cpu_swiglu_bwd(struct sf_device *dev, float *dx, const float *dy, co
 /* max(x, 0); a NaN stays one. */
 SF_VEC_INLINE sf_vec positive_part(sf_vec v) { return sf_vec_select(v < 0.0f, sf_vec_all(0.0f), v); }
 
-static void cpu_relu2_fwd(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store) {
+static void cpu_relu2_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
   (void)dev;
+  const int64_t count = rows * cols;
   for (int64_t i = 0; i < count; i += SF_LANES) {
     const sf_vec v = positive_part(sf_vec_load(x + i, count - i));
     sf_vec_store(y + i, count - i, sf_vec_round(v * v, store));
   }
 }
 
-static void cpu_relu2_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
+static void cpu_relu2_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,
+                          enum sf_dtype store) {
   (void)dev;
+  const int64_t count = rows * cols;
   for (int64_t i = 0; i < count; i += SF_LANES) {
     const sf_vec slope = 2.0f * positive_part(sf_vec_load(x + i, count - i));
     sf_vec_store(dx + i, count - i, sf_vec_round(sf_vec_load(dy + i, count - i) * slope, store));
@@ -71,10 +77,7 @@ static void cpu_relu2_bwd(struct sf_device *dev, float *dx, const float *dy, con
 }
 
 void sf_cpu_fill_activation(struct sf_device_ops *ops) {
-  ops->gelu_fwd = cpu_gelu_fwd;
-  ops->gelu_bwd = cpu_gelu_bwd;
-  ops->swiglu_fwd = cpu_swiglu_fwd;
-  ops->swiglu_bwd = cpu_swiglu_bwd;
-  ops->relu2_fwd = cpu_relu2_fwd;
-  ops->relu2_bwd = cpu_relu2_bwd;
+#define FILL(constant, text, name, parts)                                                                                                  \
+  ops->activation_fwd[constant] = cpu_##name##_fwd, ops->activation_bwd[constant] = cpu_##name##_bwd;
+  SF_ACTIVATION_MAP(FILL)
 }

@@ -121,16 +121,11 @@ struct sf_device_ops {
   void (*rotate)(struct sf_device *dev, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows,
                  int64_t rows_per_position, int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store);
 
-  /* GELU (erf form): y = round(x * Phi(x)); bwd dx = round(dy * (Phi(x) + x phi(x))). */
-  void (*gelu_fwd)(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store);
-  void (*gelu_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store);
-  /* SwiGLU: x is rows x 2*cols = [gate | up]; y = round(silu(gate) * up); bwd gives both halves. */
-  void (*swiglu_fwd)(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
-  void (*swiglu_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
-
-  /* Squared ReLU: y = round(max(x, 0)^2); bwd dx = round(dy * 2 max(x, 0)). */
-  void (*relu2_fwd)(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store);
-  void (*relu2_bwd)(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store);
+  /* By activation (SF_ACTIVATION_MAP): y [rows x cols] = round(f(x)), x [rows x parts*cols], of a gated one [gate | up]; bwd: dx as x =
+   * round(dy f'(x)). GELU in erf form: f = x Phi(x). SwiGLU: f = silu(gate) up. Squared ReLU: f = max(x, 0)^2. */
+  void (*activation_fwd[SF_ACT_COUNT])(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
+  void (*activation_bwd[SF_ACT_COUNT])(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,
+                                       enum sf_dtype store);
 
   /* y[row] = w[ids[row] - first] where first <= ids[row] < first + vocab, else zeros. bwd: dw[ids - first] += dy. */
   void (*embedding_fwd)(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,

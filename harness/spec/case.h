@@ -22,7 +22,7 @@ enum {
 
 /* The choices of each enum field: X(constant, name in a case's file). The one list of them: enum and names are made of it, and everything
  * that shows a choice asks the table of fields for its name (sf_case_choice). */
-#define SF_CHOICE_CONSTANT(constant, name) constant,
+#define SF_CHOICE_CONSTANT(constant, name, ...) constant,
 
 /* What layers compute with. The first three store in the format of that name (equal numbers); FP8 stores in bf16 and casts the operands of
  * the linear layers' products. */
@@ -35,9 +35,11 @@ enum sf_fp8_recipe { SF_FP8_RECIPE_MAP(SF_CHOICE_CONSTANT) };
 enum sf_mode { SF_MODE_MAP(SF_CHOICE_CONSTANT) };
 #define SF_NORM_MAP(X) X(SF_NORM_RMS, "rms") X(SF_NORM_LAYER, "layer")
 enum sf_norm { SF_NORM_MAP(SF_CHOICE_CONSTANT) };
-/* RELU2: squared ReLU, max(x, 0)^2. */
-#define SF_ACTIVATION_MAP(X) X(SF_ACT_GELU, "gelu") X(SF_ACT_SWIGLU, "swiglu") X(SF_ACT_RELU2, "relu2")
-enum sf_activation { SF_ACTIVATION_MAP(SF_CHOICE_CONSTANT) };
+/* RELU2: squared ReLU, max(x, 0)^2. Third: what the device's, the reference's and the operations' functions for it are called. Fourth:
+ * columns that it reads for each that it puts out, 2 of a gated one, which reads [gate; up]. */
+#define SF_OTHER_ACTIVATION_MAP(X) X(SF_ACT_SWIGLU, "swiglu", swiglu, 2) X(SF_ACT_RELU2, "relu2", relu2, 1)
+#define SF_ACTIVATION_MAP(X) X(SF_ACT_GELU, "gelu", gelu, 1) SF_OTHER_ACTIVATION_MAP(X)
+enum sf_activation { SF_ACTIVATION_MAP(SF_CHOICE_CONSTANT) SF_ACT_COUNT };
 #define SF_POSITIONS_MAP(X) X(SF_POS_NONE, "none") X(SF_POS_LEARNED, "learned") X(SF_POS_ROTARY, "rotary")
 enum sf_positions { SF_POSITIONS_MAP(SF_CHOICE_CONSTANT) };
 #define SF_LOSS_NORM_MAP(X) X(SF_LOSS_PER_TOKEN, "per_token") X(SF_LOSS_PER_MICROBATCH, "per_microbatch")
@@ -208,6 +210,13 @@ void sf_case_init(struct sf_case *c);
 
 /* Whether the fields fit together (divisibility, sizes, ranks). The text names field and reason. SF_EINPUT when not. */
 enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
+
+/* Parts of linear_fc1's output, dense or an expert's: 2 where the model's activation is gated. */
+static inline int64_t sf_case_fc1_parts(const struct sf_case *c) {
+#define SF_ACTIVATION_PARTS(constant, text, name, parts) [constant] = parts,
+  static const int8_t all[SF_ACT_COUNT] = {SF_ACTIVATION_MAP(SF_ACTIVATION_PARTS)};
+  return all[c->model.activation];
+}
 
 /* The format in which activations, their gradients and the model's weights are stored: what "round" means. */
 enum sf_dtype sf_case_storage(const struct sf_case *c);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME(constant, name) name,
+#define NAME(constant, name, ...) name,
 #define NAMES(map) ((const char *const[]){SF_##map##_MAP(NAME) NULL})
 #define COUNT_OF(map) ((int64_t)(sizeof NAMES(map) / sizeof NAMES(map)[0]) - 1)
 _Static_assert((int)SF_COMPUTE_FP32 == (int)SF_F32 && (int)SF_COMPUTE_BF16 == (int)SF_BF16 && (int)SF_COMPUTE_FP16 == (int)SF_F16,

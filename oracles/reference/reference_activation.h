@@ -43,7 +43,8 @@ static inline void swiglu_row(struct inner inner, int64_t i, real *restrict out,
 }
 
 /* A square, and twice a number: nothing between input and result is rounded. */
-static inline void relu2_row(real *restrict out, const real *restrict x, int64_t width) {
+static inline void relu2_row(struct inner inner, int64_t i, real *restrict out, const real *restrict x, int64_t width) {
+  (void)inner, (void)i;
   for (int64_t j = 0; j < width; j++) out[j] = x[j] < 0 ? 0 : x[j] * x[j];
 }
 
@@ -57,8 +58,9 @@ static inline real relu2_argument(real x, const float *plain, int64_t j) {
   return reach > from && reach > -from ? from + reach : x;
 }
 
-static inline void relu2_backward_row(real *restrict x_grad, const real *restrict g, const real *restrict x, const float *plain,
-                                      int64_t width) {
+static inline void relu2_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
+                                      const float *plain, int64_t width) {
+  (void)inner, (void)i;
   for (int64_t j = 0; j < width; j++) {
     const real argument = relu2_argument(x[j], plain, j);
     x_grad[j] = g[j] * (argument < 0 ? 0 : 2 * argument);
@@ -86,16 +88,17 @@ static inline const float *plain_fc1(const struct run *run, enum sf_module_class
   return options->plain(options->plain_ctx, act_id(run, fc1, layer, SF_KIND_ACT));
 }
 
-/* x [rows x in]: width, or 2 width with SwiGLU. */
+/* x [rows x in]: width, or twice that of a gated activation. */
 static inline void activate_rows(const struct run *run, struct inner inner, real *out, const real *x, int64_t rows, int64_t width) {
-  const int64_t in = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
-  for (int64_t i = 0; i < rows; i++) {
-    real *row = out + i * width;
-    const real *x_row = x + i * in;
-    if (run->c->model.activation == SF_ACT_GELU) gelu_row(inner, i, row, x_row, width);
-    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_row(inner, i, row, x_row, width);
-    if (run->c->model.activation == SF_ACT_RELU2) relu2_row(row, x_row, width);
-  }
+  const int64_t in = sf_case_fc1_parts(run->c) * width;
+#define ROW(constant, text, name, parts)                                                                                                   \
+  case constant:                                                                                                                           \
+    name##_row(inner, i, out + i * width, x + i * in, width);                                                                              \
+    break;
+  for (int64_t i = 0; i < rows; i++) switch (run->c->model.activation) {
+      SF_ACTIVATION_MAP(ROW)
+    }
+#undef ROW
 }
 
 static inline void activation_forward(struct run *run, struct mlp_modules mlp, int32_t layer, real *out, const real *x) {
@@ -105,7 +108,8 @@ static inline void activation_forward(struct run *run, struct mlp_modules mlp, i
 
 /* The slope has two terms of either sign; each is perturbed by itself. */
 static inline void gelu_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
-                                     int64_t width) {
+                                     const float *plain, int64_t width) {
+  (void)plain;
   enum { CHUNK = 256 };
   real below[CHUNK], turning[CHUNK];
   for (int64_t first = 0, count; first < width; first += count) {
@@ -123,7 +127,8 @@ static inline void gelu_backward_row(struct inner inner, int64_t i, real *restri
 }
 
 static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *restrict g, const real *restrict gate,
-                                       int64_t width) {
+                                       const float *plain, int64_t width) {
+  (void)plain;
   const real *restrict up = gate + width;
   real *s = gate_grad + width, *turning = gate_grad; /* where the gradients go */
   for (int64_t j = 0; j < width; j++) s[j] = sigmoid(gate[j]);
@@ -139,21 +144,22 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
 /* plain: see relu2_argument, rows as x. */
 static inline void activate_rows_backward(const struct run *run, struct inner inner, real *x_grad, const real *g, const real *x,
                                           const float *plain, int64_t rows, int64_t width) {
-  const int64_t in = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
+  const int64_t in = sf_case_fc1_parts(run->c) * width;
+#define ROW(constant, text, name, parts)                                                                                                   \
+  case constant:                                                                                                                           \
+    name##_backward_row(inner, i, x_grad + i * in, g + i * width, x + i * in, from, width);                                                \
+    break;
   for (int64_t i = 0; i < rows; i++) {
-    const real *x_row = x + i * in, *g_row = g + i * width;
-    real *row = x_grad + i * in;
-    if (run->c->model.activation == SF_ACT_GELU) gelu_backward_row(inner, i, row, g_row, x_row, width);
-    if (run->c->model.activation == SF_ACT_SWIGLU) swiglu_backward_row(inner, i, row, g_row, x_row, width);
-    if (run->c->model.activation == SF_ACT_RELU2) relu2_backward_row(row, g_row, x_row, plain == NULL ? NULL : plain + i * width, width);
+    const float *from = plain == NULL ? NULL : plain + i * in;
+    switch (run->c->model.activation) { SF_ACTIVATION_MAP(ROW) }
   }
+#undef ROW
 }
 
 static inline void activation_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const real *g, const real *x) {
   const struct inner inner = inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT_GRAD), 0);
-  const float *plain = run->c->model.activation == SF_ACT_RELU2 ? plain_fc1(run, mlp.fc1, layer) : NULL;
-  activate_rows_backward(run, inner, x_grad, g, x, plain, run->tokens, mlp.width);
-  finish_act_grad(run, mlp.activation, layer, x_grad, run->c->model.activation == SF_ACT_SWIGLU ? 2 * mlp.width : mlp.width);
+  activate_rows_backward(run, inner, x_grad, g, x, plain_fc1(run, mlp.fc1, layer), run->tokens, mlp.width);
+  finish_act_grad(run, mlp.activation, layer, x_grad, sf_case_fc1_parts(run->c) * mlp.width);
 }
 
 /* x: [tokens x hidden], what mlp_modules.fc1 reads. */

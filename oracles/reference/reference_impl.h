@@ -285,7 +285,7 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   run.hidden = model->hidden;
   run.qkv_width = (model->heads + 2 * model->kv_heads) * model->head_dim;
   run.context_width = model->heads * model->head_dim;
-  run.fc1_width = model->activation == SF_ACT_SWIGLU ? 2 * model->ffn : model->ffn;
+  run.fc1_width = sf_case_fc1_parts(c) * model->ffn;
   run.arena = options->arena != NULL ? options->arena : sf_arena_create((size_t)1 << 20, false);
   if (run.arena == NULL) return SF_ENOMEM;
   take_params(&run);

@@ -5,9 +5,7 @@
 #include "oracles/reference/reference_activation.h"
 #include "oracles/reference/reference_choice.h"
 
-static inline int64_t expert_fc1_width(const struct run *run) {
-  return run->c->model.activation == SF_ACT_SWIGLU ? 2 * run->c->moe.ffn : run->c->moe.ffn;
-}
+static inline int64_t expert_fc1_width(const struct run *run) { return sf_case_fc1_parts(run->c) * run->c->moe.ffn; }
 
 static inline int32_t *take_indices(struct run *run, int64_t count) {
   int32_t *memory = sf_arena_alloc(run->arena, (size_t)count * sizeof *memory);
@@ -16,8 +14,8 @@ static inline int32_t *take_indices(struct run *run, int64_t count) {
 }
 
 static inline struct mlp_acts take_mlp(struct run *run, int64_t width) {
-  const int64_t fc1 = run->c->model.activation == SF_ACT_SWIGLU ? 2 * width : width;
-  return (struct mlp_acts){take(run, run->tokens * fc1), take(run, run->tokens * width), take(run, run->tokens * run->hidden)};
+  return (struct mlp_acts){take(run, run->tokens * sf_case_fc1_parts(run->c) * width), take(run, run->tokens * width),
+                           take(run, run->tokens * run->hidden)};
 }
 
 static inline void take_moe_layer(struct run *run, struct moe_acts *acts) {

@@ -16,11 +16,12 @@ struct sf_bench_proxy {
 };
 
 /* One forwarding function per operation: proxy_NAME times inner NAME. */
-#define FORWARD(name, parameters, arguments)                                                                                               \
+#define FORWARD(name, parameters, arguments) FORWARD_TO(name, name, parameters, arguments)
+#define FORWARD_TO(name, member, parameters, arguments)                                                                                    \
   static void proxy_##name parameters {                                                                                                    \
     struct sf_bench_proxy *proxy = dev->impl;                                                                                              \
     const double start = sf_engine_now();                                                                                                  \
-    proxy->inner->ops->name arguments;                                                                                                     \
+    proxy->inner->ops->member arguments;                                                                                                   \
     proxy->other_seconds += sf_engine_now() - start;                                                                                       \
     proxy->calls++;                                                                                                                        \
   }
@@ -67,13 +68,13 @@ FORWARD(rotate,
         (DEV, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows, int64_t rows_per_position,
          int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store),
         (IN, y, ldy, x, ldx, cos_sin, rows, rows_per_position, position_first, head_dim, inverse, store))
-FORWARD(gelu_fwd, (DEV, float *y, const float *x, int64_t count, enum sf_dtype store), (IN, y, x, count, store))
-FORWARD(gelu_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store), (IN, dx, dy, x, count, store))
-FORWARD(swiglu_fwd, (DEV, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store), (IN, y, x, rows, cols, store))
-FORWARD(swiglu_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store),
-        (IN, dx, dy, x, rows, cols, store))
-FORWARD(relu2_fwd, (DEV, float *y, const float *x, int64_t count, enum sf_dtype store), (IN, y, x, count, store))
-FORWARD(relu2_bwd, (DEV, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store), (IN, dx, dy, x, count, store))
+#define FORWARD_ACTIVATION(constant, text, name, parts)                                                                                    \
+  FORWARD_TO(name##_fwd, activation_fwd[constant], (DEV, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store),       \
+             (IN, y, x, rows, cols, store))                                                                                                \
+  FORWARD_TO(name##_bwd, activation_bwd[constant],                                                                                         \
+             (DEV, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store),                           \
+             (IN, dx, dy, x, rows, cols, store))
+SF_ACTIVATION_MAP(FORWARD_ACTIVATION)
 FORWARD(embedding_fwd, (DEV, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab),
         (IN, y, w, ids, rows, cols, first, vocab))
 FORWARD(embedding_bwd, (DEV, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first, int64_t vocab),
@@ -140,6 +141,8 @@ static bool proxy_product(void *ctx, const struct sf_product *p) {
 }
 
 #define ENTRY(name) .name = proxy_##name
+#define ENTRY_ACTIVATION(constant, text, name, parts)                                                                                      \
+  .activation_fwd[constant] = proxy_##name##_fwd, .activation_bwd[constant] = proxy_##name##_bwd,
 static const struct sf_device_ops ops = {
     .name = "timing proxy",
     ENTRY(gemm),
@@ -163,13 +166,7 @@ static const struct sf_device_ops ops = {
     ENTRY(block_softmax_sink),
     ENTRY(block_softmax_bwd),
     ENTRY(rotate),
-    ENTRY(gelu_fwd),
-    ENTRY(gelu_bwd),
-    ENTRY(swiglu_fwd),
-    ENTRY(swiglu_bwd),
-    ENTRY(relu2_fwd),
-    ENTRY(relu2_bwd),
-    ENTRY(embedding_fwd),
+    SF_ACTIVATION_MAP(ENTRY_ACTIVATION) ENTRY(embedding_fwd),
     ENTRY(embedding_bwd),
     ENTRY(ce_row_max),
     ENTRY(ce_sum_exp),

@@ -318,8 +318,8 @@ static void test_gelu_random_within_bound(void **state) {
       x[j] *= below(f, 2) ? 4.0f : 1.0f;
       if (x[j] < -12.0f) dy[j] = normal(f); /* the slope ends among the subnormals: infinity times it is anything */
     }
-    f->dev->ops->gelu_fwd(f->dev, y, x, count, store);
-    f->dev->ops->gelu_bwd(f->dev, dx, dy, x, count, store);
+    f->dev->ops->activation_fwd[SF_ACT_GELU](f->dev, y, x, 1, count, store);
+    f->dev->ops->activation_bwd[SF_ACT_GELU](f->dev, dx, dy, x, 1, count, store);
     for (int64_t j = 0; j < count; j++) {
       const double v = (double)x[j], cumulative = 0.5 * erfc(-v / sqrt(2.0)), density = exp(-v * v / 2) / sqrt(2 * M_PI);
       /* Below x = -13 parts of the product are subnormal: an absolute error of a few 2^-149. */
@@ -340,8 +340,8 @@ static void test_swiglu_random_within_bound(void **state) {
     const int64_t rows = any_size(f), cols = any_size(f), count = rows * cols;
     const enum sf_dtype store = any_store(f);
     float *x = filled(f, 2 * count, any_values(f)), *dy = filled(f, count, any_values(f)), *y = buffer(count), *dx = buffer(2 * count);
-    f->dev->ops->swiglu_fwd(f->dev, y, x, rows, cols, store);
-    f->dev->ops->swiglu_bwd(f->dev, dx, dy, x, rows, cols, store);
+    f->dev->ops->activation_fwd[SF_ACT_SWIGLU](f->dev, y, x, rows, cols, store);
+    f->dev->ops->activation_bwd[SF_ACT_SWIGLU](f->dev, dx, dy, x, rows, cols, store);
     for (int64_t j = 0; j < count; j++) {
       const int64_t gate_at = j / cols * 2 * cols + j % cols, up_at = gate_at + cols;
       const double gate = (double)x[gate_at], up = (double)x[up_at], grad = (double)dy[j], near_one = 1 / (1 + exp(-fabs(gate)));
@@ -366,8 +366,8 @@ static void test_relu2_random_within_bound(void **state) {
     const int64_t count = any_size(f) * 3;
     const enum sf_dtype store = any_store(f);
     float *x = filled(f, count, any_values(f)), *dy = filled(f, count, any_values(f)), *y = buffer(count), *dx = buffer(count);
-    f->dev->ops->relu2_fwd(f->dev, y, x, count, store);
-    f->dev->ops->relu2_bwd(f->dev, dx, dy, x, count, store);
+    f->dev->ops->activation_fwd[SF_ACT_RELU2](f->dev, y, x, 1, count, store);
+    f->dev->ops->activation_bwd[SF_ACT_RELU2](f->dev, dx, dy, x, 1, count, store);
     for (int64_t j = 0; j < count; j++) {
       const double positive = x[j] < 0.0f ? 0.0 : (double)x[j], slope = (double)dy[j] * (2 * positive);
       expect(f, y[j], positive * positive, u * positive * positive, store);

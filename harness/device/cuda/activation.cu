@@ -14,52 +14,17 @@ __device__ static inline float gelu_value(float x) {
 /* max(x, 0); a NaN stays one. */
 __device__ static inline float positive_part(float x) { return x < 0.0f ? 0.0f : x; }
 
-__global__ static void gelu_fwd_kernel(float *y, const float *x, int64_t count, enum sf_dtype store) {
-  SF_CUDA_FOR_EACH(i, count) y[i] = sf_round(gelu_value(x[i]), store);
+__global__ static void gelu_fwd_kernel(float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
+  SF_CUDA_FOR_EACH(i, rows * cols) y[i] = sf_round(gelu_value(x[i]), store);
 }
-__global__ static void gelu_bwd_kernel(float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
-  SF_CUDA_FOR_EACH(i, count) dx[i] = sf_round(dy[i] * gelu_slope(x[i]), store);
+__global__ static void gelu_bwd_kernel(float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
+  SF_CUDA_FOR_EACH(i, rows * cols) dx[i] = sf_round(dy[i] * gelu_slope(x[i]), store);
 }
-__global__ static void relu2_fwd_kernel(float *y, const float *x, int64_t count, enum sf_dtype store) {
-  SF_CUDA_FOR_EACH(i, count) y[i] = sf_round(positive_part(x[i]) * positive_part(x[i]), store);
+__global__ static void relu2_fwd_kernel(float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
+  SF_CUDA_FOR_EACH(i, rows * cols) y[i] = sf_round(positive_part(x[i]) * positive_part(x[i]), store);
 }
-__global__ static void relu2_bwd_kernel(float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
-  SF_CUDA_FOR_EACH(i, count) dx[i] = sf_round(dy[i] * (2.0f * positive_part(x[i])), store);
-}
-
-typedef void fwd_kernel(float *y, const float *x, int64_t count, enum sf_dtype store);
-typedef void bwd_kernel(float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store);
-
-static void forward(struct sf_device *dev, fwd_kernel *kernel, float *y, const float *x, int64_t count, enum sf_dtype store) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
-  const float *from = sf_cuda_in(&call, x, count);
-  float *to = sf_cuda_out(&call, y, count);
-  SF_CUDA_EACH(&call, kernel, count, to, from, count, store);
-  sf_cuda_end(&call);
-}
-
-static void backward(struct sf_device *dev, bwd_kernel *kernel, float *dx, const float *dy, const float *x, int64_t count,
-                     enum sf_dtype store) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
-  const float *grad = sf_cuda_in(&call, dy, count), *from = sf_cuda_in(&call, x, count);
-  float *to = sf_cuda_out(&call, dx, count);
-  SF_CUDA_EACH(&call, kernel, count, to, grad, from, count, store);
-  sf_cuda_end(&call);
-}
-
-static void gelu_fwd(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store) {
-  forward(dev, gelu_fwd_kernel, y, x, count, store);
-}
-static void gelu_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
-  backward(dev, gelu_bwd_kernel, dx, dy, x, count, store);
-}
-static void relu2_fwd(struct sf_device *dev, float *y, const float *x, int64_t count, enum sf_dtype store) {
-  forward(dev, relu2_fwd_kernel, y, x, count, store);
-}
-static void relu2_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t count, enum sf_dtype store) {
-  backward(dev, relu2_bwd_kernel, dx, dy, x, count, store);
+__global__ static void relu2_bwd_kernel(float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
+  SF_CUDA_FOR_EACH(i, rows * cols) dx[i] = sf_round(dy[i] * (2.0f * positive_part(x[i])), store);
 }
 
 __global__ static void swiglu_fwd_kernel(float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
@@ -70,15 +35,6 @@ __global__ static void swiglu_fwd_kernel(float *y, const float *x, int64_t rows,
     sf_cuda_logistic(&value, &complement, gate);
     y[i] = sf_round(gate * value * up, store);
   }
-}
-
-static void swiglu_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
-  const float *from = sf_cuda_in(&call, x, rows * 2 * cols);
-  float *to = sf_cuda_out(&call, y, rows * cols);
-  SF_CUDA_EACH(&call, swiglu_fwd_kernel, rows * cols, to, from, rows, cols, store);
-  sf_cuda_end(&call);
 }
 
 __global__ static void swiglu_bwd_kernel(float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
@@ -93,20 +49,41 @@ __global__ static void swiglu_bwd_kernel(float *dx, const float *dy, const float
   }
 }
 
-static void swiglu_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {
+typedef void fwd_kernel(float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
+typedef void bwd_kernel(float *dx, const float *dy, const float *x, int64_t rows, int64_t cols, enum sf_dtype store);
+
+/* parts: as of SF_ACTIVATION_MAP. */
+static void forward(struct sf_device *dev, fwd_kernel *kernel, int64_t parts, float *y, const float *x, int64_t rows, int64_t cols,
+                    enum sf_dtype store) {
   struct sf_cuda_call call;
   sf_cuda_begin(&call, dev);
-  const float *grad = sf_cuda_in(&call, dy, rows * cols), *from = sf_cuda_in(&call, x, rows * 2 * cols);
-  float *to = sf_cuda_out(&call, dx, rows * 2 * cols);
-  SF_CUDA_EACH(&call, swiglu_bwd_kernel, rows * cols, to, grad, from, rows, cols, store);
+  const float *from = sf_cuda_in(&call, x, rows * parts * cols);
+  float *to = sf_cuda_out(&call, y, rows * cols);
+  SF_CUDA_EACH(&call, kernel, rows * cols, to, from, rows, cols, store);
   sf_cuda_end(&call);
 }
 
+static void backward(struct sf_device *dev, bwd_kernel *kernel, int64_t parts, float *dx, const float *dy, const float *x, int64_t rows,
+                     int64_t cols, enum sf_dtype store) {
+  struct sf_cuda_call call;
+  sf_cuda_begin(&call, dev);
+  const float *grad = sf_cuda_in(&call, dy, rows * cols), *from = sf_cuda_in(&call, x, rows * parts * cols);
+  float *to = sf_cuda_out(&call, dx, rows * parts * cols);
+  SF_CUDA_EACH(&call, kernel, rows * cols, to, grad, from, rows, cols, store);
+  sf_cuda_end(&call);
+}
+
+#define ACTIVATION(constant, text, name, parts)                                                                                            \
+  static void name##_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {               \
+    forward(dev, name##_fwd_kernel, parts, y, x, rows, cols, store);                                                                       \
+  }                                                                                                                                        \
+  static void name##_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,                    \
+                         enum sf_dtype store) {                                                                                            \
+    backward(dev, name##_bwd_kernel, parts, dx, dy, x, rows, cols, store);                                                                 \
+  }
+SF_ACTIVATION_MAP(ACTIVATION)
+
 void sf_cuda_fill_activation(struct sf_device_ops *ops) {
-  ops->gelu_fwd = gelu_fwd;
-  ops->gelu_bwd = gelu_bwd;
-  ops->swiglu_fwd = swiglu_fwd;
-  ops->swiglu_bwd = swiglu_bwd;
-  ops->relu2_fwd = relu2_fwd;
-  ops->relu2_bwd = relu2_bwd;
+#define FILL(constant, text, name, parts) ops->activation_fwd[constant] = name##_fwd, ops->activation_bwd[constant] = name##_bwd;
+  SF_ACTIVATION_MAP(FILL)
 }

@@ -84,12 +84,17 @@ CALL(rotate) {
   DEV->rotate(a->dev, f(a, 2), ld(a, 2), f(a, 0), ld(a, 0), f(a, 1), a->dims[0], a->attrs[0] + 1, a->attrs[1], 2 * a->dims[1], a->attrs[2],
               a->store);
 }
-CALL(gelu_fwd) { DEV->gelu_fwd(a->dev, f(a, 1), f(a, 0), a->dims[0], a->store); }
-CALL(gelu_bwd) { DEV->gelu_bwd(a->dev, f(a, 2), f(a, 0), f(a, 1), a->dims[0], a->store); }
-CALL(swiglu_fwd) { DEV->swiglu_fwd(a->dev, f(a, 1), f(a, 0), a->dims[0], a->dims[1], a->store); }
-CALL(swiglu_bwd) { DEV->swiglu_bwd(a->dev, f(a, 2), f(a, 0), f(a, 1), a->dims[0], a->dims[1], a->store); }
-CALL(relu2_fwd) { DEV->relu2_fwd(a->dev, f(a, 1), f(a, 0), a->dims[0], a->store); }
-CALL(relu2_bwd) { DEV->relu2_bwd(a->dev, f(a, 2), f(a, 0), f(a, 1), a->dims[0], a->store); }
+/* Of an activation; one that is not gated has the dimension count alone. */
+static void activate(const struct args *a, enum sf_activation activation, bool gated) {
+  DEV->activation_fwd[activation](a->dev, f(a, 1), f(a, 0), gated ? a->dims[0] : 1, a->dims[gated], a->store);
+}
+static void activate_back(const struct args *a, enum sf_activation activation, bool gated) {
+  DEV->activation_bwd[activation](a->dev, f(a, 2), f(a, 0), f(a, 1), gated ? a->dims[0] : 1, a->dims[gated], a->store);
+}
+#define ACTIVATION(constant, text, name, parts)                                                                                            \
+  CALL(name##_fwd) { activate(a, constant, parts > 1); }                                                                                   \
+  CALL(name##_bwd) { activate_back(a, constant, parts > 1); }
+SF_ACTIVATION_MAP(ACTIVATION)
 CALL(embedding_fwd) { DEV->embedding_fwd(a->dev, f(a, 2), f(a, 0), ints(a, 1), a->dims[0], a->dims[1], a->attrs[0], a->dims[2]); }
 CALL(embedding_bwd) { DEV->embedding_bwd(a->dev, f(a, 2), f(a, 0), ints(a, 1), a->dims[0], a->dims[1], a->attrs[0], a->dims[2]); }
 CALL(ce_row_max) { DEV->ce_row_max(a->dev, f(a, 1), f(a, 0), a->dims[0], a->dims[1]); }
@@ -116,6 +121,7 @@ CALL(round_stochastic) {
 }
 
 #define ROW(name) {#name, call_##name}
+#define ACTIVATION_ROWS(constant, text, name, parts) ROW(name##_fwd), ROW(name##_bwd),
 static const struct { const char *name; void (*call)(const struct args *a);
 } calls[] = {ROW(gemm),
              ROW(bias_add),
@@ -138,13 +144,7 @@ static const struct { const char *name; void (*call)(const struct args *a);
              ROW(block_softmax_sink),
              ROW(block_softmax_bwd),
              ROW(rotate),
-             ROW(gelu_fwd),
-             ROW(gelu_bwd),
-             ROW(swiglu_fwd),
-             ROW(swiglu_bwd),
-             ROW(relu2_fwd),
-             ROW(relu2_bwd),
-             ROW(embedding_fwd),
+             SF_ACTIVATION_MAP(ACTIVATION_ROWS) ROW(embedding_fwd),
              ROW(embedding_bwd),
              ROW(ce_row_max),
              ROW(ce_sum_exp),

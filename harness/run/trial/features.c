@@ -4,6 +4,7 @@
 
 #define FEATURE(name, expression)                                                                                                          \
   static bool has_##name(const struct sf_case *c) { return (expression); }
+#define FEATURE_ACTIVATION(constant, text, name, parts) FEATURE(name, c->model.activation == constant)
 
 /* At most SF_FEATURES_MAX. The commonest value of a choice (RMSNorm, GELU, fp32, ring) has no row: it is what the other rows leave. */
 #define FEATURES(X)                                                                                                                        \
@@ -35,8 +36,7 @@
   X(loss_scale, c->precision.loss_scale_log2 > 0)                                                                                          \
   X(dynamic_loss_scale, c->precision.loss_scale_window > 0)                                                                                \
   X(layernorm, c->model.norm == SF_NORM_LAYER)                                                                                             \
-  X(swiglu, c->model.activation == SF_ACT_SWIGLU)                                                                                          \
-  X(relu2, c->model.activation == SF_ACT_RELU2)                                                                                            \
+  SF_OTHER_ACTIVATION_MAP(X##_ACTIVATION)                                                                                                  \
   X(parallel_residual, c->model.parallel_residual)                                                                                         \
   X(mtp, c->model.mtp_depth > 0)                                                                                                           \
   X(dropout, c->train.dropout_milli > 0)                                                                                                   \
@@ -77,6 +77,7 @@
 FEATURES(FEATURE)
 
 #define ENTRY(name, expression) {#name, has_##name},
+#define ENTRY_ACTIVATION(constant, text, name, parts) ENTRY(name, )
 const struct sf_feature sf_features[] = {FEATURES(ENTRY)};
 const int sf_feature_count = (int)(sizeof sf_features / sizeof sf_features[0]);
 _Static_assert(sizeof sf_features / sizeof sf_features[0] <= SF_FEATURES_MAX, "a feature has a bit in the mask");

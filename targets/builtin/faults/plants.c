@@ -185,7 +185,7 @@ static bool clipped_norms(const struct sf_case *c) {
 static bool accumulates(const struct sf_case *c) { return c->train.microbatches / c->layout.dp >= 2 && trains_something(c); }
 static bool biased_tp(const struct sf_case *c) { return with_tp(c) && c->model.bias; }
 static bool cut_fused(const struct sf_case *c) {
-  return with_tp(c) && ((c->model.activation == SF_ACT_SWIGLU && has_cut_mlp(c)) || c->layout.tp > c->model.kv_heads);
+  return with_tp(c) && ((sf_case_fc1_parts(c) > 1 && has_cut_mlp(c)) || c->layout.tp > c->model.kv_heads);
 }
 
 static bool bias_correction(const struct sf_case *c) {

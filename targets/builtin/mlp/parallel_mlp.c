@@ -1,7 +1,6 @@
 #include "targets/builtin/mlp/parallel_mlp.h"
 
 #include "targets/builtin/faults/fault.h"
-#include "targets/builtin/mlp/activation.h"
 #include "targets/plugin/plugged_layer.h"
 
 static struct sf_dim_map fc1_dim(int64_t width, bool fused, const struct sf_group *tp) {
@@ -32,10 +31,9 @@ static void plug(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const str
 
 void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const struct sf_mlp_modules *modules, int32_t layer,
                             const struct sf_group *tp, bool sp) {
-  mlp->activation = (enum sf_activation)run->c->model.activation;
   mlp->layer = layer;
   mlp->module_activation = sf_rank_module(run, modules->activation, layer);
-  const bool fused = mlp->activation == SF_ACT_SWIGLU;
+  const bool fused = sf_case_fc1_parts(run->c) > 1;
   const struct sf_dim_map dim = fc1_dim(modules->width, fused, tp);
   sf_column_parallel_linear_create(&mlp->linear_fc1, run, modules->fc1, layer, &dim, NULL, tp, sp);
   mlp->linear_fc1.weight->fused = fused;
@@ -52,7 +50,8 @@ float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel
   const int64_t width = mlp->linear_fc2.in;
   acts->fc1_out = sf_column_parallel_linear_forward(run, &mlp->linear_fc1, input, &acts->fc1_input);
   acts->fc2_input = sf_buffers_take(&run->acts, run->tokens * width);
-  sf_activate(run, acts->fc2_input, acts->fc1_out, run->tokens, width);
+  struct sf_device *dev = run->env->device;
+  dev->ops->activation_fwd[run->c->model.activation](dev, acts->fc2_input, acts->fc1_out, run->tokens, width, run->dtype);
   sf_trace_act(run, mlp->module_activation, &mlp->linear_fc2.in_map, acts->fc2_input);
   return sf_row_parallel_linear_forward(run, &mlp->linear_fc2, acts->fc2_input);
 }
@@ -68,7 +67,8 @@ float *sf_parallel_mlp_backward(struct sf_rank_run *run, const struct sf_paralle
   float *g = sf_row_parallel_linear_backward(run, &mlp->linear_fc2, grad, acts->fc2_input);
   acts->fc2_input = NULL;
   float *fc1_grad = sf_buffers_take(&run->acts, run->tokens * mlp->linear_fc1.out);
-  sf_activate_backward(run, fc1_grad, g, acts->fc1_out, run->tokens, width);
+  struct sf_device *dev = run->env->device;
+  dev->ops->activation_bwd[run->c->model.activation](dev, fc1_grad, g, acts->fc1_out, run->tokens, width, run->dtype);
   sf_buffers_give(&run->acts, g);
   sf_trace_act_grad(run, mlp->module_activation, &mlp->linear_fc1.out_map, fc1_grad);
   float *input_grad = sf_column_parallel_linear_backward(run, &mlp->linear_fc1, fc1_grad, acts->fc1_input);

@@ -1,5 +1,5 @@
-/* MLP: linear_fc1 (column-parallel), GELU, SwiGLU or squared ReLU, linear_fc2 (row-parallel) (Megatron-LM: core/transformer/mlp.py). With
- * SwiGLU linear_fc1's logical output is [gate; up] and a rank holds its part of each half. */
+/* MLP: linear_fc1 (column-parallel), the model's activation, linear_fc2 (row-parallel) (Megatron-LM: core/transformer/mlp.py). Where that
+ * is gated linear_fc1's logical output is [gate; up] and a rank holds its part of each half. */
 #ifndef SF_TARGETS_PARALLEL_MLP_H
 #define SF_TARGETS_PARALLEL_MLP_H
 
@@ -16,7 +16,6 @@ struct sf_parallel_mlp {
   struct sf_column_parallel_linear linear_fc1;
   struct sf_row_parallel_linear linear_fc2;
   struct sf_plugged *plugged; /* NULL: computed here */
-  enum sf_activation activation;
   int32_t layer, module_activation;
 };
 

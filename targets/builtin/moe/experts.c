@@ -1,6 +1,5 @@
 #include "targets/builtin/moe/experts.h"
 
-#include "targets/builtin/mlp/activation.h"
 #include "targets/plugin/plugged_layer.h"
 
 /* Of each expert held, this etp rank's part of `parts` pieces of the width. */
@@ -35,7 +34,7 @@ static void tell_rows(const struct sf_experts *experts, const struct sf_dispatch
 }
 
 void sf_experts_create(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer, const struct sf_token_dispatcher *dispatcher) {
-  const int64_t parts = run->c->model.activation == SF_ACT_SWIGLU ? 2 : 1, local = dispatcher->experts_local;
+  const int64_t parts = sf_case_fc1_parts(run->c), local = dispatcher->experts_local;
   const struct sf_dim_map whole = sf_dim_map_whole(run->hidden);
   const struct sf_parameter_cut fc1_cut = {experts_dim(run, local, parts), whole}, fc2_cut = {whole, experts_dim(run, local, 1)};
   *experts = (struct sf_experts){.local = local, .width = run->c->moe.ffn / run->parallel.etp.size};
@@ -79,7 +78,7 @@ static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *e
                                 .alpha = 1.0f};
     if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
   }
-  if (count > 0) sf_activate(run, acts->fc2_input, acts->fc1_out, count, width);
+  if (count > 0) dev->ops->activation_fwd[run->c->model.activation](dev, acts->fc2_input, acts->fc1_out, count, width, run->dtype);
   for (int64_t e = 0; e < experts->local; e++) {
     const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
     const struct sf_gemm fc2 = {.trans_b = true,
@@ -158,7 +157,7 @@ static float *hidden_grad(struct sf_rank_run *run, const struct sf_experts *expe
                                 .ldb = experts->local * width, .c = fc2_input_grad + first * width, .ldc = width, .alpha = 1.0f};
     if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
   }
-  if (count > 0) sf_activate_backward(run, fc1_grad, fc2_input_grad, acts->fc1_out, count, width);
+  if (count > 0) dev->ops->activation_bwd[run->c->model.activation](dev, fc1_grad, fc2_input_grad, acts->fc1_out, count, width, run->dtype);
   sf_buffers_give(&run->acts, fc2_input_grad);
   return fc1_grad;
 }

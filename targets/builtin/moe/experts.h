@@ -11,7 +11,7 @@ struct sf_plugged;
 struct sf_experts {
   struct sf_parameter *fc1; /* [experts_local fc1_width x h] */
   struct sf_parameter *fc2; /* [h x experts_local width] */
-  int64_t local, width, fc1_width; /* experts held; this rank's part of one's width; twice that with SwiGLU */
+  int64_t local, width, fc1_width; /* experts held; this rank's part of one's width; twice that of a gated activation */
   int64_t rows_max;
   struct sf_plugged *plugged;      /* NULL: computed here; else only the input is kept, and what is told it of the rows at hand: */
   struct sf_shard_map *plugged_map; /* [rows x h] */

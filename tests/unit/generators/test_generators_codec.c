@@ -170,6 +170,16 @@ static void test_codec_undrawn_names_fields_outside_the_space(void **state) {
   assert_string_equal(undrawn[2], "model.hidden");
 }
 
+static void test_space_every_activation_is_drawn(void **state) {
+  (void)state;
+  const struct sf_space space = default_space();
+  struct sf_case c;
+  const char *undrawn[SF_SPACE_FIELDS_MAX];
+  sf_case_init(&c);
+  for (c.model.activation = 0; c.model.activation < SF_ACT_COUNT; c.model.activation++)
+    assert_int_equal(check_is_in_space(&c, &space, undrawn), 0);
+}
+
 static void test_space_case_with_nothing_to_train_is_in_it(void **state) {
   (void)state;
   const struct sf_space space = default_space();
@@ -502,6 +512,7 @@ int main(void) {
       cmocka_unit_test(test_space_any_valid_case_is_in_a_wider_one),
       cmocka_unit_test(test_space_any_two_layouts_are_in_it),
       cmocka_unit_test(test_codec_undrawn_names_fields_outside_the_space),
+      cmocka_unit_test(test_space_every_activation_is_drawn),
       cmocka_unit_test(test_space_case_with_nothing_to_train_is_in_it),
       cmocka_unit_test(test_space_set_values_hold_in_every_case),
       cmocka_unit_test(test_decode_range_reaches_its_upper_part),

@@ -226,12 +226,24 @@ static void test_ops_deadline_as_asked_or_by_the_device(void **state) {
   unlink(path);
 }
 
+static void test_ops_every_call_of_the_device_is_an_operation(void **state) {
+  (void)state;
+  int32_t known = 0;
+  for (int32_t i = 0; i < sf_op_count(); i++) known += sf_op_device_has(sf_op_at(i));
+  assert_int_equal(known, sf_op_device_count());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_ops_wrong_element_is_found),          cmocka_unit_test(test_ops_write_beside_an_output_is_found),
-      cmocka_unit_test(test_ops_changed_input_is_found),          cmocka_unit_test(test_ops_second_run_that_differs_is_found),
-      cmocka_unit_test(test_ops_element_not_written_is_found),    cmocka_unit_test(test_ops_case_file_round_trip),
-      cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial), cmocka_unit_test(test_ops_deadline_as_asked_or_by_the_device),
+      cmocka_unit_test(test_ops_every_call_of_the_device_is_an_operation),
+      cmocka_unit_test(test_ops_wrong_element_is_found),
+      cmocka_unit_test(test_ops_write_beside_an_output_is_found),
+      cmocka_unit_test(test_ops_changed_input_is_found),
+      cmocka_unit_test(test_ops_second_run_that_differs_is_found),
+      cmocka_unit_test(test_ops_element_not_written_is_found),
+      cmocka_unit_test(test_ops_case_file_round_trip),
+      cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial),
+      cmocka_unit_test(test_ops_deadline_as_asked_or_by_the_device),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -107,10 +107,10 @@ static void run_cross_entropy(struct workspace *t) {
 
 static void run_activations(struct workspace *t) {
   const int64_t count = ROWS * t->cols, half = t->cols / 2;
-  t->ops->gelu_fwd(t->dev, t->out, t->x, count, t->store);
-  t->ops->gelu_bwd(t->dev, t->out + COUNT / 2, t->y, t->x, count, t->store);
-  if (half > 0) t->ops->swiglu_fwd(t->dev, t->more, t->x, ROWS, half, t->store);
-  if (half > 0) t->ops->swiglu_bwd(t->dev, t->more + COUNT / 2, t->y, t->x, ROWS, half, t->store);
+  t->ops->activation_fwd[SF_ACT_GELU](t->dev, t->out, t->x, 1, count, t->store);
+  t->ops->activation_bwd[SF_ACT_GELU](t->dev, t->out + COUNT / 2, t->y, t->x, 1, count, t->store);
+  if (half > 0) t->ops->activation_fwd[SF_ACT_SWIGLU](t->dev, t->more, t->x, ROWS, half, t->store);
+  if (half > 0) t->ops->activation_bwd[SF_ACT_SWIGLU](t->dev, t->more + COUNT / 2, t->y, t->x, ROWS, half, t->store);
 }
 
 static void run_adam(struct workspace *t) {
