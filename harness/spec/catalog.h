@@ -4,91 +4,12 @@
 #ifndef SF_SPEC_CATALOG_H
 #define SF_SPEC_CATALOG_H
 
-#include "harness/spec/case.h"
-
-/* In execution order within a layer, so that the numeric value orders culprits. */
-#define SF_MODULE_MAP(X)                                   \
-  X(WORD_EMBEDDINGS, "embedding.word_embeddings")          \
-  X(EMBEDDING, "embedding")                                \
-  X(INPUT_LAYERNORM, "input_layernorm")                    \
-  X(LINEAR_QKV, "self_attention.linear_qkv")               \
-  X(LINEAR_Q, "self_attention.linear_q_proj")              \
-  X(LINEAR_Q_DOWN, "self_attention.linear_q_down_proj")    \
-  X(Q_LAYERNORM, "self_attention.q_layernorm")             \
-  X(LINEAR_Q_UP, "self_attention.linear_q_up_proj")        \
-  X(LINEAR_KV_DOWN, "self_attention.linear_kv_down_proj")  \
-  X(KV_LAYERNORM, "self_attention.kv_layernorm")           \
-  X(LINEAR_KV_UP, "self_attention.linear_kv_up_proj")      \
-  X(QK_NORM, "self_attention.qk_layernorm")                \
-  X(ROTARY, "self_attention.rotary")                       \
-  X(CORE_ATTENTION, "self_attention.core_attention")       \
-  X(LINEAR_PROJ, "self_attention.linear_proj")             \
-  X(POST_SELF_ATTN_LAYERNORM, "post_self_attn_layernorm")  \
-  X(SELF_ATTN_BDA, "self_attn_bda")                        \
-  X(PRE_CROSS_ATTN_LAYERNORM, "pre_cross_attn_layernorm")  \
-  X(CROSS_LINEAR_Q, "cross_attention.linear_q")            \
-  X(CROSS_LINEAR_KV, "cross_attention.linear_kv")          \
-  X(CROSS_KEY_VALUE, "cross_attention.key_value")          \
-  X(CROSS_CORE_ATTENTION, "cross_attention.core_attention") \
-  X(CROSS_LINEAR_PROJ, "cross_attention.linear_proj")      \
-  X(CROSS_ATTN_BDA, "cross_attn_bda")                      \
-  X(PRE_MLP_LAYERNORM, "pre_mlp_layernorm")                \
-  X(LINEAR_FC1, "mlp.linear_fc1")                          \
-  X(ACTIVATION, "mlp.activation")                          \
-  X(LINEAR_FC2, "mlp.linear_fc2")                          \
-  X(ROUTER, "mlp.router")                                  \
-  X(ROUTING, "mlp.routing")                                \
-  X(AUX_LOSS, "mlp.aux_loss")                              \
-  X(EXPERTS_FC1, "mlp.experts.linear_fc1")                 \
-  X(EXPERTS_FC2, "mlp.experts.linear_fc2")                 \
-  X(COMBINE, "mlp.combine")                                \
-  X(SHARED_FC1, "mlp.shared_experts.linear_fc1")           \
-  X(SHARED_ACTIVATION, "mlp.shared_experts.activation")    \
-  X(SHARED_FC2, "mlp.shared_experts.linear_fc2")           \
-  X(SHARED_ADD, "mlp.shared_experts.add")                  \
-  X(POST_MLP_LAYERNORM, "post_mlp_layernorm")              \
-  X(MLP_BDA, "mlp_bda")                                    \
-  X(ADAPTER, "adapter")                                    \
-  X(ADAPTER_BDA, "adapter_bda")                            \
-  X(FINAL_LAYERNORM, "decoder.final_layernorm")                   \
-  X(OUTPUT_LAYER, "output_layer")                          \
-  X(LOSS, "loss")                                          \
-  X(MTP_EMBEDDING, "mtp.embedding")                        \
-  X(MTP_ENORM, "mtp.enorm")                                \
-  X(MTP_HNORM, "mtp.hnorm")                                \
-  X(MTP_EH_PROJ, "mtp.eh_proj")                            \
-  X(MTP_FINAL_LAYERNORM, "mtp.final_layernorm")            \
-  X(MTP_OUTPUT_LAYER, "mtp.output_layer")                  \
-  X(MTP_LOSS, "mtp.loss")                                  \
-  X(OPTIMIZER, "optimizer")
-
-enum sf_module_class {
-#define X(name, text) SF_MODULE_##name,
-  SF_MODULE_MAP(X)
-#undef X
-  SF_MODULE_CLASS_COUNT
-};
-const char *sf_module_class_name(enum sf_module_class cls); /* the text above */
-bool sf_module_class_is_norm(enum sf_module_class cls);
-
-/* How a layout cuts one dimension of a logical tensor over tp and cp. Context parallelism cuts tokens alone, into the zig-zag pieces of
- * harness/docs/model.md; every other cut is the same on all cp ranks. */
-enum sf_cut {
-  SF_CUT_NONE,     /* every rank holds all of it */
-  SF_CUT_EVEN,     /* tp equal contiguous parts */
-  SF_CUT_QKV,      /* interleaved QKV: [query heads of the group, key, value] x kv_heads, see harness/docs/model.md */
-  SF_CUT_GATE_UP,  /* [gate; up]: each half in tp equal parts */
-  SF_CUT_SEQUENCE, /* tokens, or rows of the memory: the cp rank's, in tp equal contiguous parts with sp */
-  SF_CUT_TOKENS,   /* tokens: the cp rank's, all of them on every tp rank */
-  /* Over the expert mesh: experts in ep equal contiguous parts, and within each expert etp equal parts. */
-  SF_CUT_EXPERTS,
-  SF_CUT_EXPERTS_GATE_UP, /* each expert is [gate; up]: each half in etp equal parts */
-};
-static inline bool sf_cut_is_expert(enum sf_cut cut) { return cut == SF_CUT_EXPERTS || cut == SF_CUT_EXPERTS_GATE_UP; }
+#include "harness/spec/modules.h"
 
 struct sf_module {
   enum sf_module_class cls;
   int32_t layer;  /* -1 outside the decoder's layers; model.layers + k in multi-token prediction at depth k */
+  int32_t first_param, param_count; /* its parameters stand one after the other */
   char name[72];  /* "decoder.layers.3.mlp.linear_fc1" */
 };
 
@@ -109,6 +30,7 @@ struct sf_catalog {
   int32_t module_count, param_count;
   struct sf_module *modules; /* execution order of the forward pass, optimizer last */
   struct sf_param *params;   /* in module order; weight before bias */
+  int32_t *places;           /* [layer + 1][class]: index into modules; -1 where there is none */
   struct sf_case logical;    /* copy of the case it was built from */
 };
 
@@ -116,8 +38,8 @@ struct sf_catalog {
 enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) SF_MUST_USE;
 void sf_catalog_destroy(struct sf_catalog *catalog);
 
-/* Index of the module / of its first parameter (its weight); -1 when the model has none. which: 0 weight, 1 bias; of
- * QK_NORM 0 q.weight, 1 k.weight, 2 q.bias, 3 k.bias. */
+/* Index of the module / of a parameter of it; -1 when the model has none. which: place among those that modules.def gives the class: 0
+ * weight, 1 bias; of QK_NORM 0 q.weight, 1 k.weight, 2 q.bias, 3 k.bias. */
 int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer);
 int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, int which);
 

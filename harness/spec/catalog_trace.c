@@ -60,140 +60,11 @@ void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catal
 
 /* --- what a traced tensor is ------------------------------------------------------------------------------------ */
 
-/* The forms that activations and their gradients take. */
-enum form {
-  FORM_ABSENT,
-  FORM_RESIDUAL,   /* the residual stream: T x hidden, rows by sequence */
-  FORM_STREAM,     /* what joins it: the same shape */
-  FORM_PAIR,       /* T x 2 hidden, rows by sequence */
-  FORM_GATHERED,   /* T x hidden, rows whole on every tp rank */
-  FORM_QKV,        /* T x (heads + 2 kv_heads) head_dim */
-  FORM_HEADS,      /* T x heads head_dim */
-  FORM_MEMORY,     /* memory_seq microbatch_size x hidden, rows by sequence */
-  FORM_MEMORY_KV,  /* as many rows x 2 heads head_dim */
-  FORM_Q_LATENT,   /* T x q_lora_rank, rows by sequence */
-  FORM_KV_LATENT,  /* T x kv_lora_rank, rows by sequence */
-  FORM_KV_DOWN,    /* T x (kv_lora_rank + qk_rope_dim), rows by sequence */
-  FORM_KV_UP,      /* T x heads (2 head_dim - qk_rope_dim) */
-  FORM_FC1,        /* T x ffn, or 2 ffn with SwiGLU */
-  FORM_FFN,        /* T x ffn */
-  FORM_SHARED_FC1, /* T x moe.shared_ffn, or twice that with SwiGLU */
-  FORM_SHARED_FFN, /* T x moe.shared_ffn */
-  FORM_LOGITS,     /* T x vocab_padded */
-  FORM_TOKEN_LOSS, /* 1 x T */
-  FORM_SCORES,     /* T x experts, fp32, rows by sequence */
-  FORM_AUX_LOSSES, /* a row for each auxiliary loss of a layer, fp32, whole on every rank */
-  FORM_SLOTS,      /* T x topk hidden: a token's experts side by side, in order of their number; rows by sequence */
-};
-
-static const struct { enum form act, act_grad; } FORMS[SF_MODULE_CLASS_COUNT] = {
-    [SF_MODULE_WORD_EMBEDDINGS] = {FORM_RESIDUAL, FORM_ABSENT},
-    [SF_MODULE_EMBEDDING] = {FORM_RESIDUAL, FORM_ABSENT},
-    [SF_MODULE_INPUT_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_LINEAR_QKV] = {FORM_QKV, FORM_STREAM},
-    [SF_MODULE_LINEAR_Q] = {FORM_HEADS, FORM_STREAM},
-    [SF_MODULE_LINEAR_Q_DOWN] = {FORM_Q_LATENT, FORM_STREAM},
-    [SF_MODULE_Q_LAYERNORM] = {FORM_Q_LATENT, FORM_Q_LATENT},
-    [SF_MODULE_LINEAR_Q_UP] = {FORM_HEADS, FORM_Q_LATENT},
-    [SF_MODULE_LINEAR_KV_DOWN] = {FORM_KV_DOWN, FORM_STREAM},
-    [SF_MODULE_KV_LAYERNORM] = {FORM_KV_LATENT, FORM_KV_LATENT},
-    [SF_MODULE_LINEAR_KV_UP] = {FORM_KV_UP, FORM_KV_LATENT},
-    [SF_MODULE_QK_NORM] = {FORM_QKV, FORM_QKV},
-    [SF_MODULE_ROTARY] = {FORM_QKV, FORM_QKV},
-    [SF_MODULE_CORE_ATTENTION] = {FORM_HEADS, FORM_QKV},
-    [SF_MODULE_LINEAR_PROJ] = {FORM_STREAM, FORM_HEADS},
-    [SF_MODULE_POST_SELF_ATTN_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
-    [SF_MODULE_SELF_ATTN_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
-    [SF_MODULE_PRE_CROSS_ATTN_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_CROSS_LINEAR_Q] = {FORM_HEADS, FORM_STREAM},
-    [SF_MODULE_CROSS_LINEAR_KV] = {FORM_MEMORY_KV, FORM_MEMORY},
-    [SF_MODULE_CROSS_KEY_VALUE] = {FORM_ABSENT, FORM_MEMORY_KV},
-    [SF_MODULE_CROSS_CORE_ATTENTION] = {FORM_HEADS, FORM_HEADS},
-    [SF_MODULE_CROSS_LINEAR_PROJ] = {FORM_STREAM, FORM_HEADS},
-    [SF_MODULE_CROSS_ATTN_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
-    [SF_MODULE_PRE_MLP_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_LINEAR_FC1] = {FORM_FC1, FORM_STREAM},
-    [SF_MODULE_ACTIVATION] = {FORM_FFN, FORM_FC1},
-    [SF_MODULE_LINEAR_FC2] = {FORM_STREAM, FORM_FFN},
-    [SF_MODULE_ROUTER] = {FORM_SCORES, FORM_STREAM},
-    [SF_MODULE_ROUTING] = {FORM_SCORES, FORM_SCORES},
-    [SF_MODULE_AUX_LOSS] = {FORM_AUX_LOSSES, FORM_SCORES},
-    [SF_MODULE_EXPERTS_FC1] = {FORM_ABSENT, FORM_STREAM},
-    [SF_MODULE_EXPERTS_FC2] = {FORM_SLOTS, FORM_ABSENT},
-    [SF_MODULE_COMBINE] = {FORM_STREAM, FORM_SLOTS},
-    [SF_MODULE_SHARED_FC1] = {FORM_SHARED_FC1, FORM_STREAM},
-    [SF_MODULE_SHARED_ACTIVATION] = {FORM_SHARED_FFN, FORM_SHARED_FC1},
-    [SF_MODULE_SHARED_FC2] = {FORM_STREAM, FORM_SHARED_FFN},
-    [SF_MODULE_SHARED_ADD] = {FORM_STREAM, FORM_ABSENT},
-    [SF_MODULE_POST_MLP_LAYERNORM] = {FORM_STREAM, FORM_STREAM},
-    [SF_MODULE_MLP_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
-    [SF_MODULE_ADAPTER] = {FORM_GATHERED, FORM_STREAM},
-    [SF_MODULE_ADAPTER_BDA] = {FORM_RESIDUAL, FORM_RESIDUAL},
-    [SF_MODULE_FINAL_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_OUTPUT_LAYER] = {FORM_LOGITS, FORM_STREAM},
-    [SF_MODULE_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
-    [SF_MODULE_MTP_EMBEDDING] = {FORM_RESIDUAL, FORM_ABSENT},
-    [SF_MODULE_MTP_ENORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_MTP_HNORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_MTP_EH_PROJ] = {FORM_STREAM, FORM_PAIR},
-    [SF_MODULE_MTP_FINAL_LAYERNORM] = {FORM_STREAM, FORM_RESIDUAL},
-    [SF_MODULE_MTP_OUTPUT_LAYER] = {FORM_LOGITS, FORM_STREAM},
-    [SF_MODULE_MTP_LOSS] = {FORM_TOKEN_LOSS, FORM_LOGITS},
-    [SF_MODULE_OPTIMIZER] = {FORM_ABSENT, FORM_ABSENT},
-};
-
-/* The load-balancing loss of each scope, the z loss of the microbatch. */
-static int64_t aux_loss_count(const struct sf_case *c) {
-  const int64_t scopes = c->moe.scope == SF_SCOPE_SEQUENCE ? c->train.microbatch_size : 1;
-  return (c->moe.aux_micro > 0 ? scopes : 0) + (c->moe.z_micro > 0);
-}
-
-static void spec_of_form(struct sf_trace_spec *spec, const struct sf_case *c, enum form form) {
-  const struct sf_model *m = &c->model;
-  const bool swiglu = m->activation == SF_ACT_SWIGLU;
-  const int64_t tokens = m->seq * c->train.microbatch_size;
-  spec->shape = (struct sf_shape){tokens, m->hidden};
-  spec->row_cut = SF_CUT_TOKENS, spec->col_cut = SF_CUT_NONE;
-  spec->promised = sf_case_storage(c);
-  switch (form) {
-  case FORM_RESIDUAL:
-    if (c->precision.residual_fp32) spec->promised = SF_F32;
-    spec->row_cut = SF_CUT_SEQUENCE;
-    break;
-  case FORM_PAIR: spec->shape.cols = 2 * m->hidden, spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_STREAM: spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_QKV: spec->shape.cols = (m->heads + 2 * m->kv_heads) * m->head_dim, spec->col_cut = SF_CUT_QKV; break;
-  case FORM_HEADS: spec->shape.cols = m->heads * m->head_dim, spec->col_cut = SF_CUT_EVEN; break;
-  case FORM_MEMORY: spec->shape.rows = m->memory_seq * c->train.microbatch_size, spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_MEMORY_KV:
-    spec->shape = (struct sf_shape){m->memory_seq * c->train.microbatch_size, 2 * m->heads * m->head_dim};
-    spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_EVEN;
-    break;
-  case FORM_Q_LATENT: spec->shape.cols = m->q_lora_rank, spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_KV_LATENT: spec->shape.cols = m->kv_lora_rank, spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_KV_DOWN: spec->shape.cols = m->kv_lora_rank + m->qk_rope_dim, spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_KV_UP: spec->shape.cols = m->heads * (2 * m->head_dim - m->qk_rope_dim), spec->col_cut = SF_CUT_EVEN; break;
-  case FORM_FC1:
-  case FORM_SHARED_FC1:
-    spec->shape.cols = (swiglu ? 2 : 1) * (form == FORM_FC1 ? m->ffn : c->moe.shared_ffn);
-    spec->col_cut = swiglu ? SF_CUT_GATE_UP : SF_CUT_EVEN;
-    break;
-  case FORM_FFN:
-  case FORM_SHARED_FFN: spec->shape.cols = form == FORM_FFN ? m->ffn : c->moe.shared_ffn, spec->col_cut = SF_CUT_EVEN; break;
-  case FORM_LOGITS: spec->shape.cols = m->vocab_padded, spec->col_cut = SF_CUT_EVEN; break;
-  case FORM_TOKEN_LOSS:
-    spec->shape = (struct sf_shape){1, tokens}, spec->promised = SF_F32;
-    spec->row_cut = SF_CUT_NONE, spec->col_cut = SF_CUT_TOKENS;
-    break;
-  case FORM_SCORES: spec->shape.cols = c->moe.experts, spec->row_cut = SF_CUT_SEQUENCE, spec->promised = SF_F32; break;
-  case FORM_AUX_LOSSES:
-    spec->shape = (struct sf_shape){aux_loss_count(c), 1}, spec->promised = SF_F32;
-    spec->row_cut = SF_CUT_NONE;
-    break;
-  case FORM_SLOTS: spec->shape.cols = c->moe.topk * m->hidden, spec->row_cut = SF_CUT_SEQUENCE; break;
-  case FORM_GATHERED:
-  case FORM_ABSENT: break;
-  }
+static void spec_of_tensor(struct sf_trace_spec *spec, const struct sf_case *c, const struct sf_module_tensor *tensor) {
+  const bool is_fp32 = tensor->promise == SF_PROMISE_F32 || (tensor->promise == SF_PROMISE_STREAM && c->precision.residual_fp32);
+  spec->shape = (struct sf_shape){sf_size_of(c, tensor->rows), sf_size_of(c, tensor->cols)};
+  spec->row_cut = sf_module_cut(tensor->row_cut, c), spec->col_cut = sf_module_cut(tensor->col_cut, c);
+  spec->promised = is_fp32 ? SF_F32 : sf_case_storage(c);
 }
 
 /* Whether a pipeline stage may have received this tensor from a neighbour: any cut between two layers. */
@@ -206,13 +77,14 @@ static bool spec_of_module(struct sf_trace_spec *spec, const struct sf_catalog *
   if (id.subject < 0 || id.subject >= catalog->module_count) return false;
   const struct sf_module *module = &catalog->modules[id.subject];
   const enum sf_kind kind = (enum sf_kind)id.kind;
-  const enum form form = kind == SF_KIND_ACT ? FORMS[module->cls].act : FORMS[module->cls].act_grad;
-  if (form == FORM_ABSENT) return false;
+  const struct sf_module_row *row = &sf_modules[module->cls];
+  const struct sf_module_tensor *tensor = kind == SF_KIND_ACT ? &row->act : &row->act_grad;
+  if (tensor->rows == SF_SIZE_NONE) return false;
   if (id.call > 1 || (id.call == 1 && !crosses_stages(catalog, module, kind))) return false;
   if (kind == SF_KIND_ACT_GRAD && id.pass != SF_PASS_BWD) return false;
   const bool again = id.pass == SF_PASS_RECOMPUTE && id.call == 0 && module->layer >= 0 && module->layer < catalog->logical.model.layers;
   if (kind == SF_KIND_ACT && id.pass != SF_PASS_FWD && !again) return false;
-  spec_of_form(spec, &catalog->logical, form);
+  spec_of_tensor(spec, &catalog->logical, tensor);
   spec->module = id.subject;
   return true;
 }

@@ -191,7 +191,7 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   p.noise = noise_of(slot, finding, level);
   p.row_noise = row_noise_of(list, slot, finding, level);
   if (p.x == NULL) return list->status;
-  p.of_attention = strstr(sf_module_class_name(list->collector->catalog->modules[p.spec.module].cls), "attention.") != NULL;
+  p.of_attention = strstr(sf_modules[list->collector->catalog->modules[p.spec.module].cls].name, "attention.") != NULL;
   p.kept = kept_of(list, finding->id);
   p.meshes = meshes_of(list->collector->catalog, &p);
   if (p.meshes == SF_MESH_EXPERTS && is_of_param(p.id)) place_on_expert_mesh(&p, list);

@@ -64,7 +64,7 @@ static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_cat
   snprintf(out.module, sizeof out.module, "%s", module ? module->name : "");
   sf_trace_id_text(out.first_id, sizeof out.first_id, catalog, finding->id);
   snprintf(out.shrink_key, sizeof out.shrink_key, "%s/%s/%s", sf_finding_class_name(finding->cls),
-           sf_kind_name((enum sf_kind)finding->id.kind), module ? sf_module_class_name(module->cls) : "none");
+           sf_kind_name((enum sf_kind)finding->id.kind), module ? sf_modules[module->cls].name : "none");
   sf_signature_make(out.signature, out.shrink_key, c);
   snprintf(out.text, sizeof out.text, "%s", finding->text);
   return out;

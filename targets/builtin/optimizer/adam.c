@@ -39,7 +39,7 @@ double sf_clip_factor(const struct sf_case *c, double norm) {
 
 static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *param, double clip) {
   const bool left_out =
-      sf_fault(run->env, SF_FAULT_CLIP_NOT_ON_ALL_REPLICAS) && run->parallel.tp.index > 0 && sf_module_class_is_norm(param->cls);
+      sf_fault(run->env, SF_FAULT_CLIP_NOT_ON_ALL_REPLICAS) && run->parallel.tp.index > 0 && sf_module_is(param->cls, SF_TRAIT_NORM);
   return left_out ? 1.0f : (float)clip;
 }
 

@@ -181,7 +181,7 @@ static void pairs_out(struct sf_json_out *json, const struct tally *tally) {
       if (100 * tally->pair_cases_unchecked[kind][cls] <= UNCHECKED_PERCENT_MAX * cases) continue;
       sf_json_out_object(json, NULL);
       sf_json_out_text(json, "kind", sf_kind_name((enum sf_kind)kind));
-      sf_json_out_text(json, "module", sf_module_class_name((enum sf_module_class)cls));
+      sf_json_out_text(json, "module", sf_modules[cls].name);
       sf_json_out_int(json, "cases", cases);
       sf_json_out_real(json, "cases_unchecked", share(tally->pair_cases_unchecked[kind][cls], cases));
       sf_json_out_real(json, "tensors_unchecked", share(tally->pair_unchecked[kind][cls], tally->pair[kind][cls]));

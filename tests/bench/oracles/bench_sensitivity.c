@@ -390,7 +390,7 @@ static void weak_modules_out(struct sf_json_out *json, const char *key, const st
       if ((double)flagged >= weak_below * (double)trials) continue;
       sf_json_out_object(json, NULL);
       sf_json_out_text(json, "kind", sf_kind_name((enum sf_kind)kind));
-      sf_json_out_text(json, "module", sf_module_class_name((enum sf_module_class)module));
+      sf_json_out_text(json, "module", sf_modules[module].name);
       sf_json_out_int(json, "trials", trials);
       sf_json_out_int(json, "flagged", flagged);
       sf_json_out_end(json);

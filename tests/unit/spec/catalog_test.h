@@ -75,14 +75,14 @@ static inline void check_specs(const struct sf_catalog *catalog, const struct sp
     assert_true(sf_trace_spec(&spec, catalog, id));
     const bool act = spec.shape.rows == rows[i].act_rows && spec.shape.cols == rows[i].act_cols && spec.row_cut == rows[i].act_row_cut &&
                      spec.col_cut == rows[i].act_col_cut && spec.module == id.subject;
-    if (!act) fail_msg("act of %s: %d x %d", sf_module_class_name(rows[i].cls), (int)spec.shape.rows, (int)spec.shape.cols);
+    if (!act) fail_msg("act of %s: %d x %d", sf_modules[rows[i].cls].name, (int)spec.shape.rows, (int)spec.shape.cols);
     assert_int_equal(spec.promised, rows[i].cls == SF_MODULE_LOSS ? SF_F32 : SF_BF16);
     id.kind = SF_KIND_ACT_GRAD, id.pass = SF_PASS_BWD;
     assert_int_equal(sf_trace_spec(&spec, catalog, id), rows[i].grad_cols != 0);
     if (rows[i].grad_cols == 0) continue;
     const bool grad = spec.shape.rows == 20 && spec.shape.cols == rows[i].grad_cols && spec.row_cut == rows[i].grad_row_cut &&
                       spec.col_cut == rows[i].grad_col_cut && spec.module == id.subject && spec.promised == SF_BF16;
-    if (!grad) fail_msg("act_grad of %s: %d x %d", sf_module_class_name(rows[i].cls), (int)spec.shape.rows, (int)spec.shape.cols);
+    if (!grad) fail_msg("act_grad of %s: %d x %d", sf_modules[rows[i].cls].name, (int)spec.shape.rows, (int)spec.shape.cols);
   }
 }
 

@@ -293,7 +293,7 @@ static void test_trace_names_are_those_of_the_tables(void **state) {
   assert_string_equal(sf_scalar_name(SF_SCALAR_CLIP), "clip");
   assert_string_equal(sf_pass_name(SF_PASS_RECOMPUTE), "recompute");
   assert_string_equal(sf_pass_name(SF_PASS_STEP), "step");
-  assert_string_equal(sf_module_class_name(SF_MODULE_FINAL_LAYERNORM), "decoder.final_layernorm");
+  assert_string_equal(sf_modules[SF_MODULE_FINAL_LAYERNORM].name, "decoder.final_layernorm");
 }
 
 /* --- what each traced tensor is: 20 tokens, hidden 16, qkv 48, heads 24, ffn 20, vocab 32 ------------------------------ */
