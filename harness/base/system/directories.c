@@ -1,6 +1,7 @@
 #include "harness/base/system/directories.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,5 +34,21 @@ enum sf_status sf_make_directories(const char *path, struct sf_error *error) {
     partial[i] = kept;
   }
   if (access(path, W_OK | X_OK) != 0) return sf_error_set(error, sf_status_of_path(errno), "%s: %s", path, strerror(errno));
+  return SF_OK;
+}
+
+enum sf_status sf_output_check(const char *path, struct sf_error *error) {
+  char folder[SF_PATH_TEXT];
+  struct stat info;
+  if (!path) return SF_OK;
+  if (strlen(path) >= sizeof folder - 32) return sf_error_set(error, SF_EUSAGE, "%.60s...: the path is too long", path);
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return sf_error_set(error, SF_EUSAGE, "%s: not a regular file", path);
+  const char *slash = strrchr(path, '/');
+  const int length = slash ? (int)(slash - path) : 0;
+  if (slash && slash[1] == '\0') return sf_error_set(error, SF_EUSAGE, "%s: the name of a file is missing", path);
+  snprintf(folder, sizeof folder, "%.*s", slash ? length + !length : 1, slash ? path : ".");
+  if (stat(folder, &info) != 0) return sf_error_set(error, SF_EUSAGE, "%s: %s", path, strerror(errno));
+  if (!S_ISDIR(info.st_mode)) return sf_error_set(error, SF_EUSAGE, "%s: %s is not a folder", path, folder);
+  if (access(folder, W_OK | X_OK) != 0) return sf_error_set(error, SF_EUSAGE, "%s: %s", path, strerror(errno));
   return SF_OK;
 }

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct reading {
@@ -29,6 +30,8 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
                              .diagnosis = finding->diagnosis};
   snprintf(s->signature, sizeof s->signature, "%s", finding->signature);
   sf_finding_directory(s->directory, sizeof s->directory, reading->out_dir, finding->signature, finding->folder);
+  s->report = strdup(finding->report ? finding->report : "");
+  if (!s->report) return SF_ENOMEM;
   snprintf(s->min_path, sizeof s->min_path, "%s/%s", s->directory, finding->min_json ? "min.json" : "case.json");
   return SF_OK;
 }
@@ -48,6 +51,7 @@ enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_cam
 }
 
 void sf_signatures_destroy(struct sf_signatures *signatures) {
+  for (int32_t i = 0; i < signatures->count; i++) free(signatures->at[i].report);
   sf_free(signatures->at);
   memset(signatures, 0, sizeof *signatures);
 }
@@ -86,4 +90,27 @@ void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatu
     if (*line && alike > 1) sf_line_append(out, "    diagnosis of these %d: %s\n", alike, line);
     else if (*line) sf_line_append(out, "    diagnosis: %s\n", line);
   }
+}
+
+void sf_campaign_report(struct sf_report *report, const struct sf_campaign_result *result, const struct sf_signatures *signatures,
+                        const char *nothing, const char *replay_options) {
+  const struct sf_store_summary *s = &result->summary;
+  report->title = "shardfuzz fuzz";
+  report->passed = result->new_signatures == 0 && !*nothing;
+  sf_report_fact(report, "seed", NULL, "%" PRIu64, result->seed);
+  sf_report_fact(report, "cases", s->inconclusive_reason,
+                 "%" PRId64 " in %.0f s: %" PRId64 " passed, %" PRId64 " with findings, %" PRId64 " inconclusive, %" PRId64 " skipped%s",
+                 s->cases, result->seconds, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
+                 s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP],
+                 *s->inconclusive_reason ? "; last inconclusive: " : "");
+  for (int32_t i = 0; i < signatures->count; i++) {
+    const struct sf_signature *found = &signatures->at[i];
+    struct sf_report_item *item =
+        sf_report_add(report, "fuzz", found->known ? "known" : "new", found->known ? SF_REPORT_PASSED : SF_REPORT_FAILED);
+    sf_text_append(&item->name, "%s", found->signature);
+    sf_text_append(&item->text, "%s", found->report);
+    sf_finding_message(&item->message, found->known ? NULL : found->signature, found->report, &found->diagnosis);
+    sf_replay_append(&item->next, found->min_path, replay_options, 0);
+  }
+  sf_report_campaign(report, result->seconds, nothing);
 }

@@ -63,42 +63,42 @@ static const char *consequences_text(const struct sf_check_report *report) {
   return report->findings > report->start_differ ? "; all others may follow from the parameters" : "";
 }
 
-static void print_first(FILE *to, const struct sf_check_result *r) {
-  sf_print(to, "first        %s\n", r->tensor->text);
-  if (r->rank >= 0) sf_print(to, "rank         %d\n", r->rank);
-  if (r->row >= 0) sf_print(to, "row          %" PRId64 "\n", r->row);
-  if (r->ratio > 0) sf_print(to, "error        %.3g, %.3g times what rounding explains\n", r->error, r->ratio);
-  sf_print(to, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
+static void append_first(struct sf_text *out, const struct sf_check_result *r) {
+  sf_line_append(out, "first        %s\n", r->tensor->text);
+  if (r->rank >= 0) sf_line_append(out, "rank         %d\n", r->rank);
+  if (r->row >= 0) sf_line_append(out, "row          %" PRId64 "\n", r->row);
+  if (r->ratio > 0) sf_line_append(out, "error        %.3g, %.3g times what rounding explains\n", r->error, r->ratio);
+  sf_line_append(out, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
 /* What else is wrong by itself, in an isolated trace. */
-static void print_further(FILE *to, const struct sf_check_report *report) {
+static void append_further(struct sf_text *out, const struct sf_check_report *report) {
   char line[SF_DIAGNOSIS_LINE_TEXT];
   for (int32_t i = 1; i < report->culprit_count; i++) {
     const struct sf_check_result *result = &report->results[report->culprits[i].result];
     sf_diagnosis_line(line, &report->culprits[i].diagnosis);
-    sf_print(to, "also wrong   %s: %s%s%s\n", result->tensor->text, result->text, *line ? "; " : "", line);
+    sf_line_append(out, "also wrong   %s: %s%s%s\n", result->tensor->text, result->text, *line ? "; " : "", line);
   }
 }
 
-void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
+void sf_check_append(struct sf_text *out, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
   struct reason reasons[REASONS_MAX];
   char line[SF_DIAGNOSIS_LINE_TEXT], text[START_TEXT];
   const struct sf_check_culprit *culprit = report->culprit_count > 0 ? &report->culprits[0] : NULL;
   const struct sf_check_result *first = culprit ? &report->results[culprit->result] : NULL;
   const char *start = start_text(text, report);
   const int32_t reason_count = count_reasons(reasons, report);
-  sf_print(to, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
-  sf_print(to, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "",
+  sf_line_append(out, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
+  sf_line_append(out, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "",
            first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
-  if (start) sf_print(to, "start        %s\n", start);
-  if (first) print_first(to, first);
+  if (start) sf_line_append(out, "start        %s\n", start);
+  if (first) append_first(out, first);
   if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
-  if (culprit && *line) sf_print(to, "diagnosis    %s\n", line);
-  print_further(to, report);
-  if (first) sf_print(to, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
-  sf_print(to, "judged       %d of %d tensors\n", report->judged, report->judged + report->not_judged);
-  for (int32_t i = 0; i < reason_count; i++) sf_print(to, "not judged   %d: %s\n", reasons[i].count, reason_text(reasons[i].text));
+  if (culprit && *line) sf_line_append(out, "diagnosis    %s\n", line);
+  append_further(out, report);
+  if (first) sf_line_append(out, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
+  sf_line_append(out, "judged       %d of %d tensors\n", report->judged, report->judged + report->not_judged);
+  for (int32_t i = 0; i < reason_count; i++) sf_line_append(out, "not judged   %d: %s\n", reasons[i].count, reason_text(reasons[i].text));
 }
 
 void sf_check_table(FILE *to, const struct sf_check_report *report) {

@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-void sf_check_print(FILE *to, const struct sf_check_report *report, const struct sf_trace_set *candidate);
+/* Appends the report for people, several lines. */
+void sf_check_append(struct sf_text *out, const struct sf_check_report *report, const struct sf_trace_set *candidate);
 /* One line per tensor, in the order of the results. */
 void sf_check_table(FILE *to, const struct sf_check_report *report);
 /* Adds a member {class, text, left}; null where there is no diagnosis. */

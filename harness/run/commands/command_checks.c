@@ -7,26 +7,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum sf_status sf_input_status(enum sf_status status) { return status == SF_EIO ? SF_EINPUT : status; }
-
-enum sf_status sf_output_check(const char *path, struct sf_error *error) {
-  char folder[SF_PATH_TEXT];
-  struct stat info;
-  if (!path) return SF_OK;
-  if (strlen(path) >= sizeof folder - 32) return sf_error_set(error, SF_EUSAGE, "%.60s...: the path is too long", path);
-  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return sf_error_set(error, SF_EUSAGE, "%s: not a regular file", path);
-  const char *slash = strrchr(path, '/');
-  const int length = slash ? (int)(slash - path) : 0;
-  if (slash && slash[1] == '\0') return sf_error_set(error, SF_EUSAGE, "%s: the name of a file is missing", path);
-  snprintf(folder, sizeof folder, "%.*s", slash ? length + !length : 1, slash ? path : ".");
-  if (stat(folder, &info) != 0) return sf_error_set(error, SF_EUSAGE, "%s: %s", path, strerror(errno));
-  if (!S_ISDIR(info.st_mode)) return sf_error_set(error, SF_EUSAGE, "%s: %s is not a folder", path, folder);
-  if (access(folder, W_OK | X_OK) != 0) return sf_error_set(error, SF_EUSAGE, "%s: %s", path, strerror(errno));
-  return SF_OK;
-}
 
 bool sf_common_is_rank(const struct sf_common_flags *flags) { return flags->backend != SF_BACKEND_SIM && !flags->launcher; }
 

@@ -4,6 +4,7 @@
 
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/framework/framework_target.h"
+#include "harness/run/report/report.h"
 #include "harness/run/support/options.h"
 #include "harness/run/trial/device_choice.h"
 
@@ -118,9 +119,6 @@ int sf_command_main(const struct sf_command *command, void *flags, int (*run)(vo
 
 /* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
 enum sf_status sf_input_status(enum sf_status status);
-/* A file that a command is going to write: its folder must be there and take files, and nothing but a file may lie at the path. Found out
- * before hours of work. path NULL: nothing to check. SF_EUSAGE. */
-enum sf_status sf_output_check(const char *path, struct sf_error *error) SF_MUST_USE;
 /* Whether this process is a rank of a job that the user has started: --backend mpi or nccl without --launcher. */
 bool sf_common_is_rank(const struct sf_common_flags *flags);
 /* For commands that can be such a rank: mpirun must be there then. SF_EUSAGE. */

@@ -20,6 +20,7 @@ struct fuzz_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms, stop_after;
   const char *store;
+  struct sf_report_paths reports;
   bool resume, dry_run;
   int64_t share, share_count; /* one of so many, from 1 on; 0: all */
 };
@@ -57,6 +58,7 @@ static const struct sf_option options[] = {
          "run the K-th of N shares of the cases, so that N jobs with the same --seed run one campaign; shardfuzz merge joins their stores"},
     SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
+    SF_REPORT_OPTIONS(struct fuzz_flags, reports)
     SF_BACKEND_OPTIONS(struct fuzz_flags, common),
 };
 
@@ -202,19 +204,28 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   sf_print(to, "store %s, seed %" PRIu64 "\n", used->store_path, r->seed);
 }
 
-static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, bool json) {
-  const bool nothing = sf_campaign_judged_nothing(result);
+static enum sf_status write_reports(const struct sf_campaign_options *used, const struct sf_campaign_result *result,
+                                    const struct sf_signatures *signatures, const char *nothing, const struct sf_report_paths *paths,
+                                    struct sf_error *error) {
+  struct sf_report report = {0};
+  sf_campaign_report(&report, result, signatures, nothing, used->replay_options);
+  const enum sf_status status = sf_report_write(&report, paths, error);
+  sf_report_destroy(&report);
+  return status;
+}
+
+static int finish(const struct sf_campaign_options *used, const struct sf_campaign_result *result, const struct fuzz_flags *flags) {
+  const bool json = flags->common.json;
+  char nothing[480] = "";
   struct sf_signatures signatures = {0};
   struct sf_error error = {SF_OK, ""};
-  const enum sf_status status = sf_signatures_read(&signatures, used, &error);
+  enum sf_status status = sf_signatures_read(&signatures, used, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   print_summary(used, result, &signatures, sf_people(json));
-  if (nothing) {
-    char text[480];
-    sf_campaign_nothing_text(text, sizeof text, result);
-    sf_complain(text);
-  }
-  const int code = nothing ? 3 : result->new_signatures ? 1 : 0;
+  if (sf_campaign_judged_nothing(result)) sf_campaign_nothing_text(nothing, sizeof nothing, result);
+  if (*nothing) sf_complain(nothing);
+  status = write_reports(used, result, &signatures, nothing, &flags->reports, &error);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : *nothing ? 3 : result->new_signatures ? 1 : 0;
   json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;
   sf_signatures_destroy(&signatures);
   return json ? sf_exit_json(object, code) : code;
@@ -237,7 +248,7 @@ static int print_cases(const struct sf_campaign_options *used) {
   return status == SF_OK ? 0 : sf_exit_failure(status, &error);
 }
 
-static int run_in_mpi(struct sf_campaign_options *used, bool json) {
+static int run_in_mpi(struct sf_campaign_options *used, const struct fuzz_flags *flags) {
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
   int code = 0;
@@ -247,7 +258,7 @@ static int run_in_mpi(struct sf_campaign_options *used, bool json) {
   const bool root = sf_mpi_rank(mpi) == 0;
   sf_mpi_destroy(mpi);
   if (!root) return 0; /* rank 0 speaks for the job */
-  return status != SF_OK ? sf_exit_failure(status, &error) : finish(used, &result, json);
+  return status != SF_OK ? sf_exit_failure(status, &error) : finish(used, &result, flags);
 }
 
 static int run(void *context) {
@@ -256,6 +267,7 @@ static int run(void *context) {
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
   enum sf_status status = sf_common_inside_mpi(&flags->common, &error);
+  if (status == SF_OK) status = sf_report_check(&flags->reports, &error);
   if (status == SF_OK) status = fill(&used, flags, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_watch_interrupts();
@@ -265,9 +277,9 @@ static int run(void *context) {
     return code;
   }
   used.inside_mpi = sf_common_is_rank(&flags->common);
-  if (used.inside_mpi) return run_in_mpi(&used, flags->common.json);
+  if (used.inside_mpi) return run_in_mpi(&used, flags);
   status = sf_campaign_run(&used, &result, &error);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : finish(&used, &result, flags->common.json);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : finish(&used, &result, flags);
   sf_campaign_options_clear(&used);
   return code;
 }

@@ -20,7 +20,8 @@ enum { SHRINK_BUDGET = 300 };
 struct gate_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms;
-  const char *corpus, *base, *framework_base, *junit, *summary;
+  const char *corpus, *base, *framework_base;
+  struct sf_report_paths reports;
   char seed_from[128];
 };
 
@@ -35,8 +36,7 @@ static const struct sf_option options[] = {
         struct gate_flags, "time", time_ms,
         "replay the corpus, then fuzz until this time is over; default 10m. It fails with 3 when the corpus is not through by then"),
     SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
-    SF_OPTION_AT(struct gate_flags, "junit", TEXT, junit, "FILE", "write JUnit XML"),
-    SF_OPTION_AT(struct gate_flags, "summary", TEXT, summary, "FILE", "write a Markdown summary"),
+    SF_REPORT_OPTIONS(struct gate_flags, reports)
     SF_SPACE_OPTIONS(struct gate_flags, common),
     SF_OPTION_AT(struct gate_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug, to see the gate fail"),
     SF_OPTION_AT(struct gate_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
@@ -108,12 +108,13 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
   sf_print(to, "gate: %s\n", r->passed ? "passed" : "FAILED");
 }
 
-static int report(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {
+static int tell(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {
   struct sf_error error = {SF_OK, ""};
-  enum sf_status status = SF_OK;
+  struct sf_report report = {0};
   print_result(result, used, flags->seed_from, sf_people(flags->common.json));
-  if (flags->junit) status = sf_gate_write_junit(result, flags->junit, &error);
-  if (status == SF_OK && flags->summary) status = sf_gate_write_summary(result, flags->summary, &error);
+  sf_gate_report(&report, result);
+  const enum sf_status status = sf_report_write(&report, &flags->reports, &error);
+  sf_report_destroy(&report);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   const int code = result->passed ? 0 : result->failed_count > 0 ? 1 : 3;
   if (!flags->common.json) return code;
@@ -159,8 +160,7 @@ static enum sf_status fill_operations(struct sf_gate_options *out, const struct 
 static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
   choose_seed(flags);
   enum sf_status status = sf_common_outside_mpi(&flags->common, error);
-  if (status == SF_OK) status = sf_output_check(flags->junit, error);
-  if (status == SF_OK) status = sf_output_check(flags->summary, error);
+  if (status == SF_OK) status = sf_report_check(&flags->reports, error);
   const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target),
              of_operations = flags->common.target && sf_op_is_target(flags->common.target);
   if (status == SF_OK && (is_framework ? flags->base : flags->framework_base)) {
@@ -210,7 +210,7 @@ static int run(void *context) {
   sf_watch_interrupts();
   status = sf_gate_run(&used, &result, &error);
   sf_temporary_remove(&folder);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(flags, &used, &result);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : tell(flags, &used, &result);
   if (status == SF_OK) sf_gate_destroy(&result);
   sf_campaign_options_clear(&used.campaign);
   return code;

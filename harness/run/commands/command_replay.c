@@ -25,6 +25,7 @@ struct replay_flags {
   struct sf_common_flags common;
   struct sf_texts files;
   const char *trace, *plant, *script;
+  struct sf_report_paths reports;
   bool table;
 };
 
@@ -37,6 +38,7 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(
         struct replay_flags, "trace", TEXT, trace, "DIR",
         "write what was traced, one safetensors file per rank; of an operation its operands, what outputs should be and their bounds"),
+    SF_REPORT_OPTIONS(struct replay_flags, reports)
     SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
 
@@ -52,17 +54,39 @@ static const struct sf_command command = {
     .argument_offset = offsetof(struct replay_flags, files),
 };
 
-static int report(const struct sf_case *c, const struct sf_outcome *outcome, bool json) {
+/* What is not judged is no pass. */
+static enum sf_status write_reports(const struct sf_outcome *outcome, const char *text, const struct replay_flags *flags,
+                                    struct sf_error *error) {
+  struct sf_report report = {.title = "shardfuzz replay", .passed = outcome->verdict == SF_VERDICT_PASS};
+  struct sf_report_item *item =
+      sf_report_add(&report, "replay", sf_verdict_name(outcome->verdict),
+                    report.passed                              ? SF_REPORT_PASSED
+                    : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
+                                                               : SF_REPORT_ERROR);
+  sf_report_fact(&report, "tensors", NULL, "%d of %d judged, on %d rank%s", outcome->checked, outcome->checked + outcome->unchecked,
+                 outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  sf_text_append(&item->name, "%s", flags->files.items[0]);
+  item->seconds = outcome->seconds;
+  sf_text_append(&item->text, "%s", text);
+  sf_finding_message(&item->message, NULL, text, &outcome->diagnosis);
+  sf_replay_append(&item->next, flags->files.items[0], NULL, 0);
+  const enum sf_status status = sf_report_write(&report, &flags->reports, error);
+  sf_report_destroy(&report);
+  return status;
+}
+
+static int report(const struct sf_case *c, const struct sf_outcome *outcome, const struct replay_flags *flags) {
+  const bool json = flags->common.json;
   FILE *const to = sf_people(json);
+  struct sf_error error = {SF_OK, ""};
   char *text = NULL;
   if (outcome->status != SF_OK) {
-    const struct sf_error error = sf_outcome_error(outcome);
+    error = sf_outcome_error(outcome);
     return sf_exit_failure(outcome->status, &error);
   }
   if (outcome->verdict == SF_VERDICT_FINDING) {
     if (sf_finding_report(&text, c, outcome, NULL) != SF_OK) return 3;
     sf_print_lines(to, text);
-    sf_free(text);
   } else {
     sf_print(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
     sf_print(to, "judged       %d of %d tensors, on %d rank%s\n", outcome->checked, outcome->checked + outcome->unchecked, outcome->ranks,
@@ -72,7 +96,9 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, boo
     sf_print(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
              sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
-  const int code = outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
+  const enum sf_status status = write_reports(outcome, text ? text : outcome->text, flags, &error);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
+  sf_free(text);
   return json ? sf_exit_json(sf_json_of_outcome(outcome, &c->expect), code) : code;
 }
 
@@ -104,7 +130,7 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   if (status != SF_OK)
     code = sf_exit_failure(status, &error);
   else if (broken ? sf_rank_watch_may_tell(watch) : root)
-    code = report(c, &outcome, flags->common.json);
+    code = report(c, &outcome, flags);
   fflush(NULL);
   if (broken) sf_mpi_abort(mpi, code);
   sf_rank_watch_end(watch);
@@ -176,7 +202,7 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   }
   if (status == SF_OK && flags->script && *result.script)
     status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags->common.json);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags);
   if (flags->script && !*result.script) sf_complain("there is no script: nothing was found, or the worker writes none");
   sf_chunk_log_destroy(&log);
   return code;
@@ -202,6 +228,7 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
   status = sf_common_inside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_common_pool_of_case(pool, framework, &flags->common, c, flags->files.items[0], error);
   if (status == SF_OK) status = sf_output_check(flags->script, error);
+  if (status == SF_OK) status = sf_report_check(&flags->reports, error);
   if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
   return status;
 }

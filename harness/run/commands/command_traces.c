@@ -1,4 +1,5 @@
 /* check and noise: traces of any framework. */
+#include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
@@ -15,11 +16,13 @@ enum { WIDENING_TEXT = 64 };
 struct check_flags {
   struct sf_texts traces;
   const char *noise;
+  struct sf_report_paths reports;
   bool table, json;
 };
 
 static const struct sf_option check_options[] = {
     SF_OPTION_AT(struct check_flags, "noise", TEXT, noise, "FILE", "noise levels, instead of noise.safetensors in REF"),
+    SF_REPORT_OPTIONS(struct check_flags, reports)
     SF_OPTION_AT(struct check_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
     SF_OPTION_AT(struct check_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
 };
@@ -97,8 +100,21 @@ struct judging {
   struct sf_trace_set reference;
   struct sf_noise_file noise;
   struct sf_json_out *json; /* NULL: not asked for */
+  struct sf_report report;
   bool found;
 };
+
+static void add_item(struct sf_report *report, const struct sf_check_report *seen, const char *path, const char *text) {
+  static const struct sf_diagnosis none = {.text = ""};
+  const enum sf_report_outcome outcome = seen->verdict == SF_VERDICT_PASS      ? SF_REPORT_PASSED
+                                         : seen->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
+                                                                               : SF_REPORT_ERROR;
+  struct sf_report_item *item = sf_report_add(report, "check", sf_verdict_name(seen->verdict), outcome);
+  sf_text_append(&item->name, "%s", path);
+  sf_text_append(&item->text, "%s", text);
+  sf_finding_message(&item->message, NULL, text, &none);
+  sf_text_append(&item->next, "%d of %d tensors judged", seen->judged, seen->judged + seen->not_judged);
+}
 
 static enum sf_status judge(struct judging *judging, const char *path, struct sf_error *error) {
   struct sf_trace_set candidate = {0};
@@ -107,7 +123,11 @@ static enum sf_status judge(struct judging *judging, const char *path, struct sf
   if (status == SF_OK) status = sf_input_status(sf_check_run(&report, &judging->reference, &judging->noise, &candidate, error));
   if (status == SF_OK) {
     if (judging->flags->table) sf_check_table(stdout, &report);
-    sf_check_print(sf_people(judging->flags->json), &report, &candidate);
+    struct sf_text text = {0};
+    sf_check_append(&text, &report, &candidate);
+    sf_print_lines(sf_people(judging->flags->json), text.data);
+    add_item(&judging->report, &report, path, text.data ? text.data : "");
+    sf_text_destroy(&text);
     if (judging->flags->json) sf_check_json(judging->json, &report, &candidate);
     judging->found |= report.verdict == SF_VERDICT_FINDING;
   }
@@ -139,11 +159,12 @@ static enum sf_status json_end(struct judging *judging, struct sf_error *error) 
 
 static int check(void *context) {
   const struct check_flags *flags = context;
-  struct judging judging = {.flags = flags};
+  struct judging judging = {.flags = flags, .report = {.title = "shardfuzz check"}};
   struct sf_error error = {SF_OK, ""};
   char path[SF_PATH_TEXT], text[WIDENING_TEXT];
   allow_many_files();
-  enum sf_status status = open_reference(&judging.reference, flags->traces.items[0], &error);
+  enum sf_status status = sf_report_check(&flags->reports, &error);
+  if (status == SF_OK) status = open_reference(&judging.reference, flags->traces.items[0], &error);
   if (status == SF_OK) status = noise_path(path, flags->noise, flags->traces.items[0], &error);
   if (status == SF_OK) status = sf_input_status(sf_noise_open(&judging.noise, path, &judging.reference, &error));
   if (status == SF_OK) {
@@ -152,7 +173,10 @@ static int check(void *context) {
     if (flags->json) json_begin(&judging);
   }
   for (int32_t i = 1; status == SF_OK && i < flags->traces.count; i++) status = judge(&judging, flags->traces.items[i], &error);
+  judging.report.passed = status == SF_OK && !judging.found;
+  if (status == SF_OK) status = sf_report_write(&judging.report, &flags->reports, &error);
   if (status == SF_OK && flags->json) status = json_end(&judging, &error);
+  sf_report_destroy(&judging.report);
   sf_json_out_destroy(judging.json);
   sf_noise_close(&judging.noise);
   sf_trace_set_close(&judging.reference);

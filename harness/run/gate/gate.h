@@ -6,6 +6,7 @@
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/gate/gate_base.h"
 #include "harness/run/opfuzz/op_gate.h"
+#include "harness/run/report/report.h"
 
 struct sf_gate_options {
   struct sf_campaign_options campaign; /* seed, known, out_dir, pool; store_path names a file that does not exist. seconds: of the whole
@@ -67,8 +68,7 @@ static inline bool sf_gate_item_fails(const struct sf_gate_item *item) {
 /* "shardfuzz replay .." of a finding's smallest case, or of a case of the corpus. */
 void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item);
 
-/* Report files; written whole or not at all. */
-enum sf_status sf_gate_write_junit(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;
-enum sf_status sf_gate_write_summary(const struct sf_gate_result *result, const char *path, struct sf_error *error) SF_MUST_USE;
+/* Fills a zeroed report, which the caller destroys, with the result: each case of the corpus, each finding, and the campaign as a whole. */
+void sf_gate_report(struct sf_report *report, const struct sf_gate_result *result);
 
 #endif

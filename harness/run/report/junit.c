@@ -1,4 +1,4 @@
-#include "harness/run/report/junit.h"
+#include "harness/run/report/report.h"
 
 #include "harness/base/assert.h"
 #include "harness/base/utf8.h"
@@ -51,78 +51,78 @@ static void content(struct writer *writer, const char *text) {
   sf_text_destroy(&clean);
 }
 
-static void properties_write(struct writer *writer, const struct sf_junit_property *properties, int32_t count) {
-  if (count == 0) return;
+static void properties_write(struct writer *writer, const struct sf_report *report) {
+  if (report->fact_count == 0) return;
   element_start(writer, "properties");
-  for (int32_t i = 0; i < count; i++) {
+  for (int32_t i = 0; i < report->fact_count; i++) {
+    const struct sf_report_fact *fact = &report->facts[i];
+    struct sf_text value = {0};
+    sf_text_append(&value, "%s%s", fact->value.data ? fact->value.data : "", fact->said.data ? fact->said.data : "");
     element_start(writer, "property");
-    attribute(writer, "name", properties[i].name);
-    attribute(writer, "value", properties[i].value == NULL ? "" : properties[i].value);
+    attribute(writer, "name", fact->name);
+    attribute(writer, "value", value.data);
     element_end(writer);
+    if (value.failed) writer->failed = true;
+    sf_text_destroy(&value);
   }
   element_end(writer);
 }
 
-static void case_write(struct writer *writer, const struct sf_junit_case *one) {
-  static const char *const elements[] = {
-#define X(name, element) element,
-      SF_JUNIT_OUTCOME_MAP(X)
-#undef X
-  };
-  SF_ASSERT_LT((unsigned)one->outcome, SF_JUNIT_OUTCOME_COUNT);
+static void item_write(struct writer *writer, const struct sf_report_item *item) {
+  static const char *const elements[] = {NULL, "failure", "error"}; /* by outcome */
+  SF_ASSERT_ENTRIES(elements, SF_REPORT_OUTCOME_COUNT);
   element_start(writer, "testcase");
-  attribute(writer, "name", one->name);
-  attribute(writer, "classname", one->class_name);
-  attribute_time(writer, milliseconds_of(one->seconds));
-  properties_write(writer, one->properties, one->property_count);
-  if (one->outcome != SF_JUNIT_PASSED) {
-    element_start(writer, elements[one->outcome]);
-    attribute(writer, "type", one->type);
-    attribute(writer, "message", one->message);
-    content(writer, one->text);
+  attribute(writer, "name", item->name.data ? item->name.data : "");
+  attribute(writer, "classname", item->group);
+  attribute_time(writer, milliseconds_of(item->seconds));
+  if (item->outcome != SF_REPORT_PASSED) {
+    element_start(writer, elements[item->outcome]);
+    attribute(writer, "type", item->state);
+    attribute(writer, "message", item->message.data);
+    content(writer, item->text.data);
     element_end(writer);
   }
   element_end(writer);
 }
 
-static int32_t outcome_count(const struct sf_junit_suite *suite, enum sf_junit_outcome outcome) {
+static int32_t outcome_count(const struct sf_report *report, enum sf_report_outcome outcome) {
   int32_t count = 0;
-  for (int32_t i = 0; i < suite->case_count; i++) count += suite->cases[i].outcome == outcome;
+  for (int32_t i = 0; i < report->item_count; i++) count += report->items[i].outcome == outcome;
   return count;
 }
 
-/* Attributes that <testsuites> and its one <testsuite> share. */
-static void suite_attributes(struct writer *writer, const struct sf_junit_suite *suite) {
+/* Attributes that <testsuites> and its one <testsuite> share. Its time is the sum of its tests', as readers add them up. */
+static void suite_attributes(struct writer *writer, const struct sf_report *report) {
   int64_t milliseconds = 0;
-  for (int32_t i = 0; i < suite->case_count; i++) milliseconds += milliseconds_of(suite->cases[i].seconds);
-  attribute(writer, "name", suite->name);
-  attribute_count(writer, "tests", suite->case_count);
-  attribute_count(writer, "failures", outcome_count(suite, SF_JUNIT_FAILED));
-  attribute_count(writer, "errors", outcome_count(suite, SF_JUNIT_ERROR));
-  attribute_count(writer, "skipped", outcome_count(suite, SF_JUNIT_SKIPPED));
+  for (int32_t i = 0; i < report->item_count; i++) milliseconds += milliseconds_of(report->items[i].seconds);
+  attribute(writer, "name", report->title);
+  attribute_count(writer, "tests", report->item_count);
+  attribute_count(writer, "failures", outcome_count(report, SF_REPORT_FAILED));
+  attribute_count(writer, "errors", outcome_count(report, SF_REPORT_ERROR));
+  attribute_count(writer, "skipped", 0);
   attribute_time(writer, milliseconds);
 }
 
-static void document_write(struct writer *writer, const struct sf_junit_suite *suite) {
+static void document_write(struct writer *writer, const struct sf_report *report) {
   check(writer, xmlTextWriterSetIndent(writer->xml, 1));
   check(writer, xmlTextWriterSetIndentString(writer->xml, BAD_CAST "  "));
   check(writer, xmlTextWriterStartDocument(writer->xml, NULL, "UTF-8", NULL));
   element_start(writer, "testsuites");
-  suite_attributes(writer, suite);
+  suite_attributes(writer, report);
   element_start(writer, "testsuite");
-  suite_attributes(writer, suite);
-  properties_write(writer, suite->properties, suite->property_count);
-  for (int32_t i = 0; i < suite->case_count; i++) case_write(writer, &suite->cases[i]);
+  suite_attributes(writer, report);
+  properties_write(writer, report);
+  for (int32_t i = 0; i < report->item_count; i++) item_write(writer, &report->items[i]);
   check(writer, xmlTextWriterEndDocument(writer->xml));
 }
 
-enum sf_status sf_junit_format(struct sf_text *out, const struct sf_junit_suite *suite) {
+enum sf_status sf_report_append_junit(struct sf_text *out, const struct sf_report *report) {
   struct writer writer = {0};
   enum sf_status status = SF_ENOMEM;
   xmlBufferPtr buffer = xmlBufferCreate();
   if (buffer != NULL) writer.xml = xmlNewTextWriterMemory(buffer, 0);
   if (writer.xml != NULL) {
-    document_write(&writer, suite);
+    document_write(&writer, report);
     xmlFreeTextWriter(writer.xml); /* flushes into the buffer */
     if (!writer.failed) {
       sf_text_append(out, "%s", (const char *)xmlBufferContent(buffer));
@@ -130,14 +130,5 @@ enum sf_status sf_junit_format(struct sf_text *out, const struct sf_junit_suite 
     }
   }
   if (buffer != NULL) xmlBufferFree(buffer);
-  return status;
-}
-
-enum sf_status sf_junit_write(const char *path, const struct sf_junit_suite *suite, struct sf_error *error) {
-  struct sf_text text = {0};
-  enum sf_status status = sf_junit_format(&text, suite);
-  status =
-      status != SF_OK ? sf_error_set(error, status, "%s: out of memory", path) : sf_bytes_write_file(path, text.data, text.length, error);
-  sf_text_destroy(&text);
   return status;
 }

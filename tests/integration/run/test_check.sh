@@ -35,6 +35,10 @@ is_json 'j["verdict"], j["draws"], [(c["verdict"], c["ranks"], c["mode"]) for c 
   "('PASS', 3, [('PASS', 2, 'isolated'), ('PASS', 4, 'isolated'), ('PASS', 4, 'isolated')])"
 is_json 'all(c["judged"] > 200 and c["findings"] == 0 for c in j["candidates"])' True
 is_json 'sum(c["not_judged_because"].get("reference lacks it", 0) > 0 for c in j["candidates"])' 1 # what a pipeline stage received
+run 1 check "$work/ref" "$work/tp2" "$work/bias" --json --junit "$work/check.xml" --summary "$work/check.md"
+check "the test view has a test for each trace" [ "$(xmllint --xpath 'count(//testcase)' "$work/check.xml")" = 2 ]
+check "and names the one that fails" [ "$(xmllint --xpath 'string(//testcase[failure]/@name)' "$work/check.xml")" = "$work/bias" ]
+check "the page has its report" grep -q '^first        s0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0' "$work/check.md"
 run 1 check "$work/ref" "$work/bias" --json
 is_json 'j["verdict"], j["candidates"][0]["first"]["id"], j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"]' \
   "('FINDING', 's0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0', 'tolerance', 'decoder.layers.0.self_attention.linear_proj')"

@@ -155,6 +155,25 @@ cd - >/dev/null || exit 1
 check "outside git it says so" grep -qx 'seed: 0 (the working directory is in no git repository: always the same cases without --seed)' "$work/stderr"
 is_json 'j["seed"], "no git repository" in j["seed_from"]' '(0, True)'
 
+# Every command that judges writes the same reports.
+reports() { # EXPECTED_EXIT TITLE COMMAND ARGUMENT...
+  local expected=$1 title=$2
+  shift 2
+  rm -f "$work/junit.xml" "$work/summary.md"
+  run "$expected" "$@" --junit "$work/junit.xml" --summary "$work/summary.md"
+  check "$title: JUnit is XML" xmllint --noout "$work/junit.xml"
+  check "$title: the heading" grep -qx "## $title: $([ "$expected" -eq 0 ] && echo passed || echo failed)" "$work/summary.md"
+  check "$title: failures" [ "$(junit 'count(//failure)')" = "$expected" ]
+}
+reports 1 "shardfuzz fuzz" fuzz --cases 12 --seed 2 --max-ranks 4 "${plain[@]}" "${planted[@]}" --out "$work/reports"
+check "the finding is the test that fails" [ "$(junit 'string(//testcase[failure]/@name)')" = "$signature" ]
+reports 0 "shardfuzz fuzz" fuzz --cases 3 --seed 2 --max-ranks 4 "${plain[@]}" --out "$work/reports"
+reports 1 "shardfuzz replay" replay "$corpus/bias.json" --trace "$work/candidate"
+check "the report is the failure's text" grep -q "^signature    $signature" "$work/summary.md"
+reports 0 "shardfuzz replay" replay "$corpus/clean.json"
+refuses "$work/none/junit.xml: No such file" replay "$corpus/clean.json" --junit "$work/none/junit.xml"
+refuses "$work/none/junit.xml: No such file" fuzz --cases 1 --junit "$work/none/junit.xml"
+
 # Stopped from outside it has not passed.
 mkdir "$work/tmp"
 TMPDIR=$work/tmp "$SHARDFUZZ" gate --cases 100000000 --out "$work/stopped" >"$work/stdout" 2>"$work/stderr" &
