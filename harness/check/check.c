@@ -150,12 +150,14 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
   const struct sf_trace_tensor *tensor = to->tensor;
   const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* nothing has made these replicas equal yet */
   if (to->nonfinite_count > 0) {
+    result->at = to->nonfinite_first;
     sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s",
                   to->nonfinite_count, place_text(place, tensor, to->nonfinite_first));
   } else if (merged->gap_count > 0) {
     sf_check_flag(result, SF_CLASS_GAP, -1, "%" PRId64 " of %" PRId64 " elements are held by no rank, the first at %s", merged->gap_count,
                   tensor->count, place_text(place, tensor, merged->gap_first));
   } else if (merged->conflict_count > 0 && (!may_differ || !(sqrt(merged->replica_squares) <= sf_factors.fro * result->tensor_noise))) {
+    result->at = merged->conflict_first;
     result->error = sqrt(merged->replica_squares);
     result->noise = result->tensor_noise;
     result->ratio = sf_check_ratio(result->error, result->noise);
@@ -172,6 +174,7 @@ static void judge_distance(struct sf_check_result *result, const struct comparin
   const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
   char distance[SF_DISTANCE_TEXT];
   const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
+  if (to->worst_row >= 0) result->at = to->worst_row * to->reference->cols;
   if (by_row && to->worst_row >= 0) {
     result->row = to->reference->rows > 1 ? to->worst_row : -1;
     result->error = to->worst_error;
@@ -238,7 +241,7 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
   enum sf_status status = SF_OK;
   if (result == NULL) return SF_ENOMEM;
   to.tensor = sf_trace_set_find(checking->candidate, reference->text);
-  if (judge_maps(result, to.tensor)) return is_gradient ? sf_check_add_squares(checking, reference->name.step, 0, true) : SF_OK;
+  if (judge_maps(result, to.tensor)) return is_gradient ? sf_check_add_squares(checking, reference->name.step, NULL, 0, true) : SF_OK;
   status = stream(&to);
   if (status != SF_OK) return status;
   if (sf_merger_report(checking->of_reference).gap_count > 0)
@@ -254,7 +257,7 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
     leave(result, "empty");
   else if (!judge_structure(result, &to, &merged))
     judge_distance(result, &to, checking->candidate->isolated);
-  return is_gradient ? sf_check_add_squares(checking, reference->name.step, to.own_squares, merged.gap_count > 0) : SF_OK;
+  return is_gradient ? sf_check_add_squares(checking, reference->name.step, to.tensor, to.own_squares, merged.gap_count > 0) : SF_OK;
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #define SF_CHECK_CHECK_H
 
 #include "harness/check/noise.h"
-#include "oracles/diagnose/diagnose.h"
+#include "oracles/diagnose/view.h"
 #include "oracles/judge/judge.h"
 
 /* How one tensor fared. */
@@ -14,6 +14,7 @@ struct sf_check_result {
   enum sf_finding_class cls;            /* flagged only */
   int32_t rank;                         /* the rank concerned, -1 = the merged tensor */
   int64_t row;                          /* worst row where that is worse than the whole, else -1 */
+  int64_t at;                           /* flagged by values: an element where it is wrong */
   double norm, error, noise, ratio;     /* by the worse of tensor and row; ratio is error / noise */
   double tensor_error, tensor_noise, tensor_ratio, row_ratio;
   char text[200];                       /* flagged only: what is wrong */
@@ -23,7 +24,7 @@ struct sf_check_result {
 /* A wrong tensor that no other one explains. */
 struct sf_check_culprit {
   int32_t result;                /* its place among the results */
-  struct sf_diagnosis diagnosis; /* a simple cause that explains it within noise; text "" when none does */
+  struct sf_diagnosis diagnosis; /* of what is wrong in its values; text "" where that says nothing */
 };
 enum { SF_CHECK_CULPRITS_MAX = 32 };
 

@@ -1,123 +1,315 @@
-/* Simple causes of a culprit: the merged tensor, or the sum of what the ranks hold, against multiples of the reference. */
-#include "harness/check/check_internal.h"
+/* A culprit's tensor as the diagnosis sees it: its reference, the ranks' pieces, their groups and what else may stand there, out of the
+ * traces. */
+#include "harness/check/check_window.h"
 
 #include "harness/check/kernel.h"
+#include "oracles/noise/norms.h"
 
+#include <float.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-/* Products of the candidate c and the reference x: c c, c x, x x. */
-struct products { double cc, cx, xx; };
+enum { ARENA_BLOCK_BYTES = 1 << 18, ELEMENTS_MAX = 1 << 18 };
 
-static enum sf_status add_products(struct products *out, struct sf_checking *checking, const struct sf_block *block) {
-  const void *c, *x;
-  const int64_t count = block->end - block->begin;
-  enum sf_status status = sf_merger_block(checking->of_reference, &x, block->begin, block->end, checking->error);
-  if (status == SF_OK) status = sf_merger_block(checking->of_candidate, &c, block->begin, block->end, checking->error);
-  if (status != SF_OK) return status;
-  sf_widen(checking->wide[0], c, count, sf_merger_dtype(checking->of_candidate));
-  sf_widen(checking->wide[1], x, count, sf_merger_dtype(checking->of_reference));
-  for (int64_t i = 0; i < count; i++) {
-    out->cc += checking->wide[0][i] * checking->wide[0][i];
-    out->cx += checking->wide[0][i] * checking->wide[1][i];
-    out->xx += checking->wide[1][i] * checking->wide[1][i];
+/* --- values ------------------------------------------------------------------------------------------------------ */
+
+enum sf_status sf_window_load(float *out, struct sf_window *window, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) {
+  struct sf_checking *checking = window->checking;
+  struct sf_merger *merger = checking->of_candidate;
+  enum sf_status status = sf_merger_begin(merger, set, tensor);
+  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", set->path);
+  for (int64_t at = window->begin; at < window->end && status == SF_OK; at += SF_BLOCK_ELEMENTS) {
+    const int64_t end = window->end - at < SF_BLOCK_ELEMENTS ? window->end : at + SF_BLOCK_ELEMENTS;
+    const void *values;
+    status = sf_merger_block(merger, &values, at, end, checking->error);
+    if (status != SF_OK) return status;
+    sf_widen(checking->wide[0], values, end - at, sf_merger_dtype(merger));
+    for (int64_t i = 0; i < end - at; i++) out[at - window->begin + i] = (float)checking->wide[0][i];
   }
-  return SF_OK;
-}
-
-static enum sf_status measure(struct products *out, struct sf_checking *checking, const struct sf_trace_tensor *reference,
-                              const struct sf_trace_tensor *tensor, bool sum) {
-  struct sf_block block;
-  enum sf_status status = sf_merger_begin(checking->of_reference, checking->reference, reference);
-  if (status == SF_OK)
-    status = sum ? sf_merger_begin_sum(checking->of_candidate, checking->candidate, tensor)
-                 : sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
-  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
-  *out = (struct products){0, 0, 0};
-  for (bool more = sf_block_first(&block, reference); status == SF_OK && more; more = sf_block_next(&block, reference))
-    status = add_products(out, checking, &block);
   return status;
 }
 
-/* c as x times a factor: what is left of it, in noise levels of so much. */
-struct multiple {
-  double times, left;
-  bool fits;
-};
-
-/* What is left is no smaller than fp64 can show: rounding may make it negative. Without noise only an exact multiple fits. */
-static struct multiple multiple_of(const struct products *p, double noise) {
-  const double times = p->cx / p->xx, rest = p->cc - 2 * times * p->cx + times * times * p->xx, level = noise * fmax(1, fabs(times));
-  const double left = rest > 0 ? sqrt(rest) / level : 0;
-  return (struct multiple){times, left, left <= sf_factors.fro};
+void *sf_window_alloc(struct sf_window *window, int64_t count, size_t size_bytes) {
+  return sf_arena_alloc(window->arena, (size_t)(count + 1) * size_bytes);
 }
 
-static struct sf_diagnosis say(enum sf_diagnosis_class cls, double left, const char *format, ...) SF_PRINTF(3, 4);
-static struct sf_diagnosis say(enum sf_diagnosis_class cls, double left, const char *format, ...) {
-  struct sf_diagnosis said = {.cls = cls, .left = left};
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(said.text, sizeof said.text, format, arguments);
-  va_end(arguments);
-  return said;
+/* As many whole rows round where it is wrong as are worth looking at. */
+static void choose_window(struct sf_window *window, const struct sf_check_result *result) {
+  int64_t pieces = 1;
+  for (const struct sf_piece *piece = window->tensor->pieces; piece != NULL; piece = piece->next) pieces++;
+  const int64_t cols = window->reference->cols, all = window->reference->rows;
+  int64_t rows = ELEMENTS_MAX / (cols * pieces);
+  if (rows < 1) rows = 1;
+  if (rows > all) rows = all;
+  int64_t first = result->at / cols - rows / 2;
+  if (first > all - rows) first = all - rows;
+  if (first < 0) first = 0;
+  window->begin = first * cols;
+  window->end = (first + rows) * cols;
 }
 
-/* A factor that is a whole number or one over it is said as such. */
-static void times_text(char *out, size_t size, double times, double margin) {
-  const double whole = nearbyint(times), part = nearbyint(1 / times);
-  if (fabs(times - whole) <= margin && fabs(whole) >= 1)
-    snprintf(out, size, "%.0f", whole);
-  else if (fabs(times) < 1 && fabs(times * part - 1) <= margin * fabs(part))
-    snprintf(out, size, "1/%.0f", part);
-  else
-    snprintf(out, size, "%.5g", times);
+/* --- groups ------------------------------------------------------------------------------------------------------ */
+
+/* What names of groups mean here; others may be anything. */
+static const struct known_group {
+  const char *name;
+  enum sf_group_kind kind;
+  bool of_experts, of_others;
+} known_groups[] = {{"tp", SF_GROUP_TENSOR, false, true},  {"cp", SF_GROUP_DATA, false, true},  {"dp", SF_GROUP_DATA, false, true},
+                    {"etp", SF_GROUP_TENSOR, true, false}, {"ep", SF_GROUP_OTHER, true, false}, {"edp", SF_GROUP_DATA, true, false},
+                    {"", SF_GROUP_OTHER, true, true}};
+
+static const struct known_group *known_group(const char *name) {
+  const struct known_group *known = known_groups;
+  while (*known->name != '\0' && strcmp(name, known->name) != 0) known++;
+  return known;
 }
 
-/* The merged tensor by itself; of replicas the lowest rank's. */
-static void explain_merged(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p,
-                           bool *is_simple) {
-  char text[32];
-  const struct multiple m = multiple_of(p, result->tensor_noise);
-  *is_simple = p->cc == 0 || m.fits;
-  if (!*is_simple || result->cls == SF_CLASS_CONFLICT) return;
-  const double margin = sf_factors.fro * result->tensor_noise / sqrt(p->xx);
-  if (p->cc == 0) {
-    *diagnosis = say(SF_DIAGNOSIS_STALE, 0, "every element is 0");
-  } else if (fabs(m.times - 1) > margin) { /* else it is a matter of some rows */
-    times_text(text, sizeof text, m.times, margin * fmax(1, fabs(m.times)));
-    *diagnosis = say(SF_DIAGNOSIS_SCALE, m.left, "the reference times %s", text);
+/* Whether ranks of one such group may hold or sum what the tensor is: experts lie on groups of their own. */
+static bool concerns(const struct known_group *group, const struct sf_trace_tensor *tensor) {
+  if (tensor->name.kind == SF_KIND_SCALAR) return true;
+  return strstr(tensor->text, ".experts.") != NULL ? group->of_experts : group->of_others;
+}
+
+/* The rank's place among those that cut the tensor; 0 where the trace does not say it. */
+static int32_t tp_index(const struct sf_trace_set *set, const struct sf_trace_tensor *tensor, int32_t rank) {
+  int32_t index = 0;
+  for (int32_t g = 0; g < set->group_count; g++) {
+    const struct known_group *known = known_group(set->groups[g].name);
+    if (known->kind != SF_GROUP_TENSOR || !concerns(known, tensor)) continue;
+    for (int32_t other = 0; other < rank; other++) index += set->groups[g].of_rank[other] == set->groups[g].of_rank[rank];
   }
+  return index;
 }
 
-/* Replicas that are far apart. is_simple: the lowest rank's is a multiple of the reference by itself; then only a sum that is just the
- * reference says something (the other ranks have zeros). */
-static void explain_sum(struct sf_diagnosis *diagnosis, const struct sf_check_result *result, const struct products *p, bool is_simple) {
-  char text[32];
-  const struct multiple m = multiple_of(p, result->tensor_noise);
-  if (!m.fits) return;
-  const double margin = sf_factors.fro * result->tensor_noise / sqrt(p->xx);
-  times_text(text, sizeof text, m.times, margin * fmax(1, fabs(m.times)));
-  if (fabs(m.times - 1) <= margin)
-    *diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to the reference");
-  else if (!is_simple)
-    *diagnosis = say(SF_DIAGNOSIS_MISSING_REDUCTION, m.left, "what the ranks hold adds up to %s times the reference", text);
+/* --- shards ------------------------------------------------------------------------------------------------------ */
+
+/* Elements of the window that a piece holds, in their order. */
+static enum sf_status find_elements(int64_t **out, int64_t *count, struct sf_window *window, const struct sf_piece *piece) {
+  int64_t *at = sf_window_alloc(window, window->end - window->begin, sizeof *at);
+  struct sf_segment *segments = sf_window_alloc(window, SF_BLOCK_ELEMENTS, sizeof *segments);
+  *count = 0;
+  if (at == NULL || segments == NULL) return SF_ENOMEM;
+  for (int64_t begin = window->begin; begin < window->end; begin += SF_BLOCK_ELEMENTS) {
+    const int64_t end = window->end - begin < SF_BLOCK_ELEMENTS ? window->end : begin + SF_BLOCK_ELEMENTS;
+    const int64_t found = sf_piece_segments(segments, piece, 0, begin, end);
+    for (int64_t s = 0; s < found; s++)
+      for (int64_t k = 0; k < segments[s].count; k++) at[(*count)++] = segments[s].logical + k - window->begin;
+  }
+  *out = at;
+  return SF_OK;
+}
+
+/* Columns of a shard whose rows are parts of the logical ones, each as long as the others; 1: they are not. */
+static int64_t columns_of(const int64_t *at, int64_t count, int64_t logical_cols) {
+  int64_t cols = 1;
+  while (cols < count && at[cols] / logical_cols == at[0] / logical_cols) cols++;
+  for (int64_t k = 0; k < count; k++)
+    if ((k % cols == 0) != (k == 0 || at[k] / logical_cols != at[k - 1] / logical_cols)) return 1;
+  return cols;
+}
+
+static enum sf_status add_shard(struct sf_window *window, struct sf_view_shard *shards, const struct sf_piece *piece) {
+  struct sf_piece alone = *piece;
+  struct sf_trace_tensor of_rank = *window->tensor;
+  const int64_t elements = window->end - window->begin;
+  int64_t *at, count;
+  alone.next = NULL;
+  of_rank.pieces = of_rank.last = &alone;
+  const struct sf_arena_mark mark = sf_arena_mark(window->arena);
+  enum sf_status status = find_elements(&at, &count, window, piece);
+  float *all = sf_window_alloc(window, elements, sizeof *all);
+  if (status != SF_OK || all == NULL) return SF_ENOMEM;
+  if (count == 0) {
+    sf_arena_rewind(window->arena, mark);
+    return SF_OK;
+  }
+  status = sf_window_load(all, window, window->checking->candidate, &of_rank);
+  for (int64_t k = 0; k < count; k++) all[k] = all[at[k]];
+  const int64_t cols = columns_of(at, count, window->view.shape.cols);
+  shards[window->view.shard_count++] = (struct sf_view_shard){.rank = piece->rank,
+                                                              .tp = tp_index(window->checking->candidate, window->tensor, piece->rank),
+                                                              .rows = count / cols,
+                                                              .cols = cols,
+                                                              .at = at,
+                                                              .data = all};
+  return status;
+}
+
+/* What ranks hold of the tensor; where some hold summands, all of them merged. */
+static enum sf_status add_shards(struct sf_window *window) {
+  int64_t count = 0, sum = 0;
+  for (const struct sf_piece *piece = window->tensor->pieces; piece != NULL; piece = piece->next, count++) sum += piece->sum_max;
+  struct sf_view_shard *shards = sf_window_alloc(window, count, sizeof *shards);
+  window->view.shards = shards;
+  if (shards == NULL) return SF_ENOMEM;
+  enum sf_status status = SF_OK;
+  for (const struct sf_piece *piece = window->tensor->pieces; piece != NULL && status == SF_OK && sum == 0; piece = piece->next)
+    status = add_shard(window, shards, piece);
+  if (status != SF_OK || sum == 0) return status;
+  const int64_t elements = window->end - window->begin;
+  int64_t *at = sf_window_alloc(window, elements, sizeof *at);
+  float *data = sf_window_alloc(window, elements, sizeof *data);
+  if (at == NULL || data == NULL) return SF_ENOMEM;
+  for (int64_t k = 0; k < elements; k++) at[k] = k;
+  shards[window->view.shard_count++] =
+      (struct sf_view_shard){.rank = -1, .rows = window->view.shape.rows, .cols = window->view.shape.cols, .at = at, .data = data};
+  return sf_window_load(data, window, window->checking->candidate, window->tensor);
+}
+
+/* --- groups and sizes --------------------------------------------------------------------------------------------- */
+
+/* The largest number of microbatches, and 1. */
+static int64_t microbatches_of(const struct sf_trace_set *set) {
+  int64_t last = 0;
+  for (int32_t i = 0; i < set->count; i++) last = set->tensors[i].name.microbatch > last ? set->tensors[i].name.microbatch : last;
+  return last + 1;
+}
+
+/* The groups that the trace names, and all ranks together; what a factor may be. */
+static enum sf_status add_groups(struct sf_window *window) {
+  const struct sf_trace_set *set = window->checking->candidate;
+  struct sf_tensor_view *view = &window->view;
+  struct sf_view_group *groups = sf_window_alloc(window, set->group_count + 1, sizeof *groups);
+  struct sf_view_size *sizes = sf_window_alloc(window, set->group_count + 2, sizeof *sizes);
+  if (groups == NULL || sizes == NULL) return SF_ENOMEM;
+  view->groups = groups;
+  view->sizes = sizes;
+  for (int32_t g = 0; g < set->group_count; g++) {
+    const struct sf_trace_group *from = &set->groups[g];
+    const struct known_group *known = known_group(from->name);
+    if (!concerns(known, window->tensor)) continue;
+    groups[view->group_count] = (struct sf_view_group){.kind = known->kind, .of_rank = from->of_rank};
+    snprintf(groups[view->group_count++].name, sizeof groups->name, "%s", from->name);
+    sizes[view->size_count++] = (struct sf_view_size){.value = from->size, .name = from->name};
+    if (known->kind == SF_GROUP_TENSOR) view->tp_size = view->row_parts = from->size, view->tp_name = from->name;
+  }
+  groups[view->group_count++] = (struct sf_view_group){.name = "the ranks"};
+  if (view->shard_count < 2) view->group_count = 0; /* perhaps merged from several */
+  if (set->group_count == 0) sizes[view->size_count++] = (struct sf_view_size){.value = set->ranks, .name = "the number of ranks"};
+  if (view->kind != SF_KIND_ACT && view->kind != SF_KIND_PARAM) /* these are no sums over microbatches */
+    sizes[view->size_count++] =
+        (struct sf_view_size){.value = (double)microbatches_of(window->checking->reference), .name = "the number of microbatches"};
+  return SF_OK;
+}
+
+/* Gate and up lie one after the other where a rank holds a piece of each. */
+static void find_fused(struct sf_tensor_view *view) {
+  const struct sf_view_shard *first = &view->shards[0];
+  const int64_t half = view->shape.rows / 2, rows = first->rows / 2;
+  if (view->shard_count < 2 || rows < 1 || 2 * rows != first->rows || 2 * half != view->shape.rows || rows == half) return;
+  const int64_t gate = first->at[0] / view->shape.cols, last = first->at[(rows - 1) * first->cols] / view->shape.cols,
+                up = first->at[rows * first->cols] / view->shape.cols;
+  if (last == gate + rows - 1 && up == gate + half) view->fused.rows = SF_CUT_GATE_UP;
+}
+
+/* --- noise ------------------------------------------------------------------------------------------------------- */
+
+/* The view's values are floats, whatever the trace has. */
+static double level_of(double noise, double norm) {
+  const double level = sf_larger(noise, sf_dtype_unit_roundoff(SF_F32) * norm);
+  return isfinite(level) && level > (double)FLT_MIN ? level : (double)FLT_MIN;
+}
+
+static enum sf_status add_noise(struct sf_window *window, const struct sf_check_result *result) {
+  const struct sf_noise_file *noise = window->checking->noise;
+  struct sf_tensor_view *view = &window->view;
+  const struct sf_shape shape = view->shape;
+  double *levels = sf_window_alloc(window, shape.rows, sizeof *levels), *norms = sf_window_alloc(window, shape.rows, sizeof *norms);
+  if (levels == NULL || norms == NULL) return SF_ENOMEM;
+  view->noise = level_of(result->tensor_noise, sf_row_norms(norms, view->x, shape.rows, shape.cols));
+  if (result->row < 0 || result->cls != SF_CLASS_TOLERANCE || shape.rows < 2) return SF_OK;
+  const struct sf_st_entry *vector = sf_st_find(&noise->file.file, window->reference->text);
+  const enum sf_status status =
+      sf_st_load(levels, &noise->file, vector, SF_NOISE_ROWS + window->begin / shape.cols, shape.rows, window->checking->error);
+  for (int64_t r = 0; r < shape.rows && status == SF_OK; r++) levels[r] = level_of(levels[r], norms[r]);
+  view->row_noise = levels;
+  return status;
+}
+
+/* --- gradient norms ---------------------------------------------------------------------------------------------- */
+
+/* They are compared as squares, which add up. */
+static enum sf_status square_norm(struct sf_window *window, const struct sf_check_result *result) {
+  struct sf_tensor_view *view = &window->view;
+  const struct sf_step_norm *of = sf_check_find_norm(window->checking, window->reference->name.step);
+  struct sf_diagnosis_related *terms = sf_window_alloc(window, 2, sizeof *terms);
+  float *numbers = sf_window_alloc(window, 3 + view->shard_count, sizeof *numbers);
+  struct sf_view_shard *shards = sf_window_alloc(window, view->shard_count, sizeof *shards);
+  if (of == NULL) return SF_OK;
+  if (terms == NULL || numbers == NULL || shards == NULL) return SF_ENOMEM;
+  const double squares[] = {result->norm * result->norm, of->uncut_squares, of->expert_squares};
+  static const char *const names[] = {"", "the share of parameters that are not cut (as squares)", "the share of the experts (as squares)"};
+  view->related = terms;
+  view->related_count = 0;
+  for (int k = 0; k < 3; k++) {
+    numbers[k] = (float)squares[k];
+    if (k == 0 || squares[k] == 0) continue;
+    struct sf_diagnosis_related *term = &terms[view->related_count++];
+    *term = (struct sf_diagnosis_related){.relation = SF_RELATED_TERM, .shape = view->shape, .x = &numbers[k]};
+    snprintf(term->name, sizeof term->name, "%s", names[k]);
+  }
+  for (int32_t i = 0; i < view->shard_count; i++) {
+    shards[i] = view->shards[i];
+    numbers[3 + i] = shards[i].data[0] * shards[i].data[0];
+    shards[i].data = &numbers[3 + i];
+  }
+  view->x = numbers;
+  view->shards = shards;
+  view->noise = level_of(2 * result->norm * result->noise, squares[0]);
+  return SF_OK;
+}
+
+/* --- the whole --------------------------------------------------------------------------------------------------- */
+
+static enum sf_status make_view(struct sf_window *window, const struct sf_check_result *result) {
+  const struct sf_trace_tensor *reference = window->reference;
+  struct sf_tensor_view *view = &window->view;
+  const int64_t elements = window->end - window->begin;
+  float *x = sf_window_alloc(window, elements, sizeof *x);
+  if (x == NULL) return SF_ENOMEM;
+  *view = (struct sf_tensor_view){.kind = reference->name.kind,
+                                  .shape = {elements / reference->cols, reference->cols},
+                                  .promised = reference->dtype,
+                                  .x = x,
+                                  .tp_name = "tp",
+                                  .tp_size = 1,
+                                  .row_parts = 1,
+                                  .data_ranks = 1,
+                                  .microbatches = 1};
+  enum sf_status status = sf_window_load(x, window, window->checking->reference, reference);
+  if (status == SF_OK) status = add_noise(window, result);
+  if (status == SF_OK) status = add_shards(window);
+  if (status == SF_OK) status = add_groups(window);
+  if (status == SF_OK && view->shard_count > 0) find_fused(view);
+  if (status != SF_OK) return status;
+  return sf_check_is_grad_norm(window->tensor) ? square_norm(window, result) : sf_window_relate(window);
+}
+
+/* Numbers of rows mean nothing to who does not know which rows were looked at. */
+static void say_part(struct sf_diagnosis *diagnosis, const struct sf_window *window) {
+  if (window->end - window->begin == window->reference->count) return;
+  if (diagnosis->cls == SF_DIAGNOSIS_PART) *diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
 }
 
 enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) {
   const struct sf_check_result *result = &checking->report.results[culprit->result];
-  struct products p = {0, 0, 0};
   char reason[SF_MISFIT_TEXT];
-  bool is_simple;
-  if (result->cls != SF_CLASS_TOLERANCE && result->cls != SF_CLASS_CONFLICT) return SF_OK;
-  const struct sf_trace_tensor *reference = sf_trace_set_find(checking->reference, result->tensor->text),
-                               *tensor = sf_trace_set_find(checking->candidate, result->tensor->text);
-  if (reference == NULL || !sf_tensor_fits(reason, tensor, reference) || reference->count < 2) return SF_OK;
-  enum sf_status status = measure(&p, checking, reference, tensor, false);
-  if (status != SF_OK || !(p.xx > 0) || !isfinite(p.cc) || !isfinite(p.xx)) return status;
-  explain_merged(&culprit->diagnosis, result, &p, &is_simple);
-  if (result->cls != SF_CLASS_CONFLICT || !(result->error > sf_factors.ill_conditioned * sqrt(p.xx))) return SF_OK;
-  status = measure(&p, checking, reference, tensor, true);
-  if (status == SF_OK && isfinite(p.cc)) explain_sum(&culprit->diagnosis, result, &p, is_simple);
-  return status;
+  struct sf_window window = {.checking = checking,
+                             .reference = sf_trace_set_find(checking->reference, result->tensor->text),
+                             .tensor = sf_trace_set_find(checking->candidate, result->tensor->text)};
+  if (result->cls == SF_CLASS_BITS) {
+    culprit->diagnosis.cls = SF_DIAGNOSIS_LOW_PRECISION;
+    snprintf(culprit->diagnosis.text, sizeof culprit->diagnosis.text, "%s", result->text);
+  }
+  if (result->cls != SF_CLASS_TOLERANCE && result->cls != SF_CLASS_CONFLICT && result->cls != SF_CLASS_NONFINITE) return SF_OK;
+  if (window.reference == NULL || window.tensor == NULL || !sf_tensor_fits(reason, window.tensor, window.reference)) return SF_OK;
+  window.arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
+  choose_window(&window, result);
+  enum sf_status status = window.arena == NULL ? SF_ENOMEM : make_view(&window, result);
+  if (status == SF_OK) status = sf_diagnose(&culprit->diagnosis, &window.view);
+  if (status == SF_OK) say_part(&culprit->diagnosis, &window);
+  sf_arena_destroy(window.arena);
+  return status == SF_ENOMEM ? sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path) : status;
 }

@@ -13,7 +13,7 @@ static enum sf_status add_gradient(struct sf_checking *checking, const struct sf
   double squares = 0;
   struct sf_block block;
   char reason[SF_MISFIT_TEXT];
-  if (!sf_tensor_fits(reason, tensor, tensor)) return sf_check_add_squares(checking, tensor->name.step, 0, true);
+  if (!sf_tensor_fits(reason, tensor, tensor)) return sf_check_add_squares(checking, tensor->name.step, NULL, 0, true);
   enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
   if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
   for (bool more = sf_block_first(&block, tensor); status == SF_OK && more; more = sf_block_next(&block, tensor)) {
@@ -22,7 +22,7 @@ static enum sf_status add_gradient(struct sf_checking *checking, const struct sf
     if (status == SF_OK) squares += sf_squares(values, block.end - block.begin, sf_merger_dtype(checking->of_candidate));
   }
   const struct sf_merge_report merged = sf_merger_report(checking->of_candidate);
-  return status == SF_OK ? sf_check_add_squares(checking, tensor->name.step, squares, merged.gap_count > 0) : status;
+  return status == SF_OK ? sf_check_add_squares(checking, tensor->name.step, tensor, squares, merged.gap_count > 0) : status;
 }
 
 /* --- recomputed activations -------------------------------------------------------------------------------------- */

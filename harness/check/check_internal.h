@@ -8,7 +8,7 @@
 /* The squared norm of a step's merged main gradients. */
 struct sf_step_norm {
   int64_t step;
-  double squares;
+  double squares, uncut_squares, expert_squares; /* of all; of those that ranks hold whole; of experts */
   bool incomplete; /* some could not be merged */
 };
 
@@ -34,14 +34,17 @@ double sf_check_ratio(double error, double noise);
  * tensors. */
 enum sf_status sf_check_grad_norms(struct sf_checking *checking) SF_MUST_USE;
 bool sf_check_is_grad_norm(const struct sf_trace_tensor *tensor);
-/* Adds to a step's norm; incomplete: the tensor cannot be merged. SF_ENOMEM. */
-enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, double squares, bool incomplete) SF_MUST_USE;
+/* Adds a main gradient of the candidate, NULL: none, to its step's norm; incomplete: it cannot be merged. SF_ENOMEM. */
+enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, const struct sf_trace_tensor *tensor, double squares,
+                                    bool incomplete) SF_MUST_USE;
+/* NULL: the step has no main gradients. */
+struct sf_step_norm *sf_check_find_norm(const struct sf_checking *checking, int64_t step);
 
 /* check_extra.c: what the reference lacks. Recomputed activations are compared with the same rank's first pass; main gradients count for
  * the norm. */
 enum sf_status sf_check_extras(struct sf_checking *checking) SF_MUST_USE;
 
-/* check_explain.c: fills in the diagnosis of a culprit, if a simple cause explains it. Reads its tensor again. */
+/* check_explain.c: fills in the diagnosis of a culprit. Reads its tensor again, and its neighbours. */
 enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) SF_MUST_USE;
 
 #endif

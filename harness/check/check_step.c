@@ -4,15 +4,23 @@
 #include "harness/check/kernel.h"
 
 #include <math.h>
+#include <string.h>
 
-static struct sf_step_norm *step_find(struct sf_checking *checking, int64_t step) {
+struct sf_step_norm *sf_check_find_norm(const struct sf_checking *checking, int64_t step) {
   for (int32_t i = 0; i < checking->step_count; i++)
     if (checking->steps[i].step == step) return &checking->steps[i];
   return NULL;
 }
 
-enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, double squares, bool incomplete) {
-  struct sf_step_norm *of = step_find(checking, step);
+static bool is_uncut(const struct sf_trace_tensor *tensor) {
+  bool is = true;
+  for (const struct sf_piece *piece = tensor->pieces; piece != NULL; piece = piece->next) is = is && piece->count == tensor->count;
+  return is;
+}
+
+enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, const struct sf_trace_tensor *tensor, double squares,
+                                    bool incomplete) {
+  struct sf_step_norm *of = sf_check_find_norm(checking, step);
   if (of == NULL && checking->step_count == checking->step_capacity) {
     const int32_t capacity = checking->step_capacity == 0 ? 8 : 2 * checking->step_capacity;
     struct sf_step_norm *steps = sf_realloc(checking->steps, (size_t)capacity * sizeof *steps);
@@ -25,6 +33,8 @@ enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, 
     *of = (struct sf_step_norm){.step = step};
   }
   of->squares += squares;
+  if (tensor != NULL && is_uncut(tensor)) of->uncut_squares += squares;
+  if (tensor != NULL && strstr(tensor->text, ".experts.") != NULL) of->expert_squares += squares;
   of->incomplete |= incomplete;
   return SF_OK;
 }
@@ -63,7 +73,7 @@ enum sf_status sf_check_grad_norms(struct sf_checking *checking) {
     struct sf_check_result *result = &checking->report.results[i];
     const struct sf_trace_tensor *tensor = sf_trace_set_find(checking->candidate, result->tensor->text);
     if (tensor == NULL || !sf_check_is_grad_norm(tensor)) continue;
-    const struct sf_step_norm *of = step_find(checking, tensor->name.step);
+    const struct sf_step_norm *of = sf_check_find_norm(checking, tensor->name.step);
     const bool structural = result->flagged && result->cls != SF_CLASS_TOLERANCE && result->cls != SF_CLASS_NONFINITE;
     if (of == NULL || of->incomplete || structural) continue;
     double value;

@@ -32,7 +32,7 @@ struct sf_merger {
   struct sf_segment *segments;
   struct version *versions;
   int32_t version_count, version_capacity;
-  bool no_memory, adds_all;
+  bool no_memory;
   int64_t begin, end;
   struct sf_merge_report report;
   struct sf_error *error;
@@ -109,7 +109,7 @@ enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *s
   m->set = set;
   m->tensor = tensor;
   m->version_count = 0;
-  m->no_memory = m->adds_all = false;
+  m->no_memory = false;
   m->report = (struct sf_merge_report){.gap_first = -1, .conflict_first = -1, .conflict_rank = -1, .conflict_holder = -1};
   for (struct sf_piece *piece = tensor->pieces; piece != NULL; piece = piece->next) {
     struct noting noting = {m, piece->rank};
@@ -119,13 +119,6 @@ enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *s
   }
   m->dtype = wide ? SF_F64 : tensor->dtype;
   return m->no_memory ? SF_ENOMEM : SF_OK;
-}
-
-enum sf_status sf_merger_begin_sum(struct sf_merger *m, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) {
-  const enum sf_status status = sf_merger_begin(m, set, tensor);
-  m->adds_all = true;
-  m->dtype = SF_F64;
-  return status;
 }
 
 enum sf_dtype sf_merger_dtype(const struct sf_merger *m) { return m->dtype; }
@@ -237,7 +230,7 @@ static int64_t read_together(int64_t *to, const struct sf_segment *segments, int
 /* What a piece holds of the block under `sum`, placed into the sheet. */
 static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struct sf_piece *piece, int64_t sum) {
   const struct sf_st_open *file = &m->set->files[piece->rank];
-  const bool wide = m->dtype != piece->entry->dtype, adds = sum > 0 || m->adds_all;
+  const bool wide = m->dtype != piece->entry->dtype, adds = sum > 0;
   const size_t width = sf_dtype_wire_bytes(m->dtype);
   const int64_t count = sf_piece_segments(m->segments, piece, sum, m->begin, m->end);
   for (int64_t i = 0, next = 0; i < count; i = next) {
@@ -301,7 +294,7 @@ enum sf_status sf_merger_block(struct sf_merger *m, const void **data, int64_t b
   memset(m->merged.held, 0, sizeof m->merged.held);
   for (int32_t v = 0; v < m->version_count; v++) {
     const int64_t sum = m->versions[v].sum;
-    const bool apart = sum > 0 && !m->adds_all;
+    const bool apart = sum > 0;
     struct sheet *sheet = apart ? &m->sum : &m->merged;
     if (apart) memset(m->sum.held, 0, sizeof m->sum.held);
     for (struct sf_piece *piece = m->tensor->pieces; piece != NULL; piece = piece->next) {

@@ -20,9 +20,6 @@ void sf_merger_destroy(struct sf_merger *merger); /* takes NULL */
 
 /* Another tensor; set and tensor are borrowed until the next one. No piece may overlap (sf_piece). SF_ENOMEM. */
 enum sf_status sf_merger_begin(struct sf_merger *merger, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) SF_MUST_USE;
-/* As sf_merger_begin, but everything that a rank holds is a summand: blocks are the sums over all ranks, in F64. */
-enum sf_status sf_merger_begin_sum(struct sf_merger *merger, const struct sf_trace_set *set,
-                                   const struct sf_trace_tensor *tensor) SF_MUST_USE;
 /* What blocks are given in: the tensor's type; F64 when something has to be added, or the ranks' types differ. */
 enum sf_dtype sf_merger_dtype(const struct sf_merger *merger);
 /* Elements [begin, end), at most SF_BLOCK_ELEMENTS; blocks may come in any order, but only once where the report counts. What no rank holds

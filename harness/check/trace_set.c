@@ -197,6 +197,54 @@ static enum sf_status read_numbers(struct reading *r, const json_t *root) {
   return read_mode(r, json_object_get(root, "mode"));
 }
 
+/* The set's group of that name, which may be new. */
+static enum sf_status find_group(struct sf_trace_group **out, const struct reading *r, const char *name) {
+  struct sf_trace_set *set = r->set;
+  int32_t at = 0;
+  while (at < set->group_count && strcmp(set->groups[at].name, name) != 0) at++;
+  if (at == SF_TRACE_GROUPS_MAX || strlen(name) >= sizeof set->groups[0].name)
+    return sf_error_set(r->error, SF_EINPUT, "%s: groups: at most %d, with short names, not \"%.40s\"", r->path, SF_TRACE_GROUPS_MAX, name);
+  struct sf_trace_group *group = *out = &set->groups[at];
+  if (at < set->group_count) return SF_OK;
+  group->of_rank = sf_arena_alloc(set->arena, (size_t)set->ranks * sizeof *group->of_rank);
+  if (group->of_rank == NULL) return no_memory(r);
+  for (int32_t rank = 0; rank < set->ranks; rank++) group->of_rank[rank] = rank;
+  snprintf(group->name, sizeof group->name, "%s", name);
+  set->group_count++;
+  return SF_OK;
+}
+
+/* Of this rank's group: its lowest rank and its size. False: no list of ranks that this rank is in. */
+static bool read_group(int32_t *lowest, int32_t *size, const struct reading *r, const json_t *ranks) {
+  bool is_in = false;
+  int64_t rank;
+  *lowest = r->rank;
+  *size = (int32_t)json_array_size(ranks);
+  for (int32_t i = 0; i < *size; i++) {
+    if (!read_integer(&rank, json_array_get(ranks, (size_t)i)) || rank >= r->set->ranks) return false;
+    is_in |= rank == r->rank;
+    if (rank < *lowest) *lowest = (int32_t)rank;
+  }
+  return is_in;
+}
+
+static enum sf_status read_groups(const struct reading *r, json_t *groups) {
+  const char *name;
+  json_t *ranks;
+  if (groups != NULL && !json_is_object(groups)) return sf_error_set(r->error, SF_EINPUT, "%s: groups is not an object", r->path);
+  json_object_foreach(groups, name, ranks) {
+    struct sf_trace_group *group = NULL;
+    int32_t lowest, size;
+    const enum sf_status status = find_group(&group, r, name);
+    if (status != SF_OK) return status;
+    if (!read_group(&lowest, &size, r, ranks))
+      return sf_error_set(r->error, SF_EINPUT, "%s: groups: \"%s\" is no list of ranks with rank %d in it", r->path, name, r->rank);
+    group->of_rank[r->rank] = lowest;
+    if (size > group->size) group->size = size;
+  }
+  return SF_OK;
+}
+
 static enum sf_status read_metadata(struct reading *r, const struct sf_st_file *file) {
   json_error_t json_error;
   const char *key, *text = sf_st_meta(file, "shardfuzz");
@@ -209,6 +257,7 @@ static enum sf_status read_metadata(struct reading *r, const struct sf_st_file *
                         json_error.position);
   }
   enum sf_status status = read_numbers(r, root);
+  if (status == SF_OK) status = read_groups(r, json_object_get(root, "groups"));
   json_t *tensors = json_object_get(root, "tensors");
   if (status == SF_OK && !json_is_object(tensors)) status = sf_error_set(r->error, SF_EINPUT, "%s: tensors is not an object", r->path);
   if (status == SF_OK) {

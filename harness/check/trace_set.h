@@ -21,6 +21,14 @@ struct sf_trace_tensor {
   int64_t odd_dims[SF_ST_DIMS_MAX];
 };
 
+/* A kind of process group of the framework: "tp". */
+struct sf_trace_group {
+  char name[32];
+  int32_t size;     /* of the largest */
+  int32_t *of_rank; /* the lowest rank of its group; a rank that names none is alone */
+};
+enum { SF_TRACE_GROUPS_MAX = 16 };
+
 bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace_tensor *b);
 
 struct sf_trace_set {
@@ -28,6 +36,8 @@ struct sf_trace_set {
   bool isolated;
   int32_t ranks;
   struct sf_st_open *files;
+  int32_t group_count;
+  struct sf_trace_group groups[SF_TRACE_GROUPS_MAX];
   int32_t count;
   struct sf_trace_tensor *tensors; /* in execution order of rank 0, then what only rank 1 has, .. */
   /* inside */

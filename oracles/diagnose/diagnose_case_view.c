@@ -54,12 +54,6 @@ static bool same_group(const struct sf_coord *a, const struct sf_coord *b, unsig
   return true;
 }
 
-static int32_t group_size(const struct sf_diagnosis_problem *p, unsigned axes) {
-  int32_t size = 0;
-  for (int32_t j = 0; j < p->shard_count; j++) size += same_group(&p->shards[0].at, &p->shards[j].at, axes);
-  return size;
-}
-
 /* "tp", "tp x dp"; of experts "etp", "ep x edp". */
 static void name_group(struct sf_view_group *group, const struct sf_diagnosis_problem *p, unsigned axes) {
   size_t length = 0;
@@ -71,23 +65,23 @@ static void name_group(struct sf_view_group *group, const struct sf_diagnosis_pr
   }
 }
 
-/* One for each set of axes of which each joins shards that the others do not join. */
+/* One for each set of axes: its ranks have the same coordinates on all others. */
 static enum sf_status add_groups(struct posing *posing) {
   const struct sf_diagnosis_problem *p = posing->p;
+  const struct sf_diagnosis_shard *shards = p->shards;
   struct sf_view_group *groups = sf_arena_alloc(posing->arena, (SF_AXES_ALL + 1) * sizeof *groups);
   if (groups == NULL) return SF_ENOMEM;
   posing->view.groups = groups;
-  for (unsigned axes = 1; axes <= SF_AXES_ALL && p->shard_count > 0; axes++) {
-    bool divides = true;
-    for (unsigned axis = 0; axis < SF_AXIS_COUNT; axis++)
-      divides = divides && (!(axes >> axis & 1u) || group_size(p, axes) > group_size(p, axes & ~(1u << axis)));
-    if (!divides) continue;
-    int32_t *of_shard = sf_arena_alloc(posing->arena, (size_t)p->shard_count * sizeof *of_shard);
-    if (of_shard == NULL) return SF_ENOMEM;
-    for (int32_t i = 0; i < p->shard_count; i++)
-      for (of_shard[i] = 0; !same_group(&p->shards[of_shard[i]].at, &p->shards[i].at, axes);) of_shard[i]++;
+  for (unsigned axes = 1; axes <= SF_AXES_ALL && p->shard_count > 1; axes++) {
+    int32_t *of_rank = sf_arena_alloc(posing->arena, (size_t)sf_case_ranks(p->c) * sizeof *of_rank);
+    if (of_rank == NULL) return SF_ENOMEM;
+    for (int32_t i = 0; i < p->shard_count; i++) {
+      int32_t first = 0;
+      while (!same_group(&shards[first].at, &shards[i].at, axes)) first++;
+      of_rank[shards[i].rank] = first;
+    }
     struct sf_view_group *group = &groups[posing->view.group_count++];
-    *group = (struct sf_view_group){.of_shard = of_shard};
+    *group = (struct sf_view_group){.of_rank = of_rank};
     group->kind = axes == SF_AXES(SF_AXIS_TP)                                  ? SF_GROUP_TENSOR
                   : (axes & ~(SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP))) == 0 ? SF_GROUP_DATA
                                                                                : SF_GROUP_OTHER;

@@ -15,6 +15,7 @@ static void name_sizes(char *out, size_t out_size, const struct sf_tensor_view *
   *out = '\0';
   for (int32_t i = 0; i < view->size_count; i++) {
     const struct sf_view_size *size = &view->sizes[i];
+    if (size->value == 1) continue;
     const bool is_it = is_near(factor, size->value, within), is_inverse = !is_it && is_near(factor, 1 / size->value, within);
     if ((*out != '\0' && size->tier != tier) || (!is_it && !is_inverse)) continue;
     const size_t length = strlen(out);

@@ -124,7 +124,9 @@ static bool is_elsewhere(const struct sf_fit *fit, const struct row_pieces *piec
 static void explain_gathered(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   const struct sf_fit_shard *first = &fit->shards[0];
+  static const double MOST = 4e9; /* differences: a few seconds */
   struct row_pieces pieces = {.count = v->row_parts};
+  if ((double)(v->related_count + 1) * v->shard_count * v->shard_count * (double)pieces.count * (double)fit->local_max > MOST) return;
   if (v->shape.rows < 2 || pieces.count < 2 || first->rows < pieces.count) return;
   pieces.rows = (first->rows + pieces.count - 1) / pieces.count;
   pieces.at = sf_fit_alloc(fit, (size_t)(v->shard_count * pieces.count) * sizeof *pieces.at);

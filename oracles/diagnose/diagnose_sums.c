@@ -14,7 +14,23 @@ struct group_sum {
   double factor; /* the sum is so many times the reference */
 };
 
-static bool same_group(const struct sf_view_group *group, int32_t i, int32_t j) { return group->of_shard[i] == group->of_shard[j]; }
+static bool same_group(const struct sf_fit *fit, const struct sf_view_group *group, int32_t i, int32_t j) {
+  const struct sf_view_shard *shards = fit->v->shards;
+  return group->of_rank == NULL || group->of_rank[shards[i].rank] == group->of_rank[shards[j].rank];
+}
+
+/* Whether the group joins the first shard with another, and shards that no earlier one joins alike. */
+static bool is_new_group(const struct sf_fit *fit, const struct sf_view_group *group) {
+  const int32_t count = fit->v->shard_count;
+  bool is_new = false;
+  for (int32_t i = 1; i < count; i++) is_new |= same_group(fit, group, 0, i);
+  for (const struct sf_view_group *earlier = fit->v->groups; earlier < group && is_new; earlier++) {
+    is_new = false;
+    for (int32_t i = 0; i < count * count && !is_new; i++)
+      is_new = same_group(fit, earlier, i / count, i % count) != same_group(fit, group, i / count, i % count);
+  }
+  return is_new;
+}
 
 /* What the ranks of shard i's group hold together of its elements. */
 static void group_total(struct sf_fit *fit, int32_t i, const struct sf_view_group *group, float *local) {
@@ -22,7 +38,7 @@ static void group_total(struct sf_fit *fit, int32_t i, const struct sf_view_grou
   const struct sf_shape shape = v->shape;
   memset(fit->logical, 0, (size_t)(shape.rows * shape.cols) * sizeof *fit->logical);
   for (int32_t j = 0; j < v->shard_count; j++)
-    for (int64_t k = 0; same_group(group, i, j) && k < v->shards[j].rows * v->shards[j].cols; k++)
+    for (int64_t k = 0; same_group(fit, group, i, j) && k < v->shards[j].rows * v->shards[j].cols; k++)
       fit->logical[v->shards[j].at[k]] += v->shards[j].data[k];
   sf_fit_gather(fit, i, local, fit->logical);
 }
@@ -52,7 +68,7 @@ static double factor_of_sum(struct sf_fit *fit, const struct sf_view_group *grou
 
 static int32_t group_size(const struct sf_fit *fit, int32_t i, const struct sf_view_group *group) {
   int32_t size = 0;
-  for (int32_t j = 0; j < fit->v->shard_count; j++) size += same_group(group, i, j);
+  for (int32_t j = 0; j < fit->v->shard_count; j++) size += same_group(fit, group, i, j);
   return size;
 }
 
@@ -86,7 +102,7 @@ static void predict_summed(struct sf_fit *fit, int32_t i, float *local, const vo
   memset(local, 0, (size_t)count * sizeof *local);
   for (int32_t j = 0; j < fit->v->shard_count; j++) {
     const struct sf_fit_shard *other = &fit->shards[j];
-    if (!same_group(group, i, j) || other->rows * other->cols != count) continue;
+    if (!same_group(fit, group, i, j) || other->rows * other->cols != count) continue;
     for (int64_t k = 0; k < count; k++) local[k] += other->x[k];
   }
 }
@@ -97,7 +113,7 @@ static bool is_normalised_over(const struct sf_fit *fit, const struct sf_view_gr
   if (fit->v->kind != SF_KIND_MAIN_GRAD || group->kind == SF_GROUP_TENSOR) return false;
   for (int32_t i = 0; i < fit->v->shard_count; i++)
     for (int32_t j = 0; j < i; j++)
-      if (same_group(group, i, j) && fit->shards[i].place != fit->shards[j].place) return false;
+      if (same_group(fit, group, i, j) && fit->shards[i].place != fit->shards[j].place) return false;
   return true;
 }
 
@@ -128,6 +144,7 @@ static bool has_related(const struct sf_fit *fit, enum sf_relation relation) {
 void sf_explain_sums(struct sf_fit *fit) {
   if (fit->v->kind == SF_KIND_PARAM) return; /* weights are no sums: zeros beside them are not a summand */
   for (int32_t g = 0; g < fit->v->group_count; g++) {
+    if (!is_new_group(fit, &fit->v->groups[g])) continue;
     if (fit->replicas_differ) explain_partial(fit, &fit->v->groups[g]); /* a factor on every replica is a scale */
     explain_summed(fit, &fit->v->groups[g]);
   }
@@ -224,7 +241,7 @@ static void explain_late(struct sf_fit *fit, const struct selection *all, int32_
   for (int32_t first_late = 1; first_late < local_count && fit->replicas_differ; first_late++)
     for (int32_t g = 0; g < fit->v->group_count; g++) {
       struct late late = {*all, &fit->v->groups[g]};
-      if (late.group->kind != SF_GROUP_DATA) continue;
+      if (late.group->kind != SF_GROUP_DATA || !is_new_group(fit, late.group)) continue;
       late.early.last = first_late - 1;
       sf_fit_offer(
           fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_late, &late),
@@ -241,7 +258,9 @@ void sf_explain_microbatches(struct sf_fit *fit) {
   if (v->data_ranks > 1) explain_own_data(fit, &all);
   if (local_count > 1) explain_some_microbatches(fit, &all, local_count);
   explain_late(fit, &all, local_count);
-  for (int32_t call = 0; call < 2; call++) {
+  bool is_used_twice = false;
+  for (int32_t k = 0; k < v->related_count; k++) is_used_twice |= v->related[k].relation == SF_RELATED_SUMMAND && v->related[k].call > 0;
+  for (int32_t call = 0; call < 2 && is_used_twice; call++) {
     struct selection s = all;
     s.call = call;
     sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),

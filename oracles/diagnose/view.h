@@ -57,7 +57,7 @@ enum sf_group_kind {
 struct sf_view_group {
   char name[32]; /* "tp", "dp x cp" */
   enum sf_group_kind kind;
-  const int32_t *of_shard; /* equal numbers: in one group */
+  const int32_t *of_rank; /* equal numbers: in one group; NULL: all ranks are one */
 };
 
 /* What a factor may be. Names of one tier are all said, since nothing tells which it is; a lower tier goes before a higher one. */
@@ -103,7 +103,7 @@ struct sf_tensor_view {
   const double *row_noise;            /* NULL, or a level for each row, which a prediction has to keep too */
   const struct sf_view_shard *shards; /* nothing in them is a summand unless it is a mistake */
   int32_t shard_count;
-  const struct sf_view_group *groups; /* each once, small ones before those that contain them; the first shard is in one of several */
+  const struct sf_view_group *groups; /* small ones before those that contain them; of those that join the same shards the first counts */
   int32_t group_count;
   const char *tp_name;              /* of the axis that cuts tensors, "tp" or "etp" */
   int64_t tp_size, row_parts;       /* 1: not known; row_parts: of rows that are gathered */

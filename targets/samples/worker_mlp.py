@@ -56,4 +56,5 @@ def step(case, perturbed, links):
 
 if __name__ == "__main__":
     connections = connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if RANKS > 1 else []
-    worker.serve(DESCRIBE, lambda request, beat: worker.write_trace(request["out"], step(request["case"], request.get("draw", -1) + 1, connections)))
+    worker.serve(DESCRIBE, lambda request, beat: worker.write_trace(
+        request["out"], step(request["case"], request.get("draw", -1) + 1, connections), groups={"tp": list(range(RANKS))}))

@@ -131,11 +131,37 @@ void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *cata
   if (to->maps.failed) dump->status = SF_ENOMEM;
 }
 
+/* The rank's groups of several ranks. A run that reloads has other ones later, so it names none. */
+static void append_groups(struct sf_text *text, const struct sf_trace_dump *dump, int32_t rank) {
+  static const struct {
+    const char *name;
+    bool of_experts;
+    enum sf_axis axis;
+  } kinds[] = {{"tp", false, SF_AXIS_TP}, {"cp", false, SF_AXIS_CP}, {"dp", false, SF_AXIS_DP}, {"pp", false, SF_AXIS_PP},
+               {"etp", true, SF_AXIS_TP}, {"ep", true, SF_AXIS_EP},  {"edp", true, SF_AXIS_DP}};
+  int32_t *ranks = sf_alloc((size_t)dump->ranks * sizeof *ranks), index;
+  const char *before = "";
+  if (!ranks) text->failed = true;
+  for (size_t k = 0; ranks && k < sizeof kinds / sizeof kinds[0] && dump->c.reload.after_step == 0; k++) {
+    if (kinds[k].of_experts && dump->c.moe.experts == 0) continue;
+    const int32_t count = kinds[k].of_experts ? sf_mesh_expert_group(&dump->c.layout, rank, SF_AXES(kinds[k].axis), ranks, &index)
+                                              : sf_mesh_group(&dump->mesh[0], rank, SF_AXES(kinds[k].axis), ranks, &index);
+    if (count < 2) continue;
+    sf_text_append(text, "%s\"%s\":", before, kinds[k].name);
+    for (int32_t i = 0; i < count; i++) sf_text_append(text, "%c%d", i > 0 ? ',' : '[', ranks[i]);
+    sf_text_append(text, "]");
+    before = ",";
+  }
+  sf_free(ranks);
+}
+
 static enum sf_status save_rank(const struct sf_trace_dump *dump, int32_t rank, const char *path, struct sf_error *error) {
   struct rank_dump *from = &dump->of_rank[rank];
   struct sf_text meta = {0};
-  sf_text_append(&meta, "{\"format\":1,\"rank\":%d,\"ranks\":%d,\"mode\":\"%s\",\"tensors\":{%s}}", rank, dump->ranks,
-                 dump->c.mode == SF_MODE_E2E ? "e2e" : "isolated", from->maps.data ? from->maps.data : "");
+  sf_text_append(&meta, "{\"format\":1,\"rank\":%d,\"ranks\":%d,\"mode\":\"%s\",\"groups\":{", rank, dump->ranks,
+                 dump->c.mode == SF_MODE_E2E ? "e2e" : "isolated");
+  append_groups(&meta, dump, rank);
+  sf_text_append(&meta, "},\"tensors\":{%s}}", from->maps.data ? from->maps.data : "");
   enum sf_status status = from->maps.failed || meta.failed ? SF_ENOMEM : sf_st_writer_meta(from->writer, "shardfuzz", meta.data);
   if (status != SF_OK)
     sf_error_set(error, status, "%s: %s", path, sf_status_text(status));

@@ -46,6 +46,14 @@ def layout_of(fields, rank):
     return Layout(sizes, at, {key: value for key, value in fields.items() if key not in sizes})
 
 
+def groups_of(fields, rank):
+    """{axis: ranks that differ from `rank` on it alone} for each axis that has several."""
+    own = layout_of(fields, rank)
+    others = [layout_of(fields, other).at for other in range(own.ranks)]
+    return {axis: [other for other, at in enumerate(others) if all(at[a] == own.at[a] for a in order if a != axis)]
+            for order in (ORDER, EXPERT_ORDER) for axis in order if own.n[axis] > 1}
+
+
 def runs_of(start, length):
     """One run, or none."""
     return [[start, length]] if length else []

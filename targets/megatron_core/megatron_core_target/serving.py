@@ -7,6 +7,7 @@ from shardfuzz import worker
 from . import world
 from .case import CaseError, complete
 from .fields import CHOICES, LAYOUT, NEEDS, RANKS, SEED, on_one_device
+from .layout import groups_of
 from .rules import described
 
 
@@ -52,7 +53,8 @@ class Worker:
         except BaseException:
             self.failed = self.ranks > 1
             raise
-        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks, case["mode"])
+        groups = groups_of(case["layout"], self.rank) if request["run"] == "candidate" else {}
+        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks, case["mode"], groups)
 
     def script(self, case, first):
         """The text of a stand-alone script that shows the tensor `first` of a case. Raises ValueError for a case that is none."""

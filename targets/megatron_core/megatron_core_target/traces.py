@@ -7,6 +7,7 @@ from shardfuzz.perturb import KINDS, Perturbation
 from shardfuzz.places import place_from_user
 
 from .fields import on_one_device
+from .layout import groups_of
 
 
 def perturbation_of(case, draw):
@@ -25,7 +26,7 @@ def write_reference(session, case, folder, draws):
 
 def write_candidate(session, case, folder, ranks):
     """This rank's file of FOLDER/candidate. All ranks of the layout call it; an older trace there is replaced as a whole."""
-    _replace(os.path.join(folder, "candidate"), session.run(case), dist.get_rank(), ranks, case["mode"])
+    _replace(os.path.join(folder, "candidate"), session.run(case), dist.get_rank(), ranks, case["mode"], groups_of(case["layout"], dist.get_rank()))
 
 
 def entries_of(records):
@@ -42,8 +43,8 @@ def _place(known, name, tensor, place):
     return known[key]
 
 
-def _replace(folder, records, rank, ranks, mode):
-    path = writer.write_partial(folder, entries_of(records), rank, ranks, mode)
+def _replace(folder, records, rank, ranks, mode, groups=None):
+    path = writer.write_partial(folder, entries_of(records), rank, ranks, mode, groups)
     dist.barrier()
     if rank == 0:
         writer.clear(folder)

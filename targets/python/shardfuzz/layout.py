@@ -42,6 +42,10 @@ class Layout:
         self.batch_dim, self.mean, self.places = batch_dim, mean, places
         self.marks = Marks(self._describe_mark)
 
+    def groups(self) -> dict:
+        """The groups of ranks that are known, as a trace names them."""
+        return {"dp": list(self.group.ranks)} if self.group is not None and self.group.count > 1 else {}
+
     def place_now(self, name: str, kind: str, tensor: torch.Tensor) -> Optional[Place]:
         """What is known when the tensor passes, or None for a plain activation on several ranks. Raises ShardfuzzError."""
         answer = self.places(name, tensor) if self.places is not None else None

@@ -124,7 +124,7 @@ class Tracer:
             handle.remove()
         self.layout.marks.stop()
         if kind is None:
-            writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks)
+            writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks, self.layout.groups())
             if not self.quiet:
                 self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
 

@@ -37,16 +37,17 @@ def place() -> tuple[int, int]:
     return 0, 1
 
 
-def write_trace(folder: str, tensors: dict, mode: str = "e2e") -> None:
+def write_trace(folder: str, tensors: dict, mode: str = "e2e", groups: Optional[dict] = None) -> None:
     """Writes this rank's trace of fp32 tensors, end to end or "isolated": {name: (shape, index, array.array("f"))}, shape and index as in targets/trace_format.md, the
-    values of the rank's part in row-major order. For torch tensors: shardfuzz.writer. Raises OSError, also when there is no room, before anything is written."""
+    values of the rank's part in row-major order. groups: {"tp": [0, 1]}, the ranks of each group that this rank is in, by which a finding can be explained. For torch
+    tensors: shardfuzz.writer. Raises OSError, also when there is no room, before anything is written."""
     rank, ranks = place()
     header, places, end = {}, {}, 0
     for name, (shape, index, values) in tensors.items():
         begin, end = end, end + 4 * len(values)
         header[name] = {"dtype": "F32", "shape": [sum(run[1] for run in runs) for runs in index], "data_offsets": [begin, end]}
         places[name] = {"shape": shape, "index": index}
-    header["__metadata__"] = {"shardfuzz": json.dumps({"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "tensors": places})}
+    header["__metadata__"] = {"shardfuzz": json.dumps({"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "groups": groups or {}, "tensors": places})}
     text = json.dumps(header).encode()
     with open(os.path.join(folder, f"rank-{rank:05d}.safetensors"), "wb") as file:
         os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)

@@ -2,7 +2,7 @@
 import json
 import os
 import struct
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -14,13 +14,14 @@ TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch
          torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"}
 
 Entry = Tuple[str, torch.Tensor, Place]
+Groups = Optional[Dict[str, List[int]]]  # {"tp": [0, 1]}: the ranks of each group that this rank is in
 
 
 def file_name(rank: int) -> str:
     return f"rank-{rank:05d}.safetensors"
 
 
-def _header(entries: List[Entry], rank: int, ranks: int, mode: str) -> bytes:
+def _header(entries: List[Entry], rank: int, ranks: int, mode: str, groups: Groups) -> bytes:
     tensors: Dict[str, dict] = {}
     header: Dict[str, dict] = {}
     offset = 0
@@ -29,15 +30,15 @@ def _header(entries: List[Entry], rank: int, ranks: int, mode: str) -> bytes:
         header[name] = {"dtype": TYPES[data.dtype], "shape": list(data.shape), "data_offsets": [offset, end]}
         tensors[name] = place.to_json()
         offset = end
-    about = {"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "tensors": tensors}
+    about = {"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "groups": groups or {}, "tensors": tensors}
     text = json.dumps({"__metadata__": {"shardfuzz": json.dumps(about)}, **header}).encode()
     return text + b" " * (-len(text) % 8)
 
 
-def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e") -> None:
+def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None) -> None:
     """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous CPU
     tensors with at least one dimension. mode: e2e or isolated. Raises OSError."""
-    header = _header(entries, rank, ranks, mode)
+    header = _header(entries, rank, ranks, mode, groups)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)))
         file.write(header)
@@ -45,13 +46,13 @@ def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str
             file.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
 
 
-def write_partial(directory: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e") -> str:
+def write_partial(directory: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None) -> str:
     """As write_file, under a name of the file's own beside its final one. Returns the path.
     Raises ShardfuzzError (no space, no permission) and leaves nothing behind."""
     path = os.path.join(directory, f".{file_name(rank)}.partial")
     try:
         os.makedirs(directory, exist_ok=True)
-        write_file(path, entries, rank, ranks, mode)
+        write_file(path, entries, rank, ranks, mode, groups)
     except OSError as error:
         remove(path)
         raise ShardfuzzError(f"{path}: {error.strerror or error}") from None
@@ -83,12 +84,12 @@ def publish(directory: str, path: str, rank: int) -> None:
         raise ShardfuzzError(f"{path}: {error.strerror or error}") from None
 
 
-def write_together(directory: str, entries: Callable[[], List[Entry]], rank: int, ranks: int) -> None:
+def write_together(directory: str, entries: Callable[[], List[Entry]], rank: int, ranks: int, groups: Groups = None) -> None:
     """Every rank writes its file; what was there is replaced when all have theirs. entries may raise ShardfuzzError too: then all ranks raise
     it, and an earlier trace stays as it was."""
     path = os.path.join(directory, f".{file_name(rank)}.partial")
     try:
-        together(lambda: write_partial(directory, entries(), rank, ranks))
+        together(lambda: write_partial(directory, entries(), rank, ranks, groups=groups))
         together(lambda: clear(directory) if rank == 0 else None)
         together(lambda: publish(directory, path, rank))
     finally:

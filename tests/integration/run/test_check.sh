@@ -42,6 +42,8 @@ check "the page has its report" grep -q '^first        s0/mb0/fwd/act/decoder.la
 run 1 check "$work/ref" "$work/bias" --json
 is_json 'j["verdict"], j["candidates"][0]["first"]["id"], j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"]' \
   "('FINDING', 's0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0', 'tolerance', 'decoder.layers.0.self_attention.linear_proj')"
+is_json 'j["candidates"][0]["diagnosis"]["class"], j["candidates"][0]["diagnosis"]["text"]' \
+  "('repeated_term', 'the bias is added 2 times, once by each rank of tp; this explains the whole error up to rounding')"
 check "as text" grep -q '^first        s0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0' "$work/stderr"
 run 1 check "$work/ref" "$work/bias" --table
 check "a line for each tensor" [ "$(grep -c 'FLAGGED tolerance$' "$work/stdout")" -ge 8 -a "$(grep -c ' ok$' "$work/stdout")" -gt 200 ]
@@ -61,7 +63,7 @@ run 0 check "$work/kv-ref" "$work/kv-tp4" "$work/kv-zero" --json
 is_json '[(c["verdict"], c["ranks"]) for c in j["candidates"]]' "[('PASS', 4), ('PASS', 16)]"
 run 1 check "$work/kv-ref" "$work/kv-unsynced" --json
 is_json 'j["candidates"][0]["first"]["class"], j["candidates"][0]["first"]["subject"], j["candidates"][0]["diagnosis"]["class"], j["candidates"][0]["diagnosis"]["text"]' \
-  "('conflict', 'decoder.final_layernorm.weight', 'missing_reduction', 'what the ranks hold adds up to the reference')"
+  "('conflict', 'decoder.final_layernorm.weight', 'missing_reduction', 'rank 1 holds a partial sum over tp: the shards summed over tp give the reference: a missing all-reduce; this explains the whole error up to rounding')"
 
 # --- what is wrong with a trace is found, or refused ------------------------------------------------------------------
 edit() { # NAME PYTHON: a copy of tp2 as $work/edited, whose second rank was changed; header, meta and data are at hand

@@ -69,10 +69,12 @@ static inline void rank_write_raw(const char *dir, const char *folder, int rank,
   sf_st_writer_destroy(writer);
 }
 
-static inline void rank_write(const char *dir, const char *folder, int rank, int ranks, const char *mode, const struct part *parts,
-                              int count) {
+/* groups: the value of that key. */
+static inline void rank_write_in_groups(const char *dir, const char *folder, int rank, int ranks, const char *mode, const char *groups,
+                                        const struct part *parts, int count) {
   struct sf_text meta = {0};
-  sf_text_append(&meta, "{\"format\": 1, \"rank\": %d, \"ranks\": %d, \"mode\": \"%s\", \"tensors\": {", rank, ranks, mode);
+  sf_text_append(&meta, "{\"format\": 1, \"rank\": %d, \"ranks\": %d, \"mode\": \"%s\", \"groups\": %s, \"tensors\": {", rank, ranks, mode,
+                 groups);
   for (int i = 0; i < count; i++)
     sf_text_append(&meta, "%s\"%s\": %s", i > 0 ? ", " : "", parts[i].name, parts[i].map != NULL ? parts[i].map : "{}");
   sf_text_append(&meta, "}}");
@@ -87,6 +89,11 @@ static inline struct sf_trace_set set_open(const char *dir, const char *folder) 
   snprintf(path, sizeof path, "%s/%s", dir, folder);
   if (sf_trace_set_open(&set, path, &error) != SF_OK) fail_msg("%s", error.text);
   return set;
+}
+
+static inline void rank_write(const char *dir, const char *folder, int rank, int ranks, const char *mode, const struct part *parts,
+                              int count) {
+  rank_write_in_groups(dir, folder, rank, ranks, mode, "{}", parts, count);
 }
 
 #define FOLDER_TEST(function) cmocka_unit_test_setup_teardown(function, fixture_setup, fixture_teardown)
