@@ -228,7 +228,6 @@ bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list
   const enum sf_module_class behind_qkv = catalog->logical.model.qk_norm ? SF_MODULE_QK_NORM
                                           : rotary                       ? SF_MODULE_ROTARY
                                                                          : SF_MODULE_CORE_ATTENTION;
-  enum sf_module_class from;
   p->left = latent_grad(list, own, m, &p->contraction);
   if (p->left != NULL) {
     p->cut = SF_CUT_EVEN;
@@ -236,26 +235,13 @@ bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list
     p->weight = sf_related_weight(list, sf_catalog_param(catalog, m->cls, m->layer, 0), own->id.step);
     return p->weight != NULL;
   }
-  if (act && (m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2))
-    from = m->cls == SF_MODULE_LINEAR_PROJ ? SF_MODULE_CORE_ATTENTION : SF_MODULE_ACTIVATION;
-  else if ((act && m->cls == SF_MODULE_SHARED_FC2) || (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_SHARED_FC1))
-    from = SF_MODULE_SHARED_ACTIVATION;
-  else if ((act && m->cls == SF_MODULE_CROSS_LINEAR_PROJ) || (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_Q))
-    from = SF_MODULE_CROSS_CORE_ATTENTION;
-  else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_CROSS_LINEAR_KV)
-    from = SF_MODULE_CROSS_KEY_VALUE;
-  else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_LINEAR_QKV)
-    from = behind_qkv;
-  else if (own->id.kind == SF_KIND_ACT_GRAD && (m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_OUTPUT_LAYER))
-    from = m->cls == SF_MODULE_LINEAR_FC1 ? SF_MODULE_ACTIVATION : SF_MODULE_LOSS;
-  else if (own->id.kind == SF_KIND_ACT_GRAD && m->cls == SF_MODULE_MTP_OUTPUT_LAYER)
-    from = SF_MODULE_MTP_LOSS;
-  else
-    return false;
+  if (!sf_module_is(m->cls, act ? SF_TRAIT_ROW : SF_TRAIT_COLUMN) || (!act && own->id.kind != SF_KIND_ACT_GRAD)) return false;
+  const struct sf_module_row *row = &sf_modules[m->cls];
+  const enum sf_module_class from = act ? row->input : m->cls == SF_MODULE_LINEAR_QKV ? behind_qkv : row->reader;
   const struct sf_expected *read =
       find(list->collector, act ? SF_KIND_ACT : SF_KIND_ACT_GRAD, own->id, sf_catalog_module(catalog, from, m->layer));
   if (read == NULL) return false;
-  const bool is_head = m->cls == SF_MODULE_OUTPUT_LAYER || m->cls == SF_MODULE_MTP_OUTPUT_LAYER;
+  const bool is_head = row->act.cols == SF_SIZE_VOCAB;
   p->left = value_of(list, read);
   p->contraction = read->spec.shape.cols;
   p->cut = read->spec.col_cut;
@@ -281,10 +267,8 @@ static void collect_rank_summands(struct sf_related_list *list, const struct sf_
 
 static void collect_bias(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   const struct sf_catalog *catalog = list->collector->catalog;
-  const bool linear = module->cls == SF_MODULE_LINEAR_QKV || module->cls == SF_MODULE_LINEAR_PROJ || module->cls == SF_MODULE_LINEAR_FC1 ||
-                      module->cls == SF_MODULE_LINEAR_FC2 || module->cls == SF_MODULE_CROSS_LINEAR_Q ||
-                      module->cls == SF_MODULE_CROSS_LINEAR_KV || module->cls == SF_MODULE_CROSS_LINEAR_PROJ;
-  const int32_t bias = linear ? sf_catalog_param(catalog, module->cls, module->layer, 1) : -1;
+  const bool is_linear = sf_module_is(module->cls, SF_TRAIT_LINEAR);
+  const int32_t bias = is_linear ? sf_catalog_param(catalog, module->cls, module->layer, 1) : -1;
   if (bias < 0) return;
   sf_related_add(list, SF_RELATED_TERM, catalog->params[bias].shape, sf_related_weight(list, bias, own->id.step), "the bias");
 }

@@ -37,27 +37,6 @@ static const struct sf_module *module_of(const struct sf_related_list *list, con
   return &list->collector->catalog->modules[own->spec.module];
 }
 
-static bool is_column_parallel(enum sf_module_class cls) {
-  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_FC1 || cls == SF_MODULE_CROSS_LINEAR_Q || cls == SF_MODULE_OUTPUT_LAYER ||
-         cls == SF_MODULE_MTP_OUTPUT_LAYER || cls == SF_MODULE_LINEAR_Q || cls == SF_MODULE_LINEAR_Q_UP || cls == SF_MODULE_LINEAR_KV_UP;
-}
-
-/* What stands before a linear: its input. */
-static enum sf_module_class module_before(enum sf_module_class linear) {
-  switch (linear) {
-  case SF_MODULE_LINEAR_Q_UP: return SF_MODULE_Q_LAYERNORM;
-  case SF_MODULE_LINEAR_KV_UP: return SF_MODULE_KV_LAYERNORM;
-  case SF_MODULE_LINEAR_Q:
-  case SF_MODULE_LINEAR_QKV: return SF_MODULE_INPUT_LAYERNORM;
-  case SF_MODULE_LINEAR_PROJ: return SF_MODULE_CORE_ATTENTION;
-  case SF_MODULE_LINEAR_FC1: return SF_MODULE_PRE_MLP_LAYERNORM;
-  case SF_MODULE_LINEAR_FC2: return SF_MODULE_ACTIVATION;
-  case SF_MODULE_CROSS_LINEAR_Q: return SF_MODULE_PRE_CROSS_ATTN_LAYERNORM;
-  case SF_MODULE_MTP_OUTPUT_LAYER: return SF_MODULE_MTP_FINAL_LAYERNORM;
-  default: return SF_MODULE_FINAL_LAYERNORM;
-  }
-}
-
 /* --- loss ------------------------------------------------------------------------------------------------------ */
 
 /* The loss of logits [rows x cols], smoothed over the columns [first, first + width) alone. */
@@ -157,14 +136,14 @@ static void collect_early_chunk(struct sf_related_list *list, const struct sf_ex
   const bool is_tied_head = m->cls == SF_MODULE_WORD_EMBEDDINGS && own->id.call == SF_CALL_TIED_HEAD;
   const enum sf_module_class cls = is_tied_head ? SF_MODULE_OUTPUT_LAYER : m->cls;
   const int32_t layer = is_tied_head ? -1 : m->layer;
-  if (!c->layout.tp_overlap || c->layout.cp > 1 || own->spec.shape.rows < 2 || !is_column_parallel(cls)) return;
+  if (!c->layout.tp_overlap || c->layout.cp > 1 || own->spec.shape.rows < 2 || !sf_module_is(cls, SF_TRAIT_COLUMN)) return;
   /* The module's own gradient is what its input's gradient multiplies. */
   struct sf_expected input_grad = *own;
   struct sf_slice_product p;
   input_grad.id.kind = SF_KIND_ACT_GRAD;
   input_grad.spec.module = sf_catalog_module(catalog, cls, layer);
   if (!sf_related_product(&p, list, &input_grad) || p.contraction != own->spec.shape.rows) return;
-  const float *input = sf_related_value(list, SF_KIND_ACT, own->id, module_before(cls), layer);
+  const float *input = sf_related_value(list, SF_KIND_ACT, own->id, sf_modules[cls].input, layer);
   const int64_t tp = c->layout.tp, rows = c->model.seq * c->train.microbatch_size / tp;
   if (input == NULL || (double)rows * (double)tp * (double)own->spec.shape.rows * (double)own->spec.shape.cols > PRODUCT_MAX) return;
   for (int32_t index = 0; index < tp; index++) {
@@ -322,13 +301,12 @@ static void collect_casts(struct sf_related_list *list, const struct sf_expected
   const struct sf_catalog *catalog = list->collector->catalog;
   const struct sf_module *m = module_of(list, own);
   const int64_t kept_first = c->precision.fp8_bf16_first, kept_last = c->precision.fp8_bf16_last;
-  const bool has_casts =
-      m->cls == SF_MODULE_LINEAR_QKV || m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC1 || m->cls == SF_MODULE_LINEAR_FC2;
-  if (c->precision.compute != SF_COMPUTE_FP8 || !has_casts || m->layer < kept_first || m->layer >= c->model.layers - kept_last) return;
+  if (c->precision.compute != SF_COMPUTE_FP8 || !sf_module_is(m->cls, SF_TRAIT_FP8) || m->layer < kept_first ||
+      m->layer >= c->model.layers - kept_last)
+    return;
   const int32_t param = sf_catalog_param(catalog, m->cls, m->layer, 0);
-  struct cast_product p = {.in = catalog->params[param].shape.cols,
-                           .row_parallel = m->cls == SF_MODULE_LINEAR_PROJ || m->cls == SF_MODULE_LINEAR_FC2};
-  p.input = sf_related_value(list, SF_KIND_ACT, own->id, module_before(m->cls), m->layer);
+  struct cast_product p = {.in = catalog->params[param].shape.cols, .row_parallel = sf_module_is(m->cls, SF_TRAIT_ROW)};
+  p.input = sf_related_value(list, SF_KIND_ACT, own->id, sf_modules[m->cls].input, m->layer);
   p.weight = sf_related_weight(list, param, own->id.step);
   p.bias = sf_related_weight(list, sf_catalog_param(catalog, m->cls, m->layer, 1), own->id.step);
   p.cut = p.row_parallel ? catalog->params[param].col_cut : catalog->params[param].row_cut;

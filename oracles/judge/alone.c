@@ -45,8 +45,8 @@ static bool comes_from_parts(const struct sf_collector *collector, const struct 
   const struct sf_expected *e = slot->expected;
   if (e->id.kind == SF_KIND_MAIN_GRAD) return true;
   if (slot->of->c.layout.tp <= collector->c.model.kv_heads || (e->id.kind != SF_KIND_ACT_GRAD && e->id.kind != SF_KIND_WGRAD)) return false;
-  const enum sf_module_class cls = collector->catalog->modules[e->spec.module].cls;
-  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_ROTARY || cls == SF_MODULE_CORE_ATTENTION;
+  const struct sf_module_row *row = &sf_modules[collector->catalog->modules[e->spec.module].cls];
+  return row->act.cols == SF_SIZE_QKV || row->act_grad.cols == SF_SIZE_QKV;
 }
 
 /* Tensors that the candidate's modules made by themselves and that must be as the reference makes them. */

@@ -108,8 +108,7 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
 static bool copies_updated_weights(const struct sf_expected *e, const struct sf_catalog *catalog) {
   const struct sf_case *c = &catalog->logical;
   if (e->id.kind != SF_KIND_ACT || e->id.step == 0 || c->mode != SF_MODE_E2E || !c->precision.residual_fp32) return false;
-  const enum sf_module_class cls = catalog->modules[e->id.subject].cls;
-  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_MTP_EMBEDDING;
+  return sf_module_is(catalog->modules[e->id.subject].cls, SF_TRAIT_EMBEDDING);
 }
 
 static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
