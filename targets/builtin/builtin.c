@@ -1,9 +1,9 @@
 /* The built-in target: one rank's whole program of a case. */
-#include "targets/builtin/attention/documents.h"
+#include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/checkpoint/checkpoint.h"
 #include "targets/builtin/optimizer/adam.h"
 #include "targets/builtin/optimizer/distributed_optimizer.h"
-#include "targets/builtin/parallel/context_parallel.h"
+#include "targets/builtin/attention/context_parallel.h"
 #include "targets/builtin/parallel/finalize_grads.h"
 #include "targets/builtin/pipeline/pipeline_schedule.h"
 

@@ -3,7 +3,7 @@
 #define SF_TARGETS_PLUGGED_HOST_H
 
 #include "harness/base/float_mode.h"
-#include "targets/builtin/buffers.h"
+#include "targets/builtin/parallel/buffers.h"
 #include "targets/builtin/parallel/parallel_state.h"
 #include "targets/plugin/plugin_layers.h"
 

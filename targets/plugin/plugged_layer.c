@@ -1,7 +1,7 @@
 #include "targets/plugin/plugged_layer.h"
 
 #include "harness/base/assert.h"
-#include "targets/builtin/attention/documents.h"
+#include "targets/builtin/parallel/documents.h"
 #include "targets/plugin/plugged_host.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_PLUGGED_LAYER_H
 #define SF_TARGETS_PLUGGED_LAYER_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 #include "targets/plugin/plugin_layers.h"
 
 enum { SF_PLUGGED_PARAMETERS_MAX = 4, SF_PLUGGED_INNER_MAX = 2, SF_PLUGGED_ATTRIBUTES_MAX = 4 };

@@ -7,7 +7,7 @@
 #ifndef SF_TARGETS_BLOCK_ATTENTION_H
 #define SF_TARGETS_BLOCK_ATTENTION_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_block_attention {
   int64_t groups, queries, head_dim; /* key/value heads held, query heads of each */

@@ -1,6 +1,6 @@
 #include "targets/builtin/attention/cross_attention.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 #include <math.h>
 

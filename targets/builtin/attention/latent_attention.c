@@ -1,7 +1,7 @@
 #include "targets/builtin/attention/latent_attention.h"
 
 #include "targets/builtin/attention/rotary.h"
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 void sf_latent_attention_create(struct sf_latent_attention *layer, struct sf_rank_run *run, int32_t index, const float *cos_sin,
                                 const struct sf_group *tp, bool sp) {

@@ -8,7 +8,7 @@
 
 #include "targets/builtin/linear/column_parallel_linear.h"
 #include "targets/builtin/linear/replicated_linear.h"
-#include "targets/builtin/norm.h"
+#include "targets/builtin/norm/norm.h"
 
 struct sf_latent_attention {
   bool has_q_down;

@@ -1,9 +1,9 @@
 #include "targets/builtin/attention/parallel_attention.h"
 
-#include "targets/builtin/attention/documents.h"
+#include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/attention/rotary.h"
-#include "targets/builtin/faults/fault.h"
-#include "targets/builtin/parallel/context_parallel.h"
+#include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/attention/context_parallel.h"
 #include "targets/plugin/plugged_layer.h"
 
 #include <math.h>

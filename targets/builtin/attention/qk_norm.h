@@ -4,7 +4,7 @@
 #ifndef SF_TARGETS_QK_NORM_H
 #define SF_TARGETS_QK_NORM_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 enum { SF_QK_QUERIES, SF_QK_KEYS, SF_QK_PARTS };
 

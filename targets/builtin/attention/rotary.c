@@ -1,7 +1,7 @@
 #include "targets/builtin/attention/rotary.h"
 
-#include "targets/builtin/attention/documents.h"
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/documents.h"
+#include "targets/builtin/parallel/fault.h"
 
 struct rotation {
   const float *cos_sin;

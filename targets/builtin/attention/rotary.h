@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_ROTARY_H
 #define SF_TARGETS_ROTARY_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* Shape: x [T x width], leading dimension ld_x -> y, ld_y; not in place. Computes round(rotation), pairing column i with i + width/2;
  * inverse: by the negative angle. cos_sin: sf_rotary_table for width. */

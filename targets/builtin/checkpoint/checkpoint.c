@@ -1,6 +1,6 @@
 #include "targets/builtin/checkpoint/checkpoint.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/optimizer/distributed_optimizer.h"
 
 enum { SCALER_COUNT = 3, FP8_PER_OPERAND = SF_FP8_HISTORY_MAX + 1, FP8_COUNT = FP8_PER_OPERAND * SF_FP8_OPERAND_COUNT };

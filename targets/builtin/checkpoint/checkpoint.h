@@ -7,7 +7,7 @@
 #ifndef SF_TARGETS_CHECKPOINT_H
 #define SF_TARGETS_CHECKPOINT_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 enum sf_checkpoint_state {
   SF_CHECKPOINT_MASTER, /* name: a parameter */

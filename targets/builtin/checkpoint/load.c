@@ -1,7 +1,7 @@
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/optimizer/distributed_optimizer.h"
-#include "targets/builtin/parameter.h"
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/parameter.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* The map by which the parameter is read: what the layer declares, unless the planted loader cuts fused tensors blindly. */
 static struct sf_shard_map load_map(const struct sf_rank_run *run, const struct sf_parameter *param, struct sf_shape shape) {

@@ -1,8 +1,8 @@
 #include "targets/builtin/ends/multi_token_prediction.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/linear/linear.h"
-#include "targets/builtin/residual.h"
+#include "targets/builtin/norm/residual.h"
 #include "targets/plugin/plugged_layer.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 
 #include "targets/builtin/ends/vocab_parallel_cross_entropy.h"
 #include "targets/builtin/ends/vocab_parallel_embedding.h"
-#include "targets/builtin/transformer_layer.h"
+#include "targets/builtin/layer/transformer_layer.h"
 
 struct sf_plugged;
 

@@ -1,6 +1,6 @@
 #include "targets/builtin/ends/vocab_parallel_cross_entropy.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 #include <math.h>
 

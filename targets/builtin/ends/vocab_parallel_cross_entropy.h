@@ -2,7 +2,7 @@
 #ifndef SF_TARGETS_VOCAB_PARALLEL_CROSS_ENTROPY_H
 #define SF_TARGETS_VOCAB_PARALLEL_CROSS_ENTROPY_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_vocab_parallel_cross_entropy {
   struct sf_group tp;

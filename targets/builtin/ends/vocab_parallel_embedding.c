@@ -1,7 +1,7 @@
 #include "targets/builtin/ends/vocab_parallel_embedding.h"
 
-#include "targets/builtin/attention/documents.h"
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/documents.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/plugin/plugged_layer.h"
 
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp) {

@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_VOCAB_PARALLEL_EMBEDDING_H
 #define SF_TARGETS_VOCAB_PARALLEL_EMBEDDING_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_plugged;
 

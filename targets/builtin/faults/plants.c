@@ -5,7 +5,6 @@
 #include "harness/spec/mesh.h"
 #include "harness/tensor/consistent.h"
 #include "harness/tensor/shard_map.h"
-#include "targets/builtin/faults/fault.h"
 
 #include <string.h>
 
@@ -51,6 +50,16 @@ static bool trains_replicated(const struct sf_case *c) {
   const bool positions = c->model.positions == SF_POS_LEARNED && !is_frozen(c, SF_FROZEN_EMBEDDING);
   const bool latents = c->model.kv_lora_rank > 0 && !is_frozen(c, SF_FROZEN_QKV);
   return !is_frozen(c, SF_FROZEN_NORMS) || biases || positions || latents || c->model.adapter || has_experts(c);
+}
+
+/* The default order has tp innermost: a group is tp ranks in a row. */
+bool sf_plant_default_tp_in_stages(const struct sf_case *c) {
+  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
+  for (int32_t rank = 0; rank < mesh.world; rank++) {
+    const int32_t first = rank - rank % mesh.size[SF_AXIS_TP];
+    if (sf_mesh_coord(&mesh, rank).at[SF_AXIS_PP] != sf_mesh_coord(&mesh, first).at[SF_AXIS_PP]) return false;
+  }
+  return true;
 }
 
 /* Calls visit with the data of each microbatch of the case until it returns true; true as well when memory is out, since nothing is known
@@ -268,7 +277,7 @@ static bool rotary_batch(const struct sf_case *c) {
 
 /* A rank's tp group in the default order is not its own, and the ranks of such a group make the same calls. */
 static bool has_other_tp_group(const struct sf_case *c) {
-  if (!sf_fault_default_tp_in_stages(c)) return false;
+  if (!sf_plant_default_tp_in_stages(c)) return false;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
   for (int32_t rank = 0; rank < mesh.world; rank++) {
     const int32_t tp = mesh.size[SF_AXIS_TP];

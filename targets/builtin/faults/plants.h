@@ -105,4 +105,7 @@ extern const struct sf_plant sf_plants[]; /* SF_FAULT_COUNT - 1 entries, in orde
 const struct sf_plant *sf_plant_find(const char *id);
 const struct sf_plant *sf_plant_of(enum sf_fault fault);
 
+/* Whether the tp groups of the default rank order lie within pipeline stages of the case's layout. */
+bool sf_plant_default_tp_in_stages(const struct sf_case *c);
+
 #endif

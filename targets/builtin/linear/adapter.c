@@ -1,8 +1,8 @@
 #include "targets/builtin/linear/adapter.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/linear/linear.h"
-#include "targets/builtin/residual.h"
+#include "targets/builtin/norm/residual.h"
 #include "targets/plugin/plugged_layer.h"
 
 static void plug(struct sf_adapter *adapter, struct sf_rank_run *run) {

@@ -1,6 +1,6 @@
 #include "targets/builtin/linear/column_parallel_linear.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/linear/linear.h"
 #include "targets/builtin/linear/overlapped_gather.h"
 #include "targets/plugin/plugged_layer.h"

@@ -5,7 +5,7 @@
 #ifndef SF_TARGETS_OVERLAPPED_GATHER_H
 #define SF_TARGETS_OVERLAPPED_GATHER_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_overlapped_gather {
   const struct sf_group *tp;

@@ -1,6 +1,6 @@
 #include "targets/builtin/linear/row_parallel_linear.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/linear/linear.h"
 #include "targets/plugin/plugged_layer.h"
 

@@ -2,7 +2,7 @@
 #ifndef SF_TARGETS_ROW_PARALLEL_LINEAR_H
 #define SF_TARGETS_ROW_PARALLEL_LINEAR_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_plugged;
 

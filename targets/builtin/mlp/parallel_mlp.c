@@ -1,6 +1,6 @@
 #include "targets/builtin/mlp/parallel_mlp.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/plugin/plugged_layer.h"
 
 static struct sf_dim_map fc1_dim(int64_t width, bool fused, const struct sf_group *tp) {

@@ -1,6 +1,6 @@
 #include "targets/builtin/moe/moe_layer.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp) {
   *moe = (struct sf_moe_layer){.layer = layer,

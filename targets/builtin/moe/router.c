@@ -1,8 +1,8 @@
 #include "targets/builtin/moe/router.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/linear/linear.h"
-#include "targets/builtin/parallel/context_parallel.h"
+#include "targets/builtin/attention/context_parallel.h"
 #include "targets/plugin/plugged_layer.h"
 
 #include <math.h>

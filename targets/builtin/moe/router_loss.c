@@ -1,6 +1,6 @@
 #include "targets/builtin/moe/router_loss.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 #ifndef SF_TARGETS_ROUTER_LOSS_H
 #define SF_TARGETS_ROUTER_LOSS_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_router_loss {
   bool balances, has_z; /* neither: nothing is computed */

@@ -1,7 +1,7 @@
 #include "targets/builtin/optimizer/adam.h"
 
 #include "harness/tensor/rounding_bits.h"
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/optimizer/distributed_optimizer.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_ADAM_H
 #define SF_TARGETS_ADAM_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* sqrt of the sum of squares of all main gradients of the model, each logical element once: replicas over tp count on tp index 0,
  * replicated key and value rows on kv_rep index 0, a tied embedding on the first stage. Sums in fp64, reduced over tp x pp, with ZeRO,

@@ -1,6 +1,6 @@
 #include "targets/builtin/optimizer/distributed_optimizer.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 void sf_distributed_optimizer_build(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->buckets.count; i++) {

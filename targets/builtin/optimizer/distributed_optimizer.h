@@ -4,7 +4,7 @@
 #ifndef SF_TARGETS_DISTRIBUTED_OPTIMIZER_H
 #define SF_TARGETS_DISTRIBUTED_OPTIMIZER_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* Allocates the shards' state; moments are zero. After sf_grad_buckets_build. */
 void sf_distributed_optimizer_build(struct sf_rank_run *run);

@@ -1,6 +1,6 @@
 #include "targets/builtin/parallel/finalize_grads.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 struct sf_step_totals sf_finalize_totals(struct sf_rank_run *run, double loss_sum, double token_sum) {
   double sums[2] = {loss_sum, token_sum};

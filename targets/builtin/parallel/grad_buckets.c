@@ -1,7 +1,7 @@
 #include "targets/builtin/parallel/grad_buckets.h"
 
-#include "targets/builtin/faults/fault.h"
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #ifndef SF_TARGETS_GRAD_BUCKETS_H
 #define SF_TARGETS_GRAD_BUCKETS_H
 
-#include "targets/builtin/parameter.h"
+#include "targets/builtin/parallel/parameter.h"
 
 struct sf_grad_bucket {
   float *grads;        /* padded part of params->main_grads; ZeRO-2: of the microbatch at work */

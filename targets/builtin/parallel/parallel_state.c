@@ -1,6 +1,6 @@
 #include "targets/builtin/parallel/parallel_state.h"
 
-#include "targets/builtin/buffers.h"
+#include "targets/builtin/parallel/buffers.h"
 
 static struct sf_group group_over(const struct sf_rank_env *env, unsigned axes) {
   int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);

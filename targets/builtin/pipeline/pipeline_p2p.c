@@ -1,6 +1,6 @@
 #include "targets/builtin/pipeline/pipeline_p2p.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 enum { TAG_FORWARD = 1, TAG_BACKWARD = 2 };
 

@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_PIPELINE_P2P_H
 #define SF_TARGETS_PIPELINE_P2P_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* Zeroed, then filled by the functions below, then waited for. What is sent must not change, what is received not be read, before that. */
 struct sf_p2p_batch {

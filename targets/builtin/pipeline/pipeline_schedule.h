@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_PIPELINE_SCHEDULE_H
 #define SF_TARGETS_PIPELINE_SCHEDULE_H
 
-#include "targets/builtin/model.h"
+#include "targets/builtin/model/model.h"
 
 /* A rank's model chunks: one, or vpp of them with interleaved stages. */
 struct sf_pipeline {

@@ -1,7 +1,7 @@
 /* Each layer's traced output and gradients against its formula in fp64, computed from the tensors traced before it. */
 #include "tests/unit/targets/target_world.h"
 
-#include "targets/builtin/buffers.h"
+#include "targets/builtin/parallel/buffers.h"
 
 /* Two ranks share every layer; kv_heads 2 gives each rank whole groups. */
 #define MODEL                                                                                                                              \

@@ -7,7 +7,7 @@
 #include "targets/builtin/ends/vocab_parallel_cross_entropy.h"
 #include "targets/builtin/ends/vocab_parallel_embedding.h"
 #include "targets/builtin/linear/adapter.h"
-#include "targets/builtin/transformer_layer.h"
+#include "targets/builtin/layer/transformer_layer.h"
 
 /* All that a microbatch in flight needs. */
 struct sf_microbatch_slot {

@@ -1,9 +1,9 @@
 /* Where planted faults enter the layers. Each site reads `sf_fault(env, SF_FAULT_X) ? wrong : right`, or calls one of the functions below,
- * which live in targets/builtin/faults and are called from one place each. targets/builtin/faults/plants.h says what every fault is. */
+ * which live in fault_*.c and are called from one place each. targets/builtin/faults/plants.h says what every fault is. */
 #ifndef SF_TARGETS_FAULT_H
 #define SF_TARGETS_FAULT_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 static inline bool sf_fault(const struct sf_rank_env *env, enum sf_fault fault) { return env->fault == fault; }
 
@@ -33,9 +33,8 @@ double sf_fault_cp_local_count(const struct sf_case *c, double own);
 void sf_fault_normalise_blocks(float *p, int64_t rows, int64_t seq, int64_t cp);
 
 /* recompute-wrong-tp-group, xattn-qkv-wrong-tp-group: this rank's tp group in the default rank order; its own in a layout where such a
- * group reaches over stages, whose ranks would wait for each other. */
+ * group reaches over stages (sf_plant_default_tp_in_stages), whose ranks would wait for each other. */
 struct sf_group sf_fault_default_tp_group(const struct sf_rank_run *run);
-bool sf_fault_default_tp_in_stages(const struct sf_case *c);
 
 /* rope-cp-wrong-dim: whether a table cut along the batch in place of the sequence has a fitting shape. */
 bool sf_fault_rope_cut_fits(const struct sf_case *c);

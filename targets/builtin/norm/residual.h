@@ -4,7 +4,7 @@
 #ifndef SF_TARGETS_RESIDUAL_H
 #define SF_TARGETS_RESIDUAL_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* branch becomes x + branch in the stream's format; traced. Shape: both [tokens_local x h]. */
 void sf_residual_add(struct sf_rank_run *run, int32_t module, float *branch, const float *x);

@@ -2,7 +2,7 @@
 #ifndef SF_TARGETS_NORM_H
 #define SF_TARGETS_NORM_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_plugged;
 

@@ -1,6 +1,6 @@
-#include "targets/builtin/pipeline/saved_input.h"
+#include "targets/builtin/parallel/saved_input.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 static int64_t rows_kept(const struct sf_rank_run *run) {
   const int64_t tp = run->parallel.tp.size;

@@ -1,4 +1,4 @@
-#include "targets/builtin/norm.h"
+#include "targets/builtin/norm/norm.h"
 
 #include "targets/plugin/plugged_layer.h"
 

@@ -1,5 +1,5 @@
 /* Faults of fp8: fp8-layer-exempt-local-index. */
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 int32_t sf_fault_fp8_layer_in_stage(const struct sf_rank_run *run, int32_t layer) {
   int64_t first, count;

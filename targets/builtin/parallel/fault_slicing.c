@@ -1,6 +1,6 @@
 /* Faults that take a wrong piece: embed-scatter-wrong-tp-group, fused-proj-contiguous-split, pp-uneven-offset, rope-cp-wrong-dim,
  * recompute-wrong-tp-group, xattn-qkv-wrong-tp-group. */
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 int32_t sf_fault_default_tp_index(const struct sf_rank_env *env) {
   return sf_mesh_coord(&env->default_mesh, env->comm->rank).at[SF_AXIS_TP];
@@ -33,19 +33,9 @@ bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t c
 
 bool sf_fault_rope_cut_fits(const struct sf_case *c) { return c->train.microbatch_size % (2 * c->layout.cp) == 0; }
 
-/* The default order has tp innermost: a group is tp ranks in a row. */
-bool sf_fault_default_tp_in_stages(const struct sf_case *c) {
-  const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
-  for (int32_t rank = 0; rank < mesh.world; rank++) {
-    const int32_t first = rank - rank % mesh.size[SF_AXIS_TP];
-    if (sf_mesh_coord(&mesh, rank).at[SF_AXIS_PP] != sf_mesh_coord(&mesh, first).at[SF_AXIS_PP]) return false;
-  }
-  return true;
-}
-
 struct sf_group sf_fault_default_tp_group(const struct sf_rank_run *run) {
   const struct sf_rank_env *env = run->env;
-  if (!sf_fault_default_tp_in_stages(env->c)) return run->parallel.tp;
+  if (!sf_plant_default_tp_in_stages(env->c)) return run->parallel.tp;
   int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);
   int32_t index = 0;
   const int32_t size = sf_mesh_group(&env->default_mesh, env->comm->rank, SF_AXES(SF_AXIS_TP), ranks, &index);

@@ -4,7 +4,7 @@
 #ifndef SF_TARGETS_SAVED_INPUT_H
 #define SF_TARGETS_SAVED_INPUT_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 /* Shape: x [T x h] (taken) -> [ceil(T / tp) x h] (the caller's). */
 float *sf_saved_input_cut(struct sf_rank_run *run, float *x);

@@ -1,6 +1,6 @@
-#include "targets/builtin/transformer_layer.h"
+#include "targets/builtin/layer/transformer_layer.h"
 
-#include "targets/builtin/residual.h"
+#include "targets/builtin/norm/residual.h"
 
 void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_rank_run *run, int32_t index, const float *cos_sin) {
   const struct sf_parallel_state *p = &run->parallel;

@@ -3,7 +3,7 @@
 #ifndef SF_TARGETS_DOCUMENTS_H
 #define SF_TARGETS_DOCUMENTS_H
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 void sf_documents_create(struct sf_rank_run *run);
 

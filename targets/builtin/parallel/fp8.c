@@ -1,6 +1,6 @@
-#include "targets/builtin/linear/fp8.h"
+#include "targets/builtin/parallel/fp8.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
 #include "targets/builtin/attention/parallel_attention.h"
 #include "targets/builtin/mlp/parallel_mlp.h"
 #include "targets/builtin/moe/moe_layer.h"
-#include "targets/builtin/norm.h"
+#include "targets/builtin/norm/norm.h"
 
 struct sf_transformer_layer {
   struct sf_norm_layer input_layernorm, pre_mlp_layernorm;

@@ -1,5 +1,5 @@
 /* Canaries: failures that must be reported loudly, whatever the numbers say. */
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-#include "targets/builtin/buffers.h"
+#include "targets/builtin/parallel/buffers.h"
 
 #include "harness/base/assert.h"
 

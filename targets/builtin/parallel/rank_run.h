@@ -2,12 +2,12 @@
 #ifndef SF_TARGETS_RANK_RUN_H
 #define SF_TARGETS_RANK_RUN_H
 
-#include "targets/builtin/buffers.h"
-#include "targets/builtin/linear/fp8.h"
-#include "targets/builtin/optimizer/loss_scaler.h"
+#include "targets/builtin/parallel/buffers.h"
+#include "targets/builtin/parallel/fp8.h"
+#include "targets/builtin/parallel/loss_scaler.h"
 #include "targets/builtin/parallel/grad_buckets.h"
 #include "targets/builtin/parallel/parallel_state.h"
-#include "targets/builtin/parameter.h"
+#include "targets/builtin/parallel/parameter.h"
 
 /* first: NULL without documents and padding; else those of microbatch (step, microbatch), if drawn. */
 struct sf_rank_documents {
@@ -32,7 +32,7 @@ struct sf_rank_run {
   struct sf_parameters params;
   struct sf_grad_buckets buckets;
   struct sf_loss_scaler scaler;
-  struct sf_rank_documents documents; /* targets/builtin/attention/documents.h */
+  struct sf_rank_documents documents; /* targets/builtin/parallel/documents.h */
   struct sf_fp8 fp8;
   /* Where the rank stands; goes into trace ids. */
   uint16_t step, microbatch; /* microbatch: global number */

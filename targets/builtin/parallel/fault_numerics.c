@@ -1,6 +1,6 @@
 /* Faults inside a computation: attn-dq-wrong, nonautograd-allreduce, mean-of-means-accum, cp-local-loss-mean,
  * cp-attn-bwd-wrong. */
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store) {
   for (int64_t i = 0; i < n * n; i++) ds[i] = sf_round(p[i] * dp[i], store);

@@ -1,4 +1,4 @@
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 #include "harness/base/assert.h"
 

@@ -1,7 +1,7 @@
-#include "targets/builtin/model.h"
+#include "targets/builtin/model/model.h"
 
-#include "targets/builtin/faults/fault.h"
-#include "targets/builtin/pipeline/saved_input.h"
+#include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/saved_input.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
 

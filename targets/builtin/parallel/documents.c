@@ -1,4 +1,4 @@
-#include "targets/builtin/attention/documents.h"
+#include "targets/builtin/parallel/documents.h"
 
 void sf_documents_create(struct sf_rank_run *run) {
   const int64_t tokens = run->c->model.seq * run->c->train.microbatch_size;

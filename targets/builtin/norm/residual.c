@@ -1,6 +1,6 @@
-#include "targets/builtin/residual.h"
+#include "targets/builtin/norm/residual.h"
 
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 /* The mask of this rank's elements; a buffer, the caller's. */
 static float *draw_mask(struct sf_rank_run *run, const struct sf_dropout *dropout) {

@@ -1,8 +1,8 @@
-#include "targets/builtin/parallel/context_parallel.h"
+#include "targets/builtin/attention/context_parallel.h"
 
 #include "targets/builtin/attention/block_attention.h"
-#include "targets/builtin/attention/documents.h"
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/documents.h"
+#include "targets/builtin/parallel/fault.h"
 
 /* What passes round the ring. */
 struct message {

@@ -1,8 +1,8 @@
-#include "targets/builtin/parameter.h"
+#include "targets/builtin/parallel/parameter.h"
 
 #include "harness/base/assert.h"
-#include "targets/builtin/faults/fault.h"
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
                                          const struct sf_parameter_cut *cut) {

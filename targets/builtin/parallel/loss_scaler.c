@@ -1,6 +1,6 @@
-#include "targets/builtin/optimizer/loss_scaler.h"
+#include "targets/builtin/parallel/loss_scaler.h"
 
-#include "targets/builtin/rank_run.h"
+#include "targets/builtin/parallel/rank_run.h"
 
 #include <math.h>
 

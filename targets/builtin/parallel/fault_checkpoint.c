@@ -1,5 +1,5 @@
 /* Faults of save and load: ckpt-local-layer-names. */
-#include "targets/builtin/faults/fault.h"
+#include "targets/builtin/parallel/fault.h"
 
 int32_t sf_fault_name_in_stage(const struct sf_rank_run *run, const struct sf_parameter *param) {
   const struct sf_catalog *catalog = run->env->catalog;
