@@ -126,10 +126,11 @@ enum sf_trait {
   SF_TRAIT_GRAD_INTO_MEANS = 1 << 13 /* attention's or a norm's backward begins with its input's gradient, and nothing else reads it */
 };
 
+enum { SF_NEEDS = 2 };
 struct sf_module_row {
   const char *name;                      /* "mlp.linear_fc1" */
   uint32_t traits;                       /* of enum sf_trait */
-  struct sf_need needs[2];               /* when a model has it */
+  struct sf_need needs[SF_NEEDS];        /* when a model has it */
   struct sf_module_tensor act, act_grad; /* its output; the gradient of its input */
   struct sf_module_param params[4];      /* those that not every model has come last */
   int64_t frozen;                        /* SF_FROZEN_* that freezes them */
@@ -138,7 +139,8 @@ struct sf_module_row {
 };
 extern const struct sf_module_row sf_modules[SF_MODULE_CLASS_COUNT];
 
-static inline bool sf_module_is(enum sf_module_class cls, enum sf_trait trait) { return (sf_modules[cls].traits & (uint32_t)trait) != 0; }
+/* Whether the class has any of the traits. */
+static inline bool sf_module_is(enum sf_module_class cls, uint32_t traits) { return (sf_modules[cls].traits & traits) != 0; }
 /* Whether the model of the case has modules of this class. */
 bool sf_module_exists(enum sf_module_class cls, const struct sf_case *c);
 /* The cut as the case's activation has it: halves of [gate; up] are there for gated ones alone. */

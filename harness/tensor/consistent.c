@@ -198,23 +198,6 @@ static void soften_offset(struct sf_fill *fill) {
   fill->offset = fill->scale;
 }
 
-static bool attention_reads(enum sf_module_class cls) {
-  return cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_QK_NORM || cls == SF_MODULE_ROTARY || cls == SF_MODULE_CROSS_LINEAR_Q ||
-         cls == SF_MODULE_CROSS_LINEAR_KV;
-}
-
-/* Whose act_grad is what attention or a norm begins its backward with, and nothing else reads but their own weights' gradients. */
-static bool attention_or_norm_reads_back(enum sf_module_class cls) {
-  static const enum sf_module_class read[] = {
-      SF_MODULE_LINEAR_PROJ,  SF_MODULE_CROSS_LINEAR_PROJ, SF_MODULE_LINEAR_QKV,     SF_MODULE_LINEAR_Q,    SF_MODULE_LINEAR_Q_DOWN,
-      SF_MODULE_LINEAR_Q_UP,  SF_MODULE_LINEAR_KV_DOWN,    SF_MODULE_LINEAR_KV_UP,   SF_MODULE_LINEAR_FC1,  SF_MODULE_CROSS_LINEAR_Q,
-      SF_MODULE_ROUTER,       SF_MODULE_EXPERTS_FC1,       SF_MODULE_SHARED_FC1,     SF_MODULE_OUTPUT_LAYER, SF_MODULE_MTP_OUTPUT_LAYER,
-      SF_MODULE_MTP_EH_PROJ,  SF_MODULE_MTP_HNORM};
-  for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
-    if (read[i] == cls) return true;
-  return false;
-}
-
 /* The offset that the loss reads. */
 static void shift_logits(struct sf_fill *fill, int64_t vocab) {
   if (fill->dist != SF_DIST_OFFSET) return;
@@ -223,16 +206,13 @@ static void shift_logits(struct sf_fill *fill, int64_t vocab) {
   fill->cols = vocab;
 }
 
-static bool loss_reads(enum sf_module_class cls) { return cls == SF_MODULE_OUTPUT_LAYER || cls == SF_MODULE_MTP_OUTPUT_LAYER; }
-
 /* Uniform in 0..bound-1 up to a bias of bound / 2^32; bound < 2^31. */
 static inline int64_t below(uint64_t bits, int64_t bound) { return (int64_t)(((bits >> 32) * (uint64_t)bound) >> 32); }
 
 /* --- overflow ----------------------------------------------------------------------------------------------------- */
 
 static bool is_expert_param(const struct sf_catalog *catalog, int32_t param) {
-  const enum sf_module_class cls = catalog->modules[catalog->params[param].module].cls;
-  return cls == SF_MODULE_EXPERTS_FC1 || cls == SF_MODULE_EXPERTS_FC2;
+  return sf_module_is(catalog->modules[catalog->params[param].module].cls, SF_TRAIT_EXPERT);
 }
 
 static bool is_trained(const struct sf_catalog *catalog, int32_t param, bool of_experts) {
@@ -294,9 +274,9 @@ struct sf_fill sf_fill_for_trace(const struct sf_catalog *catalog, struct sf_tra
       .dtype = spec.promised,
   };
   const bool is_grad = id.kind == SF_KIND_ACT_GRAD;
-  if (is_act && attention_reads(catalog->modules[id.subject].cls)) soften_offset(&fill);
-  if (is_grad && attention_or_norm_reads_back(catalog->modules[id.subject].cls)) soften_offset(&fill);
-  if (is_act && loss_reads(catalog->modules[id.subject].cls)) shift_logits(&fill, spec.shape.cols);
+  if (is_act && sf_module_is(catalog->modules[id.subject].cls, SF_TRAIT_INTO_ATTENTION)) soften_offset(&fill);
+  if (is_grad && sf_module_is(catalog->modules[id.subject].cls, SF_TRAIT_GRAD_INTO_MEANS)) soften_offset(&fill);
+  if (is_act && sf_modules[catalog->modules[id.subject].cls].act.cols == SF_SIZE_VOCAB) shift_logits(&fill, spec.shape.cols);
   sf_fill_make_exact_trace(&fill, catalog, id);
   fill_make_overflow(&fill, catalog, id, spec.shape);
   return fill;

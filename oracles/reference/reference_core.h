@@ -15,7 +15,6 @@ struct param_state {
 };
 
 /* One operand of one linear layer: the largest sizes that it has had. */
-enum { FP8_LINEARS = 6 };
 struct fp8_cast {
   float amax;                     /* of the step so far */
   float history[SF_FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
@@ -70,7 +69,7 @@ struct run {
   real *memory, *memory_grad, *kv_grad;                      /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
   real *cross_scores;                                        /* [seq x memory_seq] */
   real *wgrad;                                               /* the largest parameter */
-  struct fp8_cast *fp8_casts;                                /* fp8 only: [layers][linears][operands] */
+  struct fp8_cast *fp8_casts;                                /* fp8 only: [modules][operands] */
   real *fp8_input, *fp8_grad, *fp8_weight;                   /* fp8 only: operands as they are multiplied */
   real *part, *part_a,
       *part_b; /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor with its numbers moved */
@@ -233,33 +232,23 @@ static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_cl
                               .subject = sf_catalog_module(run->catalog, cls, layer)};
 }
 
-/* Outputs of these modules are the residual stream. */
-static inline bool puts_out_stream(enum sf_module_class cls) {
-  return cls == SF_MODULE_WORD_EMBEDDINGS || cls == SF_MODULE_EMBEDDING || cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA ||
-         cls == SF_MODULE_ADAPTER_BDA || cls == SF_MODULE_CROSS_ATTN_BDA || cls == SF_MODULE_MTP_EMBEDDING;
-}
-
-/* These modules read the stream as it is, so the gradient of their input has its format. */
-static inline bool reads_stream(enum sf_module_class cls) {
-  return cls == SF_MODULE_INPUT_LAYERNORM || cls == SF_MODULE_PRE_MLP_LAYERNORM || cls == SF_MODULE_FINAL_LAYERNORM ||
-         cls == SF_MODULE_SELF_ATTN_BDA || cls == SF_MODULE_MLP_BDA || cls == SF_MODULE_ADAPTER_BDA ||
-         cls == SF_MODULE_PRE_CROSS_ATTN_LAYERNORM || cls == SF_MODULE_CROSS_ATTN_BDA || cls == SF_MODULE_MTP_ENORM ||
-         cls == SF_MODULE_MTP_HNORM || cls == SF_MODULE_MTP_FINAL_LAYERNORM;
-}
-
 /* Of what a module works on: tokens, or rows of the memory. */
 static inline int64_t rows_of(const struct run *run, enum sf_module_class cls) {
-  return cls == SF_MODULE_CROSS_LINEAR_KV || cls == SF_MODULE_CROSS_KEY_VALUE ? run->memory_rows : run->tokens;
+  return sf_modules[cls].act_grad.rows == SF_SIZE_MEMORY_ROWS ? run->memory_rows : run->tokens;
+}
+
+static inline enum sf_dtype format_of(const struct run *run, enum sf_promise promise) {
+  return promise == SF_PROMISE_F32 ? SF_F32 : promise == SF_PROMISE_STREAM ? run->stream_format : run->format;
 }
 
 static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
-  const enum sf_dtype format = puts_out_stream(cls) ? run->stream_format : run->format;
-  finish(run, act_id(run, cls, layer, SF_KIND_ACT), values, rows_of(run, cls), cols, format);
+  const struct sf_trace_id id = act_id(run, cls, layer, SF_KIND_ACT);
+  finish(run, id, values, rows_of(run, cls), cols, format_of(run, sf_modules[cls].act.promise));
 }
 
 static inline void finish_act_grad(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
-  const enum sf_dtype format = reads_stream(cls) ? run->stream_format : run->format;
-  finish(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD), values, rows_of(run, cls), cols, format);
+  const struct sf_trace_id id = act_id(run, cls, layer, SF_KIND_ACT_GRAD);
+  finish(run, id, values, rows_of(run, cls), cols, format_of(run, sf_modules[cls].act_grad.promise));
 }
 
 static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }

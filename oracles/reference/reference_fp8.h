@@ -13,18 +13,9 @@ struct factor {
   real unit;
 };
 
-/* Place of a linear among those of its layer that may be cast; FP8_LINEARS of any other. */
-static inline int fp8_place(enum sf_module_class cls) {
-  static const enum sf_module_class linears[FP8_LINEARS] = {SF_MODULE_LINEAR_QKV, SF_MODULE_LINEAR_PROJ, SF_MODULE_LINEAR_FC1,
-                                                            SF_MODULE_LINEAR_FC2, SF_MODULE_SHARED_FC1,  SF_MODULE_SHARED_FC2};
-  int place = 0;
-  while (place < FP8_LINEARS && linears[place] != cls) place++;
-  return place;
-}
-
 static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_precision *precision = &run->c->precision;
-  if (run->fp8_casts == NULL || fp8_place(cls) == FP8_LINEARS) return false;
+  if (run->fp8_casts == NULL || !sf_module_is(cls, SF_TRAIT_FP8)) return false;
   return layer >= precision->fp8_bf16_first && layer + precision->fp8_bf16_last < run->c->model.layers;
 }
 
@@ -37,9 +28,8 @@ static inline float amax_of(const real *x, int64_t count) {
   return amax;
 }
 
-/* Of the layer's casts in the whole run. */
 static inline struct fp8_cast *fp8_cast_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand) {
-  return &run->fp8_casts[(layer * FP8_LINEARS + fp8_place(cls)) * OPERAND_COUNT + (int)operand];
+  return &run->fp8_casts[sf_catalog_module(run->catalog, cls, layer) * OPERAND_COUNT + (int)operand];
 }
 
 static inline float scale_amax(const struct run *run, const struct fp8_cast *cast, float amax) {
@@ -82,7 +72,7 @@ static inline struct factor factor_of(const struct run *run, enum sf_module_clas
 /* After a step: its amaxes become history. */
 static inline void fp8_step_finish(struct run *run) {
   if (run->fp8_casts == NULL) return;
-  for (int64_t i = 0; i < run->c->model.layers * FP8_LINEARS * OPERAND_COUNT; i++) {
+  for (int64_t i = 0; i < run->catalog->module_count * OPERAND_COUNT; i++) {
     struct fp8_cast *cast = &run->fp8_casts[i];
     for (int32_t k = SF_FP8_HISTORY_MAX - 1; k > 0; k--) cast->history[k] = cast->history[k - 1];
     cast->history[0] = cast->amax;
@@ -94,7 +84,7 @@ static inline void fp8_step_finish(struct run *run) {
 /* largest: elements of the largest parameter; widest: columns of the widest tensor. */
 static inline void fp8_take(struct run *run, int64_t largest, int64_t widest) {
   if (sizeof(real) == sizeof(double) || run->c->precision.compute != SF_COMPUTE_FP8) return;
-  const size_t bytes = (size_t)(run->c->model.layers * FP8_LINEARS * OPERAND_COUNT) * sizeof *run->fp8_casts;
+  const size_t bytes = (size_t)(run->catalog->module_count * OPERAND_COUNT) * sizeof *run->fp8_casts;
   run->fp8_casts = sf_arena_alloc(run->arena, bytes);
   run->fp8_input = take(run, run->tokens * widest);
   run->fp8_grad = take(run, run->tokens * widest);

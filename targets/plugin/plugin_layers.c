@@ -4,66 +4,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A field of a case that decides whether a model has a module: lo..hi. hi 0: no upper bound, if lo is above it. */
-struct needed_field {
-  const char *path;
-  int64_t lo, hi;
-};
-
-enum { NEEDS = 2 };
-
-/* What may be replaced, and the fields that it needs. is_cast: where the compute format is fp8 it multiplies casts. */
-static const struct module_row {
+/* What may be replaced as one beside single modules: their first. */
+static const struct {
   const char *name;
   enum sf_module_class cls;
-  bool is_cast;
-  struct needed_field needs[NEEDS];
-} modules[] = {
-    {"embedding.word_embeddings", SF_MODULE_WORD_EMBEDDINGS, false, {{0}}},
-    {"self_attention.linear_qkv", SF_MODULE_LINEAR_QKV, true, {{"model.kv_lora_rank", 0, 0}}},
-    {"self_attention.linear_q_proj", SF_MODULE_LINEAR_Q, false, {{"model.kv_lora_rank", 1, 0}, {"model.q_lora_rank", 0, 0}}},
-    {"self_attention.linear_q_down_proj", SF_MODULE_LINEAR_Q_DOWN, false, {{"model.q_lora_rank", 1, 0}}},
-    {"self_attention.q_layernorm", SF_MODULE_Q_LAYERNORM, false, {{"model.q_lora_rank", 1, 0}}},
-    {"self_attention.linear_q_up_proj", SF_MODULE_LINEAR_Q_UP, false, {{"model.q_lora_rank", 1, 0}}},
-    {"self_attention.linear_kv_down_proj", SF_MODULE_LINEAR_KV_DOWN, false, {{"model.kv_lora_rank", 1, 0}}},
-    {"self_attention.kv_layernorm", SF_MODULE_KV_LAYERNORM, false, {{"model.kv_lora_rank", 1, 0}}},
-    {"self_attention.linear_kv_up_proj", SF_MODULE_LINEAR_KV_UP, false, {{"model.kv_lora_rank", 1, 0}}},
-    {"self_attention.qk_layernorm", SF_MODULE_QK_NORM, false, {{"model.qk_norm", 1, 1}}},
-    {"self_attention.core_attention", SF_MODULE_CORE_ATTENTION, false, {{0}}},
-    {"self_attention.linear_proj", SF_MODULE_LINEAR_PROJ, true, {{0}}},
-    {"cross_attention.linear_q", SF_MODULE_CROSS_LINEAR_Q, false, {{"model.memory_seq", 1, 0}}},
-    {"cross_attention.linear_kv", SF_MODULE_CROSS_LINEAR_KV, false, {{"model.memory_seq", 1, 0}}},
-    {"cross_attention.linear_proj", SF_MODULE_CROSS_LINEAR_PROJ, false, {{"model.memory_seq", 1, 0}}},
-    {"mlp", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
-    {"mlp.linear_fc1", SF_MODULE_LINEAR_FC1, true, {{"moe.experts", 0, 0}}},
-    {"mlp.linear_fc2", SF_MODULE_LINEAR_FC2, true, {{"moe.experts", 0, 0}}},
-    {"mlp.router", SF_MODULE_ROUTER, false, {{"moe.experts", 1, 0}}},
-    {"mlp.experts", SF_MODULE_EXPERTS_FC1, false, {{"moe.experts", 1, 0}}},
-    {"mlp.shared_experts.linear_fc1", SF_MODULE_SHARED_FC1, true, {{"moe.shared_ffn", 1, 0}}},
-    {"mlp.shared_experts.linear_fc2", SF_MODULE_SHARED_FC2, true, {{"moe.shared_ffn", 1, 0}}},
-    {"output_layer", SF_MODULE_OUTPUT_LAYER, false, {{0}}},
-    {"input_layernorm", SF_MODULE_INPUT_LAYERNORM, false, {{0}}},
-    {"pre_mlp_layernorm", SF_MODULE_PRE_MLP_LAYERNORM, false, {{0}}},
-    {"pre_cross_attn_layernorm", SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, false, {{"model.memory_seq", 1, 0}}},
-    {"post_self_attn_layernorm", SF_MODULE_POST_SELF_ATTN_LAYERNORM, false, {{"model.post_norm", 1, 1}}},
-    {"post_mlp_layernorm", SF_MODULE_POST_MLP_LAYERNORM, false, {{"model.post_norm", 1, 1}}},
-    {"decoder.final_layernorm", SF_MODULE_FINAL_LAYERNORM, false, {{0}}},
-    {"adapter", SF_MODULE_ADAPTER, false, {{"model.adapter", 1, 1}}},
-    {"mtp.enorm", SF_MODULE_MTP_ENORM, false, {{"model.mtp_depth", 1, 0}}},
-    {"mtp.hnorm", SF_MODULE_MTP_HNORM, false, {{"model.mtp_depth", 1, 0}}},
-    {"mtp.eh_proj", SF_MODULE_MTP_EH_PROJ, false, {{"model.mtp_depth", 1, 0}}},
-    {"mtp.final_layernorm", SF_MODULE_MTP_FINAL_LAYERNORM, false, {{"model.mtp_depth", 1, 0}}},
-    {"mtp.output_layer", SF_MODULE_MTP_OUTPUT_LAYER, false, {{"model.mtp_depth", 1, 0}}},
-};
-enum { MODULES = sizeof modules / sizeof modules[0] };
+} groups[] = {{"mlp", SF_MODULE_LINEAR_FC1}, {"mlp.experts", SF_MODULE_EXPERTS_FC1}};
 
-static const struct module_row *row_of(const char *name) {
-  for (size_t i = 0; i < MODULES; i++)
-    if (strcmp(modules[i].name, name) == 0) return &modules[i];
-  return NULL;
+/* SF_MODULE_CLASS_COUNT: nothing of this name can be replaced. */
+static enum sf_module_class class_of(const char *name) {
+  for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+    if (strcmp(groups[i].name, name) == 0) return groups[i].cls;
+  int cls = 0;
+  while (cls < SF_MODULE_CLASS_COUNT && !(sf_module_is(cls, SF_TRAIT_PLUGGABLE) && strcmp(sf_modules[cls].name, name) == 0)) cls++;
+  return (enum sf_module_class)cls;
 }
-
-static const struct module_row *row_of_layer(const struct sf_plugin_layer *layer) { return row_of(layer->declared->module); }
 
 /* --- what is declared -------------------------------------------------------------------------------------------- */
 
@@ -109,15 +63,15 @@ static bool overlap(const struct sf_plugin_layer *a, const struct sf_plugin_laye
 }
 
 static enum sf_status add_layer(struct sf_plugin_layers *layers, const struct shardfuzz_layer *declared, struct sf_error *error) {
-  const struct module_row *row = row_of(declared->module);
-  if (!row)
+  const enum sf_module_class cls = class_of(declared->module);
+  if (cls == SF_MODULE_CLASS_COUNT)
     return sf_error_set(error, SF_EINPUT, "layer '%.64s' is no module that can be replaced (shardfuzz/plugin.h lists them)",
                         declared->module);
   if (!(declared->dtypes & FORMATS)) return sf_error_set(error, SF_EINPUT, "layer %s: takes none of fp32, bf16 and fp16", declared->module);
   const enum sf_status status = check_fields(declared, error);
   if (status != SF_OK) return status;
   struct sf_plugin_layer *layer = &layers->at[layers->count];
-  *layer = (struct sf_plugin_layer){.declared = declared, .cls = row->cls, .is_mlp = strcmp(row->name, "mlp") == 0};
+  *layer = (struct sf_plugin_layer){.declared = declared, .cls = cls, .is_mlp = strcmp(declared->module, "mlp") == 0};
   write_labels(layer);
   for (int32_t i = 0; i < layers->count; i++)
     if (overlap(&layers->at[i], layer))
@@ -161,7 +115,7 @@ static bool is_outside(const struct sf_case *c, const char *path, int64_t lo, in
 
 /* Of what is not cast: cases that are stored in bf16. */
 static bool takes_fp8(const struct sf_plugin_layer *layer) {
-  return !row_of_layer(layer)->is_cast || (!layer->is_mlp && (layer->declared->takes & SHARDFUZZ_TAKES_FP8) != 0);
+  return !sf_module_is(layer->cls, SF_TRAIT_FP8) || (!layer->is_mlp && (layer->declared->takes & SHARDFUZZ_TAKES_FP8) != 0);
 }
 
 static const char *refusal(const struct sf_plugin_layer *layer, const struct sf_case *c, char *text, size_t size) {
@@ -185,25 +139,16 @@ static const char *refusal(const struct sf_plugin_layer *layer, const struct sf_
   return NULL;
 }
 
-/* The other layers of a model that has only some of them stay built in. */
-static bool model_has(const struct sf_catalog *catalog, const struct sf_plugin_layer *layer) {
-  for (int32_t i = 0; i < catalog->module_count; i++)
-    if (catalog->modules[i].cls == layer->cls) return true;
-  return false;
-}
-
 enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, const struct sf_case *c, struct sf_error *error) {
-  struct sf_catalog *catalog = NULL;
   char text[160];
   bool any = false;
-  enum sf_status status = sf_catalog_create(&catalog, c);
+  enum sf_status status = SF_OK;
   for (int32_t i = 0; i < layers->count && status == SF_OK; i++) {
-    if (!model_has(catalog, &layers->at[i])) continue;
+    if (!sf_module_exists(layers->at[i].cls, c)) continue; /* the model's other layers stay built in */
     const char *reason = refusal(&layers->at[i], c, text, sizeof text);
     any = true;
     if (reason) status = sf_error_set(error, SF_ENOTSUP, "plugin layer %s: %s", layers->at[i].declared->module, reason);
   }
-  sf_catalog_destroy(catalog);
   if (status == SF_OK && !any) return sf_error_set(error, SF_ENOTSUP, "the model has none of the plugin's modules");
   return status;
 }
@@ -235,22 +180,22 @@ int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32
   return after;
 }
 
-static int64_t highest(const struct needed_field *need) { return need->hi >= need->lo ? need->hi : sf_case_field_find(need->path)->max; }
+static int64_t highest(const struct sf_need *need) { return need->hi < INT64_MAX ? need->hi : sf_case_field_find(need->path)->max; }
 
 /* Whether another layer needs values of the field that exclude these: a model has one or the other. */
-static bool is_contested(const struct sf_plugin_layers *layers, const struct needed_field *need) {
+static bool is_contested(const struct sf_plugin_layers *layers, const struct sf_need *need) {
   for (int32_t i = 0; i < layers->count; i++)
-    for (int k = 0; k < NEEDS; k++) {
-      const struct needed_field *other = &row_of_layer(&layers->at[i])->needs[k];
+    for (int k = 0; k < SF_NEEDS; k++) {
+      const struct sf_need *other = &sf_modules[layers->at[i].cls].needs[k];
       if (other->path != NULL && strcmp(other->path, need->path) == 0 && (other->lo > highest(need) || need->lo > highest(other)))
         return true;
     }
   return false;
 }
 
-static void add_needs(struct sf_plugin_range *out, int32_t *count, const struct sf_plugin_layers *layers, const struct module_row *row) {
-  for (int i = 0; i < NEEDS; i++) {
-    const struct needed_field *need = &row->needs[i];
+static void add_needs(struct sf_plugin_range *out, int32_t *count, const struct sf_plugin_layers *layers, enum sf_module_class cls) {
+  for (int i = 0; i < SF_NEEDS; i++) {
+    const struct sf_need *need = &sf_modules[cls].needs[i];
     if (need->path != NULL && !is_contested(layers, need)) add_range(out, count, need->path, need->lo, highest(need));
   }
 }
@@ -259,12 +204,11 @@ int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plu
   int32_t count = 0;
   for (int32_t i = 0; i < layers->count; i++) {
     const struct shardfuzz_layer *declared = layers->at[i].declared;
-    const struct module_row *row = row_of_layer(&layers->at[i]);
     const int32_t formats = count;
     count = sf_plugin_add_formats(out, count, declared->dtypes);
     if (count > formats && takes_fp8(&layers->at[i]) && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16)))
       out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
-    add_needs(out, &count, layers, row);
+    add_needs(out, &count, layers, layers->at[i].cls);
     if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL))
       add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
     for (int32_t k = 0; k < declared->fixed_count; k++)

@@ -32,7 +32,7 @@ bool sf_power_is_localised(const struct sf_plant *plant, const struct sf_outcome
   if (outcome->verdict != SF_VERDICT_FINDING) return false;
   if (*plant->label) return strcmp(plant->label, outcome->label) == 0 && outcome->rank >= 0;
   return outcome->kind >= 0 && outcome->module_class >= 0 && (plant->kinds >> outcome->kind & 1) &&
-         (plant->modules >> outcome->module_class & 1);
+         sf_plant_may_blame(plant, (enum sf_module_class)outcome->module_class);
 }
 
 bool sf_power_is_diagnosed(const struct sf_plant *plant, const struct sf_diagnosis *diagnosis) {

@@ -10,26 +10,8 @@
 
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
-#define LATENT_MODULES                                                                                                                     \
-  (MODULE(LINEAR_Q) | MODULE(LINEAR_Q_DOWN) | MODULE(Q_LAYERNORM) | MODULE(LINEAR_Q_UP) | MODULE(LINEAR_KV_DOWN) | MODULE(KV_LAYERNORM) |  \
-   MODULE(LINEAR_KV_UP))
-#define CROSS_LINEARS (MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(CROSS_LINEAR_PROJ))
-#define EXPERT_MODULES                                                                                                                     \
-  (MODULE(ROUTER) | MODULE(ROUTING) | MODULE(AUX_LOSS) | MODULE(EXPERTS_FC1) | MODULE(EXPERTS_FC2) | MODULE(COMBINE) | \
-   MODULE(SHARED_FC1) | MODULE(SHARED_ACTIVATION) | MODULE(SHARED_FC2) | MODULE(SHARED_ADD))
-#define LAYER_MODULES                                                                                                                      \
-  (MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(ROTARY) | MODULE(CORE_ATTENTION) | MODULE(LINEAR_PROJ) |        \
-   MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(SELF_ATTN_BDA) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS |                           \
-   MODULE(CROSS_CORE_ATTENTION) | MODULE(CROSS_ATTN_BDA) | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) | MODULE(ACTIVATION) |           \
-   MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(POST_MLP_LAYERNORM) | MODULE(MLP_BDA) | LATENT_MODULES)
-#define FP8_LINEARS                                                                                                                        \
-  (MODULE(LINEAR_QKV) | MODULE(LINEAR_PROJ) | MODULE(LINEAR_FC1) | MODULE(LINEAR_FC2) | MODULE(SHARED_FC1) | MODULE(SHARED_FC2))
-#define MODULES_WITH_PARAMS                                                                                                                \
-  (MODULE(WORD_EMBEDDINGS) | MODULE(EMBEDDING) | MODULE(INPUT_LAYERNORM) | MODULE(LINEAR_QKV) | MODULE(QK_NORM) | MODULE(CORE_ATTENTION) | \
-   MODULE(LINEAR_PROJ) | MODULE(PRE_CROSS_ATTN_LAYERNORM) | CROSS_LINEARS | MODULE(PRE_MLP_LAYERNORM) | MODULE(LINEAR_FC1) |               \
-   MODULE(LINEAR_FC2) | EXPERT_MODULES | MODULE(ADAPTER) | MODULE(POST_SELF_ATTN_LAYERNORM) | MODULE(POST_MLP_LAYERNORM) |                 \
-   MODULE(FINAL_LAYERNORM) | MODULE(OUTPUT_LAYER) | MODULE(MTP_ENORM) | MODULE(MTP_HNORM) | MODULE(MTP_EH_PROJ) |                          \
-   MODULE(MTP_FINAL_LAYERNORM) | LATENT_MODULES)
+#define ANY_MODULE UINT64_MAX                                         /* that has what the plant's kinds are of: parameters */
+#define LAYER_MODULES (MODULE(MLP_BDA) * 2 - MODULE(INPUT_LAYERNORM)) /* all that stand between these in a layer */
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 
@@ -417,10 +399,8 @@ const struct sf_plant sf_plants[] = {
      .minimal = {2, 1, "layout.tp=2 layout.sp=true model.adapter=true"}, .triggers = sp_adapter},
     {PLANT(LINEAR_FROZEN_DGRAD_NOAR),
      .what = "A column-parallel linear with a frozen weight leaves out the reduction of its input gradient.",
-     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD),
-     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_Q) | MODULE(LINEAR_Q_UP) |
-                MODULE(LINEAR_KV_UP) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) | MODULE(OUTPUT_LAYER) | MODULE(MTP_OUTPUT_LAYER),
-     .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
+     .source = "Megatron-LM 5fffdfc737", .kinds = KIND(ACT_GRAD), .traits = SF_TRAIT_COLUMN, .diagnosis = "missing_reduction",
+     .minimal = {2, 1, "layout.tp=2"}, .triggers = frozen_column_linear},
     {PLANT(MQA_KV_GRAD_NOAR), .what = "The replicated key and value rows' gradients are not summed over the ranks that share the head.",
      .source = "bigcode/Megatron-LM #11, #35, PR #37", .kinds = KIND(MAIN_GRAD), .modules = MODULE(LINEAR_QKV),
      .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.tp=2"}, .triggers = replicated_kv},
@@ -430,7 +410,7 @@ const struct sf_plant sf_plants[] = {
      .source = "Megatron-Bridge PR #4985", .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS), .diagnosis = "missing_reduction",
      .minimal = {4, 2, "layout.pp=2 layout.dp=2"}, .triggers = shared_2x2},
     {PLANT(REDUCE_BEFORE_WGRAD), .what = "A bucket's reduction starts before its last weight gradient is written.",
-     .source = "Megatron-LM 3548385ac3 (#3693)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .source = "Megatron-LM 3548385ac3 (#3693)", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE,
      .diagnosis = "unsynchronised missing_reduction", .minimal = {2, 1, "layout.overlap=true"}, .triggers = overlapped},
     {PLANT(P2P_FREE_BEFORE_SENT), .what = "A stage's output buffer is overwritten after its send is posted and before it is complete.",
      .source = "Megatron-LM 260cba7133 (#4047)", .kinds = KIND(ACT), .modules = MODULE(MLP_BDA), .diagnosis = "stale",
@@ -442,7 +422,7 @@ const struct sf_plant sf_plants[] = {
      .source = "DeepSpeed #1801 (BLOOM-176B), as told in TrainCheck's documentation", .kinds = KIND(PARAM_DELTA),
      .modules = MODULE(OPTIMIZER), .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.tp=2"}, .triggers = clipped_norms},
     {PLANT(ACCUM_FIRST_MB_ONLY), .what = "Only a rank's first microbatch of the step is added to the main gradients.",
-     .source = "Primus PR #1046", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "missing_reduction",
+     .source = "Primus PR #1046", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE, .diagnosis = "missing_reduction",
      .minimal = {1, 1, "train.microbatches=2"}, .triggers = accumulates},
     {PLANT(ROWPARALLEL_BIAS_XTP), .what = "A row-parallel linear adds its replicated bias on every rank before the reduction.",
      .source = "torchtitan PR #4245; text-generation-inference #1036", .kinds = KIND(ACT),
@@ -477,30 +457,30 @@ const struct sf_plant sf_plants[] = {
     {PLANT(VPP_GRADSYNC_WRONG_MB),
      .what = "With interleaved stages the test for a chunk's last microbatch counts microbatches in place of all steps, so gradients are "
              "reduced before the last ones are there.",
-     .source = "Megatron-LM ea76ecde2e, 32bbb76d57", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
+     .source = "Megatron-LM ea76ecde2e, 32bbb76d57", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE,
      .diagnosis = "unsynchronised missing_reduction", .minimal = {4, 4, "layout.pp=2 layout.vpp=2 layout.overlap=true"},
      .triggers = chunks_synced_early},
     {PLANT(ZERO_TIED_UNTIE), .what = "With ZeRO the head's copy of the tied embedding does not take the sum over first and last stage.",
      .source = "Megatron-LM #656", .kinds = KIND(MAIN_GRAD), .modules = MODULE(WORD_EMBEDDINGS), .diagnosis = "unsynchronised",
      .minimal = {4, 2, "layout.pp=2 layout.zero=1"}, .triggers = zero_tied},
     {PLANT(ZERO_PARAM_GATHER_SKIPPED), .what = "The loop that collects updated parameters from the shards runs over an empty list.",
-     .source = "Megatron-LM PR #6920", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "stale",
+     .source = "Megatron-LM PR #6920", .kinds = KIND(PARAM), .modules = ANY_MODULE, .diagnosis = "stale",
      .minimal = {2, 1, "layout.zero=1"}, .triggers = zero_updates},
     {PLANT(ZERO_PARAM_UPDATE_LOST), .what = "The last updated piece of each shard is not written back to the model's weights.",
-     .source = "TTrace's study, row of ZeRO", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "stale",
+     .source = "TTrace's study, row of ZeRO", .kinds = KIND(PARAM), .modules = ANY_MODULE, .diagnosis = "stale",
      .minimal = {2, 1, "layout.zero=1"}, .triggers = zero_updates},
     {PLANT(FSDP_SCALE_WRONG_BUFFER), .what = "The factor before the reduction scales the accumulated shard in place of the bucket.",
-     .source = "Megatron-LM ba456fdad9 (#3023)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "scale",
+     .source = "Megatron-LM ba456fdad9 (#3023)", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE, .diagnosis = "scale",
      .minimal = {2, 1, "layout.zero=2"}, .triggers = zero2_trains},
     {PLANT(ZERO_BOUNDARY_DROPS_ACCUM),
      .what = "Every backward is taken for the step's last, so the accumulated shard starts anew with each microbatch.",
-     .source = "open-instruct PR #1498; DeepSpeed #545", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS,
-     .diagnosis = "missing_reduction", .minimal = {2, 1, "layout.zero=2"}, .triggers = zero2_accumulates},
+     .source = "open-instruct PR #1498; DeepSpeed #545", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE, .diagnosis = "missing_reduction",
+     .minimal = {2, 1, "layout.zero=2"}, .triggers = zero2_accumulates},
     {PLANT(SHARED_BUF_OVERZERO), .what = "After one bucket's weights are copied out, the buffer that all buckets share is cleared.",
-     .source = "Megatron-LM c2c36f77cf (!3999)", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "stale",
+     .source = "Megatron-LM c2c36f77cf (!3999)", .kinds = KIND(PARAM), .modules = ANY_MODULE, .diagnosis = "stale",
      .minimal = {2, 1, "layout.zero=1"}, .also = {4, 2, "layout.pp=2 layout.zero=1", "conflict/"}, .triggers = zero_buckets},
     {PLANT(WGRAD_RS_LOW_PRECISION), .what = "Main gradients are rounded to the compute format before they are reduce-scattered.",
-     .source = "Megatron-LM e5542e85f2 (#6624)", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "low_precision",
+     .source = "Megatron-LM e5542e85f2 (#6624)", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE, .diagnosis = "low_precision",
      .minimal = {2, 1, "layout.zero=1 precision.compute=bf16"}, .triggers = zero_low_precision},
     {PLANT(MLA_KPOS_GRAD_NOAR),
      .what = "The rotated key part that all heads share gets the gradient of the rank's own heads only: it is not summed over tp.",
@@ -520,10 +500,10 @@ const struct sf_plant sf_plants[] = {
      .minimal = {2, 1, "layout.cp=2"}, .triggers = per_token_cp},
     {PLANT(DP_SCALE_EXCL_CP),
      .what = "Gradients are scaled for a mean over dp before a reduction that spans dp and cp: they come out cp times too large.",
-     .source = "Megatron-LM 3bdcbbbe5d", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "scale",
+     .source = "Megatron-LM 3bdcbbbe5d", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE, .diagnosis = "scale",
      .minimal = {2, 1, "layout.cp=2 train.loss_norm=per_microbatch"}, .triggers = per_microbatch_cp},
     {PLANT(DDP_GROUP_EXCLUDES_CP), .what = "Gradients are reduced over dp alone: every cp rank steps on its own tokens' gradient.",
-     .source = "VeOmni #1059, PR #1115", .kinds = KIND(MAIN_GRAD), .modules = MODULES_WITH_PARAMS, .diagnosis = "missing_reduction",
+     .source = "VeOmni #1059, PR #1115", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE, .diagnosis = "missing_reduction",
      .minimal = {2, 1, "layout.cp=2"}, .triggers = trains_on_cp},
     {PLANT(ROPE_CP_WRONG_DIM),
      .what =
@@ -552,21 +532,19 @@ const struct sf_plant sf_plants[] = {
     {PLANT(TP_OVERLAP_WGRAD_WRONG),
      .what = "A weight gradient that overlaps the gathering of its input multiplies a chunk before it has arrived.",
      .source = "TTrace's study, row of tensor parallelism with communication overlap", .kinds = KIND(WGRAD),
-     .modules = MODULE(LINEAR_QKV) | MODULE(CROSS_LINEAR_Q) | MODULE(CROSS_LINEAR_KV) | MODULE(LINEAR_FC1) | MODULE(SHARED_FC1) |
-                MODULE(OUTPUT_LAYER) | MODULE(MTP_OUTPUT_LAYER) | MODULE(WORD_EMBEDDINGS) | MODULE(LINEAR_Q) | MODULE(LINEAR_Q_UP) |
-                MODULE(LINEAR_KV_UP),
-     .diagnosis = "stale", .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
+     .modules = MODULE(WORD_EMBEDDINGS), .traits = SF_TRAIT_COLUMN, .diagnosis = "stale",
+     .minimal = {2, 1, "layout.tp=2 layout.sp=true layout.tp_overlap=true"}, .triggers = overlapped_wgrad},
     {PLANT(FP8_AMAX_WRONG_GROUP),
      .what = "Amaxes are max-reduced without the tp ranks, which cast pieces of one logical tensor with different scales.",
      .source = "Megatron-LM f1b88a393f, fc046101ec, 2e429097dd, 98abe37866", .kinds = KIND(ACT) | KIND(ACT_GRAD) | KIND(WGRAD),
-     .modules = FP8_LINEARS, .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.tp=2 precision.compute=fp8"}, .triggers = fp8_tp},
+     .traits = SF_TRAIT_FP8, .diagnosis = "unsynchronised", .minimal = {2, 1, "layout.tp=2 precision.compute=fp8"}, .triggers = fp8_tp},
     {PLANT(FP8_LAYER_EXEMPT_LOCAL_INDEX),
      .what = "Whether a layer is one of the first that stay in bf16 is asked of its number in the pipeline stage.",
-     .source = "Megatron-LM dd1697efdb (!3054)", .kinds = KIND(ACT), .modules = FP8_LINEARS, .diagnosis = "shifted",
+     .source = "Megatron-LM dd1697efdb (!3054)", .kinds = KIND(ACT), .traits = SF_TRAIT_FP8, .diagnosis = "shifted",
      .minimal = {2, 2, "layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1"}, .triggers = fp8_exempt_pp},
     {PLANT(FP8_WEIGHT_CACHE_STALE),
      .what = "From the second microbatch on a weight's cached cast is used with a scale that was updated after it was made.",
-     .source = "Transformer Engine #1047", .kinds = KIND(ACT), .modules = FP8_LINEARS, .diagnosis = "scale",
+     .source = "Transformer Engine #1047", .kinds = KIND(ACT), .traits = SF_TRAIT_FP8, .diagnosis = "scale",
      .minimal = {1, 1, "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2 train.microbatches=2"},
      .triggers = fp8_late_scale},
     {PLANT(FP8_WRONG_CAST), .what = "The input of an MLP's linear_fc2 is cast with the scale of linear_fc1's input.",
@@ -591,7 +569,7 @@ const struct sf_plant sf_plants[] = {
      .diagnosis = "permuted neighbour", .minimal = {4, 1, "layout.tp=2 layout.sp=true moe.experts=2"}, .triggers = padding_of_other_tp},
     {PLANT(CKPT_LOCAL_LAYER_NAMES),
      .what = "State is looked for under the layer's number in its pipeline stage, so every later stage loads the first one's layers.",
-     .source = "Megatron-LM #7452-12", .kinds = KIND(PARAM), .modules = MODULES_WITH_PARAMS, .diagnosis = "shifted",
+     .source = "Megatron-LM #7452-12", .kinds = KIND(PARAM), .modules = ANY_MODULE, .diagnosis = "shifted",
      .minimal = {2, 2, "reload.after_step=1 reload.pp=2"}, .triggers = reloads_stages},
     {PLANT(CKPT_BUCKET_OVERWRITE),
      .what = "With ZeRO the dictionary of optimizer states is made anew for each gradient bucket: only the last one's moments are saved.",
@@ -600,8 +578,8 @@ const struct sf_plant sf_plants[] = {
     {PLANT(STALE_MASTER_AFTER_LOAD),
      .what = "Weights are loaded into the model alone; masters keep their first values, and the next step writes those back.",
      .source = "Megatron-LM PR #5071; Megatron-Bridge PR #4082; SkyRL PR #2149", .kinds = KIND(PARAM) | KIND(PARAM_DELTA),
-     .modules = MODULES_WITH_PARAMS | MODULE(OPTIMIZER), .diagnosis = "stale",
-     .minimal = {1, 1, "reload.after_step=1 mode=e2e precision.compute=bf16"}, .triggers = reloads_masters},
+     .modules = ANY_MODULE, .diagnosis = "stale", .minimal = {1, 1, "reload.after_step=1 mode=e2e precision.compute=bf16"},
+     .triggers = reloads_masters},
     {CANARY(CANARY_CRASH, "parallel_mlp.bwd.canary"), .what = "The last rank raises SIGSEGV in the backward of the last layer's MLP.",
      .minimal = {1, 1, ""}, .triggers = always},
     {CANARY(CANARY_HANG, "parallel_mlp.bwd.canary"), .what = "The last rank loops for ever in the backward of the last layer's MLP.",
@@ -622,6 +600,10 @@ const struct sf_plant *sf_plant_find(const char *id) {
 
 const struct sf_plant *sf_plant_of(enum sf_fault fault) {
   return fault > SF_FAULT_NONE && fault < SF_FAULT_COUNT ? &sf_plants[fault - 1] : NULL;
+}
+
+bool sf_plant_may_blame(const struct sf_plant *plant, enum sf_module_class cls) {
+  return (plant->modules >> (int)cls & 1) != 0 || sf_module_is(cls, plant->traits);
 }
 
 bool sf_plant_is_triggered(const struct sf_plant *plant, const struct sf_case *c) {

@@ -90,7 +90,8 @@ struct sf_plant {
   const char *what;             /* one sentence */
   const char *source;           /* where a real framework had it, "" for canaries */
   unsigned kinds;               /* bits of enum sf_kind: where the first divergence may show; 0 for canaries */
-  uint64_t modules;             /* bits of enum sf_module_class: modules that may be blamed */
+  uint64_t modules;             /* bits of enum sf_module_class: modules that may be blamed, */
+  uint32_t traits;              /* and bits of enum sf_trait: all that have one of these */
   const char *diagnosis; /* class of diagnosis that its shrunk case must get, as the oracle names it. NULL: not declared; "" for canaries.
                             Two, with a space between, where the smallest case does not tell them apart */
   const char *label;            /* canaries: the communication label at which it must be reported; else "" */
@@ -98,6 +99,8 @@ struct sf_plant {
   struct sf_plant_minimal also;  /* the smallest case of other shrink keys, which shrinking keeps, where that is another one */
   bool (*triggers)(const struct sf_case *c); /* whether a case can show it at all; of a case that reloads: before that, or by reloading */
 };
+/* Whether a module of this class may be blamed for it. */
+bool sf_plant_may_blame(const struct sf_plant *plant, enum sf_module_class cls);
 /* Whether a case can show it in the steps of either layout. */
 bool sf_plant_is_triggered(const struct sf_plant *plant, const struct sf_case *c);
 extern const struct sf_plant sf_plants[]; /* SF_FAULT_COUNT - 1 entries, in order of the enum */

@@ -24,10 +24,8 @@ static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_m
 }
 
 void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
-  const bool ends_branch = cls == SF_MODULE_POST_SELF_ATTN_LAYERNORM || cls == SF_MODULE_POST_MLP_LAYERNORM;
-  const bool of_latent = cls == SF_MODULE_Q_LAYERNORM || cls == SF_MODULE_KV_LAYERNORM;
   *layer = (struct sf_norm_layer){.norm = (enum sf_norm)run->c->model.norm, .module = sf_rank_module(run, cls, index)};
-  layer->grad_dtype = ends_branch || of_latent ? run->dtype : run->stream_dtype;
+  layer->grad_dtype = sf_modules[cls].act_grad.promise == SF_PROMISE_STREAM ? run->stream_dtype : run->dtype;
   layer->weight = create_vector(run, cls, index, 0, sp);
   layer->bias = create_vector(run, cls, index, 1, sp);
   layer->width = layer->weight->count;

@@ -16,9 +16,7 @@ static bool is_exempt(const struct sf_rank_run *run, int32_t layer) {
 }
 
 struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer) {
-  const bool has_fp8 = cls == SF_MODULE_LINEAR_QKV || cls == SF_MODULE_LINEAR_PROJ || cls == SF_MODULE_LINEAR_FC1 ||
-                       cls == SF_MODULE_LINEAR_FC2 || cls == SF_MODULE_SHARED_FC1 || cls == SF_MODULE_SHARED_FC2;
-  if (run->c->precision.compute != SF_COMPUTE_FP8 || !has_fp8 || is_exempt(run, layer)) return NULL;
+  if (run->c->precision.compute != SF_COMPUTE_FP8 || !sf_module_is(cls, SF_TRAIT_FP8) || is_exempt(run, layer)) return NULL;
   const size_t microbatches = (size_t)(run->c->train.microbatches / run->parallel.dp.size);
   struct sf_fp8_linear *fp8 = sf_rank_alloc(run->env, sizeof *fp8);
   *fp8 = (struct sf_fp8_linear){.cls = cls, .layer = layer, .weight_step = -1, .next = run->fp8.linears};

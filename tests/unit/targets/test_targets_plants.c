@@ -122,7 +122,7 @@ static bool same_bits(const struct world_tensor *a, const struct world_tensor *b
 static bool is_promised(const struct world *w, const struct sf_plant *plant, struct sf_trace_id id) {
   struct sf_trace_spec spec;
   if (!sf_trace_spec(&spec, w->catalog, id)) return false;
-  return (plant->kinds >> id.kind & 1) && (plant->modules >> w->catalog->modules[spec.module].cls & 1);
+  return (plant->kinds >> id.kind & 1) && sf_plant_may_blame(plant, w->catalog->modules[spec.module].cls);
 }
 
 struct change {
