@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The one mutable global of the project: the test hook has to reach allocations made by any room. */
+/* A mutable global, against the rule: the test hook has to reach allocations made by any room. */
 static struct {
   int64_t countdown;
   bool did_fail;

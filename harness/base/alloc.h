@@ -6,16 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* NULL when memory is out, or when the test hook below says so. sf_alloc zeroes; sf_free takes NULL. */
+/* NULL when memory is out, or when the test hook below says so. sf_alloc zeroes. */
 void *sf_alloc(size_t size_bytes);
 void *sf_realloc(void *old, size_t size_bytes); /* new bytes are not zeroed; old stays valid on failure */
-char *sf_strdup(const char *text);
-void sf_free(void *memory);
+char *sf_strdup(const char *text);              /* to be freed by sf_free */
+void sf_free(void *memory);                     /* what the three above gave; takes NULL */
 
 /* Makes the `countdown`-th allocation from now (1 = the next) return NULL, once; 0 switches off. For tests.
  * An arena counts when it asks for a block, not at each piece: give it small blocks to fail in the middle. */
 void sf_alloc_fail_at(int64_t countdown);
-bool sf_alloc_did_fail(void);
+bool sf_alloc_did_fail(void); /* whether the allocation that the last sf_alloc_fail_at chose was asked for */
 /* Allocations that failed since the program began, real ones too: for callers of libraries that swallow a failure. */
 uint64_t sf_alloc_failures(void);
 
@@ -38,11 +38,13 @@ struct sf_arena *sf_arena_create_in(const struct sf_memory *memory, size_t block
 void *sf_arena_alloc(struct sf_arena *arena, size_t size_bytes); /* NULL on no memory; never zeroed */
 /* Everything handed out becomes invalid; the blocks are kept for reuse. */
 void sf_arena_reset(struct sf_arena *arena);
-/* A mark, and giving back everything handed out since it. Marks nest like a stack. */
+/* A moment of an arena's life. sf_arena_rewind gives back everything handed out since the mark, and drops later marks: marks nest like a
+ * stack. */
 struct sf_arena_mark { void *block; size_t used; };
-struct sf_arena_mark sf_arena_mark(const struct sf_arena *arena);
-void sf_arena_rewind(struct sf_arena *arena, struct sf_arena_mark mark);
-size_t sf_arena_peak_bytes(const struct sf_arena *arena); /* most that was handed out at once, rounding to 64 included */
+struct sf_arena_mark sf_arena_mark(const struct sf_arena *arena);        /* valid until a rewind to an earlier mark, or a reset */
+void sf_arena_rewind(struct sf_arena *arena, struct sf_arena_mark mark); /* what was handed out since becomes invalid */
+/* The most that was handed out at once, rounding to 64 included. */
+size_t sf_arena_peak_bytes(const struct sf_arena *arena);
 void sf_arena_destroy(struct sf_arena *arena); /* takes NULL */
 
 #endif

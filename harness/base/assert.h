@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Of C and C++. */
+/* Print to stderr and abort; the second also prints the two values that were compared. For the macros below, in C and in C++. */
 __attribute__((noreturn)) void sf_assert_fail(const char *file, int line, const char *expression);
 __attribute__((noreturn)) void sf_assert_fail_int(const char *file, int line, const char *expression, int64_t left, int64_t right);
 

@@ -14,8 +14,8 @@ struct sf_float_mode {
 
 /* Sets the default (nearest, subnormal numbers kept, no traps) and returns what was set before. */
 struct sf_float_mode sf_float_mode_restore(void);
-void sf_float_mode_set(struct sf_float_mode mode);
-bool sf_float_mode_is_default(struct sf_float_mode mode);
+void sf_float_mode_set(struct sf_float_mode mode);        /* of this thread; undoes sf_float_mode_restore */
+bool sf_float_mode_is_default(struct sf_float_mode mode); /* mode: what sf_float_mode_restore returned */
 /* What differs from the default: "flush-to-zero, rounding down"; "" where nothing does. */
 void sf_float_mode_text(char *out, size_t size, struct sf_float_mode mode);
 

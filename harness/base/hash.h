@@ -22,6 +22,6 @@ static inline uint64_t sf_hash_u64(uint64_t hash, uint64_t value) {
 
 /* FNV-1a over bytes, then mixed into hash. */
 uint64_t sf_hash_bytes(uint64_t hash, const void *data, size_t size_bytes);
-uint64_t sf_hash_string(uint64_t hash, const char *text);
+uint64_t sf_hash_string(uint64_t hash, const char *text); /* its bytes without the NUL */
 
 #endif

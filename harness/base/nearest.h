@@ -17,6 +17,7 @@ struct sf_nearest {
   char text[SF_NEAREST_TEXT];
 };
 
+/* Begins a search. word: what was typed; borrowed while words are offered. */
 struct sf_nearest sf_nearest_to(const char *word);
 /* Near are words in which at most a third of the letters differ, and words that begin with the mistyped one (three letters or more). The
  * first of equally near ones stays. Nothing is near a word that is itself among the known ones. known is copied; words of more than 64

@@ -12,7 +12,7 @@ struct sf_pcg {
 
 /* Two 64-bit seeds spread over state and increment by splitmix64; different pairs give different streams. */
 struct sf_pcg sf_pcg_create(uint64_t seed, uint64_t stream);
-uint64_t sf_pcg_next(struct sf_pcg *pcg);
+uint64_t sf_pcg_next(struct sf_pcg *pcg); /* uniform in 64 bits */
 /* Uniform in 0..bound-1 without bias (rejection); bound > 0. */
 uint64_t sf_pcg_below(struct sf_pcg *pcg, uint64_t bound);
 

@@ -23,6 +23,7 @@ void sf_line_copy(char *out, size_t size, const char *text);
 
 /* sf_line_append to a stream. A line is made by one call: what stands before it in the stream is not looked at. */
 void sf_print(FILE *to, const char *format, ...) SF_PRINTF(2, 3);
+/* The same with a va_list, which stays usable. */
 void sf_print_arguments(FILE *to, const char *format, va_list arguments) SF_PRINTF(2, 0);
 /* Prints several lines that were made by sf_line_append; everything but their newlines is escaped again, where it has to be. NULL prints
  * nothing. */

@@ -33,11 +33,11 @@ const char *sf_status_text(enum sf_status status);
 /* What a failed system call's errno means: ENOENT is SF_ENOTFOUND, a full disk, quota or file size limit SF_ENOSPC, ENOMEM SF_ENOMEM, all
  * else SF_EIO. */
 enum sf_status sf_status_of_errno(int code);
-/* strerror; behind it, where a limit of this process's was reached (open files: EMFILE; processes: EAGAIN), which one and how large it is.
- */
 struct sf_errno_text {
   char text[160];
 };
+/* strerror, and behind it, where a limit of this process was reached (open files: EMFILE; processes: EAGAIN), that limit and how to raise
+ * it. */
 struct sf_errno_text sf_errno_text(int code);
 
 /* Detail of a failure, for the caller that wants it: every function that takes one accepts NULL. */

@@ -79,6 +79,7 @@ struct sf_rules {
   uint64_t followers[SF_SPACE_FIELDS_MAX][SF_SPACE_FIELDS_MAX / 64]; /* the fields that follow it */
 };
 
+/* An empty set of rules over these fields, which it borrows. At most SF_SPACE_FIELDS_MAX, else it asserts. */
 void sf_rules_init(struct sf_rules *rules, const struct sf_space_field *fields, int32_t field_count);
 /* Adds a rule. It is part of the program: one that does not follow the grammar is an assertion. why: NULL or a text that outlives the
  * rules. */

@@ -25,8 +25,9 @@ void sf_walled_pool_destroy(struct sf_walled_pool *pool); /* takes NULL */
 
 /* Contents are undefined. offset: data's address modulo SF_WALLED_ALIGNMENT. NULL: no memory. */
 struct sf_walled *sf_walled_take(struct sf_walled_pool *pool, size_t size_bytes, size_t offset);
+/* Gives a block back, for the next taker of its size. Its memory may stay readable until then. */
 void sf_walled_give(struct sf_walled_pool *pool, struct sf_walled *block);
-void sf_walled_give_all(struct sf_walled_pool *pool);
+void sf_walled_give_all(struct sf_walled_pool *pool); /* each block that is taken */
 
 /* Of the blocks that are taken the one whose data lies nearest to the address, if that is in a wall or beside data; else NULL. May be
  * called by a signal handler. pool may be NULL. */
@@ -34,8 +35,8 @@ const struct sf_walled *sf_walled_near(const struct sf_walled_pool *pool, const 
 /* "12 bytes behind", "right behind", "4 bytes in front of": where the address lies from `size_bytes` at data. May be called by a signal
  * handler. */
 void sf_walled_where(char *out, size_t size, const char *data, size_t size_bytes, const void *address);
-/* What an instruction that faulted did, by the third argument of its signal's handler; UNKNOWN where the machine does not say. */
 enum sf_access { SF_ACCESS_UNKNOWN, SF_ACCESS_READ, SF_ACCESS_WRITE };
+/* What an instruction that faulted did, by the third argument of its signal's handler; UNKNOWN where the machine does not say. */
 enum sf_access sf_walled_access(const void *context);
 const char *sf_access_name(enum sf_access access); /* "touches", "reads", "writes" */
 

@@ -28,7 +28,13 @@ cat >"$tree/harness/base/good.h" <<'C'
 #ifndef GOOD_H
 #define GOOD_H
 struct good { int value; };
-int good_value(const struct good *good);
+extern const int good_table[3];
+int good_value(const struct good *good); /* never negative */
+/* Both take NULL. */
+int good_first(const struct good *good);
+static inline int good_second(const struct good *good) {
+  return good == 0;
+}
 #endif
 C
 {
@@ -60,7 +66,8 @@ printf '#include "good.h"\n' >"$tree/harness/base/path.c"
 for ((i = 0; i <= 600; i++)); do echo; done >"$tree/targets/size.c"
 for ((i = 0; i <= 300; i++)); do echo; done >"$tree/targets/size.h"
 { echo "int before;" && long_function too_long 71; } >"$tree/targets/long.c"
-echo 'size_t not_alone(void);' >"$tree/targets/alone.h"
+echo 'size_t not_alone(void); /* bytes */' >"$tree/targets/alone.h"
+printf '/* One. */\nint one(int x)\n    __attribute__((const));\n\nint two(void) __attribute__((const));\n' >"$tree/harness/base/contract.h"
 printf 'int x;\nint blanks; \n' >"$tree/targets/blanks.c"
 printf 'void f(void) {\n\tf();\n}\n' >"$tree/targets/tab.c"
 printf 'double ok(double x) { return x; }\ndouble bound = 1e-4;\n' >"$tree/targets/literal.c"
@@ -94,6 +101,7 @@ expect_line '^targets/size.h:301: file-size: 301 lines, at most 300'
 expect_line '^targets/columns.c:2: columns: 141, at most 140'
 expect_line '^targets/long.c:2: function-length: 71 lines'
 expect_line '^targets/alone.h:1: header-alone: .*size_t'
+expect_line '^harness/base/contract.h:5: contract: '
 expect_line '^targets/blanks.c:2: whitespace: blanks at the end'
 expect_line '^targets/tab.c:2: whitespace: a tab'
 expect_line '^targets/literal.c:2: tolerance: 1e-4'
@@ -106,8 +114,8 @@ expect_line '^oracles/README.md:101: room-readme: 101 lines, at most 100'
 expect_line '^tests/many:1: folder-size: 31 files, at most 30'
 expect_line '^tests/README.md:1: room-readme: missing'
 count=$(wc -l <"$tree/build/report")
-if [ "$count" -ne 23 ]; then
-  echo "ci/tidy reported $count offences, 23 were made" >&2
+if [ "$count" -ne 24 ]; then
+  echo "ci/tidy reported $count offences, 24 were made" >&2
   failures=$((failures + 1))
 fi
 
@@ -115,4 +123,4 @@ if [ "$failures" -ne 0 ]; then
   cat "$tree/build/report" >&2
   exit 1
 fi
-echo "ci/tidy: 23 offences found, none where there was none"
+echo "ci/tidy: 24 offences found, none where there was none"
