@@ -9,11 +9,10 @@
 /* The space that cases are drawn from: the generator's own ranges, narrowed by presets and --set. Plain data: copy by assignment. */
 struct sf_space {
   int64_t max_ranks;          /* of the drawn world; 8 */
-  bool is_set[SF_SPACE_FIELDS_MAX];     /* by place in the walk (codec_internal.h): whether `set` holds */
+  bool is_set[SF_SPACE_FIELDS_MAX];     /* by enum sf_case_field: whether `set` holds */
   bool is_limited[SF_SPACE_FIELDS_MAX]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
   struct sf_range set[SF_SPACE_FIELDS_MAX];
   uint32_t formats_left_out; /* bits of enum sf_compute: not drawn though they lie within the range (sf_space_leave_out) */
-  int16_t field[SF_SPACE_FIELDS_MAX];               /* place in the walk -> index into sf_case_fields, -1 none; filled by sf_space_init */
   char target[SF_TARGET_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
 

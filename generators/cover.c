@@ -9,61 +9,61 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- levels --------------------------------------------------------------------------------------------------------- */
+/* --- bins --------------------------------------------------------------------------------------------------------- */
 
-enum { LEVELS_MAX = 512, FACTORS_MAX = SF_WALK_COUNT };
+enum { BINS_MAX = 512, FACTORS_MAX = SF_CASE_DRAWN };
 
-struct level {
+struct bin {
   int32_t factor;
   struct sf_range range;
 };
 struct factor {
-  enum sf_walk place;
+  enum sf_case_field field;
   bool layout; /* may differ within a block */
   int32_t first, count;
 };
-struct levels {
+struct bins {
   struct sf_space space;
   struct sf_bounds bounds;
   int32_t factor_count, count;
   struct factor factors[FACTORS_MAX];
-  struct level at[LEVELS_MAX];
+  struct bin at[BINS_MAX];
 };
 
-static bool is_layout(enum sf_walk place) {
-  const char *path = sf_walk_path(place);
-  return strncmp(path, "layout.", 7) == 0 || strncmp(path, "reload.", 7) == 0 || place == SF_WALK_SCHEDULE;
+static bool is_layout(enum sf_case_field field) {
+  const char *path = sf_case_fields[field].path;
+  return strncmp(path, "layout.", 7) == 0 || strncmp(path, "reload.", 7) == 0 || field == SF_CASE_SCHEDULE;
 }
 
-static enum sf_walk place_of(const struct levels *levels, int32_t level) { return levels->factors[levels->at[level].factor].place; }
+static enum sf_case_field field_of(const struct bins *bins, int32_t bin) { return bins->factors[bins->at[bin].factor].field; }
 
-static void levels_init(struct levels *levels, const struct sf_space *space) {
-  memset(levels, 0, sizeof *levels);
-  levels->space = *space;
-  sf_bounds_init(&levels->bounds, &levels->space);
-  (void)sf_bounds_solve(&levels->bounds);
-  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
-    struct sf_range ranges[SF_LEVELS_MAX];
-    const enum sf_walk place = (enum sf_walk)i;
-    const int32_t count = sf_domain_levels(ranges, place, levels->bounds.at[i], levels->bounds.max_ranks), first = levels->count;
-    const int32_t factor = levels->factor_count;
-    levels->factors[factor] = (struct factor){.place = place, .layout = is_layout(place), .first = first};
+static void bins_init(struct bins *bins, const struct sf_space *space) {
+  memset(bins, 0, sizeof *bins);
+  bins->space = *space;
+  sf_bounds_init(&bins->bounds, &bins->space);
+  (void)sf_bounds_solve(&bins->bounds);
+  for (int i = 0; i < SF_CASE_DRAWN; i++) {
+    struct sf_range ranges[SF_BINS_MAX];
+    const enum sf_case_field field = (enum sf_case_field)i;
+    const int32_t count = sf_domain_bins(ranges, field, bins->bounds.at[i], bins->bounds.max_ranks), first = bins->count;
+    const int32_t factor = bins->factor_count;
+    bins->factors[factor] = (struct factor){.field = field, .layout = is_layout(field), .first = first};
     for (int32_t k = 0; k < count; k++) {
-      SF_ASSERT_LT(levels->count, LEVELS_MAX);
-      levels->at[levels->count] = (struct level){factor, ranges[k]};
-      if (sf_bounds_allow(&levels->bounds, place, ranges[k])) levels->count++;
+      SF_ASSERT_LT(bins->count, BINS_MAX);
+      bins->at[bins->count] = (struct bin){factor, ranges[k]};
+      if (sf_bounds_allow(&bins->bounds, field, ranges[k])) bins->count++;
     }
-    if (levels->count < first + 2) levels->count = first; /* nothing to choose */
-    levels->factors[factor].count = levels->count - first;
-    levels->factor_count += levels->count > first;
+    if (bins->count < first + 2) bins->count = first; /* nothing to choose */
+    bins->factors[factor].count = bins->count - first;
+    bins->factor_count += bins->count > first;
   }
 }
 
-/* The level that the case has at a factor; -1 for a value that is in no class. */
-static int32_t level_of(const struct levels *levels, const struct factor *factor, const struct sf_case *c) {
-  const int64_t value = sf_walk_get(c, &levels->space, factor->place);
+/* The bin that the case has at a factor; -1 for a value that is in no class. */
+static int32_t bin_of(const struct bins *bins, const struct factor *factor, const struct sf_case *c) {
+  const int64_t value = sf_drawn_get(c, factor->field);
   for (int32_t i = factor->first; i < factor->first + factor->count; i++)
-    if (value >= levels->at[i].range.lo && value <= levels->at[i].range.hi) return i;
+    if (value >= bins->at[i].range.lo && value <= bins->at[i].range.hi) return i;
   return -1;
 }
 
@@ -72,18 +72,18 @@ static int32_t level_of(const struct levels *levels, const struct factor *factor
 enum pair { IMPOSSIBLE, OPEN, RUN };
 struct pairs {
   int64_t open, run;
-  int32_t open_of[LEVELS_MAX]; /* open pairs of a level */
-  unsigned char at[LEVELS_MAX][LEVELS_MAX];
+  int32_t open_of[BINS_MAX]; /* open pairs of a bin */
+  unsigned char at[BINS_MAX][BINS_MAX];
 };
 
-static void pairs_init(struct pairs *pairs, const struct levels *levels) {
+static void pairs_init(struct pairs *pairs, const struct bins *bins) {
   memset(pairs, 0, sizeof *pairs);
-  for (int32_t a = 0; a < levels->count; a++) {
-    struct sf_bounds with_a = levels->bounds;
-    (void)sf_bounds_narrow(&with_a, place_of(levels, a), levels->at[a].range);
-    for (int32_t b = a + 1; b < levels->count; b++) {
-      if (levels->at[a].factor == levels->at[b].factor) continue;
-      if (!sf_bounds_allow(&with_a, place_of(levels, b), levels->at[b].range)) continue;
+  for (int32_t a = 0; a < bins->count; a++) {
+    struct sf_bounds with_a = bins->bounds;
+    (void)sf_bounds_narrow(&with_a, field_of(bins, a), bins->at[a].range);
+    for (int32_t b = a + 1; b < bins->count; b++) {
+      if (bins->at[a].factor == bins->at[b].factor) continue;
+      if (!sf_bounds_allow(&with_a, field_of(bins, b), bins->at[b].range)) continue;
       pairs->at[a][b] = pairs->at[b][a] = OPEN;
       pairs->open++;
       pairs->open_of[a]++;
@@ -101,18 +101,18 @@ static void pairs_note(struct pairs *pairs, int32_t a, int32_t b) {
   pairs->open_of[b]--;
 }
 
-static int32_t levels_of_case(int32_t out[FACTORS_MAX], const struct levels *levels, const struct sf_case *c) {
+static int32_t bins_of_case(int32_t out[FACTORS_MAX], const struct bins *bins, const struct sf_case *c) {
   int32_t count = 0;
-  for (int32_t i = 0; i < levels->factor_count; i++) {
-    const int32_t level = level_of(levels, &levels->factors[i], c);
-    if (level >= 0) out[count++] = level;
+  for (int32_t i = 0; i < bins->factor_count; i++) {
+    const int32_t bin = bin_of(bins, &bins->factors[i], c);
+    if (bin >= 0) out[count++] = bin;
   }
   return count;
 }
 
-static void pairs_add_case(struct pairs *pairs, const struct levels *levels, const struct sf_case *c) {
+static void pairs_add_case(struct pairs *pairs, const struct bins *bins, const struct sf_case *c) {
   int32_t has[FACTORS_MAX];
-  const int32_t count = levels_of_case(has, levels, c);
+  const int32_t count = bins_of_case(has, bins, c);
   for (int32_t i = 0; i < count; i++)
     for (int32_t k = i + 1; k < count; k++) pairs_note(pairs, has[i], has[k]);
 }
@@ -121,10 +121,10 @@ static void pairs_add_case(struct pairs *pairs, const struct levels *levels, con
 
 enum { ROWS_MAX = 2048 };
 struct row {
-  int16_t level[FACTORS_MAX]; /* of each factor; -1 = free */
+  int16_t bin[FACTORS_MAX]; /* of each factor; -1 = free */
 };
 struct sf_cover {
-  struct levels levels;
+  struct bins bins;
   struct pairs pairs;
   uint64_t seed;
   int64_t layouts;
@@ -132,18 +132,18 @@ struct sf_cover {
   struct row rows[ROWS_MAX];
 };
 
-static void limits_of_row(struct sf_range limits[SF_WALK_COUNT], const struct sf_cover *cover, const struct row *row, bool layout_only) {
-  for (int i = 0; i < SF_WALK_COUNT; i++) limits[i] = (struct sf_range){INT64_MIN, INT64_MAX};
-  for (int32_t i = 0; row != NULL && i < cover->levels.factor_count; i++) {
-    const struct factor *factor = &cover->levels.factors[i];
-    if (row->level[i] >= 0 && (factor->layout || !layout_only)) limits[factor->place] = cover->levels.at[row->level[i]].range;
+static void limits_of_row(struct sf_range limits[SF_CASE_DRAWN], const struct sf_cover *cover, const struct row *row, bool layout_only) {
+  for (int i = 0; i < SF_CASE_DRAWN; i++) limits[i] = (struct sf_range){INT64_MIN, INT64_MAX};
+  for (int32_t i = 0; row != NULL && i < cover->bins.factor_count; i++) {
+    const struct factor *factor = &cover->bins.factors[i];
+    if (row->bin[i] >= 0 && (factor->layout || !layout_only)) limits[factor->field] = cover->bins.at[row->bin[i]].range;
   }
 }
 
-/* The places of the logical function fixed to what the block's first case has. */
+/* The fields of the logical function fixed to what the block's first case has. */
 static void fix_logical(struct sf_space *space, const struct sf_case *first) {
-  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
-    if (!is_layout((enum sf_walk)i)) sf_space_fix(space, sf_walk_path((enum sf_walk)i), first);
+  for (int i = 0; i < SF_CASE_DRAWN; i++)
+    if (!is_layout((enum sf_case_field)i)) sf_space_fix(space, sf_case_fields[i].path, first);
 }
 
 static const struct row *row_at(const struct sf_cover *cover, int64_t index) {
@@ -153,7 +153,7 @@ static const struct row *row_at(const struct sf_cover *cover, int64_t index) {
 static enum sf_status draw_first(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed,
                                  int64_t layouts, int64_t block, struct sf_error *error) {
   struct sf_draw source;
-  struct sf_range limits[SF_WALK_COUNT];
+  struct sf_range limits[SF_CASE_DRAWN];
   const struct row *row = row_at(cover, block * layouts);
   limits_of_row(limits, cover, row, false);
   sf_draw_from_pcg(&source, seed, (uint64_t)block);
@@ -163,7 +163,7 @@ static enum sf_status draw_first(struct sf_case *out, const struct sf_cover *cov
 static enum sf_status draw_layout(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *fixed, uint64_t seed,
                                   int64_t layouts, int64_t index, struct sf_error *error) {
   struct sf_draw source;
-  struct sf_range limits[SF_WALK_COUNT];
+  struct sf_range limits[SF_CASE_DRAWN];
   const struct row *row = row_at(cover, index);
   limits_of_row(limits, cover, row, true);
   sf_draw_from_pcg(&source, sf_hash_u64(seed, (uint64_t)(index % layouts)), (uint64_t)(index / layouts));
@@ -189,59 +189,59 @@ struct making {
   int32_t chosen[FACTORS_MAX];
 };
 
-static bool choose_level(struct sf_cover *cover, struct making *m, int32_t level) {
-  const struct level *l = &cover->levels.at[level];
-  const enum sf_walk place = cover->levels.factors[l->factor].place;
-  if (!sf_bounds_allow(&m->bounds, place, l->range)) return false;
-  (void)sf_bounds_narrow(&m->bounds, place, l->range);
-  m->row->level[l->factor] = (int16_t)level;
-  m->chosen[m->chosen_count++] = level;
+static bool choose_bin(struct sf_cover *cover, struct making *m, int32_t bin) {
+  const struct bin *l = &cover->bins.at[bin];
+  const enum sf_case_field field = cover->bins.factors[l->factor].field;
+  if (!sf_bounds_allow(&m->bounds, field, l->range)) return false;
+  (void)sf_bounds_narrow(&m->bounds, field, l->range);
+  m->row->bin[l->factor] = (int16_t)bin;
+  m->chosen[m->chosen_count++] = bin;
   return true;
 }
 
-/* How much a level adds: open pairs with what is chosen already, then open pairs at all. */
-static int64_t gain_of(const struct sf_cover *cover, const struct making *m, int32_t level) {
+/* How much a bin adds: open pairs with what is chosen already, then open pairs at all. */
+static int64_t gain_of(const struct sf_cover *cover, const struct making *m, int32_t bin) {
   int64_t gain = 0;
-  for (int32_t i = 0; i < m->chosen_count; i++) gain += cover->pairs.at[level][m->chosen[i]] == OPEN;
-  return gain * LEVELS_MAX + cover->pairs.open_of[level];
+  for (int32_t i = 0; i < m->chosen_count; i++) gain += cover->pairs.at[bin][m->chosen[i]] == OPEN;
+  return gain * BINS_MAX + cover->pairs.open_of[bin];
 }
 
-/* The most useful level that still fits; none when nothing is open, so that what is covered stays a free draw. */
+/* The most useful bin that still fits; none when nothing is open, so that what is covered stays a free draw. */
 static void choose_for_factor(struct sf_cover *cover, struct making *m, int32_t number) {
-  const struct factor *factor = &cover->levels.factors[number];
+  const struct factor *factor = &cover->bins.factors[number];
   int64_t below = INT64_MAX; /* gains are tried from the largest down; of equal ones the first */
   int32_t tried = -1;
   for (int32_t k = 0; k < factor->count; k++) {
     int64_t best = 0;
-    int32_t level = -1;
+    int32_t bin = -1;
     for (int32_t i = factor->first; i < factor->first + factor->count; i++) {
       const int64_t gain = gain_of(cover, m, i);
       const bool later = gain < below || (gain == below && i > tried);
-      if (later && gain > best) best = gain, level = i;
+      if (later && gain > best) best = gain, bin = i;
     }
-    if (level < 0 || choose_level(cover, m, level)) return;
+    if (bin < 0 || choose_bin(cover, m, bin)) return;
     below = best;
-    tried = level;
+    tried = bin;
   }
 }
 
-/* An open pair to begin a row with: the one whose levels have the most open pairs. */
+/* An open pair to begin a row with: the one whose bins have the most open pairs. */
 static void choose_first_pair(struct sf_cover *cover, struct making *m) {
   int32_t best_a = -1, best_b = -1, best = -1;
-  for (int32_t a = 0; a < cover->levels.count; a++) {
+  for (int32_t a = 0; a < cover->bins.count; a++) {
     if (cover->pairs.open_of[a] == 0) continue;
-    for (int32_t b = a + 1; b < cover->levels.count; b++) {
+    for (int32_t b = a + 1; b < cover->bins.count; b++) {
       const int32_t open = cover->pairs.open_of[a] + cover->pairs.open_of[b];
       if (cover->pairs.at[a][b] == OPEN && open > best) best = open, best_a = a, best_b = b;
     }
   }
   if (best_a < 0) return;
-  (void)choose_level(cover, m, best_a);
-  (void)choose_level(cover, m, best_b);
+  (void)choose_bin(cover, m, best_a);
+  (void)choose_bin(cover, m, best_b);
 }
 
 static void shuffle_factors(int32_t out[FACTORS_MAX], const struct sf_cover *cover, int64_t index) {
-  for (int32_t i = 0; i < cover->levels.factor_count; i++) {
+  for (int32_t i = 0; i < cover->bins.factor_count; i++) {
     const int32_t at = (int32_t)(sf_hash_u64(sf_hash_u64(cover->seed, (uint64_t)index), (uint64_t)i) % (uint64_t)(i + 1));
     out[i] = out[at];
     out[at] = i;
@@ -252,25 +252,25 @@ static void shuffle_factors(int32_t out[FACTORS_MAX], const struct sf_cover *cov
 static void make_row(struct sf_cover *cover, int64_t index, const struct sf_space *space, const struct sf_case *first) {
   struct making m = {.row = &cover->rows[index]};
   int32_t order[FACTORS_MAX];
-  memset(m.row->level, -1, sizeof m.row->level);
+  memset(m.row->bin, -1, sizeof m.row->bin);
   sf_bounds_init(&m.bounds, space);
   (void)sf_bounds_solve(&m.bounds);
-  for (int32_t i = 0; first != NULL && i < cover->levels.factor_count; i++) {
-    const struct factor *factor = &cover->levels.factors[i];
-    const int32_t level = factor->layout ? -1 : level_of(&cover->levels, factor, first);
-    if (level >= 0) m.chosen[m.chosen_count++] = level;
+  for (int32_t i = 0; first != NULL && i < cover->bins.factor_count; i++) {
+    const struct factor *factor = &cover->bins.factors[i];
+    const int32_t bin = factor->layout ? -1 : bin_of(&cover->bins, factor, first);
+    if (bin >= 0) m.chosen[m.chosen_count++] = bin;
   }
   if (first == NULL) choose_first_pair(cover, &m);
   shuffle_factors(order, cover, index);
-  for (int32_t i = 0; i < cover->levels.factor_count; i++) {
-    const struct factor *factor = &cover->levels.factors[order[i]];
-    if ((first == NULL || factor->layout) && m.row->level[order[i]] < 0) choose_for_factor(cover, &m, order[i]);
+  for (int32_t i = 0; i < cover->bins.factor_count; i++) {
+    const struct factor *factor = &cover->bins.factors[order[i]];
+    if ((first == NULL || factor->layout) && m.row->bin[order[i]] < 0) choose_for_factor(cover, &m, order[i]);
   }
 }
 
 /* A block: its first case, then layouts for what that case turned out to compute. */
 static enum sf_status make_block(struct sf_cover *cover, int64_t block, struct sf_error *error) {
-  const struct sf_space *space = &cover->levels.space;
+  const struct sf_space *space = &cover->bins.space;
   struct sf_space fixed = *space;
   struct sf_case first, c;
   const int64_t index = block * cover->layouts;
@@ -278,14 +278,14 @@ static enum sf_status make_block(struct sf_cover *cover, int64_t block, struct s
   cover->row_count++;
   enum sf_status status = draw_first(&first, cover, space, cover->seed, cover->layouts, block, error);
   if (status != SF_OK) return status;
-  pairs_add_case(&cover->pairs, &cover->levels, &first);
+  pairs_add_case(&cover->pairs, &cover->bins, &first);
   fix_logical(&fixed, &first);
-  for (int64_t place = 1; place < cover->layouts && cover->pairs.open > 0; place++) {
-    make_row(cover, index + place, &fixed, &first);
+  for (int64_t field = 1; field < cover->layouts && cover->pairs.open > 0; field++) {
+    make_row(cover, index + field, &fixed, &first);
     cover->row_count++;
-    status = draw_layout(&c, cover, &fixed, cover->seed, cover->layouts, index + place, error);
+    status = draw_layout(&c, cover, &fixed, cover->seed, cover->layouts, index + field, error);
     if (status != SF_OK) return status;
-    pairs_add_case(&cover->pairs, &cover->levels, &c);
+    pairs_add_case(&cover->pairs, &cover->bins, &c);
   }
   return SF_OK;
 }
@@ -296,8 +296,8 @@ enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *spa
   if (cover == NULL) return SF_ENOMEM;
   cover->seed = seed;
   cover->layouts = layouts;
-  levels_init(&cover->levels, space);
-  pairs_init(&cover->pairs, &cover->levels);
+  bins_init(&cover->bins, space);
+  pairs_init(&cover->pairs, &cover->bins);
   enum sf_status status = SF_OK;
   for (int64_t block = 0; status == SF_OK && cover->pairs.open > 0 && (block + 1) * layouts <= ROWS_MAX; block++)
     status = make_block(cover, block, error);
@@ -316,17 +316,17 @@ int64_t sf_cover_rows(const struct sf_cover *cover) { return cover->row_count; }
 /* --- counting --------------------------------------------------------------------------------------------------------- */
 
 struct sf_cover_count {
-  struct levels levels;
+  struct bins bins;
   struct pairs pairs;
-  uint64_t *triples; /* bits, (a * n + b) * n + c of ascending levels */
+  uint64_t *triples; /* bits, (a * n + b) * n + c of ascending bins */
 };
 
 enum sf_status sf_cover_count_create(struct sf_cover_count **out, const struct sf_space *space) {
   struct sf_cover_count *count = sf_alloc(sizeof *count);
   if (count == NULL) return SF_ENOMEM;
-  levels_init(&count->levels, space);
-  pairs_init(&count->pairs, &count->levels);
-  const size_t n = (size_t)count->levels.count;
+  bins_init(&count->bins, space);
+  pairs_init(&count->pairs, &count->bins);
+  const size_t n = (size_t)count->bins.count;
   count->triples = sf_alloc((n * n * n / 64 + 1) * sizeof *count->triples);
   if (count->triples == NULL) {
     sf_cover_count_destroy(count);
@@ -344,8 +344,8 @@ void sf_cover_count_destroy(struct sf_cover_count *count) {
 
 void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c) {
   int32_t has[FACTORS_MAX];
-  const int32_t n = levels_of_case(has, &count->levels, c);
-  const uint64_t size = (uint64_t)count->levels.count;
+  const int32_t n = bins_of_case(has, &count->bins, c);
+  const uint64_t size = (uint64_t)count->bins.count;
   for (int32_t i = 0; i < n; i++)
     for (int32_t j = i + 1; j < n; j++) {
       pairs_note(&count->pairs, has[i], has[j]);
@@ -358,10 +358,10 @@ static bool has_pair(const struct sf_cover_count *count, int32_t a, int32_t b) {
 
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count) {
   struct sf_cover_shares shares = {.pairs = count->pairs.open + count->pairs.run, .pairs_run = count->pairs.run};
-  const uint64_t n = (uint64_t)count->levels.count;
-  for (int32_t a = 0; a < count->levels.count; a++)
-    for (int32_t b = a + 1; b < count->levels.count; b++)
-      for (int32_t c = b + 1; c < count->levels.count && has_pair(count, a, b); c++) {
+  const uint64_t n = (uint64_t)count->bins.count;
+  for (int32_t a = 0; a < count->bins.count; a++)
+    for (int32_t b = a + 1; b < count->bins.count; b++)
+      for (int32_t c = b + 1; c < count->bins.count && has_pair(count, a, b); c++) {
         const uint64_t bit = ((uint64_t)a * n + (uint64_t)b) * n + (uint64_t)c;
         shares.triples += has_pair(count, a, c) && has_pair(count, b, c);
         shares.triples_run += count->triples[bit / 64] >> bit % 64 & 1;
@@ -369,18 +369,18 @@ struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count)
   return shares;
 }
 
-static void append_level(struct sf_text *out, const struct levels *levels, int32_t level) {
-  const struct level *l = &levels->at[level];
-  sf_walk_append(out, levels->factors[l->factor].place, l->range);
+static void append_bin(struct sf_text *out, const struct bins *bins, int32_t bin) {
+  const struct bin *l = &bins->at[bin];
+  sf_drawn_append(out, bins->factors[l->factor].field, l->range);
 }
 
 void sf_cover_count_missing(const struct sf_cover_count *count, struct sf_text *out) {
-  for (int32_t a = 0; a < count->levels.count; a++)
-    for (int32_t b = a + 1; b < count->levels.count; b++) {
+  for (int32_t a = 0; a < count->bins.count; a++)
+    for (int32_t b = a + 1; b < count->bins.count; b++) {
       if (count->pairs.at[a][b] != OPEN) continue;
-      append_level(out, &count->levels, a);
+      append_bin(out, &count->bins, a);
       sf_text_append(out, " with ");
-      append_level(out, &count->levels, b);
+      append_bin(out, &count->bins, b);
       return;
     }
 }

@@ -1,9 +1,9 @@
 /* Covering campaigns: the first cases of a campaign run every feasible pair of choices (features, enums, layout axes in classes), before
  * random draws take over; and counters that say which share of pairs and triples a set of cases has run.
  *
- * A level is a range of values of one place of the walk, as "tp is 2" or "recompute above 1". What levels there are follows from the
- * choices of generators/domain.c, so that a new choice is covered without a word here. A pair of levels is feasible if a valid case of the
- * space has both. Places of one level are no choice; sizes without classes (hidden, ffn, vocabulary, sequence, head size), the schedule and
+ * A bin is a range of values of one field of the walk, as "tp is 2" or "recompute above 1". What bins there are follows from the
+ * choices of generators/domain.c, so that a new choice is covered without a word here. A pair of bins is feasible if a valid case of the
+ * space has both. Places of one bin are no choice; sizes without classes (hidden, ffn, vocabulary, sequence, head size), the schedule and
  * the seed have none. */
 #ifndef SF_GENERATORS_COVER_H
 #define SF_GENERATORS_COVER_H
@@ -31,7 +31,7 @@ void sf_cover_count_destroy(struct sf_cover_count *count); /* takes NULL */
 void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c);
 struct sf_cover_shares {
   int64_t pairs, pairs_run;     /* feasible pairs, and those that some case had */
-  int64_t triples, triples_run; /* levels each two of which are a feasible pair */
+  int64_t triples, triples_run; /* bins each two of which are a feasible pair */
 };
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count);
 /* Appends a feasible pair that was not run, as "model.bias=on with layout.tp=3..8"; nothing when there is none. */

@@ -1,4 +1,4 @@
-/* The values that each place of the walk may take, simplest first, and how often a random case takes them. */
+/* The values that each field of the walk may take, simplest first, and how often a random case takes them. */
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"
@@ -11,17 +11,14 @@ struct choice {
 enum { STEPS_USUAL = 3 };
 
 /* The rows of the table, each behind an entry that says nothing, so that none is empty. */
-static const struct choice SWARM_CHOICES[] = {{0, 0}, {0, 1}, {1, 1}, {2, 1}};
-#define FIELD(place, path, member, type, kind, meaning, ...) static const struct choice place##_CHOICES[] = {{0, 0}, __VA_ARGS__};
+#define FIELD(name, path, member, type, kind, meaning, ...) static const struct choice name##_CHOICES[] = {{0, 0}, __VA_ARGS__};
 #include "harness/spec/fields.def"
 
 static const struct {
   const struct choice *choices;
   int32_t count;
-} tables[SF_WALK_COUNT] = {
-#define TABLE(place) [SF_WALK_##place] = {place##_CHOICES + 1, (int32_t)(sizeof place##_CHOICES / sizeof place##_CHOICES[0]) - 1},
-    TABLE(SWARM)
-#define FIELD(place, ...) TABLE(place)
+} tables[SF_CASE_DRAWN] = {
+#define FIELD(name, ...) {name##_CHOICES + 1, (int32_t)(sizeof name##_CHOICES / sizeof name##_CHOICES[0]) - 1},
 #include "harness/spec/fields.def"
 };
 
@@ -30,7 +27,7 @@ static const struct {
 enum { UNSCALED_SHARE_E2E = 30, UNSCALED_SHARE_ISOLATED = 10 };
 
 /* Weight of whatever is not the simplest value of a feature, in fifths, by the swarm choice. */
-static const uint32_t tilts[3] = {5, 2, 12};
+static const uint32_t tilts[SF_SWARMS] = {5, 2, 12};
 
 static void add(struct sf_domain *domain, int64_t value, uint32_t weight) {
   SF_ASSERT_LT(domain->count, SF_DOMAIN_MAX);
@@ -42,7 +39,7 @@ static void tilt_features(struct sf_domain *domain, int64_t swarm) {
   for (int32_t i = 0; i < domain->count; i++) domain->weights[i] *= i == 0 ? 5 : tilts[swarm];
 }
 
-/* --- places whose values are computed -------------------------------------------------------------------------------- */
+/* --- fields whose values are computed -------------------------------------------------------------------------------- */
 
 /* Sizes that hardware likes are drawn most, the others keep rules of divisibility honest. */
 static uint32_t size_weight(int64_t value, int64_t common_step) {
@@ -83,74 +80,74 @@ static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weig
   for (int64_t value = 1; value <= last && value < SF_DOMAIN_MAX; value++) add(domain, value, weight);
 }
 
-/* Values of the second layout's places are those of the first's: `place` is the first's. */
-static void add_computed(struct sf_domain *domain, enum sf_walk place, const struct sf_case *c, const struct sf_bounds *bounds) {
+/* Values of the second layout's fields are those of the first's: `field` is the first's. */
+static void add_computed(struct sf_domain *domain, enum sf_case_field field, const struct sf_case *c, const struct sf_bounds *bounds) {
   static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1},
                         dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4}, cp[9] = {0, 50, 36, 3, 8, 1, 1, 1, 1};
-  switch (place) {
-  case SF_WALK_KV_HEADS:
+  switch (field) {
+  case SF_CASE_KV_HEADS:
     add_kv_heads(domain, c->model.heads);
     break;
-  case SF_WALK_VOCAB_PADDED:
+  case SF_CASE_VOCAB_PADDED:
     add_vocab_padded(domain, c->model.vocab);
     break;
-  case SF_WALK_FROZEN:
+  case SF_CASE_FROZEN:
     add_frozen(domain);
     break;
-  case SF_WALK_TP:
+  case SF_CASE_TP:
     add_axis(domain, tp, bounds);
     break;
-  case SF_WALK_PP:
+  case SF_CASE_PP:
     add_axis(domain, pp, bounds);
     break;
-  case SF_WALK_DP:
+  case SF_CASE_DP:
     add_axis(domain, dp, bounds);
     break;
-  case SF_WALK_CP:
+  case SF_CASE_CP:
     add_axis(domain, cp, bounds);
     break;
-  case SF_WALK_RECOMPUTE:
+  case SF_CASE_RECOMPUTE:
     add_up_to(domain, c->model.layers, 45, 20);
     break;
-  case SF_WALK_FP8_FIRST:
-  case SF_WALK_FP8_LAST:
+  case SF_CASE_FP8_FIRST:
+  case SF_CASE_FP8_LAST:
     add_up_to(domain, c->model.layers - 1, 60, 20);
     break;
-  case SF_WALK_PP_FIRST:
-  case SF_WALK_PP_LAST:
+  case SF_CASE_PP_FIRST:
+  case SF_CASE_PP_LAST:
     add_up_to(domain, c->model.layers - 1, 20, 20);
     break;
-  case SF_WALK_ORDER:
+  case SF_CASE_ORDER:
     add_up_to(domain, SF_ORDER_COUNT - 1, SF_ORDER_COUNT, 1);
     break;
-  case SF_WALK_HIDDEN:
+  case SF_CASE_HIDDEN:
     for (int64_t hidden = 8; hidden <= 64; hidden += 4) add(domain, hidden, size_weight(hidden, 8));
     break;
-  case SF_WALK_FFN:
+  case SF_CASE_FFN:
     for (int64_t ffn = 8; ffn <= 128; ffn += 4) add(domain, ffn, size_weight(ffn, 8));
     break;
-  case SF_WALK_VOCAB:
+  case SF_CASE_VOCAB:
     for (int64_t vocab = 8; vocab <= 128; vocab++) add(domain, vocab, (vocab % 8 == 0 ? 12 : 1) * (vocab <= 64 ? 2 : 1));
     break;
-  case SF_WALK_SEQ:
+  case SF_CASE_SEQ:
     for (int64_t seq = 4; seq <= 32; seq++) add(domain, seq, size_weight(seq, 4));
     break;
   default:
-    SF_ASSERT(!"a place of the walk that has no values");
+    SF_ASSERT(!"a field of the walk that has no values");
   }
 }
 
 /* --- narrowing ------------------------------------------------------------------------------------------------------- */
 
-static bool value_fits(struct sf_bounds *bounds, enum sf_walk place, int64_t value) {
-  const struct sf_range range = bounds->at[place];
-  return value >= range.lo && value <= range.hi && sf_bounds_allow(bounds, place, (struct sf_range){value, value});
+static bool value_fits(struct sf_bounds *bounds, enum sf_case_field field, int64_t value) {
+  const struct sf_range range = bounds->at[field];
+  return value >= range.lo && value <= range.hi && sf_bounds_allow(bounds, field, (struct sf_range){value, value});
 }
 
-static void keep_feasible(struct sf_domain *domain, enum sf_walk place, struct sf_bounds *bounds) {
+static void keep_feasible(struct sf_domain *domain, enum sf_case_field field, struct sf_bounds *bounds) {
   int32_t kept = 0;
   for (int32_t i = 0; i < domain->count; i++) {
-    if (!value_fits(bounds, place, domain->values[i])) continue;
+    if (!value_fits(bounds, field, domain->values[i])) continue;
     domain->values[kept] = domain->values[i];
     domain->weights[kept++] = domain->weights[i];
   }
@@ -168,11 +165,11 @@ static void add_asked_for(struct sf_domain *domain, struct sf_range range, int32
 }
 
 /* When none of the usual values fits: the smallest that do, each half as often as the one before. */
-static void add_smallest_feasible(struct sf_domain *domain, enum sf_walk place, struct sf_bounds *bounds) {
+static void add_smallest_feasible(struct sf_domain *domain, enum sf_case_field field, struct sf_bounds *bounds) {
   enum { TRIES = 70000, WANTED = 4 };
-  const struct sf_range range = bounds->at[place];
+  const struct sf_range range = bounds->at[field];
   for (int64_t i = 0; i < TRIES && i <= range.hi - range.lo && domain->count < WANTED; i++)
-    if (value_fits(bounds, place, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
+    if (value_fits(bounds, field, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
 /* End to end below fp32 rounding may turn a choice among experts, and what follows cannot be judged; where every token takes all of them
@@ -210,127 +207,126 @@ static void add_many_steps(struct sf_domain *out, const struct sf_case *c) {
 }
 
 /* What was drawn before makes some values worth more. */
-static void lean(struct sf_domain *out, enum sf_walk place, const struct sf_case *c) {
+static void lean(struct sf_domain *out, enum sf_case_field field, const struct sf_case *c) {
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
   const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0,
              cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
   const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
-  if (place == SF_WALK_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16)
+  if (field == SF_CASE_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16)
     out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE_E2E : UNSCALED_SHARE_ISOLATED;
   /* Experts tell one another of an overflow in a collective of their own. */
-  if (place == SF_WALK_OVERFLOW && c->moe.experts > 0) out->weights[out->count - 1] *= 2;
+  if (field == SF_CASE_OVERFLOW && c->moe.experts > 0) out->weights[out->count - 1] *= 2;
   /* What becomes of a scale that has overflowed shows in the next step alone. */
-  if ((place == SF_WALK_LOSS_SCALE_WINDOW || place == SF_WALK_STEPS) && may_overflow(c)) out->weights[0] /= 10;
-  if (place == SF_WALK_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */
+  if ((field == SF_CASE_LOSS_SCALE_WINDOW || field == SF_CASE_STEPS) && may_overflow(c)) out->weights[0] /= 10;
+  if (field == SF_CASE_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */
   /* End to end, noise hides most of what may be wrong with a cast. */
-  if (place == SF_WALK_COMPUTE && c->mode == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;
-  if (place == SF_WALK_COMPUTE && c->mode == SF_MODE_ISOLATED) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 3 / 2;
+  if (field == SF_CASE_COMPUTE && c->mode == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;
+  if (field == SF_CASE_COMPUTE && c->mode == SF_MODE_ISOLATED) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 3 / 2;
   /* A history of scales begins to matter with the second step, and most where weights are drawn anew for each step. */
-  if (place == SF_WALK_FP8_RECIPE && c->mode == SF_MODE_ISOLATED) out->weights[SF_FP8_DELAYED] *= 3;
-  if (place == SF_WALK_STEPS && c->precision.compute == SF_COMPUTE_FP8 && c->precision.fp8_recipe == SF_FP8_DELAYED) out->weights[0] /= 5;
-  if (place == SF_WALK_STEPS) add_many_steps(out, c);
-  if (place == SF_WALK_MICROBATCHES && c->train.steps > STEPS_USUAL)
+  if (field == SF_CASE_FP8_RECIPE && c->mode == SF_MODE_ISOLATED) out->weights[SF_FP8_DELAYED] *= 3;
+  if (field == SF_CASE_STEPS && c->precision.compute == SF_COMPUTE_FP8 && c->precision.fp8_recipe == SF_FP8_DELAYED) out->weights[0] /= 5;
+  if (field == SF_CASE_STEPS) add_many_steps(out, c);
+  if (field == SF_CASE_MICROBATCHES && c->train.steps > STEPS_USUAL)
     for (int32_t i = 0; i < out->count; i++) out->weights[i] = out->values[i] <= 2 ? out->weights[i] : 1;
-  /* A batch that 2 cp divides could be cut in place of the sequence. */
-  if (place == SF_WALK_MICROBATCH_SIZE && rotates_batch) out->weights[3] *= 3;
-  if (place == SF_WALK_CP && rotates_batch && c->train.microbatch_size == 4) out->weights[0] /= 4;
+  /* A batch that 2 cp divides could be cut in field of the sequence. */
+  if (field == SF_CASE_MICROBATCH_SIZE && rotates_batch) out->weights[3] *= 3;
+  if (field == SF_CASE_CP && rotates_batch && c->train.microbatch_size == 4) out->weights[0] /= 4;
   /* Routers' losses leave padding out, so it should be there. */
-  if (place == SF_WALK_PADDING && has_router_loss) out->weights[0] /= 4;
+  if (field == SF_CASE_PADDING && has_router_loss) out->weights[0] /= 4;
   /* Where modules are handed their tp group, the default order has to be another one to show a wrong hand. */
-  if (place == SF_WALK_ORDER && asks_for_group) out->weights[0] /= 8;
+  if (field == SF_CASE_ORDER && asks_for_group) out->weights[0] /= 8;
 }
 
-void sf_domain_create(struct sf_domain *out, enum sf_walk place, const struct sf_case *c, int64_t swarm, struct sf_bounds *bounds,
+void sf_domain_create(struct sf_domain *out, enum sf_case_field field, const struct sf_case *c, int64_t swarm, struct sf_bounds *bounds,
                       bool is_asked) {
-  const struct sf_range range = bounds->at[place];
-  const bool unused = sf_walk_is_second(place) && bounds->at[SF_WALK_RELOAD_AFTER].hi == 0;
-  const enum sf_walk first = sf_walk_first(place);
+  const struct sf_range range = bounds->at[field];
+  const bool unused = sf_layout_is_second(field) && bounds->at[SF_CASE_RELOAD_AFTER].hi == 0;
+  const enum sf_case_field first = sf_layout_first(field);
   out->count = 0;
   if (unused || range.lo == range.hi) {
     add(out, range.lo, 1);
-    if (!unused) keep_feasible(out, place, bounds);
+    if (!unused) keep_feasible(out, field, bounds);
     return;
   }
-  for (int32_t i = 0; i < tables[place].count; i++) add(out, tables[place].choices[i].value, tables[place].choices[i].weight);
-  if (tables[place].count == 0) add_computed(out, first, c, bounds);
-  lean(out, place, c);
-  const enum sf_walk_kind kind = sf_walk_kind(place);
-  if (kind == SF_WALK_KIND_FEATURE || kind == SF_WALK_KIND_RARE_COUNT) tilt_features(out, swarm);
-  if (place == SF_WALK_TOPK) prefer_all_experts(out, c);
+  for (int32_t i = 0; i < tables[field].count; i++) add(out, tables[field].choices[i].value, tables[field].choices[i].weight);
+  if (tables[field].count == 0) add_computed(out, first, c, bounds);
+  lean(out, field, c);
+  const enum sf_field_kind kind = sf_field_kind(field);
+  if (kind == SF_KIND_OF_FEATURE || kind == SF_KIND_OF_RARE_COUNT) tilt_features(out, swarm);
+  if (field == SF_CASE_TOPK) prefer_all_experts(out, c);
   if (is_asked) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
-  keep_feasible(out, place, bounds);
-  if (out->count == 0) add_smallest_feasible(out, place, bounds);
+  keep_feasible(out, field, bounds);
+  if (out->count == 0) add_smallest_feasible(out, field, bounds);
 }
 
-int32_t sf_domain_rank(enum sf_walk place, int64_t value) {
-  SF_ASSERT(tables[place].count > 0);
-  for (int32_t i = 0; i < tables[place].count; i++)
-    if (tables[place].choices[i].value == value) return i;
+int32_t sf_domain_rank(enum sf_case_field field, int64_t value) {
+  SF_ASSERT(tables[field].count > 0);
+  for (int32_t i = 0; i < tables[field].count; i++)
+    if (tables[field].choices[i].value == value) return i;
   return SF_DOMAIN_MAX;
 }
 
 /* --- classes for covering --------------------------------------------------------------------------------------------- */
 
-static void add_level(struct sf_range out[SF_LEVELS_MAX], int32_t *count, struct sf_range range, int64_t lo, int64_t hi) {
+static void add_bin(struct sf_range out[SF_BINS_MAX], int32_t *count, struct sf_range range, int64_t lo, int64_t hi) {
   if (lo < range.lo) lo = range.lo;
   if (hi > range.hi) hi = range.hi;
   if (lo > hi) return;
-  SF_ASSERT_LT(*count, SF_LEVELS_MAX);
+  SF_ASSERT_LT(*count, SF_BINS_MAX);
   out[(*count)++] = (struct sf_range){lo, hi};
 }
 
 /* The first `alone` of the ascending values, each by itself, and the rest up to the last in one class. */
-static int32_t levels_of_values(struct sf_range out[SF_LEVELS_MAX], struct sf_range range, const int64_t *values, int32_t count,
-                                int32_t alone) {
-  int32_t levels = 0;
-  for (int32_t i = 0; i < count && i < alone; i++) add_level(out, &levels, range, values[i], values[i]);
-  if (alone < count) add_level(out, &levels, range, values[alone - 1] + 1, values[count - 1]);
-  return levels;
+static int32_t bins_of_values(struct sf_range out[SF_BINS_MAX], struct sf_range range, const int64_t *values, int32_t count,
+                              int32_t alone) {
+  int32_t bins = 0;
+  for (int32_t i = 0; i < count && i < alone; i++) add_bin(out, &bins, range, values[i], values[i]);
+  if (alone < count) add_bin(out, &bins, range, values[alone - 1] + 1, values[count - 1]);
+  return bins;
 }
 
 /* Texts and switches, and numbers of few values: each. Other numbers: zero and the rest, or the two smallest and the rest. */
-static int32_t levels_of_table(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place, struct sf_range range) {
+static int32_t bins_of_table(struct sf_range out[SF_BINS_MAX], enum sf_case_field field, struct sf_range range) {
   enum { FEW = 3 };
   int64_t values[SF_DOMAIN_MAX];
   int32_t count = 0;
-  for (int32_t i = 0; i < tables[place].count; i++) {
+  for (int32_t i = 0; i < tables[field].count; i++) {
     int32_t at = count++;
-    for (; at > 0 && values[at - 1] > tables[place].choices[i].value; at--) values[at] = values[at - 1];
-    values[at] = tables[place].choices[i].value;
+    for (; at > 0 && values[at - 1] > tables[field].choices[i].value; at--) values[at] = values[at - 1];
+    values[at] = tables[field].choices[i].value;
   }
-  const bool is_number = sf_case_field_find(sf_walk_path(place))->type == SF_FIELD_INT;
-  return levels_of_values(out, range, values, count, !is_number || count <= FEW ? count : values[0] == 0 ? 1 : 2);
+  const bool is_number = sf_case_field_find(sf_case_fields[field].path)->type == SF_FIELD_INT;
+  return bins_of_values(out, range, values, count, !is_number || count <= FEW ? count : values[0] == 0 ? 1 : 2);
 }
 
-int32_t sf_domain_levels(struct sf_range out[SF_LEVELS_MAX], enum sf_walk place, struct sf_range range, int64_t max_ranks) {
+int32_t sf_domain_bins(struct sf_range out[SF_BINS_MAX], enum sf_case_field field, struct sf_range range, int64_t max_ranks) {
   const int64_t axis[3] = {1, 2, max_ranks > 2 ? max_ranks : 3}, heads[3] = {1, 2, 8}, chunks[3] = {0, 1, 8};
   const int64_t orders[2] = {0, SF_ORDER_COUNT - 1}, frozen[2] = {0, SF_FROZEN_ALL}, amounts[2] = {range.lo, INT64_MAX};
-  if (sf_walk_is_second(place)) return 0;
-  switch (place) {
-  case SF_WALK_SWARM:
-  case SF_WALK_HIDDEN:
-  case SF_WALK_FFN:
-  case SF_WALK_VOCAB:
-  case SF_WALK_VOCAB_PADDED:
-  case SF_WALK_SEQ:
-  case SF_WALK_HEAD_DIM:
-  case SF_WALK_SCHEDULE:
-  case SF_WALK_SEED:
+  if (sf_layout_is_second(field)) return 0;
+  switch (field) {
+  case SF_CASE_HIDDEN:
+  case SF_CASE_FFN:
+  case SF_CASE_VOCAB:
+  case SF_CASE_VOCAB_PADDED:
+  case SF_CASE_SEQ:
+  case SF_CASE_HEAD_DIM:
+  case SF_CASE_SCHEDULE:
+  case SF_CASE_SEED:
     return 0;
-  case SF_WALK_TP:
-  case SF_WALK_CP:
-  case SF_WALK_PP:
-  case SF_WALK_DP:
-    return levels_of_values(out, range, axis, 3, 2);
-  case SF_WALK_KV_HEADS:
-    return levels_of_values(out, range, heads, 3, 2);
-  case SF_WALK_RECOMPUTE:
-    return levels_of_values(out, range, chunks, 3, 2);
-  case SF_WALK_ORDER:
-    return levels_of_values(out, range, orders, 2, 1);
-  case SF_WALK_FROZEN:
-    return levels_of_values(out, range, frozen, 2, 1);
+  case SF_CASE_TP:
+  case SF_CASE_CP:
+  case SF_CASE_PP:
+  case SF_CASE_DP:
+    return bins_of_values(out, range, axis, 3, 2);
+  case SF_CASE_KV_HEADS:
+    return bins_of_values(out, range, heads, 3, 2);
+  case SF_CASE_RECOMPUTE:
+    return bins_of_values(out, range, chunks, 3, 2);
+  case SF_CASE_ORDER:
+    return bins_of_values(out, range, orders, 2, 1);
+  case SF_CASE_FROZEN:
+    return bins_of_values(out, range, frozen, 2, 1);
   default: /* computed: the smallest, and more */
-    return tables[place].count > 0 ? levels_of_table(out, place, range) : levels_of_values(out, range, amounts, 2, 1);
+    return tables[field].count > 0 ? bins_of_table(out, field, range) : bins_of_values(out, range, amounts, 2, 1);
   }
 }

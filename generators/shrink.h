@@ -19,7 +19,7 @@ bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case
 
 /* Whether a is simpler than b: fewer ranks, then layers, then fields that are not at their simplest, then smaller sizes. A total
  * order on what a case computes and on its layout, so that shrinking ends. */
-bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b, const struct sf_space *space);
+bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b);
 
 /* --- the loop -------------------------------------------------------------------------------------------------- */
 

@@ -8,97 +8,95 @@
 #include <string.h>
 
 enum { AXIS_COUNT = 4, SECOND_MAX = 1 << 20 };
-static const enum sf_walk axes[AXIS_COUNT] = {SF_WALK_PP, SF_WALK_DP, SF_WALK_CP, SF_WALK_TP};
+static const enum sf_case_field axes[AXIS_COUNT] = {SF_CASE_PP, SF_CASE_DP, SF_CASE_CP, SF_CASE_TP};
 
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof(array)[0]))
 
-/* How a place is made plainer: a size or a count by less of it, a choice by its plainest value. */
+/* How a field is made plainer: a size or a count by less of it, a choice by its plainest value. */
 enum manner { BY_CHOICE, BY_SIZE, BY_COUNT, BY_PASS };
-static enum manner manner_of(enum sf_walk place) {
+static enum manner manner_of(enum sf_case_field field) {
   static const enum manner manners[] = {
-      [SF_WALK_KIND_CHOICE] = BY_CHOICE,    [SF_WALK_KIND_FEATURE] = BY_CHOICE, [SF_WALK_KIND_COUNT] = BY_COUNT,
-      [SF_WALK_KIND_RARE_COUNT] = BY_COUNT, [SF_WALK_KIND_SIZE] = BY_SIZE,      [SF_WALK_KIND_AXIS] = BY_PASS,
-      [SF_WALK_KIND_NUMBER] = BY_PASS,
+      [SF_KIND_OF_CHOICE] = BY_CHOICE, [SF_KIND_OF_FEATURE] = BY_CHOICE, [SF_KIND_OF_COUNT] = BY_COUNT, [SF_KIND_OF_RARE_COUNT] = BY_COUNT,
+      [SF_KIND_OF_SIZE] = BY_SIZE,     [SF_KIND_OF_AXIS] = BY_PASS,      [SF_KIND_OF_NUMBER] = BY_PASS,
   };
-  return sf_walk_is_second(place) ? BY_PASS : manners[sf_walk_kind(place)];
+  return sf_layout_is_second(field) ? BY_PASS : manners[sf_field_kind(field)];
 }
 
-/* The places of a manner, those that are drawn last first: a layout goes before what it lays out. */
-static int32_t places_of(enum sf_walk *out, enum manner manner) {
+/* The fields of a manner, those that are drawn last first: a layout goes before what it lays out. */
+static int32_t fields_of(enum sf_case_field *out, enum manner manner) {
   int32_t count = 0;
-  for (int i = SF_WALK_COUNT - 1; i > SF_WALK_SWARM; i--)
-    if (manner_of((enum sf_walk)i) == manner) out[count++] = (enum sf_walk)i;
+  for (int i = SF_CASE_DRAWN - 1; i >= 0; i--)
+    if (manner_of((enum sf_case_field)i) == manner) out[count++] = (enum sf_case_field)i;
   return count;
 }
 
-static void assign(struct sf_edit *edit, enum sf_walk place, int64_t value) {
-  edit->kind[place] = SF_EDIT_ASSIGN;
-  edit->value[place] = value;
+static void assign(struct sf_edit *edit, enum sf_case_field field, int64_t value) {
+  edit->kind[field] = SF_EDIT_ASSIGN;
+  edit->value[field] = value;
 }
 
-static bool is_axis(enum sf_walk place) {
+static bool is_axis(enum sf_case_field field) {
   for (int i = 0; i < AXIS_COUNT; i++)
-    if (axes[i] == place) return true;
+    if (axes[i] == field) return true;
   return false;
 }
 
 /* The second layout has the first one's rules, and as many ranks: any of its fields may have to follow any edit. What it has in common with
  * the first layout stays so, but for the sizes of axes: a bug may want them apart, and they follow from the number of ranks. */
-static void let_second_follow(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space) {
+static void let_second_follow(struct sf_edit *edit, const struct sf_case *c) {
   bool is_edited = false;
-  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_SCHEDULE; i++) is_edited = is_edited || edit->kind[i] != SF_EDIT_KEEP;
-  for (int i = SF_WALK_RELOAD_AFTER; i <= SF_WALK_SECOND_OVERLAP && is_edited; i++) {
-    const enum sf_walk place = (enum sf_walk)i, first = sf_walk_first(place);
+  for (int i = 0; i < SF_CASE_SCHEDULE; i++) is_edited = is_edited || edit->kind[i] != SF_EDIT_KEEP;
+  for (int i = SF_CASE_RELOAD_AFTER; i <= SF_CASE_SECOND_OVERLAP && is_edited; i++) {
+    const enum sf_case_field field = (enum sf_case_field)i, first = sf_layout_first(field);
     if (edit->kind[i] != SF_EDIT_KEEP) continue;
     edit->kind[i] = SF_EDIT_PREFER;
-    if (!sf_walk_is_second(place) || c->reload.after_step == 0 || edit->kind[first] == SF_EDIT_KEEP) continue;
-    if (is_axis(first) || sf_walk_get(c, space, place) != sf_walk_get(c, space, first)) continue;
+    if (!sf_layout_is_second(field) || c->reload.after_step == 0 || edit->kind[first] == SF_EDIT_KEEP) continue;
+    if (is_axis(first) || sf_drawn_get(c, field) != sf_drawn_get(c, first)) continue;
     edit->kind[i] = edit->kind[first];
     edit->value[i] = edit->value[first];
   }
 }
 
-/* Lets whatever a rule binds to an edited place follow it. Axes lead: their passes say which of them change. */
-static void let_follow(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space) {
+/* Lets whatever a rule binds to an edited field follow it. Axes lead: their passes say which of them change. */
+static void let_follow(struct sf_edit *edit, const struct sf_case *c) {
   const struct sf_rules *rules = sf_case_rules();
-  let_second_follow(edit, c, space);
+  let_second_follow(edit, c);
   const struct sf_edit before = *edit;
-  for (int from = SF_WALK_SWARM + 1; from < SF_WALK_COUNT; from++) {
+  for (int from = 0; from < SF_CASE_DRAWN; from++) {
     if (before.kind[from] == SF_EDIT_KEEP) continue;
-    for (int to = SF_WALK_SWARM + 1; to < SF_WALK_COUNT; to++)
-      if (edit->kind[to] == SF_EDIT_KEEP && !is_axis((enum sf_walk)to) && sf_rules_follow(rules, space->field[from], space->field[to]))
+    for (int to = 0; to < SF_CASE_DRAWN; to++)
+      if (edit->kind[to] == SF_EDIT_KEEP && !is_axis((enum sf_case_field)to) && sf_rules_follow(rules, from, to))
         edit->kind[to] = SF_EDIT_PREFER;
   }
 }
 
 /* --- how simple ---------------------------------------------------------------------------------------------------- */
 
-/* 0 for the simplest value of a place; grows with what makes a case harder to read. */
-static int64_t complexity(const struct sf_case *c, const struct sf_space *space, enum sf_walk place) {
-  const int64_t value = sf_walk_get(c, space, place);
-  if (place == SF_WALK_KV_HEADS) return c->model.heads / c->model.kv_heads - 1;
-  if (place == SF_WALK_VOCAB_PADDED) return c->model.vocab_padded - c->model.vocab;
-  if (place == SF_WALK_FROZEN) return __builtin_popcountll((uint64_t)value) * (SF_FROZEN_ALL + 1) + value;
-  if (place == SF_WALK_ORDER) return value;
+/* 0 for the simplest value of a field; grows with what makes a case harder to read. */
+static int64_t complexity(const struct sf_case *c, enum sf_case_field field) {
+  const int64_t value = sf_drawn_get(c, field);
+  if (field == SF_CASE_KV_HEADS) return c->model.heads / c->model.kv_heads - 1;
+  if (field == SF_CASE_VOCAB_PADDED) return c->model.vocab_padded - c->model.vocab;
+  if (field == SF_CASE_FROZEN) return __builtin_popcountll((uint64_t)value) * (SF_FROZEN_ALL + 1) + value;
+  if (field == SF_CASE_ORDER) return value;
   /* A second layout is the simpler the more of it is as the first; without reloading it is nothing. */
-  if (sf_walk_is_second(place))
-    return c->reload.after_step == 0 || value == sf_walk_get(c, space, sf_walk_first(place))
-               ? 0
-               : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
-  if (manner_of(place) == BY_CHOICE) return sf_domain_rank(place, value);
-  const int64_t least = sf_case_fields[space->field[place]].smallest;
+  if (sf_layout_is_second(field))
+    return c->reload.after_step == 0 || value == sf_drawn_get(c, sf_layout_first(field)) ? 0
+                                                                                         : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
+  if (manner_of(field) == BY_CHOICE) return sf_domain_rank(field, value);
+  const int64_t least = sf_case_fields[field].smallest;
   return value >= least ? value - least : least - value;
 }
 
-bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b, const struct sf_space *space) {
+bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b) {
   int64_t plain_a = 0, plain_b = 0, sum_a = 0, sum_b = 0;
   int first_difference = 0;
   if (sf_case_ranks(a) != sf_case_ranks(b)) return sf_case_ranks(a) < sf_case_ranks(b);
   if (a->model.layers != b->model.layers) return a->model.layers < b->model.layers;
-  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++) {
-    const enum sf_walk place = (enum sf_walk)i;
-    const bool number = sf_walk_is_number(place);
-    const int64_t x = complexity(a, space, place), y = complexity(b, space, place);
+  for (int i = 0; i < SF_CASE_DRAWN; i++) {
+    const enum sf_case_field field = (enum sf_case_field)i;
+    const bool number = sf_field_is_number(field);
+    const int64_t x = complexity(a, field), y = complexity(b, field);
     plain_a += x > 0, plain_b += y > 0;
     /* A seed is not harder to read for being larger, and would drown the sizes. */
     sum_a += number ? 0 : x, sum_b += number ? 0 : y;
@@ -109,22 +107,22 @@ bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b, cons
   return first_difference < 0;
 }
 
-/* --- single places ------------------------------------------------------------------------------------------------- */
+/* --- single fields ------------------------------------------------------------------------------------------------- */
 
-/* Values of a place that are simpler than the case's, simplest first, when nothing but its followers may move. */
-static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_case *c, const struct sf_space *space, enum sf_walk place,
-                              bool is_size) {
+/* Values of a field that are simpler than the case's, simplest first, when nothing but its followers may move. */
+static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_case *c, const struct sf_space *space,
+                              enum sf_case_field field, bool is_size) {
   struct sf_edit edit = {0};
   struct sf_domain domain;
   struct sf_bounds bounds;
-  const int64_t current = sf_walk_get(c, space, place);
-  edit.kind[place] = SF_EDIT_RESET;
-  let_follow(&edit, c, space);
+  const int64_t current = sf_drawn_get(c, field);
+  edit.kind[field] = SF_EDIT_RESET;
+  let_follow(&edit, c);
   sf_bounds_init_around(&bounds, space, c);
-  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
-    if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = sf_walk_get(c, space, (enum sf_walk)i);
+  for (int i = 0; i < SF_CASE_DRAWN; i++)
+    if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = sf_drawn_get(c, (enum sf_case_field)i);
   (void)sf_bounds_solve(&bounds);
-  sf_domain_create(&domain, place, c, 0, &bounds, sf_space_asks(space, place));
+  sf_domain_create(&domain, field, c, 0, &bounds, sf_space_asks(space, field));
   int32_t count = 0;
   for (int32_t i = 0; i < domain.count; i++) {
     if (domain.values[i] == current) break;
@@ -135,17 +133,17 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
 
 enum { LOWER_STEPS = 4 };
 
-/* Steps 0 to 3 of a place: its simplest value, half way there, one less, the simplest but one (of a choice: often "on", where the simplest
+/* Steps 0 to 3 of a field: its simplest value, half way there, one less, the simplest but one (of a choice: often "on", where the simplest
  * is "off"). */
-static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t how,
+static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_case_field field, int64_t how,
                         bool is_size) {
   int64_t values[SF_DOMAIN_MAX];
-  const int32_t count = simpler_values(values, c, space, place, is_size);
+  const int32_t count = simpler_values(values, c, space, field, is_size);
   const int32_t half = count / 2, last = count - 1;
   const int32_t at = how == 0 ? 0 : how == 1 ? half : how == 2 ? last : 1;
   if (count == 0 || (how == 1 && (half == 0 || half == last)) || (how == 2 && last == 0)) return false;
   if (how == 3 && (is_size || last <= 1 || half == 1)) return false;
-  assign(edit, place, values[at]);
+  assign(edit, field, values[at]);
   return true;
 }
 
@@ -156,7 +154,7 @@ typedef bool pass_function(struct sf_edit *edit, bool *usable, const struct sf_c
 
 static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   (void)space;
-  edit->kind[SF_WALK_SCHEDULE] = SF_EDIT_RESET;
+  edit->kind[SF_CASE_SCHEDULE] = SF_EDIT_RESET;
   *usable = c->schedule != 0;
   return step == 0;
 }
@@ -164,32 +162,34 @@ static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_ca
 /* Step 0: nothing is reloaded; 1: nothing either, and the second layout is the only one; 2: by the same layout; 3..: one field of the
  * second layout as in the first, whatever the others become. */
 static bool pass_reload(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  const int64_t count = SF_WALK_SECOND_OVERLAP - SF_WALK_SECOND_TP + 1;
+  (void)space;
+  const int64_t count = SF_CASE_SECOND_OVERLAP - SF_CASE_SECOND_TP + 1;
   if (step >= 3 + count) return false;
   *usable = c->reload.after_step > 0;
   for (int64_t i = 0; i < count; i++) {
-    const enum sf_walk place = (enum sf_walk)(SF_WALK_SECOND_TP + i), first = sf_walk_first(place);
-    if (step <= 1) edit->kind[place] = SF_EDIT_RESET;
-    if (step == 1) assign(edit, first, sf_walk_get(c, space, place));
-    if (step == 2 || step == 3 + i) assign(edit, place, sf_walk_get(c, space, first));
+    const enum sf_case_field field = (enum sf_case_field)(SF_CASE_SECOND_TP + i), first = sf_layout_first(field);
+    if (step <= 1) edit->kind[field] = SF_EDIT_RESET;
+    if (step == 1) assign(edit, first, sf_drawn_get(c, field));
+    if (step == 2 || step == 3 + i) assign(edit, field, sf_drawn_get(c, first));
   }
-  if (step <= 1) edit->kind[SF_WALK_RELOAD_AFTER] = SF_EDIT_RESET;
+  if (step <= 1) edit->kind[SF_CASE_RELOAD_AFTER] = SF_EDIT_RESET;
   return true;
 }
 
 static bool pass_smallest(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   (void)c, (void)space;
-  for (int i = SF_WALK_SWARM + 1; i < SF_WALK_COUNT; i++)
-    if (i != SF_WALK_SEED) edit->kind[i] = SF_EDIT_RESET;
+  for (int i = 0; i < SF_CASE_DRAWN; i++)
+    if (i != SF_CASE_SEED) edit->kind[i] = SF_EDIT_RESET;
   *usable = true;
   return step == 0;
 }
 
 /* All axes but one to 1 (steps 0-2), one axis to 1 (3-5), to half (6-8), to one less (9-11). */
 static bool pass_axes(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
+  (void)space;
   const int64_t how = step / AXIS_COUNT;
-  const enum sf_walk axis = axes[step % AXIS_COUNT];
-  const int64_t size = sf_walk_get(c, space, axis);
+  const enum sf_case_field axis = axes[step % AXIS_COUNT];
+  const int64_t size = sf_drawn_get(c, axis);
   if (how > 3) return false;
   for (int i = 0; i < AXIS_COUNT && how == 0; i++)
     if (axes[i] != axis) assign(edit, axes[i], 1);
@@ -200,30 +200,28 @@ static bool pass_axes(struct sf_edit *edit, bool *usable, const struct sf_case *
   return true;
 }
 
-/* Two places that a bug may tie to each other (as many microbatches as ranks, fewer key/value heads than ranks), both to half
+/* Two fields that a bug may tie to each other (as many microbatches as ranks, fewer key/value heads than ranks), both to half
  * (even steps) or one less (odd steps). */
 static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  static const enum sf_walk pairs[][2] = {
-      {SF_WALK_TP, SF_WALK_KV_HEADS}, {SF_WALK_TP, SF_WALK_HEADS},         {SF_WALK_DP, SF_WALK_MICROBATCHES},
-      {SF_WALK_CP, SF_WALK_CP_COMM},
-      {SF_WALK_CP, SF_WALK_SEQ},
-      {SF_WALK_CP, SF_WALK_HEADS},
-      {SF_WALK_CP, SF_WALK_KV_HEADS},
-      {SF_WALK_CP_COMM, SF_WALK_KV_HEADS},
-      {SF_WALK_PP, SF_WALK_LAYERS},   {SF_WALK_LAYERS, SF_WALK_RECOMPUTE}, {SF_WALK_PP, SF_WALK_MICROBATCHES},
+  (void)space;
+  static const enum sf_case_field pairs[][2] = {
+      {SF_CASE_TP, SF_CASE_KV_HEADS},      {SF_CASE_TP, SF_CASE_HEADS},         {SF_CASE_DP, SF_CASE_MICROBATCHES},
+      {SF_CASE_CP, SF_CASE_CP_COMM},       {SF_CASE_CP, SF_CASE_SEQ},           {SF_CASE_CP, SF_CASE_HEADS},
+      {SF_CASE_CP, SF_CASE_KV_HEADS},      {SF_CASE_CP_COMM, SF_CASE_KV_HEADS}, {SF_CASE_PP, SF_CASE_LAYERS},
+      {SF_CASE_LAYERS, SF_CASE_RECOMPUTE}, {SF_CASE_PP, SF_CASE_MICROBATCHES},
   };
   if (step >= 2 * COUNT(pairs)) return false;
   *usable = true;
   for (int i = 0; i < 2; i++) {
-    const enum sf_walk place = pairs[step / 2][i];
-    const int64_t value = sf_walk_get(c, space, place);
-    assign(edit, place, step % 2 == 0 ? value / 2 : value - 1);
+    const enum sf_case_field field = pairs[step / 2][i];
+    const int64_t value = sf_drawn_get(c, field);
+    assign(edit, field, step % 2 == 0 ? value / 2 : value - 1);
     if (value < 2) *usable = false;
   }
   return true;
 }
 
-/* The order with pp and dp in each other's place. */
+/* The order with pp and dp in each other's field. */
 static int64_t exchanged_order(const struct sf_case *c) {
   char order[SF_ORDER_TEXT];
   snprintf(order, sizeof order, "%s", c->layout.order);
@@ -240,11 +238,11 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
   const int64_t ranks = c->layout.dp * c->layout.pp;
   (void)space;
   if (step > 1) return false;
-  assign(edit, SF_WALK_PP, 1);
-  assign(edit, SF_WALK_DP, ranks);
-  assign(edit, SF_WALK_LAYERS, c->model.layers / c->layout.pp);
-  assign(edit, SF_WALK_MICROBATCHES, c->train.microbatches > ranks ? c->train.microbatches : ranks);
-  if (step == 1) assign(edit, SF_WALK_ORDER, exchanged_order(c));
+  assign(edit, SF_CASE_PP, 1);
+  assign(edit, SF_CASE_DP, ranks);
+  assign(edit, SF_CASE_LAYERS, c->model.layers / c->layout.pp);
+  assign(edit, SF_CASE_MICROBATCHES, c->train.microbatches > ranks ? c->train.microbatches : ranks);
+  if (step == 1) assign(edit, SF_CASE_ORDER, exchanged_order(c));
   *usable = c->layout.pp > 1;
   return true;
 }
@@ -252,38 +250,40 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
 /* Fewer ranks or layers, with what makes the bug show again: a smaller world may need a token elsewhere, a smaller model harder clipping,
  * or smaller buckets to have as many; other numbers, or messages that arrive in another order. */
 static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  static const enum sf_walk places[] = {SF_WALK_TP, SF_WALK_DP, SF_WALK_CP, SF_WALK_PP, SF_WALK_LAYERS};
+  (void)space;
+  static const enum sf_case_field fields[] = {SF_CASE_TP, SF_CASE_DP, SF_CASE_CP, SF_CASE_PP, SF_CASE_LAYERS};
   enum { EDGE, CLIPPED, BUCKETS, SEEDS, SCHEDULES = SEEDS + 4, DATA_KINDS = SCHEDULES + 2 };
-  if (step >= COUNT(places) * DATA_KINDS) return false;
-  const enum sf_walk place = places[step / DATA_KINDS];
-  const int64_t size = sf_walk_get(c, space, place), kind = step % DATA_KINDS;
-  assign(edit, place, size - size / 2);
-  if (kind == EDGE) assign(edit, SF_WALK_TOKENS, SF_TOKENS_EDGE);
-  if (kind == CLIPPED) assign(edit, SF_WALK_CLIP, 1);
-  if (kind == BUCKETS) assign(edit, SF_WALK_BUCKET, 16);
-  if (kind >= SEEDS && kind < SCHEDULES) assign(edit, SF_WALK_SEED, c->seed + kind - SEEDS + 1);
-  if (kind >= SCHEDULES) assign(edit, SF_WALK_SCHEDULE, c->schedule + kind - SCHEDULES + 1);
+  if (step >= COUNT(fields) * DATA_KINDS) return false;
+  const enum sf_case_field field = fields[step / DATA_KINDS];
+  const int64_t size = sf_drawn_get(c, field), kind = step % DATA_KINDS;
+  assign(edit, field, size - size / 2);
+  if (kind == EDGE) assign(edit, SF_CASE_TOKENS, SF_TOKENS_EDGE);
+  if (kind == CLIPPED) assign(edit, SF_CASE_CLIP, 1);
+  if (kind == BUCKETS) assign(edit, SF_CASE_BUCKET, 16);
+  if (kind >= SEEDS && kind < SCHEDULES) assign(edit, SF_CASE_SEED, c->seed + kind - SEEDS + 1);
+  if (kind >= SCHEDULES) assign(edit, SF_CASE_SCHEDULE, c->schedule + kind - SCHEDULES + 1);
   const bool clips = kind != CLIPPED || c->train.clip_milli > 1, has_shards = kind != BUCKETS || c->layout.zero > 0;
   *usable = size > 1 && clips && has_shards && c->seed < INT64_MAX - DATA_KINDS && c->schedule < INT64_MAX - DATA_KINDS;
   return true;
 }
 
 /* Places apart from the axes that are not at their simplest, those that weigh least first. */
-static int32_t list_complex(enum sf_walk *list, const struct sf_case *c, const struct sf_space *space) {
+static int32_t list_complex(enum sf_case_field *list, const struct sf_case *c, const struct sf_space *space) {
+  (void)space;
   static const enum manner lightest_first[] = {BY_CHOICE, BY_SIZE, BY_COUNT};
-  enum sf_walk places[SF_WALK_COUNT];
+  enum sf_case_field fields[SF_CASE_DRAWN];
   int32_t count = 0;
   for (int m = 0; m < 3; m++) {
-    const int32_t places_count = places_of(places, lightest_first[m]);
+    const int32_t places_count = fields_of(fields, lightest_first[m]);
     for (int32_t i = 0; i < places_count; i++)
-      if (complexity(c, space, places[i]) > 0) list[count++] = places[i];
+      if (complexity(c, fields[i]) > 0) list[count++] = fields[i];
   }
   return count;
 }
 
-/* Delta debugging: resets all complex places (step 0), each half (1-2), each quarter (3-6), ... each single place. */
+/* Delta debugging: resets all complex fields (step 0), each half (1-2), each quarter (3-6), ... each single field. */
 static bool pass_groups(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
-  enum sf_walk list[SF_WALK_COUNT];
+  enum sf_case_field list[SF_CASE_DRAWN];
   const int64_t count = list_complex(list, c, space);
   int64_t chunks = 1, first = 0;
   while (step >= first + chunks) {
@@ -299,9 +299,9 @@ static bool pass_groups(struct sf_edit *edit, bool *usable, const struct sf_case
 
 static bool pass_places(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step,
                         enum manner manner) {
-  enum sf_walk places[SF_WALK_COUNT];
-  if (step >= LOWER_STEPS * places_of(places, manner)) return false;
-  *usable = lower_place(edit, c, space, places[step / LOWER_STEPS], step % LOWER_STEPS, manner != BY_CHOICE);
+  enum sf_case_field fields[SF_CASE_DRAWN];
+  if (step >= LOWER_STEPS * fields_of(fields, manner)) return false;
+  *usable = lower_place(edit, c, space, fields[step / LOWER_STEPS], step % LOWER_STEPS, manner != BY_CHOICE);
   return true;
 }
 
@@ -319,7 +319,7 @@ static bool pass_features(struct sf_edit *edit, bool *usable, const struct sf_ca
 
 static bool pass_seed(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   (void)space;
-  edit->kind[SF_WALK_SEED] = SF_EDIT_RESET;
+  edit->kind[SF_CASE_SEED] = SF_EDIT_RESET;
   *usable = c->seed != 0;
   return step == 0;
 }
@@ -352,8 +352,8 @@ bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case
   *usable = false;
   if (!passes[pass].apply(&edit, &useful, in, space, step)) return false;
   if (!useful) return true;
-  let_follow(&edit, in, space);
-  if (!sf_codec_edit(&candidate, in, space, &edit) || !sf_shrink_is_simpler(&candidate, in, space)) return true;
+  let_follow(&edit, in);
+  if (!sf_codec_edit(&candidate, in, space, &edit) || !sf_shrink_is_simpler(&candidate, in)) return true;
   *out = candidate;
   *usable = true;
   return true;

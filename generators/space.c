@@ -1,4 +1,4 @@
-/* The space of cases, and the places of the walk over their fields. */
+/* The space of cases, and the values of drawn fields. */
 #include "generators/codec_internal.h"
 
 #include "generators/presets.h"
@@ -7,20 +7,17 @@
 #include "harness/spec/mesh.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-  const char *path;
-  enum sf_walk_kind kind;
-} walk[SF_WALK_COUNT] = {
-    [SF_WALK_SWARM] = {"swarm", SF_WALK_KIND_NUMBER},
-#define FIELD(place, path, member, type, kind, ...) [SF_WALK_##place] = {path, SF_WALK_KIND_##kind},
+enum sf_field_kind sf_field_kind(enum sf_case_field field) {
+  static const enum sf_field_kind kinds[] = {
+#define FIELD(name, path, member, type, kind, ...) SF_KIND_OF_##kind,
 #include "harness/spec/fields.def"
-};
-
-const char *sf_walk_path(enum sf_walk place) { return walk[place].path; }
-enum sf_walk_kind sf_walk_kind(enum sf_walk place) { return walk[place].kind; }
+  };
+  return kinds[field];
+}
 
 /* --- orders ------------------------------------------------------------------------------------------------------- */
 
@@ -51,23 +48,21 @@ int64_t sf_order_number(const char *text) {
   return number;
 }
 
-/* --- places ------------------------------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
-int64_t sf_walk_get(const struct sf_case *c, const struct sf_space *space, enum sf_walk place) {
-  if (place == SF_WALK_SWARM) return 0;
-  if (place == SF_WALK_ORDER) return sf_order_number(c->layout.order);
-  if (place == SF_WALK_SECOND_ORDER) return sf_order_number(c->reload.layout.order);
-  return sf_case_field_get(c, &sf_case_fields[space->field[place]]);
+int64_t sf_drawn_get(const struct sf_case *c, enum sf_case_field field) {
+  if (field == SF_CASE_ORDER) return sf_order_number(c->layout.order);
+  if (field == SF_CASE_SECOND_ORDER) return sf_order_number(c->reload.layout.order);
+  return sf_case_field_get(c, &sf_case_fields[field]);
 }
 
-void sf_walk_put(struct sf_case *c, const struct sf_space *space, enum sf_walk place, int64_t value) {
-  if (place == SF_WALK_SWARM) return;
-  if (place == SF_WALK_ORDER)
+void sf_drawn_put(struct sf_case *c, enum sf_case_field field, int64_t value) {
+  if (field == SF_CASE_ORDER)
     sf_order_text(c->layout.order, value);
-  else if (place == SF_WALK_SECOND_ORDER)
+  else if (field == SF_CASE_SECOND_ORDER)
     sf_order_text(c->reload.layout.order, value);
   else
-    sf_case_field_put(c, &sf_case_fields[space->field[place]], value);
+    sf_case_field_put(c, &sf_case_fields[field], value);
 }
 
 static void append_flags(struct sf_text *out, const struct sf_field *field, int64_t flags) {
@@ -95,29 +90,25 @@ static void append_value(struct sf_text *out, const struct sf_field *field, int6
   case SF_FIELD_FLAGS:
     append_flags(out, field, value);
     break;
-  case SF_FIELD_TEXT: /* the walk's only texts are orders */
+  case SF_FIELD_TEXT: /* the only texts that are drawn are orders */
     sf_order_text(order, value);
     sf_text_append(out, "%s", order);
     break;
   }
 }
 
-void sf_walk_append(struct sf_text *out, enum sf_walk place, struct sf_range range) {
-  const char *path = sf_walk_path(place);
-  const struct sf_field *field = sf_case_field_find(path);
-  sf_text_append(out, "%s", path);
-  if (field == NULL) return; /* the swarm is no field */
-  sf_text_append(out, "=");
-  append_value(out, field, range.lo);
+void sf_drawn_append(struct sf_text *out, enum sf_case_field field, struct sf_range range) {
+  sf_text_append(out, "%s=", sf_case_fields[field].path);
+  append_value(out, &sf_case_fields[field], range.lo);
   if (range.lo == range.hi) return;
   sf_text_append(out, "..");
-  append_value(out, field, range.hi);
+  append_value(out, &sf_case_fields[field], range.hi);
 }
 
-static int find_place(const char *path, size_t length) {
-  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++)
-    if (strlen(walk[place].path) == length && memcmp(walk[place].path, path, length) == 0) return place;
-  return -1;
+/* -1: there is no such field, or it is not drawn. */
+static int find_drawn(const char *path) {
+  const struct sf_field *field = sf_case_field_find(path);
+  return field != NULL && field - sf_case_fields < SF_CASE_DRAWN ? (int)(field - sf_case_fields) : -1;
 }
 
 void sf_space_init(struct sf_space *space) {
@@ -126,22 +117,16 @@ void sf_space_init(struct sf_space *space) {
   memset(space, 0, sizeof *space);
   space->max_ranks = 8;
   memcpy(space->target, smallest.target, sizeof space->target);
-  memset(space->field, -1, sizeof space->field);
-  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
-    const struct sf_field *field = sf_case_field_find(walk[place].path);
-    SF_ASSERT(field != NULL);
-    space->field[place] = (int16_t)(field - sf_case_fields);
-  }
 }
 
 void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c) {
-  const int place = find_place(path, strlen(path));
-  SF_ASSERT(place >= 0);
-  const int64_t value = sf_walk_get(c, space, (enum sf_walk)place);
-  space->is_set[place] = true;
-  space->is_limited[place] = false;
-  space->set[place] = (struct sf_range){value, value};
-  if (place == SF_WALK_COMPUTE) space->formats_left_out = 0;
+  const int field = find_drawn(path);
+  SF_ASSERT(field >= 0);
+  const int64_t value = sf_drawn_get(c, (enum sf_case_field)field);
+  space->is_set[field] = true;
+  space->is_limited[field] = false;
+  space->set[field] = (struct sf_range){value, value};
+  if (field == SF_CASE_COMPUTE) space->formats_left_out = 0;
 }
 
 /* --- assignments ---------------------------------------------------------------------------------------------------- */
@@ -182,10 +167,10 @@ static enum sf_status set_range(struct sf_space *space, const struct sf_field *f
   if (status != SF_OK) return status;
   const int64_t hi = sf_case_field_get(&scratch, field);
   if (lo > hi) return sf_error_set(error, SF_EINPUT, "%s: the range %s is empty", field->path, value);
-  const int place = find_place(field->path, strlen(field->path));
-  space->is_set[place] = true;
-  space->is_limited[place] = false;
-  space->set[place] = (struct sf_range){lo, hi};
+  const ptrdiff_t at = field - sf_case_fields;
+  space->is_set[at] = true;
+  space->is_limited[at] = false;
+  space->set[at] = (struct sf_range){lo, hi};
   return SF_OK;
 }
 
@@ -210,22 +195,20 @@ enum sf_status sf_space_set(struct sf_space *space, const char *assignment, stru
 }
 
 enum sf_status sf_space_limit(struct sf_space *space, const char *path, int64_t lo, int64_t hi, struct sf_error *error) {
-  const int place = find_place(path, strlen(path));
-  if (place < 0 || sf_case_fields[space->field[place]].type == SF_FIELD_TEXT)
-    return sf_error_set(error, SF_EINPUT, "%s: not a number that is drawn", path);
-  const struct sf_field *field = &sf_case_fields[space->field[place]];
-  struct sf_range range = space->is_set[place] ? space->set[place] : (struct sf_range){field->min, field->max};
+  const int at = find_drawn(path);
+  if (at < 0 || sf_case_fields[at].type == SF_FIELD_TEXT) return sf_error_set(error, SF_EINPUT, "%s: not a number that is drawn", path);
+  struct sf_range range = space->is_set[at] ? space->set[at] : (struct sf_range){sf_case_fields[at].min, sf_case_fields[at].max};
   if (lo > range.lo) range.lo = lo;
   if (hi < range.hi) range.hi = hi;
   if (range.lo > range.hi) return sf_error_set(error, SF_EINPUT, "%s: the target takes none of the values that are set", path);
-  space->is_limited[place] = space->is_limited[place] || !space->is_set[place];
-  space->is_set[place] = true;
-  space->set[place] = range;
+  space->is_limited[at] = space->is_limited[at] || !space->is_set[at];
+  space->is_set[at] = true;
+  space->set[at] = range;
   return SF_OK;
 }
 
 enum sf_status sf_space_leave_out(struct sf_space *space, uint32_t formats, struct sf_error *error) {
-  const struct sf_range range = space->is_set[SF_WALK_COMPUTE] ? space->set[SF_WALK_COMPUTE] : (struct sf_range){0, SF_COMPUTE_COUNT - 1};
+  const struct sf_range range = space->is_set[SF_CASE_COMPUTE] ? space->set[SF_CASE_COMPUTE] : (struct sf_range){0, SF_COMPUTE_COUNT - 1};
   uint32_t left = 0;
   for (int64_t i = range.lo; i <= range.hi; i++) left |= 1u << i & ~(formats | space->formats_left_out);
   if (left == 0) return sf_error_set(error, SF_EINPUT, "precision.compute: the target takes none of the values that are set");

@@ -72,7 +72,7 @@ enum { SF_FP8_HISTORY_MAX = 4, SF_STEPS_MAX = 2 * (SF_FP8_HISTORY_MAX + 1) };
 typedef char sf_layout_order[SF_ORDER_TEXT];
 
 struct sf_model {
-#define MODEL(place, member, type, ...) SF_MEMBER_##type member;
+#define MODEL(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
 };
 
@@ -86,12 +86,12 @@ enum sf_moe_scope { SF_SCOPE_MAP(SF_CHOICE_CONSTANT) };
 
 /* Mixture of experts, in every layer or in none. The other fields are at their smallest while experts is 0. */
 struct sf_moe {
-#define MOE(place, member, type, ...) SF_MEMBER_##type member;
+#define MOE(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
 };
 
 struct sf_precision {
-#define PRECISION(place, member, type, ...) SF_MEMBER_##type member;
+#define PRECISION(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
 };
 
@@ -110,17 +110,17 @@ enum sf_frozen {
 };
 
 struct sf_train {
-#define TRAIN(place, member, type, ...) SF_MEMBER_##type member;
+#define TRAIN(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
 };
 
 struct sf_data {
-#define DATA(place, member, type, ...) SF_MEMBER_##type member;
+#define DATA(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
 };
 
 struct sf_layout {
-#define LAYOUT(place, member, type, ...) SF_MEMBER_##type member;
+#define LAYOUT(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/layout.def"
 #undef LAYOUT
 };
@@ -128,7 +128,7 @@ struct sf_layout {
 /* Save and load with another layout: after so many steps the state is saved, and a model on the second layout, of as many ranks, loads it
  * and does the remaining steps. All fields are at their smallest while after_step is 0. */
 struct sf_reload {
-#define RELOAD(place, member, type, ...) SF_MEMBER_##type member;
+#define RELOAD(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
   struct sf_layout layout;
 };
@@ -154,7 +154,7 @@ struct sf_expect {
 };
 
 struct sf_case {
-#define CASE(place, member, type, ...) SF_MEMBER_##type member;
+#define CASE(name, member, type, ...) SF_MEMBER_##type member;
 #include "harness/spec/fields.def"
   struct sf_model model;
   struct sf_moe moe;
@@ -180,6 +180,12 @@ struct sf_field {
   int64_t min, max;         /* numbers: range a file may give; 0..2^63-1 at the widest */
   int64_t smallest;         /* value of an omitted field */
   const char *const *names; /* ENUM: text of value i; FLAGS: text of bit i; NULL-terminated */
+};
+/* The fields that are drawn, in that order: the first of sf_case_fields. The others, target and plant, stand behind them. */
+enum sf_case_field {
+#define FIELD(name, ...) SF_CASE_##name,
+#include "harness/spec/fields.def"
+  SF_CASE_DRAWN /* how many */
 };
 /* All fields in the order of the table. `expect` is not among them. */
 extern const struct sf_field sf_case_fields[];

@@ -26,10 +26,10 @@ _Static_assert(SF_FROZEN_ALL == (1 << COUNT_OF(FROZEN)) - 1, "a name for each fr
   { path, meaning, offsetof(struct sf_case, member), sizeof(((struct sf_case *)NULL)->member), AS_##type }
 
 const struct sf_field sf_case_fields[] = {
+#define FIELD(name, path, member, type, kind, meaning, ...) ROW(path, member, type, meaning),
+#include "harness/spec/fields.def"
     ROW("target.name", target, TEXT(target), "whose layers: builtin, plugin:LIB.so, or a framework"),
     ROW("plant.id", plant, TEXT(plant), "a planted bug or a mutant; empty: none"),
-#define FIELD(place, path, member, type, kind, meaning, ...) ROW(path, member, type, meaning),
-#include "harness/spec/fields.def"
 };
 const int sf_case_field_count = (int)(sizeof sf_case_fields / sizeof sf_case_fields[0]);
 
@@ -72,10 +72,11 @@ static bool in_one_section(int a, int b) {
 void sf_case_field_order(int order[SF_CASE_FIELDS_MAX]) {
   int count = 0;
   SF_ASSERT_LE(sf_case_field_count, SF_CASE_FIELDS_MAX);
-  for (int first = 0; first < sf_case_field_count; first++) {
+  for (int i = SF_CASE_DRAWN; i < sf_case_field_count; i++) order[count++] = i;
+  for (int first = 0; first < SF_CASE_DRAWN; first++) {
     bool is_listed = false;
     for (int i = 0; i < first; i++) is_listed |= in_one_section(i, first);
-    for (int i = first; i < sf_case_field_count && !is_listed; i++)
+    for (int i = first; i < SF_CASE_DRAWN && !is_listed; i++)
       if (i == first || in_one_section(first, i)) order[count++] = i;
   }
 }

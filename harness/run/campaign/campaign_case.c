@@ -89,9 +89,9 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
   sf_text_append(&text, "backend=%s\n", !is_real ? "sim" : options->pool.nccl ? "nccl" : "mpi");
   if (options->cover || options->choice_cover) sf_text_append(&text, "cover=pairs\n");
   for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
-  for (int i = 0; i < SF_SPACE_FIELDS_MAX; i++) {
-    if (!space->is_set[i] || space->field[i] < 0) continue;
-    sf_text_append(&text, "%s=%" PRId64 "..%" PRId64 "\n", sf_case_fields[space->field[i]].path, space->set[i].lo, space->set[i].hi);
+  for (int i = 0; i < SF_CASE_DRAWN; i++) {
+    if (!space->is_set[i]) continue;
+    sf_text_append(&text, "%s=%" PRId64 "..%" PRId64 "\n", sf_case_fields[i].path, space->set[i].lo, space->set[i].hi);
   }
   if (options->framework) append_framework(&text, options->framework);
   if (text.failed) {

@@ -45,7 +45,7 @@ static int32_t check_is_in_space(const struct sf_case *c, const struct sf_space 
   struct sf_space fixed = *space;
   struct sf_draw draw;
   struct sf_case back;
-  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) sf_space_fix(&fixed, sf_walk_path((enum sf_walk)place), c);
+  for (int field = 0; field < SF_CASE_DRAWN; field++) sf_space_fix(&fixed, sf_case_fields[field].path, c);
   if (sf_case_ranks(c) > fixed.max_ranks) fixed.max_ranks = sf_case_ranks(c);
   memcpy(fixed.target, c->target, sizeof fixed.target);
   sf_draw_from_bytes(&draw, bytes, sizeof bytes);
@@ -133,7 +133,7 @@ static void test_space_any_two_layouts_are_in_it(void **state) {
     must_decode(&first, &draw, &space);
     if (first.train.steps < 2) continue;
     struct sf_space fixed = space;
-    for (int place = SF_WALK_SWARM + 1; place < SF_WALK_TP; place++) sf_space_fix(&fixed, sf_walk_path((enum sf_walk)place), &first);
+    for (int field = 0; field < SF_CASE_TP; field++) sf_space_fix(&fixed, sf_case_fields[field].path, &first);
     for (uint64_t k = 0; k < 60; k++) {
       const char *undrawn[SF_SPACE_FIELDS_MAX];
       sf_draw_from_pcg(&draw, 1000 + i, k);
@@ -243,10 +243,10 @@ static void test_space_set_values_hold_in_every_case(void **state) {
       sf_draw_from_pcg(&draw, row, i);
       must_decode(&c, &draw, &space);
       assert_true(sf_case_ranks(&c) <= space.max_ranks);
-      for (int place = 1; place < SF_WALK_COUNT; place++) {
-        const int64_t value = sf_walk_get(&c, &space, (enum sf_walk)place);
-        if (space.is_set[place] && (value < space.set[place].lo || value > space.set[place].hi))
-          fail_msg("row %zu: %s = %lld", row, sf_walk_path((enum sf_walk)place), (long long)value);
+      for (int field = 0; field < SF_CASE_DRAWN; field++) {
+        const int64_t value = sf_drawn_get(&c, (enum sf_case_field)field);
+        if (space.is_set[field] && (value < space.set[field].lo || value > space.set[field].hi))
+          fail_msg("row %zu: %s = %lld", row, sf_case_fields[field].path, (long long)value);
       }
       assert_true(c.train.frozen != SF_FROZEN_ALL || c.model.adapter || !c.model.tied);
       assert_string_equal(c.plant, space.plant);

@@ -157,16 +157,16 @@ static void test_cover_levels_are_ascending_disjoint_and_few(void **state) {
   const struct sf_space space = space_of(NULL);
   struct sf_bounds bounds;
   sf_bounds_init(&bounds, &space);
-  for (int place = SF_WALK_SWARM + 1; place < SF_WALK_COUNT; place++) {
-    struct sf_range ranges[SF_LEVELS_MAX];
-    const int32_t count = sf_domain_levels(ranges, (enum sf_walk)place, bounds.at[place], space.max_ranks);
+  for (int field = 0; field < SF_CASE_DRAWN; field++) {
+    struct sf_range ranges[SF_BINS_MAX];
+    const int32_t count = sf_domain_bins(ranges, (enum sf_case_field)field, bounds.at[field], space.max_ranks);
     for (int32_t i = 0; i < count; i++) {
       assert_true(ranges[i].lo <= ranges[i].hi);
       if (i > 0) assert_true(ranges[i - 1].hi < ranges[i].lo);
     }
   }
-  struct sf_range tp[SF_LEVELS_MAX];
-  assert_int_equal(sf_domain_levels(tp, SF_WALK_TP, bounds.at[SF_WALK_TP], 8), 3);
+  struct sf_range tp[SF_BINS_MAX];
+  assert_int_equal(sf_domain_bins(tp, SF_CASE_TP, bounds.at[SF_CASE_TP], 8), 3);
   assert_int_equal(tp[2].lo, 3);
   assert_int_equal(tp[2].hi, 8);
 }

@@ -73,9 +73,9 @@ static bool has_uneven_stages(const struct sf_case *c) {
 /* Whether tp, dp and pp follow each other otherwise than by default. */
 static bool has_other_order(const struct sf_case *c) {
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout);
-  int place[SF_AXIS_COUNT];
-  for (int i = 0; i < SF_AXIS_COUNT; i++) place[mesh.order[i]] = i;
-  return !(place[SF_AXIS_TP] < place[SF_AXIS_DP] && place[SF_AXIS_DP] < place[SF_AXIS_PP]);
+  int field[SF_AXIS_COUNT];
+  for (int i = 0; i < SF_AXIS_COUNT; i++) field[mesh.order[i]] = i;
+  return !(field[SF_AXIS_TP] < field[SF_AXIS_DP] && field[SF_AXIS_DP] < field[SF_AXIS_PP]);
 }
 
 static const struct {
