@@ -101,15 +101,6 @@ static enum sf_status find_elements(int64_t **out, int64_t *count, struct sf_win
   return SF_OK;
 }
 
-/* Columns of a shard whose rows are parts of the logical ones, each as long as the others; 1: they are not. */
-static int64_t columns_of(const int64_t *at, int64_t count, int64_t logical_cols) {
-  int64_t cols = 1;
-  while (cols < count && at[cols] / logical_cols == at[0] / logical_cols) cols++;
-  for (int64_t k = 0; k < count; k++)
-    if ((k % cols == 0) != (k == 0 || at[k] / logical_cols != at[k - 1] / logical_cols)) return 1;
-  return cols;
-}
-
 static enum sf_status add_shard(struct sf_window *window, struct sf_view_shard *shards, const struct sf_piece *piece) {
   struct sf_piece alone = *piece;
   struct sf_trace_tensor of_rank = *window->tensor;
@@ -127,13 +118,8 @@ static enum sf_status add_shard(struct sf_window *window, struct sf_view_shard *
   }
   status = sf_window_load(all, window, window->checking->candidate, &of_rank);
   for (int64_t k = 0; k < count; k++) all[k] = all[at[k]];
-  const int64_t cols = columns_of(at, count, window->view.shape.cols);
-  shards[window->view.shard_count++] = (struct sf_view_shard){.rank = piece->rank,
-                                                              .tp = tp_index(window->checking->candidate, window->tensor, piece->rank),
-                                                              .rows = count / cols,
-                                                              .cols = cols,
-                                                              .at = at,
-                                                              .data = all};
+  shards[window->view.shard_count++] = (struct sf_view_shard){
+      .rank = piece->rank, .tp = tp_index(window->checking->candidate, window->tensor, piece->rank), .count = count, .at = at, .data = all};
   return status;
 }
 
@@ -153,8 +139,7 @@ static enum sf_status add_shards(struct sf_window *window) {
   float *data = sf_window_alloc(window, elements, sizeof *data);
   if (at == NULL || data == NULL) return SF_ENOMEM;
   for (int64_t k = 0; k < elements; k++) at[k] = k;
-  shards[window->view.shard_count++] =
-      (struct sf_view_shard){.rank = -1, .rows = window->view.shape.rows, .cols = window->view.shape.cols, .at = at, .data = data};
+  shards[window->view.shard_count++] = (struct sf_view_shard){.rank = -1, .count = elements, .at = at, .data = data};
   return sf_window_load(data, window, window->checking->candidate, window->tensor);
 }
 
@@ -197,11 +182,10 @@ static enum sf_status add_groups(struct sf_window *window) {
 /* Gate and up lie one after the other where a rank holds a piece of each. */
 static void find_fused(struct sf_tensor_view *view) {
   const struct sf_view_shard *first = &view->shards[0];
-  const int64_t half = view->shape.rows / 2, rows = first->rows / 2;
-  if (view->shard_count < 2 || rows < 1 || 2 * rows != first->rows || 2 * half != view->shape.rows || rows == half) return;
-  const int64_t gate = first->at[0] / view->shape.cols, last = first->at[(rows - 1) * first->cols] / view->shape.cols,
-                up = first->at[rows * first->cols] / view->shape.cols;
-  if (last == gate + rows - 1 && up == gate + half) view->fused.rows = SF_CUT_GATE_UP;
+  const int64_t cols = view->shape.cols, middle = first->count / 2;
+  if (view->shard_count < 2 || middle < 1 || 2 * middle != first->count || view->shape.rows % 2 != 0) return;
+  const bool is_half = first->at[middle] == first->at[0] + view->shape.rows / 2 * cols;
+  if (is_half && first->at[middle - 1] / cols < first->at[middle] / cols - 1) view->fused.rows = SF_CUT_GATE_UP;
 }
 
 /* --- noise ------------------------------------------------------------------------------------------------------- */
@@ -230,34 +214,30 @@ static enum sf_status add_noise(struct sf_window *window, const struct sf_check_
 
 /* --- gradient norms ---------------------------------------------------------------------------------------------- */
 
-/* They are compared as squares, which add up. */
-static enum sf_status square_norm(struct sf_window *window, const struct sf_check_result *result) {
+/* Of the candidate's own main gradients; squares of groups of them are terms. */
+static enum sf_status relate_norm(struct sf_window *window, const struct sf_check_result *result, float *x) {
   struct sf_tensor_view *view = &window->view;
   const struct sf_step_norm *of = sf_check_find_norm(window->checking, window->reference->name.step);
-  struct sf_diagnosis_related *terms = sf_window_alloc(window, 2, sizeof *terms);
-  float *numbers = sf_window_alloc(window, 3 + view->shard_count, sizeof *numbers);
-  struct sf_view_shard *shards = sf_window_alloc(window, view->shard_count, sizeof *shards);
   if (of == NULL) return SF_OK;
-  if (terms == NULL || numbers == NULL || shards == NULL) return SF_ENOMEM;
-  const double squares[] = {result->norm * result->norm, of->uncut_squares, of->expert_squares};
-  static const char *const names[] = {"", "the share of parameters that are not cut (as squares)", "the share of the experts (as squares)"};
-  view->related = terms;
-  view->related_count = 0;
-  for (int k = 0; k < 3; k++) {
-    numbers[k] = (float)squares[k];
-    if (k == 0 || squares[k] == 0) continue;
+  const struct {
+    double squares;
+    const char *name;
+  } groups[] = {{of->uncut_squares, "the share of parameters that are not cut (as squares)"},
+                {of->expert_squares, "the share of the experts (as squares)"}};
+  struct sf_diagnosis_related *terms = sf_window_alloc(window, 2, sizeof *terms);
+  float *numbers = sf_window_alloc(window, 2, sizeof *numbers);
+  if (terms == NULL || numbers == NULL) return SF_ENOMEM;
+  for (int k = 0; k < 2; k++) {
+    numbers[k] = (float)groups[k].squares;
+    if (numbers[k] == 0) continue;
     struct sf_diagnosis_related *term = &terms[view->related_count++];
     *term = (struct sf_diagnosis_related){.relation = SF_RELATED_TERM, .shape = view->shape, .x = &numbers[k]};
-    snprintf(term->name, sizeof term->name, "%s", names[k]);
+    snprintf(term->name, sizeof term->name, "%s", groups[k].name);
   }
-  for (int32_t i = 0; i < view->shard_count; i++) {
-    shards[i] = view->shards[i];
-    numbers[3 + i] = shards[i].data[0] * shards[i].data[0];
-    shards[i].data = &numbers[3 + i];
-  }
-  view->x = numbers;
-  view->shards = shards;
-  view->noise = level_of(2 * result->norm * result->noise, squares[0]);
+  view->is_norm = true;
+  view->related = terms;
+  view->noise = level_of(result->noise, result->norm);
+  *x = (float)result->norm;
   return SF_OK;
 }
 
@@ -284,7 +264,7 @@ static enum sf_status make_view(struct sf_window *window, const struct sf_check_
   if (status == SF_OK) status = add_groups(window);
   if (status == SF_OK && view->shard_count > 0) find_fused(view);
   if (status != SF_OK) return status;
-  return sf_check_is_grad_norm(window->tensor) ? square_norm(window, result) : sf_window_relate(window);
+  return sf_check_is_grad_norm(window->tensor) ? relate_norm(window, result, x) : sf_window_relate(window);
 }
 
 /* Numbers of rows mean nothing to who does not know which rows were looked at. */

@@ -4,6 +4,7 @@
 #include "harness/base/assert.h"
 #include "oracles/noise/norms.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -119,7 +120,7 @@ void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t coun
 
 void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const float *logical) {
   const struct sf_view_shard *s = &fit->v->shards[i];
-  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = logical[s->at[k]];
+  for (int64_t k = 0; k < s->count; k++) local[k] = logical[s->at[k]];
 }
 
 /* Whether two shards that hold the same element hold different values of it. */
@@ -139,8 +140,35 @@ static bool replicas_differ(struct sf_fit *fit) {
 }
 
 static bool same_place(const struct sf_fit_shard *a, const struct sf_fit_shard *b) {
-  return a->rows == b->rows && a->cols == b->cols &&
-         memcmp(a->shard->at, b->shard->at, (size_t)(a->rows * a->cols) * sizeof *a->shard->at) == 0;
+  return a->shard->count == b->shard->count && memcmp(a->shard->at, b->shard->at, (size_t)a->shard->count * sizeof *a->shard->at) == 0;
+}
+
+/* Columns of a shard whose rows are equally long parts of logical ones; 1 where they are not. */
+static int64_t columns_of(const struct sf_view_shard *s, int64_t logical_cols) {
+  int64_t cols = 1;
+  while (cols < s->count && s->at[cols] / logical_cols == s->at[0] / logical_cols) cols++;
+  for (int64_t k = 1; k < s->count; k++)
+    if ((k % cols == 0) != (s->at[k] / logical_cols != s->at[k - 1] / logical_cols)) return 1;
+  return cols;
+}
+
+/* Fills in a view of the squares of a norm, which add up. */
+static void square(struct sf_tensor_view *squared, struct sf_fit *fit) {
+  const struct sf_tensor_view *v = fit->v;
+  float *numbers = sf_fit_alloc(fit, (size_t)(v->shard_count + 1) * sizeof *numbers);
+  struct sf_view_shard *shards = sf_fit_alloc(fit, (size_t)(v->shard_count + 1) * sizeof *shards);
+  if (numbers == NULL || shards == NULL) return;
+  *squared = *v;
+  for (int32_t i = 0; i < v->shard_count; i++) {
+    numbers[i] = v->shards[i].data[0] * v->shards[i].data[0];
+    shards[i] = v->shards[i];
+    shards[i].data = &numbers[i];
+  }
+  numbers[v->shard_count] = v->x[0] * v->x[0];
+  squared->x = &numbers[v->shard_count];
+  squared->shards = shards;
+  squared->noise = sf_larger(v->noise * 2 * (double)v->x[0], (double)FLT_MIN);
+  fit->v = squared;
 }
 
 static void prepare(struct sf_fit *fit) {
@@ -151,8 +179,8 @@ static void prepare(struct sf_fit *fit) {
   for (int32_t i = 0; i < v->shard_count && fit->status == SF_OK; i++) {
     struct sf_fit_shard *s = &fit->shards[i];
     *s = (struct sf_fit_shard){.shard = &v->shards[i]};
-    s->rows = s->shard->rows;
-    s->cols = s->shard->cols;
+    s->cols = columns_of(s->shard, shape.cols);
+    s->rows = s->shard->count / s->cols;
     s->x = sf_fit_alloc(fit, (size_t)(s->rows * s->cols) * sizeof *s->x);
     if (s->x != NULL) sf_fit_gather(fit, i, s->x, v->x);
     while (!same_place(&fit->shards[s->place], s)) s->place++;
@@ -199,7 +227,9 @@ enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view
   if (view->shard_count == 0) return SF_OK;
   struct sf_fit fit = {.v = view, .arena = sf_arena_create(FIT_BLOCK_BYTES, false)};
   if (fit.arena == NULL) return SF_ENOMEM;
-  prepare(&fit);
+  struct sf_tensor_view squared;
+  if (view->is_norm) square(&squared, &fit);
+  if (fit.status == SF_OK) prepare(&fit);
   static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places,
                                                           sf_explain_part};
   for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit.status == SF_OK; k++) explanations[k](&fit);

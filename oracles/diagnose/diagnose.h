@@ -11,8 +11,7 @@ enum { SF_MESH_DENSE = 1, SF_MESH_EXPERTS = 2, SF_MESH_STAGES = 4 };
 
 /* What one rank handed over. data: as the map says; borrowed. */
 struct sf_diagnosis_shard {
-  int32_t rank;
-  struct sf_coord at;
+  int32_t rank; /* -1: merged from several */
   struct sf_shard_map map;
   const float *data;
 };
@@ -28,8 +27,8 @@ struct sf_diagnosis_problem {
   const struct sf_diagnosis_shard *shards; /* maps fit the shape, nothing in them is partial */
   int32_t shard_count;
   unsigned meshes;     /* SF_MESH_*: those of the module, for naming factors */
-  bool on_expert_mesh; /* coordinates of shards are on the expert mesh: TP etp, EP ep, DP edp, CP 0 */
   bool of_attention;   /* one of the modules round the scores */
+  bool is_norm;        /* as in struct sf_tensor_view */
   double kept;         /* tokens that the microbatch's mask keeps; 0: not known */
   const struct sf_diagnosis_related *related;
   int32_t related_count;

@@ -14,26 +14,43 @@ struct posing {
   struct sf_arena *arena;
   struct sf_tensor_view view;
   struct sf_view_size sizes[SIZES_MAX];
+  struct sf_coord *at; /* of shards */
 };
 
 /* --- shards ------------------------------------------------------------------------------------------------------ */
+
+/* Parameters of experts lie on the expert mesh (TP etp, EP ep, DP edp); what experts put out is cut as all tokens are. */
+static bool is_on_expert_mesh(const struct sf_diagnosis_problem *p) {
+  return p->meshes == SF_MESH_EXPERTS && p->id.kind != SF_KIND_ACT && p->id.kind != SF_KIND_ACT_GRAD;
+}
+
+/* Of no rank, the merged tensor: zeros. */
+static struct sf_coord coord_of(const struct sf_diagnosis_problem *p, int32_t rank) {
+  if (rank < 0) return (struct sf_coord){{0}};
+  const struct sf_mesh mesh = sf_mesh_from_layout(&p->c->layout);
+  struct sf_coord coord = sf_mesh_coord(&mesh, rank);
+  if (!is_on_expert_mesh(p)) return coord;
+  const struct sf_expert_place place = sf_mesh_expert_place(&p->c->layout, rank);
+  coord.at[SF_AXIS_TP] = place.etp;
+  coord.at[SF_AXIS_EP] = place.ep;
+  coord.at[SF_AXIS_DP] = place.edp;
+  coord.at[SF_AXIS_CP] = 0;
+  return coord;
+}
 
 static enum sf_status add_shards(struct posing *posing) {
   const struct sf_diagnosis_problem *p = posing->p;
   const int64_t cols = p->spec.shape.cols;
   struct sf_view_shard *shards = sf_arena_alloc(posing->arena, (size_t)(p->shard_count + 1) * sizeof *shards);
-  for (int32_t i = 0; i < p->shard_count && shards != NULL; i++) {
+  posing->at = sf_arena_alloc(posing->arena, (size_t)(p->shard_count + 1) * sizeof *posing->at);
+  for (int32_t i = 0; i < p->shard_count && shards != NULL && posing->at != NULL; i++) {
     const struct sf_diagnosis_shard *from = &p->shards[i];
-    const struct sf_shape shape = sf_shard_map_local_shape(&from->map);
-    int64_t *at = sf_arena_alloc(posing->arena, (size_t)(shape.rows * shape.cols + 1) * sizeof *at);
+    const int64_t count = sf_shard_map_box_count(&from->map);
+    const struct sf_coord *coord = &posing->at[i];
+    int64_t *at = sf_arena_alloc(posing->arena, (size_t)(count + 1) * sizeof *at);
     if (at == NULL) return SF_ENOMEM;
-    shards[i] = (struct sf_view_shard){.rank = from->rank,
-                                       .tp = from->at.at[SF_AXIS_TP],
-                                       .dp = from->at.at[SF_AXIS_DP],
-                                       .rows = shape.rows,
-                                       .cols = shape.cols,
-                                       .at = at,
-                                       .data = from->data};
+    posing->at[i] = coord_of(p, from->rank);
+    shards[i] = (struct sf_view_shard){from->rank, coord->at[SF_AXIS_TP], coord->at[SF_AXIS_DP], count, at, from->data};
     const struct sf_dim_map *rows = &from->map.rows, *columns = &from->map.cols;
     for (int32_t a = 0; a < rows->count; a++)
       for (int64_t r = rows->runs[a].start; r < rows->runs[a].start + rows->runs[a].len; r++)
@@ -42,7 +59,7 @@ static enum sf_status add_shards(struct posing *posing) {
   }
   posing->view.shards = shards;
   posing->view.shard_count = p->shard_count;
-  return shards != NULL ? SF_OK : SF_ENOMEM;
+  return shards != NULL && posing->at != NULL ? SF_OK : SF_ENOMEM;
 }
 
 /* --- groups ------------------------------------------------------------------------------------------------------ */
@@ -59,7 +76,7 @@ static void name_group(struct sf_view_group *group, const struct sf_diagnosis_pr
   size_t length = 0;
   for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
     if (!(axes >> axis & 1u) || length >= sizeof group->name) continue;
-    const bool other = p->on_expert_mesh && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
+    const bool other = is_on_expert_mesh(p) && (axis == SF_AXIS_TP || axis == SF_AXIS_DP);
     length += (size_t)snprintf(group->name + length, sizeof group->name - length, "%s%s%s", length > 0 ? " x " : "", other ? "e" : "",
                                sf_axis_name((enum sf_axis)axis));
   }
@@ -68,7 +85,6 @@ static void name_group(struct sf_view_group *group, const struct sf_diagnosis_pr
 /* One for each set of axes: its ranks have the same coordinates on all others. */
 static enum sf_status add_groups(struct posing *posing) {
   const struct sf_diagnosis_problem *p = posing->p;
-  const struct sf_diagnosis_shard *shards = p->shards;
   struct sf_view_group *groups = sf_arena_alloc(posing->arena, (SF_AXES_ALL + 1) * sizeof *groups);
   if (groups == NULL) return SF_ENOMEM;
   posing->view.groups = groups;
@@ -77,8 +93,8 @@ static enum sf_status add_groups(struct posing *posing) {
     if (of_rank == NULL) return SF_ENOMEM;
     for (int32_t i = 0; i < p->shard_count; i++) {
       int32_t first = 0;
-      while (!same_group(&shards[first].at, &shards[i].at, axes)) first++;
-      of_rank[shards[i].rank] = first;
+      while (!same_group(&posing->at[first], &posing->at[i], axes)) first++;
+      of_rank[p->shards[i].rank] = first;
     }
     struct sf_view_group *group = &groups[posing->view.group_count++];
     *group = (struct sf_view_group){.of_rank = of_rank};
@@ -166,6 +182,7 @@ static void add_facts(struct posing *posing) {
   view->x = p->x;
   view->noise = p->noise;
   view->row_noise = p->row_noise;
+  view->is_norm = p->is_norm;
   view->tp_name = of_experts ? "etp" : "tp";
   view->tp_size = of_experts ? l->etp : l->tp;
   view->row_parts = l->tp;

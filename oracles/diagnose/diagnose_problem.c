@@ -118,23 +118,6 @@ static void diagnose_structure(struct sf_diagnosis *out, const struct sf_collect
 
 /* --- the problem ----------------------------------------------------------------------------------------------- */
 
-/* Gradient norms are compared as squares, which add up. */
-static void square_scalar(struct sf_diagnosis_problem *p, struct sf_related_list *list) {
-  float *x = sf_related_alloc(list, sizeof *x), *values = sf_related_alloc(list, (size_t)p->shard_count * sizeof *values);
-  struct sf_diagnosis_shard *shards = sf_related_alloc(list, (size_t)p->shard_count * sizeof *shards);
-  if (x == NULL || values == NULL || shards == NULL) return;
-  *x = p->x[0] * p->x[0];
-  for (int32_t i = 0; i < p->shard_count; i++) {
-    shards[i] = p->shards[i];
-    values[i] = shards[i].data[0] * shards[i].data[0];
-    shards[i].data = &values[i];
-  }
-  p->noise *= 2 * (double)p->x[0];
-  p->noise = sf_larger(p->noise, (double)FLT_MIN);
-  p->x = x;
-  p->shards = shards;
-}
-
 static bool is_of_param(struct sf_trace_id id) {
   return id.kind == SF_KIND_PARAM || id.kind == SF_KIND_WGRAD || id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA;
 }
@@ -158,23 +141,6 @@ static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diag
   }
 }
 
-/* Shards of experts' parameters by their places on the expert mesh; what experts put out is cut as all tokens are. */
-static void place_on_expert_mesh(struct sf_diagnosis_problem *p, struct sf_related_list *list) {
-  struct sf_diagnosis_shard *shards = sf_related_alloc(list, (size_t)(p->shard_count + 1) * sizeof *shards);
-  if (shards == NULL) return;
-  for (int32_t i = 0; i < p->shard_count; i++) {
-    shards[i] = p->shards[i];
-    if (shards[i].rank < 0) continue; /* the merged tensor */
-    const struct sf_expert_place place = sf_mesh_expert_place(&p->c->layout, shards[i].rank);
-    shards[i].at.at[SF_AXIS_TP] = place.etp;
-    shards[i].at.at[SF_AXIS_EP] = place.ep;
-    shards[i].at.at[SF_AXIS_DP] = place.edp;
-    shards[i].at.at[SF_AXIS_CP] = 0;
-  }
-  p->shards = shards;
-  p->on_expert_mesh = true;
-}
-
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
   const enum sf_level reached = sf_expectations_level(list->collector->expectations),
@@ -194,9 +160,8 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   p.of_attention = strstr(sf_modules[list->collector->catalog->modules[p.spec.module].cls].name, "attention.") != NULL;
   p.kept = kept_of(list, finding->id);
   p.meshes = meshes_of(list->collector->catalog, &p);
-  if (p.meshes == SF_MESH_EXPERTS && is_of_param(p.id)) place_on_expert_mesh(&p, list);
   sf_related_collect(list, slot);
-  if (p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM) square_scalar(&p, list);
+  p.is_norm = p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM;
   p.related = list->at;
   p.related_count = list->count;
   return list->status != SF_OK ? list->status : sf_diagnose_problem(out, &p);

@@ -38,7 +38,7 @@ static void group_total(struct sf_fit *fit, int32_t i, const struct sf_view_grou
   const struct sf_shape shape = v->shape;
   memset(fit->logical, 0, (size_t)(shape.rows * shape.cols) * sizeof *fit->logical);
   for (int32_t j = 0; j < v->shard_count; j++)
-    for (int64_t k = 0; same_group(fit, group, i, j) && k < v->shards[j].rows * v->shards[j].cols; k++)
+    for (int64_t k = 0; same_group(fit, group, i, j) && k < v->shards[j].count; k++)
       fit->logical[v->shards[j].at[k]] += v->shards[j].data[k];
   sf_fit_gather(fit, i, local, fit->logical);
 }

@@ -43,8 +43,8 @@ struct sf_diagnosis {
 struct sf_view_shard {
   int32_t rank;   /* -1: merged from several */
   int32_t tp, dp; /* its index among the ranks that cut the tensor, and among those that have other data; 0 where it is not known */
-  int64_t rows, cols;
-  const int64_t *at; /* rows x cols: the element of the logical tensor, counted row by row */
+  int64_t count;
+  const int64_t *at; /* of each element: which of the logical tensor it is, counted row by row */
   const float *data;
 };
 
@@ -96,6 +96,7 @@ struct sf_view_fused {
 /* Everything here is borrowed. */
 struct sf_tensor_view {
   enum sf_kind kind;
+  bool is_norm;          /* of one element: squares are compared, which add up, and terms are given as squares */
   struct sf_shape shape; /* a row lies along the last dimension; a vector is one row */
   enum sf_dtype promised;
   const float *x;                     /* what the logical tensor should be */

@@ -9,7 +9,6 @@
 /* Shards of one tensor as a log has them. */
 struct shard_list {
   uint64_t key;
-  const struct sf_mesh *mesh;
   struct sf_diagnosis_shard *at; /* NULL: they are counted only */
   int32_t count;
 };
@@ -20,8 +19,7 @@ static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const str
   (void)rows;
   (void)cols;
   if (sf_trace_key(id) != list->key) return;
-  if (list->at)
-    list->at[list->count] = (struct sf_diagnosis_shard){.rank = rank, .at = sf_mesh_coord(list->mesh, rank), .map = *map, .data = data};
+  if (list->at) list->at[list->count] = (struct sf_diagnosis_shard){.rank = rank, .map = *map, .data = data};
   list->count++;
 }
 
@@ -33,8 +31,7 @@ static int by_rank(const void *a, const void *b) {
 
 static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log,
                          struct sf_diagnosis *out) {
-  struct shard_list list = {.key = sf_trace_key(finding->id),
-                            .mesh = sf_case_is_reloaded(engine->c, finding->id.step) ? &engine->second_mesh : &engine->mesh};
+  struct shard_list list = {.key = sf_trace_key(finding->id)};
   struct sf_diagnosis diagnosis;
   if (log->failed || !sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) return;
   list.at = sf_alloc((size_t)(list.count + 1) * sizeof *list.at);

@@ -62,7 +62,7 @@ static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t r
   b->p.noise = NOISE_RELATIVE * sqrt(squares);
   for (int32_t rank = 0; rank < b->mesh.world; rank++) {
     const struct sf_coord at = sf_mesh_coord(&b->mesh, rank);
-    b->shards[rank] = (struct sf_diagnosis_shard){.rank = rank, .at = at, .data = b->data[rank]};
+    b->shards[rank] = (struct sf_diagnosis_shard){.rank = rank, .data = b->data[rank]};
     b->shards[rank].map = sf_canonical_map(&b->c, b->p.spec.shape, row_cut, col_cut, at.at[SF_AXIS_TP], at.at[SF_AXIS_CP]);
   }
   shards_fill(b);

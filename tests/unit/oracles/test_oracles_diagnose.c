@@ -13,7 +13,7 @@ static void split_over(struct bench *b, enum sf_axis axis, int32_t size) {
       rest[i] -= part[i];
     }
     for (int32_t rank = 0; rank < b->mesh.world; rank++)
-      if (b->shards[rank].at.at[axis] == index) sf_shard_gather(b->data[rank], part, b->p.spec.shape, &b->shards[rank].map);
+      if (sf_mesh_coord(&b->mesh, rank).at[axis] == index) sf_shard_gather(b->data[rank], part, b->p.spec.shape, &b->shards[rank].map);
   }
 }
 
