@@ -172,9 +172,9 @@ static inline void dense_mlp_forward(struct run *run, struct mlp_modules mlp, in
 /* x_grad: of x; g: of the output. */
 static inline void dense_mlp_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const struct mlp_acts *acts,
                                       const real *g, const real *x) {
-  linear_backward(run, mlp.fc2, layer, run->wide_a, g, acts->activation);
-  activation_backward(run, mlp, layer, run->wide_b, run->wide_a, acts->fc1);
-  linear_backward(run, mlp.fc1, layer, x_grad, run->wide_b, x);
+  linear_backward(run, mlp.fc2, layer, run->scratch.wide_a, g, acts->activation);
+  activation_backward(run, mlp, layer, run->scratch.wide_b, run->scratch.wide_a, acts->fc1);
+  linear_backward(run, mlp.fc1, layer, x_grad, run->scratch.wide_b, x);
 }
 
 static inline void swap_buffers(real **a, real **b) {

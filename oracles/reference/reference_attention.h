@@ -25,15 +25,15 @@ static inline void rotary_tables(struct run *run) {
   for (int64_t position = 0; position < run->c->model.seq; position++)
     for (int64_t i = 0; i < half; i++) {
       const double angle = (double)position * pow(10000.0, -(double)i / (double)half);
-      run->cosines[position * half + i] = (real)cos(angle);
-      run->sines[position * half + i] = (real)sin(angle);
+      run->acts.cosines[position * half + i] = (real)cos(angle);
+      run->acts.sines[position * half + i] = (real)sin(angle);
     }
 }
 
 /* Column i of the pair (i, i + half), at an angle of the position; direction -1: back. */
 static inline void rotate_pairs(const struct run *run, real *restrict to, const real *restrict from, int64_t half, int64_t position,
                                 real direction) {
-  const real *restrict cosines = run->cosines + position * half, *restrict sines = run->sines + position * half;
+  const real *restrict cosines = run->acts.cosines + position * half, *restrict sines = run->acts.sines + position * half;
   for (int64_t i = 0; i < half; i++) {
     const real sine = direction * sines[i];
     to[i] = from[i] * cosines[i] - from[i + half] * sine;
@@ -57,8 +57,7 @@ static inline void rotate_row(const struct run *run, real *restrict out, const r
 }
 
 static inline void rotary_forward(struct run *run, int32_t layer, real *out, const real *x) {
-  for (int64_t t = 0; t < run->tokens; t++)
-    rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, position_of(run, t), 1);
+  for (int64_t t = 0; t < run->tokens; t++) rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, position_of(run, t), 1);
   finish_act(run, SF_MODULE_ROTARY, layer, out, run->qkv_width);
 }
 
@@ -69,19 +68,18 @@ static inline void rotate_key_parts(struct run *run, real *x_grad) {
     for (int64_t group = 0; group < model->kv_heads; group++) {
       real *whole = x_grad + t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
       key_whole_hold(run, whole);
-      for (int64_t p = 0; p < run->key_part_count; p++) {
+      for (int64_t p = 0; p < run->attention.key_part_count; p++) {
         real *part = key_part(run, t, group, p);
-        memcpy(run->head_grad, part, (size_t)d * sizeof(real));
-        rotate_pairs(run, part, run->head_grad, d / 2, position_of(run, t), -1);
+        memcpy(run->attention.head_grad, part, (size_t)d * sizeof(real));
+        rotate_pairs(run, part, run->attention.head_grad, d / 2, position_of(run, t), -1);
         key_part_store(run, whole, part);
       }
     }
 }
 
 static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad, const real *g) {
-  for (int64_t t = 0; t < run->tokens; t++)
-    rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, position_of(run, t), -1);
-  if (run->key_part_count > 1) rotate_key_parts(run, x_grad);
+  for (int64_t t = 0; t < run->tokens; t++) rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, position_of(run, t), -1);
+  if (run->attention.key_part_count > 1) rotate_key_parts(run, x_grad);
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
@@ -89,7 +87,7 @@ static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad,
 struct softmax {
   int64_t seq, window; /* window 0: all keys up to the query's own */
   real scale;
-  const real *sink; /* logit of the head; NULL without sinks */
+  const real *sink;         /* logit of the head; NULL without sinks */
   const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
 };
 
@@ -126,7 +124,7 @@ static inline struct softmax softmax_of(const struct run *run, int32_t sinks, in
   return (struct softmax){.seq = model->seq,
                           .window = model->window,
                           .scale = 1 / real_sqrt((real)model->head_dim),
-                          .documents = run->documents == NULL ? NULL : run->documents + sequence * model->seq,
+                          .documents = run->acts.documents == NULL ? NULL : run->acts.documents + sequence * model->seq,
                           .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
 }
 
@@ -143,10 +141,11 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
       const real *row = qkv + n * run->qkv_width;
       const struct softmax softmax = softmax_of(run, sinks, head, n);
       real *p = acts->probs + number * s * s;
-      multiply(run, SF_F32, false, true, s, s, d, row + at.query, ld, row + at.key, ld, p, s);
+      multiply(&run->noise, SF_F32, p, s, straight(row + at.query, s, d, ld), turned(row + at.key, d, s, ld));
       softmax_causal(inner_of(run, id, (uint64_t)number), &softmax, p, sinks < 0 ? NULL : acts->sink_probs + number * s);
       store_probs(run, id, (uint64_t)number + 1, p, s * s);
-      multiply(run, run->format, false, false, s, d, s, p, s, row + at.value, ld, out + n * run->context_width + head * d, ld_out);
+      multiply(&run->noise, run->format, out + n * run->context_width + head * d, ld_out, straight(p, s, s, s),
+               straight(row + at.value, s, d, ld));
     }
   finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);
 }
@@ -172,7 +171,7 @@ static inline void sink_backward(struct run *run, struct inner inner, const real
   const int64_t s = run->c->model.seq, b = run->c->train.microbatch_size, heads = run->c->model.heads;
   for (int64_t i = 0; i < s; i++) {
     const real term = inner_number(inner, s * s + s + i, -sink_probs[i] * means[i]);
-    run->sink_terms[(i * b + sequence) * heads + head] = term;
+    run->attention.sink_terms[(i * b + sequence) * heads + head] = term;
   }
 }
 
@@ -202,15 +201,16 @@ static inline void query_grads(struct run *run, struct sf_trace_id id, const str
   for (int64_t head = first; head < first + group; head++) {
     const struct head_columns columns = head_columns(&run->c->model, head);
     const uint64_t number = (uint64_t)(at->number + head);
-    real *ds = run->scores + (head - first) * s * s;
-    multiply(run, SF_F32, false, true, s, s, d, at->out_grad + head * d, at->ld_out, at->qkv + columns.value, at->ld, ds, s);
+    real *ds = run->attention.scores + (head - first) * s * s;
+    multiply(&run->noise, SF_F32, ds, s, straight(at->out_grad + head * d, s, d, at->ld_out),
+             turned(at->qkv + columns.value, d, s, at->ld));
     const struct inner inner = inner_of(run, id, number);
     const struct softmax softmax = softmax_of(run, -1, head, at->sequence);
-    softmax_backward(inner, &softmax, ds, run->row_means, at->probs + head * s * s);
-    if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->row_means, at->sequence, head);
+    softmax_backward(inner, &softmax, ds, run->attention.row_means, at->probs + head * s * s);
+    if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->attention.row_means, at->sequence, head);
     store(run, id, number + 1, ds, s * s, run->format);
-    multiply(run, run->format, false, false, s, d, s, ds, s, at->qkv + columns.key, at->ld, run->head_grad, d);
-    put_scaled(at->qkv_grad + columns.query, at->ld, run->head_grad, s, d, 1 / real_sqrt((real)d));
+    multiply(&run->noise, run->format, run->attention.head_grad, d, straight(ds, s, s, s), straight(at->qkv + columns.key, s, d, at->ld));
+    put_scaled(at->qkv_grad + columns.query, at->ld, run->attention.head_grad, s, d, 1 / real_sqrt((real)d));
   }
 }
 
@@ -218,17 +218,21 @@ static inline void query_grads(struct run *run, struct sf_trace_id id, const str
 static inline void key_value_grads(struct run *run, const struct attention_grad *at, int64_t first, int64_t group) {
   const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
   const struct head_columns columns = head_columns(&run->c->model, first);
-  for (int64_t i = 0; i < group; i++) copy_rows(run->group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
-  multiply(run, run->format, true, false, s, d, group * s, run->scores, s, run->group_rows, d, run->head_grad, d);
+  for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
+  multiply(&run->noise, run->format, run->attention.head_grad, d, turned(run->attention.scores, s, group * s, s),
+           straight(run->attention.group_rows, group * s, d, d));
   const real scale = 1 / real_sqrt((real)d);
   real *key = at->qkv_grad + columns.key, *value = at->qkv_grad + columns.value;
-  put_scaled(key, at->ld, run->head_grad, s, d, scale);
-  if (run->key_part_count > 1) key_parts_sum(run, key, at->ld, run->scores, run->group_rows, scale, first / group, at->sequence, true);
-  for (int64_t i = 0; i < group; i++) copy_rows(run->group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
-  multiply(run, run->format, true, false, s, d, group * s, at->probs + first * s * s, s, run->group_rows, d, run->head_grad, d);
-  put_scaled(value, at->ld, run->head_grad, s, d, 1);
+  put_scaled(key, at->ld, run->attention.head_grad, s, d, scale);
+  if (run->attention.key_part_count > 1)
+    key_parts_sum(run, key, at->ld, run->attention.scores, run->attention.group_rows, scale, first / group, at->sequence, true);
+  for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
+  multiply(&run->noise, run->format, run->attention.head_grad, d, turned(at->probs + first * s * s, s, group * s, s),
+           straight(run->attention.group_rows, group * s, d, d));
+  put_scaled(value, at->ld, run->attention.head_grad, s, d, 1);
   const real *probs = at->probs + first * s * s;
-  if (run->key_part_count > 1) key_parts_sum(run, value, at->ld, probs, run->group_rows, 1, first / group, at->sequence, false);
+  if (run->attention.key_part_count > 1)
+    key_parts_sum(run, value, at->ld, probs, run->attention.group_rows, 1, first / group, at->sequence, false);
 }
 
 static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv,
@@ -254,7 +258,7 @@ static inline void attention_backward(struct run *run, int32_t layer, real *qkv_
   finish_act_grad(run, SF_MODULE_CORE_ATTENTION, layer, qkv_grad, run->qkv_width);
   const int32_t sinks = sf_catalog_param(run->catalog, SF_MODULE_CORE_ATTENTION, layer, 0);
   if (!is_trained(run, sinks)) return;
-  sum_rows(run, run->wgrad, run->sink_terms, run->tokens, model->heads);
+  sum_rows(&run->noise, run->scratch.wgrad, run->attention.sink_terms, run->tokens, model->heads);
   finish_wgrad(run, sinks, 0);
 }
 

@@ -27,10 +27,10 @@ static inline void take_aux_losses(struct run *run, struct moe_acts *acts) {
 static inline void take_aux_scratch(struct run *run) {
   const int64_t t = run->tokens, experts = run->c->moe.experts;
   if (!has_aux_losses(run)) return;
-  run->aux_grad = take(run, t * experts);
-  run->aux_rows = take(run, t * experts);
-  run->aux_sums = take(run, aux_scopes(run) * experts);
-  run->counted = take_indices(run, t);
+  run->moe.aux_grad = take(run, t * experts);
+  run->moe.aux_rows = take(run, t * experts);
+  run->moe.aux_sums = take(run, aux_scopes(run) * experts);
+  run->moe.counted = take_indices(run, t);
 }
 
 /* counted: 0 for padding, which takes no part, else 1. */
@@ -38,7 +38,7 @@ static inline void load_counted(struct run *run) {
   const int64_t b = run->c->train.microbatch_size;
   for (int64_t sequence = 0; sequence < b; sequence++) {
     const int64_t length = sf_data_sequence_length(run->c, run->step, run->microbatch, sequence);
-    for (int64_t i = 0; i < run->c->model.seq; i++) run->counted[i * b + sequence] = i < length;
+    for (int64_t i = 0; i < run->c->model.seq; i++) run->moe.counted[i * b + sequence] = i < length;
   }
 }
 
@@ -49,8 +49,8 @@ static inline void count_choices(struct run *run, struct moe_acts *acts) {
   memset(acts->scope_tokens, 0, (size_t)scopes * sizeof *acts->scope_tokens);
   for (int64_t t = 0; t < run->tokens; t++) {
     const int64_t scope = aux_scope_of(run, t);
-    acts->scope_tokens[scope] += run->counted[t];
-    for (int64_t k = 0; k < topk; k++) acts->choices[scope * experts + acts->chosen[t * topk + k]] += run->counted[t];
+    acts->scope_tokens[scope] += run->moe.counted[t];
+    for (int64_t k = 0; k < topk; k++) acts->choices[scope * experts + acts->chosen[t * topk + k]] += run->moe.counted[t];
   }
 }
 
@@ -81,7 +81,7 @@ static inline void share_scores(struct run *run, struct moe_acts *acts, struct s
 static inline void sum_tokens(struct run *run, real *restrict out, const real *restrict x, int64_t rows, int64_t cols, struct inner inner,
                               int64_t first) {
   if (run->options->perturb == SF_PERTURB_SPLIT) {
-    sum_rows(run, out, x, rows, cols);
+    sum_rows(&run->noise, out, x, rows, cols);
     return;
   }
   const double rule = sqrt((double)rows) / 2 * 0x1p-24;
@@ -97,13 +97,13 @@ static inline void sum_tokens(struct run *run, real *restrict out, const real *r
 static inline real balance_loss(struct run *run, const struct moe_acts *acts, int64_t scope, struct inner inner) {
   const int64_t experts = run->c->moe.experts;
   const double n = (double)acts->scope_tokens[scope];
-  real *sums = run->aux_sums + scope * experts;
+  real *sums = run->moe.aux_sums + scope * experts;
   int64_t rows = 0;
   for (int64_t t = 0; t < run->tokens; t++) {
-    if (!run->counted[t] || aux_scope_of(run, t) != scope) continue;
-    memcpy(run->aux_rows + rows++ * experts, acts->balance_scores + t * experts, (size_t)experts * sizeof(real));
+    if (!run->moe.counted[t] || aux_scope_of(run, t) != scope) continue;
+    memcpy(run->moe.aux_rows + rows++ * experts, acts->balance_scores + t * experts, (size_t)experts * sizeof(real));
   }
-  sum_tokens(run, sums, run->aux_rows, rows, experts, inner, scope * experts);
+  sum_tokens(run, sums, run->moe.aux_rows, rows, experts, inner, scope * experts);
   inner_perturb(inner, scope * experts, sums, experts);
   double total = 0;
   for (int64_t e = 0; e < experts; e++) total += (double)acts->choices[scope * experts + e] * (double)sums[e];
@@ -118,12 +118,12 @@ static inline real z_loss(struct run *run, struct moe_acts *acts, struct sf_trac
   int64_t rows = 0;
   for (int64_t t = 0; t < run->tokens; t++) {
     real top;
-    const real sum = exp_row(exps, t, run->aux_sums, acts->logits + t * experts, experts, &top);
+    const real sum = exp_row(exps, t, run->moe.aux_sums, acts->logits + t * experts, experts, &top);
     acts->log_sums[t] = inner_number(sums, t, top + inner_number(logs, t, real_log(sum)));
-    if (run->counted[t]) run->aux_rows[rows++] = inner_number(squares, t, acts->log_sums[t] * acts->log_sums[t]);
+    if (run->moe.counted[t]) run->moe.aux_rows[rows++] = inner_number(squares, t, acts->log_sums[t] * acts->log_sums[t]);
   }
   real total;
-  sum_tokens(run, &total, run->aux_rows, rows, 1, totals, 0);
+  sum_tokens(run, &total, run->moe.aux_rows, rows, 1, totals, 0);
   return inner_number(totals, 1, total / (real)rows);
 }
 
@@ -150,9 +150,9 @@ static inline void balance_slopes(struct run *run, const struct moe_acts *acts, 
     const double n = (double)acts->scope_tokens[scope];
     const double factor = weight * (double)moe->aux_micro / 1e6 / (double)scopes * (double)moe->experts / ((double)moe->topk * n * n);
     for (int64_t e = 0; e < moe->experts; e++)
-      run->aux_sums[scope * moe->experts + e] = (real)(factor * (double)acts->choices[scope * moe->experts + e]);
+      run->moe.aux_sums[scope * moe->experts + e] = (real)(factor * (double)acts->choices[scope * moe->experts + e]);
   }
-  inner_perturb(inner, 0, run->aux_sums, scopes * moe->experts);
+  inner_perturb(inner, 0, run->moe.aux_sums, scopes * moe->experts);
 }
 
 /* What E3 reaches of the load-balancing gradient: each term of the mean slope and the mean, which may cancel with the slope, and the
@@ -165,7 +165,7 @@ struct balance_inner {
 static inline void balance_grad(struct run *run, const struct moe_acts *acts, int64_t t, real *grad, const struct balance_inner *inner) {
   const int64_t experts = run->c->moe.experts;
   const bool is_softmax = run->c->moe.router == SF_ROUTER_SOFTMAX;
-  const real *shares = acts->balance_scores + t * experts, *slopes = run->aux_sums + aux_scope_of(run, t) * experts;
+  const real *shares = acts->balance_scores + t * experts, *slopes = run->moe.aux_sums + aux_scope_of(run, t) * experts;
   for (int64_t e = 0; e < experts; e++) grad[e] = shares[e] * slopes[e];
   inner_perturb(inner->products, t * experts, grad, experts);
   const real mean = inner_number(inner->means, t, row_sum(grad, experts));
@@ -179,7 +179,7 @@ static inline void balance_grad(struct run *run, const struct moe_acts *acts, in
 static inline void add_z_grad(struct run *run, const struct moe_acts *acts, int64_t t, real *grad, real factor, struct inner exps,
                               struct inner sums) {
   const int64_t experts = run->c->moe.experts;
-  real top, *terms = run->aux_rows;
+  real top, *terms = run->moe.aux_rows;
   const real sum = inner_number(sums, t, exp_row(exps, t, terms, acts->logits + t * experts, experts, &top));
   const real slope = factor * 2 * acts->log_sums[t];
   for (int64_t e = 0; e < experts; e++) terms[e] = slope * (terms[e] / sum);
@@ -194,19 +194,20 @@ static inline void aux_losses_backward(struct run *run, int32_t layer, const str
   const struct balance_inner inner = {inner_of(run, id, 0), inner_of(run, id, 1), inner_of(run, id, 2)};
   const struct inner exps = inner_of(run, id, 3), sums = inner_of(run, id, 4);
   const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
-  const double n = counted_tokens(run, acts), weight = run->loss_scale * (per_token ? n : 1 / (double)run->c->train.microbatches);
+  const double n = counted_tokens(run, acts), weight = run->state.loss_scale * (per_token ? n : 1 / (double)run->c->train.microbatches);
   load_counted(run);
   balance_slopes(run, acts, weight, inner_of(run, id, 5));
-  memset(run->aux_grad, 0, (size_t)(run->tokens * moe->experts) * sizeof(real));
+  memset(run->moe.aux_grad, 0, (size_t)(run->tokens * moe->experts) * sizeof(real));
   for (int64_t t = 0; t < run->tokens; t++) {
-    real *grad = run->aux_grad + t * moe->experts;
-    if (!run->counted[t]) continue;
+    real *grad = run->moe.aux_grad + t * moe->experts;
+    if (!run->moe.counted[t]) continue;
     if (moe->aux_micro > 0) balance_grad(run, acts, t, grad, &inner);
     if (moe->z_micro > 0) add_z_grad(run, acts, t, grad, (real)(weight * (double)moe->z_micro / 1e6 / n), exps, sums);
   }
-  finish(run, id, run->aux_grad, run->tokens, moe->experts, SF_F32);
-  for (int64_t i = 0; i < run->tokens * moe->experts; i++) run->logits_grad[i] += run->aux_grad[i];
-  inner_perturb(inner_of(run, act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT_GRAD), 0), 0, run->logits_grad, run->tokens * moe->experts);
+  finish(run, id, run->moe.aux_grad, run->tokens, moe->experts, SF_F32);
+  for (int64_t i = 0; i < run->tokens * moe->experts; i++) run->moe.logits_grad[i] += run->moe.aux_grad[i];
+  inner_perturb(inner_of(run, act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT_GRAD), 0), 0, run->moe.logits_grad,
+                run->tokens * moe->experts);
 }
 
 #endif

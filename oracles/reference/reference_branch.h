@@ -20,11 +20,11 @@ static inline const real *post_norm_forward(struct run *run, enum sf_module_clas
   return out;
 }
 
-/* Gradient of the branch's output x from that of what joins the stream; with post_norm in run->branch_b. */
+/* Gradient of the branch's output x from that of what joins the stream; with post_norm in run->scratch.branch_b. */
 static inline const real *post_norm_backward(struct run *run, enum sf_module_class cls, int32_t layer, const real *g, const real *x) {
   if (!run->c->model.post_norm) return g;
-  norm_backward(run, cls, layer, run->branch_b, g, x);
-  return run->branch_b;
+  norm_backward(run, cls, layer, run->scratch.branch_b, g, x);
+  return run->scratch.branch_b;
 }
 
 static inline const real *mlp_forward(struct run *run, int32_t layer, struct layer_acts *acts) {
@@ -33,14 +33,14 @@ static inline const real *mlp_forward(struct run *run, int32_t layer, struct lay
   return acts->mlp.fc2;
 }
 
-/* x_grad: of the branch's input; the gradient of the layer's output is run->stream. */
+/* x_grad: of the branch's input; the gradient of the layer's output is run->scratch.stream. */
 static inline void mlp_backward(struct run *run, int32_t layer, real *x_grad, const struct layer_acts *acts) {
   if (run->c->moe.experts > 0) {
-    const real *g = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_COMBINE, layer, run->stream);
+    const real *g = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_COMBINE, layer, run->scratch.stream);
     moe_backward(run, layer, x_grad, post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, g, moe_output(&acts->moe)), acts->norm2);
     return;
   }
-  const real *fc2_grad = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_LINEAR_FC2, layer, run->stream);
+  const real *fc2_grad = branch_grad(run, SF_MODULE_MLP_BDA, SF_MODULE_LINEAR_FC2, layer, run->scratch.stream);
   fc2_grad = post_norm_backward(run, SF_MODULE_POST_MLP_LAYERNORM, layer, fc2_grad, acts->mlp.fc2);
   dense_mlp_backward(run, dense_mlp(run), layer, x_grad, &acts->mlp, fc2_grad, acts->norm2);
 }

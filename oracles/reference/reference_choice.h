@@ -41,9 +41,9 @@ static inline void drop_slots(struct run *run, struct moe_acts *acts) {
   const bool by_sequence = moe->scope == SF_SCOPE_SEQUENCE;
   const int64_t share = moe->capacity_milli * (by_sequence ? run->c->model.seq : run->tokens) * topk, unit = 1000 * moe->experts;
   const int64_t capacity = share > unit ? (share + unit - 1) / unit : 1;
-  memset(run->expert_load, 0, (size_t)(moe->experts * b) * sizeof *run->expert_load);
+  memset(run->moe.expert_load, 0, (size_t)(moe->experts * b) * sizeof *run->moe.expert_load);
   for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
-    int32_t *load = run->expert_load + (by_sequence ? slot / topk % b * moe->experts : 0) + acts->chosen[slot];
+    int32_t *load = run->moe.expert_load + (by_sequence ? slot / topk % b * moe->experts : 0) + acts->chosen[slot];
     acts->dropped[slot] = moe->capacity_milli > 0 && *load >= capacity;
     *load += 1;
   }

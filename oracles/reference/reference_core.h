@@ -16,9 +16,31 @@ struct param_state {
 
 /* One operand of one linear layer: the largest sizes that it has had. */
 struct fp8_cast {
-  float amax;                     /* of the step so far */
+  float amax;                        /* of the step so far */
   float history[SF_FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
-  int32_t count;                  /* of those that count */
+  int32_t count;                     /* of those that count */
+};
+
+/* How sums are taken and numbers moved; see enum sf_perturb. */
+struct noise {
+  const struct sf_reference_options *options;
+  uint64_t sum_count;           /* sums taken so far: tells the splits of E5 apart */
+  real *part, *part_a, *part_b; /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor, moved */
+  int32_t *order;               /* E5 only: the indices of a split sum, shuffled */
+  real *sizes;                  /* E5 only: of the terms of a product */
+};
+
+/* fp8 only. */
+struct fp8_state {
+  struct fp8_cast *casts;      /* [modules][operands] */
+  real *input, *grad, *weight; /* operands as they are multiplied */
+};
+
+/* Of the steps. */
+struct step_state {
+  double loss_sum;                   /* of the step, before normalisation by its tokens */
+  double loss_scale;                 /* 1 without scaling */
+  int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
 };
 
 struct run {
@@ -33,57 +55,27 @@ struct run {
   enum sf_dtype stream_format; /* of the residual stream and its gradients */
   int32_t input_module;        /* whose output is the embedding's output */
   uint16_t step, microbatch;
-  uint64_t sum_count; /* sums taken so far: tells the splits of E5 apart */
-
-  int64_t tokens, hidden, qkv_width, context_width, fc1_width;
+  int64_t tokens, memory_rows, hidden, qkv_width, context_width;
   struct param_state *params;
-  struct layer_acts *layers;
-  real *words, *embedded, *adapter, *adapter_bda, *final_norm;
-  struct head head;
-  real *cosines, *sines; /* [seq x head_dim / 2] */
-  int32_t *token;
-  int32_t *documents; /* [microbatch_size][seq], first position of each position's document; NULL without documents and padding */
-  float *mask;
-  struct mtp *mtp;                   /* [model.mtp_depth] */
-  real *pair_grad;                   /* multi-token prediction only, [tokens x 2 hidden] */
-  double loss_sum;                   /* of the step, before normalisation by its tokens */
-  double loss_scale;                 /* 1 without scaling */
-  int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
-
-  real *rounded, *adapter_in;                           /* of the stream in the compute format, where that is another one */
-  real *stream, *branch_a, *branch_b, *wide_a, *wide_b; /* gradients; wide = the widest module */
-  real *kept, *dropped;                                 /* dropout only: 1 or 0, a branch's gradient through it; [tokens x hidden] */
-  real *layer_grad;                                     /* parallel residual only: of the layer's output, [tokens x hidden] */
-  real *scores;                                         /* [group x seq x seq], group = query heads of a key/value head */
-  real *group_rows, *head_grad;                         /* [group x seq x head_dim], [seq x head_dim] */
-  real *row_means;                                      /* [seq] row sums of P dP of one head */
-  real *qk_rows;                                        /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
-  real *latent_a, *latent_b, *latent_c, *shared_grad, *ones; /* multi-latent attention: gradients; a number 1 for each head */
-  real *sink_terms;                                          /* sinks only: each query's part of their gradient, [tokens x heads] */
-  real *weight_grad, *logits_grad, *slot_grad;               /* experts only: [slots], [tokens x experts], [slots x hidden] */
-  real *sorted_rows, *sorted_grad;                           /* of one expert, [tokens x hidden] */
-  real *expert_a, *expert_b, *shared_expert_grad;            /* [slots x an expert's width], the same, [tokens x hidden] */
-  real *aux_grad, *aux_rows, *aux_sums;                      /* auxiliary losses only: [tokens x experts] twice, [scopes x experts] */
-  int32_t *expert_load, *counted;                            /* counted: [tokens], auxiliary losses only */
-  int64_t memory_rows;                                       /* memory_seq * microbatch_size */
-  real *memory, *memory_grad, *kv_grad;                      /* [memory rows x hidden], the same, [memory rows x 2 heads d] */
-  real *cross_scores;                                        /* [seq x memory_seq] */
-  real *wgrad;                                               /* the largest parameter */
-  struct fp8_cast *fp8_casts;                                /* fp8 only: [modules][operands] */
-  real *fp8_input, *fp8_grad, *fp8_weight;                   /* fp8 only: operands as they are multiplied */
-  real *part, *part_a,
-      *part_b; /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor with its numbers moved */
-  int32_t *order;                                            /* E5 only: the indices of a split sum, shuffled */
-  int64_t key_part_count;                                    /* see reference_key_parts.h; 1: none */
-  real *key_parts;                                           /* [tokens][kv_heads][parts][head_dim] */
-  real *sizes;                                               /* E5 only: of the terms of a product */
+  struct step_state state;
+  struct model_acts acts;
+  struct scratch scratch;
+  struct attention_scratch attention;
+  struct latent_scratch latent;
+  struct cross_scratch cross;
+  struct moe_scratch moe;
+  struct fp8_state fp8;
+  struct noise noise;
 };
 
-static inline real *take(struct run *run, int64_t count) {
-  real *memory = sf_arena_alloc(run->arena, (size_t)count * sizeof(real));
+/* Memory of the run for `count` objects of `bytes` each; NULL once it is out. */
+static inline void *take_all(struct run *run, int64_t count, size_t bytes) {
+  void *memory = sf_arena_alloc(run->arena, (size_t)count * bytes);
   run->out_of_memory = run->out_of_memory || memory == NULL;
   return memory;
 }
+static inline real *take(struct run *run, int64_t count) { return take_all(run, count, sizeof(real)); }
+static inline int32_t *take_indices(struct run *run, int64_t count) { return take_all(run, count, sizeof(int32_t)); }
 
 /* --- storing and tracing ---------------------------------------------------------------------------------------- */
 
@@ -151,10 +143,11 @@ struct inner {
 };
 enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20 }; /* above all parts of stored tensors, above all parts of those */
 
-static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) {
-  if (run->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
-  return (struct inner){true, sf_noise_key(run->options->draw, id, INNER_PART + part)};
+static inline struct inner inner_in(const struct noise *noise, struct sf_trace_id id, uint64_t part) {
+  if (noise->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
+  return (struct inner){true, sf_noise_key(noise->options->draw, id, INNER_PART + part)};
 }
+static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) { return inner_in(&run->noise, id, part); }
 
 /* first: place of values[0] in the stream. */
 static inline void inner_perturb(struct inner inner, int64_t first, real *values, int64_t count) {
@@ -255,17 +248,17 @@ static inline bool is_trained(const struct run *run, int32_t param) { return par
 
 static inline void zero_wgrad(struct run *run, int32_t param) {
   const struct sf_shape shape = run->catalog->params[param].shape;
-  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->wgrad[i] = 0;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->scratch.wgrad[i] = 0;
 }
 
-/* run->wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
+/* run->scratch.wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
 static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
   const struct sf_shape shape = run->catalog->params[param].shape;
   const struct sf_trace_id id = {
       .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = call, .subject = param};
-  finish(run, id, run->wgrad, shape.rows, shape.cols, SF_F32);
+  finish(run, id, run->scratch.wgrad, shape.rows, shape.cols, SF_F32);
   real *restrict sum = run->params[param].main_grad;
-  const real *restrict term = run->wgrad;
+  const real *restrict term = run->scratch.wgrad;
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) sum[i] += term[i];
   /* The running sum is stored too. The first term of a step is added to zero, which does not round. */
   if (run->microbatch > 0 || call > 0 || run->c->model.mtp_depth > 0) inner_perturb(inner_of(run, id, 0), 0, sum, shape.rows * shape.cols);

@@ -34,10 +34,10 @@ static inline void take_cross(struct run *run, struct cross_acts *acts) {
 }
 
 static inline void take_memory(struct run *run) {
-  run->memory = take(run, run->memory_rows * run->hidden);
-  run->memory_grad = take(run, run->memory_rows * run->hidden);
-  run->kv_grad = take(run, run->memory_rows * 2 * run->context_width);
-  run->cross_scores = take(run, run->c->model.seq * run->c->model.memory_seq);
+  run->acts.memory = take(run, run->memory_rows * run->hidden);
+  run->cross.memory_grad = take(run, run->memory_rows * run->hidden);
+  run->cross.kv_grad = take(run, run->memory_rows * 2 * run->context_width);
+  run->cross.scores = take(run, run->c->model.seq * run->c->model.memory_seq);
 }
 
 /* The largest factor or result of a product here, whatever the parameters are; 0 without a memory. */
@@ -55,7 +55,7 @@ static inline const real *after_attention(const struct run *run, const struct la
 
 static inline void memory_load(struct run *run) {
   const struct sf_fill how = sf_fill_for_memory(run->catalog, run->step, run->microbatch);
-  fill(run->memory, &how, run->memory_rows * run->hidden);
+  fill(run->acts.memory, &how, run->memory_rows * run->hidden);
 }
 
 /* In place: scores [s x n] -> softmax of scale * score. */
@@ -90,58 +90,58 @@ static inline void cross_core_forward(struct run *run, int32_t layer, struct cro
     const int64_t sequence = number / heads, head = number % heads;
     const real *q = acts->q + sequence * width + head * at.d, *k = acts->kv + 2 * (sequence * width + head * at.d);
     real *p = acts->probs + number * at.s * at.n;
-    multiply(run, SF_F32, false, true, at.s, at.n, at.d, q, at.ld_q, k, at.ld_kv, p, at.n);
+    multiply(&run->noise, SF_F32, p, at.n, straight(q, at.s, at.d, at.ld_q), turned(k, at.d, at.n, at.ld_kv));
     softmax_whole(inner_of(run, id, (uint64_t)number), &at, p);
     store_probs(run, id, (uint64_t)number + 1, p, at.s * at.n);
     real *out = acts->context + sequence * width + head * at.d;
-    multiply(run, run->format, false, false, at.s, at.d, at.n, p, at.n, k + at.d, at.ld_kv, out, at.ld_q);
+    multiply(&run->noise, run->format, out, at.ld_q, straight(p, at.s, at.n, at.n), straight(k + at.d, at.n, at.d, at.ld_kv));
   }
   finish_act(run, SF_MODULE_CROSS_CORE_ATTENTION, layer, acts->context, width);
 }
 
-/* q_grad [tokens x heads d] and run->kv_grad [memory rows x 2 heads d] from g, the gradient of the context. */
+/* q_grad [tokens x heads d] and run->cross.kv_grad [memory rows x 2 heads d] from g, the gradient of the context. */
 static inline void cross_core_backward(struct run *run, int32_t layer, real *q_grad, const real *g, const struct cross_acts *acts) {
   const struct cross_sizes at = cross_sizes_of(run);
   const struct sf_trace_id id = act_id(run, SF_MODULE_CROSS_CORE_ATTENTION, layer, SF_KIND_ACT_GRAD);
   const int64_t heads = run->c->model.heads, width = run->context_width;
-  real *ds = run->cross_scores;
+  real *ds = run->cross.scores;
   for (int64_t number = 0; number < run->c->train.microbatch_size * heads; number++) {
     const int64_t sequence = number / heads, head = number % heads, q_at = sequence * width + head * at.d;
     const real *q = acts->q + q_at, *k = acts->kv + 2 * q_at, *p = acts->probs + number * at.s * at.n;
-    real *dq = q_grad + q_at, *dk = run->kv_grad + 2 * q_at;
-    multiply(run, SF_F32, false, true, at.s, at.n, at.d, g + q_at, at.ld_q, k + at.d, at.ld_kv, ds, at.n);
+    real *dq = q_grad + q_at, *dk = run->cross.kv_grad + 2 * q_at;
+    multiply(&run->noise, SF_F32, ds, at.n, straight(g + q_at, at.s, at.d, at.ld_q), turned(k + at.d, at.d, at.n, at.ld_kv));
     softmax_whole_backward(inner_of(run, id, (uint64_t)number), &at, ds, p);
     store(run, id, (uint64_t)number + 1, ds, at.s * at.n, run->format);
-    multiply(run, run->format, false, false, at.s, at.d, at.n, ds, at.n, k, at.ld_kv, dq, at.ld_q);
-    multiply(run, run->format, true, false, at.n, at.d, at.s, ds, at.n, q, at.ld_q, dk, at.ld_kv);
-    multiply(run, run->format, true, false, at.n, at.d, at.s, p, at.n, g + q_at, at.ld_q, dk + at.d, at.ld_kv);
+    multiply(&run->noise, run->format, dq, at.ld_q, straight(ds, at.s, at.n, at.n), straight(k, at.n, at.d, at.ld_kv));
+    multiply(&run->noise, run->format, dk, at.ld_kv, turned(ds, at.n, at.s, at.n), straight(q, at.s, at.d, at.ld_q));
+    multiply(&run->noise, run->format, dk + at.d, at.ld_kv, turned(p, at.n, at.s, at.n), straight(g + q_at, at.s, at.d, at.ld_q));
     for (int64_t i = 0; i < at.s; i++)
       for (int64_t j = 0; j < at.d; j++) dq[i * at.ld_q + j] *= at.scale;
     for (int64_t i = 0; i < at.n; i++)
       for (int64_t j = 0; j < at.d; j++) dk[i * at.ld_kv + j] *= at.scale;
   }
   finish_act_grad(run, SF_MODULE_CROSS_CORE_ATTENTION, layer, q_grad, width);
-  finish_act_grad(run, SF_MODULE_CROSS_KEY_VALUE, layer, run->kv_grad, 2 * width);
+  finish_act_grad(run, SF_MODULE_CROSS_KEY_VALUE, layer, run->cross.kv_grad, 2 * width);
 }
 
 /* x: the residual stream; acts->proj is what joins it. */
 static inline void cross_attention_forward(struct run *run, int32_t layer, struct cross_acts *acts, const real *x) {
   norm_forward(run, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, layer, acts->norm, x);
   linear_forward(run, SF_MODULE_CROSS_LINEAR_Q, layer, acts->q, acts->norm, false);
-  linear_forward(run, SF_MODULE_CROSS_LINEAR_KV, layer, acts->kv, run->memory, false);
+  linear_forward(run, SF_MODULE_CROSS_LINEAR_KV, layer, acts->kv, run->acts.memory, false);
   cross_core_forward(run, layer, acts);
   linear_forward(run, SF_MODULE_CROSS_LINEAR_PROJ, layer, acts->proj, acts->context, true);
 }
 
-/* run->stream goes from the gradient after the residual add to the gradient of x. */
+/* run->scratch.stream goes from the gradient after the residual add to the gradient of x. */
 static inline void cross_attention_backward(struct run *run, int32_t layer, const struct cross_acts *acts, const real *x) {
-  const real *proj_grad = branch_grad(run, SF_MODULE_CROSS_ATTN_BDA, SF_MODULE_CROSS_LINEAR_PROJ, layer, run->stream);
-  linear_backward(run, SF_MODULE_CROSS_LINEAR_PROJ, layer, run->wide_a, proj_grad, acts->context);
-  cross_core_backward(run, layer, run->wide_b, run->wide_a, acts);
-  linear_backward(run, SF_MODULE_CROSS_LINEAR_Q, layer, run->branch_a, run->wide_b, acts->norm);
-  linear_backward(run, SF_MODULE_CROSS_LINEAR_KV, layer, run->memory_grad, run->kv_grad, run->memory);
-  norm_backward(run, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, layer, run->branch_b, run->branch_a, x);
-  residual_backward(run, SF_MODULE_CROSS_ATTN_BDA, layer, run->branch_b);
+  const real *proj_grad = branch_grad(run, SF_MODULE_CROSS_ATTN_BDA, SF_MODULE_CROSS_LINEAR_PROJ, layer, run->scratch.stream);
+  linear_backward(run, SF_MODULE_CROSS_LINEAR_PROJ, layer, run->scratch.wide_a, proj_grad, acts->context);
+  cross_core_backward(run, layer, run->scratch.wide_b, run->scratch.wide_a, acts);
+  linear_backward(run, SF_MODULE_CROSS_LINEAR_Q, layer, run->scratch.branch_a, run->scratch.wide_b, acts->norm);
+  linear_backward(run, SF_MODULE_CROSS_LINEAR_KV, layer, run->cross.memory_grad, run->cross.kv_grad, run->acts.memory);
+  norm_backward(run, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, layer, run->scratch.branch_b, run->scratch.branch_a, x);
+  residual_backward(run, SF_MODULE_CROSS_ATTN_BDA, layer, run->scratch.branch_b);
 }
 
 #endif

@@ -6,21 +6,21 @@
 
 /* weight of each token's loss: mask / divisor, times `share` of what the main loss weighs. */
 static inline void weigh(const struct run *run, real *weight, double share, double divisor) {
-  for (int64_t t = 0; t < run->tokens; t++) weight[t] = divisor > 0 ? (real)((double)run->mask[t] * share / divisor) : 0;
+  for (int64_t t = 0; t < run->tokens; t++) weight[t] = divisor > 0 ? (real)((double)run->acts.mask[t] * share / divisor) : 0;
 }
 
 static inline double kept_tokens(const struct run *run) {
   double kept = 0;
-  for (int64_t t = 0; t < run->tokens; t++) kept += (double)run->mask[t];
+  for (int64_t t = 0; t < run->tokens; t++) kept += (double)run->acts.mask[t];
   return kept;
 }
 
 /* The losses of a depth weigh together what the main loss's do, times the weight of multi-token prediction shared among the depths. */
 static inline void ahead_load(struct run *run, int64_t depth) {
   const struct sf_train *train = &run->c->train;
-  struct mtp *mtp = &run->mtp[depth];
+  struct mtp *mtp = &run->acts.mtp[depth];
   const double share = (double)train->mtp_weight_milli / (1000.0 * (double)run->c->model.mtp_depth);
-  sf_data_ahead(mtp->token, mtp->head.label, run->mask, run->c, run->step, run->microbatch, depth);
+  sf_data_ahead(mtp->token, mtp->head.label, run->acts.mask, run->c, run->step, run->microbatch, depth);
   if (train->loss_norm == SF_LOSS_PER_MICROBATCH)
     weigh(run, mtp->head.weight, share, kept_tokens(run) * (double)train->microbatches);
   else
@@ -31,9 +31,9 @@ static inline void ahead_load(struct run *run, int64_t depth) {
 /* Tokens, labels and loss weights of the microbatch. */
 static inline void data_load(struct run *run) {
   const struct sf_train *train = &run->c->train;
-  sf_data_microbatch(run->token, run->head.label, run->mask, run->c, run->step, run->microbatch);
-  if (run->documents != NULL) sf_data_documents(run->documents, run->c, run->step, run->microbatch);
-  weigh(run, run->head.weight, 1, train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept_tokens(run) * (double)train->microbatches : 1);
+  sf_data_microbatch(run->acts.token, run->acts.head.label, run->acts.mask, run->c, run->step, run->microbatch);
+  if (run->acts.documents != NULL) sf_data_documents(run->acts.documents, run->c, run->step, run->microbatch);
+  weigh(run, run->acts.head.weight, 1, train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept_tokens(run) * (double)train->microbatches : 1);
   for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) ahead_load(run, depth);
 }
 
@@ -48,25 +48,25 @@ static inline void look_up(struct run *run, enum sf_module_class cls, int32_t la
 /* Returns the residual stream's start. */
 static inline const real *embedding_forward(struct run *run) {
   const int64_t h = run->hidden;
-  look_up(run, SF_MODULE_WORD_EMBEDDINGS, -1, run->words, run->token);
-  if (run->c->model.positions != SF_POS_LEARNED) return run->words;
+  look_up(run, SF_MODULE_WORD_EMBEDDINGS, -1, run->acts.words, run->acts.token);
+  if (run->c->model.positions != SF_POS_LEARNED) return run->acts.words;
   const real *positions = run->params[sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0)].weight;
   for (int64_t t = 0; t < run->tokens; t++) {
-    const real *restrict position = positions + position_of(run, t) * h, *restrict word = run->words + t * h;
-    real *restrict out = run->embedded + t * h;
+    const real *restrict position = positions + position_of(run, t) * h, *restrict word = run->acts.words + t * h;
+    real *restrict out = run->acts.embedded + t * h;
     for (int64_t j = 0; j < h; j++) out[j] = word[j] + position[j];
   }
-  finish_act(run, SF_MODULE_EMBEDDING, -1, run->embedded, h);
-  return run->embedded;
+  finish_act(run, SF_MODULE_EMBEDDING, -1, run->acts.embedded, h);
+  return run->acts.embedded;
 }
 
 /* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
 static inline void scatter_rows(struct run *run, const real *grad, const int32_t *row_of_token) {
   const int64_t h = run->hidden;
-  const struct sf_split split = next_split(run, run->tokens, SF_F32);
+  const struct sf_split split = next_split(&run->noise, run->tokens, SF_F32);
   for (int64_t i = 0; i < run->tokens; i++) {
     const int64_t t = split.order != NULL ? split.order[i] : i;
-    real *restrict row = run->wgrad + (row_of_token != NULL ? row_of_token[t] : position_of(run, t)) * h;
+    real *restrict row = run->scratch.wgrad + (row_of_token != NULL ? row_of_token[t] : position_of(run, t)) * h;
     const real *restrict g = grad + t * h;
     for (int64_t j = 0; j < h; j++) row[j] += g[j];
   }
@@ -77,12 +77,12 @@ static inline void embedding_backward(struct run *run) {
   const int32_t positions = sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0);
   if (is_trained(run, positions)) {
     zero_wgrad(run, positions);
-    scatter_rows(run, run->stream, NULL);
+    scatter_rows(run, run->scratch.stream, NULL);
     finish_wgrad(run, positions, 0);
   }
   if (is_trained(run, words)) {
     zero_wgrad(run, words);
-    scatter_rows(run, run->stream, run->token);
+    scatter_rows(run, run->scratch.stream, run->acts.token);
     finish_wgrad(run, words, 0);
   }
 }
@@ -127,14 +127,14 @@ static inline void loss_forward(struct run *run, const struct head *head) {
   for (int64_t t = 0; t < run->tokens; t++) {
     const real *row = head->logits + t * width;
     real top;
-    const real sum = exp_row(exps, t, run->wide_a, row, width, &top);
+    const real sum = exp_row(exps, t, run->scratch.wide_a, row, width, &top);
     real distance = top - row[head->label[t]];
-    if (shares.smoothed) distance = smoothed_distance(distances, t, &shares, run->wide_a, row, width, top, head->label[t]);
+    if (shares.smoothed) distance = smoothed_distance(distances, t, &shares, run->scratch.wide_a, row, width, top, head->label[t]);
     head->losses[t] = inner_number(logs, t, real_log(sum)) + distance;
   }
   finish(run, id, head->losses, 1, run->tokens, SF_F32);
   if (head->layer >= 0) return;
-  for (int64_t t = 0; t < run->tokens; t++) run->loss_sum += (double)head->weight[t] * (double)head->losses[t];
+  for (int64_t t = 0; t < run->tokens; t++) run->state.loss_sum += (double)head->weight[t] * (double)head->losses[t];
 }
 
 static inline void loss_backward(struct run *run, const struct head *head, real *logits_grad) {
@@ -150,7 +150,7 @@ static inline void loss_backward(struct run *run, const struct head *head, real 
     inner_perturb(probs, t * width, row, width); /* rounded before 1 is taken away */
     row[head->label[t]] -= shares.label;
     for (int64_t j = 0; shares.smoothed && j < width; j++) row[j] -= shares.other;
-    const real weight = head->weight[t] * (real)run->loss_scale;
+    const real weight = head->weight[t] * (real)run->state.loss_scale;
     for (int64_t j = 0; j < width; j++) row[j] *= weight;
   }
   finish_act_grad(run, head->loss, head->layer, logits_grad, width);

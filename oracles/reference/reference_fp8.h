@@ -15,7 +15,7 @@ struct factor {
 
 static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_precision *precision = &run->c->precision;
-  if (run->fp8_casts == NULL || !sf_module_is(cls, SF_TRAIT_FP8)) return false;
+  if (run->fp8.casts == NULL || !sf_module_is(cls, SF_TRAIT_FP8)) return false;
   return layer >= precision->fp8_bf16_first && layer + precision->fp8_bf16_last < run->c->model.layers;
 }
 
@@ -29,7 +29,7 @@ static inline float amax_of(const real *x, int64_t count) {
 }
 
 static inline struct fp8_cast *fp8_cast_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand) {
-  return &run->fp8_casts[sf_catalog_module(run->catalog, cls, layer) * OPERAND_COUNT + (int)operand];
+  return &run->fp8.casts[sf_catalog_module(run->catalog, cls, layer) * OPERAND_COUNT + (int)operand];
 }
 
 static inline float scale_amax(const struct run *run, const struct fp8_cast *cast, float amax) {
@@ -71,9 +71,9 @@ static inline struct factor factor_of(const struct run *run, enum sf_module_clas
 
 /* After a step: its amaxes become history. */
 static inline void fp8_step_finish(struct run *run) {
-  if (run->fp8_casts == NULL) return;
+  if (run->fp8.casts == NULL) return;
   for (int64_t i = 0; i < run->catalog->module_count * OPERAND_COUNT; i++) {
-    struct fp8_cast *cast = &run->fp8_casts[i];
+    struct fp8_cast *cast = &run->fp8.casts[i];
     for (int32_t k = SF_FP8_HISTORY_MAX - 1; k > 0; k--) cast->history[k] = cast->history[k - 1];
     cast->history[0] = cast->amax;
     if (cast->count < run->c->precision.fp8_history) cast->count++;
@@ -84,15 +84,12 @@ static inline void fp8_step_finish(struct run *run) {
 /* largest: elements of the largest parameter; widest: columns of the widest tensor. */
 static inline void fp8_take(struct run *run, int64_t largest, int64_t widest) {
   if (sizeof(real) == sizeof(double) || run->c->precision.compute != SF_COMPUTE_FP8) return;
-  const size_t bytes = (size_t)(run->catalog->module_count * OPERAND_COUNT) * sizeof *run->fp8_casts;
-  run->fp8_casts = sf_arena_alloc(run->arena, bytes);
-  run->fp8_input = take(run, run->tokens * widest);
-  run->fp8_grad = take(run, run->tokens * widest);
-  run->fp8_weight = take(run, largest);
-  if (run->fp8_casts == NULL)
-    run->out_of_memory = true;
-  else
-    memset(run->fp8_casts, 0, bytes);
+  const int64_t count = (int64_t)run->catalog->module_count * OPERAND_COUNT;
+  run->fp8.casts = take_all(run, count, sizeof *run->fp8.casts);
+  run->fp8.input = take(run, run->tokens * widest);
+  run->fp8.grad = take(run, run->tokens * widest);
+  run->fp8.weight = take(run, largest);
+  if (run->fp8.casts != NULL) memset(run->fp8.casts, 0, (size_t)count * sizeof *run->fp8.casts);
 }
 
 #endif

@@ -33,10 +33,10 @@ struct sf_split {
   int64_t cut[SF_SPLIT_PARTS_MAX + 1];
   const int32_t *order; /* NULL: the indices as they stand */
   enum sf_large
-      large;    /* whole and shuffled: where large terms go; to the front in three sums of eight, to the back in one, else to either end */
+      large;     /* whole and shuffled: where large terms go; to the front in three sums of eight, to the back in one, else to either end */
   bool in_order; /* products: term by term. A library's kernel keeps several sums of every other term or so, and loses less beside a large
                     one */
-  uint64_t key; /* shuffled: of further tosses */
+  uint64_t key;  /* shuffled: of further tosses */
 };
 struct sf_split sf_split_whole(int64_t size);
 /* E5: the indices in random order, a function of (draw, sequence number of the sum). in_parts: 2, 4 or 8 equal parts (fewer when size is

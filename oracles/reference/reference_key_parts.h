@@ -22,13 +22,13 @@ static inline int64_t key_parts_of(const struct run *run) {
 }
 
 static inline void take_key_parts(struct run *run) {
-  run->key_part_count = key_parts_of(run);
-  if (run->key_part_count > 1) run->key_parts = take(run, run->tokens * run->context_width);
+  run->attention.key_part_count = key_parts_of(run);
+  if (run->attention.key_part_count > 1) run->attention.key_parts = take(run, run->tokens * run->context_width);
 }
 
 /* Part p of a group's key gradient at a token. */
 static inline real *key_part(const struct run *run, int64_t t, int64_t group, int64_t p) {
-  return run->key_parts + ((t * run->c->model.kv_heads + group) * run->key_part_count + p) * run->c->model.head_dim;
+  return run->attention.key_parts + ((t * run->c->model.kv_heads + group) * run->attention.key_part_count + p) * run->c->model.head_dim;
 }
 
 /* whole [head_dim] is never stored: what would overflow is held at the largest number, until a part is found to overflow. */
@@ -52,12 +52,13 @@ static inline void key_parts_sum(struct run *run, real *whole, int64_t ld, const
                                  int64_t group, int64_t sequence, bool keeps) {
   const struct sf_model *model = &run->c->model;
   const int64_t s = model->seq, d = model->head_dim, b = run->c->train.microbatch_size;
-  const int64_t heads = model->heads / model->kv_heads / run->key_part_count;
-  for (int64_t p = 0; p < run->key_part_count; p++) {
+  const int64_t heads = model->heads / model->kv_heads / run->attention.key_part_count;
+  for (int64_t p = 0; p < run->attention.key_part_count; p++) {
     const int64_t first = p * heads * s;
-    multiply_whole(run, true, false, s, d, heads * s, coefficients + first * s, s, rows + first * d, d, run->head_grad, d);
+    multiply_whole(&run->noise, run->attention.head_grad, d, turned(coefficients + first * s, s, heads * s, s),
+                   straight(rows + first * d, heads * s, d, d));
     for (int64_t i = 0; i < s; i++) {
-      real *part = run->head_grad + i * d;
+      real *part = run->attention.head_grad + i * d;
       for (int64_t j = 0; j < d; j++) part[j] *= scale;
       if (p == 0) key_whole_hold(run, whole + i * ld);
       key_part_store(run, whole + i * ld, part);

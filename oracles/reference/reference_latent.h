@@ -98,7 +98,7 @@ static inline void shared_key_grad(struct run *run, int32_t layer, real *sums, r
   for (int64_t head = 0; head < n.heads; head++)
     for (int64_t t = 0; t < run->tokens; t++)
       copy_numbers(heads + head * count + t * n.rope, fused + t * run->qkv_width + (3 * head + 1) * n.d + n.nope, n.rope);
-  multiply(run, run->format, false, false, 1, count, n.heads, run->ones, n.heads, heads, count, sums, count);
+  multiply(&run->noise, run->format, sums, count, straight(run->latent.ones, 1, n.heads, n.heads), straight(heads, n.heads, count, count));
   perturb_parts(run, layer, sums, heads, n.heads, count);
   store(run, act_id(run, SF_MODULE_LINEAR_KV_DOWN, layer, SF_KIND_ACT_GRAD), 1, sums, count, run->format);
 }
@@ -106,7 +106,7 @@ static inline void shared_key_grad(struct run *run, int32_t layer, real *sums, r
 /* fused: gradient of what the rotation read. Writes the gradient of linear_kv_down_proj's input into x_grad. */
 static inline void latent_kv_backward(struct run *run, int32_t layer, real *x_grad, const real *fused, const struct layer_acts *acts) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
-  real *a = run->latent_a, *b = run->latent_b;
+  real *a = run->latent.a, *b = run->latent.b;
   for (int64_t t = 0; t < run->tokens; t++)
     for (int64_t head = 0; head < n.heads; head++) {
       const real *from = fused + t * run->qkv_width + (3 * head + 1) * n.d;
@@ -115,17 +115,17 @@ static inline void latent_kv_backward(struct run *run, int32_t layer, real *x_gr
     }
   linear_backward(run, SF_MODULE_LINEAR_KV_UP, layer, b, a, acts->kv_norm);
   norm_backward(run, SF_MODULE_KV_LAYERNORM, layer, a, b, acts->kv_latent);
-  shared_key_grad(run, layer, run->shared_grad, b, fused);
+  shared_key_grad(run, layer, run->latent.shared_grad, b, fused);
   for (int64_t t = 0; t < run->tokens; t++) {
     copy_numbers(b + t * n.down, a + t * n.latent, n.latent);
-    copy_numbers(b + t * n.down + n.latent, run->shared_grad + t * n.rope, n.rope);
+    copy_numbers(b + t * n.down + n.latent, run->latent.shared_grad + t * n.rope, n.rope);
   }
   linear_backward(run, SF_MODULE_LINEAR_KV_DOWN, layer, x_grad, b, acts->norm1);
 }
 
 static inline void latent_q_backward(struct run *run, int32_t layer, real *x_grad, const real *fused, const struct layer_acts *acts) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
-  real *a = run->latent_a, *b = run->latent_b;
+  real *a = run->latent.a, *b = run->latent.b;
   for (int64_t t = 0; t < run->tokens; t++)
     for (int64_t head = 0; head < n.heads; head++)
       copy_numbers(a + (t * n.heads + head) * n.d, fused + t * run->qkv_width + 3 * head * n.d, n.d);
@@ -141,10 +141,10 @@ static inline void latent_q_backward(struct run *run, int32_t layer, real *x_gra
 /* g: gradient of the rotation's output. x_grad: of the input norm's output, to which both projections add. */
 static inline void latent_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const struct layer_acts *acts) {
   const int64_t count = run->tokens * run->hidden;
-  latent_rotary_backward(run, layer, run->latent_c, g);
-  latent_kv_backward(run, layer, run->branch_b, run->latent_c, acts);
-  latent_q_backward(run, layer, x_grad, run->latent_c, acts);
-  for (int64_t i = 0; i < count; i++) x_grad[i] += run->branch_b[i];
+  latent_rotary_backward(run, layer, run->latent.c, g);
+  latent_kv_backward(run, layer, run->scratch.branch_b, run->latent.c, acts);
+  latent_q_backward(run, layer, x_grad, run->latent.c, acts);
+  for (int64_t i = 0; i < count; i++) x_grad[i] += run->scratch.branch_b[i];
   store(run, act_id(run, SF_MODULE_INPUT_LAYERNORM, layer, SF_KIND_ACT_GRAD), 1, x_grad, count, run->format);
 }
 
@@ -166,12 +166,12 @@ static inline void take_latent_acts(struct run *run, struct layer_acts *acts) {
 /* widest: of any module's row. */
 static inline void take_latent_scratch(struct run *run, int64_t widest) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
-  run->latent_a = take(run, run->tokens * widest);
-  run->latent_b = take(run, run->tokens * widest);
-  run->latent_c = take(run, run->tokens * run->qkv_width);
-  run->shared_grad = take(run, run->tokens * n.rope);
-  run->ones = take(run, n.heads);
-  for (int64_t i = 0; run->ones != NULL && i < n.heads; i++) run->ones[i] = 1;
+  run->latent.a = take(run, run->tokens * widest);
+  run->latent.b = take(run, run->tokens * widest);
+  run->latent.c = take(run, run->tokens * run->qkv_width);
+  run->latent.shared_grad = take(run, run->tokens * n.rope);
+  run->latent.ones = take(run, n.heads);
+  for (int64_t i = 0; run->latent.ones != NULL && i < n.heads; i++) run->latent.ones[i] = 1;
 }
 
 #endif

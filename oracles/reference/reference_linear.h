@@ -27,17 +27,17 @@ static inline struct linear linear_find(const struct run *run, enum sf_module_cl
 }
 
 static inline struct factor weight_factor(const struct run *run, enum sf_module_class cls, int32_t layer, const struct linear *linear) {
-  return factor_of(run, cls, layer, OPERAND_WEIGHT, run->params[linear->weight].weight, linear->out * linear->in, run->fp8_weight);
+  return factor_of(run, cls, layer, OPERAND_WEIGHT, run->params[linear->weight].weight, linear->out * linear->in, run->fp8.weight);
 }
 
 /* out = round(x W^T + bias); bias_apart: round(round(x W^T) + bias), as a row-parallel layer adds it after its reduction. */
 static inline void linear_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, bool bias_apart) {
   const struct linear linear = linear_find(run, cls, layer);
   const int64_t rows = rows_of(run, cls), cols = linear.out;
-  const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * linear.in, run->fp8_input);
+  const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * linear.in, run->fp8.input);
   const struct factor w = weight_factor(run, cls, layer, &linear);
-  multiply_units(run, run->format, a.unit * w.unit, false, true, rows, cols, linear.in, a.values, linear.in, w.values, linear.in, out,
-                 cols);
+  multiply_units(&run->noise, run->format, a.unit * w.unit, out, cols, straight(a.values, rows, linear.in, linear.in),
+                 turned(w.values, linear.in, cols, linear.in));
   if (linear.bias >= 0) {
     if (bias_apart) store(run, act_id(run, cls, layer, SF_KIND_ACT), 1, out, rows * cols, run->format);
     const real *restrict bias = run->params[linear.bias].weight;
@@ -53,22 +53,24 @@ static inline void linear_forward(struct run *run, enum sf_module_class cls, int
 static inline void linear_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
   const struct linear linear = linear_find(run, cls, layer);
   const int64_t rows = rows_of(run, cls), in = linear.in, out = linear.out;
-  const struct factor d = factor_of(run, cls, layer, OPERAND_GRAD, g, rows * out, run->fp8_grad);
+  const struct factor d = factor_of(run, cls, layer, OPERAND_GRAD, g, rows * out, run->fp8.grad);
   const struct factor w = weight_factor(run, cls, layer, &linear);
-  multiply_units(run, run->format, d.unit * w.unit, false, false, rows, in, out, d.values, out, w.values, in, x_grad, in);
+  multiply_units(&run->noise, run->format, d.unit * w.unit, x_grad, in, straight(d.values, rows, out, out),
+                 straight(w.values, out, in, in));
   finish_act_grad(run, cls, layer, x_grad, in);
   if (is_trained(run, linear.weight)) {
-    const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * in, run->fp8_input);
-    multiply_units(run, SF_F32, d.unit * a.unit, true, false, out, in, rows, d.values, out, a.values, in, run->wgrad, in);
+    const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * in, run->fp8.input);
+    multiply_units(&run->noise, SF_F32, d.unit * a.unit, run->scratch.wgrad, in, turned(d.values, out, rows, out),
+                   straight(a.values, rows, in, in));
     finish_wgrad(run, linear.weight, linear.call);
   }
   if (is_trained(run, linear.bias)) {
-    sum_rows(run, run->wgrad, g, rows, out);
+    sum_rows(&run->noise, run->scratch.wgrad, g, rows, out);
     finish_wgrad(run, linear.bias, 0);
   }
 }
 
-/* run->kept: 1 where the module's branch keeps its element, 0 where it drops it. Returns the factor of what is kept. */
+/* run->scratch.kept: 1 where the module's branch keeps its element, 0 where it drops it. Returns the factor of what is kept. */
 static inline real dropout_load(struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_dropout dropout =
       sf_dropout_for_module(run->catalog, sf_catalog_module(run->catalog, cls, layer), run->step, run->microbatch);
@@ -77,7 +79,7 @@ static inline real dropout_load(struct run *run, enum sf_module_class cls, int32
   for (int64_t first = 0, size; first < run->tokens * run->hidden; first += size) {
     size = run->tokens * run->hidden - first < CHUNK ? run->tokens * run->hidden - first : CHUNK;
     sf_dropout_mask(chunk, &dropout, first, size);
-    for (int64_t i = 0; i < size; i++) run->kept[first + i] = (real)chunk[i];
+    for (int64_t i = 0; i < size; i++) run->scratch.kept[first + i] = (real)chunk[i];
   }
   return (real)(1000.0 / (1000.0 - (double)run->c->train.dropout_milli));
 }
@@ -86,7 +88,7 @@ static inline real dropout_load(struct run *run, enum sf_module_class cls, int32
 static inline void residual_drop_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out,
                                          const real *restrict x, const real *restrict branch) {
   const real factor = dropout_load(run, cls, layer);
-  for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] = run->kept[i] > 0 ? branch[i] * factor : 0;
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] = run->scratch.kept[i] > 0 ? branch[i] * factor : 0;
   inner_perturb(inner_of(run, act_id(run, cls, layer, SF_KIND_ACT), 0), 0, out, run->tokens * run->hidden);
   for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] += x[i];
   finish_act(run, cls, layer, out, run->hidden);
@@ -107,31 +109,31 @@ static inline const real *round_stream(const struct run *run, real *out, const r
   return out;
 }
 
-/* Rounds run->dropped, products of a gradient and the factor of what is kept. Where gradients are given all that may differ is how the
- * product was formed, in fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
+/* Rounds run->scratch.dropped, products of a gradient and the factor of what is kept. Where gradients are given all that may differ is how
+ * the product was formed, in fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
 static inline void store_dropped(struct run *run, struct sf_trace_id id) {
   const int64_t count = run->tokens * run->hidden;
   if (run->c->mode != SF_MODE_ISOLATED) {
-    store(run, id, 1, run->dropped, count, run->format);
+    store(run, id, 1, run->scratch.dropped, count, run->format);
     return;
   }
-  inner_perturb(inner_of(run, id, 1), 0, run->dropped, count);
-  round_to(run->dropped, count, run->format);
+  inner_perturb(inner_of(run, id, 1), 0, run->scratch.dropped, count);
+  round_to(run->scratch.dropped, count, run->format);
 }
 
 /* The gradient of a branch (linear: its last module) from that of the module's output: round(g), or round(drop(g)). */
 static inline const real *branch_grad(struct run *run, enum sf_module_class cls, enum sf_module_class linear, int32_t layer,
                                       const real *g) {
-  if (run->c->train.dropout_milli == 0) return round_stream(run, run->rounded, g);
+  if (run->c->train.dropout_milli == 0) return round_stream(run, run->scratch.rounded, g);
   const real factor = dropout_load(run, cls, layer);
-  for (int64_t i = 0; i < run->tokens * run->hidden; i++) run->dropped[i] = run->kept[i] > 0 ? g[i] * factor : 0;
+  for (int64_t i = 0; i < run->tokens * run->hidden; i++) run->scratch.dropped[i] = run->scratch.kept[i] > 0 ? g[i] * factor : 0;
   store_dropped(run, act_id(run, linear, layer, SF_KIND_ACT_GRAD));
-  return run->dropped;
+  return run->scratch.dropped;
 }
 
-/* run->stream becomes the gradient before the branch. */
+/* run->scratch.stream becomes the gradient before the branch. */
 static inline void residual_backward(struct run *run, enum sf_module_class cls, int32_t layer, const real *restrict branch_grad) {
-  real *restrict stream = run->stream;
+  real *restrict stream = run->scratch.stream;
   for (int64_t i = 0; i < run->tokens * run->hidden; i++) stream[i] += branch_grad[i];
   finish_act_grad(run, cls, layer, stream, run->hidden);
 }

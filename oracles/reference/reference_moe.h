@@ -7,12 +7,6 @@
 
 static inline int64_t expert_fc1_width(const struct run *run) { return sf_case_fc1_parts(run->c) * run->c->moe.ffn; }
 
-static inline int32_t *take_indices(struct run *run, int64_t count) {
-  int32_t *memory = sf_arena_alloc(run->arena, (size_t)count * sizeof *memory);
-  run->out_of_memory = run->out_of_memory || memory == NULL;
-  return memory;
-}
-
 static inline struct mlp_acts take_mlp(struct run *run, int64_t width) {
   return (struct mlp_acts){take(run, run->tokens * sf_case_fc1_parts(run->c) * width), take(run, run->tokens * width),
                            take(run, run->tokens * run->hidden)};
@@ -41,15 +35,15 @@ static inline void take_moe_layer(struct run *run, struct moe_acts *acts) {
 static inline void take_moe_scratch(struct run *run) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t slots = run->tokens * moe->topk;
-  run->weight_grad = take(run, slots);
-  run->logits_grad = take(run, run->tokens * moe->experts);
-  run->slot_grad = take(run, slots * run->hidden);
-  if (moe->shared_ffn > 0) run->shared_expert_grad = take(run, run->tokens * run->hidden);
-  run->sorted_rows = take(run, run->tokens * run->hidden);
-  run->sorted_grad = take(run, run->tokens * run->hidden);
-  run->expert_a = take(run, slots * expert_fc1_width(run));
-  run->expert_b = take(run, slots * expert_fc1_width(run));
-  run->expert_load = take_indices(run, moe->experts * run->c->train.microbatch_size);
+  run->moe.weight_grad = take(run, slots);
+  run->moe.logits_grad = take(run, run->tokens * moe->experts);
+  run->moe.slot_grad = take(run, slots * run->hidden);
+  if (moe->shared_ffn > 0) run->moe.shared_expert_grad = take(run, run->tokens * run->hidden);
+  run->moe.sorted_rows = take(run, run->tokens * run->hidden);
+  run->moe.sorted_grad = take(run, run->tokens * run->hidden);
+  run->moe.expert_a = take(run, slots * expert_fc1_width(run));
+  run->moe.expert_b = take(run, slots * expert_fc1_width(run));
+  run->moe.expert_load = take_indices(run, moe->experts * run->c->train.microbatch_size);
 }
 
 /* --- router ------------------------------------------------------------------------------------------------------- */
@@ -59,7 +53,7 @@ static inline void take_moe_scratch(struct run *run) {
 static inline real exp_sum(struct run *run, const real *exps, int64_t experts) {
   real sum;
   if (run->options->perturb != SF_PERTURB_SPLIT) return row_sum(exps, experts);
-  sum_rows(run, &sum, exps, experts, 1);
+  sum_rows(&run->noise, &sum, exps, experts, 1);
   return sum;
 }
 
@@ -109,7 +103,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
 static inline void router_forward(struct run *run, int32_t layer, struct moe_acts *acts, const real *x) {
   const int64_t h = run->hidden, experts = run->c->moe.experts;
   const real *weight = run->params[sf_catalog_param(run->catalog, SF_MODULE_ROUTER, layer, 0)].weight;
-  multiply(run, SF_F32, false, true, run->tokens, experts, h, x, h, weight, h, acts->logits, experts);
+  multiply(&run->noise, SF_F32, acts->logits, experts, straight(x, run->tokens, h, h), turned(weight, h, experts, h));
   finish(run, act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT), acts->logits, run->tokens, experts, SF_F32);
 }
 
@@ -147,22 +141,24 @@ static inline void routing_backward(struct run *run, int32_t layer, const struct
   const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTING, layer, SF_KIND_ACT_GRAD);
   const struct routing_inner inner = {inner_of(run, id, 1), inner_of(run, id, 2)};
   for (int64_t t = 0; t < run->tokens; t++) {
-    real *grad = run->weight_grad + t * topk;
-    multiply(run, SF_F32, false, true, 1, topk, h, g + t * h, h, acts->outputs + t * topk * h, h, grad, topk);
+    real *grad = run->moe.weight_grad + t * topk;
+    multiply(&run->noise, SF_F32, grad, topk, straight(g + t * h, 1, h, h), turned(acts->outputs + t * topk * h, h, topk, h));
     for (int64_t k = 0; k < topk; k++)
       if (acts->dropped[t * topk + k]) grad[k] = 0;
-    routing_backward_row(&inner, t, run->logits_grad + t * moe->experts, acts, grad, moe);
+    routing_backward_row(&inner, t, run->moe.logits_grad + t * moe->experts, acts, grad, moe);
   }
-  finish(run, id, run->logits_grad, run->tokens, moe->experts, SF_F32);
+  finish(run, id, run->moe.logits_grad, run->tokens, moe->experts, SF_F32);
 }
 
 static inline void router_backward(struct run *run, int32_t layer, real *x_grad, const real *x) {
   const int64_t h = run->hidden, experts = run->c->moe.experts;
   const int32_t param = sf_catalog_param(run->catalog, SF_MODULE_ROUTER, layer, 0);
-  multiply(run, run->format, false, false, run->tokens, h, experts, run->logits_grad, experts, run->params[param].weight, h, x_grad, h);
+  multiply(&run->noise, run->format, x_grad, h, straight(run->moe.logits_grad, run->tokens, experts, experts),
+           straight(run->params[param].weight, experts, h, h));
   finish_act_grad(run, SF_MODULE_ROUTER, layer, x_grad, h);
   if (!is_trained(run, param)) return;
-  multiply(run, SF_F32, true, false, experts, h, run->tokens, run->logits_grad, experts, x, h, run->wgrad, h);
+  multiply(&run->noise, SF_F32, run->scratch.wgrad, h, turned(run->moe.logits_grad, experts, run->tokens, experts),
+           straight(x, run->tokens, h, h));
   finish_wgrad(run, param, 0);
 }
 
@@ -197,8 +193,7 @@ static inline void expert_gather(const struct run *run, real *restrict rows, con
 static inline void expert_scatter(const struct run *run, real *restrict slots, const struct moe_acts *acts, const struct expert *expert,
                                   const real *restrict rows) {
   const int64_t h = run->hidden;
-  for (int64_t i = 0; i < expert->count; i++)
-    memcpy(slots + acts->sorted[expert->first + i] * h, rows + i * h, (size_t)h * sizeof *rows);
+  for (int64_t i = 0; i < expert->count; i++) memcpy(slots + acts->sorted[expert->first + i] * h, rows + i * h, (size_t)h * sizeof *rows);
 }
 
 static inline void experts_forward(struct run *run, int32_t layer, struct moe_acts *acts, const real *x) {
@@ -208,8 +203,9 @@ static inline void experts_forward(struct run *run, int32_t layer, struct moe_ac
   for (int64_t e = 0; e < moe->experts; e++) {
     const struct expert at = expert_find(run, layer, acts, e);
     if (at.count == 0) continue;
-    expert_gather(run, run->sorted_rows, acts, &at, x, false);
-    multiply(run, run->format, false, true, at.count, wide, h, run->sorted_rows, h, at.fc1, h, acts->fc1 + at.first * wide, wide);
+    expert_gather(run, run->moe.sorted_rows, acts, &at, x, false);
+    multiply(&run->noise, run->format, acts->fc1 + at.first * wide, wide, straight(run->moe.sorted_rows, at.count, h, h),
+             turned(at.fc1, h, wide, h));
   }
   store(run, id, 1, acts->fc1, count * wide, run->format);
   activate_rows(run, inner_of(run, id, 0), acts->activation, acts->fc1, count, moe->ffn);
@@ -218,9 +214,9 @@ static inline void experts_forward(struct run *run, int32_t layer, struct moe_ac
   for (int64_t e = 0; e < moe->experts; e++) {
     const struct expert at = expert_find(run, layer, acts, e);
     if (at.count == 0) continue;
-    multiply(run, run->format, false, true, at.count, h, at.width, acts->activation + at.first * at.width, at.width, at.fc2, at.fc2_ld,
-             run->sorted_rows, h);
-    expert_scatter(run, acts->outputs, acts, &at, run->sorted_rows);
+    multiply(&run->noise, run->format, run->moe.sorted_rows, h,
+             straight(acts->activation + at.first * at.width, at.count, at.width, at.width), turned(at.fc2, at.width, h, at.fc2_ld));
+    expert_scatter(run, acts->outputs, acts, &at, run->moe.sorted_rows);
   }
   finish_act(run, SF_MODULE_EXPERTS_FC2, layer, acts->outputs, moe->topk * h);
 }
@@ -229,7 +225,7 @@ static inline void combine_forward(struct run *run, int32_t layer, struct moe_ac
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden;
   const struct inner inner = inner_of(run, act_id(run, SF_MODULE_COMBINE, layer, SF_KIND_ACT), 0);
-  real *term = run->branch_a;
+  real *term = run->scratch.branch_a;
   memset(acts->combined, 0, (size_t)(run->tokens * h) * sizeof(real));
   for (int64_t slot = 0; slot < run->tokens * moe->topk; slot++) {
     const int64_t t = slot / moe->topk;
@@ -247,25 +243,25 @@ static inline void combine_backward(struct run *run, int32_t layer, const struct
   for (int64_t slot = 0; slot < run->tokens * moe->topk; slot++) {
     const int64_t t = slot / moe->topk;
     const real weight = acts->weights[t * moe->experts + acts->chosen[slot]];
-    for (int64_t j = 0; j < h; j++) run->slot_grad[slot * h + j] = weight * g[t * h + j];
+    for (int64_t j = 0; j < h; j++) run->moe.slot_grad[slot * h + j] = weight * g[t * h + j];
   }
-  finish_act_grad(run, SF_MODULE_COMBINE, layer, run->slot_grad, moe->topk * h);
+  finish_act_grad(run, SF_MODULE_COMBINE, layer, run->moe.slot_grad, moe->topk * h);
 }
 
-/* run->expert_b: gradient of linear_fc1's output, rows as sorted; by way of expert_a, that of the activation's. */
+/* run->moe.expert_b: gradient of linear_fc1's output, rows as sorted; by way of expert_a, that of the activation's. */
 static inline void experts_hidden_grad(struct run *run, int32_t layer, const struct moe_acts *acts, struct sf_trace_id id) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, count = acts->first[moe->experts], wide = expert_fc1_width(run);
   for (int64_t e = 0; e < moe->experts; e++) {
     const struct expert at = expert_find(run, layer, acts, e);
     if (at.count == 0) continue;
-    expert_gather(run, run->sorted_grad, acts, &at, run->slot_grad, true);
-    multiply(run, run->format, false, false, at.count, at.width, h, run->sorted_grad, h, at.fc2, at.fc2_ld,
-             run->expert_a + at.first * at.width, at.width);
+    expert_gather(run, run->moe.sorted_grad, acts, &at, run->moe.slot_grad, true);
+    multiply(&run->noise, run->format, run->moe.expert_a + at.first * at.width, at.width, straight(run->moe.sorted_grad, at.count, h, h),
+             straight(at.fc2, h, at.width, at.fc2_ld));
   }
-  store(run, id, 1, run->expert_a, count * moe->ffn, run->format);
-  activate_rows_backward(run, inner_of(run, id, 0), run->expert_b, run->expert_a, acts->fc1, NULL, count, moe->ffn);
-  store(run, id, 2, run->expert_b, count * wide, run->format);
+  store(run, id, 1, run->moe.expert_a, count * moe->ffn, run->format);
+  activate_rows_backward(run, inner_of(run, id, 0), run->moe.expert_b, run->moe.expert_a, acts->fc1, NULL, count, moe->ffn);
+  store(run, id, 2, run->moe.expert_b, count * wide, run->format);
 }
 
 #endif

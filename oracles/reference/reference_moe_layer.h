@@ -23,8 +23,9 @@ static inline void experts_input_grad(struct run *run, int32_t layer, real *x_gr
   for (int64_t e = 0; e < moe->experts; e++) {
     const struct expert at = expert_find(run, layer, acts, e);
     if (at.count == 0) continue;
-    multiply(run, run->format, false, false, at.count, h, wide, run->expert_b + at.first * wide, wide, at.fc1, h, run->sorted_grad, h);
-    expert_scatter(run, acts->outputs, acts, &at, run->sorted_grad);
+    multiply(&run->noise, run->format, run->moe.sorted_grad, h, straight(run->moe.expert_b + at.first * wide, at.count, wide, wide),
+             straight(at.fc1, wide, h, h));
+    expert_scatter(run, acts->outputs, acts, &at, run->moe.sorted_grad);
   }
   store(run, id, 3, acts->outputs, slots * h, run->format);
   memset(x_grad, 0, (size_t)(run->tokens * h) * sizeof(real));
@@ -39,9 +40,9 @@ static inline void finish_expert_wgrad(struct run *run, int32_t param) {
   const struct sf_trace_id id = {
       .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .subject = param};
   const int64_t count = shape.rows * shape.cols;
-  store(run, id, 0, run->wgrad, count, SF_F32);
+  store(run, id, 0, run->scratch.wgrad, count, SF_F32);
   real *restrict sum = run->params[param].main_grad;
-  for (int64_t i = 0; i < count; i++) sum[i] += run->wgrad[i];
+  for (int64_t i = 0; i < count; i++) sum[i] += run->scratch.wgrad[i];
   if (run->microbatch > 0) inner_perturb(inner_of(run, id, 0), 0, sum, count);
 }
 
@@ -55,13 +56,13 @@ static inline void experts_weight_grads(struct run *run, int32_t layer, const st
     for (int64_t e = 0; e < moe->experts; e++) {
       const struct expert at = expert_find(run, layer, acts, e);
       if (at.count == 0) continue;
-      expert_gather(run, run->sorted_rows, acts, &at, second ? run->slot_grad : x, second);
+      expert_gather(run, run->moe.sorted_rows, acts, &at, second ? run->moe.slot_grad : x, second);
       if (second)
-        multiply(run, SF_F32, true, false, h, at.width, at.count, run->sorted_rows, h, acts->activation + at.first * at.width, at.width,
-                 run->wgrad + e * at.width, at.fc2_ld);
+        multiply(&run->noise, SF_F32, run->scratch.wgrad + e * at.width, at.fc2_ld, turned(run->moe.sorted_rows, h, at.count, h),
+                 straight(acts->activation + at.first * at.width, at.count, at.width, at.width));
       else
-        multiply(run, SF_F32, true, false, wide, h, at.count, run->expert_b + at.first * wide, wide, run->sorted_rows, h,
-                 run->wgrad + e * wide * h, h);
+        multiply(&run->noise, SF_F32, run->scratch.wgrad + e * wide * h, h,
+                 turned(run->moe.expert_b + at.first * wide, wide, at.count, wide), straight(run->moe.sorted_rows, at.count, h, h));
     }
     finish_expert_wgrad(run, param);
   }
@@ -83,7 +84,7 @@ static inline void add_input_grad(struct run *run, real *x_grad, const real *oth
 }
 
 static inline const real *moe_forward(struct run *run, int32_t layer, const real *x) {
-  struct moe_acts *acts = &run->layers[layer].moe;
+  struct moe_acts *acts = &run->acts.layers[layer].moe;
   router_forward(run, layer, acts, x);
   routing_forward(run, layer, acts);
   aux_losses_forward(run, layer, acts);
@@ -95,18 +96,18 @@ static inline const real *moe_forward(struct run *run, int32_t layer, const real
 
 /* g: gradient of the output, which may stand in branch_b; x_grad: that of the layer's input, all ways, rounded at each sum. */
 static inline void moe_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
-  struct moe_acts *acts = &run->layers[layer].moe;
+  struct moe_acts *acts = &run->acts.layers[layer].moe;
   const struct sf_trace_id id = act_id(run, SF_MODULE_EXPERTS_FC1, layer, SF_KIND_ACT_GRAD);
-  if (acts->added != NULL) dense_mlp_backward(run, shared_expert(run), layer, run->shared_expert_grad, &acts->shared, g, x);
+  if (acts->added != NULL) dense_mlp_backward(run, shared_expert(run), layer, run->moe.shared_expert_grad, &acts->shared, g, x);
   combine_backward(run, layer, acts, g);
   routing_backward(run, layer, acts, g);
   aux_losses_backward(run, layer, acts);
-  router_backward(run, layer, run->branch_b, x);
+  router_backward(run, layer, run->scratch.branch_b, x);
   experts_hidden_grad(run, layer, acts, id);
   experts_input_grad(run, layer, x_grad, acts, id);
   experts_weight_grads(run, layer, acts, x);
-  add_input_grad(run, x_grad, run->branch_b, id, 4);
-  if (acts->added != NULL) add_input_grad(run, x_grad, run->shared_expert_grad, id, 5);
+  add_input_grad(run, x_grad, run->scratch.branch_b, id, 4);
+  if (acts->added != NULL) add_input_grad(run, x_grad, run->moe.shared_expert_grad, id, 5);
 }
 
 #endif

@@ -10,8 +10,7 @@
 static inline struct head head_take(struct run *run, enum sf_module_class output, enum sf_module_class loss, int32_t layer) {
   const int64_t t = run->tokens;
   struct head head = {.output = output, .loss = loss, .layer = layer};
-  head.label = sf_arena_alloc(run->arena, (size_t)t * sizeof *head.label);
-  run->out_of_memory = run->out_of_memory || head.label == NULL;
+  head.label = take_indices(run, t);
   head.weight = take(run, t);
   head.logits = take(run, t * run->c->model.vocab_padded);
   head.losses = take(run, t);
@@ -21,13 +20,11 @@ static inline struct head head_take(struct run *run, enum sf_module_class output
 static inline void take_mtp(struct run *run) {
   const int64_t t = run->tokens, h = run->hidden, depths = run->c->model.mtp_depth;
   if (depths == 0) return;
-  run->pair_grad = take(run, t * 2 * h);
-  run->mtp = sf_arena_alloc(run->arena, (size_t)depths * sizeof *run->mtp);
-  run->out_of_memory = run->out_of_memory || run->mtp == NULL;
+  run->scratch.pair_grad = take(run, t * 2 * h);
+  run->acts.mtp = take_all(run, depths, sizeof *run->acts.mtp);
   for (int64_t k = 0; k < depths && !run->out_of_memory; k++) {
-    struct mtp *mtp = &run->mtp[k];
-    mtp->token = sf_arena_alloc(run->arena, (size_t)t * sizeof *mtp->token);
-    run->out_of_memory = run->out_of_memory || mtp->token == NULL;
+    struct mtp *mtp = &run->acts.mtp[k];
+    mtp->token = take_indices(run, t);
     mtp->words = take(run, t * h);
     mtp->enorm = take(run, t * h);
     mtp->hnorm = take(run, t * h);
@@ -40,7 +37,7 @@ static inline void take_mtp(struct run *run) {
 
 /* What depth k reads of the depth before. */
 static inline const real *mtp_input(const struct run *run, int64_t depth) {
-  return depth > 0 ? run->mtp[depth - 1].final_norm : run->final_norm;
+  return depth > 0 ? run->acts.mtp[depth - 1].final_norm : run->acts.final_norm;
 }
 
 static inline void head_forward(struct run *run, const struct head *head, const real *x) {
@@ -50,13 +47,13 @@ static inline void head_forward(struct run *run, const struct head *head, const 
 
 /* x_grad: gradient of x from the prediction alone. */
 static inline void head_backward(struct run *run, const struct head *head, real *x_grad, const real *x) {
-  loss_backward(run, head, run->wide_b);
-  linear_backward(run, head->output, head->layer, x_grad, run->wide_b, x);
+  loss_backward(run, head, run->scratch.wide_b);
+  linear_backward(run, head->output, head->layer, x_grad, run->scratch.wide_b, x);
 }
 
 /* Up to the layer's input. */
 static inline void mtp_begin(struct run *run, int64_t depth) {
-  struct mtp *mtp = &run->mtp[depth];
+  struct mtp *mtp = &run->acts.mtp[depth];
   const int32_t layer = mtp->head.layer;
   const int64_t h = run->hidden;
   look_up(run, SF_MODULE_MTP_EMBEDDING, layer, mtp->words, mtp->token);
@@ -74,23 +71,24 @@ static inline void mtp_begin(struct run *run, int64_t depth) {
 static inline void take_half(const struct run *run, real *restrict out, int64_t first) {
   const int64_t h = run->hidden;
   for (int64_t t = 0; t < run->tokens; t++)
-    for (int64_t j = 0; j < h; j++) out[t * h + j] = run->pair_grad[2 * t * h + first + j];
+    for (int64_t j = 0; j < h; j++) out[t * h + j] = run->scratch.pair_grad[2 * t * h + first + j];
 }
 
-/* run->stream: gradient of the layer's input. branch_b becomes the gradient of mtp_input. */
+/* run->scratch.stream: gradient of the layer's input. branch_b becomes the gradient of mtp_input. */
 static inline void mtp_end_backward(struct run *run, int64_t depth) {
-  const struct mtp *mtp = &run->mtp[depth];
+  const struct mtp *mtp = &run->acts.mtp[depth];
   const int32_t layer = mtp->head.layer, words = sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
-  linear_backward(run, SF_MODULE_MTP_EH_PROJ, layer, run->pair_grad, round_stream(run, run->rounded, run->stream), mtp->pair);
-  take_half(run, run->branch_a, 0);
-  norm_backward(run, SF_MODULE_MTP_ENORM, layer, run->branch_b, run->branch_a, mtp->words);
+  linear_backward(run, SF_MODULE_MTP_EH_PROJ, layer, run->scratch.pair_grad, round_stream(run, run->scratch.rounded, run->scratch.stream),
+                  mtp->pair);
+  take_half(run, run->scratch.branch_a, 0);
+  norm_backward(run, SF_MODULE_MTP_ENORM, layer, run->scratch.branch_b, run->scratch.branch_a, mtp->words);
   if (is_trained(run, words)) {
     zero_wgrad(run, words);
-    scatter_rows(run, run->branch_b, mtp->token);
+    scatter_rows(run, run->scratch.branch_b, mtp->token);
     finish_wgrad(run, words, (uint8_t)(SF_CALL_MTP_EMBEDDING + SF_CALLS_PER_DEPTH * depth));
   }
-  take_half(run, run->branch_a, run->hidden);
-  norm_backward(run, SF_MODULE_MTP_HNORM, layer, run->branch_b, run->branch_a, mtp_input(run, depth));
+  take_half(run, run->scratch.branch_a, run->hidden);
+  norm_backward(run, SF_MODULE_MTP_HNORM, layer, run->scratch.branch_b, run->scratch.branch_a, mtp_input(run, depth));
 }
 
 /* x_grad, the gradient from the prediction, becomes that of both uses of the head's input; module: which put it out. */

@@ -67,17 +67,17 @@ static inline void norm_backward_row(const struct run *run, const struct norm_in
 static inline void norm_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
   const int32_t weight_param = sf_catalog_param(run->catalog, cls, layer, 0), bias_param = sf_catalog_param(run->catalog, cls, layer, 1);
   const int64_t n = run->catalog->params[weight_param].shape.cols;
-  real *weighted = run->wide_a;
+  real *weighted = run->scratch.wide_a;
   const struct norm_inner inner = norm_inner_of(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD));
   for (int64_t i = 0; i < run->tokens; i++)
     norm_backward_row(run, &inner, i, n, x_grad + i * n, weighted + i * n, g + i * n, x + i * n, run->params[weight_param].weight);
   finish_act_grad(run, cls, layer, x_grad, n);
   if (is_trained(run, weight_param)) {
-    sum_rows(run, run->wgrad, weighted, run->tokens, n);
+    sum_rows(&run->noise, run->scratch.wgrad, weighted, run->tokens, n);
     finish_wgrad(run, weight_param, 0);
   }
   if (is_trained(run, bias_param)) {
-    sum_rows(run, run->wgrad, g, run->tokens, n);
+    sum_rows(&run->noise, run->scratch.wgrad, g, run->tokens, n);
     finish_wgrad(run, bias_param, 0);
   }
 }

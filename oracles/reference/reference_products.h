@@ -6,11 +6,24 @@
 
 #include <string.h>
 
+/* A factor of a product: rows x cols numbers as they are multiplied. turned: it is stored as cols x rows. ld: from one stored row on. */
+struct matrix {
+  const real *at;
+  int64_t rows, cols, ld;
+  bool turned;
+};
+static inline struct matrix straight(const real *at, int64_t rows, int64_t cols, int64_t ld) {
+  return (struct matrix){at, rows, cols, ld, false};
+}
+static inline struct matrix turned(const real *at, int64_t rows, int64_t cols, int64_t ld) {
+  return (struct matrix){at, rows, cols, ld, true};
+}
+
 /* format: what the parts are stored in. */
-static inline struct sf_split next_split(struct run *run, int64_t size, enum sf_dtype format) {
-  const uint64_t number = run->sum_count++;
-  if (run->options->perturb != SF_PERTURB_SPLIT) return sf_split_whole(size);
-  return sf_split_shuffled(run->order, run->options->draw, number, size, format != SF_F32);
+static inline struct sf_split next_split(struct noise *noise, int64_t size, enum sf_dtype format) {
+  const uint64_t number = noise->sum_count++;
+  if (noise->options->perturb != SF_PERTURB_SPLIT) return sf_split_whole(size);
+  return sf_split_shuffled(noise->order, noise->options->draw, number, size, format != SF_F32);
 }
 
 /* out [count x cols] = the chosen rows of x. */
@@ -37,32 +50,39 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
   }
 }
 
-/* c [m x n] = op(a) op(b); false: whoever gave the table has nothing faster for it. */
-static inline bool multiply_faster(const struct run *run, bool in_order, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                                   const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  const struct sf_gemm_table *gemm = run->options->gemm;
-  const struct sf_product product = {sizeof(real) == sizeof(double), trans_a, trans_b, in_order, m, n, k, a, lda, b, ldb, c, ldc};
-  return gemm->faster != NULL && m > 0 && n > 0 && k > 0 && gemm->faster(gemm->ctx, &product);
+/* c = a b; false: whoever gave the table has nothing faster for it. */
+static inline bool multiply_faster(const struct noise *noise, bool in_order, real *c, int64_t ldc, struct matrix a, struct matrix b) {
+  const struct sf_gemm_table *gemm = noise->options->gemm;
+  const struct sf_product product = {
+      sizeof(real) == sizeof(double), a.turned, b.turned, in_order, a.rows, b.cols, a.cols, a.at, a.ld, b.at, b.ld, c, ldc};
+  return gemm->faster != NULL && a.rows > 0 && b.cols > 0 && a.cols > 0 && gemm->faster(gemm->ctx, &product);
 }
 
-static inline void multiply_whole(const struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
-                                  int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  if (multiply_faster(run, false, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc)) return;
-  run->options->gemm->REAL_GEMM(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+static inline void multiply_whole(const struct noise *noise, real *c, int64_t ldc, struct matrix a, struct matrix b) {
+  if (multiply_faster(noise, false, c, ldc, a, b)) return;
+  noise->options->gemm->REAL_GEMM(a.turned, b.turned, a.rows, b.cols, a.cols, a.at, a.ld, b.at, b.ld, c, ldc);
 }
 
-/* c [m x n] = op(a) op(b) over the chosen indices of the contraction. */
-static inline void multiply_part(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *chosen, int64_t count,
-                                 const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  if (trans_a)
-    gather_rows(run->part_a, a, lda, chosen, count, m);
+/* The matrix with the chosen columns alone, or rows, gathered in `room`. */
+static inline struct matrix choose_cols(real *room, struct matrix from, const int32_t *chosen, int64_t count) {
+  if (from.turned)
+    gather_rows(room, from.at, from.ld, chosen, count, from.rows);
   else
-    gather_cols(run->part_a, a, lda, chosen, count, m);
-  if (trans_b)
-    gather_cols(run->part_b, b, ldb, chosen, count, n);
+    gather_cols(room, from.at, from.ld, chosen, count, from.rows);
+  return (struct matrix){room, from.rows, count, from.turned ? from.rows : count, from.turned};
+}
+static inline struct matrix choose_rows(real *room, struct matrix from, const int32_t *chosen, int64_t count) {
+  if (from.turned)
+    gather_cols(room, from.at, from.ld, chosen, count, from.cols);
   else
-    gather_rows(run->part_b, b, ldb, chosen, count, n);
-  multiply_whole(run, trans_a, trans_b, m, n, count, run->part_a, trans_a ? m : count, run->part_b, trans_b ? count : n, c, ldc);
+    gather_rows(room, from.at, from.ld, chosen, count, from.cols);
+  return (struct matrix){room, count, from.cols, from.turned ? count : from.cols, from.turned};
+}
+
+/* c = a b over the chosen indices of the contraction. */
+static inline void multiply_part(struct noise *noise, real *c, int64_t ldc, struct matrix a, struct matrix b, const int32_t *chosen,
+                                 int64_t count) {
+  multiply_whole(noise, c, ldc, choose_cols(noise->part_a, a, chosen, count), choose_rows(noise->part_b, b, chosen, count));
 }
 
 enum { CHAIN_COLUMNS = 64 }; /* sums of a row that are added to by turns, in registers */
@@ -83,18 +103,18 @@ static inline void chain_panel(real *c, int64_t ldc, const real *restrict a, con
   }
 }
 
-/* The same, one term after the other onto what is there. */
-static inline void multiply_in_order(struct run *run, bool trans_a, bool trans_b, int64_t m, int64_t n, const int32_t *order, int64_t k,
-                                     const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
+/* The same, one term after the other in the given order. */
+static inline void multiply_in_order(struct noise *noise, real *c, int64_t ldc, struct matrix a, struct matrix b, const int32_t *order) {
+  const int64_t m = a.rows, n = b.cols, k = a.cols;
   for (int64_t i = 0; i < m; i++)
-    for (int64_t p = 0; p < k; p++) run->part_a[i * k + p] = trans_a ? a[order[p] * lda + i] : a[i * lda + order[p]];
+    for (int64_t p = 0; p < k; p++) noise->part_a[i * k + p] = a.turned ? a.at[order[p] * a.ld + i] : a.at[i * a.ld + order[p]];
   for (int64_t p = 0; p < k; p++)
-    for (int64_t j = 0; j < n; j++) run->part_b[p * n + j] = trans_b ? b[j * ldb + order[p]] : b[order[p] * ldb + j];
-  if (multiply_faster(run, true, false, false, m, n, k, run->part_a, k, run->part_b, n, c, ldc)) return;
+    for (int64_t j = 0; j < n; j++) noise->part_b[p * n + j] = b.turned ? b.at[j * b.ld + order[p]] : b.at[order[p] * b.ld + j];
+  if (multiply_faster(noise, true, c, ldc, straight(noise->part_a, m, k, k), straight(noise->part_b, k, n, n))) return;
   for (int64_t first = 0; first < n; first += CHAIN_COLUMNS) {
     const int64_t width = n - first < CHAIN_COLUMNS ? n - first : CHAIN_COLUMNS;
-    for (int64_t p = 0; p < k; p++) memcpy(run->part + p * width, run->part_b + p * n + first, (size_t)width * sizeof(real));
-    chain_panel(c + first, ldc, run->part_a, run->part, m, k, width);
+    for (int64_t p = 0; p < k; p++) memcpy(noise->part + p * width, noise->part_b + p * n + first, (size_t)width * sizeof(real));
+    chain_panel(c + first, ldc, noise->part_a, noise->part, m, k, width);
   }
 }
 
@@ -127,13 +147,12 @@ static inline void large_to_ends(int32_t *order, real *sizes, const struct sf_sp
     if (sizes[i] * (real)k > total) swap_terms(order, sizes, i, back--);
 }
 
-/* sizes [k], of the terms of a product in the given order: products of the slices' squares. */
-static inline void term_sizes(real *sizes, const int32_t *order, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const real *a,
-                              int64_t lda, const real *b, int64_t ldb) {
-  for (int64_t i = 0; i < k; i++) {
+/* sizes [columns of a], of the terms of a product in the given order: products of the slices' squares. */
+static inline void term_sizes(real *sizes, const int32_t *order, struct matrix a, struct matrix b) {
+  for (int64_t i = 0; i < a.cols; i++) {
     const int64_t p = order[i];
-    sizes[i] = (trans_a ? slice_squares(a + p * lda, 1, m) : slice_squares(a + p, lda, m)) *
-               (trans_b ? slice_squares(b + p, ldb, n) : slice_squares(b + p * ldb, 1, n));
+    sizes[i] = (a.turned ? slice_squares(a.at + p * a.ld, 1, a.rows) : slice_squares(a.at + p, a.ld, a.rows)) *
+               (b.turned ? slice_squares(b.at + p, b.ld, b.cols) : slice_squares(b.at + p * b.ld, 1, b.cols));
   }
 }
 
@@ -145,74 +164,75 @@ static inline void scale_rows(real *c, int64_t ldc, int64_t m, int64_t n, real u
 
 /* E3: the terms of a sum, each moved as an fp32 number is. Where they cancel, what is rounded on the way is as large as they are and not as
  * the result; E5 mostly does not show it where there are few of them or their grid is coarse, so that every order of them rounds alike. */
-static inline struct inner terms_of(const struct run *run) {
+static inline struct inner terms_of(const struct noise *noise) {
   const struct sf_trace_id none = {0};
-  return inner_of(run, none, TERMS_PART + run->sum_count);
+  return inner_in(noise, none, TERMS_PART + noise->sum_count);
 }
 
 /* Moves all terms of a product by moving the second factor's numbers, so that the terms of a row's columns, which softmax and norms
- * compare, move apart. b: as it is stored, [rows x cols]; becomes a copy. */
-static inline void move_terms(struct run *run, const real **b, int64_t *ldb, int64_t rows, int64_t cols) {
-  for (int64_t i = 0; i < rows; i++) memcpy(run->part_b + i * cols, *b + i * *ldb, (size_t)cols * sizeof(real));
-  inner_perturb(terms_of(run), 0, run->part_b, rows * cols);
-  *b = run->part_b, *ldb = cols;
+ * compare, move apart: b becomes a copy. */
+static inline struct matrix move_terms(struct noise *noise, struct matrix b) {
+  const int64_t rows = b.turned ? b.cols : b.rows, cols = b.turned ? b.rows : b.cols; /* as they are stored */
+  for (int64_t i = 0; i < rows; i++) memcpy(noise->part_b + i * cols, b.at + i * b.ld, (size_t)cols * sizeof(real));
+  inner_perturb(terms_of(noise), 0, noise->part_b, rows * cols);
+  return (struct matrix){noise->part_b, b.rows, b.cols, cols, b.turned};
 }
 
-/* c [m x n] = unit op(a) op(b). format: what the parts of a split product are stored in; an unsplit product is not rounded. */
-static inline void multiply_units(struct run *run, enum sf_dtype format, real unit, bool trans_a, bool trans_b, int64_t m, int64_t n,
-                                  int64_t k, const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  const struct sf_split split = next_split(run, k, format);
+/* c = unit a b. format: what the parts of a split product are stored in; an unsplit product is not rounded. */
+static inline void multiply_units(struct noise *noise, enum sf_dtype format, real unit, real *c, int64_t ldc, struct matrix a,
+                                  struct matrix b) {
+  const int64_t m = a.rows, n = b.cols, k = a.cols;
+  const struct sf_split split = next_split(noise, k, format);
   if (split.order == NULL) {
-    if (format == SF_F32 && run->options->perturb == SF_PERTURB_STORED) move_terms(run, &b, &ldb, trans_b ? n : k, trans_b ? k : n);
-    multiply_whole(run, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+    if (format == SF_F32 && noise->options->perturb == SF_PERTURB_STORED) b = move_terms(noise, b);
+    multiply_whole(noise, c, ldc, a, b);
     scale_rows(c, ldc, m, n, unit);
     return;
   }
   if (split.count == 1) {
-    term_sizes(run->sizes, run->order, trans_a, trans_b, m, n, k, a, lda, b, ldb);
-    large_to_ends(run->order, run->sizes, &split, k);
+    term_sizes(noise->sizes, noise->order, a, b);
+    large_to_ends(noise->order, noise->sizes, &split, k);
   }
   if (split.in_order) {
-    multiply_in_order(run, trans_a, trans_b, m, n, split.order, k, a, lda, b, ldb, c, ldc);
+    multiply_in_order(noise, c, ldc, a, b, split.order);
     scale_rows(c, ldc, m, n, unit);
     return;
   }
   for (int32_t p = 0; p < split.count; p++) {
-    const int32_t *chosen = split.order + split.cut[p];
-    const int64_t count = split.cut[p + 1] - split.cut[p];
-    multiply_part(run, trans_a, trans_b, m, n, chosen, count, a, lda, b, ldb, p == 0 ? c : run->part, p == 0 ? ldc : n);
-    scale_rows(p == 0 ? c : run->part, p == 0 ? ldc : n, m, n, unit);
-    if (p > 0) add_part(c, ldc, run->part, m, n, format);
+    real *sum = p == 0 ? c : noise->part;
+    const int64_t ld = p == 0 ? ldc : n;
+    multiply_part(noise, sum, ld, a, b, split.order + split.cut[p], split.cut[p + 1] - split.cut[p]);
+    scale_rows(sum, ld, m, n, unit);
+    if (p > 0) add_part(c, ldc, noise->part, m, n, format);
   }
 }
 
-static inline void multiply(struct run *run, enum sf_dtype format, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                            const real *a, int64_t lda, const real *b, int64_t ldb, real *c, int64_t ldc) {
-  multiply_units(run, format, 1, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
+static inline void multiply(struct noise *noise, enum sf_dtype format, real *c, int64_t ldc, struct matrix a, struct matrix b) {
+  multiply_units(noise, format, 1, c, ldc, a, b);
 }
 
-static inline const real *moved_row(const struct run *run, struct inner terms, int64_t i, const real *row, int64_t cols) {
-  memcpy(run->part_b, row, (size_t)cols * sizeof *row);
-  inner_perturb(terms, i * cols, run->part_b, cols);
-  return run->part_b;
+static inline const real *moved_row(const struct noise *noise, struct inner terms, int64_t i, const real *row, int64_t cols) {
+  memcpy(noise->part_b, row, (size_t)cols * sizeof *row);
+  inner_perturb(terms, i * cols, noise->part_b, cols);
+  return noise->part_b;
 }
 
 /* out [cols] = sum over rows of x [rows x cols], in order; split like a weight gradient, large rows to the ends too. */
-static inline void sum_rows(struct run *run, real *restrict out, const real *x, int64_t rows, int64_t cols) {
-  const struct sf_split split = next_split(run, rows, SF_F32);
-  const struct inner terms = terms_of(run);
+static inline void sum_rows(struct noise *noise, real *restrict out, const real *x, int64_t rows, int64_t cols) {
+  const struct sf_split split = next_split(noise, rows, SF_F32);
+  const struct inner terms = terms_of(noise);
   if (split.order != NULL && split.count == 1) {
-    for (int64_t i = 0; i < rows; i++) run->sizes[i] = slice_squares(x + run->order[i] * cols, 1, cols);
-    large_to_ends(run->order, run->sizes, &split, rows);
+    for (int64_t i = 0; i < rows; i++) noise->sizes[i] = slice_squares(x + noise->order[i] * cols, 1, cols);
+    large_to_ends(noise->order, noise->sizes, &split, rows);
   }
   for (int64_t j = 0; j < cols; j++) out[j] = 0;
   for (int32_t p = 0; p < split.count; p++) {
-    real *restrict sum = p == 0 ? out : run->part;
+    real *restrict sum = p == 0 ? out : noise->part;
     if (p > 0)
       for (int64_t j = 0; j < cols; j++) sum[j] = 0;
     for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
       const real *row = x + (split.order != NULL ? split.order[i] : i) * cols;
-      if (terms.on) row = moved_row(run, terms, i, row, cols);
+      if (terms.on) row = moved_row(noise, terms, i, row, cols);
       for (int64_t j = 0; j < cols; j++) sum[j] += row[j];
     }
     if (p > 0)
@@ -256,7 +276,7 @@ static inline real row_max(const real *x, int64_t count) {
 /* Position of a token row in its document. */
 static inline int64_t position_of(const struct run *run, int64_t t) {
   const int64_t b = run->c->train.microbatch_size, position = t / b;
-  return run->documents == NULL ? position : position - run->documents[t % b * run->c->model.seq + position];
+  return run->acts.documents == NULL ? position : position - run->acts.documents[t % b * run->c->model.seq + position];
 }
 
 #endif

@@ -58,7 +58,7 @@ static inline void qk_norm_forward(struct run *run, int32_t layer, real *out, co
 /* rows: the part's rows of the sum, contiguous. */
 static inline void qk_wgrad(struct run *run, const struct qk_part *part, int32_t param, const real *rows) {
   if (!is_trained(run, param)) return;
-  sum_rows(run, run->wgrad, rows, part->rows, run->c->model.head_dim);
+  sum_rows(&run->noise, run->scratch.wgrad, rows, part->rows, run->c->model.head_dim);
   finish_wgrad(run, param, 0);
 }
 
@@ -69,9 +69,10 @@ static inline void qk_norm_key_parts(struct run *run, const struct norm_inner *i
     for (int64_t group = 0; group < model->kv_heads; group++) {
       const int64_t at = t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
       key_whole_hold(run, x_grad + at);
-      for (int64_t p = 0; p < run->key_part_count; p++) {
-        norm_backward_row(run, inner, 0, d, run->head_grad, run->group_rows, key_part(run, t, group, p), x + at, weight);
-        key_part_store(run, x_grad + at, run->head_grad);
+      for (int64_t p = 0; p < run->attention.key_part_count; p++) {
+        norm_backward_row(run, inner, 0, d, run->attention.head_grad, run->attention.group_rows, key_part(run, t, group, p), x + at,
+                          weight);
+        key_part_store(run, x_grad + at, run->attention.head_grad);
       }
     }
 }
@@ -83,16 +84,17 @@ static inline void qk_norm_backward(struct run *run, int32_t layer, real *x_grad
   for (int keys = 0; keys < 2; keys++)
     for (int64_t r = 0; r < parts[keys].rows; r++) {
       const int64_t at = qk_place(run, keys, parts[keys].per_token, r), row = parts[keys].first + r;
-      norm_backward_row(run, &inner, row, d, x_grad + at, run->qk_rows + row * d, g + at, x + at, run->params[parts[keys].weight].weight);
+      norm_backward_row(run, &inner, row, d, x_grad + at, run->attention.qk_rows + row * d, g + at, x + at,
+                        run->params[parts[keys].weight].weight);
     }
-  if (run->key_part_count > 1) qk_norm_key_parts(run, &inner, x_grad, x, run->params[parts[1].weight].weight);
+  if (run->attention.key_part_count > 1) qk_norm_key_parts(run, &inner, x_grad, x, run->params[parts[1].weight].weight);
   qk_copy_values(run, x_grad, g);
   finish_act_grad(run, SF_MODULE_QK_NORM, layer, x_grad, run->qkv_width);
-  for (int keys = 0; keys < 2; keys++) qk_wgrad(run, &parts[keys], parts[keys].weight, run->qk_rows + parts[keys].first * d);
+  for (int keys = 0; keys < 2; keys++) qk_wgrad(run, &parts[keys], parts[keys].weight, run->attention.qk_rows + parts[keys].first * d);
   for (int keys = 0; keys < 2 && parts[keys].bias >= 0; keys++) {
     for (int64_t r = 0; r < parts[keys].rows; r++)
-      memcpy(run->qk_rows + r * d, g + qk_place(run, keys, parts[keys].per_token, r), (size_t)d * sizeof(real));
-    qk_wgrad(run, &parts[keys], parts[keys].bias, run->qk_rows);
+      memcpy(run->attention.qk_rows + r * d, g + qk_place(run, keys, parts[keys].per_token, r), (size_t)d * sizeof(real));
+    qk_wgrad(run, &parts[keys], parts[keys].bias, run->attention.qk_rows);
   }
 }
 

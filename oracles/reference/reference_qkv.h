@@ -12,9 +12,9 @@ static inline void qkv_forward(struct run *run, int32_t layer, const struct laye
   if (acts->rotary != acts->qk_norm) rotary_forward(run, layer, acts->rotary, acts->qk_norm);
 }
 
-/* Attention's gradient stands in run->wide_b; that of the norm's output goes to run->branch_a. */
+/* Attention's gradient stands in run->scratch.wide_b; that of the norm's output goes to run->scratch.branch_a. */
 static inline void qkv_backward(struct run *run, int32_t layer, const struct layer_acts *acts) {
-  real *qkv_grad = run->wide_b, *other = run->wide_a;
+  real *qkv_grad = run->scratch.wide_b, *other = run->scratch.wide_a;
   if (acts->rotary != acts->qk_norm) {
     rotary_backward(run, layer, other, qkv_grad);
     swap_buffers(&qkv_grad, &other);
@@ -23,7 +23,7 @@ static inline void qkv_backward(struct run *run, int32_t layer, const struct lay
     qk_norm_backward(run, layer, other, qkv_grad, acts->qkv);
     swap_buffers(&qkv_grad, &other);
   }
-  linear_backward(run, SF_MODULE_LINEAR_QKV, layer, run->branch_a, qkv_grad, acts->norm1);
+  linear_backward(run, SF_MODULE_LINEAR_QKV, layer, run->scratch.branch_a, qkv_grad, acts->norm1);
 }
 
 #endif

@@ -104,7 +104,7 @@ static inline void emit_scalar(struct run *run, enum sf_scalar scalar, double va
 static inline void state_emit(struct run *run, int64_t step) {
   run->step = (uint16_t)step;
   params_emit(run);
-  if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->loss_scale);
+  if (run->c->precision.loss_scale_log2 > 0) emit_scalar(run, SF_SCALAR_LOSS_SCALE, run->state.loss_scale);
 }
 
 struct adam {
@@ -113,7 +113,8 @@ struct adam {
 
 static inline struct adam adam_create(const struct run *run, real clip) {
   const struct sf_train *train = &run->c->train;
-  const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000, t = (double)run->steps_applied + 1;
+  const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000,
+               t = (double)run->state.steps_applied + 1;
   return (struct adam){.clip = clip,
                        .lr = (real)((double)train->lr_micro / 1e6),
                        .beta1 = (real)beta1,
@@ -146,7 +147,7 @@ static inline void param_step(struct run *run, const struct adam *adam, int32_t 
   const struct param_state *state = &run->params[param];
   const int64_t count = param_count(run, param);
   const real decay = info->decayed ? (real)((double)run->c->train.weight_decay_milli / 1000) : 0;
-  real *next = state->main_grad, *delta = run->wgrad, *master = state->master;
+  real *next = state->main_grad, *delta = run->scratch.wgrad, *master = state->master;
   real *m = state->moment1 != NULL ? state->moment1 : next, *v = state->moment2 != NULL ? state->moment2 : delta;
   moments_update(run, adam, param, m, v);
   for (int64_t i = 0; i < count; i++) {
@@ -182,11 +183,11 @@ static inline void step_skip(struct run *run) {
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
     if (!is_trained(run, p)) continue;
     const struct sf_shape shape = run->catalog->params[p].shape;
-    memset(run->wgrad, 0, (size_t)param_count(run, p) * sizeof(real));
-    emit(run, step_id(run, SF_KIND_PARAM_DELTA, p), run->wgrad, shape.rows, shape.cols);
+    memset(run->scratch.wgrad, 0, (size_t)param_count(run, p) * sizeof(real));
+    emit(run, step_id(run, SF_KIND_PARAM_DELTA, p), run->scratch.wgrad, shape.rows, shape.cols);
   }
-  run->good_steps = 0;
-  if (run->c->precision.loss_scale_window > 0) run->loss_scale /= 2;
+  run->state.good_steps = 0;
+  if (run->c->precision.loss_scale_window > 0) run->state.loss_scale /= 2;
 }
 
 static inline void step_apply(struct run *run, double squares) {
@@ -199,8 +200,8 @@ static inline void step_apply(struct run *run, double squares) {
   const struct adam adam = adam_create(run, clip);
   for (int32_t p = 0; p < run->catalog->param_count; p++)
     if (is_trained(run, p)) param_step(run, &adam, p);
-  run->steps_applied++;
-  if (++run->good_steps == window) run->loss_scale *= 2, run->good_steps = 0;
+  run->state.steps_applied++;
+  if (++run->state.good_steps == window) run->state.loss_scale *= 2, run->state.good_steps = 0;
 }
 
 /* Everything after the last microbatch of a step. */
@@ -209,8 +210,8 @@ static inline void step_finish(struct run *run) {
   const double kept = (double)sf_data_step_tokens(run->c, run->step);
   const double divisor = train->loss_norm == SF_LOSS_PER_TOKEN ? kept : 1;
   emit_scalar(run, SF_SCALAR_TOKENS, kept);
-  scalar_finish(run, SF_SCALAR_LOSS, run->loss_sum / divisor);
-  const double squares = main_grads_finish(run, divisor * run->loss_scale);
+  scalar_finish(run, SF_SCALAR_LOSS, run->state.loss_sum / divisor);
+  const double squares = main_grads_finish(run, divisor * run->state.loss_scale);
   if (overflows(run))
     step_skip(run);
   else
