@@ -327,32 +327,29 @@ int32_t sf_description_find_field(const struct sf_description *description, cons
   return field ? (int32_t)(field - description->fields) : -1;
 }
 
-int64_t sf_description_find_choice(const struct sf_description *description, int32_t at, const json_t *value) {
-  const struct field *field = &description->fields[at];
-  if (!value) return 0;
-  for (size_t i = 0; i < json_array_size(field->choices); i++) {
-    if (json_equal(json_array_get(field->choices, i), value)) return (int64_t)i;
+static int64_t index_in(const json_t *array, const json_t *value) {
+  for (size_t i = 0; i < json_array_size(array); i++) {
+    if (json_equal(json_array_get(array, i), value)) return (int64_t)i;
   }
-  const json_int_t above = json_integer_value(value) - field->min;
-  const bool in_range =
-      !field->choices && json_is_integer(value) && above >= 0 && json_integer_value(value) <= field->max && above % field->step == 0;
-  return in_range ? above / field->step : -1;
+  return -1;
+}
+
+/* The place of a value among the field's choices; -1: it is none. */
+static int64_t find_choice(const struct field *field, const json_t *value) {
+  const json_int_t number = json_integer_value(value);
+  if (field->choices) return index_in(field->choices, value);
+  const bool in_range = json_is_integer(value) && number >= field->min && number <= field->max;
+  return in_range && (number - field->min) % field->step == 0 ? (number - field->min) / field->step : -1;
+}
+
+int64_t sf_description_find_choice(const struct sf_description *description, int32_t at, const json_t *value) {
+  return value ? find_choice(&description->fields[at], value) : 0;
 }
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
-static bool holds(const json_t *array, const json_t *value) {
-  for (size_t i = 0; i < json_array_size(array); i++) {
-    if (json_equal(json_array_get(array, i), value)) return true;
-  }
-  return false;
-}
-
 static enum sf_status check_value(const struct field *field, const json_t *value, struct sf_error *error) {
-  if (field->choices && holds(field->choices, value)) return SF_OK;
-  const json_int_t number = json_integer_value(value);
-  if (!field->choices && json_is_integer(value) && number >= field->min && number <= field->max && (number - field->min) % field->step == 0)
-    return SF_OK;
+  if (find_choice(field, value) >= 0) return SF_OK;
   char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
   if (text) sf_reals_shorten(text);
   if (choices) sf_reals_shorten(choices);
@@ -442,7 +439,7 @@ const char *sf_description_refusal(const struct sf_description *description, con
     const char *path;
     json_t *values;
     bool applies = true;
-    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= holds(values, sf_case_path_get(complete, path));
+    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= index_in(values, sf_case_path_get(complete, path)) >= 0;
     if (applies) return json_string_value(json_object_get(rule, "reason"));
   }
   return NULL;
