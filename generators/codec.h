@@ -16,6 +16,7 @@ struct sf_space {
   char target[SF_TARGET_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
 
+/* Everything the generator draws by itself, on at most 8 ranks of the target "builtin". */
 void sf_space_init(struct sf_space *space);
 /* "KEY=VALUE" or, for a number, "KEY=LO..HI". A later one replaces an earlier one of the same key. A value outside the
  * generator's own range is allowed as long as a case can have it. SF_EINPUT names key and reason. */

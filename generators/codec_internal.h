@@ -20,24 +20,25 @@ enum sf_field_kind {
 _Static_assert(SF_CASE_SECOND_OVERLAP - SF_CASE_SECOND_TP == SF_CASE_OVERLAP - SF_CASE_TP, "the second layout is drawn as the first");
 _Static_assert((int)SF_CASE_DRAWN <= (int)SF_SPACE_FIELDS_MAX, "a space has every field");
 
-/* Fields of the layout that reloading goes on with, and the same field of the first layout. */
+/* Whether it is a field of the layout that reloading goes on with; and the first layout's same field, other fields as they are. */
 static inline bool sf_layout_is_second(enum sf_case_field field) { return field >= SF_CASE_SECOND_TP && field <= SF_CASE_SECOND_OVERLAP; }
 static inline enum sf_case_field sf_layout_first(enum sf_case_field field) {
   return sf_layout_is_second(field) ? (enum sf_case_field)(field - SF_CASE_SECOND_TP + SF_CASE_TP) : field;
 }
 
-enum sf_field_kind sf_field_kind(enum sf_case_field field);
+enum sf_field_kind sf_field_kind(enum sf_case_field field);  /* of its row in fields.def */
 
 /* The value of a field in a case; an order's is its number among the permutations of the axes (0: the default). */
 int64_t sf_drawn_get(const struct sf_case *c, enum sf_case_field field);
+/* Writes such a value into the case. */
 void sf_drawn_put(struct sf_case *c, enum sf_case_field field, int64_t value);
 
-/* Permutations of the axes in lexicographic order of sf_axis; -1 for a text that is none. */
 enum { SF_ORDER_COUNT = 120 };
-void sf_order_text(char out[SF_ORDER_TEXT], int64_t number);
+/* Permutations of the axes, numbered in lexicographic order of sf_axis: number to text, and back (-1 for a text that is none). */
+void sf_order_text(char out[SF_ORDER_TEXT], int64_t number); /* "tp-cp-ep-dp-pp" is 0; asserts that the number is one */
+int64_t sf_order_number(const char *text);
 /* Appends a setting as --set takes it: "layout.tp=2..8", "layout.cp_comm=ring". */
 void sf_drawn_append(struct sf_text *out, enum sf_case_field field, struct sf_range range);
-int64_t sf_order_number(const char *text);
 
 /* What each field may still become: decided fields are single values. */
 struct sf_bounds {
@@ -47,12 +48,13 @@ struct sf_bounds {
   bool may_train_nothing;  /* a case where every parameter is frozen was asked for, field by field */
   struct sf_solver solver; /* of what stands above, once solved */
 };
+/* As wide as the space is: what is set in it, and every value that a file may give elsewhere. */
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
 /* The same, as wide as the case needs them: its world, and that nothing of it is trained. */
 void sf_bounds_init_around(struct sf_bounds *bounds, const struct sf_space *space, const struct sf_case *c);
 /* Whether a valid case, with something to train, lies within the bounds. Prepares them for the questions below. */
 bool sf_bounds_solve(struct sf_bounds *bounds);
-/* Whether one of them has the field within this range; and makes it so. */
+/* Whether one of them has the field within this range. The second also narrows the bounds to it, whatever it answers. */
 bool sf_bounds_allow(struct sf_bounds *bounds, enum sf_case_field field, struct sf_range range);
 bool sf_bounds_narrow(struct sf_bounds *bounds, enum sf_case_field field, struct sf_range range);
 
@@ -63,15 +65,16 @@ struct sf_domain {
   int64_t values[SF_DOMAIN_MAX];
   uint32_t weights[SF_DOMAIN_MAX];
 };
-/* c holds what was decided before; swarm is how features are tilted (0 to SF_SWARMS - 1). Empty when nothing is feasible. */
+/* c holds what was decided before; swarm is how features are tilted (0 to SF_SWARMS - 1); is_asked: sf_space_asks of the field.
+ * Empty when nothing is feasible. */
 void sf_domain_create(struct sf_domain *out, enum sf_case_field field, const struct sf_case *c, int64_t swarm, struct sf_bounds *bounds,
                       bool is_asked);
 /* Place of a value among those that the generator draws at a feature's field; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_case_field field, int64_t value);
 
-/* The classes of a field's values for covering, within range: each value of a field that has few, the small ones and the rest of a number.
- * Ascending and disjoint; none for fields whose values have no classes. */
 enum { SF_BINS_MAX = 16 };
+/* The classes of a field's values for covering, within range: each value of a field that has few, the small ones and the rest of a number.
+ * Ascending and disjoint; none for fields whose values have no classes. Returns how many. */
 int32_t sf_domain_bins(struct sf_range out[SF_BINS_MAX], enum sf_case_field field, struct sf_range range, int64_t max_ranks);
 
 /* sf_codec_decode, with every field within limits[field] too. */

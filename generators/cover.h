@@ -11,9 +11,10 @@
 #include "generators/codec.h"
 #include "harness/base/bytes.h"
 
-/* Case `index` of the campaign `seed`, in blocks of `layouts` cases: case 0 of a block draws everything, the others draw a layout for the
- * same logical function. cover: NULL, or a table made for the same space, seed and layouts, whose rows the first cases follow. */
 struct sf_cover;
+/* Case `index` of the campaign `seed`, in blocks of `layouts` cases: case 0 of a block draws everything, the others draw a layout for the
+ * same logical function. cover: NULL, or a table made for the same space, seed and layouts, whose rows the first cases follow. SF_EINPUT
+ * when no case lies in the space. */
 enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_space *space, uint64_t seed,
                              int64_t layouts, int64_t index, struct sf_error *error) SF_MUST_USE;
 
@@ -24,15 +25,17 @@ enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_space *spa
 void sf_cover_destroy(struct sf_cover *cover); /* takes NULL */
 int64_t sf_cover_rows(const struct sf_cover *cover); /* cases after which every feasible pair was drawn */
 
-/* What a set of cases has run. Copies what it needs of the space. */
 struct sf_cover_count;
+/* Counts which pairs and triples of bins a set of cases has run. Copies what it needs of the space. SF_ENOMEM. */
 enum sf_status sf_cover_count_create(struct sf_cover_count **out, const struct sf_space *space) SF_MUST_USE;
 void sf_cover_count_destroy(struct sf_cover_count *count); /* takes NULL */
+/* c: a valid case; of another space, its values that are in none of these bins are not counted. */
 void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c);
 struct sf_cover_shares {
   int64_t pairs, pairs_run;     /* feasible pairs, and those that some case had */
   int64_t triples, triples_run; /* bins each two of which are a feasible pair */
 };
+/* Walks all triples: for reports. */
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count);
 /* Appends a feasible pair that was not run, as "model.bias=on with layout.tp=3..8"; nothing when there is none. */
 void sf_cover_count_missing(const struct sf_cover_count *count, struct sf_text *out);

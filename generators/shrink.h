@@ -10,7 +10,7 @@
 /* From big steps to small ones: schedule, the smallest case of all, axes, pairs, groups of fields (halves, quarters, ..., single
  * fields), layers and counts, sizes, features, seed. */
 int sf_shrink_pass_count(void);
-const char *sf_shrink_pass_name(int pass);
+const char *sf_shrink_pass_name(int pass); /* pass below the count */
 
 /* Step `step` of a pass, applied to `in`. False when the pass has no such step for this case (later steps neither). *usable says
  * whether *out was written: a valid case that is simpler than `in`. Fields that space sets keep to it; what a step does not name

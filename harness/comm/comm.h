@@ -34,6 +34,7 @@ struct sf_group {
   const int32_t *ranks;
   uint64_t key; /* hash of the list */
 };
+/* Hashes the list; 0 <= index < size. */
 struct sf_group sf_group_create(const int32_t *ranks, int32_t size, int32_t index);
 
 #define SF_COMM_OP_MAP(X)             \
@@ -133,32 +134,37 @@ void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void 
 /* recv = members' send (count elements each) one after the other, in group order. */
 void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
                    const char *label);
+/* Everybody's data becomes that of the member at index root. */
 void sf_broadcast(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, int32_t root, enum sf_dtype wire,
                   const char *label);
 /* Member i's send is cut by send_counts; recv holds what member j sent here, recv_counts[j] elements, in group order. */
 void sf_all_to_all(struct sf_comm *comm, const struct sf_group *group, void *recv, const int64_t *recv_counts, const void *send,
                    const int64_t *send_counts, enum sf_dtype wire, const char *label);
+/* Returns when every member has called it. */
 void sf_barrier(struct sf_comm *comm, const struct sf_group *group, const char *label);
+/* A message between two world ranks, in order among those of the same ends and tag; both ends give the same count and format. sf_send may
+ * wait until the receiver has come. */
 void sf_send(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire, const char *label);
 void sf_recv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire, const char *label);
 
-/* Asynchronous forms: the source must not be written, the destination not be read, before sf_wait. Every request is waited for once;
- * sf_wait(0) returns at once. */
+/* Asynchronous forms of the calls above: until sf_wait the source must not be written and the destination not be read. */
 sf_request sf_isend(struct sf_comm *comm, int32_t peer, int32_t tag, const void *data, int64_t count, enum sf_dtype wire,
                     const char *label) SF_MUST_USE;
 sf_request sf_irecv(struct sf_comm *comm, int32_t peer, int32_t tag, void *data, int64_t count, enum sf_dtype wire,
                     const char *label) SF_MUST_USE;
 sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
                           enum sf_reduce reduce, const char *label) SF_MUST_USE;
-/* send and recv do not overlap. */
+/* The same; send and recv do not overlap. */
 sf_request sf_ireduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
                               enum sf_dtype wire, enum sf_reduce reduce, const char *label) SF_MUST_USE;
+/* Returns when the request is complete, and closes it. Every request is waited for once; one that is not open ends the run with SF_ERANK.
+ * 0 returns at once. */
 void sf_wait(struct sf_comm *comm, sf_request request);
 
 /* For backends: writes progress and last_label, when a rank starts a call, waits, or goes on after others ran. */
 void sf_comm_show_progress(struct sf_comm *comm, const char *label);
 
-/* Leaves the rank. In the manner SF_MANNER_REFUSED. */
+/* Leaves the rank and ends the run: status and text go to the report. The first in the manner SF_MANNER_REFUSED. */
 _Noreturn void sf_comm_fail(struct sf_comm *comm, enum sf_status status, const char *format, ...) SF_PRINTF(3, 4);
 _Noreturn void sf_comm_fail_in(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *format, ...) SF_PRINTF(4, 5);
 

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+/* Whether this build has MPI. Without it the calls below that have a status give SF_ENOTSUP. */
 bool sf_mpi_available(void);
 /* Whether this process was started by mpirun or a PMI launcher (looks at the environment only). */
 bool sf_mpi_launched(void);
@@ -23,6 +24,7 @@ struct sf_mpi;
 /* MPI_Init, reduction operations for bf16, a duplicated world for the control channel. Once per process. */
 enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) SF_MUST_USE;
 void sf_mpi_destroy(struct sf_mpi *mpi); /* MPI_Finalize */
+/* Of this process, and how many the job has: of MPI_COMM_WORLD. */
 int32_t sf_mpi_rank(const struct sf_mpi *mpi);
 int32_t sf_mpi_world(const struct sf_mpi *mpi);
 /* Before the data of a collective, its members compare operation, count, format, reduction and root by one small all-reduce (and all-to-all
@@ -39,14 +41,15 @@ _Noreturn void sf_mpi_abort(struct sf_mpi *mpi, int exit_code);
 enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, struct sf_comm_progress *progress, sf_rank_main rank_main,
                           void *arg, struct sf_comm_report *report) SF_MUST_USE;
 
-/* Control channel, apart from the communicator under test. */
+/* Control channel, apart from the communicator under test: messages of any size. SF_EIO when MPI fails; what receives also SF_ENOMEM. */
 enum sf_status sf_mpi_send_bytes(struct sf_mpi *mpi, int32_t to, const void *data, size_t size_bytes) SF_MUST_USE;
 /* Receives the next message of rank `from`; *data is freed by the caller with sf_free. */
 enum sf_status sf_mpi_recv_bytes(struct sf_mpi *mpi, int32_t from, void **data, size_t *size_bytes) SF_MUST_USE;
-enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data,
-                                  size_t *size_bytes) SF_MUST_USE; /* on non-roots *data is allocated */
+/* Sends *data of root to every rank of the job; on the others *data is allocated, and freed by the caller with sf_free. */
+enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data, size_t *size_bytes) SF_MUST_USE;
+/* Returns when all ranks of the job have called it. */
 void sf_mpi_control_barrier(struct sf_mpi *mpi);
-/* Returns when all ranks of the job's [first, first + count) have called it; they alone do. */
+/* Returns when all of the job's ranks [first, first + count) have called it. No other rank calls it. */
 enum sf_status sf_mpi_meet(struct sf_mpi *mpi, int32_t first, int32_t count) SF_MUST_USE;
 
 #endif

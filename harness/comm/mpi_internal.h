@@ -69,8 +69,10 @@ _Noreturn void mpi_fail(struct sf_comm *comm, enum sf_status status, enum sf_man
 void mpi_must(struct sf_mpi *mpi, int code, const struct sf_comm_call *call);
 /* At least size_bytes, until the next call with the same index; ends the run when memory is out. */
 void *mpi_scratch(struct sf_mpi *mpi, int index, size_t size_bytes);
+/* count as MPI takes it; ends the run with SF_ENOTSUP when it is too large for that. */
 int mpi_count(struct sf_mpi *mpi, int64_t count, const struct sf_comm_call *call);
-MPI_Datatype mpi_type_of(enum sf_dtype wire);
+MPI_Datatype mpi_type_of(enum sf_dtype wire); /* of an element on the wire; bf16 and fp16: MPI_UINT16_T */
+/* The operation of a reduction in the call's format; a mean is a sum here (mpi_finish_reduction). */
 MPI_Op mpi_op_of(const struct sf_mpi *mpi, const struct sf_comm_call *call);
 
 /* What a rank says of its call when the members' calls are compared. */
@@ -80,17 +82,25 @@ struct mpi_summary {
   uint32_t occurrence;
   char label[96]; /* as in the report */
 };
+/* The label is cut to what fits. rank: the caller's, for the text. */
 struct mpi_summary mpi_summary_of(const struct sf_comm_call *call, int32_t rank);
 enum sf_manner mpi_manner_of(const struct mpi_summary *a, const struct mpi_summary *b); /* of two calls that are not the same */
+/* Whether the calls agree in all that members must agree in; the counts of an all-to-all are compared piece by piece, elsewhere. */
 bool mpi_same_call(const struct mpi_summary *a, const struct mpi_summary *b);
-void mpi_summary_text(char text[160], const struct mpi_summary *summary);
+void mpi_summary_text(char text[160], const struct mpi_summary *summary); /* one line for a report */
 
-/* collectives_mpi.c */
+/* --- collectives_mpi.c ------------------------------------------------------------------------------------------ */
+
+/* The reductions of each wire format. SF_EIO; destroy takes what is half made. */
 enum sf_status mpi_ops_create(struct sf_mpi *mpi);
 void mpi_ops_destroy(struct sf_mpi *mpi);
+/* The group's communicator, cached by member list until the job ends. Making a new one is a meeting of the members. */
 MPI_Comm mpi_group_comm(struct sf_mpi *mpi, const struct sf_group *group, const struct sf_comm_call *call);
+/* A hash of what mpi_same_call compares, and its negative: one MPI_MIN over the members gives the smallest and the largest. */
 void mpi_fingerprint(int64_t out[2], const struct sf_comm_call *call);
+/* Called by all members of comm, some of whose calls differ: ends the run on each with the same SF_EMISMATCH. */
 _Noreturn void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call);
+/* Does a blocking collective, with the agreement check where that is on. */
 void mpi_collective(struct sf_mpi *mpi, const struct sf_comm_call *call);
 /* Rounds to bf16 or fp16 and packs; values need not lie on its grid. */
 void mpi_pack(uint16_t *out, const float *values, int64_t count, enum sf_dtype dtype);

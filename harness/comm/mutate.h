@@ -37,7 +37,7 @@ enum sf_mutation_kind {
 #undef X
       SF_MUTATION_KINDS
 };
-const char *sf_mutation_kind_name(enum sf_mutation_kind kind);
+const char *sf_mutation_kind_name(enum sf_mutation_kind kind); /* as in a mutant's name */
 
 /* Whether a kind means something at calls of this sort, and is no other kind by another name (the average of what is summed is the sum with
  * an extra scale). reduce counts for reductions only. False for SF_COMM_RECV: both ends of a message are one call, named by its sender. */

@@ -18,8 +18,9 @@ struct sf_sim_options {
 
 /* A world that can be used for many runs (stacks are kept and reused). */
 struct sf_sim;
+/* SF_ENOMEM. */
 enum sf_status sf_sim_create(struct sf_sim **out) SF_MUST_USE;
-void sf_sim_destroy(struct sf_sim *sim);
+void sf_sim_destroy(struct sf_sim *sim); /* takes NULL */
 
 /* Runs rank_main(comm of rank r, args[r]) on every rank until all have returned, one has failed or none can go on. args may be NULL.
  * The report says how it ended; the returned status says whether the simulation itself could be made (SF_OK, SF_ENOMEM).

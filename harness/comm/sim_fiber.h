@@ -29,7 +29,8 @@ void sf_fiber_switch(struct sf_fiber *from, struct sf_fiber *to, bool leaving);
 /* To be called first in a fiber's entry: completes the switch. starter: the thread's own fiber. */
 void sf_fiber_entered(struct sf_fiber *self, struct sf_fiber *starter);
 
-/* One file of fiber/ implements these two for the machine. */
+/* One file of fiber/ implements these two for the machine. prepare returns what a switch to the fiber loads to call entry(arg) on that
+ * stack; switch suspends the caller, leaves in *save what resumes it, and resumes what `load` says. */
 void *sf_fiber_machine_prepare(char *stack_low, size_t stack_bytes, void (*entry)(void *), void *arg);
 void sf_fiber_machine_switch(void **save, void *load);
 

@@ -108,47 +108,68 @@ struct sf_sim {
   double clock_mark;
 };
 
-/* sim.c */
+/* --- sim.c -------------------------------------------------------------------------------------------------------- */
+
+/* A blocked rank can run again: it enters the heap of ready ranks. */
 void sim_wake(struct sf_sim *sim, struct sim_rank *rank);
 /* Ends the run from the fiber of any rank; all fibers are abandoned. */
 _Noreturn void sim_end(struct sf_sim *sim);
 _Noreturn void sim_out_of_memory(struct sf_sim *sim);
 
-/* sim_match.c: memory of one run (never NULL: out of memory ends the run), groups, channels, requests. */
+/* --- sim_match.c: groups, channels, requests --------------------------------------------------------------------- */
+
+/* Memory that lives until the run ends; never NULL, since out of memory ends the run. A buffer that is given back is taken again. */
 void *sim_arena_alloc(struct sf_sim *sim, size_t size_bytes);
 void *sim_buffer_take(struct sf_sim *sim, size_t size_bytes);
-void sim_buffer_give(struct sf_sim *sim, void *buffer);
+void sim_buffer_give(struct sf_sim *sim, void *buffer); /* takes NULL */
+/* What is kept from run to run: made with the world (SF_ENOMEM; destroy takes what is half made), emptied before each run. */
 enum sf_status sim_tables_create(struct sf_sim *sim);
 void sim_tables_reset(struct sf_sim *sim);
 void sim_tables_destroy(struct sf_sim *sim);
+/* The rank's part in the operation that its call belongs to: the n-th collective of a group, the n-th message of (from, to, tag). The part
+ * counts as arrived. A call that differs from an earlier member's ends the run. */
 struct sim_part *sim_match_collective(struct sim_rank *self, const struct sf_comm_call *call);
 struct sim_part *sim_match_message(struct sim_rank *self, const struct sf_comm_call *call);
-void sim_op_release(struct sf_sim *sim, struct sim_op *op);
+void sim_op_release(struct sf_sim *sim, struct sim_op *op); /* all parts are finished; gives its buffers back */
+/* Gives the part a number, part->request, that no request of this run has had. */
 void sim_request_open(struct sf_sim *sim, struct sim_part *part);
 struct sim_part *sim_request_find(struct sf_sim *sim, sf_request request); /* NULL: not open */
 void sim_request_close(struct sf_sim *sim, struct sim_part *part);
 
-/* sim_progress.c: when sources are read and destinations written. */
+/* --- sim_progress.c: when sources are read and destinations written ---------------------------------------------- */
+
+/* The life of a part: posted, waited for (not after a blocking post), and finished once it is complete; the last of an operation's parts to
+ * finish releases it. None of these blocks: the caller runs other ranks while part->complete is false. */
 void sim_part_post(struct sf_sim *sim, struct sim_part *part, bool blocking);
 void sim_part_wait(struct sf_sim *sim, struct sim_part *part);
 void sim_part_finish(struct sf_sim *sim, struct sim_part *part);
+/* The rank makes another call: reads the sources that were to be read after so many calls. */
 void sim_rank_count_call(struct sim_rank *self);
 bool sim_stall_resolve(struct sf_sim *sim); /* false: nothing was waiting for a late source */
 
-/* sim_reduce.c: what an op does to the data. */
+/* --- sim_reduce.c: what an op does to the data -------------------------------------------------------------------- */
+
+/* Fills a receive buffer with the poison NaN; not one that is also the source. */
 void sim_poison(const struct sf_comm_call *call);
-int64_t sim_call_send_elements(const struct sf_comm_call *call);
+int64_t sim_call_send_elements(const struct sf_comm_call *call); /* of this rank's source */
+/* Copies, rounding to the wire's format; in and out may be the same. */
 void sim_copy_to_wire(void *out, const void *in, int64_t count, enum sf_dtype wire);
+/* Every source is read: writes each part's destination, or the op's result where that is to be written later. */
 void sim_op_execute(struct sf_sim *sim, struct sim_op *op);
+/* Writes the destination of a part that sim_op_execute left out. */
 void sim_part_write_late(struct sf_sim *sim, struct sim_part *part);
 
-/* sim_report.c */
+/* --- sim_report.c ------------------------------------------------------------------------------------------------- */
+
+/* End the run with SF_EMISMATCH where the calls differ: of two parts of one operation; in the counts of an all-to-all's pieces. */
 void sim_check_same(struct sf_sim *sim, struct sim_part *first, struct sim_part *second);
 void sim_check_all_to_all(struct sf_sim *sim, struct sim_op *op);
-_Noreturn void sim_report_deadlock(struct sf_sim *sim);
+_Noreturn void sim_report_deadlock(struct sf_sim *sim); /* no rank can go on: who waits for whom */
+/* The rank's program has returned with requests open; it waits for a request that is not open. */
 _Noreturn void sim_report_leak(struct sf_sim *sim, struct sim_rank *self);
 _Noreturn void sim_report_request(struct sf_sim *sim, struct sim_rank *self, sf_request request);
 
+/* Whether the call has a source, and a destination, on the rank that makes it. */
 static inline bool sim_call_reads(const struct sf_comm_call *call) { return call->op != SF_COMM_RECV && call->op != SF_COMM_BARRIER; }
 static inline bool sim_call_writes(const struct sf_comm_call *call) { return call->op != SF_COMM_SEND && call->op != SF_COMM_BARRIER; }
 

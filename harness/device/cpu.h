@@ -39,6 +39,7 @@ enum sf_status sf_gemm_xsmm_setup(struct sf_cpu *cpu) SF_MUST_USE;
 void sf_gemm_xsmm_teardown(struct sf_cpu *cpu); /* takes a device of any variant */
 extern const bool sf_gemm_blas_built, sf_gemm_xsmm_built;
 
+/* gemm of struct sf_device_ops, on the device's core. Asserts that each stride is as wide as its rows. */
 void sf_cpu_gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store);
 
 /* Each of these adds its operations to the table. */

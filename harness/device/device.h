@@ -176,7 +176,7 @@ enum sf_status sf_device_create(struct sf_device **out, enum sf_device_kind kind
 /* Whether it could be created, found out in a process of its own: one that has used a GPU could not fork workers that do. *memory_bytes,
  * where it is not NULL: its memory_bytes_max, 0 for the CPU. */
 enum sf_status sf_device_probe(size_t *memory_bytes, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
-void sf_device_destroy(struct sf_device *dev);
+void sf_device_destroy(struct sf_device *dev); /* takes NULL */
 
 /* cos_sin table for rotate: positions x head_dim floats, computed in double and rounded to fp32. */
 void sf_rotary_table(float *cos_sin, int64_t positions, int64_t head_dim);

@@ -31,9 +31,11 @@ typedef int32_t sf_ivec __attribute__((vector_size(SF_LANES * 4)));
 typedef uint32_t sf_uvec __attribute__((vector_size(SF_LANES * 4)));
 #define SF_VEC_INLINE static inline __attribute__((always_inline))
 
+/* x in every lane. */
 SF_VEC_INLINE sf_vec sf_vec_all(float x) { return x - (sf_vec){0}; }
-SF_VEC_INLINE sf_ivec sf_vec_lane_numbers(void) { return (sf_ivec){SF_LANE_NUMBERS}; }
+SF_VEC_INLINE sf_ivec sf_vec_lane_numbers(void) { return (sf_ivec){SF_LANE_NUMBERS}; } /* 0, 1, 2, ... */
 
+/* SF_LANES elements, at any alignment. */
 SF_VEC_INLINE sf_vec sf_vec_load_whole(const float *at) {
   sf_vec v;
   memcpy(&v, at, sizeof v);
@@ -63,6 +65,7 @@ SF_VEC_INLINE void sf_vec_store_first(float *at, int64_t left, sf_vec v) {
 #endif
 }
 
+/* The next SF_LANES of `left` elements, or what is left of them: other lanes are 0, and nothing behind is read or written. left > 0. */
 SF_VEC_INLINE sf_vec sf_vec_load(const float *at, int64_t left) {
   return left >= SF_LANES ? sf_vec_load_whole(at) : sf_vec_load_first(at, left);
 }
@@ -102,12 +105,14 @@ SF_VEC_INLINE sf_vec sf_vec_max(sf_vec a, sf_vec b) { return sf_vec_select(a > b
 typedef float sf_quad __attribute__((vector_size(16)));
 typedef int32_t sf_quad_mask __attribute__((vector_size(16)));
 
+/* Lanes [4 which, 4 which + 4). */
 SF_VEC_INLINE sf_quad sf_vec_quad(sf_vec v, int which) {
   sf_quad quad;
   memcpy(&quad, (const char *)&v + which * (int)sizeof quad, sizeof quad);
   return quad;
 }
 
+/* The largest lane. No lane may be NaN. */
 SF_VEC_INLINE float sf_vec_max_lane(sf_vec v) {
   sf_quad most = sf_vec_quad(v, 0);
   for (int i = 1; i < SF_LANES / 4; i++) {
@@ -133,6 +138,7 @@ SF_VEC_INLINE void sf_sums_add_whole(struct sf_sums *sums, const float *at) {
   for (int p = 0; p < SF_PARTS; p++) sums->part[p] += sf_vec_load_whole(at + p * SF_LANES);
 }
 
+/* Adds lane by lane. */
 SF_VEC_INLINE void sf_sums_merge(struct sf_sums *into, const struct sf_sums *other) {
   for (int p = 0; p < SF_PARTS; p++) into->part[p] += other->part[p];
 }
@@ -145,6 +151,7 @@ SF_VEC_INLINE float sf_sums_total(const struct sf_sums *sums) {
   return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
+/* sf_f16_round of every lane: the same bits. */
 SF_VEC_INLINE sf_vec sf_vec_round_f16(sf_vec v) {
   const sf_uvec bits = (sf_uvec)v, sign = bits & 0x80000000u, size = bits & 0x7fffffffu;
   const sf_uvec rounded = (size + 0xfffu + ((size >> 13) & 1u)) & 0xffffe000u, quiet = (size | 0x00400000u) & 0xffffe000u;
@@ -154,6 +161,7 @@ SF_VEC_INLINE sf_vec sf_vec_round_f16(sf_vec v) {
   return (sf_vec)((sf_uvec)sf_vec_select(size < 0x38800000u, small, normal) | sign);
 }
 
+/* sf_f8_round of every lane: the same bits. */
 SF_VEC_INLINE sf_vec sf_vec_round_f8(sf_vec v, enum sf_dtype store) {
   const struct sf_f8_grid grid = sf_f8_grid_of(store);
   const sf_uvec bits = (sf_uvec)v, sign = bits & 0x80000000u, size = bits & 0x7fffffffu;

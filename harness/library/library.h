@@ -11,7 +11,7 @@
 #define SF_LIBRARY_API __attribute__((visibility("default")))
 
 enum { SF_LIBRARY_VERSION = 1, SF_LIBRARY_DIMS_MAX = 8 };
-SF_LIBRARY_API int32_t sf_library_version(void);
+SF_LIBRARY_API int32_t sf_library_version(void); /* SF_LIBRARY_VERSION of the library that is loaded */
 
 /* One logical tensor's values: struct sf_fill without the exact and shifted ones. */
 struct sf_library_fill {

@@ -190,8 +190,9 @@ enum sf_case_field {
 /* All fields in the order of the table. `expect` is not among them. */
 extern const struct sf_field sf_case_fields[];
 extern const int sf_case_field_count;
-/* The places of all fields section by section, as files and lists show them: those that begin with "model." side by side, and so on. */
 enum { SF_CASE_FIELDS_MAX = 128 };
+/* Indices into sf_case_fields, section by section, as files and lists show the fields: those that begin with "model." side by side, and so
+ * on. Writes sf_case_field_count of them. */
 void sf_case_field_order(int order[SF_CASE_FIELDS_MAX]);
 size_t sf_case_section_length(const char *path);             /* 5 of "model.layers"; 0 of a field of the document itself */
 const struct sf_field *sf_case_field_find(const char *path); /* NULL when there is none */
@@ -253,7 +254,9 @@ enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t s
                                  struct sf_error *error) SF_MUST_USE;
 /* All fields, fixed order, two-space indentation, newline at the end. The caller frees *out with sf_free. */
 enum sf_status sf_case_to_json(char **out, const struct sf_case *c) SF_MUST_USE;
+/* sf_case_from_json of a file; SF_ENOTFOUND, SF_EIO and SF_ENOMEM too. */
 enum sf_status sf_case_read(struct sf_case *out, const char *path, struct sf_error *error) SF_MUST_USE;
+/* sf_case_to_json into a file, whole or not at all. Fails as sf_bytes_write_file does. */
 enum sf_status sf_case_write(const struct sf_case *c, const char *path, struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -13,7 +13,8 @@ enum sf_status sf_field_name_read(int64_t *index, const struct sf_field *field, 
 /* Sets a TEXT field after checking length and characters. */
 enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *field, const char *value,
                                       struct sf_error *error) SF_MUST_USE;
-/* Of a case with sf_case_is_framework: its rules, and its object as it stands in a file, indented as a member of the document. */
+/* Both take cases with sf_case_is_framework alone. The first is sf_case_validate of one; the second appends its object as a file holds it,
+ * indented as a member of the document, and sets out->failed on no memory. */
 enum sf_status sf_case_validate_framework(const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
 void sf_case_framework_append(struct sf_text *out, const struct sf_case *c);
 /* True when text has only characters that a TEXT field may hold. */

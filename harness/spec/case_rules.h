@@ -13,7 +13,9 @@ enum sf_case_limit {
   SF_LIMIT_COUNT
 };
 enum { SF_CASE_RANKS_MAX = 65536 };
+/* The limit's place in a row. */
 static inline int32_t sf_case_row_limit(enum sf_case_limit limit) { return sf_case_field_count + (int32_t)limit; }
+/* The rules over such rows; made once, for all threads. */
 const struct sf_rules *sf_case_rules(void);
 /* row: SF_SPACE_FIELDS_MAX numbers; the limits are as wide as a file may have them. */
 void sf_case_row(int64_t *row, const struct sf_case *c);

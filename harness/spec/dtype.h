@@ -76,11 +76,12 @@ struct sf_f8_grid {
   uint32_t cut_bits, normal_from, largest;
   float subnormal_anchor; /* fp32 numbers from here on are as far apart as the subnormals */
 };
+/* Here and below, dtype is one of the two fp8 formats. */
 SF_ANYWHERE struct sf_f8_grid sf_f8_grid_of(enum sf_dtype dtype) {
   return dtype == SF_F8E4M3 ? (struct sf_f8_grid){20, 0x3c800000u, 0x43e00000u, 0x1p14f}
                             : (struct sf_f8_grid){21, 0x38800000u, 0x47600000u, 0x1p7f};
 }
-SF_ANYWHERE float sf_f8_largest(enum sf_dtype dtype) { return dtype == SF_F8E4M3 ? 448.0f : 57344.0f; }
+SF_ANYWHERE float sf_f8_largest(enum sf_dtype dtype) { return dtype == SF_F8E4M3 ? 448.0f : 57344.0f; } /* finite */
 
 /* Nearest E4M3 or E5M2 value, ties to even. E4M3: 4 bits from 2^-6, multiples of 2^-9 below, at most 448; E5M2: 3 bits from 2^-14,
  * multiples of 2^-16 below, at most 57344. Larger numbers and infinity give the largest; NaN stays a (quiet) NaN. */
@@ -100,8 +101,10 @@ SF_ANYWHERE float sf_f8_round(float x, enum sf_dtype dtype) {
   return x;
 }
 
+/* Whether dtype is one of the two. */
 SF_ANYWHERE bool sf_dtype_is_f8(enum sf_dtype dtype) { return dtype == SF_F8E4M3 || dtype == SF_F8E5M2; }
 
+/* Stores a value: the nearest one of the format as the function of that format above gives it. fp32 and fp64 leave x as it is. */
 SF_ANYWHERE float sf_round(float x, enum sf_dtype dtype) {
   return dtype == SF_BF16 ? sf_bf16_round(x) : dtype == SF_F16 ? sf_f16_round(x) : sf_dtype_is_f8(dtype) ? sf_f8_round(x, dtype) : x;
 }
@@ -113,6 +116,7 @@ SF_ANYWHERE uint16_t sf_bf16_bits(float value) {
   return (uint16_t)(bits >> 16);
 }
 
+/* The value of two bytes, exactly; any NaN keeps its bits. */
 static inline float sf_bf16_value(uint16_t packed) {
   const uint32_t bits = (uint32_t)packed << 16;
   float value;
@@ -120,7 +124,7 @@ static inline float sf_bf16_value(uint16_t packed) {
   return value;
 }
 
-/* The exponent's bias is 127 in fp32 and 15 here. */
+/* As sf_bf16_bits. The exponent's bias is 127 in fp32 and 15 here. */
 SF_ANYWHERE uint16_t sf_f16_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -131,6 +135,7 @@ SF_ANYWHERE uint16_t sf_f16_bits(float value) {
   return (uint16_t)(sign | rest);
 }
 
+/* As sf_bf16_value, of fp16. */
 static inline float sf_f16_value(uint16_t packed) {
   const uint32_t sign = (uint32_t)(packed & 0x8000u) << 16, rest = packed & 0x7fffu;
   const float subnormal = (float)rest * 0x1p-24f;
@@ -142,13 +147,13 @@ static inline float sf_f16_value(uint16_t packed) {
   return value;
 }
 
-/* The same for fp8: its byte. The value of a byte: E4M3 has NaN at 7f and ff only, E5M2 infinity at 7c and fc and NaN above. */
+/* The same for fp8: a value's byte, and a byte's value. E4M3 has NaN at 7f and ff only, E5M2 infinity at 7c and fc and NaN above. */
 uint8_t sf_f8_bits(float value, enum sf_dtype dtype);
 float sf_f8_value(uint8_t packed, enum sf_dtype dtype);
 
-/* Rounds count floats in place; a no-op for fp32. */
+/* sf_round of count floats, in place. */
 void sf_round_array(float *values, int64_t count, enum sf_dtype dtype);
-/* The same for arrays of bf16 or fp16. */
+/* Two bytes for each of count values on the grid, and back. dtype: bf16 or fp16, else they assert. */
 void sf_pack(uint16_t *out, const float *values, int64_t count, enum sf_dtype dtype);
 void sf_unpack(float *out, const uint16_t *packed, int64_t count, enum sf_dtype dtype);
 

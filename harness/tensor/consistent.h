@@ -64,6 +64,7 @@ struct sf_dropout {
   int64_t milli; /* an element is dropped with probability milli / 1000 */
   float factor;  /* of what is kept: 1000 / (1000 - milli), rounded to fp32 once */
 };
+/* module: index into the catalogue's modules. The same on every rank. */
 struct sf_dropout sf_dropout_for_module(const struct sf_catalog *catalog, int32_t module, int64_t step, int64_t microbatch);
 /* kept[i] = 1 where element first + i (row * hidden + column of the logical tensor) is kept, 0 where it is dropped. */
 void sf_dropout_mask(float *kept, const struct sf_dropout *dropout, int64_t first, int64_t count);

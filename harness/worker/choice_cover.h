@@ -11,6 +11,7 @@ struct sf_choice_cover;
 enum sf_status sf_choice_cover_create(struct sf_choice_cover **out, const struct sf_choice_space *space, uint64_t seed,
                                       struct sf_error *error) SF_MUST_USE;
 void sf_choice_cover_destroy(struct sf_choice_cover *cover); /* takes NULL */
+/* Blocks that have a row: the first ones of the campaign. */
 int64_t sf_choice_cover_rows(const struct sf_choice_cover *cover);
 /* What sf_choices_draw takes as function, of the row's block. */
 uint64_t sf_choice_cover_function(const struct sf_choice_cover *cover, int64_t row);

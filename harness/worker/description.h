@@ -17,20 +17,23 @@ enum { SF_DESCRIPTION_FIELDS_MAX = 512 };
  * are refused with one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) SF_MUST_USE;
 void sf_description_destroy(struct sf_description *description); /* takes NULL */
-const char *sf_description_name(const struct sf_description *description);
-int32_t sf_description_draws(const struct sf_description *description); /* perturbed runs that the worker wants to be judged by */
+const char *sf_description_name(const struct sf_description *description); /* of the framework; belongs to the description */
+/* Perturbed runs that the worker asks for, to be judged by. */
+int32_t sf_description_draws(const struct sf_description *description);
 bool sf_description_has_scripts(const struct sf_description *description); /* the worker answers `script` */
 
-/* Fields, in the order in which the worker gave them. Choice 0 is the plainest. A new reference, NULL on no memory. */
+/* Fields, counted from 0 in the order in which the worker gave them. */
 int32_t sf_description_field_count(const struct sf_description *description);
 /* SF_EINPUT: there is no such field, and which may be meant. */
 enum sf_status sf_description_unknown(const struct sf_description *description, const char *path, struct sf_error *error) SF_MUST_USE;
 const char *sf_description_field_path(const struct sf_description *description, int32_t field);
+/* Whether the field says only who computes what. */
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field);
 bool sf_description_field_has_ranks(const struct sf_description *description, int32_t field); /* the number of ranks depends on it */
-int64_t sf_description_choice_count(const struct sf_description *description, int32_t field);
+int64_t sf_description_choice_count(const struct sf_description *description, int32_t field); /* at least 1 */
+/* The value of a choice of the field; 0 is the plainest. A new reference, NULL on no memory. */
 json_t *sf_description_choice(const struct sf_description *description, int32_t field, int64_t choice);
-/* Rules of what is refused, and their reasons. */
+/* Rules, counted from 0: what the worker does not support, and the reason in its words, which belongs to the description. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
 /* "Field has one of these choices", as places. A rule refuses a case where all its conditions hold; what a field needs is that all of them
@@ -43,6 +46,7 @@ struct sf_conditions {
   int32_t count;
   const struct sf_condition *items;
 };
+/* Of a rule; of what a field needs, which may be nothing. */
 struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule);
 struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field);
 /* at: one place for each field. */

@@ -17,6 +17,6 @@ bool sf_line_buffer_fill(struct sf_line_buffer *buffer, int fd);
 const char *sf_line_buffer_next(struct sf_line_buffer *buffer, size_t *length);
 /* Whether an unfinished line is longer than SF_WORKER_LINE_BYTES. */
 bool sf_line_buffer_overflowed(const struct sf_line_buffer *buffer);
-void sf_line_buffer_destroy(struct sf_line_buffer *buffer);
+void sf_line_buffer_destroy(struct sf_line_buffer *buffer); /* takes what is zeroed */
 
 #endif

@@ -15,7 +15,7 @@ struct sf_said {
 
 /* The parent's, before it forks. False: no memory. */
 bool sf_said_open(struct sf_said *out);
-void sf_said_close(struct sf_said *said);
+void sf_said_close(struct sf_said *said); /* what is not passed on is lost; may be called twice */
 
 /* The process's: from here on what it prints is kept. Does nothing without memory. */
 void sf_said_begin(struct sf_said *said);

@@ -40,6 +40,7 @@ enum sf_worker_end {
   SF_WORKER_UNABLE,     /* this machine could not start the set: the command has not run */
   SF_WORKER_STOPPED,    /* *stop was set */
 };
+/* Whether the set can be asked again. */
 static inline bool sf_worker_goes_on(enum sf_worker_end end) { return end <= SF_WORKER_RAISED; }
 const char *sf_worker_end_name(enum sf_worker_end end); /* "answered", "one-sided", ... */
 
@@ -51,6 +52,7 @@ struct sf_worker_report {
   bool may_be_spent; /* the set was ended, and its processes together had used about the processor time that one of them has (ulimit -t) */
   char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last */
 };
+/* Gives up the value and zeroes the report. Takes a zeroed one. */
 void sf_worker_report_clear(struct sf_worker_report *report);
 
 struct sf_worker_set;

@@ -97,7 +97,7 @@ struct nccl_api {
 
 /* SF_ENODEVICE with a line. Nothing is started; close it however it went. */
 enum sf_status nccl_api_open(struct nccl_api *api, struct sf_error *error) SF_MUST_USE;
-void nccl_api_close(struct nccl_api *api);
+void nccl_api_close(struct nccl_api *api); /* takes one that failed to open; zeroes it */
 /* "2.30.4" */
 void nccl_version_text(char text[24], int version);
 

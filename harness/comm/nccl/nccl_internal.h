@@ -91,19 +91,25 @@ struct sf_nccl {
   uint64_t last_id;
 };
 
-/* nccl_meet.c */
+/* --- nccl_meet.c -------------------------------------------------------------------------------------------------- */
+
+/* The channel of the ranks in this order, made where there is none; it lives until nccl_channel_destroy. index: this rank's place among
+ * them. is_messages: for the messages between two ranks. Ends the run when memory is out. */
 struct nccl_channel *nccl_channel_of(struct sf_nccl *nccl, const int32_t *ranks, int32_t size, int32_t index, bool is_messages,
                                      const struct sf_comm_call *call);
+/* Puts a new request into its channel, and tells the other members what is called. request->call.group is NULL afterwards. */
 void nccl_post(struct sf_nccl *nccl, struct nccl_request *request);
 /* Reads what has come and goes on with what it allows. Leaves the run where calls do not agree. */
 void nccl_read_notes(struct sf_nccl *nccl);
+/* Forgets the notes that came and those whose sending is complete. */
 void nccl_drop_notes(struct sf_nccl *nccl);
 /* The request is the first of its channel, whose communicator is open: the first member is told. */
 void nccl_bind(struct sf_nccl *nccl, struct nccl_request *request);
 /* At the first member of a bound request: when all are bound, all start. */
 void nccl_start_bound(struct sf_nccl *nccl, struct nccl_request *request);
 
-/* nccl_transfer.c */
+/* --- nccl_transfer.c ---------------------------------------------------------------------------------------------- */
+
 /* The members agree. id: of the channel's communicator, if not all of them had one; else NULL. */
 void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const struct nccl_id *id);
 /* Starts communicators and requests, and finishes what has run. */
@@ -111,22 +117,26 @@ void nccl_move(struct sf_nccl *nccl);
 /* Whether this rank may not leave yet: some request is bound and has not been launched. */
 bool nccl_is_bound(const struct sf_nccl *nccl);
 void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel); /* whose communicator has been ended */
+/* Gives back the request's buffers, not the request. */
 void nccl_request_clear(struct sf_nccl *nccl, struct nccl_request *request);
-/* Ends the run unless result is NCCL_OK or NCCL_IN_PROGRESS. */
+/* End the run unless NCCL's result is NCCL_OK or NCCL_IN_PROGRESS; unless CUDA's is CU_OK. */
 void nccl_must(struct sf_nccl *nccl, int result, const struct nccl_channel *channel, const struct sf_comm_call *call);
 void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call *call);
 /* Integers in the order of the numbers (NaN last, -0 before 0), since NCCL's maximum drops a NaN; and back. */
 void nccl_keys_of_values(void *keys, const void *values, int64_t count, enum sf_dtype wire);
 void nccl_values_of_keys(void *values, const void *keys, int64_t count, enum sf_dtype wire);
 
-/* nccl_backend.c */
+/* --- nccl_backend.c ----------------------------------------------------------------------------------------------- */
+
+/* Goes on with whatever can go on, and comes back at once. */
 void nccl_progress(struct sf_nccl *nccl);
 /* The run knows nothing of it any more; the caller has it. */
 void nccl_request_unlink(struct sf_nccl *nccl, struct nccl_request *request);
 
-/* nccl_end.c */
-struct nccl_ending *nccl_ending_create(void); /* NULL: no memory */
-void nccl_ending_destroy(struct nccl_ending *ending);
+/* --- nccl_end.c --------------------------------------------------------------------------------------------------- */
+
+struct nccl_ending *nccl_ending_create(void);         /* NULL: no memory */
+void nccl_ending_destroy(struct nccl_ending *ending); /* one that is not under way; takes NULL */
 /* Ends the channel's communicator, if it has one, and comes back at once; the channel can get another. What runs is aborted and its
  * requests are taken out of the run. is_orderly: nothing runs, and all members do the same, each in its own time. */
 void nccl_channel_end(struct sf_nccl *nccl, struct nccl_channel *channel, bool is_orderly);

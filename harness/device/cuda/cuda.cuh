@@ -69,6 +69,8 @@ void *sf_cuda_room_of(struct sf_cuda_room *room, size_t size_bytes);
 void sf_cuda_fail(const char *what, const char *why);
 
 enum sf_cuda_role { SF_CUDA_IN = 1, SF_CUDA_OUT = 2, SF_CUDA_INOUT = 3 };
+/* Where kernels find these bytes: host itself where the GPU reaches it, else a copy in scratch, filled if it is IN and copied back by
+ * sf_cuda_end if it is OUT. */
 void *sf_cuda_place(struct sf_cuda_call *call, const void *host, size_t size_bytes, enum sf_cuda_role role);
 
 /* Where kernels find `count` elements from `host` on. NULL stays NULL; no elements are nowhere. out: all of them will be written. */

@@ -20,6 +20,7 @@ __device__ static inline float sf_cuda_exp2part(float high, float low) {
   return ((p + 1.0f) * __uint_as_float((uint32_t)(half + 127) << 23)) * __uint_as_float((uint32_t)(rest + 127) << 23);
 }
 
+/* exp(x); vec_math.h: sf_vec_exp */
 __device__ static inline float sf_cuda_exp(float x) { return sf_cuda_exp2part(x, 0.0f); }
 
 /* Phi(x) and phi(x); vec_math.h: sf_vec_normal */
@@ -74,6 +75,7 @@ __device__ static inline float sf_cuda_block_max(float x) {
   return most;
 }
 
+/* Whether x holds in any thread. */
 __device__ static inline bool sf_cuda_block_any(bool x) { return sf_cuda_block_max(x ? 1.0f : 0.0f) > 0.0f; }
 
 /* Largest of x[first..end), NaN passed over; -infinity of none. */

@@ -29,12 +29,14 @@ struct sf_cuda_sink {
   float *grad, *dots;
 };
 
+/* sink NULL: there is none. */
 static inline struct sf_cuda_sink sf_cuda_softmax_sink_place(struct sf_cuda_call *call, const struct sf_sink *sink, int64_t rows) {
   if (!sink) return {};
   return {sf_cuda_in(call, sink->probs, rows), sf_cuda_inout(call, sink->grad, 1),
           (float *)sf_cuda_scratch(call, (size_t)rows * sizeof(float))};
 }
 
+/* Once kernels have filled dots: adds the sink's gradient to sink->grad. Does nothing where there is no sink. */
 static inline void sf_cuda_softmax_sink_grad(struct sf_cuda_call *call, const struct sf_cuda_sink *sink, int64_t rows) {
   if (sink->dots)
     SF_CUDA_LAUNCH(sf_cuda_sink_grad_kernel, 1, SF_CUDA_ROW_THREADS, call->cuda->stream, sink->grad, sink->probs, sink->dots, rows);

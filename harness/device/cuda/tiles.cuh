@@ -16,6 +16,7 @@ template <class T> struct sf_cuda_plain_chain { /* products and sums rounded one
   __device__ static T next(T sum, T a, T b) { return sum + a * b; }
 };
 
+/* c = op(a) op(b) of g, each number by one thread of a block of SF_CUDA_TILE^2. c is not read. */
 template <class Chain> __global__ static void sf_cuda_tiles_kernel(struct sf_cuda_product g) {
   typedef typename Chain::number number;
   enum { TILE = SF_CUDA_TILE };
@@ -39,6 +40,7 @@ template <class Chain> __global__ static void sf_cuda_tiles_kernel(struct sf_cud
   }
 }
 
+/* Launches it on the stream and does not wait. */
 template <class Chain> static void sf_cuda_tiles_run(const struct sf_cuda_product *g, cudaStream_t stream) {
   const int64_t tiles = (g->m + SF_CUDA_TILE - 1) / SF_CUDA_TILE * ((g->n + SF_CUDA_TILE - 1) / SF_CUDA_TILE);
   SF_CUDA_LAUNCH(sf_cuda_tiles_kernel<Chain>, sf_cuda_blocks(tiles, 1), SF_CUDA_TILE * SF_CUDA_TILE, stream, *g);
