@@ -19,6 +19,8 @@ struct sf_op_result {
   bool bits;           /* zeros have a sign */
 };
 
+/* Whether got, an element stored as dtype, is what want allows; true where its bound is infinite. bits: a zero must have want's sign where
+ * want is exact. */
 bool sf_op_element_right(double got, struct sf_num want, enum sf_dtype dtype, bool bits);
 /* Index of the first wrong element, -1 when all are right. judged: number of elements that were judged; added to. */
 int64_t sf_op_first_wrong(const struct sf_op_result *result, int64_t *judged);
@@ -32,6 +34,7 @@ struct sf_op_error {
   double ulps;                  /* the largest distance in units in the last place of the wanted value */
   int64_t worst;                /* its element; -1: none */
 };
+/* wrong: of all elements, those that are not right; wrong_rows: rows that have one. */
 struct sf_op_error sf_op_measure(const struct sf_op_result *result);
 
 #endif

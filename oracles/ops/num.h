@@ -19,7 +19,7 @@
 #define SF_NUM_RANGE 0x1.ffffffp127 /* from here on fp32 rounds to infinity */
 
 struct sf_num {
-  double v, e;
+  double v, e; /* the value, and the bound of its error: at least 0, infinite where nothing is known */
 };
 
 /* The same operations where an operand is NaN, infinite, beyond fp32's range, or unknown; of exp also where it may overflow. */
@@ -29,11 +29,13 @@ struct sf_num sf_num_div_special(struct sf_num a, struct sf_num b);
 struct sf_num sf_num_sqrt_special(struct sf_num a);
 struct sf_num sf_num_exp_special(struct sf_num a);
 
+/* An exact number; v may be NaN or infinite. */
 static inline struct sf_num sf_num(double v) { return (struct sf_num){v, 0}; }
-static inline struct sf_num sf_num_unknown(void) { return (struct sf_num){0, INFINITY}; }
+static inline struct sf_num sf_num_unknown(void) { return (struct sf_num){0, INFINITY}; } /* not to be judged */
 /* Finite, in range and known. */
 static inline bool sf_num_plain(struct sf_num a) { return fabs(a.v) + a.e < SF_NUM_RANGE; }
 
+/* One fp32 operation each; neg is exact. Error: what the operands' errors make, and one rounding of the result. */
 static inline struct sf_num sf_num_add(struct sf_num a, struct sf_num b) {
   if (!sf_num_plain(a) || !sf_num_plain(b)) return sf_num_add_special(a, b);
   const double v = a.v + b.v, e = a.e + b.e;
@@ -42,18 +44,21 @@ static inline struct sf_num sf_num_add(struct sf_num a, struct sf_num b) {
 static inline struct sf_num sf_num_neg(struct sf_num a) { return (struct sf_num){-a.v, a.e}; }
 static inline struct sf_num sf_num_sub(struct sf_num a, struct sf_num b) { return sf_num_add(a, sf_num_neg(b)); }
 
+/* Error: the same, and one subnormal where the product may have become one. */
 static inline struct sf_num sf_num_mul(struct sf_num a, struct sf_num b) {
   if (!sf_num_plain(a) || !sf_num_plain(b)) return sf_num_mul_special(a, b);
   const double v = a.v * b.v, e = fabs(a.v) * b.e + (fabs(b.v) + b.e) * a.e;
   return (struct sf_num){v, e + SF_NUM_U * (fabs(v) + e) + (v == 0 && e == 0 ? 0 : SF_NUM_TINY)};
 }
 
+/* Error: as sf_num_mul. */
 static inline struct sf_num sf_num_div(struct sf_num a, struct sf_num b) {
   if (!sf_num_plain(a) || !sf_num_plain(b) || fabs(b.v) <= b.e) return sf_num_div_special(a, b);
   const double v = a.v / b.v, e = (a.e + fabs(v) * b.e) / (fabs(b.v) - b.e);
   return (struct sf_num){v, e + SF_NUM_U * (fabs(v) + e) + SF_NUM_TINY};
 }
 
+/* Error: what the operand's error makes towards zero, and one rounding. */
 static inline struct sf_num sf_num_sqrt(struct sf_num a) {
   if (!sf_num_plain(a) || !(a.v >= a.e)) return sf_num_sqrt_special(a);
   const double v = sqrt(a.v), e = a.e > 0 ? v - sqrt(a.v - a.e) : 0;
@@ -73,6 +78,7 @@ struct sf_num_sum {
   int64_t count;
   struct sf_num special; /* sum of what is not plain */
 };
+/* Begins with a zeroed sum. */
 static inline void sf_num_sum_add(struct sf_num_sum *sum, struct sf_num a) {
   if (!sf_num_plain(a)) {
     sum->special = sf_num_add_special(sum->special, a);
@@ -83,8 +89,9 @@ static inline void sf_num_sum_add(struct sf_num_sum *sum, struct sf_num a) {
   sum->e += a.e;
   sum->count++;
 }
+/* The sum of what was added. Error: the terms' errors, and count - 1 roundings of the sum of their sizes. */
 struct sf_num sf_num_sum_of(const struct sf_num_sum *sum);
-/* The sum divided by count exactly representable: one more rounding. */
+/* The sum divided by count, which fp32 must hold exactly: one more rounding. */
 static inline struct sf_num sf_num_mean_of(const struct sf_num_sum *sum, int64_t count) {
   return sf_num_div(sf_num_sum_of(sum), sf_num((double)count));
 }

@@ -98,20 +98,21 @@ struct sf_op {
 #define SF_OP_STORES_F32 (1u << SF_F32)
 #define SF_OP_STORES_F8 (1u << SF_F8E4M3 | 1u << SF_F8E5M2)
 
+/* What the case's value of attribute `attr` stands for; the attribute must have reals. */
 static inline double sf_op_real(const struct sf_op_view *view, int attr) { return (double)view->op->attrs[attr].reals[view->attrs[attr]]; }
 
 /* All operations, in the order of the device's table; those of plugins after them. */
 int32_t sf_op_count(void);
-const struct sf_op *sf_op_at(int32_t index);
+const struct sf_op *sf_op_at(int32_t index);      /* asserts that there is one */
 const struct sf_op *sf_op_find(const char *name); /* NULL: there is none */
-int32_t sf_op_index(const struct sf_op *op);
+int32_t sf_op_index(const struct sf_op *op);      /* its place among them; op must be one of sf_op_at */
 
-/* What the attributes of `adam` stand for; the first moment's beta is 0.9. */
 struct sf_op_adam {
   float lr;
   double beta1, beta2;
   float epsilon, weight_decay, bias1, bias2, grad_scale;
 };
+/* What the attributes of `adam` stand for; the first moment's beta is 0.9, and bias1 and bias2 are 1 - beta^step. */
 struct sf_op_adam sf_op_adam_of(const int64_t *attrs);
 
 /* The groups that the table is made of, each ended by an entry without a name. */

@@ -5,13 +5,16 @@
 #include "oracles/ops/op.h"
 
 #define SF_OP_SHAPE(rows_, cols_) ((struct sf_op_shape){rows_, cols_})
+/* The shape of an operand that some cases have; 0 x 0 where it is absent. */
 static inline struct sf_op_shape sf_op_when(bool present, int64_t rows, int64_t cols) {
   return present ? (struct sf_op_shape){rows, cols} : (struct sf_op_shape){0, 0};
 }
 
+/* An element of a float operand, exactly; rows lie one after the other. */
 static inline struct sf_num sf_op_in(const struct sf_op_view *view, int operand, int64_t index) {
   return sf_num((double)view->at[operand].x[index]);
 }
+/* Rows times columns of an operand. */
 static inline int64_t sf_op_elements(const struct sf_op_view *view, int operand) { return view->at[operand].rows * view->at[operand].cols; }
 
 /* What one operation in fp32 gives: the exact result rounded once (twice by way of fp64, which gives the same: 53 >= 2 * 24 + 2). */
@@ -23,6 +26,7 @@ struct sf_op_reach {
   double most, least;
 };
 #define SF_OP_REACH_ONE ((struct sf_op_reach){1, 1})
+/* The reach with one more factor; begin with SF_OP_REACH_ONE. */
 static inline struct sf_op_reach sf_op_reach(struct sf_op_reach reach, double factor) {
   const double size = fabs(factor);
   if (size > 1 && size < INFINITY) reach.most *= size;
@@ -50,11 +54,11 @@ static inline struct sf_num sf_op_product_in_any_order(struct sf_num result, int
 /* Factors that are powers of two, not, zero and negative. */
 extern const float sf_op_factors[6];
 
-/* count elements in one row, or rows x cols, for the first `operands` operands. */
+/* Give the first `operands` operands one shape: a row of count elements, or rows x cols. True: these cases all have a meaning. */
 bool sf_op_shape_vector(struct sf_op_shape *out, int operands, int64_t count);
-/* Shapes of operations of two and three vectors of dims[0] elements. */
+bool sf_op_shape_matrix(struct sf_op_shape *out, int operands, int64_t rows, int64_t cols);
+/* `shape` of operations of two and three vectors of dims[0] elements. */
 bool sf_op_vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
 bool sf_op_vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
-bool sf_op_shape_matrix(struct sf_op_shape *out, int operands, int64_t rows, int64_t cols);
 
 #endif

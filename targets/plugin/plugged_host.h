@@ -44,7 +44,7 @@ _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manne
 /* Memory between walls (harness/base/system/walled.h), or between guards where the arena is a device's, filled with NaNs of every format.
  * what: a constant, for messages. */
 void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes);
-/* The same with a copy of data, which the plugin may not change; or with values in the format's own bytes. */
+/* The same with a copy of data, or of values packed into the format's own bytes; the plugin may not change either. */
 void *sf_plugged_take_copy(struct sf_plugged_host *host, const char *what, const void *data, size_t size_bytes);
 void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype);
 /* Takes the piece with this data out of the host: it is not given back with it. */
@@ -62,7 +62,7 @@ void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data
 /* Gives all pieces back. */
 void sf_plugged_release(struct sf_plugged_host *host);
 
-size_t sf_plugged_bytes(int64_t count, enum sf_dtype dtype);
+size_t sf_plugged_bytes(int64_t count, enum sf_dtype dtype); /* of so many elements in the format's own bytes */
 /* Floats on the format's grid <-> its own bytes. fp64: doubles are copied. */
 void sf_plugged_pack(void *out, const float *values, int64_t count, enum sf_dtype dtype);
 void sf_plugged_unpack(float *out, const void *packed, int64_t count, enum sf_dtype dtype);

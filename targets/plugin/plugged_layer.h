@@ -55,7 +55,7 @@ struct sf_plugged {
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
 /* Its products are of casts; the weight is its first parameter. fp8 NULL: they are not. */
 void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces);
-/* param NULL: the model has none. name is a constant. */
+/* Add what the plugin's layer is told by name: a parameter (NULL: the model has none), a number. name is a constant. */
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);
 void sf_plugged_add_attribute(struct sf_plugged *plugged, const char *name, int64_t value);
 

@@ -28,13 +28,13 @@ enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct 
 /* SF_OK, or SF_ENOTSUP with what the layers do not take; also when the case's model has none of the modules. SF_ENOMEM. */
 enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
 
-/* Ranges of a case's fields outside of which no case is supported, for drawing. A field may occur several times. Returns how many, at most
- * SF_PLUGIN_RANGES_MAX. */
+/* A range of a case's field outside of which no case is supported. */
 struct sf_plugin_range {
   char path[48];
   int64_t lo, hi;
   uint32_t left_out; /* of precision.compute: bits of formats within lo..hi that are not taken */
 };
+/* For drawing. A field may occur several times. Returns how many, at most SF_PLUGIN_RANGES_MAX. */
 int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers);
 /* Add one to a list and return its new length; what is beyond the most is left out. dtypes: SHARDFUZZ_BIT of each. */
 int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const char *path, int64_t lo, int64_t hi);

@@ -23,6 +23,7 @@ void sf_plugin_target_destroy(struct sf_plugin_target *target); /* takes NULL */
 enum sf_status sf_plugin_target_support(const struct sf_plugin_target *target, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
 /* Runs env->model, or the built-in target with env->layers. */
 extern const struct sf_target sf_target_plugin;
+/* As sf_plugin_layers_ranges, of layers or a model. */
 int32_t sf_plugin_target_ranges(struct sf_plugin_range *out, const struct sf_plugin_target *target);
 
 #endif

@@ -56,6 +56,7 @@ struct sf_framework;
 enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_report *report, const struct sf_framework_options *options,
                                    struct sf_error *error) SF_MUST_USE;
 void sf_framework_destroy(struct sf_framework *framework); /* ends every set, removes what is not to stay; takes NULL */
+/* What the worker answered `describe` with; lives as long as the framework. */
 const struct sf_description *sf_framework_description(const struct sf_framework *framework);
 const json_t *sf_framework_described(const struct sf_framework *framework); /* as the worker said it */
 int64_t sf_framework_restarts(const struct sf_framework *framework);        /* sets that were ended before their time */

@@ -10,9 +10,10 @@
 /* Puts the choices into a case of the description's target. SF_EINPUT: too long for a case; SF_ENOMEM. */
 enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description,
                                      int64_t seed, struct sf_error *error) SF_MUST_USE;
-/* Case `index` of a campaign: cases of one block of `layouts` differ in their layout alone. cover: NULL, or which functions the first
- * blocks have. attempt: another case for the same index, of the same function first, so that its reference serves all the same. */
 enum { SF_FRAMEWORK_LAYOUT_ATTEMPTS = 8 }; /* layouts of one function before another function is drawn */
+/* Case `index` of a campaign: cases of one block of `layouts` differ in their layout alone. cover: NULL, or which functions the first
+ * blocks have. attempt: another case for the same index, of the same function first, so that its reference serves all the same. Fails as
+ * sf_choices_draw. */
 enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover,
                                       uint64_t seed, int64_t layouts, int64_t index, uint64_t attempt, struct sf_error *error) SF_MUST_USE;
 

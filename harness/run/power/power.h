@@ -40,6 +40,8 @@ struct sf_power_result {
   struct sf_outcome first_false_alarm;
   struct sf_case first_false_case;
 };
+/* Looks for every planted bug of the options, in worker processes. SF_OK however many were found; else the harness failed, and the error
+ * says how. Destroy the result in either case. */
 enum sf_status sf_power_run(const struct sf_power_options *options, struct sf_power_result *result, struct sf_error *error) SF_MUST_USE;
 void sf_power_destroy(struct sf_power_result *result);
 

@@ -16,7 +16,7 @@ enum sf_mutant_fate {
 #undef X
       SF_MUTANT_FATES
 };
-const char *sf_mutant_fate_name(enum sf_mutant_fate fate);
+const char *sf_mutant_fate_name(enum sf_mutant_fate fate); /* the text above */
 
 struct sf_mutant_power_options {
   struct sf_campaign_options campaign; /* space, seed, layouts, pool, deadline */

@@ -26,6 +26,7 @@ struct sf_json_out;
 struct sf_json_out *sf_json_out_create(void);
 void sf_json_out_destroy(struct sf_json_out *json);
 
+/* Members of the object, or elements of the array, that was opened last. key: copied, and not given before; NULL in an array. */
 void sf_json_out_int(struct sf_json_out *json, const char *key, int64_t value);
 /* Twelve significant digits. JSON has no NaN and no infinities: they become the texts "nan", "inf", "-inf". */
 void sf_json_out_real(struct sf_json_out *json, const char *key, double value);
@@ -36,6 +37,7 @@ void sf_json_out_text(struct sf_json_out *json, const char *key, const char *val
 /* Opens an object or array as a member; what follows goes into it, until sf_json_out_end. At most 16 deep. */
 void sf_json_out_object(struct sf_json_out *json, const char *key);
 void sf_json_out_array(struct sf_json_out *json, const char *key);
+/* Closes what was opened last; not the document itself. */
 void sf_json_out_end(struct sf_json_out *json);
 
 /* Appends the object to *line, without a newline; every object opened must have been ended. Destroys json, also on failure (SF_ENOMEM). */

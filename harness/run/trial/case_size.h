@@ -11,7 +11,9 @@ struct sf_case_size {
   double reference; /* weights, optimizer state and activations of a run */
   double ranks;     /* the same of all ranks together */
 };
+/* catalog: of the same case. */
 struct sf_case_size sf_case_size(const struct sf_catalog *catalog, const struct sf_case *c);
+/* All of it, in bytes. */
 static inline double sf_case_size_total(struct sf_case_size size) { return size.trace + size.reference + size.ranks; }
 
 #endif

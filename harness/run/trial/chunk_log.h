@@ -28,6 +28,7 @@ enum sf_status sf_chunk_log_create_shared(struct sf_chunk_log *log) SF_MUST_USE;
  * adding process could not keep all, SF_EIO. Only for logs in a file. */
 enum sf_status sf_chunk_log_refresh(struct sf_chunk_log *log) SF_MUST_USE;
 
+/* Copies the rows x cols values. On no memory, or no room, the log is marked as failed and keeps nothing more. */
 void sf_chunk_log_add(struct sf_chunk_log *log, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data,
                       int64_t rows, int64_t cols);
 
@@ -35,6 +36,6 @@ typedef void (*sf_chunk_visit)(void *ctx, int32_t rank, struct sf_trace_id id, c
                                int64_t rows, int64_t cols);
 /* Calls visit for each chunk in order; false when the bytes are not a log. */
 bool sf_chunk_log_visit(const void *data, size_t size_bytes, sf_chunk_visit visit, void *ctx);
-void sf_chunk_log_destroy(struct sf_chunk_log *log);
+void sf_chunk_log_destroy(struct sf_chunk_log *log); /* takes what is zeroed, and zeroes it */
 
 #endif

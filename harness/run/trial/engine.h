@@ -32,8 +32,9 @@ struct sf_engine_costs {
 };
 
 struct sf_engine;
+/* Copies the options; what they point to must outlive the engine. SF_ENOMEM, or as sf_device_create. */
 enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_options *options) SF_MUST_USE;
-void sf_engine_destroy(struct sf_engine *engine);
+void sf_engine_destroy(struct sf_engine *engine); /* takes NULL */
 
 /* Runs case c; never fails: what goes wrong in the harness stands in outcome->status. Under MPI every rank of the engine's range makes
  * this call with the same case; the outcome is complete on the first of them only, where the judging is done. record: NULL, or where
@@ -55,13 +56,15 @@ void sf_engine_set_ranks(struct sf_engine *engine, int32_t first);
 
 /* Everything the last trial's comparison said; valid until the next trial. finding_count and result_count are 0 if it was not compared. */
 const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
+/* Of the last trial's case; valid until the next trial. NULL before the first. */
 const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
 const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
 
 /* Called at each trace point of the candidate, before recording and filling: what it writes is what the collector sees, and end to end what
- * the target goes on with. Benches corrupt tensors with it. NULL switches off. */
+ * the target goes on with. Benches corrupt tensors with it. */
 typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
                                  int64_t cols);
+/* NULL switches it off. ctx is borrowed until the next call. */
 void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);
 
 /* Target and plant of a case file must exist. SF_EINPUT naming the file. */

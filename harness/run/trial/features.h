@@ -16,10 +16,12 @@ extern const int sf_feature_count;
 struct sf_feature_mask {
   uint64_t words[SF_FEATURES_MAX / 64];
 };
+/* feature: index into sf_features. */
 static inline bool sf_feature_mask_has(const struct sf_feature_mask *mask, int feature) {
   return (mask->words[feature / 64] >> (feature % 64)) & 1;
 }
 
+/* The features that the case has. */
 struct sf_feature_mask sf_features_of(const struct sf_case *c);
 
 #endif

@@ -5,7 +5,8 @@
 #include "harness/comm/mutate.h"
 #include "targets/builtin/faults/plants.h"
 
-/* Number of mutants, and the name of one: "mutant:LABEL:KIND". In the order of the labels' table, then of the kinds. */
+/* Number of mutants, and the name of one, which must be below it: "mutant:LABEL:KIND", in the order of the labels' table, then of the
+ * kinds. */
 int32_t sf_mutant_count(void);
 void sf_mutant_name(char out[SF_NAME_TEXT], int32_t index);
 

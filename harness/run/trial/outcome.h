@@ -84,8 +84,8 @@ void sf_outcome_excuse_memory(struct sf_outcome *outcome);
 /* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says
  * nothing of the other; shrinking may change the mode. */
 bool sf_outcome_same_failure(const char *key, const char *other_key);
-/* A diagnosis as people read it, "scale: scaled by 2"; "" when there is none. */
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
+/* A diagnosis as people read it, "scale: scaled by 2"; "" when there is none. */
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis);
 /* Whether two such lines differ in numbers alone (ranks, layers, distances): one fault says the same in every case. */
 bool sf_diagnosis_same_line(const char *line, const char *other);

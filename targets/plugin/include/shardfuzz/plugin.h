@@ -416,7 +416,8 @@ struct shardfuzz_plugin {
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif
-const struct shardfuzz_plugin *shardfuzz_plugin_get(void);
+const struct shardfuzz_plugin *
+shardfuzz_plugin_get(void); /* never NULL; the library keeps it */
 
 #ifdef __cplusplus
 }
