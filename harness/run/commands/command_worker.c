@@ -66,12 +66,12 @@ struct session {
 
 static void json_of_outcome(struct sf_json_out *json, const struct sf_framework_outcome *outcome) {
   sf_json_out_text(json, "verdict", sf_verdict_name(outcome->verdict));
-  sf_json_out_text(json, "class", outcome->cls);
+  sf_json_out_text(json, "class", outcome->what.cls);
   sf_json_out_text(json, "run", outcome->run);
-  sf_json_out_int(json, "rank", outcome->rank);
-  sf_json_out_text(json, "first", outcome->first);
-  sf_json_out_text(json, "reason", outcome->text);
-  sf_json_diagnosis(json, "diagnosis", &outcome->diagnosis);
+  sf_json_out_int(json, "rank", outcome->what.rank);
+  sf_json_out_text(json, "first", outcome->what.first);
+  sf_json_out_text(json, "reason", outcome->what.text);
+  sf_json_diagnosis(json, "diagnosis", &outcome->what.diagnosis);
   sf_json_out_text(json, "output", outcome->output);
   sf_json_out_int(json, "judged", outcome->judged);
   sf_json_out_int(json, "not_judged", outcome->not_judged);
@@ -110,11 +110,11 @@ static void print_outcome(const struct session *s, const struct sf_framework_out
   char diagnosis[SF_DIAGNOSIS_LINE_TEXT];
   struct sf_text line = {0};
   sf_line_append(&line, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
-  if (*outcome->cls) sf_line_append(&line, "  %s", outcome->cls);
+  if (*outcome->what.cls) sf_line_append(&line, "  %s", outcome->what.cls);
   if (*outcome->run) sf_line_append(&line, "  in the %s", outcome->run);
-  if (*outcome->first) sf_line_append(&line, "  %s", outcome->first);
-  if (*outcome->text) sf_line_append(&line, "  %s", outcome->text);
-  sf_diagnosis_line(diagnosis, &outcome->diagnosis);
+  if (*outcome->what.first) sf_line_append(&line, "  %s", outcome->what.first);
+  if (*outcome->what.text) sf_line_append(&line, "  %s", outcome->what.text);
+  sf_diagnosis_line(diagnosis, &outcome->what.diagnosis);
   if (*diagnosis) sf_line_append(&line, "; %s", diagnosis);
   if (outcome->judged + outcome->not_judged)
     sf_line_append(&line, "  (%" PRId64 " tensors judged, %" PRId64 " not)", outcome->judged, outcome->not_judged);
@@ -167,7 +167,8 @@ static enum sf_status run_case(struct session *s, const json_t *c, struct sf_err
   enum sf_status status = sf_framework_run(s->framework, &outcome, c, error);
   if (status != SF_OK) return status;
   s->counts[outcome.verdict]++;
-  if (outcome.verdict == SF_VERDICT_SKIP || outcome.verdict == SF_VERDICT_INCONCLUSIVE) memcpy(s->reason, outcome.text, sizeof s->reason);
+  if (outcome.verdict == SF_VERDICT_SKIP || outcome.verdict == SF_VERDICT_INCONCLUSIVE)
+    memcpy(s->reason, outcome.what.text, sizeof s->reason);
   s->seconds += outcome.seconds;
   status = record_case(s, c, &outcome, error);
   print_outcome(s, &outcome);

@@ -136,27 +136,27 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   const enum sf_worker_end end = report->end;
   SF_ASSERT_LE((size_t)end + 1, sizeof meanings / sizeof meanings[0]);
   out->verdict = meanings[end].verdict;
-  snprintf(out->cls, sizeof out->cls, "%s", meanings[end].cls);
+  snprintf(out->what.cls, sizeof out->what.cls, "%s", meanings[end].cls);
   snprintf(out->run, sizeof out->run, "%s", run);
-  snprintf(out->text, sizeof out->text, "%s%s%s", meanings[end].before, report->text, *report->text ? "" : sf_worker_end_name(end));
+  snprintf(out->what.text, sizeof out->what.text, "%s%s%s", meanings[end].before, report->text, *report->text ? "" : sf_worker_end_name(end));
   if (!sf_worker_goes_on(end) || end == SF_WORKER_RAISED) memcpy(out->output, report->output, sizeof out->output);
-  out->rank = report->rank;
+  out->what.rank = report->rank;
 }
 
 /* The system, and not the framework, ended a rank. kills: sf_memory_kills before the run. */
 static void excuse_memory(struct sf_framework_outcome *out, const struct sf_worker_report *report, double kills) {
   if ((report->end != SF_WORKER_DIED && report->end != SF_WORKER_ONE_SIDED) || !(sf_memory_kills() > kills)) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
-  snprintf(out->cls, sizeof out->cls, "memory");
-  snprintf(out->text, sizeof out->text, "out of memory: the system ended a process: %s", report->text);
+  snprintf(out->what.cls, sizeof out->what.cls, "memory");
+  snprintf(out->what.text, sizeof out->what.text, "out of memory: the system ended a process: %s", report->text);
 }
 
 /* Nor is it the framework's fault that a fresh set has used up its processor time. */
 static void excuse_time(struct sf_framework_outcome *out, const struct sf_worker_report *report) {
   if (!report->may_be_spent) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
-  snprintf(out->cls, sizeof out->cls, "time");
-  snprintf(out->text, sizeof out->text, "the ranks used up their processor time (ulimit -t): raise the limit: %s", report->text);
+  snprintf(out->what.cls, sizeof out->what.cls, "time");
+  snprintf(out->what.text, sizeof out->what.text, "the ranks used up their processor time (ulimit -t): raise the limit: %s", report->text);
 }
 
 /* Whether this user may start so many processes more. The children are ended again at once. */
@@ -179,10 +179,10 @@ static bool has_room_for(int32_t processes) {
  */
 static void excuse_processes(struct sf_framework_outcome *out, const struct sf_worker_report *report, int32_t ranks) {
   static const int32_t PER_RANK = 8, OF_LAUNCHER = 16;
-  if (out->verdict != SF_VERDICT_FINDING || strcmp(out->cls, "crash") != 0 || has_room_for(PER_RANK * ranks + OF_LAUNCHER)) return;
+  if (out->verdict != SF_VERDICT_FINDING || strcmp(out->what.cls, "crash") != 0 || has_room_for(PER_RANK * ranks + OF_LAUNCHER)) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
-  snprintf(out->cls, sizeof out->cls, "processes");
-  snprintf(out->text, sizeof out->text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
+  snprintf(out->what.cls, sizeof out->what.cls, "processes");
+  snprintf(out->what.text, sizeof out->what.text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
 }
 
 /* Takes the request to run into folder. A set that may have died of its processor time may have spent it on cases before: a fresh one has
@@ -356,13 +356,13 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
 
 /* Time is the one thing that a busy machine changes: a hang that does not come again on a fresh set is flaky. */
 static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
-  struct sf_framework_outcome again = {.rank = -1};
+  struct sf_framework_outcome again = {.what.rank = -1};
   const enum sf_status status = run_case(f, &again, c, error);
-  if (status != SF_OK || strcmp(again.cls, "hang") == 0) return status;
-  snprintf(outcome->cls, sizeof outcome->cls, "%s", sf_finding_class_name(SF_CLASS_FLAKY));
-  snprintf(again.text, sizeof again.text, "hung once (%.300s), then: %s", outcome->text,
-           *again.cls ? again.cls : sf_verdict_name(again.verdict));
-  memcpy(outcome->text, again.text, sizeof outcome->text);
+  if (status != SF_OK || strcmp(again.what.cls, "hang") == 0) return status;
+  snprintf(outcome->what.cls, sizeof outcome->what.cls, "%s", sf_finding_class_name(SF_CLASS_FLAKY));
+  snprintf(again.what.text, sizeof again.what.text, "hung once (%.300s), then: %s", outcome->what.text,
+           *again.what.cls ? again.what.cls : sf_verdict_name(again.verdict));
+  memcpy(outcome->what.text, again.what.text, sizeof outcome->what.text);
   return SF_OK;
 }
 
@@ -380,16 +380,16 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
   const double began = sf_clock_seconds();
   const char *refusal = sf_description_refusal(f->description, complete);
   memset(outcome, 0, sizeof *outcome);
-  outcome->rank = -1;
+  outcome->what.rank = -1;
   enum sf_status status = SF_OK;
   if (refusal) {
     outcome->verdict = SF_VERDICT_SKIP;
-    snprintf(outcome->text, sizeof outcome->text, "%s", refusal);
+    snprintf(outcome->what.text, sizeof outcome->what.text, "%s", refusal);
   } else {
     status = run_case(f, outcome, complete, error);
-    if (status == SF_OK && strcmp(outcome->cls, "hang") == 0) status = confirm_hang(f, outcome, complete, error);
+    if (status == SF_OK && strcmp(outcome->what.cls, "hang") == 0) status = confirm_hang(f, outcome, complete, error);
   }
-  shorten_paths(outcome->text, f->folder.path);
+  shorten_paths(outcome->what.text, f->folder.path);
   f->cases++;
   outcome->seconds = sf_clock_seconds() - began;
   return status;

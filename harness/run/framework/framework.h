@@ -20,32 +20,28 @@ struct sf_framework_options {
   volatile sig_atomic_t *stop;
 };
 
-/* A wrong tensor of an isolated case beside the first one; fields as in struct sf_framework_outcome. */
+/* A wrong tensor, or a run that failed. */
 struct sf_framework_culprit {
-  char cls[24], first[SF_FRAMEWORK_TEXT], kind[24], module[SF_MODULE_TEXT], text[SF_FRAMEWORK_TEXT];
+  char cls[24]; /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an
+                   inconclusive case: space, memory, or empty */
+  char first[SF_FRAMEWORK_TEXT]; /* name of the tensor; empty: none */
+  char kind[24],
+      module[SF_MODULE_TEXT]; /* of that tensor: "act_grad", and what its name has that is the same in all layers, "mlp.experts.weight" */
+  char text[SF_FRAMEWORK_TEXT]; /* one line: why */
   struct sf_diagnosis diagnosis;
-  int32_t rank;
-  int64_t row;
+  int32_t rank; /* -1: none alone */
+  int64_t row;  /* as struct sf_check_result has it */
   double error, noise, ratio;
 };
 
 /* What a case showed. */
 struct sf_framework_outcome {
   enum sf_verdict verdict;
-  char cls[24]; /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an
-                   inconclusive one: space, memory, or empty */
-  char run[24];                       /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
-  int32_t rank;                       /* -1: none alone */
-  char first[SF_FRAMEWORK_TEXT];      /* of a finding in the traces: the first tensor */
-  char kind[24],
-      module[SF_MODULE_TEXT]; /* of that tensor: "act_grad", and what its name has that is the same in all layers, "mlp.experts.weight" */
-  char text[SF_FRAMEWORK_TEXT];       /* one line: why */
-  char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last, if they failed */
-  struct sf_diagnosis diagnosis;      /* what the first one looks like; text "" when nothing simple explains it */
-  int64_t row;                        /* of the first one, as struct sf_check_result has it */
-  double error, noise, ratio;
+  char run[24]; /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
+  struct sf_framework_culprit what;     /* the first one; of a case that is skipped its text says why */
+  char output[SF_WORKER_OUTPUT_TEXT];   /* what the ranks printed last, if they failed */
   int64_t judged, not_judged, findings; /* tensors */
-  int32_t further_count;
+  int32_t further_count;                /* of an isolated case: wrong tensors beside the first one */
   struct sf_framework_culprit further[SF_CHECK_CULPRITS_MAX - 1];
   double seconds;
 };

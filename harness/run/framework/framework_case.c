@@ -84,8 +84,8 @@ static void key_of(char key[SF_SHRINK_KEY_TEXT], char module[SF_MODULE_TEXT], co
     snprintf(key, SF_SHRINK_KEY_TEXT, "hang/%s", seen->run);
   } else {
     /* What a rank said, not what the others did meanwhile. */
-    const char *said = strncmp(seen->text, "rank ", 5) == 0 ? strstr(seen->text, ": ") : NULL;
-    key_of_text(module, 48, said ? said : seen->text);
+    const char *said = strncmp(seen->what.text, "rank ", 5) == 0 ? strstr(seen->what.text, ": ") : NULL;
+    key_of_text(module, 48, said ? said : seen->what.text);
     snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%.9s/%s", cls, seen->run, module);
   }
 }
@@ -97,7 +97,7 @@ static void sign(char signature[SF_SIGNATURE_TEXT], char key[SF_SHRINK_KEY_TEXT]
   if (c->mode == SF_MODE_ISOLATED) snprintf(key + length, SF_SHRINK_KEY_TEXT - length, "%s", SF_KEY_ISOLATED);
 }
 
-static struct sf_culprit further_of(const struct sf_case *c, const struct sf_framework_outcome *seen,
+static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_framework_outcome *seen,
                                     const struct sf_framework_culprit *culprit) {
   struct sf_culprit out = {.cls = class_of(culprit->cls),
                            .kind = -1,
@@ -120,22 +120,16 @@ static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const st
   out->verdict = seen->verdict;
   out->checked = (int32_t)seen->judged;
   out->unchecked = (int32_t)seen->not_judged;
-  out->rank = seen->rank;
-  snprintf(out->text, sizeof out->text, "%s%s%s", *seen->run ? seen->run : "", *seen->run ? ": " : "", seen->text);
-  if (seen->verdict != SF_VERDICT_FINDING) return;
-  out->cls = class_of(seen->cls);
+  out->rank = seen->what.rank;
+  const bool is_finding = seen->verdict == SF_VERDICT_FINDING;
+  const struct sf_culprit first = culprit_of(c, seen, &seen->what);
+  if (is_finding) sf_outcome_tell_of(out, &first);
+  snprintf(out->text, sizeof out->text, "%s%s%s%s%.600s", seen->run, *seen->run ? ": " : "", seen->what.text,
+           is_finding && *seen->output ? "\n" : "", is_finding ? seen->output : "");
+  if (!is_finding) return;
   out->finding_count = (int32_t)seen->findings;
-  snprintf(out->first_id, sizeof out->first_id, "%s", seen->first);
-  out->row = seen->row;
-  out->error = seen->error, out->noise = seen->noise, out->ratio = seen->ratio;
-  const size_t length = strlen(out->text);
-  out->diagnosis = seen->diagnosis;
-  if (*seen->output) snprintf(out->text + length, sizeof out->text - length, "\n%.600s", seen->output);
-  memcpy(out->module, seen->module, sizeof out->module);
-  key_of(out->shrink_key, out->module, seen, seen->cls, seen->kind);
-  sign(out->signature, out->shrink_key, c);
   for (int32_t i = 0; i < seen->further_count; i++) {
-    const struct sf_culprit further = further_of(c, seen, &seen->further[i]);
+    const struct sf_culprit further = culprit_of(c, seen, &seen->further[i]);
     sf_outcome_add_culprit(out, &further);
   }
 }

@@ -24,9 +24,10 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
   for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
     if (meanings[i].status != status) continue;
     outcome->verdict = meanings[i].verdict;
-    snprintf(outcome->cls, sizeof outcome->cls, "%s", meanings[i].cls);
+    snprintf(outcome->what.cls, sizeof outcome->what.cls, "%s", meanings[i].cls);
     snprintf(outcome->run, sizeof outcome->run, "%s", run);
-    snprintf(outcome->text, sizeof outcome->text, "%s%s", meanings[i].before, error && *error->text ? error->text : sf_status_text(status));
+    snprintf(outcome->what.text, sizeof outcome->what.text, "%s%s", meanings[i].before,
+             error && *error->text ? error->text : sf_status_text(status));
     return SF_OK;
   }
   return status;
@@ -92,20 +93,10 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   out->judged = report->judged;
   out->not_judged = report->not_judged;
   out->findings = report->findings;
-  if (report->culprit_count == 0) return SF_OK;
-  struct sf_framework_culprit first;
-  enum sf_status status = culprit_of(&first, report, 0);
-  memcpy(out->cls, first.cls, sizeof out->cls);
-  memcpy(out->first, first.first, sizeof out->first);
-  memcpy(out->kind, first.kind, sizeof out->kind);
-  memcpy(out->module, first.module, sizeof out->module);
-  memcpy(out->text, first.text, sizeof out->text);
-  out->diagnosis = first.diagnosis;
-  out->rank = first.rank;
-  out->row = first.row;
-  out->error = first.error, out->noise = first.noise, out->ratio = first.ratio;
-  out->further_count = report->culprit_count - 1;
-  for (int32_t i = 0; i < out->further_count && status == SF_OK; i++) status = culprit_of(&out->further[i], report, i + 1);
+  out->further_count = report->culprit_count > 0 ? report->culprit_count - 1 : 0;
+  enum sf_status status = SF_OK;
+  for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++)
+    status = culprit_of(i == 0 ? &out->what : &out->further[i - 1], report, i);
   return status;
 }
 

@@ -30,7 +30,7 @@ static bool is_replaced(const struct sf_catalog *catalog, const struct sf_findin
   X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio)            \
       X(diagnosis)
 
-static void tell_of(struct sf_outcome *out, const struct sf_culprit *culprit) {
+void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit) {
 #define X(field) memcpy(&out->field, &culprit->field, sizeof out->field);
   SHARED_FIELDS(X)
 #undef X
@@ -83,7 +83,7 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
   const struct sf_culprit first = culprit_of(c, catalog, judgement, 0);
   out->verdict = SF_VERDICT_FINDING;
   out->finding_count = judgement->finding_count;
-  tell_of(out, &first);
+  sf_outcome_tell_of(out, &first);
   if (c->mode != SF_MODE_ISOLATED) return;
   for (int32_t i = 1; i < judgement->finding_count && is_replaced(catalog, &judgement->findings[i - 1]); i++) {
     if (is_of_earlier_tensor(judgement, i)) continue;
@@ -100,7 +100,7 @@ void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *cul
 
 static void turn_to(struct sf_outcome *outcome, int32_t which) {
   const struct sf_culprit other = told_of(outcome);
-  tell_of(outcome, &outcome->further[which]);
+  sf_outcome_tell_of(outcome, &outcome->further[which]);
   outcome->further[which] = other;
 }
 

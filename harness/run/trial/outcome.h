@@ -62,6 +62,8 @@ struct sf_outcome {
  * each tensor and of each shrink key, as many as there is room for. */
 void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog,
                                const struct sf_judgement *judgement);
+/* Fills in all that a culprit has too. */
+void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit);
 /* Adds a culprit unless its key is there already, or there is no room. */
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
 /* Tells of the culprit with this shrink key (sf_outcome_same_failure) from now on; the one that was told of before takes its place. False:
