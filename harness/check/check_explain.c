@@ -6,6 +6,7 @@
 #include "oracles/noise/norms.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,41 +86,30 @@ static int32_t tp_index(const struct sf_trace_set *set, const struct sf_trace_te
 
 /* --- shards ------------------------------------------------------------------------------------------------------ */
 
-/* Elements of the window that a piece holds, in their order. */
-static enum sf_status find_elements(int64_t **out, int64_t *count, struct sf_window *window, const struct sf_piece *piece) {
-  int64_t *at = sf_window_alloc(window, window->end - window->begin, sizeof *at);
-  struct sf_segment *segments = sf_window_alloc(window, SF_BLOCK_ELEMENTS, sizeof *segments);
-  *count = 0;
-  if (at == NULL || segments == NULL) return SF_ENOMEM;
-  for (int64_t begin = window->begin; begin < window->end; begin += SF_BLOCK_ELEMENTS) {
-    const int64_t end = window->end - begin < SF_BLOCK_ELEMENTS ? window->end : begin + SF_BLOCK_ELEMENTS;
-    const int64_t found = sf_piece_segments(segments, piece, 0, begin, end);
-    for (int64_t s = 0; s < found; s++)
-      for (int64_t k = 0; k < segments[s].count; k++) at[(*count)++] = segments[s].logical + k - window->begin;
-  }
-  *out = at;
-  return SF_OK;
-}
-
+/* What a piece holds of the window, in the order of the elements; nothing is no shard. */
 static enum sf_status add_shard(struct sf_window *window, struct sf_view_shard *shards, const struct sf_piece *piece) {
   struct sf_piece alone = *piece;
   struct sf_trace_tensor of_rank = *window->tensor;
   const int64_t elements = window->end - window->begin;
-  int64_t *at, count;
+  const struct sf_trace_set *set = window->checking->candidate;
+  int64_t *at = sf_window_alloc(window, elements, sizeof *at), count = 0;
+  float *data = sf_window_alloc(window, elements, sizeof *data);
+  const struct sf_arena_mark mark = sf_arena_mark(window->arena);
+  struct sf_segment *segments = sf_window_alloc(window, elements, sizeof *segments);
+  if (at == NULL || data == NULL || segments == NULL) return SF_ENOMEM;
   alone.next = NULL;
   of_rank.pieces = of_rank.last = &alone;
-  const struct sf_arena_mark mark = sf_arena_mark(window->arena);
-  enum sf_status status = find_elements(&at, &count, window, piece);
-  float *all = sf_window_alloc(window, elements, sizeof *all);
-  if (status != SF_OK || all == NULL) return SF_ENOMEM;
-  if (count == 0) {
-    sf_arena_rewind(window->arena, mark);
-    return SF_OK;
-  }
-  status = sf_window_load(all, window, window->checking->candidate, &of_rank);
-  for (int64_t k = 0; k < count; k++) all[k] = all[at[k]];
-  shards[window->view.shard_count++] = (struct sf_view_shard){
-      .rank = piece->rank, .tp = tp_index(window->checking->candidate, window->tensor, piece->rank), .count = count, .at = at, .data = all};
+  const enum sf_status status = sf_window_load(data, window, set, &of_rank);
+  const int64_t found = status == SF_OK ? sf_piece_segments(segments, piece, 0, window->begin, window->end) : 0;
+  for (int64_t s = 0; s < found; s++)
+    for (int64_t k = 0; k < segments[s].count; k++, count++) {
+      at[count] = segments[s].logical + k - window->begin;
+      data[count] = data[at[count]];
+    }
+  const struct sf_view_shard shard = {
+      .rank = piece->rank, .tp = tp_index(set, window->tensor, piece->rank), .count = count, .at = at, .data = data};
+  if (count > 0) shards[window->view.shard_count++] = shard;
+  sf_arena_rewind(window->arena, mark);
   return status;
 }
 
@@ -267,10 +257,15 @@ static enum sf_status make_view(struct sf_window *window, const struct sf_check_
   return sf_check_is_grad_norm(window->tensor) ? relate_norm(window, result, x) : sf_window_relate(window);
 }
 
-/* Numbers of rows mean nothing to who does not know which rows were looked at. */
-static void say_part(struct sf_diagnosis *diagnosis, const struct sf_window *window) {
+/* Of a tensor that is too large to be looked at as a whole; numbers of rows would be those of the window. */
+static void say_window(struct sf_diagnosis *diagnosis, const struct sf_window *window) {
+  const int64_t cols = window->reference->cols;
+  const size_t length = strlen(diagnosis->text);
   if (window->end - window->begin == window->reference->count) return;
   if (diagnosis->cls == SF_DIAGNOSIS_PART) *diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
+  else
+    snprintf(diagnosis->text + length, sizeof diagnosis->text - length, " (looked at in rows %" PRId64 " to %" PRId64 ")",
+             window->begin / cols, window->end / cols - 1);
 }
 
 enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) {
@@ -289,7 +284,7 @@ enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_cu
   choose_window(&window, result);
   enum sf_status status = window.arena == NULL ? SF_ENOMEM : make_view(&window, result);
   if (status == SF_OK) status = sf_diagnose(&culprit->diagnosis, &window.view);
-  if (status == SF_OK) say_part(&culprit->diagnosis, &window);
+  if (status == SF_OK) say_window(&culprit->diagnosis, &window);
   sf_arena_destroy(window.arena);
   return status == SF_ENOMEM ? sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path) : status;
 }

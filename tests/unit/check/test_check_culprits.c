@@ -235,11 +235,71 @@ static void test_check_run_causes_are_named(void **state) {
   }
 }
 
+/* Of a tensor that is too large the rows round the error are looked at; which rows are wrong it cannot say. */
+static void test_check_run_large_tensor_is_looked_at_round_its_error(void **state) {
+  enum { LARGE_ROWS = 4096, LARGE_COLS = 128, LARGE = LARGE_ROWS * LARGE_COLS, WRONG_ROW = 4000 };
+  static const char *const draws[] = {"draw"};
+  static const char *const texts[] = {"scaled by 3; this explains the whole error up to rounding (looked at in rows ", ""};
+  float *x = malloc(LARGE * sizeof *x), *other = malloc(LARGE * sizeof *other);
+  const struct part reference = {ACT, SF_F32, 2, {LARGE_ROWS, LARGE_COLS}, x, NULL},
+                    candidate = {ACT, SF_F32, 2, {LARGE_ROWS, LARGE_COLS}, other, NULL};
+  for (int i = 0; i < LARGE; i++) x[i] = (float)((37 * i + i / 1000) % 29 - 14) + 0.25f;
+  rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);
+  for (int i = 0; i < LARGE; i++) other[i] = x[i] * (1 + (float)(i % 3 - 1) * 0x1p-22f);
+  rank_write(*state, "draw", 0, 1, "e2e", &candidate, 1);
+  assert_int_equal(noise_make(*state, draws, 1, NULL), SF_OK);
+  for (int k = 0; k < 2; k++) { /* all of it; one row */
+    for (int i = 0; i < LARGE; i++) other[i] = k == 0 ? 3 * x[i] : x[i];
+    for (int i = 0; i < LARGE_COLS; i++) other[WRONG_ROW * LARGE_COLS + i] += k == 0 ? 0 : (float)(i * i % 17);
+    for (int rank = 0; rank < 2; rank++) rank_write(*state, "c", rank, 2, "e2e", &candidate, 1);
+    struct judged j;
+    judged_open(&j, *state, "c");
+    const struct sf_diagnosis *diagnosis = &j.report.culprits[0].diagnosis;
+    if (strncmp(diagnosis->text, texts[k], *texts[k] ? strlen(texts[k]) : 1) != 0) fail_msg("'%s'", diagnosis->text);
+    judged_close(&j);
+  }
+  free(x);
+  free(other);
+}
+
+/* A culprit that is explained needs memory that may not be there. */
+static void test_check_run_explaining_without_memory_fails_cleanly(void **state) {
+  static const char *const draws[] = {"draw"};
+  char path[300];
+  float x[COUNT], d[COUNT], c[COUNT];
+  fill(x, 0), fill(d, 1), fill(c, 0);
+  for (int i = 0; i < COUNT; i++) c[i] *= 3;
+  const struct part parts[3] = {act_part(ACT, x), act_part(ACT, d), act_part(ACT, c)};
+  rank_write(*state, "ref", 0, 1, "e2e", &parts[0], 1);
+  rank_write(*state, "draw", 0, 1, "e2e", &parts[1], 1);
+  assert_int_equal(noise_make(*state, draws, 1, NULL), SF_OK);
+  for (int rank = 0; rank < 2; rank++) rank_write_in_groups(*state, "c", rank, 2, "e2e", "{\"tp\": [0, 1]}", &parts[2], 1);
+  snprintf(path, sizeof path, "%s/c", (char *)*state);
+  for (int64_t k = 1;; k++) {
+    struct judged j = {.reference = set_open(*state, "ref")};
+    char noise[300];
+    snprintf(noise, sizeof noise, "%s/ref/noise.safetensors", (char *)*state);
+    assert_int_equal(sf_noise_open(&j.noise, noise, &j.reference, NULL), SF_OK);
+    sf_alloc_fail_at(k);
+    enum sf_status status = sf_trace_set_open(&j.candidate, path, NULL);
+    if (status == SF_OK) status = sf_check_run(&j.report, &j.reference, &j.noise, &j.candidate, NULL);
+    const bool failed = sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    assert_int_equal(status, failed ? SF_ENOMEM : SF_OK);
+    judged_close(&j);
+    if (failed) continue;
+    assert_true(k > 30);
+    break;
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_check_run_other_parameters_at_the_start_come_first),
       FOLDER_TEST(test_check_run_isolated_lists_each_culprit),
       FOLDER_TEST(test_check_run_causes_are_named),
+      FOLDER_TEST(test_check_run_large_tensor_is_looked_at_round_its_error),
+      FOLDER_TEST(test_check_run_explaining_without_memory_fails_cleanly),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
