@@ -273,12 +273,6 @@ static void collect_bias(struct sf_related_list *list, const struct sf_expected 
   sf_related_add(list, SF_RELATED_TERM, catalog->params[bias].shape, sf_related_weight(list, bias, own->id.step), "the bias");
 }
 
-/* The last module of an MLP, dense or of experts. */
-static enum sf_module_class mlp_end(const struct sf_case *c) {
-  if (c->moe.experts == 0) return SF_MODULE_LINEAR_FC2;
-  return c->moe.shared_ffn > 0 ? SF_MODULE_SHARED_ADD : SF_MODULE_COMBINE;
-}
-
 /* What the shared expert's output is added to, and that. */
 static void collect_experts(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   if (module->cls != SF_MODULE_SHARED_ADD) return;
@@ -288,26 +282,17 @@ static void collect_experts(struct sf_related_list *list, const struct sf_expect
   if (shared != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, shared, "the shared expert");
 }
 
-/* What a residual add has beside its branch. */
+/* What a residual add has beside its branch, which the module before it ends. */
 static void collect_residual(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
-  const struct sf_shape shape = own->spec.shape;
-  const bool post_norm = list->collector->c.model.post_norm;
-  const float *stream = NULL, *branch = NULL;
-  if (module->cls == SF_MODULE_SELF_ATTN_BDA) {
-    stream = stream_into(list, own->id, module->layer);
-    branch =
-        sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_SELF_ATTN_LAYERNORM : SF_MODULE_LINEAR_PROJ, module->layer);
-  } else if (module->cls == SF_MODULE_CROSS_ATTN_BDA) {
-    stream = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_CROSS_LINEAR_PROJ, module->layer);
-  } else if (module->cls == SF_MODULE_MLP_BDA) {
-    const bool crossed = list->collector->c.model.memory_seq > 0;
-    stream = sf_related_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
-    branch = sf_related_value(list, SF_KIND_ACT, own->id, post_norm ? SF_MODULE_POST_MLP_LAYERNORM : mlp_end(&list->collector->c),
-                              module->layer);
-  }
-  if (stream != NULL) sf_related_add(list, SF_RELATED_TERM, shape, stream, "the residual stream");
-  if (branch != NULL) sf_related_add(list, SF_RELATED_TERM, shape, branch, "the branch");
+  const bool crossed = module->cls == SF_MODULE_MLP_BDA && list->collector->c.model.memory_seq > 0;
+  if (!sf_module_is(module->cls, SF_TRAIT_RESIDUAL_ADD) || module->layer < 0) return;
+  const float *stream =
+      module->cls == SF_MODULE_SELF_ATTN_BDA
+          ? stream_into(list, own->id, module->layer)
+          : sf_related_value(list, SF_KIND_ACT, own->id, crossed ? SF_MODULE_CROSS_ATTN_BDA : SF_MODULE_SELF_ATTN_BDA, module->layer);
+  const float *branch = sf_related_value(list, SF_KIND_ACT, own->id, module[-1].cls, module->layer);
+  if (stream != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, stream, "the residual stream");
+  if (branch != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, branch, "the branch");
 }
 
 /* Groups of parameters that a gradient norm may leave out or count more than once. */
