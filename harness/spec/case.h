@@ -17,7 +17,8 @@ enum {
   SF_NAME_TEXT = 96,
   SF_TARGET_TEXT = 512,
   SF_SIGNATURE_TEXT = 192,
-  SF_CASE_FRAMEWORK_TEXT = 2048
+  SF_CASE_FIELDS_TEXT = 2048,
+  SF_OPERATION_TEXT = 64
 };
 
 /* The choices of each enum field: X(constant, name in a case's file). The one list of them: enum and names are made of it, and everything
@@ -163,9 +164,11 @@ struct sf_case {
   struct sf_data data;
   struct sf_layout layout;
   struct sf_reload reload;
-  char target[SF_TARGET_TEXT]; /* "builtin", "plugin:" and the path of a library of layers, or the name of a framework's worker */
-  char framework[SF_CASE_FRAMEWORK_TEXT]; /* "", or of a framework's case: what is not at its first choice, as a compact JSON object */
-  char plant[SF_NAME_TEXT];               /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
+  char target[SF_TARGET_TEXT];       /* "builtin", "plugin:" and the path of a library, "op:NAME", or the name of a framework's worker */
+  char operation[SF_OPERATION_TEXT]; /* "", or the operation that the case is one of */
+  char fields[SF_CASE_FIELDS_TEXT];  /* "", or a compact JSON object: of a framework's case what is not at its first choice, of an
+                                        operation's its row */
+  char plant[SF_NAME_TEXT];          /* "" or the id of a planted fault or of a mutant (harness/comm/mutate.h) */
   struct sf_expect expect;
 };
 
@@ -205,12 +208,16 @@ enum sf_status sf_case_field_unknown(const char *path, struct sf_error *error) S
 /* Parses a value as the command line gives it: a number, true/false/on/off, an enum's name, flags joined by '+' or "none", a text. */
 enum sf_status sf_case_field_parse(struct sf_case *c, const char *path, const char *value, struct sf_error *error) SF_MUST_USE;
 
-/* A case of a framework (targets/worker.md): seed, target and what stands in `framework` say all of it. Everything else is as sf_case_init
+/* A case of a framework (targets/worker.md): seed, target and what stands in `fields` say all of it. Everything else is as sf_case_init
  * leaves it, but for the axes of the layout and the mode, which repeat what the framework's case says under their names, so that it has
  * ranks and a signature. */
-static inline bool sf_case_is_framework(const struct sf_case *c) { return c->framework[0] != '\0'; }
+static inline bool sf_case_is_framework(const struct sf_case *c) { return c->fields[0] != '\0' && c->operation[0] == '\0'; }
 /* json: an object. SF_EINPUT when it is none, is too long, or has axes that are no numbers from 1 on. */
 enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct sf_error *error) SF_MUST_USE;
+
+/* A case of a single operation: target, `operation` and `fields` say all of it, everything else is as sf_case_init leaves it. What the
+ * fields may be is the operation's to know. */
+static inline bool sf_case_is_operation(const struct sf_case *c) { return c->operation[0] != '\0'; }
 
 /* The smallest valid case: every field at `smallest`. */
 void sf_case_init(struct sf_case *c);
@@ -252,7 +259,7 @@ void sf_case_stage_layers(const struct sf_case *c, int64_t stage, int64_t *first
  * SF_EINPUT and "PATH: field: reason". *out is written only on success. name stands for the file in the text. */
 enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name,
                                  struct sf_error *error) SF_MUST_USE;
-/* All fields, fixed order, two-space indentation, newline at the end. The caller frees *out with sf_free. */
+/* All fields, fixed order, two-space indentation (an operation's: on one line), newline at the end. The caller frees *out with sf_free. */
 enum sf_status sf_case_to_json(char **out, const struct sf_case *c) SF_MUST_USE;
 /* sf_case_from_json of a file; SF_ENOTFOUND, SF_EIO and SF_ENOMEM too. */
 enum sf_status sf_case_read(struct sf_case *out, const char *path, struct sf_error *error) SF_MUST_USE;

@@ -59,12 +59,12 @@ enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct
   char *text = json_dumps(object, JSON_COMPACT);
   if (text) sf_reals_shorten(text);
   enum sf_status status = text ? read_axes(&layout, object, error) : SF_ENOMEM;
-  if (status == SF_OK && strlen(text) >= sizeof c->framework) {
-    status = sf_error_set(error, SF_EINPUT, "framework: %zu characters, more than the limit of %zu", strlen(text), sizeof c->framework - 1);
+  if (status == SF_OK && strlen(text) >= sizeof c->fields) {
+    status = sf_error_set(error, SF_EINPUT, "framework: %zu characters, more than the limit of %zu", strlen(text), sizeof c->fields - 1);
   }
   if (status == SF_OK) {
-    memset(c->framework, 0, sizeof c->framework);
-    memcpy(c->framework, text, strlen(text));
+    memset(c->fields, 0, sizeof c->fields);
+    memcpy(c->fields, text, strlen(text));
     c->layout = layout;
     c->mode = read_mode(object);
   }
@@ -77,7 +77,7 @@ enum sf_status sf_case_validate_framework(const struct sf_case *c, struct sf_err
   struct sf_case other;
   sf_case_init(&other);
   if (strcmp(c->target, other.target) == 0) return sf_error_set(error, SF_EINPUT, "framework: the target \"%s\" is none", c->target);
-  const enum sf_status status = sf_case_set_framework(&other, c->framework, error);
+  const enum sf_status status = sf_case_set_framework(&other, c->fields, error);
   if (status != SF_OK) return status;
   other.seed = c->seed;
   for (int i = 0; i < sf_case_field_count; i++) {
@@ -92,13 +92,15 @@ enum sf_status sf_case_validate_framework(const struct sf_case *c, struct sf_err
 
 void sf_case_framework_append(struct sf_text *out, const struct sf_case *c) {
   json_set_alloc_funcs(sf_alloc, sf_free);
-  json_t *object = json_loads(c->framework, 0, NULL);
+  json_t *object = json_loads(c->fields, 0, NULL);
   char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
   out->failed |= text == NULL;
   if (text) sf_reals_shorten(text);
   for (const char *at = text; at && *at; at++) {
-    if (*at == '\n') sf_text_append(out, "\n  ");
-    else sf_text_append(out, "%c", *at);
+    if (*at == '\n')
+      sf_text_append(out, "\n  ");
+    else
+      sf_text_append(out, "%c", *at);
   }
   sf_free(text);
   json_decref(object);

@@ -3,6 +3,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/bytes.h"
 #include "harness/base/nearest.h"
+#include "harness/base/utf8.h"
 #include "harness/spec/case_internal.h"
 
 #include <inttypes.h>
@@ -16,14 +17,21 @@ enum { CASE_LIMIT_BYTES = 1 << 20, PATH_TEXT = 96 };
 
 static const char *type_name(const json_t *value) {
   switch (json_typeof(value)) {
-  case JSON_OBJECT: return "an object";
-  case JSON_ARRAY: return "an array";
-  case JSON_STRING: return "a string";
-  case JSON_INTEGER: return "an integer";
-  case JSON_REAL: return "a number with a fraction or exponent";
+  case JSON_OBJECT:
+    return "an object";
+  case JSON_ARRAY:
+    return "an array";
+  case JSON_STRING:
+    return "a string";
+  case JSON_INTEGER:
+    return "an integer";
+  case JSON_REAL:
+    return "a number with a fraction or exponent";
   case JSON_TRUE:
-  case JSON_FALSE: return "true or false";
-  case JSON_NULL: return "null";
+  case JSON_FALSE:
+    return "true or false";
+  case JSON_NULL:
+    return "null";
   }
   return "something else";
 }
@@ -64,8 +72,12 @@ static enum sf_status read_field(struct sf_case *c, const struct sf_field *field
     if (!json_is_boolean(value)) return wrong_type(error, field->path, "true or false", value);
     number = json_is_true(value);
     break;
-  case SF_FIELD_ENUM: status = read_name(&number, field, value, error); break;
-  case SF_FIELD_FLAGS: status = read_flags(&number, field, value, error); break;
+  case SF_FIELD_ENUM:
+    status = read_name(&number, field, value, error);
+    break;
+  case SF_FIELD_FLAGS:
+    status = read_flags(&number, field, value, error);
+    break;
   case SF_FIELD_TEXT:
     if (!json_is_string(value)) return wrong_type(error, field->path, "a string", value);
     return sf_case_field_put_text(c, field, json_string_value(value), error);
@@ -135,6 +147,52 @@ static enum sf_status read_section(struct sf_case *c, const char *section, json_
   return SF_OK;
 }
 
+/* A text that its writer chose: paths may hold any character. */
+static enum sf_status read_text(char *out, size_t size_bytes, const char *path, const json_t *value, struct sf_error *error) {
+  if (!json_is_string(value))
+    return value ? wrong_type(error, path, "a string", value) : sf_error_set(error, SF_EINPUT, "%s: missing", path);
+  if (json_string_length(value) >= size_bytes)
+    return sf_error_set(error, SF_EINPUT, "%s: longer than %zu characters", path, size_bytes - 1);
+  snprintf(out, size_bytes, "%s", json_string_value(value));
+  return SF_OK;
+}
+
+static enum sf_status read_row(struct sf_case *c, json_t *object, struct sf_error *error) {
+  if (!json_is_object(object)) return sf_error_set(error, SF_EINPUT, "case: an object is needed");
+  char *text = json_dumps(object, JSON_COMPACT);
+  const bool fits = text && strlen(text) < sizeof c->fields;
+  if (fits) snprintf(c->fields, sizeof c->fields, "%s", text);
+  sf_free(text);
+  return fits   ? SF_OK
+         : text ? sf_error_set(error, SF_EINPUT, "case: more than the limit of %zu characters", sizeof c->fields - 1)
+                : SF_ENOMEM;
+}
+
+/* {"schema": 1, "target": "op:NAME", "operation": "NAME", "case": {..}, "expect": {..}} */
+static enum sf_status read_operation(struct sf_case *c, json_t *root, struct sf_error *error) {
+  static const char *const members[] = {"schema", "target", "operation", "case", "expect"};
+  enum { MEMBERS = sizeof members / sizeof *members };
+  const char *key;
+  json_t *value;
+  json_object_foreach(root, key, value) {
+    struct sf_nearest nearest = sf_nearest_to(key);
+    bool known = false;
+    for (int i = 0; i < MEMBERS; i++) {
+      known |= strcmp(key, members[i]) == 0;
+      sf_nearest_offer(&nearest, members[i]);
+    }
+    if (!known) return sf_error_set(error, SF_EINPUT, "%.64s: no such field%s", key, sf_nearest_text(&nearest));
+  }
+  json_t *expect = json_object_get(root, "expect");
+  enum sf_status status = read_text(c->target, sizeof c->target, "target", json_object_get(root, "target"), error);
+  if (status == SF_OK) status = read_text(c->operation, sizeof c->operation, "operation", json_object_get(root, "operation"), error);
+  if (status == SF_OK) status = read_row(c, json_object_get(root, "case"), error);
+  if (status == SF_OK && expect) status = read_expect(&c->expect, expect, error);
+  if (status == SF_OK && *c->expect.signature && strcmp(c->expect.verdict, sf_verdict_name(SF_VERDICT_FINDING)) != 0)
+    return sf_error_set(error, SF_EINPUT, "expect.signature: of a finding only");
+  return status;
+}
+
 static enum sf_status read_framework(struct sf_case *c, json_t *object, struct sf_error *error) {
   if (!json_is_object(object)) return wrong_type(error, "framework", "an object", object);
   char *text = json_dumps(object, JSON_COMPACT);
@@ -172,13 +230,21 @@ static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_e
   const char *key;
   json_t *value;
   if (status != SF_OK) return status;
+  if (json_object_get(root, "operation")) {
+    status = read_operation(c, root, error);
+    return status == SF_OK ? sf_case_validate(c, error) : status;
+  }
   json_object_foreach(root, key, value) {
     const struct sf_field *field = strchr(key, '.') == NULL ? sf_case_field_find(key) : NULL;
     if (strcmp(key, "schema") == 0) continue;
-    if (field != NULL) status = read_field(c, field, value, error);
-    else if (strcmp(key, "expect") == 0) status = read_expect(&c->expect, value, error);
-    else if (strcmp(key, "framework") == 0) status = read_framework(c, value, error);
-    else if (is_section(key)) status = read_section(c, key, value, error);
+    if (field != NULL)
+      status = read_field(c, field, value, error);
+    else if (strcmp(key, "expect") == 0)
+      status = read_expect(&c->expect, value, error);
+    else if (strcmp(key, "framework") == 0)
+      status = read_framework(c, value, error);
+    else if (is_section(key))
+      status = read_section(c, key, value, error);
     else
       status = refuse_key(key, error);
     if (status != SF_OK) return status;
@@ -212,8 +278,10 @@ enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t s
   if (root == NULL) return status;
   sf_case_init(&c);
   status = read_document(&c, root, &reason);
-  if (status == SF_OK) *out = c;
-  else status = sf_error_set(error, status, "%s: %s", name, reason.text);
+  if (status == SF_OK)
+    *out = c;
+  else
+    status = sf_error_set(error, status, "%s: %s", name, reason.text);
   json_decref(root);
   return status;
 }
@@ -224,9 +292,12 @@ static void write_string(struct sf_text *text, const char *value) {
   sf_text_append(text, "\"");
   for (const char *at = value; *at != '\0'; at++) {
     const unsigned char byte = (unsigned char)*at;
-    if (byte == '"' || byte == '\\') sf_text_append(text, "\\%c", byte);
-    else if (byte < 0x20u) sf_text_append(text, "\\u%04x", byte);
-    else sf_text_append(text, "%c", byte);
+    if (byte == '"' || byte == '\\')
+      sf_text_append(text, "\\%c", byte);
+    else if (byte < 0x20u)
+      sf_text_append(text, "\\u%04x", byte);
+    else
+      sf_text_append(text, "%c", byte);
   }
   sf_text_append(text, "\"");
 }
@@ -249,14 +320,21 @@ static void write_value(struct sf_text *text, const struct sf_case *c, const str
   }
   const int64_t value = sf_case_field_get(c, field);
   switch (field->type) {
-  case SF_FIELD_INT: sf_text_append(text, "%" PRId64, value); break;
-  case SF_FIELD_BOOL: sf_text_append(text, "%s", value ? "true" : "false"); break;
+  case SF_FIELD_INT:
+    sf_text_append(text, "%" PRId64, value);
+    break;
+  case SF_FIELD_BOOL:
+    sf_text_append(text, "%s", value ? "true" : "false");
+    break;
   case SF_FIELD_ENUM:
     SF_ASSERT(value >= field->min && value <= field->max);
     sf_text_append(text, "\"%s\"", field->names[value]);
     break;
-  case SF_FIELD_FLAGS: write_flags(text, field, value); break;
-  case SF_FIELD_TEXT: break;
+  case SF_FIELD_FLAGS:
+    write_flags(text, field, value);
+    break;
+  case SF_FIELD_TEXT:
+    break;
   }
 }
 
@@ -286,8 +364,31 @@ static void write_framework(struct sf_text *text, const struct sf_case *c) {
   sf_case_framework_append(text, c);
 }
 
+/* On one line. */
+static enum sf_status operation_to_json(char **out, const struct sf_case *c) {
+  struct sf_text text = {0}, target = {0};
+  json_set_alloc_funcs(sf_alloc, sf_free);
+  sf_utf8_append(&target, c->target);
+  json_t *root = json_pack("{s:i, s:s, s:s, s:o}", "schema", SF_CASE_SCHEMA, "target", target.failed ? NULL : target.data, "operation",
+                           c->operation, "case", json_loads(c->fields, 0, NULL));
+  if (root && c->expect.present)
+    json_object_set_new(root, "expect", json_pack("{s:s, s:s}", "verdict", c->expect.verdict, "signature", c->expect.signature));
+  char *line = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+  json_decref(root);
+  sf_text_destroy(&target);
+  sf_text_append(&text, "%s\n", line ? line : "");
+  const enum sf_status status = line && !text.failed ? SF_OK : SF_ENOMEM;
+  sf_free(line);
+  if (status == SF_OK)
+    *out = text.data;
+  else
+    sf_text_destroy(&text);
+  return status;
+}
+
 enum sf_status sf_case_to_json(char **out, const struct sf_case *c) {
   struct sf_text text = {0};
+  if (sf_case_is_operation(c)) return operation_to_json(out, c);
   sf_text_append(&text, "{\n  \"schema\": %d", SF_CASE_SCHEMA);
   if (sf_case_is_framework(c))
     write_framework(&text, c);

@@ -44,6 +44,10 @@ static enum sf_status check_orders(const struct sf_case *c, struct sf_error *err
 enum sf_status sf_case_validate(const struct sf_case *c, struct sf_error *error) {
   int64_t row[SF_SPACE_FIELDS_MAX];
   if (sf_case_is_framework(c)) return sf_case_validate_framework(c, error);
+  if (sf_case_is_operation(c)) {
+    if (strncmp(c->target, "op:", 3) != 0 && strncmp(c->target, "plugin:", 7) != 0) REFUSE("target: op:NAME or plugin:LIB.so");
+    return SF_OK; /* the rest is the operation's to know */
+  }
   enum sf_status status = check_ranges(c, error);
   if (status == SF_OK) status = check_orders(c, error);
   if (status != SF_OK) return status;

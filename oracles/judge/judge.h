@@ -16,9 +16,15 @@
   X(EXACT, "exact", "a wrong value where nothing rounds: small integers, copies, counters")                                                \
   X(TOLERANCE, "tolerance", "an error that rounding does not explain")                                                                     \
   X(BITS, "bits", "values that lie on the grid of a lower precision than promised")                                                        \
+  X(UNWRITTEN, "unwritten", "of an operation: an element of an output still holds what was there before")                                  \
+  X(GUARD, "guard", "of an operation: a write beside an operand")                                                                          \
+  X(INPUT, "input", "of an operation: an input was changed")                                                                               \
+  X(UNREPEATABLE, "unrepeatable", "of an operation: a second run of the same inputs gave other bits")                                      \
+  X(ROUNDING, "rounding", "of an operation: the thread's floating-point mode was left changed")                                            \
+  X(REFUSED, "refused", "of an operation: the function returned an error")                                                                 \
   X(DEADLOCK, "deadlock", "ranks wait for each other for ever")                                                                            \
   X(MISMATCH, "mismatch", "ranks called different collectives, or one with different arguments")                                           \
-  X(CRASH, "crash", "a rank's program died, failed, or touched memory that it must not")                                                   \
+  X(CRASH, "crash", "a program died, failed, or touched memory that it must not")                                                          \
   X(HANG, "hang", "no end within the deadline")                                                                                            \
   X(FLAKY, "flaky", "a finding that did not show again in the same way; kept and counted, but not shrunk")
 enum sf_finding_class {

@@ -107,8 +107,8 @@ BUG = "cases/plant-rowparallel-bias-xtp.json --json"
 PLANT = "--plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=on --max-ranks 2 --shrink-budget 5 --json"
 JSON_OF = {
     "fuzz --json": f"shardfuzz fuzz --cases 3 --mode isolated {PLANT}; shardfuzz fuzz --cases 2 --max-memory 1 --json",
-    "fuzz --json, operations": "shardfuzz fuzz --target plugin:./libx.so --cases 50 --json",
-    "replay --json": f"shardfuzz replay {BUG}",
+    "replay --json": f"shardfuzz replay {BUG}; shardfuzz fuzz --target plugin:./libx.so --cases 50 --out sums; "
+                     "shardfuzz replay sums/tolerance-col_sum-out/min.json --json",
     "shrink --json": f"shardfuzz shrink -o min.json --budget 5 {BUG}",
     "gate --json": f"shardfuzz gate --seed 1 --cases 3 --mode isolated {PLANT}; shardfuzz gate --cases 2 --max-memory 1 --json",
     "check --json": "shardfuzz noise ref draw1 draw2 draw3 >noise.txt; shardfuzz check ref tp2 --json",
@@ -292,7 +292,7 @@ def commands_of(program):
 
 
 def options_of(program):
-    helps = [printed(program, command, "--help") for command in commands_of(program)] + [printed(program, "fuzz", "--target", "op:all", "--help")]
+    helps = [printed(program, command, "--help") for command in commands_of(program)]
     return {option for text in helps for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)} | {"--help", "--version"}
 
 

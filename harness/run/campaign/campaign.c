@@ -3,8 +3,8 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/sinks.h"
-#include "harness/run/trial/engine.h"
 #include "harness/run/campaign/ledger.h"
+#include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +12,9 @@
 
 /* No new cases while so many findings wait to be booked. */
 enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
+/* Of operations: cases of a lease, and of a job, which is to take a moment and not longer. */
+enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
+static const double RANGE_SECONDS = 0.05;
 static const double COMMIT_SECONDS = 0.5;
 /* Interrupted, cases that run may end for so long; then they are left for --resume, for one that hangs would have its whole deadline. */
 static const double STOP_SECONDS = 1;
@@ -41,10 +44,10 @@ struct key_queue {
   int64_t shrinks; /* of its findings: to be shrunk, being shrunk, or shrunk and not booked */
 };
 
-/* A case that was handed out and is not back. */
+/* Cases that were handed out together and are not back: from index on. */
 struct running {
   struct running *next;
-  int64_t index;
+  int64_t index, count;
 };
 
 struct campaign {
@@ -52,6 +55,7 @@ struct campaign {
   struct sf_ledger ledger;
   int64_t next, end; /* leased indices not handed out yet */
   bool out_of_indices;
+  int64_t range;           /* of operations: cases of the next job */
   struct running *running; /* by ascending index */
   struct pending *held;    /* findings with a lower index still running, by ascending index */
   struct key_queue *keys;
@@ -78,8 +82,10 @@ static struct sf_booking booking_of(const struct pending *p) {
 
 static void book(struct campaign *k, struct pending *p) {
   const struct sf_booking booking = booking_of(p);
-  if (p->state == SHRUNK) sf_ledger_add_shrunk(&k->ledger, &booking, p->shrunk);
-  else sf_ledger_add_unshrunk(&k->ledger, &booking);
+  if (p->state == SHRUNK)
+    sf_ledger_add_shrunk(&k->ledger, &booking, p->shrunk);
+  else
+    sf_ledger_add_unshrunk(&k->ledger, &booking);
   k->pending_count--;
   k->pending_cases -= !p->is_further;
   sf_free(p->shrunk);
@@ -104,8 +110,10 @@ static struct key_queue *queue_of(struct campaign *k, const char *shrink_key) {
 static void append(struct key_queue *queue, struct pending *p) {
   p->next = NULL;
   p->queue = queue;
-  if (queue->last) queue->last->next = p;
-  else queue->first = p;
+  if (queue->last)
+    queue->last->next = p;
+  else
+    queue->first = p;
   queue->last = p;
 }
 
@@ -158,8 +166,9 @@ static void settle(struct campaign *k, struct key_queue *queue) {
 static void release(struct campaign *k, struct pending *p) {
   struct key_queue *queue = queue_of(k, p->outcome.shrink_key);
   if (!queue) return;
+  const struct sf_booking booking = booking_of(p);
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
-  p->state = shrinks < sf_ledger_shrinks_at_least(p->is_further) ? TO_SHRINK : NOT_TO_SHRINK;
+  p->state = shrinks < sf_ledger_shrinks_at_least(&booking) ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
   append(queue, p);
   settle(k, queue);
@@ -227,24 +236,29 @@ static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct
   settle(k, queue);
 }
 
-static void note_running(struct campaign *k, int64_t index) {
+static void note_running(struct campaign *k, int64_t index, int64_t count) {
   struct running *r = sf_alloc(sizeof *r);
   if (!r) {
     sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
     return;
   }
   r->index = index;
+  r->count = count;
   struct running **at = &k->running;
   while (*at && (*at)->index < index) at = &(*at)->next;
   r->next = *at;
   *at = r;
 }
 
-static void note_back(struct campaign *k, int64_t index) {
+/* The first `count` of those from index on. */
+static void note_back(struct campaign *k, int64_t index, int64_t count) {
   struct running **at = &k->running;
   while (*at && (*at)->index != index) at = &(*at)->next;
   SF_ASSERT(*at);
   struct running *r = *at;
+  r->index += count;
+  r->count -= count;
+  if (r->count > 0) return;
   *at = r->next;
   sf_free(r);
 }
@@ -254,7 +268,8 @@ static void note_back(struct campaign *k, int64_t index) {
 static bool lease(struct campaign *k) {
   if (k->out_of_indices || time_is_up(k)) return false;
   int64_t count = 0;
-  sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &k->next, &count, LEASE_INDICES, k->options->cases, &k->ledger.error), NULL);
+  const int64_t want = k->options->pool.operations ? LEASE_OPERATIONS : LEASE_INDICES;
+  sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &k->next, &count, want, k->options->cases, &k->ledger.error), NULL);
   k->end = k->next + count;
   k->out_of_indices = count == 0;
   return count > 0 && !failed(k);
@@ -284,12 +299,22 @@ static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job 
   return 1;
 }
 
+static int32_t next_range(struct campaign *k, struct sf_job *job) {
+  const int64_t left = k->end - k->next, count = left < k->range ? left : k->range;
+  sf_job_of_range(job, &k->options->pool, k->next, count);
+  job->deadline = k->options->deadline;
+  note_running(k, k->next, count);
+  k->next += count;
+  return !failed(k);
+}
+
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   struct campaign *k = ctx;
   if (failed(k) || is_stopped(k)) return 0;
   struct pending *to_shrink = find_to_shrink(k);
   if (to_shrink) return next_shrink(k, to_shrink, &jobs[0]);
   if (time_is_up(k) || k->pending_count >= PENDING_MAX || (k->next >= k->end && !lease(k))) return 0;
+  if (k->options->pool.operations) return next_range(k, &jobs[0]);
   const int64_t layouts = k->options->layouts;
   int64_t stop = (k->next / layouts + 1) * layouts;
   if (stop > k->end) stop = k->end;
@@ -301,11 +326,39 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
     job->kind = SF_JOB_RUN;
     job->deadline = k->options->deadline;
     sf_ledger_fail(&k->ledger, sf_campaign_case(&job->c, k->options, job->tag, &k->ledger.error), NULL);
-    note_running(k, job->tag);
+    note_running(k, job->tag, 1);
     if (failed(k)) return 0;
     count++;
   }
   return count;
+}
+
+static void case_done(struct campaign *k, const struct sf_job *job, const struct sf_outcome *outcome) {
+  note_back(k, job->tag, 1);
+  if (outcome->status != SF_OK) {
+    char text[400];
+    snprintf(text, sizeof text, "case %" PRId64 ": %.300s", job->tag, outcome->text);
+    sf_ledger_fail(&k->ledger, outcome->status, text);
+  } else if (outcome->verdict == SF_VERDICT_FINDING) {
+    on_finding(k, job, outcome);
+  } else {
+    sf_ledger_add_verdict(&k->ledger, job->tag, &job->c, outcome);
+  }
+}
+
+static void range_done(struct campaign *k, const struct sf_job_result *result) {
+  static struct sf_job job; /* of the case behind those that passed */
+  const int64_t passed = result->passes.count;
+  if (passed > 0) {
+    const double in_time = RANGE_SECONDS * (double)passed / result->passes.seconds;
+    k->range = !(in_time < RANGE_MOST) ? RANGE_MOST : in_time < RANGE_LEAST ? RANGE_LEAST : (int64_t)in_time;
+    sf_ledger_add_passes(&k->ledger, result->tag, &result->passes);
+    note_back(k, result->tag, passed);
+  }
+  if (!result->has_outcome) return;
+  job.tag = result->tag + passed;
+  sf_ledger_fail(&k->ledger, sf_campaign_case(&job.c, k->options, job.tag, &k->ledger.error), NULL);
+  case_done(k, &job, &result->outcome);
 }
 
 static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
@@ -315,16 +368,10 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
     on_shrunk(k, job, result);
     return;
   }
-  note_back(k, job->tag);
-  if (result->outcome.status != SF_OK) {
-    char text[400];
-    snprintf(text, sizeof text, "case %" PRId64 ": %.300s", job->tag, result->outcome.text);
-    sf_ledger_fail(&k->ledger, result->outcome.status, text);
-  } else if (result->outcome.verdict == SF_VERDICT_FINDING) {
-    on_finding(k, job, &result->outcome);
-  } else {
-    sf_ledger_add_verdict(&k->ledger, job->tag, &job->c, &result->outcome);
-  }
+  if (job->range)
+    range_done(k, result);
+  else
+    case_done(k, job, &result->outcome);
   release_held(k);
 }
 
@@ -385,7 +432,7 @@ static void count_waiting(const struct campaign *k, struct sf_campaign_result *r
 }
 
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result, struct sf_error *error) {
-  struct campaign k = {.options = options};
+  struct campaign k = {.options = options, .range = RANGE_LEAST};
   struct sf_pool *pool = NULL;
   memset(result, 0, sizeof *result);
   k.start = k.committed = sf_engine_now();

@@ -17,7 +17,8 @@ enum { SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it h
 
 struct sf_campaign_options {
   struct sf_space space;
-  const struct sf_choice_space *framework; /* NULL, or cases are drawn from a framework's fields and not from space */
+  const struct sf_choice_space *framework; /* NULL, or cases are drawn from a framework's fields and not from space; with pool.operations
+                                              they are that target's */
   uint64_t seed;
   int64_t cases;      /* total, a resumed store's included; INT64_MAX = until the time is up */
   double seconds;     /* hand out cases for this long; 0 = no limit */
@@ -67,10 +68,12 @@ struct sf_campaign_result {
 static inline void sf_campaign_add_waiting(struct sf_campaign_result *result, int64_t index) {
   if (result->waiting++ == 0 || index < result->waiting_first) result->waiting_first = index;
 }
-/* Every case was skipped or inconclusive: nothing has been shown, which a script must not take for "nothing found". */
+/* Every case was skipped or inconclusive, or passed without anything in it that could be judged: nothing has been shown, which a script
+ * must not take for "nothing found". */
 static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *result) {
-  const int64_t *by_verdict = result->summary.by_verdict;
-  return result->summary.cases > 0 && by_verdict[SF_VERDICT_PASS] + by_verdict[SF_VERDICT_FINDING] == 0;
+  const struct sf_store_summary *s = &result->summary;
+  if (s->cases == 0 || s->by_verdict[SF_VERDICT_FINDING] > 0) return false;
+  return s->by_verdict[SF_VERDICT_PASS] == 0 || (s->checked == 0 && s->unchecked > 0);
 }
 /* Says so in one line: how many and, of the last one, why. */
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result);

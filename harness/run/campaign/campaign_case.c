@@ -4,6 +4,7 @@
 #include "harness/base/hash.h"
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/opfuzz/op_target.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@ enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_
   options->cover = NULL;
   sf_choice_cover_destroy(options->choice_cover);
   options->choice_cover = NULL;
+  if (options->pool.operations) return SF_OK;
   if (options->framework) return sf_choice_cover_create(&options->choice_cover, options->framework, options->seed, error);
   return sf_cover_create(&options->cover, &options->space, options->seed, options->layouts, error);
 }
@@ -42,6 +44,12 @@ static enum sf_status framework_case(struct sf_case *out, const struct sf_campai
 enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
   const uint64_t block = (uint64_t)(index / options->layouts);
   if (options->framework) return framework_case(out, options, index, error);
+  if (options->pool.operations) {
+    struct sf_op_case c;
+    sf_op_case_draw(&c, options->pool.operations, options->pool.seed, (uint64_t)index);
+    sf_op_case_put(out, options->pool.operations, &c);
+    return SF_OK;
+  }
   for (uint64_t attempt = 0;; attempt++) {
     /* Another draw follows no row of the covering table: the row's limits may contradict it. */
     const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
@@ -55,7 +63,7 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
 
 static uint64_t hash_known(uint64_t hash, const struct sf_known_entry *entry) {
   hash = sf_hash_string(hash, entry->signature);
-  if (entry->has_case && sf_case_is_framework(&entry->c)) return sf_hash_string(hash, entry->c.framework);
+  if (entry->has_case && *entry->c.fields) return sf_hash_string(hash, entry->c.fields);
   for (int i = 0; entry->has_case && i < sf_case_field_count; i++) {
     if (sf_case_fields[i].type != SF_FIELD_TEXT) hash = sf_hash_u64(hash, (uint64_t)sf_case_field_get(&entry->c, &sf_case_fields[i]));
   }
@@ -84,7 +92,11 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
   for (int32_t i = 0; i < options->known.count; i++) known = hash_known(known, &options->known.entries[i]);
   sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed,
                  options->layouts, space->max_ranks);
-  sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
+  if (options->pool.operations)
+    sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\nmax_elements=%" PRId64 "\n", known, options->pool.operations->name,
+                   options->pool.operations->max_elements);
+  else
+    sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
   const bool is_real = options->pool.launcher || options->inside_mpi;
   sf_text_append(&text, "backend=%s\n", !is_real ? "sim" : options->pool.nccl ? "nccl" : "mpi");
   if (options->cover || options->choice_cover) sf_text_append(&text, "cover=pairs\n");

@@ -6,6 +6,7 @@
 #include "harness/base/names.h"
 #include "harness/base/sinks.h"
 #include "harness/base/system/directories.h"
+#include "harness/run/workers/subject.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,26 +24,6 @@ struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcom
   snprintf(copy.expect.verdict, sizeof copy.expect.verdict, "%s", sf_verdict_name(outcome->verdict));
   snprintf(copy.expect.signature, sizeof copy.expect.signature, "%s", outcome->verdict == SF_VERDICT_FINDING ? outcome->signature : "");
   return copy;
-}
-
-/* The first line, and what the ranks printed marked as theirs. */
-static void append_what(struct sf_text *text, const char *what) {
-  const size_t length = strcspn(what, "\n");
-  sf_line_append(text, "what         %.*s\n", (int)length, what);
-  sf_line_append_all(text, "           | ", what + length);
-}
-
-static void append_place(struct sf_text *text, const struct sf_outcome *outcome) {
-  if (*outcome->first_id) {
-    sf_line_append(text, "first        %s\n", outcome->first_id);
-    sf_line_append(text, "module       %s\n", outcome->module);
-  }
-  if (*outcome->label) sf_line_append(text, "label        %s\n", outcome->label);
-  if (outcome->rank >= 0) sf_line_append(text, "rank         %d\n", outcome->rank);
-  if (outcome->row >= 0) sf_line_append(text, "row          %" PRId64 "\n", outcome->row);
-  if (outcome->noise > 0) {
-    sf_line_append(text, "error        %.3g, %.3g times what rounding explains\n", outcome->error, outcome->ratio);
-  }
 }
 
 void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks) {
@@ -94,23 +75,15 @@ static void append_story(struct sf_text *text, const struct sf_finding_story *st
 
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
                                  const struct sf_finding_story *story) {
+  const struct sf_subject *subject = sf_subject_of(c);
   struct sf_text text = {0};
-  char axes[SF_AXES_TEXT], reload[64] = "", line[SF_DIAGNOSIS_LINE_TEXT];
-  sf_signature_axes(axes, c, NULL);
-  if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
+  char line[SF_DIAGNOSIS_LINE_TEXT];
   sf_line_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
   sf_line_append(&text, "signature    %s\n", outcome->signature);
-  append_place(&text, outcome);
-  append_what(&text, outcome->text);
+  subject->tell(&text, c, outcome);
   sf_diagnosis_line(line, &outcome->diagnosis);
   if (*line) sf_line_append(&text, "diagnosis    %s\n", line);
-  sf_line_append(&text, "case         %" PRId64 " rank%s (%s)%s, ", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, reload);
-  if (sf_case_is_framework(c)) {
-    sf_line_append(&text, "%s, %s\n", c->target, c->framework);
-  } else {
-    sf_line_append(&text, "%" PRId64 " layer%s, %s, %s\n", c->model.layers, c->model.layers == 1 ? "" : "s",
-                   sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
-  }
+  subject->tell_case(&text, c, outcome);
   for (int32_t i = 0; i < outcome->further_count; i++) {
     const struct sf_culprit *other = &outcome->further[i];
     sf_line_append(&text, "also wrong   %s: %s (%s)\n", other->first_id, other->text, other->signature);

@@ -47,8 +47,6 @@ static enum sf_status read_entry(struct sf_known_entry *entry, json_t *value, co
   }
   snprintf(entry->signature, sizeof entry->signature, "%s", signature);
   json_t *known_case = json_object_get(value, "case");
-  if (known_case && json_object_get(known_case, "operation"))
-    return SF_OK; /* cases of operations are drawn as if nothing were known: the signature tells */
   return known_case ? read_case(entry, known_case, path, error) : SF_OK;
 }
 
@@ -108,7 +106,7 @@ static bool is_incidental(const struct sf_field *field) {
 }
 
 static bool contains(const struct sf_case *c, const struct sf_case *trigger) {
-  if (sf_case_is_framework(c) != sf_case_is_framework(trigger)) return false;
+  if (sf_case_is_operation(c) || sf_case_is_operation(trigger) || sf_case_is_framework(c) != sf_case_is_framework(trigger)) return false;
   if (sf_case_is_framework(c)) return sf_framework_case_contains(c, trigger);
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];

@@ -6,6 +6,7 @@
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/features.h"
+#include "harness/run/workers/subject.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,7 +57,7 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
   const bool judged = outcome->verdict != SF_VERDICT_SKIP && outcome->verdict != SF_VERDICT_INCONCLUSIVE;
   char reason[SF_STORE_REASON_TEXT] = "";
   if (!judged) keep_line(reason, sizeof reason, outcome->text);
-  const bool finding = outcome->verdict == SF_VERDICT_FINDING;
+  const bool finding = outcome->verdict == SF_VERDICT_FINDING, of_operation = sf_case_is_operation(c);
   const struct sf_store_verdict row = {
       .index = index,
       .verdict = outcome->verdict,
@@ -67,8 +68,8 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
       .module = outcome->module,
       .rank = outcome->rank,
       .ranks = outcome->ranks,
-      .layers = (int32_t)c->model.layers,
-      .features = sf_features_of(c),
+      .layers = of_operation ? 0 : (int32_t)c->model.layers,
+      .features = of_operation ? (struct sf_feature_mask){{0}} : sf_features_of(c),
       .checked = outcome->checked,
       .unchecked = outcome->unchecked,
       .seconds = outcome->seconds,
@@ -84,6 +85,20 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
 void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome) {
   SF_ASSERT(outcome->verdict != SF_VERDICT_FINDING);
   add_verdict(ledger, index, c, outcome, "");
+}
+
+void sf_ledger_add_passes(struct sf_ledger *ledger, int64_t first, const struct sf_passes *passes) {
+  const struct sf_store_verdict row = {.index = first,
+                                       .count = passes->count,
+                                       .verdict = SF_VERDICT_PASS,
+                                       .cls = -1,
+                                       .rank = -1,
+                                       .ranks = 1,
+                                       .checked = passes->checked,
+                                       .unchecked = passes->unchecked,
+                                       .seconds = passes->seconds};
+  keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
+  ledger->cases += passes->count;
 }
 
 static const char *counted_signature(const struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
@@ -290,9 +305,13 @@ int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
   return count;
 }
 
+int64_t sf_ledger_shrinks_at_least(const struct sf_booking *b) {
+  return b->is_further || sf_subject_of(b->c)->shrinks_key_once ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY;
+}
+
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b) {
   const int64_t shrinks = sf_ledger_shrinks(ledger, b->outcome->shrink_key);
-  if (shrinks < sf_ledger_shrinks_at_least(b->is_further)) return true;
+  if (shrinks < sf_ledger_shrinks_at_least(b)) return true;
   return shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, b->c, b->outcome) == b->outcome->signature;
 }
 
@@ -328,6 +347,11 @@ void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_r
   const char *skip = result->summary.skip_reason, *inconclusive = result->summary.inconclusive_reason;
   if (skipped == result->summary.cases) {
     snprintf(out, size, "every case was skipped%s%.300s", *skip ? ": " : "", skip);
+    return;
+  }
+  if (by_verdict[SF_VERDICT_PASS] > 0) {
+    snprintf(out, size, "nothing was judged: of %" PRId64 " in %" PRId64 " cases that passed none could be", result->summary.unchecked,
+             by_verdict[SF_VERDICT_PASS]);
     return;
   }
   const int length = snprintf(out, size, "nothing was judged: %" PRId64 " inconclusive%s%.300s%s", by_verdict[SF_VERDICT_INCONCLUSIVE],

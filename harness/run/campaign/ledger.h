@@ -29,6 +29,8 @@ void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char 
 /* Each adds the one verdict row of a case, or, of one of its further culprits, the row for that. */
 /* No finding. */
 void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
+/* The rows of cases of a range that passed. */
+void sf_ledger_add_passes(struct sf_ledger *ledger, int64_t first, const struct sf_passes *passes);
 /* A finding: what the outcome tells of is booked. */
 struct sf_booking {
   int64_t index;
@@ -49,9 +51,7 @@ int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
 /* So many findings of a key are shrunk whatever they are (one fault often makes several tensors wrong, so of further culprits one), and up
  * to so many if they have not the axes of any signature that it was shrunk to. */
 enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_OF_FURTHER = 1, SF_LEDGER_SHRINKS_MAX = 8 };
-static inline int64_t sf_ledger_shrinks_at_least(bool is_further) {
-  return is_further ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY;
-}
+int64_t sf_ledger_shrinks_at_least(const struct sf_booking *booking);
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 

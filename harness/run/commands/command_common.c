@@ -10,6 +10,7 @@
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
+#include "harness/run/workers/subject.h"
 #include "harness/worker/choice_cover.h"
 #include "harness/worker/shell.h"
 #include "targets/plugin/plugin_target.h"
@@ -25,7 +26,7 @@ const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
 /* One more: NULL ends them. */
 SF_ASSERT_ENTRIES(sf_backend_names, SF_BACKEND_COUNT + 1);
 
-enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4 };
+enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 4, BUDGET = 300, OPERATION_BUDGET = 20000 };
 
 volatile sig_atomic_t sf_interrupted;
 
@@ -79,8 +80,7 @@ int sf_command_main(const struct sf_command *command, void *flags, int (*run)(vo
 void sf_common_defaults(struct sf_common_flags *flags) {
   memset(flags, 0, sizeof *flags);
   flags->seed = 1;
-  flags->layouts = 4;
-  flags->shrink_budget = 300;
+  flags->shrink_budget = -1;
   flags->out = "findings";
 }
 
@@ -116,6 +116,29 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
   if (sf_plugin_target_path(flags->target)) return sf_plugin_probe_space(space, flags->target, error);
   if (!sf_target_find(flags->target)) return refuse_target(flags->target, error);
   snprintf(space->target, sizeof space->target, "%s", flags->target);
+  return SF_OK;
+}
+
+int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, bool of_operation) {
+  return flags->shrink_budget >= 0 ? (int32_t)flags->shrink_budget : of_operation ? OPERATION_BUDGET : BUDGET;
+}
+
+enum sf_status sf_common_operation_flags(const struct sf_common_flags *flags, struct sf_error *error) {
+  const struct {
+    const char *name;
+    bool given;
+  } options[] = {{"--set", flags->sets.count > 0},
+                 {"--preset", flags->presets.count > 0},
+                 {"--mode", flags->mode != 0},
+                 {"--max-ranks", flags->max_ranks != 0},
+                 {"--layouts", flags->layouts != 0},
+                 {"--plant", flags->plants.count > 0},
+                 {"--backend", flags->backend != SF_BACKEND_SIM},
+                 {"--launcher", flags->launcher != NULL},
+                 {"--framework-path", flags->framework_path != NULL},
+                 {"--max-memory", flags->max_memory_mib != 0}};
+  for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+    if (options[i].given) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", options[i].name);
   return SF_OK;
 }
 
@@ -203,6 +226,32 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
   out->framework = &framework->options;
 }
 
+/* The pool for cases of the target: a plugin brings its own device. */
+static enum sf_status pool_of_operations(struct sf_pool_options *out, const struct sf_common_flags *flags, const char *target,
+                                         struct sf_error *error) {
+  if (flags->device != SF_DEVICE_CPU && sf_plugin_target_path(target))
+    return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
+  const enum sf_status status = sf_common_operation_flags(flags, error);
+  return status == SF_OK ? sf_common_pool(out, flags, 1, error) : status;
+}
+
+/* Checks the case with the target that it is to run on, which takes the place of its own. */
+static enum sf_status pool_of_operation(struct sf_pool_options *pool, const struct sf_common_flags *flags, struct sf_case *c,
+                                        const char *path, struct sf_error *error) {
+  const struct sf_op_target *target = NULL;
+  struct sf_op_case row;
+  struct sf_error reason = {SF_OK, ""};
+  if (flags->target && !sf_op_target_is_one(flags->target))
+    return sf_error_set(error, SF_EUSAGE, "--target %.200s: a case of an operation runs on op:NAME or plugin:LIB.so", flags->target);
+  enum sf_status status = pool_of_operations(pool, flags, flags->target ? flags->target : c->target, error);
+  if (status == SF_OK) status = sf_operation_target(&target, NULL, flags->target ? flags->target : c->target, error);
+  if (status != SF_OK) return status;
+  snprintf(c->target, sizeof c->target, "%s", target->name);
+  pool->operations = target;
+  status = sf_op_case_of(&row, c, target, &reason);
+  return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: %s", path, reason.text);
+}
+
 /* Another plugin, or the built-in layers, in the place of the target that the case's file names. */
 static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_error *error) {
   if (sf_framework_is_target(target))
@@ -216,6 +265,7 @@ static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_
 
 enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework,
                                       const struct sf_common_flags *flags, struct sf_case *c, const char *path, struct sf_error *error) {
+  if (sf_case_is_operation(c)) return pool_of_operation(pool, flags, c, path, error);
   enum sf_status status = flags->target && !sf_case_is_framework(c) ? retarget(c, flags->target, error) : SF_OK;
   if (status == SF_OK) status = sf_case_names_check(c, path, error);
   if (status != SF_OK) return status;
@@ -258,9 +308,21 @@ static enum sf_status campaign_of_framework(struct sf_campaign_options *out, con
 
 static enum sf_status campaign_of_layers(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
   if (flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--framework-path needs a framework as --target");
+  if (flags->max_elements) return sf_error_set(error, SF_EUSAGE, "--max-elements is of operations");
   enum sf_status status = fill_space(&out->space, flags, error);
   if (status == SF_OK) status = fill_plants(out, &flags->plants, error);
   if (status == SF_OK) status = sf_common_pool(&out->pool, flags, (int32_t)out->space.max_ranks, error);
+  return status;
+}
+
+static enum sf_status campaign_of_operations(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
+  static struct sf_op_target target;
+  sf_space_init(&out->space);
+  enum sf_status status = pool_of_operations(&out->pool, flags, flags->target, error);
+  if (status == SF_OK)
+    status = sf_op_target_make(&target, flags->target, flags->max_elements ? flags->max_elements : SF_OP_ELEMENTS, error);
+  out->pool.operations = &target;
+  out->pool.seed = (uint64_t)flags->seed;
   return status;
 }
 
@@ -277,8 +339,11 @@ static enum sf_status probe_case(const struct sf_campaign_options *options, cons
 
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
   memset(out, 0, sizeof *out);
-  const bool is_framework = flags->target && sf_framework_is_target(flags->target);
-  enum sf_status status = is_framework ? campaign_of_framework(out, flags, error) : campaign_of_layers(out, flags, error);
+  const bool is_framework = flags->target && sf_framework_is_target(flags->target),
+             of_operations = flags->target && sf_op_target_is_one(flags->target);
+  enum sf_status status = is_framework    ? campaign_of_framework(out, flags, error)
+                          : of_operations ? campaign_of_operations(out, flags, error)
+                                          : campaign_of_layers(out, flags, error);
   struct sf_text replay = {0};
   sf_common_replay_options(&replay, flags);
   if (status == SF_OK && replay.failed) status = SF_ENOMEM;
@@ -289,9 +354,9 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   }
   out->pool.space = &out->space;
   out->seed = (uint64_t)flags->seed;
-  out->layouts = flags->layouts;
+  out->layouts = flags->layouts ? flags->layouts : LAYOUTS_DEFAULT;
   out->deadline = (double)flags->deadline_ms / 1000;
-  out->shrink_budget = (int32_t)flags->shrink_budget;
+  out->shrink_budget = sf_common_shrink_budget(flags, of_operations);
   out->stop = &sf_interrupted;
   out->cases = INT64_MAX;
   if (snprintf(out->out_dir, sizeof out->out_dir, "%s", flags->out) >= (int)sizeof out->out_dir) {

@@ -4,6 +4,7 @@
 
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/framework/framework_target.h"
+#include "harness/run/opfuzz/op_target.h"
 #include "harness/run/report/report.h"
 #include "harness/run/support/options.h"
 #include "harness/run/trial/device_choice.h"
@@ -15,8 +16,9 @@ enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL, SF_BAC
 /* Defaults are what sf_common_defaults puts there. */
 struct sf_common_flags {
   /* which cases */
-  int64_t seed, layouts;
-  int64_t max_ranks; /* 0: 8, of a framework 4, inside an MPI job its ranks */
+  int64_t seed, layouts; /* layouts 0: 4 */
+  int64_t max_ranks;     /* 0: 8, of a framework 4, inside an MPI job its ranks */
+  int64_t max_elements;  /* of operations; 0: SF_OP_ELEMENTS */
   struct sf_texts presets, sets;
   int32_t mode; /* 0 drawn, 1 isolated, 2 e2e */
   const char *target, *framework_path;
@@ -27,7 +29,7 @@ struct sf_common_flags {
   const char *launcher;
   int64_t deadline_ms;
   int64_t max_memory_mib; /* 0: of simulated ranks what is free, shared by the jobs; of others no limit */
-  int64_t shrink_budget;
+  int64_t shrink_budget;  /* -1: by what is shrunk */
   /* what becomes of it */
   const char *known, *out;
   bool json;
@@ -72,10 +74,11 @@ struct sf_common_flags {
       SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                     \
       SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536,                                                                         \
                    "largest world drawn; default: 8, of a framework 4, inside an MPI job all of its ranks"),                               \
-      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference"),                             \
+      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference; default 4"),                  \
       SF_TARGET_OPTIONS(owner, member),                                                                                                    \
       SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),          \
-      SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000, "trials spent on shrinking one finding")
+      SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000,                                                                \
+                   "trials spent on shrinking one finding; default 300, of an operation 20000")
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];
 
@@ -88,6 +91,10 @@ struct sf_common_framework {
   struct sf_description *description;
   struct sf_choice_space space;
 };
+/* SF_EUSAGE for an option that operations do not have. */
+enum sf_status sf_common_operation_flags(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
+/* The budget that the flags give, or the default of what is shrunk. */
+int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, bool of_operation);
 /* Appends the options, for a shell, with which a case of the flags' framework is replayed. */
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags);
 /* How the target's worker is started. SF_EUSAGE. */

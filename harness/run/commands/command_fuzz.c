@@ -4,9 +4,9 @@
 #include "harness/run/campaign/signatures.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/support/json_out.h"
+#include "harness/run/workers/subject.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -45,6 +45,8 @@ static const struct sf_option options[] = {
     SF_NUMBER_AT(struct fuzz_flags, "stop-after", stop_after, 1, INT64_MAX,
                  "hand out no more cases once this run has so many new findings; what runs then still counts"),
     SF_SPACE_OPTIONS(struct fuzz_flags, common),
+    SF_NUMBER_AT(struct fuzz_flags, "max-elements", common.max_elements, 64, SF_OP_ELEMENTS_MOST,
+                 "of operations: largest case, all operands together; default 300000"),
     SF_OPTION_AT(struct fuzz_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug (shardfuzz list plants)"),
     SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
     SF_OPTION_AT(struct fuzz_flags, "store", TEXT, store, "FILE", "the campaign's SQLite file; default: a new one under --out"),
@@ -58,16 +60,15 @@ static const struct sf_option options[] = {
          "run the K-th of N shares of the cases, so that N jobs with the same --seed run one campaign; shardfuzz merge joins their stores"},
     SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
-    SF_REPORT_OPTIONS(struct fuzz_flags, reports)
-    SF_BACKEND_OPTIONS(struct fuzz_flags, common),
+    SF_REPORT_OPTIONS(struct fuzz_flags, reports) SF_BACKEND_OPTIONS(struct fuzz_flags, common),
 };
 
 static const struct sf_command command = {
     .name = "fuzz",
     .help =
         "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks what fails.\n"
-        "Without --cases and --time it goes on until it is interrupted. Operations (--target op:NAME, plugins of operations) have options of\n"
-        "their own: shardfuzz fuzz --target op:all --help.",
+        "Of operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
+        "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
@@ -179,7 +180,9 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {
-    sf_print(to, "tensors judged: %" PRId64 " (%.2f %%)\n", s->checked, 100.0 * (double)s->checked / (double)(s->checked + s->unchecked));
+    const struct sf_subject *subject = used->pool.operations ? &sf_subject_operation : &sf_subject_layers;
+    sf_print(to, "%s judged: %" PRId64 " (%.2f %%)\n", subject->noun, s->checked,
+             100.0 * (double)s->checked / (double)(s->checked + s->unchecked));
   }
   if (r->cover.pairs) {
     sf_print(to, "pairs of settings tried: %.1f %% of %" PRId64 "%s%s\n", 100.0 * (double)r->cover.pairs_run / (double)r->cover.pairs,
@@ -286,7 +289,6 @@ static int run(void *context) {
 
 int sf_command_fuzz(int argc, char **argv) {
   struct fuzz_flags flags;
-  if (sf_op_target_of_arguments(argc, argv)) return sf_op_fuzz(argc, argv);
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   return sf_command_main(&command, &flags, run, argc, argv);

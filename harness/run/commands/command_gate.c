@@ -1,6 +1,5 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/gate/gate.h"
 
@@ -14,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { SHRINK_BUDGET = 300 };
 
 struct gate_flags {
   struct sf_common_flags common;
@@ -36,8 +33,7 @@ static const struct sf_option options[] = {
         struct gate_flags, "time", time_ms,
         "replay the corpus, then fuzz until this time is over; default 10m. It fails with 3 when the corpus is not through by then"),
     SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
-    SF_REPORT_OPTIONS(struct gate_flags, reports)
-    SF_SPACE_OPTIONS(struct gate_flags, common),
+    SF_REPORT_OPTIONS(struct gate_flags, reports) SF_SPACE_OPTIONS(struct gate_flags, common),
     SF_OPTION_AT(struct gate_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug, to see the gate fail"),
     SF_OPTION_AT(struct gate_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
     SF_BACKEND_OPTIONS(struct gate_flags, common),
@@ -124,58 +120,20 @@ static int tell(const struct gate_flags *flags, const struct sf_gate_options *us
   return sf_exit_json(object, code);
 }
 
-/* A campaign over operations. */
-static enum sf_status fill_operations(struct sf_gate_options *out, const struct gate_flags *flags, struct sf_error *error) {
-  static struct sf_op_target target;
-  static struct sf_op_campaign_options options_of_operations;
-  const struct sf_common_flags *c = &flags->common;
-  const char *other = c->sets.count      ? "--set"
-                      : c->presets.count ? "--preset"
-                      : c->mode          ? "--mode"
-                      : c->max_ranks     ? "--max-ranks"
-                      : c->plants.count  ? "--plant"
-                      : c->launcher      ? "--launcher"
-                                         : NULL;
-  const int32_t workers = sf_process_count(c->jobs, c->device);
-  if (other) return sf_error_set(error, SF_EUSAGE, "%s is not for operations", other);
-  if (flags->base && sf_plugin_target_path(c->target))
-    return sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
-  options_of_operations = (struct sf_op_campaign_options){.pool = {.target = &target,
-                                                                   .seed = (uint64_t)c->seed,
-                                                                   .deadline_ms = sf_op_deadline_ms(c->device, c->deadline_ms),
-                                                                   .stop = &sf_interrupted},
-                                                          .cases = flags->cases ? flags->cases : INT64_MAX,
-                                                          .seconds = (double)flags->time_ms / 1000,
-                                                          .workers = workers > 64 ? 64 : workers,
-                                                          .shrink_budget = c->shrink_budget < 0 ? SF_OP_BUDGET : c->shrink_budget,
-                                                          .out_dir = c->out,
-                                                          .progress = true};
-  enum sf_status status = sf_op_pool_device(&options_of_operations.pool, c->device, c->gemm, c->target, error);
-  if (status == SF_OK) status = sf_op_target_make(&target, c->target, SF_OP_ELEMENTS, error);
-  out->operations.campaign = &options_of_operations;
-  if (strncmp(c->target, "op:", 3) != 0) out->operations.run.target = c->target;
-  return status;
-}
-
 static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
   choose_seed(flags);
   enum sf_status status = sf_common_outside_mpi(&flags->common, error);
   if (status == SF_OK) status = sf_report_check(&flags->reports, error);
   const bool is_framework = flags->common.target && sf_framework_is_target(flags->common.target),
-             of_operations = flags->common.target && sf_op_is_target(flags->common.target);
+             of_operations = flags->common.target && sf_op_target_is_one(flags->common.target);
   if (status == SF_OK && (is_framework ? flags->base : flags->framework_base)) {
     status = sf_error_set(error, SF_EUSAGE, "%s",
                           is_framework ? "--base is for the built-in layers: --framework-base names the base of a framework"
                                        : "--framework-base needs a framework as --target");
   }
-  out->operations.run = (struct sf_op_run_options){
-      .device = flags->common.device, .gemm = flags->common.gemm, .deadline_ms = flags->common.deadline_ms, .stop = &sf_interrupted};
-  if (status == SF_OK && of_operations) status = fill_operations(out, flags, error);
-  /* The known list, and how cases of layers in the corpus run, are as if no target were given then. */
-  struct sf_common_flags common = flags->common;
-  if (of_operations) common.target = NULL;
-  if (common.shrink_budget < 0) common.shrink_budget = SHRINK_BUDGET;
-  if (status == SF_OK) status = sf_common_campaign(&out->campaign, &common, error);
+  if (status == SF_OK && of_operations && flags->base && sf_plugin_target_path(flags->common.target))
+    status = sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
+  if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
   if (status == SF_OK) status = sf_campaign_cover(&out->campaign, error);
   if (status != SF_OK) return status;
   out->campaign.seconds = (double)flags->time_ms / 1000;
@@ -221,7 +179,6 @@ int sf_command_gate(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   flags.common.seed = -1;
-  flags.common.shrink_budget = -1; /* by what is fuzzed */
   flags.time_ms = 10 * 60 * 1000;
   return sf_command_main(&command, &flags, run, argc, argv);
 }

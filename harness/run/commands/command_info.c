@@ -7,8 +7,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/describe.h"
-#include "harness/run/commands/op_command.h"
-#include "harness/run/opfuzz/op_trial.h"
+#include "harness/run/opfuzz/op_report.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/store/store.h"
 #include "harness/run/trial/features.h"
@@ -153,7 +152,14 @@ static int list_framework(const struct list_flags *flags) {
   return 0;
 }
 
-static void list_operations(void) { sf_op_list(false); }
+static void print_operations(bool formulas) {
+  struct sf_text text = {0};
+  sf_op_list(&text, formulas);
+  sf_print_lines(stdout, text.data);
+  sf_text_destroy(&text);
+}
+
+static void list_operations(void) { print_operations(false); }
 
 /* The words of reports, from the lists that the enums are made of. */
 struct word {
@@ -166,7 +172,6 @@ static const struct word class_words[] = {SF_CLASS_MAP(WORD){NULL, NULL}};
 static const struct word kind_words[] = {SF_KIND_MAP(WORD){NULL, NULL}};
 static const struct word diagnosis_words[] = {SF_DIAGNOSIS_MAP(WORD){NULL, NULL}};
 static const struct word manner_words[] = {SF_MANNER_LIST(WORD){NULL, NULL}};
-static const struct word op_class_words[] = {SF_OP_CLASS_MAP(WORD){NULL, NULL}};
 #undef WORD
 #undef WORD_OF_NAME
 
@@ -178,8 +183,7 @@ static void list_words(void) {
                 {"class of a finding", class_words},
                 {"kind of a tensor", kind_words},
                 {"diagnosis", diagnosis_words},
-                {"manner of a crash or a mismatch", manner_words},
-                {"what the case of an operation showed", op_class_words}};
+                {"manner of a crash or a mismatch", manner_words}};
   for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
     if (i) sf_print(stdout, "\n");
     sf_print(stdout, "%s\n", groups[i].what);
@@ -233,20 +237,27 @@ static int list_plugin(const char *target) {
   return 0;
 }
 
+static int list_operations_of(const char *target) {
+  static struct sf_op_target made;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_text text = {0};
+  const enum sf_status status = sf_op_target_make(&made, target, SF_OP_ELEMENTS, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  sf_op_list_target(&text, &made);
+  sf_print_lines(stdout, text.data);
+  sf_text_destroy(&text);
+  return 0;
+}
+
 static int list_features_of(const struct list_flags *flags, const char *target) {
-  if (sf_op_is_target(target)) return sf_op_list_target(target, true);
+  if (sf_op_target_is_one(target)) return list_operations_of(target);
   return sf_plugin_target_path(target) ? list_plugin(target) : list_framework(flags);
 }
 
-static int list_operations_of(const char *target, bool formulas) {
+static int refuse_operations_of(const char *target) {
   struct sf_error error = {SF_OK, ""};
-  if (!sf_op_is_target(target))
-    return sf_exit_failure(
-        sf_error_set(&error, SF_EUSAGE, "--target %.200s has no operations: op:NAME, op:all or a plugin of operations has", target),
-        &error);
-  const int code = sf_op_list_target(target, !formulas);
-  if (code == 0 && formulas) sf_op_list(true);
-  return code;
+  return sf_exit_failure(
+      sf_error_set(&error, SF_EUSAGE, "--target %.200s has no operations: op:NAME, op:all or a plugin of operations has", target), &error);
 }
 
 static int list(void *context) {
@@ -257,7 +268,10 @@ static int list(void *context) {
                {"fields", list_fields},   {"features", list_features}, {"operations", list_operations}, {"words", list_words}};
   const struct list_flags *flags = context;
   const char *wanted = flags->arguments.items[0], *target = flags->common.target;
-  if (target && strcmp(wanted, "operations") == 0) return list_operations_of(target, flags->formulas);
+  if (target && strcmp(wanted, "operations") == 0) {
+    if (!sf_op_target_is_one(target)) return refuse_operations_of(target);
+    if (!flags->formulas) return list_operations_of(target);
+  }
   if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_features_of(flags, target);
   if (flags->formulas && strcmp(wanted, "operations") != 0) {
     struct sf_error error;
@@ -265,7 +279,7 @@ static int list(void *context) {
     return sf_exit_failure(SF_EUSAGE, &error);
   }
   if (flags->formulas) {
-    sf_op_list(true);
+    print_operations(true);
     return 0;
   }
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -293,7 +307,8 @@ int sf_command_list(int argc, char **argv) {
 static const struct sf_command describe_command = {
     .name = "describe",
     .arguments = "CASE.json",
-    .help = "Prints one line for each. fields: what --set takes of a case of layers. features with --target: of a framework its fields,\n"
+    .help =
+        "Prints one line for each. fields: what --set takes of a case of layers. features with --target: of a framework its fields,\n"
         "Shows what a case means: model, mesh, groups, what each rank holds; of an operation its operands, their shapes, formats and values, and its formula.",
     .argument_min = 1,
     .argument_max = 1,
@@ -305,7 +320,6 @@ static int describe(void *context) {
   const struct info_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_text text = {0};
-  if (sf_op_is_case_file(flags->arguments.items[0])) return sf_op_describe_file(flags->arguments.items[0]);
   enum sf_status status = sf_input_status(sf_case_read(&c, flags->arguments.items[0], &error));
   if (status == SF_OK) status = sf_describe_case(&text, &c, &error);
   if (status == SF_OK) sf_print_lines(stdout, text.data);

@@ -173,6 +173,8 @@ static int run(void *context) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
   if (status == SF_OK) status = sf_common_campaign(&s.plants.campaign, &flags->common, &error);
+  if (status == SF_OK && s.plants.campaign.pool.operations)
+    status = sf_error_set(&error, SF_EUSAGE, "--target: planted bugs exist only for the built-in layers (--target builtin)");
   if (status == SF_OK) status = fill_searches(&s, &s.plants.campaign, flags->mutants);
   s.plants.campaign.plant_count = 0;
   s.plants.campaign.progress = true;

@@ -1,13 +1,14 @@
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/opfuzz/op_report.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
 #include "harness/run/trial/table.h"
 #include "harness/run/trial/trace_dump.h"
 #include "harness/run/workers/rank_page.h"
+#include "harness/run/workers/subject.h"
 #include "harness/run/workers/worker.h"
 
 #include "harness/base/alloc.h"
@@ -39,7 +40,7 @@ static const struct sf_option options[] = {
         struct replay_flags, "trace", TEXT, trace, "DIR",
         "write what was traced, one safetensors file per rank; of an operation its operands, what outputs should be and their bounds"),
     SF_REPORT_OPTIONS(struct replay_flags, reports)
-    SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
+        SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
 
 static const struct sf_command command = {
@@ -55,16 +56,15 @@ static const struct sf_command command = {
 };
 
 /* What is not judged is no pass. */
-static enum sf_status write_reports(const struct sf_outcome *outcome, const char *text, const struct replay_flags *flags,
-                                    struct sf_error *error) {
+static enum sf_status write_reports(const struct sf_case *c, const struct sf_outcome *outcome, const char *text,
+                                    const struct replay_flags *flags, struct sf_error *error) {
   struct sf_report report = {.title = "shardfuzz replay", .passed = outcome->verdict == SF_VERDICT_PASS};
-  struct sf_report_item *item =
-      sf_report_add(&report, "replay", sf_verdict_name(outcome->verdict),
-                    report.passed                              ? SF_REPORT_PASSED
-                    : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
-                                                               : SF_REPORT_ERROR);
-  sf_report_fact(&report, "tensors", NULL, "%d of %d judged, on %d rank%s", outcome->checked, outcome->checked + outcome->unchecked,
-                 outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  struct sf_report_item *item = sf_report_add(&report, "replay", sf_verdict_name(outcome->verdict),
+                                              report.passed                            ? SF_REPORT_PASSED
+                                              : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
+                                                                                       : SF_REPORT_ERROR);
+  sf_report_fact(&report, sf_subject_of(c)->noun, NULL, "%d of %d judged, on %d rank%s", outcome->checked,
+                 outcome->checked + outcome->unchecked, outcome->ranks, outcome->ranks == 1 ? "" : "s");
   sf_text_append(&item->name, "%s", flags->files.items[0]);
   item->seconds = outcome->seconds;
   sf_text_append(&item->text, "%s", text);
@@ -73,6 +73,16 @@ static enum sf_status write_reports(const struct sf_outcome *outcome, const char
   const enum sf_status status = sf_report_write(&report, &flags->reports, error);
   sf_report_destroy(&report);
   return status;
+}
+
+/* What passed: how far off it was, and of what shape. */
+static void tell_operation(FILE *to, const struct sf_case *c, const struct sf_outcome *outcome) {
+  struct sf_text text = {0};
+  if (!sf_case_is_operation(c)) return;
+  sf_op_tell(&text, c, &outcome->operation, "");
+  sf_op_tell_case(&text, c, &outcome->operation);
+  sf_print_lines(to, text.data);
+  sf_text_destroy(&text);
 }
 
 static int report(const struct sf_case *c, const struct sf_outcome *outcome, const struct replay_flags *flags) {
@@ -89,23 +99,24 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
     sf_print_lines(to, text);
   } else {
     sf_print(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
-    sf_print(to, "judged       %d of %d tensors, on %d rank%s\n", outcome->checked, outcome->checked + outcome->unchecked, outcome->ranks,
-             outcome->ranks == 1 ? "" : "s");
+    sf_print(to, "judged       %d of %d %s, on %d rank%s\n", outcome->checked, outcome->checked + outcome->unchecked,
+             sf_subject_of(c)->noun, outcome->ranks, outcome->ranks == 1 ? "" : "s");
+    tell_operation(to, c, outcome);
   }
   if (c->expect.present) {
     sf_print(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
              sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
-  const enum sf_status status = write_reports(outcome, text ? text : outcome->text, flags, &error);
+  const enum sf_status status = write_reports(c, outcome, text ? text : outcome->text, flags, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
   sf_free(text);
-  return json ? sf_exit_json(sf_json_of_outcome(outcome, &c->expect), code) : code;
+  return json ? sf_exit_json(sf_json_of_outcome(outcome, c), code) : code;
 }
 
 /* What was traced up to the end or the failure. */
 static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case *c, const struct replay_flags *flags,
                                   struct sf_error *error) {
-  if (!flags->trace) return SF_OK;
+  if (!flags->trace || sf_case_is_operation(c)) return SF_OK; /* operands were written before */
   if (log->failed) return sf_error_set(error, SF_ENOMEM, "the trace could not be kept: %s", sf_status_text(SF_ENOMEM));
   return sf_trace_dump_log(log, c, flags->trace, error);
 }
@@ -213,6 +224,10 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
                               const struct replay_flags *flags, struct sf_error *error) {
   enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));
   if (status != SF_OK) return status;
+  if (sf_case_is_operation(c) && (flags->table || flags->plant || flags->script))
+    return sf_error_set(error, SF_EUSAGE, "%s is not for operations", flags->table ? "--table" : flags->plant ? "--plant" : "--script");
+  if (sf_case_is_operation(c)) status = sf_common_operation_flags(&flags->common, error);
+  if (status != SF_OK) return status;
   if (flags->plant) snprintf(c->plant, sizeof c->plant, "%s", strcmp(flags->plant, "none") == 0 ? "" : flags->plant);
   if (flags->plant && *c->plant && sf_plant_id_check(flags->plant, error) != SF_OK) return SF_EUSAGE;
   if (sf_case_is_framework(c) ? flags->trace || flags->table : flags->script != NULL) {
@@ -229,21 +244,13 @@ static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, s
   if (status == SF_OK) status = sf_common_pool_of_case(pool, framework, &flags->common, c, flags->files.items[0], error);
   if (status == SF_OK) status = sf_output_check(flags->script, error);
   if (status == SF_OK) status = sf_report_check(&flags->reports, error);
-  if (status == SF_OK && flags->trace) status = sf_make_directories(flags->trace, error);
+  if (status == SF_OK && flags->trace)
+    status = sf_case_is_operation(c) ? sf_op_write_operands(c, flags->trace, error) : sf_make_directories(flags->trace, error);
   return status;
-}
-
-static int replay_operation(const struct replay_flags *flags) {
-  struct sf_error error = {SF_OK, ""};
-  const char *other = flags->table ? "--table" : flags->plant ? "--plant" : flags->script ? "--script" : NULL;
-  if (!other) return sf_op_replay(flags->files.items[0], &flags->common, flags->trace);
-  sf_error_set(&error, SF_EUSAGE, "%s is not for cases of operations", other);
-  return sf_exit_failure(SF_EUSAGE, &error);
 }
 
 static int run(void *context) {
   const struct replay_flags *flags = context;
-  if (sf_op_is_case_file(flags->files.items[0])) return replay_operation(flags);
   static struct sf_case c;
   static struct sf_common_framework framework;
   struct sf_error error = {SF_OK, ""};

@@ -1,7 +1,6 @@
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/op_command.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/trial/engine.h"
 
@@ -10,8 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-enum { BUDGET = 300 };
 
 struct shrink_flags {
   struct sf_common_flags common;
@@ -47,7 +44,7 @@ static const struct sf_command command = {
  * kept. */
 static void show_kept(FILE *to, const struct sf_case *min, const struct sf_space *space) {
   const char *paths[SF_SPACE_FIELDS_MAX];
-  const int32_t count = sf_case_is_framework(min) ? 0 : sf_codec_undrawn(paths, min, space);
+  const int32_t count = *min->fields ? 0 : sf_codec_undrawn(paths, min, space);
   for (int32_t i = 0; i < count; i++) sf_print(to, "%s was kept: the generator does not draw its value\n", paths[i]);
 }
 
@@ -89,7 +86,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
     return nothing_shrunk(flags, sf_verdict_name(result.outcome.verdict), 1, 0);
   }
   job.kind = SF_JOB_SHRINK;
-  job.budget = flags->common.shrink_budget ? (int32_t)flags->common.shrink_budget : BUDGET;
+  job.budget = sf_common_shrink_budget(&flags->common, sf_case_is_operation(c));
   job.was_hang = result.outcome.cls == SF_CLASS_HANG;
   memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
   status = sf_pool_run_one(pool, &job, &result);
@@ -121,7 +118,6 @@ static int run(void *context) {
     sf_error_set(&error, SF_EUSAGE, "-o MIN.json is needed");
     return sf_exit_failure(SF_EUSAGE, &error);
   }
-  if (sf_op_is_case_file(flags->files.items[0])) return sf_op_shrink_file(flags->files.items[0], flags->min, &flags->common);
   sf_space_init(&space);
   enum sf_status status = sf_common_outside_mpi(&flags->common, &error);
   if (status == SF_OK) status = sf_input_status(sf_case_read(&c, flags->files.items[0], &error));
@@ -137,6 +133,5 @@ int sf_command_shrink(int argc, char **argv) {
   memset(&flags, 0, sizeof flags);
   sf_common_defaults(&flags.common);
   flags.common.jobs = 1;
-  flags.common.shrink_budget = 0; /* by what is shrunk */
   return sf_command_main(&command, &flags, run, argc, argv);
 }

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
+#include "harness/run/opfuzz/op_report.h"
 #include "harness/run/trial/case_size.h"
 #include "harness/spec/mesh.h"
 #include "harness/tensor/shard_map.h"
@@ -198,8 +199,9 @@ static void describe_reload(struct sf_text *out, const struct sf_case *c, const 
 enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, struct sf_error *error) {
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
+  if (sf_case_is_operation(c)) return sf_op_describe(out, c, error);
   if (sf_case_is_framework(c)) {
-    sf_line_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->framework,
+    sf_line_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->fields,
                    sf_case_ranks(c));
     return out->failed ? SF_ENOMEM : SF_OK;
   }

@@ -6,6 +6,7 @@
 #include "harness/run/support/json_out.h"
 #include "harness/run/trial/features.h"
 #include "harness/run/trial/mutants.h"
+#include "oracles/ops/op.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,19 +52,35 @@ static json_t *further_of(const struct sf_outcome *o) {
   return array;
 }
 
-json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_expect *expect) {
+/* Members that operations alone have: the shape, and of the worst output how far it is off. */
+static void add_operation(json_t *object, const struct sf_case *c, const struct sf_outcome *o) {
+  const struct sf_op *op = sf_op_find(c->operation);
+  const struct sf_op_error *error = &o->operation.error;
+  json_t *fields = json_loads(c->fields, 0, NULL), *shape = json_object();
+  for (int32_t i = 0; i < op->dim_count; i++) json_object_set(shape, op->dims[i], json_object_get(fields, op->dims[i]));
+  json_decref(fields);
+  json_object_set_new(object, "shape", shape);
+  json_object_set_new(object, "relative", real(error->relative));
+  json_object_set_new(object, "row_relative", real(error->row_relative));
+  json_object_set_new(object, "worst_row", json_integer((json_int_t)error->row));
+  json_object_set_new(object, "ulps", real(error->ulps));
+}
+
+json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
-  json_t *first = finding ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", text_of(o->first_id), "kind",
+  json_t *first = finding && !sf_case_is_operation(c) ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", text_of(o->first_id), "kind",
                                       o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", text_of(o->module), "label",
                                       text_of(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", real(o->error), "noise",
                                       real(o->noise), "ratio", real(o->ratio))
                           : json_null();
-  return json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict),
-                   "class", finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature",
-                   text_of(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, expect), "first", first, "diagnosis",
-                   diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings",
-                   finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked, "unchecked", o->unchecked, "seconds",
-                   real(o->seconds));
+  json_t *object =
+      json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
+                finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature",
+                text_of(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, &c->expect), "first", first, "diagnosis",
+                diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings", finding ? o->finding_count : 0,
+                "ranks", o->ranks, "checked", o->checked, "unchecked", o->unchecked, "seconds", real(o->seconds));
+  if (object && sf_case_is_operation(c)) add_operation(object, c, o);
+  return object;
 }
 
 static json_t *space_of(const struct sf_store_summary *s) {
@@ -100,15 +117,16 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  return json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed",
-                   (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
+  return json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}",
+                   "seed", (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
                    (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
                    (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed",
                    (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures",
                    (json_int_t)s->signatures, "new_signatures", (json_int_t)r->new_signatures, "by_signature",
-                   signatures ? signatures_of(signatures) : NULL, "waiting", (json_int_t)r->waiting, "unchecked_share",
-                   real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
-                   real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
+                   signatures ? signatures_of(signatures) : NULL, "waiting", (json_int_t)r->waiting, "checked", (json_int_t)s->checked,
+                   "unchecked", (json_int_t)s->unchecked, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0),
+                   "space", space_of(s), "cover", cover_of(&r->cover), "seconds", real(r->seconds), "cases_per_s",
+                   real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
                    sf_campaign_judged_nothing(r) ? text_of(nothing) : NULL);
 }
 

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 /* Each returns a new object, or NULL when memory is out. */
-json_t *sf_json_of_outcome(const struct sf_outcome *outcome, const struct sf_expect *expect);
+json_t *sf_json_of_outcome(const struct sf_outcome *outcome, const struct sf_case *c);
 /* signatures: NULL, or the member `by_signature`. */
 json_t *sf_json_of_campaign(const struct sf_campaign_result *result, const struct sf_signatures *signatures);
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *result);

@@ -43,7 +43,7 @@ enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choic
 /* The case with all its fields, and its seed if the worker has a field for one. *out is a new reference. */
 static enum sf_status complete_case(json_t **out, const struct sf_description *description, const struct sf_case *c,
                                     struct sf_error *error) {
-  json_t *object = json_loads(c->framework, 0, NULL);
+  json_t *object = json_loads(c->fields, 0, NULL);
   if (!object) return SF_ENOMEM;
   const int32_t field = sf_description_find_field(description, "seed");
   enum sf_status status = SF_OK;
@@ -68,8 +68,10 @@ static void key_of_text(char *out, size_t size, const char *text) {
   const char *begin = text, *end = text + strcspn(text, "\n");
   for (; text < end && at + 1 < size; text++) {
     if (*text == '/' && (text == begin || isspace((unsigned char)text[-1]))) text += strcspn(text, " \n:");
-    if (isalpha((unsigned char)*text) || *text == '_') out[at++] = *text;
-    else if (at > 0 && out[at - 1] != '.') out[at++] = '.';
+    if (isalpha((unsigned char)*text) || *text == '_')
+      out[at++] = *text;
+    else if (at > 0 && out[at - 1] != '.')
+      out[at++] = '.';
   }
   while (at > 0 && out[at - 1] == '.') at--;
   out[at] = '\0';
@@ -182,7 +184,7 @@ static bool member_contains(const json_t *value, const json_t *needed) {
 }
 
 bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger) {
-  json_t *has = json_loads(c->framework, 0, NULL), *needed = json_loads(trigger->framework, 0, NULL);
+  json_t *has = json_loads(c->fields, 0, NULL), *needed = json_loads(trigger->fields, 0, NULL);
   const bool contains = has && needed && strcmp(c->target, trigger->target) == 0 && member_contains(has, needed);
   json_decref(has);
   json_decref(needed);

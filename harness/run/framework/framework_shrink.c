@@ -21,7 +21,7 @@ struct shrinking {
 static bool out_of_budget(const struct shrinking *s) { return s->status != SF_OK || s->report->evaluations >= s->budget; }
 
 static bool is_new(struct shrinking *s, const struct sf_case *c) {
-  const uint64_t hash = sf_hash_string(sf_hash_u64(0, (uint64_t)c->seed), c->framework);
+  const uint64_t hash = sf_hash_string(sf_hash_u64(0, (uint64_t)c->seed), c->fields);
   for (int64_t i = 0; i < s->report->evaluations; i++)
     if (s->tried[i] == hash) return false;
   s->tried[s->report->evaluations] = hash;
@@ -135,7 +135,7 @@ enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in
   memset(report, 0, sizeof *report);
   *out = *in;
   s.tried = sf_alloc((size_t)(budget + 1) * sizeof *s.tried);
-  json_t *object = json_loads(in->framework, 0, NULL);
+  json_t *object = json_loads(in->fields, 0, NULL);
   s.status = s.tried && object ? sf_choices_of_case(&s.now, description, object, &error) : SF_ENOMEM;
   json_decref(object);
   if (s.status == SF_OK) shrink(&s);

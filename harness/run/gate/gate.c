@@ -6,8 +6,11 @@
 #include "harness/base/utf8.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate_base.h"
+#include "harness/run/opfuzz/op_target.h"
 #include "harness/run/support/progress.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/workers/subject.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -107,10 +110,23 @@ static int is_case_file(const struct dirent *entry) {
   return length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
 }
 
-static enum sf_status read_corpus_case(struct sf_case *out, const char *path, struct sf_error *error) {
+/* Cases of a plugin's operations run on the plugin that is fuzzed, if one is. */
+static enum sf_status check_operation(struct sf_case *c, const struct sf_pool_options *pool, const char *path, struct sf_error *error) {
+  const struct sf_op_target *fuzzed = pool->operations, *target = NULL;
+  struct sf_op_case row;
+  struct sf_error reason = {SF_OK, ""};
+  if (fuzzed && *fuzzed->path && sf_plugin_target_path(c->target)) snprintf(c->target, sizeof c->target, "%s", fuzzed->name);
+  enum sf_status status = sf_operation_target(&target, fuzzed, c->target, error);
+  if (status != SF_OK) return status;
+  snprintf(c->target, sizeof c->target, "%s", target->name);
+  status = sf_op_case_of(&row, c, target, &reason);
+  return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: %s", path, reason.text);
+}
+
+static enum sf_status read_corpus_case(struct sf_case *out, const struct sf_pool_options *pool, const char *path, struct sf_error *error) {
   const enum sf_status status = sf_case_read(out, path, error);
   if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
-  return sf_case_names_check(out, path, error);
+  return sf_case_is_operation(out) ? check_operation(out, pool, path, error) : sf_case_names_check(out, path, error);
 }
 
 static enum sf_status read_corpus(struct gate *g) {
@@ -129,12 +145,10 @@ static enum sf_status read_corpus(struct gate *g) {
     if (item) {
       const bool fits = snprintf(item->name, sizeof item->name, "%s/%s", folder, names[i]->d_name) < (int)sizeof item->name;
       item->state = SF_GATE_NOT_RUN;
-      item->is_operation = fits && sf_op_file_is_one(item->name);
-      if (item->is_operation) item->replay_options = NULL;
       struct sf_case *c = &g->cases[g->result->corpus_count++];
-      status = !fits                ? sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder)
-               : item->is_operation ? sf_op_gate_check(item->name, &g->options->operations, g->error)
-                                    : read_corpus_case(c, item->name, g->error);
+      status = fits ? read_corpus_case(c, &g->options->campaign.pool, item->name, g->error)
+                    : sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder);
+      if (sf_case_is_operation(c)) item->replay_options = NULL;
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }
@@ -147,7 +161,6 @@ static enum sf_status read_corpus(struct gate *g) {
 static int32_t next_case(void *ctx, struct sf_job *jobs, int32_t max) {
   struct gate *g = ctx;
   (void)max;
-  while (g->next < g->result->corpus_count && g->result->items[g->next].is_operation) g->next++;
   if (g->next >= g->result->corpus_count || seconds_left(g) <= 0) return 0;
   memset(jobs, 0, sizeof *jobs);
   jobs->tag = g->next;
@@ -178,13 +191,13 @@ static void corpus_case_done(void *ctx, const struct sf_job *job, const struct s
   item->state = SF_GATE_OK;
   note_replayed(g, (int32_t)job->tag, expect->signature, seen->signature);
   if (sf_outcome_as_expected(seen, expect)) return;
-  const bool is_gone = sf_case_is_framework(&job->c) && seen->verdict == SF_VERDICT_PASS &&
-                       strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
+  const bool is_others = sf_case_is_framework(&job->c) || (sf_case_is_operation(&job->c) && sf_plugin_target_path(job->c.target)),
+             is_gone = is_others && seen->verdict == SF_VERDICT_PASS && strcmp(expect->verdict, sf_verdict_name(SF_VERDICT_FINDING)) == 0;
   item->state = is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
   g->result->corpus_failed += !is_gone;
   struct sf_text text = {0};
-  sf_line_append(&text, "expected %s %s, saw %s %s: %s", expect->verdict, expect->signature, sf_verdict_name(seen->verdict),
-                 seen->signature, seen->text);
+  sf_line_append(&text, "expected %s%s%s, saw %s%s%s%s%s", expect->verdict, *expect->signature ? " " : "", expect->signature,
+                 sf_verdict_name(seen->verdict), *seen->signature ? " " : "", seen->signature, *seen->text ? ": " : "", seen->text);
   set_text(item, &text);
 }
 
@@ -196,37 +209,13 @@ static bool tick(void *ctx) {
   return !sf_gate_interrupted(g->options);
 }
 
-/* Cases of operations, one after the other: each takes milliseconds. */
-static enum sf_status replay_operations(struct gate *g) {
-  enum sf_status status = SF_OK;
-  for (int32_t i = 0; i < g->result->corpus_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
-    struct sf_gate_item *item = &g->result->items[i];
-    struct sf_op_gate_answer answer;
-    if (!item->is_operation || seconds_left(g) <= 0) continue;
-    status = sf_op_gate_replay(&answer, item->name, &g->options->operations, g->error);
-    item->seconds = answer.seconds;
-    g->replayed++;
-    if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
-    if (status != SF_OK) return status;
-    item->state = SF_GATE_OK;
-    note_replayed(g, i, answer.expected, answer.seen);
-    if (answer.as_expected) continue;
-    item->state = answer.is_gone ? SF_GATE_GONE : SF_GATE_UNEXPECTED;
-    g->result->corpus_failed += !answer.is_gone;
-    memcpy(item->text, answer.text, sizeof item->text);
-  }
-  return status;
-}
-
 static enum sf_status replay_corpus(struct gate *g) {
   struct sf_pool *pool = NULL;
   enum sf_status status = read_corpus(g);
-  if (status == SF_OK) status = replay_operations(g);
   if (status != SF_OK) return status;
   struct sf_pool_options pool_options = g->options->campaign.pool;
   for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
-    if (!g->result->items[i].is_operation && sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks)
-      pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
+    if (sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
   }
   status = sf_pool_create(&pool, &pool_options);
   if (status == SF_OK) {
@@ -247,10 +236,10 @@ static enum sf_status replay_corpus(struct gate *g) {
 /* For one of the replays that are still to come: its share of the gate's time that is left, and what a base needs that judges a hang by
  * itself, ten times the case's seconds. */
 static double base_seconds(const struct gate *g, const struct sf_gate_item *item, int32_t to_come) {
-  static const double START_SECONDS = 60, OPERATION_SECONDS = 10, HANG_FACTOR = 12;
+  static const double START_SECONDS = 60, UNKNOWN_SECONDS = 10, HANG_FACTOR = 12;
   static struct sf_case c;
-  const bool is_operation = g->options->operations.campaign || sf_case_read(&c, item->min_path, NULL) != SF_OK;
-  const double one = is_operation ? OPERATION_SECONDS : sf_pool_deadline(&g->options->campaign.pool, &c), left = seconds_left(g);
+  const bool is_read = sf_case_read(&c, item->min_path, NULL) == SF_OK;
+  const double one = is_read ? sf_pool_deadline(&g->options->campaign.pool, &c) : UNKNOWN_SECONDS, left = seconds_left(g);
   return START_SECONDS + HANG_FACTOR * one + (isfinite(left) && left > 0 ? left / to_come : 0);
 }
 
@@ -307,49 +296,10 @@ static enum sf_status list_findings(struct gate *g) {
   return status;
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------ */
-
-static enum sf_status add_operation_finding(struct gate *g, const struct sf_op_finding *finding) {
-  struct sf_gate_item *item = add_item(g);
-  struct sf_text text = {0};
-  if (!item) return SF_ENOMEM;
-  snprintf(item->name, sizeof item->name, "%s", finding->signature);
-  snprintf(item->min_path, sizeof item->min_path, "%s/min.json", finding->folder);
-  sf_op_report(&text, g->options->operations.campaign->pool.target, &finding->min.c, &finding->min.outcome, item->min_path,
-               item->replay_options);
-  set_text(item, &text);
-  note_seen(g, item->name);
-  item->state = sf_known_has(&g->options->campaign.known, finding->signature) ? SF_GATE_KNOWN : SF_GATE_NEW;
-  return SF_OK;
-}
-
-static enum sf_status fuzz_operations(struct gate *g) {
-  static struct sf_op_campaign_result seen;
-  struct sf_campaign_result *result = &g->result->campaign;
-  struct sf_op_campaign_options options = *g->options->operations.campaign;
-  if (g->options->campaign.seconds > 0) options.seconds = seconds_left(g);
-  enum sf_status status = sf_op_campaign_run(&seen, &options, g->error);
-  if (status == SF_OK && sf_op_campaign_judged_nothing(&seen))
-    sf_op_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, &seen);
-  result->seconds = seen.seconds;
-  result->cases_run = result->summary.cases = seen.cases;
-  result->summary.by_verdict[SF_VERDICT_PASS] = seen.passed;
-  result->summary.by_verdict[SF_VERDICT_FINDING] = seen.found;
-  result->summary.by_verdict[SF_VERDICT_SKIP] = seen.skipped;
-  result->summary.by_verdict[SF_VERDICT_INCONCLUSIVE] = seen.inconclusive;
-  result->summary.signatures = seen.finding_count;
-  for (int32_t i = 0; i < seen.finding_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
-    status = add_operation_finding(g, &seen.findings[i]);
-    result->new_signatures += !sf_known_has(&g->options->campaign.known, seen.findings[i].signature);
-  }
-  return status;
-}
-
 static enum sf_status fuzz(struct gate *g) {
   static struct sf_campaign_options options;
   const struct sf_campaign_result *campaign = &g->result->campaign;
   if (seconds_left(g) <= 0) return SF_OK; /* told at the end */
-  if (g->options->operations.campaign) return fuzz_operations(g);
   options = g->options->campaign;
   if (options.seconds > 0) options.seconds = seconds_left(g);
   const enum sf_status status = sf_campaign_run(&options, &g->result->campaign, g->error);

@@ -5,15 +5,13 @@
 #include "harness/base/bytes.h"
 #include "harness/run/campaign/campaign.h"
 #include "harness/run/gate/gate_base.h"
-#include "harness/run/opfuzz/op_gate.h"
 #include "harness/run/report/report.h"
 
 struct sf_gate_options {
   struct sf_campaign_options campaign; /* seed, known, out_dir, pool; store_path names a file that does not exist. seconds: of the whole
                                           gate, which replays the corpus first and fuzzes with what is left; 0 = no limit */
-  const char *corpus;   /* folder of *.json cases with `expect`; NULL = none */
-  struct sf_op_gate_options operations; /* with a campaign it takes the place of the other one */
-  struct sf_gate_base base; /* zeros: none */
+  const char *corpus;                  /* folder of *.json cases with `expect`; NULL = none */
+  struct sf_gate_base base;            /* zeros: none */
 };
 
 /* GONE: a case of the corpus, of a framework or of a plugin's operation, that passes although a finding was expected. The framework or the
@@ -32,16 +30,15 @@ enum sf_gate_state {
 #define X(name, text) SF_GATE_##name,
   SF_GATE_STATE_MAP(X)
 #undef X
-  SF_GATE_STATE_COUNT
+      SF_GATE_STATE_COUNT
 };
 struct sf_gate_item {
   char name[SF_PATH_TEXT]; /* corpus file, or signature of a finding or of a stale entry of the known list */
   enum sf_gate_state state;
-  char text[1400];                    /* why it fails; a report's first lines */
-  char min_path[SF_PATH_TEXT];        /* of a finding */
-  struct sf_diagnosis diagnosis;      /* of a finding */
+  char text[1400];               /* why it fails; a report's first lines */
+  char min_path[SF_PATH_TEXT];   /* of a finding */
+  struct sf_diagnosis diagnosis; /* of a finding */
   double seconds;
-  bool is_operation;                  /* a corpus file with a case of an operation */
   const char *replay_options; /* as in the campaign's options, borrowed; NULL: a corpus file with an operation */
 };
 struct sf_gate_result {

@@ -2,21 +2,13 @@
 #ifndef SF_RUN_OP_SHRINK_H
 #define SF_RUN_OP_SHRINK_H
 
-#include "harness/run/opfuzz/op_worker.h"
+#include "generators/shrink.h"
+#include "harness/run/opfuzz/op_target.h"
 
-struct sf_op_shrunk {
-  struct sf_op_case c;
-  struct sf_op_outcome outcome;
-  int64_t trials;
-  bool again;   /* c failed alike when it was run again; else nothing was tried */
-  bool minimal; /* else the budget ran out, or it was stopped */
-};
-
-/* The smallest case found that fails with the same class in the same operand. c must fail; it is run once to see how. A finding that does
- * not show again, or that was stopped before, comes back as it is, with its outcome; stopped later (sf_op_pool_options), as far as it came.
- */
-enum sf_status sf_op_shrink(struct sf_op_shrunk *out, struct sf_op_worker *worker, const struct sf_op_target *target,
-                            const struct sf_op_case *c, const struct sf_op_outcome *outcome, int64_t budget,
-                            struct sf_error *error) SF_MUST_USE;
+/* As sf_shrink_run: the smallest case found for which still_fails says so. in: a case of the target. is_slow: a trial of it takes its whole
+ * deadline, so that few are made. */
+enum sf_status sf_op_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_op_target *target, bool is_slow,
+                            bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
+                            struct sf_shrink_report *report) SF_MUST_USE;
 
 #endif

@@ -11,7 +11,9 @@
 static const char op_prefix[] = "op:", plugin_prefix[] = "plugin:";
 
 static bool begins(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
-bool sf_op_target_is_one(const char *name) { return begins(name, op_prefix) || begins(name, plugin_prefix); }
+bool sf_op_target_is_one(const char *name) {
+  return begins(name, op_prefix) || (begins(name, plugin_prefix) && !sf_plugin_is_target(name));
+}
 
 static struct sf_op_entry entry_of(const struct sf_op *op) {
   struct sf_op_entry entry = {.op = op, .declared = -1, .stores = op->stores, .strided = true, .unaligned = true, .in_place = true};

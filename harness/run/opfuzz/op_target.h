@@ -5,7 +5,11 @@
 #include "harness/device/device.h"
 #include "harness/run/opfuzz/op_trial.h"
 
-bool sf_op_target_is_one(const char *name); /* begins with "op:" or "plugin:" */
+/* Elements of the largest case of a campaign when nothing else is asked for, and of the largest that a file may hold. */
+enum { SF_OP_ELEMENTS = 300000, SF_OP_ELEMENTS_MOST = 1 << 24 };
+
+/* Whether a target's name is "op:NAME" or a plugin that declares no layers and no model. */
+bool sf_op_target_is_one(const char *name);
 
 /* op:all, an operation's name, or part of one ("softmax" is each of them). A plugin is loaded in a process of its own, which reports what
  * it declares. SF_EUSAGE, SF_EINPUT: there is no such operation; not a plugin for this program. */

@@ -17,10 +17,15 @@ static struct sf_op_result result_of(const struct sf_op_memory *memory, int32_t 
                                .bits = memory->view.op->operands[operand].bits};
 }
 
-static void at_element(struct sf_op_outcome *outcome, enum sf_op_class cls, const struct sf_op_memory *memory, int32_t operand,
+static void find(struct sf_op_outcome *outcome, enum sf_finding_class cls) {
+  outcome->verdict = SF_VERDICT_FINDING;
+  outcome->cls = cls;
+}
+
+static void at_element(struct sf_op_outcome *outcome, enum sf_finding_class cls, const struct sf_op_memory *memory, int32_t operand,
                        int64_t element) {
   const int64_t cols = memory->places[operand].cols;
-  outcome->cls = cls;
+  find(outcome, cls);
   outcome->operand = operand;
   outcome->row = cols ? element / cols : 0;
   outcome->col = cols ? element % cols : element;
@@ -45,24 +50,27 @@ static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
   outcome->code = runner->call(runner->context, entry, memory, c);
   const struct sf_float_mode left = sf_float_mode_restore();
   if (!sf_float_mode_is_default(left)) {
-    outcome->cls = SF_OP_ROUNDING;
+    find(outcome, SF_CLASS_ROUNDING);
     sf_float_mode_text(outcome->said, sizeof outcome->said, left);
     return false;
   }
   if (outcome->code != 0) {
-    outcome->cls = outcome->code == 1 ? SF_OP_SKIPPED : SF_OP_REFUSED;
+    if (outcome->code == 1)
+      outcome->verdict = SF_VERDICT_SKIP;
+    else
+      find(outcome, SF_CLASS_REFUSED);
     return false;
   }
   const int32_t unwritten = sf_op_memory_collect(memory, run, &element), damaged = sf_op_memory_damage(memory, &inside, &element);
   if (damaged >= 0) {
-    outcome->cls = inside ? SF_OP_INPUT_CHANGED : SF_OP_GUARD;
+    find(outcome, inside ? SF_CLASS_INPUT : SF_CLASS_GUARD);
     outcome->operand = damaged;
     outcome->row = -1;
     outcome->col = element;
     if (!inside) name_place(outcome, memory);
     return false;
   }
-  if (unwritten >= 0) at_element(outcome, SF_OP_UNWRITTEN, memory, unwritten, element);
+  if (unwritten >= 0) at_element(outcome, SF_CLASS_UNWRITTEN, memory, unwritten, element);
   return unwritten < 0;
 }
 
@@ -78,7 +86,7 @@ static bool compare_runs(struct sf_op_outcome *outcome, const struct sf_op_memor
     if (memcmp(first, second, (size_t)count * sizeof *first) == 0) continue;
     for (int64_t k = 0; k < count; k++)
       if (!same(first[k], second[k])) {
-        at_element(outcome, SF_OP_UNREPEATABLE, memory, i, k);
+        at_element(outcome, SF_CLASS_UNREPEATABLE, memory, i, k);
         outcome->got = second[k];
         outcome->want = first[k];
         return false;
@@ -98,7 +106,7 @@ static void judge(struct sf_op_outcome *outcome, struct sf_op_memory *memory) {
       outcome->elements += result.rows * result.cols;
       continue;
     }
-    at_element(outcome, SF_OP_TOLERANCE, memory, i, wrong);
+    at_element(outcome, SF_CLASS_TOLERANCE, memory, i, wrong);
     outcome->got = result.got[wrong];
     outcome->want = result.want[wrong].v;
     outcome->bound = result.want[wrong].e;
@@ -131,20 +139,10 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
   if (!run_once(outcome, memory, runner, entry, c, 1)) return;
   if (!compare_runs(outcome, memory)) return;
   judge(outcome, memory);
-  if (measure && outcome->cls == SF_OP_PASSED) measure_all(outcome, memory);
-}
-
-const char *sf_op_class_name(enum sf_op_class cls) {
-  static const char *const names[] = {
-#define X(constant, text, meaning) text,
-      SF_OP_CLASS_MAP(X)
-#undef X
-  };
-  SF_ASSERT_LT((unsigned)cls, SF_OP_CLASS_COUNT);
-  return names[cls];
+  if (measure && outcome->verdict == SF_VERDICT_PASS) measure_all(outcome, memory);
 }
 
 void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome) {
   const char *operand = outcome->operand >= 0 ? op->operands[outcome->operand].name : "";
-  snprintf(out, size, "%s/%s%s%s", sf_op_class_name((enum sf_op_class)outcome->cls), op->name, *operand ? "/" : "", operand);
+  snprintf(out, size, "%s/%s%s%s", sf_finding_class_name(outcome->cls), op->name, *operand ? "/" : "", operand);
 }

@@ -139,11 +139,12 @@ static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_byte
 
 /* What reads the rows of a table takes them for cases that were handed out. */
 static enum sf_status check_cases_of(struct sf_store *store, const char *table, const char *what, struct sf_error *error) {
-  static const char strays[] = "SELECT %s FROM %s WHERE typeof(idx) <> 'integer' OR idx < 0 OR idx >= %lld";
+  static const char strays[] = "SELECT %s FROM %s WHERE typeof(idx) <> 'integer' OR idx < 0 OR %s > %lld";
+  const char *last = store->version >= 5 && strcmp(table, "verdict") == 0 ? "idx + count" : "idx + 1";
   char count[160], first[160];
   int64_t stray_count = 0, index = 0;
-  sqlite3_snprintf(sizeof count, count, strays, "count(*)", table, (long long)store->high_water);
-  sqlite3_snprintf(sizeof first, first, strays, "coalesce(min(idx), 0)", table, (long long)store->high_water);
+  sqlite3_snprintf(sizeof count, count, strays, "count(*)", table, last, (long long)store->high_water);
+  sqlite3_snprintf(sizeof first, first, strays, "coalesce(min(idx), 0)", table, last, (long long)store->high_water);
   enum sf_status status = sf_store_query_int(store, &stray_count, count, error);
   if (status == SF_OK) status = sf_store_query_int(store, &index, first, error);
   if (status != SF_OK || stray_count == 0) return status;
@@ -153,7 +154,12 @@ static enum sf_status check_cases_of(struct sf_store *store, const char *table, 
 }
 
 static enum sf_status check_cases(struct sf_store *store, struct sf_error *error) {
+  static const char twice[] =
+      "SELECT count(*) FROM (SELECT idx, lag(idx + count) OVER (ORDER BY idx) AS last FROM verdict) WHERE idx < last";
+  int64_t overlaps = 0;
   enum sf_status status = check_cases_of(store, "verdict", "verdict", error);
+  if (status == SF_OK && store->version >= 5) status = sf_store_query_int(store, &overlaps, twice, error);
+  if (status == SF_OK && overlaps) return sf_error_set(error, SF_EINPUT, "%s: damaged: a case has two verdicts", store->path);
   if (status == SF_OK) status = check_cases_of(store, "finding", "finding", error);
   return status == SF_OK && store->version >= 4 ? check_cases_of(store, "further", "further culprit", error) : status;
 }
@@ -336,13 +342,13 @@ enum sf_status sf_store_lost_find(struct sf_store *store, struct sf_error *error
   sqlite3_stmt *statement = NULL;
   int64_t next = 0;
   bool has_memory = true;
-  int code = sqlite3_prepare_v2(store->db, "SELECT idx FROM verdict WHERE idx < ?1 ORDER BY idx", -1, &statement, NULL);
+  int code = sqlite3_prepare_v2(store->db, "SELECT idx, count FROM verdict WHERE idx < ?1 ORDER BY idx", -1, &statement, NULL);
   if (code == SQLITE_OK) code = sqlite3_bind_int64(statement, 1, store->high_water);
   if (code == SQLITE_OK) code = sqlite3_step(statement);
   for (; has_memory && code == SQLITE_ROW; code = sqlite3_step(statement)) {
     const int64_t index = sqlite3_column_int64(statement, 0);
     has_memory = lost_add(store, next, index);
-    next = index + 1;
+    next = index + sqlite3_column_int64(statement, 1);
   }
   enum sf_status status = SF_OK;
   if (!has_memory || (code == SQLITE_DONE && !lost_add(store, next, store->high_water))) {

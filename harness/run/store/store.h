@@ -1,8 +1,9 @@
-/* The store of a campaign: one SQLite file (WAL mode) with exactly one verdict row per judged case index, the findings, and how far indices
- * have been handed out. It can be opened by people with any SQLite tool while a campaign runs.
+/* The store of a campaign: one SQLite file (WAL mode) with exactly one verdict for each judged case index, the findings, and how far
+ * indices have been handed out. Neighbours that passed may share a row. It can be opened by people with any SQLite tool while a campaign
+ * runs.
  *
  * Promises, also after SIGKILL or a power cut: an index that sf_store_lease handed out is below the stored high-water mark; a batch is in
- * the file whole or not at all; so every index below the mark has one verdict row or none, and one without is handed out again, first.
+ * the file whole or not at all; so every index below the mark has one verdict or none, and one without is handed out again, first.
  *
  * One process writes: opening for writing refuses while another process does. A forked child must not touch its parent's store. One thread
  * at a time. Texts handed in are copied; texts handed to callbacks are borrowed for the call. Empty texts and NULL are the same.
@@ -58,6 +59,7 @@ int64_t sf_store_high_water(const struct sf_store *store);
 
 struct sf_store_verdict {
   int64_t index; /* below the high-water mark */
+  int64_t count; /* 0, or so many cases from index on passed, and have this row together; numbers are of all of them */
   enum sf_verdict verdict;
   int32_t cls; /* enum sf_finding_class; -1 = none */
   const char *shrink_key, *signature, *label, *module;
@@ -69,7 +71,7 @@ struct sf_store_verdict {
   bool flaky;
   const char *reason; /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
 };
-/* SF_EUSAGE when the index has a row already. */
+/* SF_EUSAGE when the index has a row already; no case may lie in two rows. */
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) SF_MUST_USE;
 /* Gives the row of an index its final signature, once shrinking has found it. SF_ENOTFOUND without a row. */
 enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, const char *signature, struct sf_error *error) SF_MUST_USE;
@@ -113,7 +115,7 @@ enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) S
 /* --- reading (the open batch included) ------------------------------------------------------------------------------------------ */
 
 struct sf_store_summary {
-  int64_t cases; /* verdict rows */
+  int64_t cases; /* with a verdict */
   int64_t by_verdict[SF_VERDICT_SKIP + 1];
   int64_t by_class[SF_CLASS_COUNT]; /* of the rows with a finding class */
   int64_t flaky;
@@ -152,8 +154,8 @@ enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *ou
 /* --- joining -------------------------------------------------------------------------------------------------------------------- */
 
 struct sf_store_merge_report {
-  int64_t verdicts;         /* rows in the joined store */
-  int64_t duplicates;       /* rows of an index that an earlier input had already, and agreed */
+  int64_t verdicts;         /* of cases in the joined store */
+  int64_t duplicates;       /* cases that an earlier input had already, and agreed */
   int64_t conflicts;        /* ... and did not agree (the case, verdict, class or signature): the earlier input's row was kept */
   char first_conflict[256]; /* one line; "" without conflicts */
 };

@@ -14,6 +14,7 @@ enum sf_store_statement {
   SF_STORE_SQL_HIGH_WATER_SET,
   SF_STORE_SQL_VERDICT_INSERT,
   SF_STORE_SQL_VERDICT_ONE,
+  SF_STORE_SQL_VERDICT_NEXT,
   SF_STORE_SQL_VERDICT_ALL,
   SF_STORE_SQL_VERDICT_SIGN,
   SF_STORE_SQL_FINDING_UPSERT,
@@ -40,7 +41,7 @@ struct sf_store {
   char *path;
   int lock_file; /* -1 when only reading */
   bool writable, in_batch;
-  int32_t version; /* of the tables; an earlier one only when reading */
+  int32_t version;  /* of the tables; an earlier one only when reading */
   bool has_reasons; /* the verdicts' table has that column, which came without a new version: who does not know it leaves it alone */
   char *campaign, *features, *share;                /* as stored; features: names with a newline after each */
   const char *feature_names[SF_STORE_FEATURES_MAX]; /* into feature_text */
@@ -74,15 +75,18 @@ enum sf_status sf_store_batch(struct sf_store *store, struct sf_error *error) SF
 enum sf_status sf_store_batch_drop(struct sf_store *store, enum sf_status status);
 
 enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) SF_MUST_USE;
-/* The row of one index; *found says whether there is one. Its texts live until the statement is used again. */
+/* The row that an index lies in; *found says whether there is one. Its texts live until the statement is used again. */
 enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
                                     struct sf_error *error) SF_MUST_USE;
 
+/* The smallest index above `index` that has a row; INT64_MAX when none has. */
+enum sf_status sf_store_verdict_next(struct sf_store *store, int64_t *out, int64_t index, struct sf_error *error) SF_MUST_USE;
+
 enum {
-  SF_STORE_VERSION = 4,
+  SF_STORE_VERSION = 5,
   SF_STORE_VERSION_MIN = 2
 }; /* 3: a finding has its diagnosis; 4: and says which case its smallest one comes from, in how many trials and in which folder its files
-      are; a case has further culprits */
+      are; a case has further culprits; 5: neighbours that passed may share a row */
 /* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads, and of which
  * version. */
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) SF_MUST_USE;

@@ -39,27 +39,58 @@ static const char *verdict_difference(const struct sf_store_verdict *a, const st
   return NULL;
 }
 
+static void compare(struct merge *merge, const struct sf_store_verdict *earlier, const struct sf_store_verdict *verdict, int64_t index,
+                    int64_t count) {
+  struct sf_store_merge_report *report = merge->report;
+  const char *difference = verdict_difference(earlier, verdict);
+  if (difference == NULL) {
+    report->duplicates += count;
+    return;
+  }
+  if (report->conflicts == 0)
+    snprintf(report->first_conflict, sizeof report->first_conflict,
+             "%s: case %" PRId64 ": %s differs from an earlier store (%s %s, not %s %s)", merge->in->path, index, difference,
+             sf_verdict_name(verdict->verdict), verdict->signature == NULL ? "" : verdict->signature, sf_verdict_name(earlier->verdict),
+             earlier->signature == NULL ? "" : earlier->signature);
+  report->conflicts += count;
+}
+
+/* The cases [first, first + count) of a row. What is counted over all of its cases is shared out evenly. */
+static struct sf_store_verdict part_of(const struct sf_store_verdict *row, int64_t first, int64_t count) {
+  const int64_t before = first - row->index, after = before + count;
+  struct sf_store_verdict part = *row;
+  part.index = first;
+  part.count = count;
+  part.checked = row->checked * after / row->count - row->checked * before / row->count;
+  part.unchecked = row->unchecked * after / row->count - row->unchecked * before / row->count;
+  part.seconds = row->seconds * (double)count / (double)row->count;
+  return part;
+}
+
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Row by row of an earlier store, what lies in it is compared and what lies between is added. */
 static enum sf_status merge_verdict(void *context, const struct sf_store_verdict *verdict) {
   struct merge *merge = context;
-  struct sf_store_merge_report *report = merge->report;
-  struct sf_store_verdict earlier;
-  bool found = false;
-  const enum sf_status status = sf_store_verdict_one(merge->out, &earlier, &found, verdict->index, merge->error);
-  if (status != SF_OK) return status;
-  if (!found) {
-    report->verdicts++;
-    return sf_store_add_verdict(merge->out, verdict, merge->error);
+  const int64_t end = verdict->index + verdict->count;
+  enum sf_status status = SF_OK;
+  for (int64_t at = verdict->index, next = end; status == SF_OK && at < end; at = next) {
+    struct sf_store_verdict earlier;
+    bool found = false;
+    status = sf_store_verdict_one(merge->out, &earlier, &found, at, merge->error);
+    if (status == SF_OK && found) {
+      next = min_i64(end, earlier.index + earlier.count);
+      compare(merge, &earlier, verdict, at, next - at);
+    } else if (status == SF_OK) {
+      status = sf_store_verdict_next(merge->out, &next, at, merge->error);
+      if (status != SF_OK) break;
+      next = min_i64(end, next);
+      const struct sf_store_verdict part = part_of(verdict, at, next - at);
+      merge->report->verdicts += next - at;
+      status = sf_store_add_verdict(merge->out, &part, merge->error);
+    }
   }
-  const char *difference = verdict_difference(&earlier, verdict);
-  if (difference == NULL) {
-    report->duplicates++;
-  } else if (report->conflicts++ == 0) {
-    snprintf(report->first_conflict, sizeof report->first_conflict,
-             "%s: case %" PRId64 ": %s differs from an earlier store (%s %s, not %s %s)", merge->in->path, verdict->index, difference,
-             sf_verdict_name(verdict->verdict), verdict->signature == NULL ? "" : verdict->signature, sf_verdict_name(earlier.verdict),
-             earlier.signature == NULL ? "" : earlier.signature);
-  }
-  return SF_OK;
+  return status;
 }
 
 static enum sf_status merge_finding(void *context, const struct sf_store_finding *finding) {

@@ -38,7 +38,9 @@ static void bind_real(struct binder *binder, double value) {
 
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) {
   SF_ASSERT_LE(0, verdict->index);
-  SF_ASSERT_LT(verdict->index, store->high_water);
+  const int64_t count = verdict->count ? verdict->count : 1;
+  SF_ASSERT(count == 1 || verdict->verdict == SF_VERDICT_PASS);
+  SF_ASSERT_LE(verdict->index + count, store->high_water);
   SF_ASSERT_LT(verdict->cls, SF_CLASS_COUNT);
   struct binder binder = {0};
   enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_VERDICT_INSERT, error);
@@ -59,6 +61,7 @@ enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_stor
   bind_real(&binder, verdict->seconds >= 0 ? verdict->seconds : 0); /* SQLite would store NaN as NULL */
   bind_int(&binder, verdict->flaky);
   bind_text(&binder, verdict->reason);
+  bind_int(&binder, count);
   status = sf_store_step_done(store, binder.statement, binder.code, error);
   if (status != SF_OK && sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_PRIMARYKEY) {
     status = sf_error_set(error, SF_EUSAGE, "%s: case %" PRId64 " has a verdict already", store->path, verdict->index);
@@ -90,8 +93,10 @@ enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_stor
   bind_int(&binder, finding->index);
   bind_text(&binder, finding->case_json);
   bind_text(&binder, finding->min_json);
-  if (finding->min_json) bind_int(&binder, finding->min_index);
-  else bind_text(&binder, NULL);
+  if (finding->min_json)
+    bind_int(&binder, finding->min_index);
+  else
+    bind_text(&binder, NULL);
   bind_int(&binder, finding->trials);
   bind_int(&binder, finding->trials_max);
   bind_int(&binder, finding->minimal);
@@ -192,6 +197,7 @@ static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_s
       .seconds = sqlite3_column_double(row, 14),
       .flaky = sqlite3_column_int(row, 15) != 0,
       .reason = column_text(row, 16),
+      .count = sqlite3_column_int64(row, 17),
   };
   return SF_OK;
 }
@@ -258,6 +264,15 @@ enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verd
   return status;
 }
 
+enum sf_status sf_store_verdict_next(struct sf_store *store, int64_t *out, int64_t index, struct sf_error *error) {
+  sqlite3_stmt *statement = NULL;
+  bool found = false;
+  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_NEXT, error);
+  if (status == SF_OK) status = hold_row(store, statement, sqlite3_bind_int64(statement, 1, index), &found, error);
+  if (status == SF_OK) *out = found && sqlite3_column_type(statement, 0) != SQLITE_NULL ? sqlite3_column_int64(statement, 0) : INT64_MAX;
+  return status;
+}
+
 enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature,
                              struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
@@ -321,7 +336,8 @@ enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_furt
     if (!further.shrink_key || !*further.shrink_key || !further.signature || !*further.signature || further.index < 0)
       status = sf_error_set(error, SF_EINPUT, "%s: damaged: a further culprit of case %" PRId64 " has no key or no signature", store->path,
                             further.index);
-    else status = visit(context, &further);
+    else
+      status = visit(context, &further);
   }
   return status;
 }
@@ -332,8 +348,8 @@ static enum sf_status summary_add(void *context, const struct sf_store_verdict *
                : verdict->verdict == SF_VERDICT_INCONCLUSIVE ? summary->inconclusive_reason
                                                              : NULL;
   if (last && verdict->reason) snprintf(last, SF_STORE_REASON_TEXT, "%s", verdict->reason);
-  summary->cases++;
-  summary->by_verdict[verdict->verdict]++;
+  summary->cases += verdict->count;
+  summary->by_verdict[verdict->verdict] += verdict->count;
   if (verdict->cls >= 0) summary->by_class[verdict->cls]++;
   summary->flaky += verdict->flaky;
   summary->checked += verdict->checked;

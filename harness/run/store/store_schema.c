@@ -11,8 +11,8 @@
 /* "SFZ1" in the header's application id tells a store from other SQLite files; user_version is the version of the tables. */
 enum { APPLICATION_ID = 0x53465a31 };
 
-#define FURTHER_TABLE                                                                                                        \
-  "CREATE TABLE further(idx INTEGER NOT NULL CHECK(idx >= 0), shrink_key TEXT NOT NULL, signature TEXT NOT NULL,"            \
+#define FURTHER_TABLE                                                                                                                      \
+  "CREATE TABLE further(idx INTEGER NOT NULL CHECK(idx >= 0), shrink_key TEXT NOT NULL, signature TEXT NOT NULL,"                          \
   " PRIMARY KEY(idx, shrink_key)) WITHOUT ROWID; CREATE INDEX further_signature ON further(signature);"
 #define FOLDER_TABLE "CREATE TABLE folder(signature TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
 
@@ -21,14 +21,12 @@ static const char schema_sql[] =
     "CREATE TABLE verdict(idx INTEGER PRIMARY KEY CHECK(idx >= 0), verdict TEXT NOT NULL, class TEXT, shrink_key TEXT, signature TEXT,"
     " label TEXT, module TEXT, rank INTEGER NOT NULL, ranks INTEGER NOT NULL, layers INTEGER NOT NULL, features INTEGER NOT NULL,"
     " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL,"
-    " reason TEXT);"
+    " reason TEXT, count INTEGER NOT NULL DEFAULT 1);"
     "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
     " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER,"
-    " trials INTEGER, trials_max INTEGER, minimal INTEGER);"
-    FURTHER_TABLE
-    FOLDER_TABLE
+    " trials INTEGER, trials_max INTEGER, minimal INTEGER);" FURTHER_TABLE FOLDER_TABLE
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
@@ -106,12 +104,14 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *
   static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; ALTER TABLE finding ADD COLUMN trials INTEGER;"
                                      "ALTER TABLE finding ADD COLUMN trials_max INTEGER; ALTER TABLE finding ADD COLUMN minimal INTEGER;"
                                      "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;" FURTHER_TABLE FOLDER_TABLE;
+  static const char of_version_5[] = "ALTER TABLE verdict ADD COLUMN count INTEGER NOT NULL DEFAULT 1";
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);
   if (status == SF_OK && store->version < 3) status = sf_store_exec(store, of_version_3, error);
   if (status == SF_OK && store->version < 4) status = sf_store_exec(store, of_version_4, error);
   if (status == SF_OK && !store->has_reasons) status = sf_store_exec(store, "ALTER TABLE verdict ADD COLUMN reason TEXT", error);
+  if (status == SF_OK && store->version < 5) status = sf_store_exec(store, of_version_5, error);
   if (status == SF_OK) status = sf_store_exec(store, identity, error);
   if (status != SF_OK) return sf_store_batch_drop(store, status);
   status = sf_store_commit(store, error);

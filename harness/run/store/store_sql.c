@@ -8,9 +8,8 @@
 #define VERDICT_COLUMNS                                                                                                                    \
   "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, more_features, checked, unchecked, "          \
   "seconds, flaky"
-/* REASON: its column, or NULL for a store that has none. */
-#define VERDICT_ONE(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict WHERE idx = ?1"
-#define VERDICT_ALL(REASON) "SELECT " VERDICT_COLUMNS ", " REASON " FROM verdict ORDER BY idx"
+/* REASON, COUNT: their columns, or what stands in the place of them in a store that has none. */
+#define VERDICT_ALL(REASON, COUNT) "SELECT " VERDICT_COLUMNS ", " REASON ", " COUNT " FROM verdict ORDER BY idx"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
 #define FOLDER "(SELECT name FROM folder WHERE folder.signature = f.signature)"
 #define VERDICT_COUNT "(SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
@@ -36,10 +35,12 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_COMMIT] = "COMMIT",
     [SF_STORE_SQL_ROLLBACK] = "ROLLBACK",
     [SF_STORE_SQL_HIGH_WATER_SET] = "UPDATE meta SET value = ?1 WHERE key = 'high_water'",
-    [SF_STORE_SQL_VERDICT_INSERT] = "INSERT INTO verdict(" VERDICT_COLUMNS
-                                    ", reason) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-    [SF_STORE_SQL_VERDICT_ONE] = VERDICT_ONE("reason"),
-    [SF_STORE_SQL_VERDICT_ALL] = VERDICT_ALL("reason"),
+    [SF_STORE_SQL_VERDICT_INSERT] = "INSERT INTO verdict(" VERDICT_COLUMNS ", reason, count)"
+                                    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+    [SF_STORE_SQL_VERDICT_ONE] = "SELECT " VERDICT_COLUMNS ", reason, count FROM verdict"
+                                 " WHERE idx = (SELECT max(idx) FROM verdict WHERE idx <= ?1) AND idx + count > ?1",
+    [SF_STORE_SQL_VERDICT_NEXT] = "SELECT min(idx) FROM verdict WHERE idx > ?1",
+    [SF_STORE_SQL_VERDICT_ALL] = VERDICT_ALL("reason", "count"),
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
     /* The right-hand sides see the old row, so their order does not matter. */
     [SF_STORE_SQL_FINDING_UPSERT] =
@@ -67,13 +68,13 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
 /* An earlier store that is only read stays as it is. */
 static const char *text_of(const struct sf_store *store, enum sf_store_statement which) {
   SF_ASSERT((unsigned)which < SF_STORE_SQL_COUNT && statement_texts[which] != NULL);
-  if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ONE) return VERDICT_ONE("NULL");
-  if (!store->has_reasons && which == SF_STORE_SQL_VERDICT_ALL) return VERDICT_ALL("NULL");
-  if (which == SF_STORE_SQL_FINDING_ONE && store->version < SF_STORE_VERSION)
+  if (store->version < 5 && which == SF_STORE_SQL_VERDICT_ALL)
+    return store->has_reasons ? VERDICT_ALL("reason", "1") : VERDICT_ALL("NULL", "1");
+  if (which == SF_STORE_SQL_FINDING_ONE && store->version < 4)
     return store->version < 3 ? FINDING_ONE(LATER_COLUMNS_2) : FINDING_ONE(LATER_COLUMNS_3);
-  if (which == SF_STORE_SQL_FINDING_ALL && store->version < SF_STORE_VERSION)
+  if (which == SF_STORE_SQL_FINDING_ALL && store->version < 4)
     return store->version < 3 ? FINDING_ALL(LATER_COLUMNS_2) : FINDING_ALL(LATER_COLUMNS_3);
-  if (which == SF_STORE_SQL_FURTHER_ALL && store->version < SF_STORE_VERSION) return "SELECT NULL, NULL, NULL WHERE 0";
+  if (which == SF_STORE_SQL_FURTHER_ALL && store->version < 4) return "SELECT NULL, NULL, NULL WHERE 0";
   return statement_texts[which];
 }
 

@@ -3,6 +3,7 @@
 #define SF_RUN_OUTCOME_H
 
 #include "harness/comm/comm.h"
+#include "harness/run/opfuzz/op_outcome.h"
 #include "harness/run/trial/signature.h"
 #include "oracles/diagnose/diagnose.h"
 #include "oracles/judge/flat_bound.h"
@@ -25,36 +26,37 @@ struct sf_culprit {
 enum { SF_FURTHER_MAX = 7 };
 
 struct sf_outcome {
-  enum sf_status status;       /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
+  enum sf_status status; /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
   enum sf_verdict verdict;
-  enum sf_finding_class cls;   /* of the finding that is told of, the first one unless sf_outcome_turn_to chose another; this and all below
-                                  only when verdict is FINDING */
-  enum sf_manner manner;       /* of a failure; else SF_MANNER_NONE */
-  char shrink_key[SF_SHRINK_KEY_TEXT];   /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
-  char signature[SF_SIGNATURE_TEXT];     /* sf_signature_make */
-  char first_id[SF_TENSOR_NAME_TEXT]; /* canonical id of the tensor; "" for findings without one. What is too long, here and below, ends in
-                                         a hash (base/names.h) */
-  int32_t kind, module_class;  /* enum sf_kind, enum sf_module_class; -1 = none */
-  char module[SF_MODULE_TEXT]; /* name of the module to blame, or the layer part of a communication label */
-  char label[96];              /* communication label for deadlock, mismatch, crash, hang */
-  int32_t rank;                /* -1 = all of them */
+  enum sf_finding_class cls; /* of the finding that is told of, the first one unless sf_outcome_turn_to chose another; this and all below
+                                only when verdict is FINDING */
+  enum sf_manner manner;     /* of a failure; else SF_MANNER_NONE */
+  char shrink_key[SF_SHRINK_KEY_TEXT]; /* class/kind/module class, or class/comm-manner/label: what shrinking must keep */
+  char signature[SF_SIGNATURE_TEXT];   /* sf_signature_make */
+  char first_id[SF_TENSOR_NAME_TEXT];  /* canonical id of the tensor; "" for findings without one. What is too long, here and below, ends in
+                                          a hash (base/names.h) */
+  int32_t kind, module_class;          /* enum sf_kind, enum sf_module_class; -1 = none */
+  char module[SF_MODULE_TEXT];         /* name of the module to blame, or the layer part of a communication label */
+  char label[96];                      /* communication label for deadlock, mismatch, crash, hang */
+  int32_t rank;                        /* -1 = all of them */
   int64_t row;
   double error, noise, ratio;
-  int32_t finding;             /* its place among the judgement's findings; 0 for what has none */
+  int32_t finding; /* its place among the judgement's findings; 0 for what has none */
   int32_t finding_count;
-  int32_t further_count;       /* culprits beside it, each with a shrink key of its own */
+  int32_t further_count; /* culprits beside it, each with a shrink key of its own */
   struct sf_culprit further[SF_FURTHER_MAX];
-  char text[1200];             /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
+  char text[1200]; /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
   struct sf_diagnosis
       diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
+  struct sf_op_outcome operation; /* of a case of an operation */
   /* always */
   int32_t ranks, checked, unchecked;
-  int64_t mutant_fired;        /* calls that a mutant changed, over all ranks */
-  uint64_t mutant_outputs;     /* hash of what those calls gave, rank by rank */
-  uint64_t trace_hash;         /* over every traced byte in order; 0 unless asked for */
-  struct sf_flat_result flat;  /* zero unless asked for, and where nothing was compared */
-  bool flat_finds_plant;       /* flat.beyond > 0, and without the plant it would be 0 */
-  double seconds;              /* wall time of the trial, its share of the reference included */
+  int64_t mutant_fired;       /* calls that a mutant changed, over all ranks */
+  uint64_t mutant_outputs;    /* hash of what those calls gave, rank by rank */
+  uint64_t trace_hash;        /* over every traced byte in order; 0 unless asked for */
+  struct sf_flat_result flat; /* zero unless asked for, and where nothing was compared */
+  bool flat_finds_plant;      /* flat.beyond > 0, and without the plant it would be 0 */
+  double seconds;             /* wall time of the trial, its share of the reference included */
 };
 
 /* Fills class, key, signature, names and numbers from a judgement with findings: of the first one, and in isolated mode of the others that

@@ -1,8 +1,8 @@
 #include "harness/run/workers/pool.h"
 
 #include "harness/base/alloc.h"
-#include "harness/run/trial/engine_internal.h"
-#include "harness/run/workers/worker.h"
+#include "harness/run/opfuzz/op_target.h"
+#include "harness/run/workers/subject.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,34 +18,13 @@ enum { START_ATTEMPTS = 3 };
 /* Processes in a row that a SHRINK job may lose. What ends one is not the code under test, which runs in workers of its own. */
 enum { SHRINK_ATTEMPTS = 3 };
 
-/* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits
- * for the GPU, which several processes may share. */
-enum { GPU_START_SECONDS = 30, GPU_FACTOR = 20 };
-
 struct sf_pool {
   struct sf_pool_options options;
   int32_t count;
   struct sf_worker *workers;
 };
 
-/* On a CPU: a generous multiple of its arithmetic. */
-static double case_seconds(const struct sf_case *c) {
-  if (sf_case_is_framework(c)) return 120; /* its runs have deadlines of their own */
-  const struct sf_model *m = &c->model;
-  const double per_layer =
-      (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
-  const double weights = (double)m->layers * per_layer + 2.0 * (double)m->vocab_padded * (double)m->hidden;
-  const double tokens = (double)m->seq * (double)c->train.microbatch_size * (double)c->train.microbatches * (double)c->train.steps;
-  /* Weights are also filled, traced and compared, many times each; a rank costs scheduling. */
-  const double work = 6.0 * weights * tokens * 10 + 2000.0 * weights * (double)c->train.steps;
-  return 5 + work / 1e8 + 0.02 * (double)sf_case_ranks(c);
-}
-
-double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c) {
-  const double seconds = case_seconds(c);
-  if (sf_case_is_framework(c) || (options->device == SF_DEVICE_CPU && !options->nccl)) return seconds;
-  return GPU_START_SECONDS + GPU_FACTOR * seconds;
-}
+double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c) { return sf_subject_of(c)->seconds(options, c); }
 
 enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options *options) {
   struct sf_pool *pool = sf_alloc(sizeof *pool);
@@ -84,7 +63,8 @@ static double deadline_of(const struct sf_pool_options *options, const struct sf
 static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   struct sf_worker *worker = &pool->workers[i];
   const bool for_shrinking = worker->jobs[worker->job_next].kind == SF_JOB_SHRINK;
-  if (worker->pid && worker->for_shrinking != for_shrinking && !pool->options.framework) sf_worker_stop(worker);
+  const struct sf_subject *subject = sf_subject_of(&worker->jobs[worker->job_next].c);
+  if (worker->pid && worker->for_shrinking != for_shrinking && !subject->keeps_processes) sf_worker_stop(worker);
   worker->for_shrinking = for_shrinking;
   for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
     if (!worker->pid) {
@@ -108,9 +88,15 @@ static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool
   return busy(worker) ? send_jobs(pool, i) : SF_OK;
 }
 
+/* A job is done, or a piece of a range: then the rest of it is what is unanswered. */
 static void finish(struct sf_worker *worker, const struct sf_pool_client *client, const struct sf_job_result *result) {
-  const struct sf_job *job = &worker->jobs[worker->job_next++];
+  struct sf_job *job = &worker->jobs[worker->job_next];
+  const int64_t told = result->passes.count + result->has_outcome;
   worker->answered++;
+  if (job->range > told)
+    job->tag += told, job->range -= told;
+  else
+    worker->job_next++;
   if (busy(worker) && worker->pid) sf_worker_set_off(worker);
   client->done(client->ctx, job, result);
 }
@@ -120,16 +106,24 @@ static void finish(struct sf_worker *worker, const struct sf_pool_client *client
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
   struct sf_worker *worker = &pool->workers[i];
   const struct sf_job *job = &worker->jobs[worker->job_next];
-  struct sf_job_result result;
-  const bool spent =
-      !hang && worker->answered > 0 && sf_worker_is_spent(worker); /* by the cases before it, too: a fresh process has all of its time */
+  static struct sf_job_result result;
+  memset(&result, 0, sizeof result);
+  result.tag = job->tag;
+  result.passes = sf_worker_passes(worker);
+  if (job->range && result.passes.count == job->range) { /* it died with its work done */
+    sf_worker_stop(worker);
+    finish(worker, client, &result);
+    return busy(worker) ? send_jobs(pool, i) : SF_OK;
+  }
+  const bool spent = !hang && (worker->answered > 0 || result.passes.count > 0) &&
+                     sf_worker_is_spent(worker); /* by the cases before it, too: a fresh process has all of its time */
+  if (spent && result.passes.count > 0) finish(worker, client, &result);
   if (spent || (job->kind == SF_JOB_SHRINK && !hang && ++worker->losses < SHRINK_ATTEMPTS)) {
     sf_worker_stop(worker);
     return send_jobs(pool, i);
   }
-  memset(&result, 0, sizeof result);
-  result.tag = job->tag;
-  sf_worker_outcome_of_death(worker, hang, &result.outcome);
+  result.has_outcome = true;
+  sf_worker_outcome_of_death(worker, &pool->options, hang, &result.outcome);
   sf_worker_stop(worker);
   result.outcome.seconds = sf_worker_seconds(worker);
   finish(worker, client, &result);
@@ -178,12 +172,18 @@ static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, 
   return SF_OK;
 }
 
-static void drop_jobs(struct sf_pool *pool) {
+/* What has passed of the ranges that are cut off is kept. */
+static void drop_jobs(struct sf_pool *pool, const struct sf_pool_client *client) {
+  static struct sf_job_result result;
   for (int32_t i = 0; i < pool->count; i++)
     if (busy(&pool->workers[i])) sf_worker_ask_to_stop(&pool->workers[i]);
   for (int32_t i = 0; i < pool->count; i++) {
     if (!busy(&pool->workers[i])) continue;
     sf_worker_stop(&pool->workers[i]);
+    memset(&result, 0, sizeof result);
+    result.tag = pool->workers[i].jobs[pool->workers[i].job_next].tag;
+    result.passes = sf_worker_passes(&pool->workers[i]);
+    if (result.passes.count) finish(&pool->workers[i], client, &result);
     pool->workers[i].job_count = pool->workers[i].job_next = 0;
   }
 }
@@ -199,7 +199,7 @@ enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *cl
     if (status != SF_OK || !any_busy) break;
     status = wait_and_attend(pool, fds, client);
   }
-  drop_jobs(pool);
+  drop_jobs(pool, client);
   sf_free(fds);
   return status;
 }
@@ -215,6 +215,15 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
   } else {
     snprintf(out, out_size, "workers could not be started: %s", sf_status_text(status));
   }
+}
+
+void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, int64_t first, int64_t count) {
+  memset(out, 0, sizeof *out);
+  out->tag = first;
+  out->range = count;
+  sf_case_init(&out->c);
+  snprintf(out->c.target, sizeof out->c.target, "%s", options->operations->name);
+  snprintf(out->c.operation, sizeof out->c.operation, "*");
 }
 
 /* --- one job --------------------------------------------------------------------------------------------------- */

@@ -6,14 +6,15 @@
 #define SF_RUN_POOL_H
 
 #include "generators/shrink.h"
-#include "harness/run/trial/outcome.h"
 #include "harness/device/device.h"
+#include "harness/run/trial/outcome.h"
 
 #include <stdio.h>
 
 struct sf_chunk_log;
 struct sf_framework_options;
 struct sf_description;
+struct sf_op_target;
 
 enum sf_job_kind {
   SF_JOB_RUN,    /* one trial */
@@ -31,47 +32,62 @@ enum sf_shrink_end {
 enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288 };
 
 struct sf_job {
-  int64_t tag;            /* the caller's */
-  int32_t kind;           /* enum sf_job_kind */
-  int32_t budget;         /* SHRINK: evaluations at most; 0 = confirm only */
-  double deadline;        /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
+  int64_t tag;     /* the caller's; of a range the index of its first case */
+  int64_t range;   /* 0; or RUN: so many cases of the pool's operations, which the worker draws; c has their target alone
+                      (sf_job_of_range) */
+  int32_t kind;    /* enum sf_job_kind */
+  int32_t budget;  /* SHRINK: evaluations at most; 0 = confirm only */
+  double deadline; /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again. RUN: the culprit to tell of if it is there; "":
                                           the one that the case expects */
-  bool diagnose;          /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
-  bool flat_bound;        /* RUN, simulated ranks: what the flat bound says of it too */
-  bool was_hang;          /* SHRINK: confirm with ten times the deadline */
+  bool diagnose;                       /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
+  bool flat_bound;                     /* RUN, simulated ranks: what the flat bound says of it too */
+  bool was_hang;                       /* SHRINK: confirm with ten times the deadline */
 };
 
+/* Cases of a range that passed. */
+struct sf_passes {
+  int64_t count;
+  int64_t checked, unchecked; /* elements, summed */
+  double seconds;
+};
+
+/* A range has several: each tells of the cases that passed since the last one, and of the one behind them that did not, if there is one. */
 struct sf_job_result {
-  int64_t tag;
-  struct sf_outcome outcome;  /* RUN: of the case. SHRINK: of the confirming run, or of the death of the process; its text says why when
-                                 `end` is LOST or  UNCONFIRMED */
-  int32_t end;                /* SHRINK: enum sf_shrink_end */
+  int64_t tag;             /* of a range: the index of the first case that this is of */
+  struct sf_passes passes; /* of a range */
+  bool of_range;
+  bool has_outcome;          /* of a range: `outcome` is that of the case behind the passes */
+  struct sf_outcome outcome; /* RUN: of the case. SHRINK: of the confirming run, or of the death of the process; its text says why when
+                                `end` is LOST or  UNCONFIRMED */
+  int32_t end;               /* SHRINK: enum sf_shrink_end */
   struct sf_case min; /* SHRINK: the smallest case that still fails so, and how it fails. Found end to end, near the noise: as the same
                          case with its modules alone fails, if it does; the key is that failure's then */
   struct sf_outcome min_outcome;
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
-  bool minimal;               /* false: the budget ran out first */
+  bool minimal;                /* false: the budget ran out first */
 };
 
 struct sf_pool_options {
-  int32_t workers;            /* >= 1 */
+  int32_t workers; /* >= 1 */
   enum sf_device_kind device;
   enum sf_cpu_gemm gemm;
   bool hash_trace;
-  const struct sf_space *space; /* for shrinking; NULL: shrinking is not asked for */
+  const struct sf_space *space;                 /* for shrinking; NULL: shrinking is not asked for */
   const struct sf_framework_options *framework; /* NULL, or how a framework's worker is started: then cases are that framework's */
+  const struct sf_op_target *operations;        /* NULL, or the target whose cases ranges are of, drawn with this seed */
+  uint64_t seed;
   const struct sf_description *description; /* with a framework: what its worker says of itself; NULL: it is asked when that is needed */
-  const char *launcher;       /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
-  const char *self;           /* with a launcher: path of the shardfuzz executable */
-  int32_t launch_ranks;       /* size of a rank set */
-  double max_memory;          /* of one case, in bytes; 0: no limit */
-  double device_memory;       /* bytes of a GPU that one worker may take; 0: what is free when it starts */
-  bool nccl;                  /* ranks of MPI jobs send their data by NCCL */
-  struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
-  FILE *table;                /* NULL, or where a worker prints the table of every tensor (table.h) */
+  const char *launcher;                     /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
+  const char *self;                         /* with a launcher: path of the shardfuzz executable */
+  int32_t launch_ranks;                     /* size of a rank set */
+  double max_memory;                        /* of one case, in bytes; 0: no limit */
+  double device_memory;                     /* bytes of a GPU that one worker may take; 0: what is free when it starts */
+  bool nccl;                                /* ranks of MPI jobs send their data by NCCL */
+  struct sf_chunk_log *record;              /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
+  FILE *table;                              /* NULL, or where a worker prints the table of every tensor (table.h) */
 };
 
 struct sf_pool;
@@ -83,12 +99,13 @@ struct sf_pool_client {
   void *ctx;
   /* Fills up to `max` jobs for one worker; returns their number. 0 = nothing at the moment: asked again after the next result. */
   int32_t (*next)(void *ctx, struct sf_job *jobs, int32_t max);
-  /* Called in this process for each finished job, in order of completion. */
+  /* Called in this process for each finished job, and each piece of a range, in order of completion. */
   void (*done)(void *ctx, const struct sf_job *job, const struct sf_job_result *result);
   /* Called about ten times a second; false = hand out nothing new, drop what is queued in workers and return. May be NULL. */
   bool (*tick)(void *ctx);
 };
-/* Works until next has nothing left and all jobs are done, or tick says stop. SF_EIO, SF_ENOMEM: workers could not be started. */
+/* Works until next has nothing left and all jobs are done, or tick says stop; of ranges that are under way then, the cases that passed are
+ * handed to done. SF_EIO, SF_ENOMEM: workers could not be started. */
 enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) SF_MUST_USE;
 
 /* Why a pool with these options failed with SF_EIO or SF_EUSAGE, in one line; the status in words for others. */
@@ -98,8 +115,12 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
 enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 
+/* A job for the cases [first, first + count) of the pool's operations. */
+void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, int64_t first, int64_t count);
+
 /* Seconds after which a trial of this case counts as hung where the options run it: a generous multiple of its arithmetic, 5 at least. On a
- * GPU or by NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. */
+ * GPU or by NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. An operation's: 10 from a file and
+ * 5 of a range, on a GPU 120 and 60. */
 double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c);
 
 #endif

@@ -1,7 +1,5 @@
 /* Confirming and shrinking one finding, in a process of its own that starts further workers. */
-#include "harness/run/framework/framework_case.h"
-#include "harness/run/framework/framework_target.h"
-#include "harness/run/workers/worker.h"
+#include "harness/run/workers/subject.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,26 +50,12 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   return true;
 }
 
-/* The fields of a framework are its worker's to tell. */
-static enum sf_status shrink_framework(struct sf_case *min, struct shrink_loop *loop, const struct sf_pool_options *options,
-                                       struct sf_shrink_report *report) {
-  struct sf_description *asked = NULL;
-  const struct sf_description *description = options->description;
-  enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
-  if (!description) description = asked;
-  if (status == SF_OK) status = sf_framework_shrink(min, &loop->job->c, description, still_fails, loop, loop->job->budget, report);
-  sf_description_destroy(asked);
-  return status;
-}
-
 static void shrink(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   struct sf_case min;
   loop->last = result->min_outcome;
-  const enum sf_status status = sf_case_is_framework(&loop->job->c)
-                                    ? shrink_framework(&min, loop, options, &report)
-                                    : sf_shrink_run(&min, &loop->job->c, options->space, still_fails, loop, loop->job->budget, &report);
+  const enum sf_status status = sf_subject_of(&loop->job->c)->shrink(&min, loop->job, options, still_fails, loop, &report);
   if (status != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
@@ -159,6 +143,6 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
     result->outcome.status = status;
     snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
   }
-  *kept = sf_case_is_framework(&job->c) ? loop.pool : NULL;
+  *kept = sf_subject_of(&job->c)->keeps_processes ? loop.pool : NULL;
   if (!*kept) sf_pool_destroy(loop.pool);
 }

@@ -3,9 +3,9 @@
 #include "harness/base/alloc.h"
 #include "harness/base/system/system_memory.h"
 #include "harness/base/system/walled.h"
-#include "harness/run/framework/framework_case.h"
-#include "harness/run/trial/engine.h"
-#include "harness/run/trial/table.h"
+#include "harness/run/framework/framework.h"
+#include "harness/run/opfuzz/op_memory.h"
+#include "harness/run/workers/subject.h"
 #include "harness/run/workers/world_end.h"
 #include "harness/worker/starved.h"
 #include "harness/worker/warden.h"
@@ -93,7 +93,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
     child_main(pair[1], worker, options);
   }
   close(pair[1]);
-  worker->pid = pid;
+  worker->pid = worker->page->pid = pid;
   worker->fd = pair[0];
   return SF_OK;
 }
@@ -115,13 +115,14 @@ static void stop_relay(const struct sf_worker *worker) {
 
 void sf_worker_ask_to_stop(const struct sf_worker *worker) { sf_warden_ask(&worker->warden); }
 
-void sf_worker_stop(struct sf_worker *worker) {
+int sf_worker_stop(struct sf_worker *worker) {
   if (worker->fd > 0) close(worker->fd);
   worker->fd = 0;
   if (worker->launched) stop_relay(worker);
-  sf_warden_end(&worker->warden);
+  const int how = sf_warden_end(&worker->warden);
   worker->pid = 0;
   worker->launched = false;
+  return how;
 }
 
 bool sf_worker_send(struct sf_worker *worker) {
@@ -145,11 +146,19 @@ static double starved_seconds(const struct sf_worker *worker) {
   return longest;
 }
 
+/* Whether time counts that its processes could have run in, and no other; else their processor time does. */
+static bool counts_starving(const struct sf_worker *worker) {
+  const struct sf_job *job = &worker->jobs[worker->job_next];
+  return worker->launched || (job->kind == SF_JOB_RUN && sf_case_is_operation(&job->c));
+}
+
 void sf_worker_set_off(struct sf_worker *worker) {
   worker->since = sf_watch_seconds(&worker->watch);
   worker->cpu_since = cpu_seconds(worker);
   worker->waiting = 0;
-  for (int32_t i = 0; worker->launched && i < worker->page_count; i++) worker->page[i].starved = sf_starved_seconds(worker->page[i].pid);
+  worker->seen = 0;
+  for (int32_t i = 0; counts_starving(worker) && i < worker->page_count; i++)
+    worker->page[i].starved = sf_starved_seconds(worker->page[i].pid);
 }
 
 double sf_worker_seconds(struct sf_worker *worker) { return sf_watch_seconds(&worker->watch) - worker->since; }
@@ -174,19 +183,32 @@ static bool wait_for_each_other(struct sf_worker *worker, double seconds) {
 }
 
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds) {
+  const int64_t seen = sf_worker_passes(worker).count;
+  if (seen != worker->seen) sf_worker_set_off(worker), worker->seen = seen;
   const double passed = sf_worker_seconds(worker);
   if (passed <= seconds) return false;
   if (passed > 10 * seconds || (worker->launched && wait_for_each_other(worker, seconds))) return true;
-  return worker->launched ? passed - starved_seconds(worker) > seconds : !(cpu_seconds(worker) - worker->cpu_since <= seconds);
+  return counts_starving(worker) ? passed - starved_seconds(worker) > seconds : !(cpu_seconds(worker) - worker->cpu_since <= seconds);
 }
 
+/* What of a result is sent. */
+static size_t result_bytes(const struct sf_job_result *result) {
+  return !result->of_range     ? sizeof *result
+         : result->has_outcome ? offsetof(struct sf_job_result, min)
+                               : offsetof(struct sf_job_result, outcome);
+}
+
+bool sf_worker_answer(int fd, const struct sf_job_result *result) { return sf_fd_write(fd, result, result_bytes(result)); }
+
 int sf_worker_receive(struct sf_worker *worker) {
+  static const size_t HEAD = offsetof(struct sf_job_result, outcome);
   char *at = (char *)&worker->result + worker->received;
-  const ssize_t done = recv(worker->fd, at, sizeof worker->result - worker->received, MSG_DONTWAIT);
+  const size_t wanted = worker->received < HEAD ? HEAD : result_bytes(&worker->result);
+  const ssize_t done = recv(worker->fd, at, wanted - worker->received, MSG_DONTWAIT);
   if (done < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
   if (done == 0) return -1;
   worker->received += (size_t)done;
-  if (worker->received < sizeof worker->result) return 0;
+  if (worker->received < HEAD || worker->received < result_bytes(&worker->result)) return 0;
   worker->received = 0;
   return 1;
 }
@@ -207,40 +229,56 @@ bool sf_worker_is_spent(const struct sf_worker *worker) {
   return false;
 }
 
-/* The machine's lack, not the case's fault. */
-static void outcome_of_lack(struct sf_outcome *outcome) {
+void sf_outcome_of_lack(struct sf_outcome *outcome, const struct sf_case *c) {
+  memset(outcome, 0, sizeof *outcome);
   outcome->verdict = SF_VERDICT_INCONCLUSIVE;
   outcome->kind = outcome->module_class = outcome->rank = -1;
   outcome->row = -1;
+  outcome->ranks = (int32_t)sf_case_ranks(c);
 }
 
-void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome) {
+bool sf_worker_lacked(const struct sf_worker *worker, const char *where, struct sf_outcome *outcome) {
+  bool caught = false;
+  for (int32_t i = 0; i < worker->page_count; i++) caught |= worker->page[i].signal != 0;
+  const bool memory = !caught && sf_memory_kills() > worker->kills;
+  if (!memory && !sf_worker_is_spent(worker)) return false;
+  sf_outcome_of_lack(outcome, &worker->jobs[worker->job_next].c);
+  if (memory)
+    snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process%s (fewer --jobs, or --max-memory)", where);
+  else
+    snprintf(outcome->text, sizeof outcome->text, "the process used up its processor time (ulimit -t)%s: raise the limit", where);
+  return true;
+}
+
+struct sf_passes sf_worker_passes(const struct sf_worker *worker) {
+  const struct sf_job *job = &worker->jobs[worker->job_next];
+  const bool has = job->range && worker->page->range_first == job->tag; /* else its process has not come to it, or ended in between */
+  return has ? worker->page->passes : (struct sf_passes){0};
+}
+
+void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
   static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
   const struct sf_case *c = &worker->jobs[worker->job_next].c;
   const int32_t count = pages_of_case(pages, worker);
   struct sf_world_end end;
-  char place[240], told[240], said[160] = "", text[640];
-  memset(outcome, 0, sizeof *outcome);
-  outcome->ranks = (int32_t)sf_case_ranks(c);
+  char place[240], told[240], where[sizeof end.label + sizeof place + 16], said[160] = "", text[640];
+  (void)options;
   sf_world_end_find(&end, pages, count, hang);
   sf_world_end_text(told, sizeof told, &end);
   place_text(place, sizeof place, end.page, c);
-  if (end.cls == SF_CLASS_CRASH && !end.page->signal && sf_memory_kills() > worker->kills) {
-    outcome_of_lack(outcome);
-    snprintf(outcome->text, sizeof outcome->text,
-             "out of memory: the system ended the process after '%s'%s (fewer --jobs, or --max-memory)", end.label, place);
-    return;
-  }
-  if (!hang && sf_worker_is_spent(worker)) {
-    outcome_of_lack(outcome);
-    snprintf(outcome->text, sizeof outcome->text, "the process used up its processor time (ulimit -t) after '%s'%s: raise the limit",
-             end.label, place);
-    return;
-  }
+  snprintf(where, sizeof where, " after '%s'%s", end.label, place);
+  if (!hang && sf_worker_lacked(worker, where, outcome)) return;
   if (worker->said.memory > 0) sf_said_last(&worker->said, said, sizeof said);
   if (end.cls != SF_CLASS_CRASH || *end.page->fault) *said = '\0';
   snprintf(text, sizeof text, "%s%s%s%s", told, *said ? ", having said: " : "", said, place);
   sf_outcome_from_failure(outcome, c, end.cls, end.manner, end.rank, end.label, text);
+}
+
+void sf_worker_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
+  const struct sf_case *c = &worker->jobs[worker->job_next].c;
+  memset(outcome, 0, sizeof *outcome);
+  outcome->ranks = (int32_t)sf_case_ranks(c);
+  sf_subject_of(c)->outcome_of_death(worker, options, hang, outcome);
 }
 
 /* --- child's side ---------------------------------------------------------------------------------------------- */
@@ -248,6 +286,18 @@ void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_o
 /* Of this process; written once before the handlers are on. */
 static struct sf_worker_page *watched_page;
 static pid_t watched_process;
+static const struct sf_op_memory *watched_operands;
+
+void sf_worker_watch_operands(const struct sf_op_memory *memory) { watched_operands = memory; }
+
+static void note_operand(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
+  char where[sizeof page->fault - 8];
+  const enum sf_access access = sf_walled_access(context);
+  page->operand = sf_op_memory_where(where, sizeof where, watched_operands, info->si_addr, access == SF_ACCESS_WRITE);
+  if (page->operand < 0) return;
+  snprintf(page->fault, sizeof page->fault, "%s %s", sf_access_name(access), where);
+  if (access == SF_ACCESS_WRITE) page->manner = SF_MANNER_WRITE;
+}
 
 /* "mlp.linear_fc2.fwd" of the label of one of its calls. */
 static void cut_call(char *label) {
@@ -264,7 +314,9 @@ static void cut_call(char *label) {
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
   page->fault[0] = '\0';
   page->manner = SF_MANNER_DIED;
-  if (sf_walled_fault(page->fault, sizeof page->fault, info, context)) {
+  if (watched_operands && (info->si_signo == SIGSEGV || info->si_signo == SIGBUS))
+    note_operand(page, info, context);
+  else if (sf_walled_fault(page->fault, sizeof page->fault, info, context)) {
     const enum sf_access access = sf_walled_access(context);
     if (access != SF_ACCESS_UNKNOWN) page->manner = access == SF_ACCESS_WRITE ? SF_MANNER_WRITE : SF_MANNER_READ;
     if (page->progress.in_call != SF_COMM_INSIDE) cut_call(page->progress.label);
@@ -301,123 +353,34 @@ void sf_worker_watch_signals(struct sf_worker_page *page) {
   sf_worker_catch_fatal(on_fatal_signal);
 }
 
-/* Beyond the flat bound without the plant as well, it is no sign of the plant. */
-static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
-  static struct sf_outcome unplanted;
-  sf_engine_flat_bound(engine, outcome);
-  if (!*c->plant || outcome->flat.beyond == 0) return;
-  struct sf_case clean = *c;
-  memset(clean.plant, 0, sizeof clean.plant);
-  sf_engine_run(engine, &clean, NULL, &unplanted);
-  sf_engine_flat_bound(engine, &unplanted);
-  outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
-}
-
-/* Tells of the culprit that is looked for: of the one that the case expects when nothing else is said. */
-static void turn(struct sf_outcome *outcome, const struct sf_job *job) {
+void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *job) {
   if (*job->shrink_key)
     sf_outcome_turn_to(outcome, job->shrink_key);
   else
     sf_outcome_turn_to_expected(outcome, &job->c.expect);
 }
 
-static void run_job(struct sf_engine *engine, struct sf_said *said, const struct sf_pool_options *options, const struct sf_job *job,
-                    struct sf_job_result *result) {
-  memset(result, 0, sizeof *result);
-  result->tag = job->tag;
-  if (sf_plugin_target_path(job->c.target)) sf_said_begin(said);
-  sf_engine_run(engine, &job->c, options->record, &result->outcome);
-  sf_outcome_excuse_memory(&result->outcome);
-  turn(&result->outcome, job);
-  if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
-  sf_said_end(said);
-  if (options->table) {
-    sf_table_print(options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
-    fflush(options->table); /* the process leaves by _exit */
-  }
-  if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
-}
-
-/* A worker that has described itself to the campaign, and now does not start in one of its processes, says nothing of the case: the next
- * case tries again. */
-static void excuse_start(const struct sf_pool_options *options, const struct sf_case *c, struct sf_outcome *outcome) {
-  if (outcome->status == SF_OK || outcome->status == SF_ECANCELLED || !options->description) return;
-  char reason[sizeof outcome->text];
-  memcpy(reason, outcome->text, sizeof reason);
-  memset(outcome, 0, sizeof *outcome);
-  outcome_of_lack(outcome);
-  outcome->ranks = (int32_t)sf_case_ranks(c);
-  snprintf(outcome->text, sizeof outcome->text, "the worker did not start again: %.400s", reason);
-}
-
-/* The framework's sets live as long as this process. Without a worker that describes itself there are no verdicts. */
-static void run_framework_job(struct sf_framework **framework, const struct sf_pool_options *options, const struct sf_job *job,
-                              struct sf_job_result *result) {
-  struct sf_error error = {SF_OK, ""};
-  struct sf_worker_report report = {.end = SF_WORKER_ANSWERED};
-  memset(result, 0, sizeof *result);
-  result->tag = job->tag;
-  struct sf_outcome *outcome = &result->outcome;
-  if (!options->framework)
-    outcome->status =
-        sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
-  else if (!*framework)
-    outcome->status = sf_framework_create(framework, &report, options->framework, &error);
-  if (outcome->status == SF_OK) {
-    sf_framework_trial(*framework, &job->c, outcome);
-    turn(outcome, job);
-  } else {
-    snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
-    if (!*framework) excuse_start(options, &job->c, outcome);
-  }
-  sf_worker_report_clear(&report);
-  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || !job->diagnose) return;
-  if (sf_framework_script(*framework, result->script, sizeof result->script, &job->c, outcome, &error) != SF_OK) *result->script = '\0';
-}
-
-/* Not a verdict on the code under test, which has not run. */
-static void refuse_job(enum sf_status status, const struct sf_job *job, struct sf_job_result *result) {
-  memset(result, 0, sizeof *result);
-  result->tag = job->tag;
-  result->outcome.status = status;
-  snprintf(result->outcome.text, sizeof result->outcome.text, "%s before the case ran", sf_status_text(status));
-}
-
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
-  const struct sf_engine_options engine_options = {.device = options->device,
-                                                   .gemm = options->gemm,
-                                                   .hash_trace = options->hash_trace,
-                                                   .max_memory = options->max_memory,
-                                                   .device_memory = options->device_memory,
-                                                   .progress = &page->progress,
-                                                   .trace_key = &page->trace_key,
-                                                   .trace_rank = &page->trace_rank};
-  struct sf_engine *engine = NULL;
-  struct sf_framework *framework = NULL;
-  struct sf_pool *shrinkers = NULL;
-  struct sf_job job;
-  struct sf_job_result result;
+  struct sf_workbench bench = {.options = options, .page = page, .said = said, .fd = fd};
+  static struct sf_job job;
+  static struct sf_job_result result;
   bool confined = false;
   sf_worker_watch_signals(page);
   while (sf_fd_read(fd, &job, sizeof job)) {
     page->progress.rank = page->trace_rank = -1;
     page->progress.label[0] = '\0';
+    memset(&result, 0, sizeof result);
+    result.tag = job.tag;
     if (job.kind == SF_JOB_SHRINK) {
-      sf_shrink_job(&shrinkers, options, &job, &result);
-    } else if (sf_case_is_framework(&job.c)) {
-      run_framework_job(&framework, options, &job, &result);
+      sf_shrink_job(&bench.shrinkers, options, &job, &result);
     } else {
       if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(true), confined = true;
-      const enum sf_status status = engine ? SF_OK : sf_engine_create(&engine, &engine_options);
-      if (status == SF_OK)
-        run_job(engine, said, options, &job, &result);
-      else
-        refuse_job(status, &job, &result);
+      sf_subject_of(&job.c)->run(&bench, &job, &result);
     }
     if (getpid() != watched_process) _exit(0); /* forked by a plugin: the result is the other's to tell */
-    if (!sf_fd_write(fd, &result, sizeof result)) break;
+    if (!sf_worker_answer(fd, &result)) break;
   }
-  sf_pool_destroy(shrinkers);
-  sf_framework_destroy(framework);
+  sf_pool_destroy(bench.shrinkers);
+  sf_framework_destroy(bench.framework);
   _exit(0);
 }

@@ -13,59 +13,73 @@
 /* Memory shared with the worker: where it stands, readable after it died. */
 struct sf_worker_page {
   struct sf_comm_progress progress;
-  volatile uint64_t trace_key;  /* last trace point passed */
+  volatile uint64_t trace_key; /* last trace point passed */
   volatile int32_t trace_rank;
-  volatile int32_t signal;      /* that killed it; 0 = none caught */
-  volatile pid_t pid;           /* of a launched set's rank; 0: not there yet */
-  double starved;               /* sf_starved_seconds of it when the first unanswered job began */
-  int32_t manner;               /* enum sf_manner of that */
-  char fault[96];               /* what a plugin did then: "writes 12 bytes behind its output"; "" = nothing known */
+  volatile int32_t signal; /* that killed it; 0 = none caught */
+  volatile pid_t pid;      /* of a launched set's rank; 0: not there yet */
+  double starved;          /* sf_starved_seconds of it when the first unanswered job began */
+  int64_t range_first;     /* of a range: the first case that no result has told of yet */
+  struct sf_passes passes; /* of those from there on; the case behind them runs */
+  int32_t operand;         /* beside which `fault` was, of an operation */
+  int32_t manner;          /* enum sf_manner of that */
+  char fault[96];          /* what a plugin did then: "writes 12 bytes behind its output"; "" = nothing known */
 };
 
 struct sf_worker {
-  pid_t pid;                    /* 0 = not running */
-  struct sf_warden warden;      /* of the process; none where it is the relay of a launched set */
-  int fd;                       /* jobs out, results in */
-  struct sf_worker_page *page;  /* page_count of them: one for simulated ranks, one per rank for a launched set */
+  pid_t pid;                   /* 0 = not running */
+  struct sf_warden warden;     /* of the process; none where it is the relay of a launched set */
+  int fd;                      /* jobs out, results in */
+  struct sf_worker_page *page; /* page_count of them: one for simulated ranks, one per rank for a launched set */
   int32_t page_count;
-  int32_t job_count, job_next;  /* jobs handed to it; the first unanswered one */
+  int32_t job_count, job_next; /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
-  struct sf_watch watch;        /* looked at while it has jobs */
-  double since, cpu_since;      /* when, by the watch, the first unanswered job can have begun; processor seconds of the process then */
-  uint64_t waiting;             /* where a launched set's ranks were last seen to wait (sf_world_waiting), and since when by the watch */
+  struct sf_watch watch;   /* looked at while it has jobs */
+  double since, cpu_since; /* when, by the watch, the first unanswered job can have begun; processor seconds of the process then */
+  int64_t seen;            /* of a range: how many cases had passed when the page was last looked at */
+  uint64_t waiting;        /* where a launched set's ranks were last seen to wait (sf_world_waiting), and since when by the watch */
   double waiting_since;
-  int32_t answered;             /* jobs, since its process was started */
-  double kills;                 /* sf_memory_kills when it was started */
-  size_t received;              /* bytes of an unfinished result */
+  int32_t answered; /* jobs, since its process was started */
+  double kills;     /* sf_memory_kills when it was started */
+  size_t received;  /* bytes of an unfinished result */
   struct sf_job_result result;
-  bool launched;                /* the process is the relay of a launched set */
-  struct sf_said said;          /* of its process, where that runs a plugin; memory 0: not made yet */
-  bool for_shrinking;           /* its job is a SHRINK job, which is run in workers of its own */
-  int32_t losses;               /* how often the process of that job died */
+  bool launched;       /* the process is the relay of a launched set */
+  struct sf_said said; /* of its process, where that runs a plugin; memory 0: not made yet */
+  bool for_shrinking;  /* its job is a SHRINK job, which is run in workers of its own */
+  int32_t losses;      /* how often the process of that job died */
 };
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
-/* Kills it and everything it started; page and jobs stay. Where many are to end, all are asked first, so that they end side by side. */
-void sf_worker_stop(struct sf_worker *worker);
+/* Kills it and everything it started; page and jobs stay. Returns how it ended, as waitpid tells it, where it was no set of ranks. Where
+ * many are to end, all are asked first, so that they end side by side. */
+int sf_worker_stop(struct sf_worker *worker);
 void sf_worker_ask_to_stop(const struct sf_worker *worker);
 void sf_worker_unmap(struct sf_worker *worker); /* gives the page up, and what its process said */
 /* Writes the unanswered jobs to the worker. False when it is gone. */
 bool sf_worker_send(struct sf_worker *worker);
 /* The first unanswered job begins now. */
 void sf_worker_set_off(struct sf_worker *worker);
-/* Whether the first unanswered job has had more than `seconds`. A process that computes is asked for its processor time, so that a busy
- * machine makes no hang; what stands still without computing is given ten times as long. Of a launched set the time does not count in which
- * one of its ranks had no processor, up to ten times as long, unless all of them wait for each other. */
+/* Whether the first unanswered job, or the case of its range that runs, has had more than `seconds`. A process that computes is asked for
+ * its processor time, so that a busy machine makes no hang; what stands still without computing is given ten times as long. Of a launched
+ * set and of an operation the time does not count in which a process had no processor, up to ten times as long, unless all ranks wait for
+ * each other. */
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds);
 /* For how long the first unanswered job has been under way. */
 double sf_worker_seconds(struct sf_worker *worker);
+/* The worker's: sends a result, as far as it says something. False when the parent is gone. */
+bool sf_worker_answer(int fd, const struct sf_job_result *result);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
 int sf_worker_receive(struct sf_worker *worker);
 /* Whether one of its processes died of the limit on processor time (ulimit -t), which is no fault of the case. */
 bool sf_worker_is_spent(const struct sf_worker *worker);
-/* Outcome of the first unanswered job of a worker that died (hang false) or was stopped at its deadline (hang true). */
-void sf_worker_outcome_of_death(struct sf_worker *worker, bool hang, struct sf_outcome *outcome);
+/* The cases of the first unanswered job, a range, that passed and that no result has told of. */
+struct sf_passes sf_worker_passes(const struct sf_worker *worker);
+/* Outcome of the first unanswered job of a worker that died (hang false) or is stuck at its deadline (hang true); of a range, of the case
+ * that ran. */
+void sf_worker_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
+/* Where the process ended for want of memory or of processor time, which says nothing of the case: makes the outcome inconclusive. where:
+ * " after 'LABEL'", or "". */
+bool sf_worker_lacked(const struct sf_worker *worker, const char *where, struct sf_outcome *outcome);
 
 /* The child's side. Reads jobs from fd until it closes. */
 _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options);
@@ -75,6 +89,9 @@ void sf_worker_watch_signals(struct sf_worker_page *page);
  * page for it. */
 void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *));
 
+/* From here on a fault tells beside which operand of the memory it was, which is borrowed; NULL: beside none. */
+struct sf_op_memory;
+void sf_worker_watch_operands(const struct sf_op_memory *memory);
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context);
 
 /* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than

@@ -37,6 +37,11 @@ def fuzz(target, count, *options):
     return summary
 
 
+def row_of(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)["case"]
+
+
 def speed(target):
     r = fuzz(target, 200000, "--jobs", "1", "--max-elements", str(SMALL))
     return {"cases_per_cpu_s": r["cases"] / r["cpu_s"], "cases_per_s": r["cases"] / r["seconds"], "findings": r["findings"]}
@@ -49,11 +54,11 @@ for name in names:
     if name.startswith(("fault_", "refused_", "sound", "layer_", "model_")):
         continue
     r = fuzz(f"plugin:{build}/plugins/{name}.so", 2000)
-    first = min(r["signatures"], key=lambda s: s["first"], default=None)
-    planted[name] = {"case": first["first"] + 1, "shape": first["shape"], "minimal": first["minimal"], "trials": first["trials"]} if first else None
+    first = min(r["by_signature"], key=lambda s: s["first_index"], default=None)
+    planted[name] = {"case": first["first_index"] + 1, "row": row_of(first["min"]), **{key: first["shrunk"][key] for key in ("minimal", "trials")}} if first else None
 sound = fuzz(f"plugin:{build}/plugins/sound.so", cases // 10)
 print_line("bench_ops", "bench_ops.sh " + " ".join(sys.argv[2:4]), {
-    "clean": {key: clean[key] for key in ("cases", "findings", "elements", "judged", "seconds", "cpu_s")},
+    "clean": {key: clean[key] for key in ("cases", "findings", "checked", "unchecked", "seconds", "cpu_s")},
     "small_elements": SMALL, "small": speed("op:all"), "small_gemm": speed("op:gemm"), "planted": planted,
     "sound_plugin": {key: sound[key] for key in ("cases", "findings", "skipped")}})
 PY

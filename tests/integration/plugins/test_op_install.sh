@@ -15,7 +15,7 @@ is_json "j['passed']" 5000
 sed 's/positive \* positive/positive/' "$example" >wrong.c
 check "a changed one builds" cc -shared -fPIC -O2 $(pkg-config --cflags --libs shardfuzz) -o wrong.so wrong.c
 run 1 fuzz --target plugin:./wrong.so --cases 5000 --json
-is_json "j['signatures'][0]['signature']" tolerance/relu2_fwd/y
+is_json "j['by_signature'][0]['signature']" tolerance/relu2_fwd/y
 
 layer=$work/prefix/share/doc/shardfuzz/examples/linear_fc2.c
 check "the layer is at most 60 lines" [ "$(wc -l <"$layer")" -le 60 ]

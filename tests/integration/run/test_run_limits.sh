@@ -44,11 +44,11 @@ limited_fuzz 3 "-S -t 1" 'nothing was judged: 1 inconclusive \(last: the process
   --cases 1 --set layout.tp=2 --max-ranks 2 --set model.layers=1 --set model.seq=32 --jobs 1 --seed 3
 # Operations: a case that alone takes all of it; and many, which take several processes.
 hangs=$build/plugins/fault_hang.so
-limited_fuzz 0 "-S -t 1" '^last inconclusive: its process used up its processor time \(ulimit -t\): raise the limit' --target "plugin:$hangs" --cases 600 --jobs 1 --seed 1
+limited_fuzz 0 "-S -t 1" '^last inconclusive: the process used up its processor time \(ulimit -t\): raise the limit' --target "plugin:$hangs" --cases 600 --jobs 1 --seed 1
 is_json "j['passed'], j['inconclusive'], j['findings']" "(599, 1, 0)"
 run 0 fuzz --target "plugin:$hangs" --dry-run --cases 600 --seed 1
-grep -m 1 -E '"count":(6553[5-9]|[0-9]{6})' "$work/stdout" >"$work/hang.json"
-limited 0 "-S -t 1" '^what         its process used up its processor time \(ulimit -t\)' replay "$work/hang.json"
+grep -m 1 -E '"count": (6553[5-9]|[0-9]{6})' "$work/stdout" >"$work/hang.json"
+limited 0 "-S -t 1" '^verdict      INCONCLUSIVE: the process used up its processor time \(ulimit -t\)' replay "$work/hang.json"
 is_json "j['verdict']" INCONCLUSIVE
 limited_fuzz 0 "-S -t 1" '^24000 cases .* 24000 passed, 0 findings, 0 inconclusive' --target op:all --cases 24000 --jobs 1 --seed 1
 # Ranks of a framework: a case that alone takes all of it, and one that only falls when its set is old.
@@ -65,7 +65,7 @@ limited 1 "-S -t 4" '^3 cases .* 2 passed, 1 findings, 0 inconclusive' worker "$
 # Open files.
 limited_fuzz 3 "-n 6" 'cannot open: Too many open files \(the limit on open files is 6: raise ulimit -n\)$' --cases 2 --seed 1
 limited_fuzz 3 "-n 9" '^shardfuzz: workers could not be started: Too many open files \(the limit on open files is 9: raise ulimit -n\)' --cases 2 --seed 1
-limited_fuzz 3 "-n 12" '^shardfuzz: a process: Too many open files \(the limit on open files is 12: raise ulimit -n\)$' --target op:gelu_fwd --cases 2 --jobs 16
+limited_fuzz 3 "-n 12" '^shardfuzz: workers could not be started: Too many open files \(the limit on open files is 12: raise ulimit -n\)' --target op:gelu_fwd --cases 2 --jobs 16
 sample=(--target "worker:python3 -S $PWD/targets/samples/worker_mlp.py" --cases 2 --seed 1 --jobs 1 --set ranks=4 --set bug=none "${launch[@]}")
 limited_fuzz 3 "-n 16" 'nothing was judged: 2 inconclusive .*Too many open files \(the limit on open files is 16: raise ulimit -n\)' "${sample[@]}"
 

@@ -59,7 +59,7 @@ static void test_shrink_comes_to_what_the_bug_needs(void **state) {
     struct sf_case min;
     const struct sf_case big = case_of(rows[i][0]);
     assert_int_equal(sf_framework_shrink(&min, &big, description, fails, &bug, 300, &report), SF_OK);
-    assert_string_equal(min.framework, rows[i][1]);
+    assert_string_equal(min.fields, rows[i][1]);
     assert_int_equal(min.seed, 0);
     assert_true(report.minimal && report.evaluations == bug.asked && report.evaluations < 60);
   }
@@ -126,7 +126,7 @@ static void test_draw_is_a_function_of_seed_and_index(void **state) {
     assert_memory_equal(&a, &b, sizeof a);
     assert_true(sf_case_ranks(&a) > 1);
     assert_int_equal(sf_framework_case_draw(&b, &space, NULL, 4, 4, i, 0, NULL), SF_OK);
-    different += strcmp(a.framework, b.framework) != 0;
+    different += strcmp(a.fields, b.fields) != 0;
   }
   assert_true(different > 20);
   sf_description_destroy(description);

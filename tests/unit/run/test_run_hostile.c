@@ -9,8 +9,7 @@
 #include "harness/run/commands/describe.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/gate/gate.h"
-#include "harness/run/opfuzz/op_target.h"
-#include "harness/run/opfuzz/op_trial.h"
+#include "harness/run/opfuzz/op_report.h"
 
 #include <jansson.h>
 #include <libxml/xmlreader.h>
@@ -240,7 +239,7 @@ static void test_json_any_text_is_one_line_that_parses(void **state) {
     shrunk = (struct sf_job_result){.min = c, .min_outcome = outcome};
     gate_make(&gate, hostile_texts[i]);
     gate.result.campaign.summary.cases = 1;
-    assert_json(sf_json_of_outcome(&outcome, &c.expect));
+    assert_json(sf_json_of_outcome(&outcome, &c));
     assert_json(sf_json_of_gate(&gate.result));
     assert_json(sf_json_of_campaign(&gate.result.campaign, &signatures));
     assert_json(sf_json_of_shrink(&shrunk, &c, hostile_texts[i]));
@@ -298,19 +297,25 @@ static void test_check_reports_any_name_and_text_keep_to_their_lines(void **stat
 static void test_op_report_any_text_keeps_to_its_line(void **state) {
   static struct sf_op_target target;
   struct sf_op_case c;
+  struct sf_case whole;
   (void)state;
   assert_int_equal(sf_op_target_make(&target, "op:gelu_fwd", 1000, NULL), SF_OK);
   sf_op_case_draw(&c, &target, 1, 0);
+  sf_op_case_put(&whole, &target, &c);
   for (int i = 0; i < HOSTILE_COUNT; i++) {
-    struct sf_op_outcome outcome = {.cls = SF_OP_CRASH, .operand = -1, .code = 11};
-    struct sf_text text = {0};
-    snprintf(outcome.said, sizeof outcome.said, "x%s", hostile_texts[i]);
-    sf_op_report(&text, &target, &c, &outcome, hostile_texts[i], NULL);
-    assert_lines(text.data);
-    assert_int_equal(line_count(text.data), 6);
-    const char *replay = strstr(text.data, "replay       shardfuzz") + strlen("replay       ");
+    static struct sf_outcome outcome;
+    const struct sf_finding_story story = {.replay_path = hostile_texts[i]};
+    char *report = NULL;
+    outcome = (struct sf_outcome){.verdict = SF_VERDICT_FINDING, .cls = SF_CLASS_CRASH, .signature = "crash/gelu_fwd", .finding_count = 1};
+    outcome.operation = (struct sf_op_outcome){.verdict = SF_VERDICT_FINDING, .cls = SF_CLASS_CRASH, .operand = -1, .code = 11};
+    snprintf(outcome.operation.said, sizeof outcome.operation.said, "x%s", hostile_texts[i]);
+    sf_op_what(outcome.text, sizeof outcome.text, sf_op_of(&target, &c), &outcome.operation);
+    assert_int_equal(sf_finding_report(&report, &whole, &outcome, &story), SF_OK);
+    assert_lines(report);
+    assert_int_equal(line_count(report), 6);
+    const char *replay = strstr(report, "replay       shardfuzz") + strlen("replay       ");
     assert_last_word(replay, strcspn(replay, "\n"), hostile_texts[i]);
-    sf_text_destroy(&text);
+    sf_free(report);
   }
 }
 

@@ -1,9 +1,10 @@
 /* The machinery of operation fuzzing on the device's own operations, with what a broken kernel would do put on top. */
+#include "harness/base/alloc.h"
 #include "harness/base/pcg.h"
 #include "harness/run/opfuzz/case/op_operands.h"
 #include "harness/run/opfuzz/op_device.h"
-#include "harness/run/opfuzz/op_opened.h"
 #include "harness/run/opfuzz/op_target.h"
+#include "harness/run/workers/subject.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,7 +83,7 @@ static int32_t operand_of(const struct sf_op_memory *memory, bool output) {
 }
 
 /* Breaks CASES cases of each operation; those for which `prepare` finds nothing to break do not count. At least a third must. */
-static void expect_class(struct bed *bed, enum damage damage, enum sf_op_class wanted,
+static void expect_class(struct bed *bed, enum damage damage, enum sf_finding_class wanted,
                          bool (*prepare)(struct bed *bed, struct breaker *breaker)) {
   for (int32_t e = 0; e < bed->target.entry_count; e++) {
     static struct sf_op_target target;
@@ -95,15 +96,15 @@ static void expect_class(struct bed *bed, enum damage damage, enum sf_op_class w
       struct sf_op_case c;
       sf_op_case_draw(&c, &target, 5, i);
       sf_op_trial_run(&outcome, &bed->lab.memory, &bed->lab.runner, &target, &c, false);
-      assert_int_equal(outcome.cls, SF_OP_PASSED);
+      assert_int_equal(outcome.verdict, SF_VERDICT_PASS);
       if (!prepare(bed, &breaker)) continue;
       breaker.damage = damage;
       sf_op_trial_run(&outcome, &bed->lab.memory, &broken, &target, &c, false);
-      if (outcome.cls != (int32_t)wanted)
-        fail_msg("%s: %s, not %s", target.entries[0].op->name, sf_op_class_name((enum sf_op_class)outcome.cls), sf_op_class_name(wanted));
+      if (outcome.verdict != SF_VERDICT_FINDING || outcome.cls != wanted)
+        fail_msg("%s: %s, not %s", target.entries[0].op->name, sf_finding_class_name(outcome.cls), sf_finding_class_name(wanted));
       tried++;
     }
-    if (tried < CASES / 3 && wanted != SF_OP_INPUT_CHANGED && wanted != SF_OP_UNWRITTEN)
+    if (tried < CASES / 3 && wanted != SF_CLASS_INPUT && wanted != SF_CLASS_UNWRITTEN)
       fail_msg("%s: only %d of %d cases could be broken", target.entries[0].op->name, tried, CASES);
   }
 }
@@ -145,11 +146,15 @@ static bool pick_input(struct bed *bed, struct breaker *breaker) {
   return breaker->operand >= 0;
 }
 
-static void test_ops_wrong_element_is_found(void **state) { expect_class(*state, ELEMENT, SF_OP_TOLERANCE, pick_element); }
-static void test_ops_write_beside_an_output_is_found(void **state) { expect_class(*state, BESIDE, SF_OP_GUARD, pick_output); }
-static void test_ops_changed_input_is_found(void **state) { expect_class(*state, INPUT, SF_OP_INPUT_CHANGED, pick_input); }
-static void test_ops_second_run_that_differs_is_found(void **state) { expect_class(*state, SECOND_RUN, SF_OP_UNREPEATABLE, pick_element); }
-static void test_ops_element_not_written_is_found(void **state) { expect_class(*state, SKIPPED_ELEMENT, SF_OP_UNWRITTEN, pick_new_output); }
+static void test_ops_wrong_element_is_found(void **state) { expect_class(*state, ELEMENT, SF_CLASS_TOLERANCE, pick_element); }
+static void test_ops_write_beside_an_output_is_found(void **state) { expect_class(*state, BESIDE, SF_CLASS_GUARD, pick_output); }
+static void test_ops_changed_input_is_found(void **state) { expect_class(*state, INPUT, SF_CLASS_INPUT, pick_input); }
+static void test_ops_second_run_that_differs_is_found(void **state) {
+  expect_class(*state, SECOND_RUN, SF_CLASS_UNREPEATABLE, pick_element);
+}
+static void test_ops_element_not_written_is_found(void **state) {
+  expect_class(*state, SKIPPED_ELEMENT, SF_CLASS_UNWRITTEN, pick_new_output);
+}
 
 /* Drawing twice gives the same case; writing and reading it too. */
 /* What a report tells is what the call was given. */
@@ -176,54 +181,52 @@ static void test_ops_operands_apart_are_those_of_the_trial(void **state) {
 
 static void test_ops_case_file_round_trip(void **state) {
   struct bed *bed = *state;
-  char path[] = "/tmp/shardfuzz-op-XXXXXX";
-  const int descriptor = mkstemp(path);
-  assert_true(descriptor >= 0);
-  close(descriptor);
   for (uint64_t i = 0; i < 300; i++) {
-    struct sf_op_case c, again, back;
-    struct sf_op_file file;
-    struct sf_text text = {0};
+    struct sf_op_case c, again, row;
+    struct sf_case whole, back;
+    char *json = NULL;
     sf_op_case_draw(&c, &bed->target, 9, i);
     sf_op_case_draw(&again, &bed->target, 9, i);
     assert_memory_equal(&c, &again, sizeof c);
-    assert_int_equal(sf_op_case_to_json(&text, &bed->target, &c, "tolerance/x/y"), SF_OK);
-    assert_int_equal(sf_bytes_write_file(path, text.data, text.length, NULL), SF_OK);
-    assert_true(sf_op_file_is_one(path));
-    assert_int_equal(sf_op_file_read(&file, path, NULL), SF_OK);
-    assert_int_equal(sf_op_file_case(&back, &file, &bed->target, path, NULL), SF_OK);
-    assert_string_equal(file.signature, "tolerance/x/y");
-    assert_memory_equal(&c, &back, sizeof c);
-    sf_op_file_destroy(&file);
-    sf_text_destroy(&text);
+    sf_op_case_put(&whole, &bed->target, &c);
+    whole.expect = (struct sf_expect){true, "FINDING", "tolerance/x/y"};
+    assert_int_equal(sf_case_to_json(&json, &whole), SF_OK);
+    assert_int_equal(sf_case_from_json(&back, json, strlen(json), "case", NULL), SF_OK);
+    assert_true(sf_case_is_operation(&back) && !sf_case_is_framework(&back));
+    assert_string_equal(back.expect.signature, "tolerance/x/y");
+    assert_int_equal(sf_op_case_of(&row, &back, &bed->target, NULL), SF_OK);
+    assert_memory_equal(&c, &row, sizeof c);
+    sf_free(json);
   }
-  unlink(path);
 }
 
-/* What was asked for holds anywhere; by itself a GPU gets time to start. A file's case has twice as long. */
-static void test_ops_deadline_as_asked_or_by_the_device(void **state) {
+/* Whatever stands in a row, it fits into a case. */
+static void test_ops_largest_row_fits_a_case(void **state) {
   struct bed *bed = *state;
-  struct sf_op_opened opened;
-  struct sf_op_case c;
-  struct sf_text text = {0};
-  char path[] = "/tmp/shardfuzz-op-XXXXXX";
-  assert_int_equal(sf_op_deadline_ms(SF_DEVICE_CPU, 0), 5000);
-  assert_true(sf_op_deadline_ms(SF_DEVICE_CUDA, 0) >= 30000);
-  assert_int_equal(sf_op_deadline_ms(SF_DEVICE_CPU, 300), 300);
-  assert_int_equal(sf_op_deadline_ms(SF_DEVICE_CUDA, 300), 300);
-  const int descriptor = mkstemp(path);
-  assert_true(descriptor >= 0);
-  close(descriptor);
-  sf_op_case_draw(&c, &bed->target, 9, 0);
-  assert_int_equal(sf_op_case_to_json(&text, &bed->target, &c, NULL), SF_OK);
-  assert_int_equal(sf_bytes_write_file(path, text.data, text.length, NULL), SF_OK);
-  for (int64_t asked = 0; asked <= 300; asked += 300) {
-    assert_int_equal(sf_op_open(&opened, path, &(struct sf_op_run_options){.target = "op:all", .deadline_ms = asked}, NULL), SF_OK);
-    assert_int_equal(opened.pool.deadline_ms, asked ? asked : 10000);
-    sf_op_close(&opened);
+  static struct sf_op_target reference;
+  (void)bed;
+  sf_op_target_reference(&reference, "op:all", SF_OP_ELEMENTS_MOST);
+  for (int32_t e = 0; e < reference.entry_count; e++) {
+    struct sf_op_case c = {.entry = e};
+    struct sf_case whole;
+    for (int32_t i = 0; i < SF_OP_FIELDS; i++) c.field[i] = sf_op_value_name(i, 0) ? 1 : INT64_MAX;
+    sf_op_case_put(&whole, &reference, &c);
+    assert_true(strlen(whole.fields) < sizeof whole.fields - 256);
   }
-  sf_text_destroy(&text);
-  unlink(path);
+}
+
+/* By itself a GPU gets time to start. A file's case has twice as long as one of a range. */
+static void test_ops_deadline_by_the_device(void **state) {
+  struct bed *bed = *state;
+  const struct sf_pool_options cpu = {.operations = &bed->target}, gpu = {.operations = &bed->target, .device = SF_DEVICE_CUDA};
+  struct sf_op_case c;
+  struct sf_case whole;
+  struct sf_job range;
+  sf_op_case_draw(&c, &bed->target, 9, 0);
+  sf_op_case_put(&whole, &bed->target, &c);
+  sf_job_of_range(&range, &cpu, 0, 5);
+  assert_true(sf_pool_deadline(&cpu, &range.c) == 5 && sf_pool_deadline(&cpu, &whole) == 10);
+  assert_true(sf_pool_deadline(&gpu, &range.c) >= 30 && sf_pool_deadline(&gpu, &whole) == 2 * sf_pool_deadline(&gpu, &range.c));
 }
 
 static void test_ops_every_call_of_the_device_is_an_operation(void **state) {
@@ -243,7 +246,8 @@ int main(void) {
       cmocka_unit_test(test_ops_element_not_written_is_found),
       cmocka_unit_test(test_ops_case_file_round_trip),
       cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial),
-      cmocka_unit_test(test_ops_deadline_as_asked_or_by_the_device),
+      cmocka_unit_test(test_ops_deadline_by_the_device),
+      cmocka_unit_test(test_ops_largest_row_fits_a_case),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

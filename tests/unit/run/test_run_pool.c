@@ -392,7 +392,7 @@ static void test_pool_deadline_gpu_and_nccl_are_given_more(void **state) {
   assert_true(seconds >= 5);
   assert_true(sf_pool_deadline(&gpu, &c) == 30 + 20 * seconds);
   assert_true(sf_pool_deadline(&nccl, &c) == 30 + 20 * seconds);
-  snprintf(of_framework.framework, sizeof of_framework.framework, "{}");
+  snprintf(of_framework.fields, sizeof of_framework.fields, "{}");
   assert_true(sf_case_is_framework(&of_framework));
   assert_true(sf_pool_deadline(&gpu, &of_framework) == sf_pool_deadline(&cpu, &of_framework));
 }

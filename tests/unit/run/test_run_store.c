@@ -266,6 +266,61 @@ static void test_store_merge_joins_and_counts_duplicates(void **state) {
   sf_store_close(store);
 }
 
+static struct sf_store_verdict passes_make(int64_t index, int64_t count) {
+  struct sf_store_verdict v = pass_make(index);
+  v.count = count;
+  v.checked = 10 * count;
+  return v;
+}
+
+/* Neighbours that passed have a row together: counted one by one, and only what lies between rows is handed out again. */
+static void test_store_row_of_many_counts_each_case_and_leaves_holes(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  lease_is(store, 100, 100, 0, 100);
+  add_ok(store, passes_make(0, 40));
+  add_ok(store, finding_make(40, "s"));
+  add_ok(store, passes_make(45, 55));
+  commit_ok(store);
+  const struct sf_store_summary summary = summary_of(store);
+  assert_int_equal(summary.cases, 96);
+  assert_int_equal(summary.by_verdict[SF_VERDICT_PASS], 95);
+  assert_int_equal(summary.checked, 960);
+  sf_store_close(store);
+  store = open_ok(f->path, SF_STORE_RESUME);
+  lease_is(store, 100, 200, 41, 4);
+  lease_is(store, 100, 200, 100, 100);
+  sf_store_close(store);
+}
+
+/* Rows that are cut otherwise: each case is there once, and every number adds up. */
+static void test_store_merge_rows_of_many_cut_otherwise(void **state) {
+  const struct fixture *f = *state;
+  const char *const inputs[] = {f->path, f->other};
+  static const int64_t first[][2] = {{0, 10}, {20, 5}, {25, 75}}, other[][2] = {{5, 25}, {30, 1}, {90, 30}};
+  struct sf_store_merge_report report;
+  for (int which = 0; which < 2; which++) {
+    struct sf_store *store = open_ok(inputs[which], SF_STORE_CREATE);
+    lease_is(store, 120, 120, 0, 120);
+    for (int i = 0; i < 3; i++) add_ok(store, which ? passes_make(other[i][0], other[i][1]) : passes_make(first[i][0], first[i][1]));
+    if (which) add_ok(store, finding_make(31, "s"));
+    commit_ok(store);
+    sf_store_close(store);
+  }
+  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+  assert_int_equal(report.verdicts, 120);
+  assert_int_equal(report.duplicates, 5 + 10 + 1 + 10);
+  assert_int_equal(report.conflicts, 1);
+  assert_non_null(strstr(report.first_conflict, "case 31: verdict differs"));
+  integrity_is_ok(f->joined);
+  struct sf_store *store = open_ok(f->joined, SF_STORE_RESUME);
+  const struct sf_store_summary summary = summary_of(store);
+  assert_int_equal(summary.cases, 120);
+  assert_int_equal(summary.checked, 1200);
+  lease_is(store, 5, 500, 120, 5);
+  sf_store_close(store);
+}
+
 static void test_store_merge_conflict_is_reported_first_kept(void **state) {
   const struct fixture *f = *state;
   const char *const inputs[] = {f->path, f->other};
@@ -449,6 +504,8 @@ int main(void) {
       STORE_TEST(test_store_shrink_count_counts_batch_and_survives),
       STORE_TEST(test_store_summarise_counts_every_kind),
       STORE_TEST(test_store_merge_joins_and_counts_duplicates),
+      STORE_TEST(test_store_row_of_many_counts_each_case_and_leaves_holes),
+      STORE_TEST(test_store_merge_rows_of_many_cut_otherwise),
       STORE_TEST(test_store_merge_conflict_is_reported_first_kept),
       STORE_TEST(test_store_merge_what_may_differ_between_machines_is_no_conflict),
       STORE_TEST(test_store_damaged_rows_are_refused),

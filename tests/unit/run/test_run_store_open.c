@@ -75,11 +75,11 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 5");
+  execute(f->path, "PRAGMA user_version = 6");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 5; this shardfuzz reads versions 2 to 4");
+  open_refused(&options, SF_EINPUT, "schema version 6; this shardfuzz reads versions 2 to 5");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 4");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 5");
 }
 
 /* A store as version 2 wrote it, with one finding. */
@@ -93,7 +93,7 @@ static void make_version_2(const char *path) {
   execute(
       path,
       "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
-      "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder;"
+      "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder;"
       "PRAGMA user_version = 2");
 }
 
@@ -120,7 +120,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 4);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 5);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -146,7 +146,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   sf_store_close(store);
   execute(
       f->path,
-      "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
+      "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
       "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; PRAGMA user_version = 3");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
@@ -158,7 +158,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 4);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 5);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -171,6 +171,43 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   assert_int_equal(query(f->joined, "SELECT count(*) FROM verdict WHERE reason = 'no memory'"), 1);
 }
 
+/* A store of version 4: each row is one case, also once it has been upgraded. */
+static void test_store_open_version_4_is_read_and_upgraded(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store_summary summary;
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  lease_is(store, 10, 10, 0, 10);
+  for (int64_t i = 0; i < 4; i++) add_ok(store, pass_make(i));
+  commit_ok(store);
+  sf_store_close(store);
+  execute(f->path, "ALTER TABLE verdict DROP COLUMN count; PRAGMA user_version = 4");
+  store = open_ok(f->path, SF_STORE_READ);
+  assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
+  assert_int_equal(summary.cases, 4);
+  sf_store_close(store);
+  store = open_ok(f->path, SF_STORE_RESUME);
+  lease_is(store, 10, 10, 4, 6);
+  sf_store_close(store);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 5);
+  assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
+}
+
+/* Two rows that both have a case are no store of ours. */
+static void test_store_open_overlapping_rows_refused(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  lease_is(store, 10, 10, 0, 10);
+  add_ok(store, pass_make(2));
+  add_ok(store, pass_make(5));
+  commit_ok(store);
+  sf_store_close(store);
+  execute(f->path, "UPDATE verdict SET count = 4 WHERE idx = 2");
+  const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
+  open_refused(&options, SF_EINPUT, "damaged: a case has two verdicts");
+  execute(f->path, "UPDATE verdict SET count = 9 WHERE idx = 5; DELETE FROM verdict WHERE idx = 2");
+  open_refused(&options, SF_EINPUT, "damaged: case 5 has a verdict, but only the cases from 0 to below 10");
+}
+
 /* Joined with one of this version. */
 static void test_store_merge_takes_a_store_of_version_2(void **state) {
   const struct fixture *f = *state;
@@ -180,7 +217,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 4);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 5);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
@@ -479,6 +516,8 @@ int main(void) {
       STORE_TEST(test_store_open_newer_schema_refused),
       STORE_TEST(test_store_open_version_2_is_read_and_upgraded),
       STORE_TEST(test_store_open_without_reasons_is_read_and_upgraded),
+      STORE_TEST(test_store_open_version_4_is_read_and_upgraded),
+      STORE_TEST(test_store_open_overlapping_rows_refused),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
       STORE_TEST(test_store_open_while_written_one_writer_many_readers),

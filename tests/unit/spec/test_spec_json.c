@@ -22,7 +22,7 @@ static bool same_case(const struct sf_case *a, const struct sf_case *b) {
       return false;
     }
   }
-  if (strcmp(a->framework, b->framework) != 0) return false;
+  if (strcmp(a->operation, b->operation) != 0 || strcmp(a->fields, b->fields) != 0) return false;
   return a->expect.present == b->expect.present && strcmp(a->expect.verdict, b->expect.verdict) == 0 &&
          strcmp(a->expect.signature, b->expect.signature) == 0;
 }
@@ -120,11 +120,11 @@ static void test_case_json_wrong_frameworks_cases_are_refused(void **state) {
     assert_int_equal(sf_case_from_json(&c, rows[i][0], strlen(rows[i][0]), "c", &error), SF_EINPUT);
     assert_string_equal(error.text, rows[i][1]);
   }
-  static char text[3 * SF_CASE_FRAMEWORK_TEXT];
+  static char text[3 * SF_CASE_FIELDS_TEXT];
   struct sf_case c;
   struct sf_error error = {SF_OK, ""};
   sf_case_init(&c);
-  snprintf(text, sizeof text, "{\"a\": \"%0*d\"}", SF_CASE_FRAMEWORK_TEXT, 0);
+  snprintf(text, sizeof text, "{\"a\": \"%0*d\"}", SF_CASE_FIELDS_TEXT, 0);
   assert_int_equal(sf_case_set_framework(&c, text, &error), SF_EINPUT);
   assert_non_null(strstr(error.text, "more than the limit"));
   assert_false(sf_case_is_framework(&c));

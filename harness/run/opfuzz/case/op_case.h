@@ -3,15 +3,14 @@
 #ifndef SF_RUN_OP_CASE_H
 #define SF_RUN_OP_CASE_H
 
-#include "harness/base/bytes.h"
 #include "harness/spec/case.h"
 #include "oracles/ops/op.h"
 
 enum {
   SF_OP_SEED,
-  SF_OP_STORE,  /* enum sf_dtype of what is stored */
-  SF_OP_INPUTS, /* enum sf_dtype whose grid the inputs lie on; of a plugin the same format, or fp32 for a cast */
-  SF_OP_SPECIAL, /* of enum sf_op_special: what some elements of the inputs are replaced by */
+  SF_OP_STORE,    /* enum sf_dtype of what is stored */
+  SF_OP_INPUTS,   /* enum sf_dtype whose grid the inputs lie on; of a plugin the same format, or fp32 for a cast */
+  SF_OP_SPECIAL,  /* of enum sf_op_special: what some elements of the inputs are replaced by */
   SF_OP_IN_PLACE, /* outputs share the memory of their input */
   SF_OP_DIM,
   SF_OP_ATTR = SF_OP_DIM + SF_OP_DIMS_MAX,
@@ -24,17 +23,17 @@ enum {
  * one. */
 #define SF_OP_FAR_PAD (INT64_C(1) << 31)
 enum { SF_OP_FAR_ROWS = 4, SF_OP_FAR_SPREAD = 64 };
-enum { SF_OP_START_MAX = 15, SF_OP_PAD_MAX = 300, SF_OP_ENTRIES_MAX = 128, SF_OP_PATH = 1024, SF_OP_DIM_LIMIT = 1 << 20 };
+enum { SF_OP_START_MAX = 15, SF_OP_PAD_MAX = 300, SF_OP_ENTRIES_MAX = 128, SF_OP_PATH = SF_TARGET_TEXT - 16, SF_OP_DIM_LIMIT = 1 << 20 };
 
-#define SF_OP_SPECIAL_MAP(X)                                                              \
-  X(SF_OP_PLAIN, "none") X(SF_OP_TINY, "tiny") X(SF_OP_HUGE, "huge") X(SF_OP_INFINITE, "infinite") \
-  X(SF_OP_NAN, "nan") X(SF_OP_MIXED, "mixed")
+#define SF_OP_SPECIAL_MAP(X)                                                                                                               \
+  X(SF_OP_PLAIN, "none")                                                                                                                   \
+  X(SF_OP_TINY, "tiny") X(SF_OP_HUGE, "huge") X(SF_OP_INFINITE, "infinite") X(SF_OP_NAN, "nan") X(SF_OP_MIXED, "mixed")
 enum sf_op_special { SF_OP_SPECIAL_MAP(SF_OP_CONSTANT) SF_OP_SPECIAL_COUNT };
 /* The first six are enum sf_value_dist. INTEGERS -4..4, TIES five values, SMALL normal 2^-10, LARGE normal 2^12, FAR 1000 + normal, MASKED
  * normal with one in four -10000 or -infinity (scores only). */
-#define SF_OP_MORE_VALUES_MAP(X)                                                        \
-  X(SF_OP_INTEGERS, "integers") X(SF_OP_TIES, "ties") X(SF_OP_SMALL, "small") X(SF_OP_LARGE, "large") \
-  X(SF_OP_FAR, "far") X(SF_OP_MASKED, "masked")
+#define SF_OP_MORE_VALUES_MAP(X)                                                                                                           \
+  X(SF_OP_INTEGERS, "integers")                                                                                                            \
+  X(SF_OP_TIES, "ties") X(SF_OP_SMALL, "small") X(SF_OP_LARGE, "large") X(SF_OP_FAR, "far") X(SF_OP_MASKED, "masked")
 enum sf_op_values { SF_OP_NORMAL, SF_OP_LAST_DIST = SF_DIST_COUNT - 1, SF_OP_MORE_VALUES_MAP(SF_OP_CONSTANT) SF_OP_VALUES_COUNT };
 
 struct sf_op_case {
@@ -54,11 +53,11 @@ struct sf_op_entry {
 };
 
 struct sf_op_target {
-  char name[SF_OP_PATH + 16]; /* "op:gelu_fwd", "plugin:/path/lib.so" */
-  char path[SF_OP_PATH];      /* of the plugin; empty: the device */
+  char name[SF_TARGET_TEXT]; /* "op:gelu_fwd", "plugin:/path/lib.so" */
+  char path[SF_OP_PATH];     /* of the plugin; empty: the device */
   int32_t entry_count;
   struct sf_op_entry entries[SF_OP_ENTRIES_MAX];
-  int64_t max_elements;       /* of all operands of a case together, at least 64 */
+  int64_t max_elements; /* of all operands of a case together, at least 64 */
 };
 
 static inline const struct sf_op *sf_op_of(const struct sf_op_target *target, const struct sf_op_case *c) {
@@ -77,21 +76,10 @@ bool sf_op_case_valid(const struct sf_op_target *target, const struct sf_op_case
 void sf_op_case_draw(struct sf_op_case *out, const struct sf_op_target *target, uint64_t seed, uint64_t index);
 int64_t sf_op_case_elements(const struct sf_op *op, const struct sf_op_shape *shapes); /* of all operands */
 
-/* signature: what replaying is expected to show, or NULL. SF_ENOMEM. */
-enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c,
-                                  const char *signature) SF_MUST_USE;
-
-/* A file with a case of an operation, read as far as it can be before its target is known. */
-struct sf_op_file {
-  char target[SF_OP_PATH + 16], op[64];
-  char verdict[16], signature[128]; /* what it expects: "PASS", "SKIP", "FINDING", and of a finding its signature; empty: nothing */
-  void *fields; /* json_t */
-};
-/* True when the file is JSON with a member "operation". Anything else is for the reader of trials' cases. */
-bool sf_op_file_is_one(const char *path);
-enum sf_status sf_op_file_read(struct sf_op_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
-enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path,
-                               struct sf_error *error) SF_MUST_USE;
-void sf_op_file_destroy(struct sf_op_file *file);
+/* The case as one of a campaign or a file: target, operation and all fields by their names. */
+void sf_op_case_put(struct sf_case *out, const struct sf_op_target *target, const struct sf_op_case *c);
+/* The row of a case of an operation that the target takes. An omitted field has its smallest value. SF_EINPUT, SF_ENOMEM. */
+enum sf_status sf_op_case_of(struct sf_op_case *out, const struct sf_case *c, const struct sf_op_target *target,
+                             struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -1,18 +1,13 @@
-/* Cases as files: {"schema": 1, "target": .., "operation": .., "case": {"rows": 3, ..}, "expect": {..}}. All fields are written; an omitted
- * one has its smallest value. */
+/* The fields of a case by their names: {"rows": 3, .., "store": "bf16", ..}. */
 #include "harness/run/opfuzz/case/op_case.h"
 
-#include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
-#include "harness/run/support/json_out.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { FILE_LIMIT_BYTES = 1 << 20, SCHEMA = 1 };
 
 static const char *const plain_fields[] = {"seed", "store", "inputs", "special", "in_place"};
 SF_ASSERT_ENTRIES(plain_fields, SF_OP_DIM);
@@ -60,124 +55,23 @@ const char *sf_op_value_name(int32_t field, int64_t value) {
   return NULL;
 }
 
-enum sf_status sf_op_case_to_json(struct sf_text *out, const struct sf_op_target *target, const struct sf_op_case *c,
-                                  const char *signature) {
+void sf_op_case_put(struct sf_case *out, const struct sf_op_target *target, const struct sf_op_case *c) {
   const struct sf_op *op = sf_op_of(target, c);
-  struct sf_json_out *json = sf_json_out_create();
-  sf_json_out_int(json, "schema", SCHEMA);
-  sf_json_out_text(json, "target", target->name);
-  sf_json_out_text(json, "operation", op->name);
-  sf_json_out_object(json, "case");
+  char *const text = out->fields;
+  size_t length = 0;
+  sf_case_init(out);
+  snprintf(out->target, sizeof out->target, "%s", target->name);
+  snprintf(out->operation, sizeof out->operation, "%s", op->name);
   for (int32_t i = 0; i < SF_OP_FIELDS; i++) {
     char name[64];
     if (!sf_op_field_name(name, sizeof name, op, i)) continue;
-    const char *word = sf_op_value_name(i, c->field[i]);
-    if (word)
-      sf_json_out_text(json, name, word);
-    else
-      sf_json_out_int(json, name, c->field[i]);
+    const char *word = sf_op_value_name(i, c->field[i]), *before = length ? "," : "{";
+    const int added = word ? snprintf(text + length, sizeof out->fields - length, "%s\"%s\":\"%s\"", before, name, word)
+                           : snprintf(text + length, sizeof out->fields - length, "%s\"%s\":%" PRId64, before, name, c->field[i]);
+    length += (size_t)added;
+    SF_ASSERT_LT(length + 1, sizeof out->fields);
   }
-  sf_json_out_end(json);
-  if (signature) {
-    sf_json_out_object(json, "expect");
-    sf_json_out_text(json, "verdict", "FINDING");
-    sf_json_out_text(json, "signature", signature);
-    sf_json_out_end(json);
-  }
-  const enum sf_status status = sf_json_out_finish(json, out);
-  sf_text_append(out, "\n");
-  return status == SF_OK && out->failed ? SF_ENOMEM : status;
-}
-
-static json_t *parse(const char *path, json_error_t *detail, struct sf_error *error) {
-  struct sf_bytes bytes = {0};
-  if (sf_bytes_read_file(&bytes, path, FILE_LIMIT_BYTES, error) != SF_OK) return NULL;
-  json_t *root = json_loadb((const char *)bytes.data, bytes.size_bytes, JSON_REJECT_DUPLICATES, detail);
-  if (!root) sf_error_set(error, SF_EINPUT, "%s: line %d column %d: %s", path, detail->line, detail->column, detail->text);
-  sf_bytes_destroy(&bytes);
-  return root;
-}
-
-bool sf_op_file_is_one(const char *path) {
-  json_error_t detail;
-  json_t *root = parse(path, &detail, NULL);
-  const bool is_one = json_is_object(root) && json_object_get(root, "operation");
-  json_decref(root);
-  return is_one;
-}
-
-static enum sf_status read_text(char *out, size_t size, const json_t *object, const char *key, const char *path, struct sf_error *error) {
-  const json_t *value = json_object_get(object, key);
-  if (!json_is_string(value)) return sf_error_set(error, SF_EINPUT, "%s: %s: a text is needed", path, key);
-  if (json_string_length(value) >= size) return sf_error_set(error, SF_EINPUT, "%s: %s: the text is too long", path, key);
-  snprintf(out, size, "%s", json_string_value(value));
-  return SF_OK;
-}
-
-static bool is_among(const char *key, const char *const *names, int32_t count) {
-  for (int32_t i = 0; i < count; i++)
-    if (strcmp(names[i], key) == 0) return true;
-  return false;
-}
-
-static enum sf_status refuse_key(const char *path, const char *section, const char *key, const char *const *names, int32_t count,
-                                 struct sf_error *error) {
-  struct sf_nearest nearest = sf_nearest_to(key);
-  for (int32_t i = 0; i < count; i++) sf_nearest_offer(&nearest, names[i]);
-  return sf_error_set(error, SF_EINPUT, "%s: %s%.64s: no such field%s", path, section, key, sf_nearest_text(&nearest));
-}
-
-static enum sf_status read_expect(struct sf_op_file *out, json_t *expect, const char *path, struct sf_error *error) {
-  static const char *const members[] = {"verdict", "signature"};
-  const char *key;
-  json_t *value;
-  if (!expect) return SF_OK;
-  if (!json_is_object(expect)) return sf_error_set(error, SF_EINPUT, "%s: expect: an object is needed", path);
-  json_object_foreach(expect, key, value) {
-    if (!is_among(key, members, 2)) return refuse_key(path, "expect.", key, members, 2, error);
-  }
-  enum sf_status status = read_text(out->verdict, sizeof out->verdict, expect, "verdict", path, error);
-  if (status != SF_OK) return status;
-  const bool finding = strcmp(out->verdict, "FINDING") == 0;
-  if (!finding && strcmp(out->verdict, "PASS") && strcmp(out->verdict, "SKIP"))
-    return sf_error_set(error, SF_EINPUT, "%s: expect.verdict: FINDING, PASS or SKIP", path);
-  if (json_object_get(expect, "signature")) status = read_text(out->signature, sizeof out->signature, expect, "signature", path, error);
-  if (status == SF_OK && !finding && *out->signature)
-    status = sf_error_set(error, SF_EINPUT, "%s: expect.signature: of a finding only", path);
-  return status;
-}
-
-static enum sf_status check_keys(json_t *root, const char *path, struct sf_error *error) {
-  static const char *const members[] = {"schema", "target", "operation", "case", "expect"};
-  const char *key;
-  json_t *value;
-  json_object_foreach(root, key, value) {
-    if (!is_among(key, members, 5)) return refuse_key(path, "", key, members, 5, error);
-  }
-  const json_t *schema = json_object_get(root, "schema");
-  if (!json_is_integer(schema) || json_integer_value(schema) != SCHEMA)
-    return sf_error_set(error, SF_EINPUT, "%s: schema: %d is needed", path, SCHEMA);
-  return json_is_object(json_object_get(root, "case")) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: case: an object is needed", path);
-}
-
-enum sf_status sf_op_file_read(struct sf_op_file *out, const char *path, struct sf_error *error) {
-  json_error_t detail;
-  struct sf_error own = {SF_EINPUT, ""};
-  memset(out, 0, sizeof *out);
-  json_t *root = parse(path, &detail, &own);
-  if (!root) return sf_error_set(error, own.status, "%s", own.text);
-  enum sf_status status = check_keys(root, path, error);
-  if (status == SF_OK) status = read_text(out->target, sizeof out->target, root, "target", path, error);
-  if (status == SF_OK) status = read_text(out->op, sizeof out->op, root, "operation", path, error);
-  if (status == SF_OK) status = read_expect(out, json_object_get(root, "expect"), path, error);
-  if (status == SF_OK) out->fields = json_incref(json_object_get(root, "case"));
-  json_decref(root);
-  return status;
-}
-
-void sf_op_file_destroy(struct sf_op_file *file) {
-  json_decref(file->fields);
-  file->fields = NULL;
+  text[length] = '}';
 }
 
 static int32_t field_find(const struct sf_op *op, const char *key) {
@@ -187,12 +81,12 @@ static int32_t field_find(const struct sf_op *op, const char *key) {
   return -1;
 }
 
-static enum sf_status refuse_field(const char *path, const struct sf_op *op, const char *key, struct sf_error *error) {
+static enum sf_status refuse_field(const struct sf_op *op, const char *key, struct sf_error *error) {
   struct sf_nearest nearest = sf_nearest_to(key);
   char name[64];
   for (int32_t i = 0; i < SF_OP_FIELDS; i++)
     if (sf_op_field_name(name, sizeof name, op, i)) sf_nearest_offer(&nearest, name);
-  return sf_error_set(error, SF_EINPUT, "%s: case.%.64s: no such field%s", path, key, sf_nearest_text(&nearest));
+  return sf_error_set(error, SF_EINPUT, "case.%.64s: no such field%s", key, sf_nearest_text(&nearest));
 }
 
 static bool read_value(int64_t *out, int32_t field, const json_t *value) {
@@ -215,26 +109,32 @@ static int32_t entry_find(const struct sf_op_target *target, const char *op) {
   return -1;
 }
 
-enum sf_status sf_op_file_case(struct sf_op_case *out, const struct sf_op_file *file, const struct sf_op_target *target, const char *path,
-                               struct sf_error *error) {
-  struct sf_op_case c = {.entry = entry_find(target, file->op)};
-  struct sf_error reason = {SF_OK, ""};
+static enum sf_status read_fields(struct sf_op_case *out, json_t *fields, const struct sf_op *op, struct sf_error *error) {
   const char *key;
   json_t *value;
-  if (c.entry < 0) return sf_error_set(error, SF_EINPUT, "%s: operation: %s has no '%.64s'", path, target->name, file->op);
-  const struct sf_op *op = sf_op_of(target, &c);
-  for (int32_t i = 0; i < SF_OP_FIELDS; i++) c.field[i] = sf_op_field_min(&target->entries[c.entry], i);
-  json_object_foreach((json_t *)file->fields, key, value) {
+  json_object_foreach(fields, key, value) {
     const int32_t field = field_find(op, key);
-    if (field < 0) return refuse_field(path, op, key, error);
-    if (!read_value(&c.field[field], field, value))
-      return sf_error_set(error, SF_EINPUT, "%s: case.%s: not a value that it may have", path, key);
+    if (field < 0) return refuse_field(op, key, error);
+    if (!read_value(&out->field[field], field, value)) return sf_error_set(error, SF_EINPUT, "case.%s: not a value that it may have", key);
   }
+  return SF_OK;
+}
+
+enum sf_status sf_op_case_of(struct sf_op_case *out, const struct sf_case *c, const struct sf_op_target *target, struct sf_error *error) {
+  struct sf_op_case read = {.entry = entry_find(target, c->operation)};
+  struct sf_error reason = {SF_OK, ""};
+  if (read.entry < 0) return sf_error_set(error, SF_EINPUT, "operation: %s has no '%.64s'", target->name, c->operation);
+  const struct sf_op *op = sf_op_of(target, &read);
+  for (int32_t i = 0; i < SF_OP_FIELDS; i++) read.field[i] = sf_op_field_min(&target->entries[read.entry], i);
+  json_t *fields = json_loads(c->fields, 0, NULL);
+  const enum sf_status status = fields ? read_fields(&read, fields, op, error) : SF_ENOMEM;
+  json_decref(fields);
+  if (status != SF_OK) return status;
   /* Several entries may have the operation: with other attributes fixed. */
-  for (; c.entry < target->entry_count; c.entry++)
-    if (sf_op_of(target, &c) == op && sf_op_case_valid(target, &c, NULL, &reason)) {
-      *out = c;
+  for (; read.entry < target->entry_count; read.entry++)
+    if (sf_op_of(target, &read) == op && sf_op_case_valid(target, &read, NULL, &reason)) {
+      *out = read;
       return SF_OK;
     }
-  return sf_error_set(error, SF_EINPUT, "%s: case.%s", path, reason.text);
+  return sf_error_set(error, SF_EINPUT, "case.%s", reason.text);
 }

@@ -3,6 +3,7 @@
 #ifndef SF_RUN_OP_OPERANDS_H
 #define SF_RUN_OP_OPERANDS_H
 
+#include "harness/base/bytes.h"
 #include "harness/run/opfuzz/case/op_case.h"
 
 struct sf_op_operands {

@@ -1,0 +1,62 @@
+/* What differs between the things that are fuzzed: the built-in layers with plugins of layers or of a model, frameworks behind a worker,
+ * and single operations. Everything else, from campaign and store to gate and replay, is the same for all of them. */
+#ifndef SF_RUN_SUBJECT_H
+#define SF_RUN_SUBJECT_H
+
+#include "harness/base/bytes.h"
+#include "harness/run/workers/worker.h"
+
+struct sf_operation_bench;
+
+/* What a worker process keeps from one job to the next. */
+struct sf_workbench {
+  const struct sf_pool_options *options;
+  struct sf_worker_page *page;
+  struct sf_said *said;
+  int fd; /* where results go */
+  struct sf_engine *engine;
+  struct sf_framework *framework;
+  struct sf_operation_bench *operations;
+  struct sf_pool *shrinkers;
+};
+
+struct sf_subject {
+  const char *noun;      /* what a case's judgement counts: "tensors" */
+  bool keeps_processes;  /* a process takes seconds to start: one that has run a trial also shrinks */
+  bool shrinks_key_once; /* a key is a signature: a second finding of it is not shrunk to see whether it is another one */
+  /* Seconds after which a trial of the case counts as hung. */
+  double (*seconds)(const struct sf_pool_options *options, const struct sf_case *c);
+  /* In the worker process: runs a RUN job; *result is zeroed but for its tag. Pieces of a range but the last are written to bench->fd. */
+  void (*run)(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result);
+  /* In the parent: the failure of a process that died in the first unanswered job's case, or was stuck in it (hang). */
+  void (*outcome_of_death)(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
+  /* As sf_shrink_run, from job->c. */
+  enum sf_status (*shrink)(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
+                           bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report);
+  /* Lines of a report: what was wrong and where, or how far off what passed was; then what kind of case it is. */
+  void (*tell)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
+  void (*tell_case)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
+};
+
+extern const struct sf_subject sf_subject_layers, sf_subject_framework, sf_subject_operation;
+
+/* Whose case it is. */
+static inline const struct sf_subject *sf_subject_of(const struct sf_case *c) {
+  return sf_case_is_operation(c) ? &sf_subject_operation : sf_case_is_framework(c) ? &sf_subject_framework : &sf_subject_layers;
+}
+
+/* An outcome without a verdict on the code under test, for want of something of this machine. */
+void sf_outcome_of_lack(struct sf_outcome *outcome, const struct sf_case *c);
+/* Tells of the culprit that is looked for: of the one that the case expects when nothing else is said. */
+void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *job);
+/* The lines that tell of a finding in tensors. */
+void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
+/* As sf_subject's entry, for ranks that left pages. */
+void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
+
+/* The target of a case of an operation: the pool's, or one that is made and stays until the next call. As sf_op_target_make. */
+struct sf_op_target;
+enum sf_status sf_operation_target(const struct sf_op_target **out, const struct sf_op_target *known, const char *name,
+                                   struct sf_error *error) SF_MUST_USE;
+
+#endif

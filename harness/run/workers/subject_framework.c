@@ -1,0 +1,77 @@
+/* Cases of a framework, which a worker of its own drives. */
+#include "harness/base/sinks.h"
+#include "harness/run/framework/framework_case.h"
+#include "harness/run/framework/framework_target.h"
+#include "harness/run/workers/subject.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Its runs have deadlines of their own. */
+static double seconds(const struct sf_pool_options *options, const struct sf_case *c) {
+  (void)options, (void)c;
+  return 120;
+}
+
+/* A worker that has described itself to the campaign, and now does not start in one of its processes, says nothing of the case: the next
+ * case tries again. */
+static void excuse_start(const struct sf_pool_options *options, const struct sf_case *c, struct sf_outcome *outcome) {
+  if (outcome->status == SF_OK || outcome->status == SF_ECANCELLED || !options->description) return;
+  char reason[sizeof outcome->text];
+  memcpy(reason, outcome->text, sizeof reason);
+  sf_outcome_of_lack(outcome, c);
+  snprintf(outcome->text, sizeof outcome->text, "the worker did not start again: %.400s", reason);
+}
+
+/* The framework's sets live as long as this process. Without a worker that describes itself there are no verdicts. */
+static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_worker_report report = {.end = SF_WORKER_ANSWERED};
+  struct sf_outcome *outcome = &result->outcome;
+  if (!bench->options->framework)
+    outcome->status =
+        sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
+  else if (!bench->framework)
+    outcome->status = sf_framework_create(&bench->framework, &report, bench->options->framework, &error);
+  if (outcome->status == SF_OK) {
+    sf_framework_trial(bench->framework, &job->c, outcome);
+    sf_outcome_turn_to_wanted(outcome, job);
+  } else {
+    snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
+    if (!bench->framework) excuse_start(bench->options, &job->c, outcome);
+  }
+  sf_worker_report_clear(&report);
+  if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || !job->diagnose) return;
+  if (sf_framework_script(bench->framework, result->script, sizeof result->script, &job->c, outcome, &error) != SF_OK)
+    *result->script = '\0';
+}
+
+/* The fields of a framework are its worker's to tell. */
+static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
+                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
+  struct sf_description *asked = NULL;
+  const struct sf_description *description = options->description;
+  enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
+  if (!description) description = asked;
+  if (status == SF_OK) status = sf_framework_shrink(min, &job->c, description, still_fails, ctx, job->budget, report);
+  sf_description_destroy(asked);
+  return status;
+}
+
+static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
+  char axes[SF_AXES_TEXT];
+  (void)outcome;
+  sf_signature_axes(axes, c, NULL);
+  sf_line_append(out, "case         %" PRId64 " rank%s (%s), %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, c->target,
+                 c->fields);
+}
+
+const struct sf_subject sf_subject_framework = {.noun = "tensors",
+                                                .keeps_processes = true,
+                                                .seconds = seconds,
+                                                .run = run,
+                                                .outcome_of_death = sf_ranks_outcome_of_death,
+                                                .shrink = shrink,
+                                                .tell = sf_layers_tell,
+                                                .tell_case = tell_case};

@@ -1,0 +1,114 @@
+/* Cases of the built-in layers, and of plugins of layers or of a model. */
+#include "harness/base/sinks.h"
+#include "harness/run/trial/engine.h"
+#include "harness/run/trial/table.h"
+#include "harness/run/workers/subject.h"
+#include "targets/plugin/plugin_target.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits
+ * for the GPU, which several processes may share. */
+enum { GPU_START_SECONDS = 30, GPU_FACTOR = 20 };
+
+/* On a CPU a generous multiple of the case's arithmetic, 5 at least. */
+static double seconds(const struct sf_pool_options *options, const struct sf_case *c) {
+  const struct sf_model *m = &c->model;
+  const double per_layer =
+      (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
+  const double weights = (double)m->layers * per_layer + 2.0 * (double)m->vocab_padded * (double)m->hidden;
+  const double tokens = (double)m->seq * (double)c->train.microbatch_size * (double)c->train.microbatches * (double)c->train.steps;
+  /* Weights are also filled, traced and compared, many times each; a rank costs scheduling. */
+  const double work = 6.0 * weights * tokens * 10 + 2000.0 * weights * (double)c->train.steps;
+  const double on_cpu = 5 + work / 1e8 + 0.02 * (double)sf_case_ranks(c);
+  return options->device == SF_DEVICE_CPU && !options->nccl ? on_cpu : GPU_START_SECONDS + GPU_FACTOR * on_cpu;
+}
+
+/* Beyond the flat bound without the plant as well, it is no sign of the plant. */
+static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
+  static struct sf_outcome unplanted;
+  sf_engine_flat_bound(engine, outcome);
+  if (!*c->plant || outcome->flat.beyond == 0) return;
+  struct sf_case clean = *c;
+  memset(clean.plant, 0, sizeof clean.plant);
+  sf_engine_run(engine, &clean, NULL, &unplanted);
+  sf_engine_flat_bound(engine, &unplanted);
+  outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
+}
+
+/* Without an engine the failure is no verdict on the code under test, which has not run. */
+static bool make_engine(struct sf_workbench *bench, struct sf_outcome *outcome) {
+  const struct sf_pool_options *options = bench->options;
+  struct sf_worker_page *page = bench->page;
+  const struct sf_engine_options engine_options = {.device = options->device,
+                                                   .gemm = options->gemm,
+                                                   .hash_trace = options->hash_trace,
+                                                   .max_memory = options->max_memory,
+                                                   .device_memory = options->device_memory,
+                                                   .progress = &page->progress,
+                                                   .trace_key = &page->trace_key,
+                                                   .trace_rank = &page->trace_rank};
+  outcome->status = bench->engine ? SF_OK : sf_engine_create(&bench->engine, &engine_options);
+  if (outcome->status == SF_OK) return true;
+  snprintf(outcome->text, sizeof outcome->text, "%s before the case ran", sf_status_text(outcome->status));
+  return false;
+}
+
+static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
+  if (!make_engine(bench, &result->outcome)) return;
+  struct sf_engine *engine = bench->engine;
+  if (sf_plugin_target_path(job->c.target)) sf_said_begin(bench->said);
+  sf_engine_run(engine, &job->c, bench->options->record, &result->outcome);
+  sf_outcome_excuse_memory(&result->outcome);
+  sf_outcome_turn_to_wanted(&result->outcome, job);
+  if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
+  sf_said_end(bench->said);
+  if (bench->options->table) {
+    sf_table_print(bench->options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));
+    fflush(bench->options->table); /* the process leaves by _exit */
+  }
+  if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
+}
+
+static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
+                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
+  return sf_shrink_run(min, &job->c, options->space, still_fails, ctx, job->budget, report);
+}
+
+/* --- reports --------------------------------------------------------------------------------------------------- */
+
+/* What ranks printed stands below the first line of the text, marked as theirs. */
+void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
+  const size_t length = strcspn(outcome->text, "\n");
+  (void)c;
+  if (*outcome->first_id) {
+    sf_line_append(out, "first        %s\n", outcome->first_id);
+    sf_line_append(out, "module       %s\n", outcome->module);
+  }
+  if (*outcome->label) sf_line_append(out, "label        %s\n", outcome->label);
+  if (outcome->rank >= 0) sf_line_append(out, "rank         %d\n", outcome->rank);
+  if (outcome->row >= 0) sf_line_append(out, "row          %" PRId64 "\n", outcome->row);
+  if (outcome->noise > 0) sf_line_append(out, "error        %.3g, %.3g times what rounding explains\n", outcome->error, outcome->ratio);
+  sf_line_append(out, "what         %.*s\n", (int)length, outcome->text);
+  sf_line_append_all(out, "           | ", outcome->text + length);
+}
+
+static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
+  char axes[SF_AXES_TEXT], reload[64] = "";
+  (void)outcome;
+  sf_signature_axes(axes, c, NULL);
+  if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
+  sf_line_append(out, "case         %" PRId64 " rank%s (%s)%s, %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c),
+                 sf_case_ranks(c) == 1 ? "" : "s", axes, reload, c->model.layers, c->model.layers == 1 ? "" : "s",
+                 sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
+}
+
+const struct sf_subject sf_subject_layers = {.noun = "tensors",
+                                             .seconds = seconds,
+                                             .run = run,
+                                             .outcome_of_death = sf_ranks_outcome_of_death,
+                                             .shrink = shrink,
+                                             .tell = sf_layers_tell,
+                                             .tell_case = tell_case};

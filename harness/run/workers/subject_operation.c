@@ -1,0 +1,203 @@
+/* Cases of single operations: of the device, or of a plugin. A trial takes microseconds, so that a job is a range of a campaign's cases,
+ * which the worker process draws itself. */
+#include "harness/base/alloc.h"
+#include "harness/base/system/clock.h"
+#include "harness/run/opfuzz/op_report.h"
+#include "harness/run/opfuzz/op_shrink.h"
+#include "harness/run/workers/subject.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Of a range's case. A file's case, which may be larger, has twice as long. On a GPU a process's first case pays for a context, and for
+ * kernels and libraries that are loaded. */
+enum { CPU_SECONDS = 5, GPU_SECONDS = 60, FILE_FACTOR = 2 };
+
+struct sf_operation_bench {
+  struct sf_op_lab lab;
+  struct sf_op_target target; /* unless it is the pool's */
+};
+
+static double seconds(const struct sf_pool_options *options, const struct sf_case *c) {
+  const int one = options->device == SF_DEVICE_CPU ? CPU_SECONDS : GPU_SECONDS;
+  return *c->fields ? FILE_FACTOR * one : one;
+}
+
+enum sf_status sf_operation_target(const struct sf_op_target **out, const struct sf_op_target *known, const char *name,
+                                   struct sf_error *error) {
+  static struct sf_op_target made;
+  const struct sf_op_target *at = known && strcmp(known->name, name) == 0 ? known : strcmp(made.name, name) == 0 ? &made : NULL;
+  const enum sf_status status = at ? SF_OK : sf_op_target_make(&made, name, SF_OP_ELEMENTS_MOST, error);
+  if (status == SF_OK)
+    *out = at ? at : &made;
+  else
+    memset(&made, 0, sizeof made);
+  return status;
+}
+
+/* --- outcomes -------------------------------------------------------------------------------------------------- */
+
+/* seen: of a case of the operation. */
+static void outcome_from(struct sf_outcome *out, const struct sf_op *op, const struct sf_op_outcome *seen) {
+  out->verdict = seen->verdict;
+  out->cls = seen->cls;
+  out->kind = out->module_class = out->rank = -1;
+  out->row = -1;
+  out->ranks = 1;
+  out->checked = (int32_t)seen->judged;
+  out->unchecked = (int32_t)(seen->elements - seen->judged);
+  out->operation = *seen;
+  if (seen->verdict == SF_VERDICT_SKIP) snprintf(out->text, sizeof out->text, "the plugin does not take the case");
+  if (seen->verdict != SF_VERDICT_FINDING) return;
+  out->finding_count = 1;
+  snprintf(out->module, sizeof out->module, "%s", op->name);
+  sf_op_signature(out->signature, sizeof out->signature, op, seen);
+  snprintf(out->shrink_key, sizeof out->shrink_key, "%.*s", (int)sizeof out->shrink_key - 1, out->signature);
+  sf_op_what(out->text, sizeof out->text, op, seen);
+}
+
+static void outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
+  const struct sf_job *job = &worker->jobs[worker->job_next];
+  const struct sf_worker_page *page = worker->page;
+  struct sf_op_outcome seen = {.verdict = SF_VERDICT_FINDING, .cls = hang ? SF_CLASS_HANG : SF_CLASS_CRASH, .operand = -1};
+  const int how = sf_worker_stop(worker);
+  const struct sf_op *op = sf_op_find(job->c.operation);
+  if (!hang && sf_worker_lacked(worker, "", outcome)) return;
+  if (job->range) {
+    struct sf_op_case c;
+    sf_op_case_draw(&c, options->operations, options->seed, (uint64_t)(job->tag + sf_worker_passes(worker).count));
+    op = sf_op_of(options->operations, &c);
+  }
+  seen.code = WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how) - 1;
+  if (worker->said.memory > 0) sf_said_last(&worker->said, seen.said, sizeof seen.said);
+  if (!hang && *page->fault) {
+    seen.operand = page->operand;
+    if (page->manner == SF_MANNER_WRITE) seen.cls = SF_CLASS_GUARD;
+    snprintf(seen.said, sizeof seen.said, "%s", page->fault);
+  }
+  outcome_from(outcome, op, &seen);
+}
+
+/* --- the worker process ---------------------------------------------------------------------------------------- */
+
+/* What runs the target's cases in this process. */
+static enum sf_status open_lab(struct sf_workbench *bench, const char *name, struct sf_error *error) {
+  const struct sf_op_target *target = NULL;
+  if (bench->operations && strcmp(bench->operations->lab.target->name, name) == 0) return SF_OK;
+  if (bench->operations)
+    sf_op_lab_destroy(&bench->operations->lab);
+  else
+    bench->operations = sf_alloc(sizeof *bench->operations);
+  if (!bench->operations) return SF_ENOMEM;
+  enum sf_status status = sf_operation_target(&target, bench->options->operations, name, error);
+  if (status == SF_OK && target != bench->options->operations) bench->operations->target = *target, target = &bench->operations->target;
+  if (status == SF_OK) status = sf_op_lab_create(&bench->operations->lab, target, bench->options->device, bench->options->gemm, error);
+  if (status == SF_OK) {
+    sf_worker_watch_operands(bench->operations->lab.memory.walled ? &bench->operations->lab.memory : NULL);
+    return SF_OK;
+  }
+  sf_free(bench->operations);
+  bench->operations = NULL;
+  return status;
+}
+
+static void run_one(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_op_lab *lab = &bench->operations->lab;
+  struct sf_op_outcome seen;
+  struct sf_op_case c;
+  struct sf_error error = {SF_OK, ""};
+  const double start = sf_clock_seconds();
+  result->outcome.status = sf_op_case_of(&c, &job->c, lab->target, &error);
+  if (result->outcome.status != SF_OK) {
+    snprintf(result->outcome.text, sizeof result->outcome.text, "%s", error.text);
+    return;
+  }
+  sf_op_trial_run(&seen, &lab->memory, &lab->runner, lab->target, &c, job->diagnose);
+  outcome_from(&result->outcome, sf_op_of(lab->target, &c), &seen);
+  result->outcome.seconds = sf_clock_seconds() - start;
+}
+
+/* The page says at any time which case runs: the one behind those that have passed. */
+static void begin_piece(struct sf_workbench *bench, int64_t first, struct sf_job_result *result) {
+  memset(result, 0, offsetof(struct sf_job_result, min));
+  result->tag = first;
+  result->of_range = true;
+  memset((void *)(uintptr_t)&bench->page->passes, 0, sizeof bench->page->passes);
+  bench->page->range_first = first;
+}
+
+static void run_range(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_op_lab *lab = &bench->operations->lab;
+  volatile struct sf_passes *passes = &bench->page->passes;
+  const int64_t end = job->tag + job->range;
+  double start = sf_clock_seconds();
+  begin_piece(bench, job->tag, result);
+  for (int64_t i = job->tag; i < end; i++) {
+    struct sf_op_outcome seen;
+    struct sf_op_case c;
+    sf_op_case_draw(&c, lab->target, bench->options->seed, (uint64_t)i);
+    sf_op_trial_run(&seen, &lab->memory, &lab->runner, lab->target, &c, false);
+    if (*lab->target->path) sf_said_pass_on(bench->said);
+    if (seen.verdict == SF_VERDICT_PASS) {
+      passes->checked += seen.judged;
+      passes->unchecked += seen.elements - seen.judged;
+      passes->count++;
+      continue;
+    }
+    memcpy(&result->passes, (const void *)(uintptr_t)passes, sizeof result->passes);
+    result->passes.seconds = sf_clock_seconds() - start;
+    result->has_outcome = true;
+    outcome_from(&result->outcome, sf_op_of(lab->target, &c), &seen);
+    if (i + 1 == end) return;
+    if (!sf_worker_answer(bench->fd, result)) _exit(0);
+    begin_piece(bench, i + 1, result);
+    start = sf_clock_seconds();
+  }
+  memcpy(&result->passes, (const void *)(uintptr_t)passes, sizeof result->passes);
+  result->passes.seconds = sf_clock_seconds() - start;
+}
+
+static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
+  struct sf_error error = {SF_OK, ""};
+  sf_said_begin(bench->said);
+  result->outcome.status = open_lab(bench, job->c.target, &error);
+  if (result->outcome.status == SF_OK) {
+    if (job->range)
+      run_range(bench, job, result);
+    else
+      run_one(bench, job, result);
+  } else {
+    result->has_outcome = true;
+    snprintf(result->outcome.text, sizeof result->outcome.text, "%s", *error.text ? error.text : sf_status_text(result->outcome.status));
+  }
+  sf_said_end(bench->said);
+}
+
+/* --- shrinking, reports ---------------------------------------------------------------------------------------- */
+
+static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
+                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
+  const struct sf_op_target *target = NULL;
+  const enum sf_status status = sf_operation_target(&target, options->operations, job->c.target, NULL);
+  return status == SF_OK ? sf_op_shrink(min, &job->c, target, job->was_hang, still_fails, ctx, job->budget, report) : status;
+}
+
+static void tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
+  sf_op_tell(out, c, &outcome->operation, outcome->text);
+}
+
+static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
+  sf_op_tell_case(out, c, &outcome->operation);
+}
+
+const struct sf_subject sf_subject_operation = {.noun = "elements",
+                                                .shrinks_key_once = true,
+                                                .seconds = seconds,
+                                                .run = run,
+                                                .outcome_of_death = outcome_of_death,
+                                                .shrink = shrink,
+                                                .tell = tell,
+                                                .tell_case = tell_case};
