@@ -5,16 +5,13 @@
 #include "harness/tensor/consistent.h"
 #include "harness/tensor/product.h"
 
-/* Matrix products, row-major, c = op(a) op(b); given by whoever runs the reference. */
+/* Matrix products, given by whoever runs the reference. */
 struct sf_gemm_table {
-  /* NULL, or asked before the others and before a chain in order is computed in place: true if it has computed the product, else c is as it
+  /* NULL, or asked before `multiply` and before a chain in order is computed in place: true if it has computed the product, else c is as it
    * was. */
   bool (*faster)(void *ctx, const struct sf_product *product);
   void *ctx;
-  void (*sgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb,
-                float *c, int64_t ldc);
-  void (*dgemm)(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b, int64_t ldb,
-                double *c, int64_t ldc);
+  void (*multiply)(const struct sf_product *product); /* in_order is never set */
 };
 
 /* How a rerun differs from the plain run (harness/docs/tolerance.md): E1 perturbs the embedding's output, E3 every stored tensor before

@@ -50,17 +50,31 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
   }
 }
 
-/* c = a b; false: whoever gave the table has nothing faster for it. */
-static inline bool multiply_faster(const struct noise *noise, bool in_order, real *c, int64_t ldc, struct matrix a, struct matrix b) {
-  const struct sf_gemm_table *gemm = noise->options->gemm;
-  const struct sf_product product = {
-      sizeof(real) == sizeof(double), a.turned, b.turned, in_order, a.rows, b.cols, a.cols, a.at, a.ld, b.at, b.ld, c, ldc};
-  return gemm->faster != NULL && a.rows > 0 && b.cols > 0 && a.cols > 0 && gemm->faster(gemm->ctx, &product);
+static inline struct sf_product product_of(real *c, int64_t ldc, struct matrix a, struct matrix b) {
+  return (struct sf_product){.fp64 = sizeof(real) == sizeof(double),
+                             .trans_a = a.turned,
+                             .trans_b = b.turned,
+                             .m = a.rows,
+                             .n = b.cols,
+                             .k = a.cols,
+                             .a = a.at,
+                             .lda = a.ld,
+                             .b = b.at,
+                             .ldb = b.ld,
+                             .c = c,
+                             .ldc = ldc};
 }
 
+/* False: whoever gave the table has nothing faster for it. */
+static inline bool multiply_faster(const struct noise *noise, const struct sf_product *p) {
+  const struct sf_gemm_table *gemm = noise->options->gemm;
+  return gemm->faster != NULL && p->m > 0 && p->n > 0 && p->k > 0 && gemm->faster(gemm->ctx, p);
+}
+
+/* c = a b. */
 static inline void multiply_whole(const struct noise *noise, real *c, int64_t ldc, struct matrix a, struct matrix b) {
-  if (multiply_faster(noise, false, c, ldc, a, b)) return;
-  noise->options->gemm->REAL_GEMM(a.turned, b.turned, a.rows, b.cols, a.cols, a.at, a.ld, b.at, b.ld, c, ldc);
+  const struct sf_product product = product_of(c, ldc, a, b);
+  if (!multiply_faster(noise, &product)) noise->options->gemm->multiply(&product);
 }
 
 /* The matrix with the chosen columns alone, or rows, gathered in `room`. */
@@ -110,7 +124,9 @@ static inline void multiply_in_order(struct noise *noise, real *c, int64_t ldc, 
     for (int64_t p = 0; p < k; p++) noise->part_a[i * k + p] = a.turned ? a.at[order[p] * a.ld + i] : a.at[i * a.ld + order[p]];
   for (int64_t p = 0; p < k; p++)
     for (int64_t j = 0; j < n; j++) noise->part_b[p * n + j] = b.turned ? b.at[j * b.ld + order[p]] : b.at[order[p] * b.ld + j];
-  if (multiply_faster(noise, true, c, ldc, straight(noise->part_a, m, k, k), straight(noise->part_b, k, n, n))) return;
+  struct sf_product product = product_of(c, ldc, straight(noise->part_a, m, k, k), straight(noise->part_b, k, n, n));
+  product.in_order = true;
+  if (multiply_faster(noise, &product)) return;
   for (int64_t first = 0; first < n; first += CHAIN_COLUMNS) {
     const int64_t width = n - first < CHAIN_COLUMNS ? n - first : CHAIN_COLUMNS;
     for (int64_t p = 0; p < k; p++) memcpy(noise->part + p * width, noise->part_b + p * n + first, (size_t)width * sizeof(real));

@@ -17,7 +17,6 @@ __attribute__((simd("notinbranch"))) double erfc(double x);
 #ifdef SF_REFERENCE_DOUBLE
 typedef double real;
 typedef uint64_t real_word;
-#define REAL_GEMM dgemm
 #define real_exp exp
 #define real_erfc erfc
 #define real_log log
@@ -26,7 +25,6 @@ typedef uint64_t real_word;
 #else
 typedef float real;
 typedef uint32_t real_word;
-#define REAL_GEMM sgemm
 #define real_exp(x) ((float)exp((double)(x)))
 #define real_erfc(x) ((float)erfc((double)(x)))
 #define real_log logf

@@ -125,10 +125,7 @@ static void proxy_gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_d
 static bool product_run(const struct sf_gemm_table *table, const struct sf_product *p) {
   if (table->faster != NULL && table->faster(table->ctx, p)) return true;
   if (p->in_order) return false;
-  if (p->fp64)
-    table->dgemm(p->trans_a, p->trans_b, p->m, p->n, p->k, p->a, p->lda, p->b, p->ldb, p->c, p->ldc);
-  else
-    table->sgemm(p->trans_a, p->trans_b, p->m, p->n, p->k, p->a, p->lda, p->b, p->ldb, p->c, p->ldc);
+  table->multiply(p);
   return true;
 }
 

@@ -22,30 +22,24 @@ static void check_rows(const void *rows, int64_t count, int64_t row_bytes, int64
 #endif
 }
 
-static void check_operands(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
-                           int64_t ldb, const void *c, int64_t ldc, size_t size) {
-  const int64_t bytes = (int64_t)size;
-  check_rows(a, trans_a ? k : m, (trans_a ? m : k) * bytes, lda * bytes);
-  check_rows(b, trans_b ? n : k, (trans_b ? k : n) * bytes, ldb * bytes);
-  check_rows(c, m, n * bytes, ldc * bytes);
+static void check_operands(const struct sf_product *p) {
+  const int64_t bytes = (int64_t)(p->fp64 ? sizeof(double) : sizeof(float));
+  check_rows(p->a, p->trans_a ? p->k : p->m, (p->trans_a ? p->m : p->k) * bytes, p->lda * bytes);
+  check_rows(p->b, p->trans_b ? p->n : p->k, (p->trans_b ? p->k : p->n) * bytes, p->ldb * bytes);
+  check_rows(p->c, p->m, p->n * bytes, p->ldc * bytes);
 }
 
 static CBLAS_TRANSPOSE trans(bool on) { return on ? CblasTrans : CblasNoTrans; }
 
-static void sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb,
-                  float *c, int64_t ldc) {
+static void multiply(const struct sf_product *p) {
+  const blasint m = (blasint)p->m, n = (blasint)p->n, k = (blasint)p->k, lda = (blasint)p->lda, ldb = (blasint)p->ldb,
+                ldc = (blasint)p->ldc;
   use_one_thread();
-  check_operands(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc, sizeof(float));
-  cblas_sgemm(CblasRowMajor, trans(trans_a), trans(trans_b), (blasint)m, (blasint)n, (blasint)k, 1.0f, a, (blasint)lda, b, (blasint)ldb,
-              0.0f, c, (blasint)ldc);
+  check_operands(p);
+  if (p->fp64)
+    cblas_dgemm(CblasRowMajor, trans(p->trans_a), trans(p->trans_b), m, n, k, 1.0, p->a, lda, p->b, ldb, 0.0, p->c, ldc);
+  else
+    cblas_sgemm(CblasRowMajor, trans(p->trans_a), trans(p->trans_b), m, n, k, 1.0f, p->a, lda, p->b, ldb, 0.0f, p->c, ldc);
 }
 
-static void dgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b, int64_t ldb,
-                  double *c, int64_t ldc) {
-  use_one_thread();
-  check_operands(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc, sizeof(double));
-  cblas_dgemm(CblasRowMajor, trans(trans_a), trans(trans_b), (blasint)m, (blasint)n, (blasint)k, 1.0, a, (blasint)lda, b, (blasint)ldb, 0.0,
-              c, (blasint)ldc);
-}
-
-const struct sf_gemm_table sf_run_gemm_table = {.sgemm = sgemm, .dgemm = dgemm};
+const struct sf_gemm_table sf_run_gemm_table = {.multiply = multiply};

@@ -14,20 +14,27 @@
 #include <cmocka.h>
 
 #define LOOPS(name, type)                                                                                                                  \
-  static inline void name(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const type *a, int64_t lda, const type *b,          \
-                          int64_t ldb, type *c, int64_t ldc) {                                                                             \
-    for (int64_t i = 0; i < m; i++)                                                                                                        \
-      for (int64_t j = 0; j < n; j++) {                                                                                                    \
+  static inline void name(const struct sf_product *p) {                                                                                    \
+    const type *a = p->a, *b = p->b;                                                                                                       \
+    for (int64_t i = 0; i < p->m; i++)                                                                                                     \
+      for (int64_t j = 0; j < p->n; j++) {                                                                                                 \
         type sum = 0;                                                                                                                      \
-        for (int64_t p = 0; p < k; p++) sum += (trans_a ? a[p * lda + i] : a[i * lda + p]) * (trans_b ? b[j * ldb + p] : b[p * ldb + j]);  \
-        c[i * ldc + j] = sum;                                                                                                              \
+        for (int64_t q = 0; q < p->k; q++)                                                                                                 \
+          sum += (p->trans_a ? a[q * p->lda + i] : a[i * p->lda + q]) * (p->trans_b ? b[j * p->ldb + q] : b[q * p->ldb + j]);              \
+        ((type *)p->c)[i * p->ldc + j] = sum;                                                                                              \
       }                                                                                                                                    \
   }
-LOOPS(loops_sgemm, float)
-LOOPS(loops_dgemm, double)
+LOOPS(loops_floats, float)
+LOOPS(loops_doubles, double)
 #undef LOOPS
 
-static const struct sf_gemm_table loops_table = {.sgemm = loops_sgemm, .dgemm = loops_dgemm};
+static inline void loops_multiply(const struct sf_product *p) {
+  if (p->fp64)
+    loops_doubles(p);
+  else
+    loops_floats(p);
+}
+static const struct sf_gemm_table loops_table = {.multiply = loops_multiply};
 
 /* One emitted tensor; values as doubles whatever the run's type. */
 struct kept {

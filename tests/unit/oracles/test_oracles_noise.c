@@ -17,32 +17,27 @@ enum { MODEL_COUNT = 2, VALUE_COUNT = 6 };
 
 /* c = op(a) op(b), each element one chain of additions that begins or ends with the largest term. Begins: all later terms are rounded at
  * its size, and small ones are lost. Wherever the large term lies in the reference's order, a layout may bring it to either end. */
-static void sgemm_in_order(bool front, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
-                           const float *b, int64_t ldb, float *c, int64_t ldc) {
-  for (int64_t i = 0; i < m; i++)
-    for (int64_t j = 0; j < n; j++) {
+static float term_of(const struct sf_product *p, int64_t i, int64_t j, int64_t q) {
+  const float *a = p->a, *b = p->b;
+  return (p->trans_a ? a[q * p->lda + i] : a[i * p->lda + q]) * (p->trans_b ? b[j * p->ldb + q] : b[q * p->ldb + j]);
+}
+
+static void multiply_in_order_of_size(bool front, const struct sf_product *p) {
+  for (int64_t i = 0; i < p->m; i++)
+    for (int64_t j = 0; j < p->n; j++) {
       float largest = 0, sum = 0;
       int64_t at = 0;
-      for (int64_t p = 0; p < k; p++) {
-        const float term = (trans_a ? a[p * lda + i] : a[i * lda + p]) * (trans_b ? b[j * ldb + p] : b[p * ldb + j]);
-        if (fabsf(term) > fabsf(largest)) largest = term, at = p;
-      }
+      for (int64_t q = 0; q < p->k; q++)
+        if (fabsf(term_of(p, i, j, q)) > fabsf(largest)) largest = term_of(p, i, j, q), at = q;
       if (front) sum = largest;
-      for (int64_t p = 0; p < k; p++)
-        if (p != at) sum += (trans_a ? a[p * lda + i] : a[i * lda + p]) * (trans_b ? b[j * ldb + p] : b[p * ldb + j]);
-      c[i * ldc + j] = front ? sum : sum + largest;
+      for (int64_t q = 0; q < p->k; q++)
+        if (q != at) sum += term_of(p, i, j, q);
+      ((float *)p->c)[i * p->ldc + j] = front ? sum : sum + largest;
     }
 }
 
-static void largest_first_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                                int64_t ldb, float *c, int64_t ldc) {
-  sgemm_in_order(true, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
-}
-
-static void largest_last_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                               int64_t ldb, float *c, int64_t ldc) {
-  sgemm_in_order(false, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
-}
+static void multiply_largest_first(const struct sf_product *p) { multiply_in_order_of_size(true, p); }
+static void multiply_largest_last(const struct sf_product *p) { multiply_in_order_of_size(false, p); }
 
 static struct keeper keep_ordered(const struct sf_catalog *catalog, const struct sf_gemm_table *gemm) {
   struct keeper keeper = {0};
@@ -53,12 +48,12 @@ static struct keeper keep_ordered(const struct sf_catalog *catalog, const struct
 }
 
 static struct keeper keep_largest_first(const struct sf_catalog *catalog) {
-  static const struct sf_gemm_table table = {.sgemm = largest_first_sgemm};
+  static const struct sf_gemm_table table = {.multiply = multiply_largest_first};
   return keep_ordered(catalog, &table);
 }
 
 static struct keeper keep_largest_last(const struct sf_catalog *catalog) {
-  static const struct sf_gemm_table table = {.sgemm = largest_last_sgemm};
+  static const struct sf_gemm_table table = {.multiply = multiply_largest_last};
   return keep_ordered(catalog, &table);
 }
 
