@@ -414,10 +414,9 @@ struct shardfuzz_plugin {
 };
 
 #if defined(__GNUC__)
-__attribute__((visibility("default")))
+__attribute__((visibility("default"))) /* what the library gives is never NULL, and stays valid */
 #endif
-const struct shardfuzz_plugin *
-shardfuzz_plugin_get(void); /* never NULL; the library keeps it */
+const struct shardfuzz_plugin *shardfuzz_plugin_get(void);
 
 #ifdef __cplusplus
 }
