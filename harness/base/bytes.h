@@ -12,8 +12,8 @@ struct sf_bytes {
   size_t size_bytes;
 };
 
-/* Reads a whole regular file of at most limit_bytes. On failure *out is left as it was: SF_ENOTFOUND when there is no such file,
- * SF_EINPUT when it is no regular file or too large, SF_EIO, SF_ENOMEM. */
+/* Reads a whole regular file of at most limit_bytes. SF_ENOTFOUND: there is no such file. SF_EINPUT: it is not a regular file, or too
+ * large. SF_EIO, SF_ENOMEM. On failure *out is left as it was. */
 enum sf_status sf_bytes_read_file(struct sf_bytes *out, const char *path, size_t limit_bytes, struct sf_error *error) SF_MUST_USE;
 /* Writes path through a temporary file beside it, flushed and renamed: the old file or the whole new one, never a part.
  * SF_EINPUT when path is something other than a regular file, SF_ENOTFOUND when its folder does not exist, SF_ENOSPC, SF_EIO, SF_ENOMEM. */

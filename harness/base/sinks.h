@@ -10,10 +10,10 @@
 
 /* --- terminals, logs, text reports ------------------------------------------------------------------------------ */
 
-/* As sf_text_append, for lines that people read. The format is the program's, what %s and %c take is anybody's: control characters
- * (newlines too), bytes that are no UTF-8 and characters that change the order or the width of what is shown become visible, "\x1b", "\n";
- * a precision cuts whole characters, a width counts them. Nothing that a CI system takes for a command (GitHub's "::error::", "##[error]",
- * Azure's "##vso[") comes out. Conversions: d i u x o c s f e g %, with l, ll, z. */
+/* As sf_text_append, for lines that people read. The format is the program's own; the texts of %s and %c may come from anybody. Control
+ * characters (newlines too), bytes that are not UTF-8, and characters that change the order or the width of the text become visible:
+ * "\x1b", "\n". A precision cuts whole characters, a width counts them. A CI system never takes the result for one of its commands
+ * (GitHub's "::error::", "##[error]", Azure's "##vso["). Conversions: d i u x o c s f e g %, with l, ll, z. */
 void sf_line_append(struct sf_text *out, const char *format, ...) SF_PRINTF(2, 3);
 #define SF_SAID_PREFIX "    | " /* before a line that somebody else printed */
 /* Appends each line of a text behind a prefix; blank ones are left out. */
@@ -21,18 +21,18 @@ void sf_line_append_all(struct sf_text *out, const char *prefix, const char *tex
 /* The same of one text at the beginning of a line, without allocating: as much as fits, whole characters and escapes alone. */
 void sf_line_copy(char *out, size_t size, const char *text);
 
-/* sf_line_append to a stream. A line is made by one call: what stands before it in the stream is not looked at. */
+/* sf_line_append to a stream. One call makes a line: it ignores what stands before it in the stream. */
 void sf_print(FILE *to, const char *format, ...) SF_PRINTF(2, 3);
 /* The same with a va_list, which stays usable. */
 void sf_print_arguments(FILE *to, const char *format, va_list arguments) SF_PRINTF(2, 0);
-/* Prints several lines that were made by sf_line_append; everything but their newlines is escaped again, where it has to be. NULL prints
- * nothing. */
+/* Prints several lines that sf_line_append made. Escapes again, where that is needed, everything but their newlines. NULL prints nothing.
+ */
 void sf_print_lines(FILE *to, const char *lines);
 
 /* --- Markdown ----------------------------------------------------------------------------------------------------- */
 
-/* Appends text in one line (as sf_line_append) as a code span, in which Markdown, HTML and GitHub (mentions, links, emoji, formulas) mean
- * nothing by anything; in tables too. A bar after a backslash, in a table, is shown with one more of these. */
+/* Appends text in one line (as sf_line_append) as a code span, also for tables. Markdown, HTML and GitHub (mentions, links, emoji,
+ * formulas) give nothing in it a meaning. In a table a bar after a backslash is shown with one backslash more. */
 void sf_markdown_append(struct sf_text *out, const char *text);
 /* The same of a text of several lines, as a fenced block of its own; blank lines are left out. Starts and ends at the beginning of a line.
  */

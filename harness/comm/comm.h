@@ -25,7 +25,7 @@ enum sf_reduce {
 #undef X
   SF_REDUCE_COUNT
 };
-const char *sf_reduce_name(enum sf_reduce reduce); /* "sum"; "unknown" for a number that is none, which a rank may send */
+const char *sf_reduce_name(enum sf_reduce reduce); /* "sum"; "unknown" for other numbers, which a rank may send */
 
 /* A group is a value: an ordered list of world ranks. index: this rank's place in it. ranks is borrowed and outlives the calls.
  * Two groups are the same group when their lists are equal. */
@@ -99,8 +99,8 @@ struct sf_comm_event {
 enum { SF_COMM_OUTSIDE, SF_COMM_INSIDE, SF_COMM_ENDED };
 struct sf_comm_progress {
   int32_t rank;
-  /* INSIDE while the backend has the call or the wait: who hangs outside a call is to blame, who hangs inside waits for others. ENDED (mpi
-   * only): the rank's program is through. */
+  /* INSIDE while the backend has the call or the wait: a rank that hangs outside a call is to blame, one that hangs inside waits for
+   * others. ENDED (mpi only): the rank's program has returned. */
   int32_t in_call;
   char label[92]; /* of the last call; empty before the first */
 };

@@ -1,11 +1,11 @@
-/* The manner of a failure: what its class (crash, mismatch) does not say, and what is the same in every case that the same fault ends. Part
- * of the key that findings are grouped by, so never taken from a message. */
+/* The manner of a failure says more than its class (crash, mismatch), and is the same in every case that the same fault ends. It is part
+ * of the key that findings are grouped by, so it is never taken from a message. */
 #ifndef SF_COMM_MANNER_H
 #define SF_COMM_MANNER_H
 
 struct sf_comm_call;
 
-/* The names are parts of keys: one that changes makes old files of known findings, and old cases, of other findings. */
+/* The names are parts of keys. If one changes, old cases and lists of known findings no longer match. */
 #define SF_MANNER_LIST(X)                                                                                                                  \
   X(NONE, "", "a deadlock or a hang, which say it all; or nobody knows")                                                                   \
   X(DIED, "died", "the process died, of a signal or by itself")                                                                            \
@@ -32,8 +32,8 @@ enum sf_manner { SF_MANNER_LIST(SF_MANNER_ENUM) SF_MANNERS };
 /* "write"; "" for SF_MANNER_NONE and numbers that are none. */
 const char *sf_manner_name(enum sf_manner manner);
 
-/* In what two calls differ that should be the same. The first of the list above that holds: who makes another operation has other counts
- * too. A message's two ends are one operation. */
+/* How two calls differ that should be the same: the first of the list above that holds, since a call of another operation has other counts
+ * too. The two ends of a message are one operation. */
 enum sf_manner sf_manner_of_calls(const struct sf_comm_call *a, const struct sf_comm_call *b);
 
 #endif

@@ -11,11 +11,10 @@
 bool sf_mpi_available(void);
 /* Whether this process was started by mpirun or a PMI launcher (looks at the environment only). */
 bool sf_mpi_launched(void);
-/* How many ranks the job has that this process was started in (looks at the environment only); 0: it is none, or the environment does not
- * say. */
+/* How many ranks the job of this process has (looks at the environment only). 0: it is not in a job, or the environment does not say. */
 int32_t sf_mpi_launched_world(void);
-/* Whether this process may complain about what every process of the job sees alike (options, files): the environment names no rank, or rank
- * 0. True once MPI has started. */
+/* Whether this process is the one to complain about things that every process of the job sees alike (options, files): the environment
+ * names no rank, or rank 0. True once MPI has started. */
 bool sf_mpi_may_complain(void);
 
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call
@@ -34,10 +33,10 @@ void sf_mpi_set_agreement_check(struct sf_mpi *mpi, bool on);
 /* Ends every rank of the job at once (MPI_Abort). */
 _Noreturn void sf_mpi_abort(struct sf_mpi *mpi, int exit_code);
 
-/* Runs rank_main on the ranks [first, first + world) of the job, which all make this call; comm.rank is counted from first.
- * A count mismatch between members that MPI reports, or a rank that fails, ends the run on this rank with the report filled. MPI cannot
- * undo a half-made collective: after a report other than SF_OK the job has to be ended or restarted. Communicators are cached by member
- * list. After a mismatch that the agreement check found before a blocking collective nothing is half made, and the job can go on. */
+/* Runs rank_main on the ranks [first, first + world) of the job, which all make this call; comm.rank is counted from first. A count
+ * mismatch that MPI reports, or a rank that fails, ends the run on this rank, and the report says so. MPI cannot undo a collective that is
+ * half made: after a report other than SF_OK the job has to be ended or restarted. It can go on only after a mismatch that the agreement
+ * check found before a blocking collective. Communicators are cached by member list. */
 enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, struct sf_comm_progress *progress, sf_rank_main rank_main,
                           void *arg, struct sf_comm_report *report) SF_MUST_USE;
 

@@ -62,7 +62,7 @@ struct sf_mpi {
 
 /* Ends the run on this rank, in the manner that its report has, which is SF_MANNER_REFUSED where none is set. format: the report's text. */
 _Noreturn void mpi_leave(struct sf_mpi *mpi, enum sf_status status, const char *label, const char *format, ...) SF_PRINTF(4, 5);
-_Noreturn void mpi_leave_not_open(struct sf_mpi *mpi, sf_request id); /* what the rank waits for is none of its open requests */
+_Noreturn void mpi_leave_not_open(struct sf_mpi *mpi, sf_request id); /* the rank waits for a request that is not open */
 _Noreturn void mpi_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner,
                         const char *text); /* fail of struct sf_comm_ops */
 /* Ends the run unless code is MPI_SUCCESS. */

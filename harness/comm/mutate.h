@@ -39,8 +39,8 @@ enum sf_mutation_kind {
 };
 const char *sf_mutation_kind_name(enum sf_mutation_kind kind); /* as in a mutant's name */
 
-/* Whether a kind means something at calls of this sort, and is no other kind by another name (the average of what is summed is the sum with
- * an extra scale). reduce counts for reductions only. False for SF_COMM_RECV: both ends of a message are one call, named by its sender. */
+/* Whether a kind changes something at such calls, and is not another kind under a second name (averaging a sum is the same as an extra
+ * scale). reduce counts for reductions only. False for SF_COMM_RECV: both ends of a message are one call, named by its sender. */
 bool sf_mutation_applies(enum sf_mutation_kind kind, enum sf_comm_op op, enum sf_reduce reduce);
 
 struct sf_mutation {

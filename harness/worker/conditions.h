@@ -7,8 +7,8 @@
 struct sf_condition_table;
 enum sf_status sf_condition_table_create(struct sf_condition_table **out) SF_MUST_USE; /* SF_ENOMEM */
 void sf_condition_table_destroy(struct sf_condition_table *table); /* takes NULL */
-/* The next row: {FIELD: [VALUE, ..]}, checked before, or NULL for a row without conditions. Values that are no choices of their field are
- * left out: a condition without any never holds. SF_ENOMEM. */
+/* The next row: {FIELD: [VALUE, ..]}, checked before, or NULL for a row without conditions. Values that the field does not offer are left
+ * out; a condition without any value never holds. SF_ENOMEM. */
 enum sf_status sf_condition_table_add(struct sf_condition_table *table, const struct sf_description *description,
                                       const json_t *conditions) SF_MUST_USE;
 /* Row `row`, counted from 0 in the order of adding; valid until the next row is added. */

@@ -13,8 +13,8 @@
 struct sf_description;
 enum { SF_DESCRIPTION_FIELDS_MAX = 512 };
 
-/* From the value that a worker answered describe with. Strict: unknown keys, fields without choices, rules about fields that do not exist
- * are refused with one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
+/* From a worker's answer to `describe`. Strict: unknown keys, fields without choices, and rules about fields that do not exist are refused
+ * with one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) SF_MUST_USE;
 void sf_description_destroy(struct sf_description *description); /* takes NULL */
 const char *sf_description_name(const struct sf_description *description); /* of the framework; belongs to the description */
@@ -24,7 +24,7 @@ bool sf_description_has_scripts(const struct sf_description *description); /* th
 
 /* Fields, counted from 0 in the order in which the worker gave them. */
 int32_t sf_description_field_count(const struct sf_description *description);
-/* SF_EINPUT: there is no such field, and which may be meant. */
+/* SF_EINPUT with a line: there is no such field, and which one may be meant. */
 enum sf_status sf_description_unknown(const struct sf_description *description, const char *path, struct sf_error *error) SF_MUST_USE;
 const char *sf_description_field_path(const struct sf_description *description, int32_t field);
 /* Whether the field says only who computes what. */
@@ -36,8 +36,8 @@ json_t *sf_description_choice(const struct sf_description *description, int32_t 
 /* Rules, counted from 0: what the worker does not support, and the reason in its words, which belongs to the description. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
-/* "Field has one of these choices", as places. A rule refuses a case where all its conditions hold; what a field needs is that all of them
- * hold: elsewhere its other choices change nothing. Borrowed from the description. */
+/* "The field has one of these choices", as places. A rule refuses a case in which all its conditions hold. A field whose needs do not all
+ * hold changes nothing. Borrowed from the description. */
 struct sf_condition {
   int32_t field, count;
   const int32_t *choices;
@@ -46,12 +46,12 @@ struct sf_conditions {
   int32_t count;
   const struct sf_condition *items;
 };
-/* Of a rule; of what a field needs, which may be nothing. */
+/* The conditions of a rule; the needs of a field, which may be none. */
 struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule);
 struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field);
 /* at: one place for each field. */
 bool sf_condition_holds(const struct sf_condition *condition, const int32_t *at);
-/* Place of the field with this path, and of the choice with this value; -1: there is none. value NULL: 0. */
+/* Place of the field with this path, and of the choice with this value (NULL: 0); -1 when there is none. */
 int32_t sf_description_find_field(const struct sf_description *description, const char *path);
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t field, const json_t *value);
 /* A member of a case by a field's path; borrowed, NULL when it is not there. Setting copies the value; false on no memory. */
@@ -59,17 +59,17 @@ const json_t *sf_case_path_get(const json_t *c, const char *path);
 bool sf_case_path_set(json_t *c, const char *path, const json_t *value);
 
 /* The case with each left-out field at its first choice, fields in the description's order (a new reference). SF_EINPUT: a member that is
- * no field, or a value that is none of its choices; SF_ENOMEM. */
+ * not a field, or a value that the field does not offer; SF_ENOMEM. */
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c,
                                        struct sf_error *error) SF_MUST_USE;
 /* Ranks of a complete case's candidate run: its field "ranks", or the product of the fields that the description names instead. */
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete);
-/* The same of one place for each field. */
+/* The same for choices, given as one place for each field. */
 int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at);
 /* Why the worker does not support a complete case; NULL when it does. The text belongs to the description. */
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete);
-/* A complete case without the fields that only say who computes what, as a text: cases with equal texts have one reference. To be freed
- * with free; NULL on no memory. */
+/* A complete case without its layout fields, as a text: cases with equal texts share one reference. The caller frees it with free; NULL on
+ * no memory. */
 char *sf_description_function_text(const struct sf_description *description, const json_t *complete);
 
 #endif

@@ -1,6 +1,6 @@
-/* What code under test prints. While it runs in a process of its own, stdout and stderr go to memory that outlives the process; what is
- * there is passed on to stderr, line by line and marked (SF_SAID_PREFIX), when a case has ended, and the last line of a process that died
- * stands in its finding. */
+/* What code under test prints. While it runs in a process of its own, its stdout and stderr go to memory that outlives the process. When a
+ * case has ended this text goes to stderr, line by line and marked (SF_SAID_PREFIX). The last line of a process that died stands in its
+ * finding. */
 #ifndef SF_WORKER_SAID_H
 #define SF_WORKER_SAID_H
 
@@ -13,18 +13,18 @@ struct sf_said {
   int own[2]; /* stdout and stderr of the process, while they go to memory; -1: they do not */
 };
 
-/* The parent's, before it forks. False: no memory. */
+/* For the parent, before it forks. False: no memory. */
 bool sf_said_open(struct sf_said *out);
 void sf_said_close(struct sf_said *said); /* what is not passed on is lost; may be called twice */
 
-/* The process's: from here on what it prints is kept. Does nothing without memory. */
+/* For the process: keeps what it prints from here on. Does nothing without memory. */
 void sf_said_begin(struct sf_said *said);
-/* A case has ended: what it printed is passed on. */
+/* A case has ended: passes on what it printed. */
 void sf_said_pass_on(struct sf_said *said);
-/* The same, and nothing is kept any more. */
+/* The same, and keeps nothing any more. */
 void sf_said_end(struct sf_said *said);
 
-/* The parent's, of a process that is no more: its last line, without blanks round it, "" for none; everything is passed on. */
+/* For the parent, once the process is gone: passes everything on. out: the last line, without blanks round it; "" when there is none. */
 void sf_said_last(struct sf_said *said, char *out, size_t size);
 
 #endif

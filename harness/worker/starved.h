@@ -6,9 +6,9 @@
 
 /* The process at the other end of a Unix socket; 0 when it is not known. */
 pid_t sf_peer_pid(int fd);
-/* For how many seconds, since it began, the process's first thread could have run and no processor was free. A thread that waits for
- * something has none of them, one that spins beside others has. 0 when the kernel does not say, or there is no such process. For signal
- * handlers too: it takes no lock. */
+/* For how many seconds, since it began, the process's first thread could have run but had no processor. A thread that waits collects none;
+ * one that spins beside others does. 0 when the kernel does not say, or there is no such process. For signal handlers too: it takes no
+ * lock. */
 double sf_starved_seconds(pid_t pid);
 
 #endif

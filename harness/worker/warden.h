@@ -13,19 +13,19 @@ struct sf_warden {
   int told;   /* where the warden says how the ward ended */
 };
 
-/* Forks, as fork() does: 0 in the ward, the ward's id in the caller once it runs, -1 (errno) when there is none. The ward has the signal
- * mask and the descriptors of the caller, and dies with its warden. grace_ms: how long what the ward leaves behind is given to end by
- * itself before it is killed (0 for plugins; watchers of our own that the ward has started need a moment to clean up). */
+/* Forks, as fork() does: returns 0 in the ward, the ward's id in the caller once it runs, -1 (errno) on failure. The ward has the signal
+ * mask and the descriptors of the caller, and dies with its warden. grace_ms: how long processes that the ward leaves behind may take to
+ * end by themselves before they are killed (0 for plugins; watchers of our own need a moment to clean up). */
 pid_t sf_warden_fork(struct sf_warden *out, int grace_ms);
 /* Asks for the end and does not wait: for many of them at once. */
 void sf_warden_ask(const struct sf_warden *warden);
 /* Ends the ward, if it has not ended, and all that it left; returns how the ward ended, as waitpid tells it. Takes a zeroed one. */
 int sf_warden_end(struct sf_warden *warden);
 
-/* The ward's, before it runs code of a plugin. with_folder: makes a temporary folder (harness/base/temporary) that TMPDIR names, and its
- * keeper, which removes it when the ward and all that it forked are gone; not in an MPI job, whose libraries may not survive a fork.
- * Forbids signals to every process at once (kill(-1, ..), what a failed fork's result makes of a kill). Goes on without what this system
- * does not have. */
+/* For the ward, before it runs code of a plugin. with_folder: makes a temporary folder (harness/base/temporary) that TMPDIR names, and its
+ * keeper, which removes it when the ward and all its processes are gone; not in an MPI job, whose libraries may not survive a fork.
+ * Forbids signals to every process at once: a plugin that passes the result of a failed fork to kill calls kill(-1, ..). Goes on without
+ * protections that this system lacks. */
 void sf_warden_confine(bool with_folder);
 
 #endif

@@ -6,8 +6,8 @@
 double sf_clock_seconds(void);
 
 /* Counts the time in which the process that looks at it ran: between two looks at most SF_WATCH_STEP_MS. So a deadline does not pass while
- * everything stands still, as in a frozen container, a suspended job or a laptop that sleeps. Who waits for a deadline has to look more
- * often than that. */
+ * everything stands still, as in a frozen container, a suspended job or a laptop that sleeps. A process that waits for a deadline has to
+ * look more often than that. */
 enum { SF_WATCH_STEP_MS = 250 };
 struct sf_watch {
   double seen; /* sf_clock_seconds of the last look; 0: none yet */

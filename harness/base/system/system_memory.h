@@ -5,10 +5,11 @@
 /* Bytes that the system can still give, or less where the control group that this process lives in (as containers see it) has a limit.
  * INFINITY: unknown. */
 double sf_memory_available(void);
-/* Processes that the system has ended for want of memory: those of this process's control group, or where that does not count them, all
- * since it started. INFINITY: unknown. */
+/* How many processes the system has ended for want of memory: those of this process's control group, or, where the group does not count
+ * them, all since the system started. INFINITY: unknown. */
 double sf_memory_kills(void);
-/* Of a file of lines, the whole number behind the first `name` that begins one; name "" is the first line. INFINITY: there is none. */
+/* Reads a file of lines: the whole number behind the first `name` at the beginning of a line; name "" stands for the first line. INFINITY:
+ * there is no such number. */
 double sf_number_in_file(const char *path, const char *name);
 
 #endif

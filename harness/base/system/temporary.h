@@ -1,9 +1,9 @@
 /* Temporary folders that are removed whatever happens to the process that made them.
  *
- * A folder lives as long as some process holds the lock of the file SF_TEMPORARY_LOCK in it, which the kernel gives up when the last
- * process that holds it is gone. Who gets the lock of such a folder removes it: its owner at the end, else its keeper, a process that waits
- * for the lock, else the next process that makes a temporary folder beside it. Locks tell the living from the dead on a file system that
- * several containers share, where pids do not. */
+ * A folder lives as long as some process holds the lock of the file SF_TEMPORARY_LOCK in it; the kernel gives the lock up when the last
+ * such process is gone. The process that then gets the lock removes the folder: the owner at its end, else the folder's keeper, a process
+ * that waits for the lock, else the next process that makes a temporary folder beside it. On a file system that several containers share,
+ * locks tell living owners from dead ones; pids do not. */
 #ifndef SF_BASE_TEMPORARY_H
 #define SF_BASE_TEMPORARY_H
 
@@ -27,7 +27,7 @@ enum sf_status sf_temporary_create(struct sf_temporary *out, const char *base, s
 /* Starts the folder's keeper, a process in a session of its own that removes the folder as soon as nobody holds its lock. Where it cannot
  * be started nothing happens. Not in an MPI job, whose libraries may not survive a fork. */
 void sf_temporary_keep(const struct sf_temporary *temporary);
-/* Whether the process, by its name, is such a keeper: who ends all processes that an owner has left spares it. */
+/* Whether the process is such a keeper, by its name. Code that ends all processes of an owner spares keepers. */
 bool sf_temporary_is_keeper(pid_t pid);
 /* The owner's end: removes the folder with all that is in it. Takes a zeroed one, and leaves one. */
 void sf_temporary_remove(struct sf_temporary *temporary);

@@ -1,5 +1,5 @@
-/* Memory for code that is not trusted: each block lies between walls of SF_WALL_BYTES that cannot be touched, and ends at the one behind
- * it, so that what reads or writes beside it dies on the spot. Blocks are kept for the next one of their size. */
+/* Memory for code that is not trusted. Each block lies between walls of SF_WALL_BYTES that cannot be touched, and ends at the one behind
+ * it, so that code that reads or writes beside the block dies on the spot. Blocks are kept for the next one of their size. */
 #ifndef SF_BASE_WALLED_H
 #define SF_BASE_WALLED_H
 

@@ -99,11 +99,11 @@ struct nccl_channel *nccl_channel_of(struct sf_nccl *nccl, const int32_t *ranks,
                                      const struct sf_comm_call *call);
 /* Puts a new request into its channel, and tells the other members what is called. request->call.group is NULL afterwards. */
 void nccl_post(struct sf_nccl *nccl, struct nccl_request *request);
-/* Reads what has come and goes on with what it allows. Leaves the run where calls do not agree. */
+/* Reads the notes that have arrived and acts on them. Ends the run where calls do not agree. */
 void nccl_read_notes(struct sf_nccl *nccl);
 /* Forgets the notes that came and those whose sending is complete. */
 void nccl_drop_notes(struct sf_nccl *nccl);
-/* The request is the first of its channel, whose communicator is open: the first member is told. */
+/* The request is the first of its channel, whose communicator is open: tells the first member. */
 void nccl_bind(struct sf_nccl *nccl, struct nccl_request *request);
 /* At the first member of a bound request: when all are bound, all start. */
 void nccl_start_bound(struct sf_nccl *nccl, struct nccl_request *request);
@@ -112,11 +112,11 @@ void nccl_start_bound(struct sf_nccl *nccl, struct nccl_request *request);
 
 /* The members agree. id: of the channel's communicator, if not all of them had one; else NULL. */
 void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const struct nccl_id *id);
-/* Starts communicators and requests, and finishes what has run. */
+/* Starts communicators and requests, and completes those that NCCL has finished. */
 void nccl_move(struct sf_nccl *nccl);
 /* Whether this rank may not leave yet: some request is bound and has not been launched. */
 bool nccl_is_bound(const struct sf_nccl *nccl);
-void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel); /* whose communicator has been ended */
+void nccl_channel_destroy(struct sf_nccl *nccl, struct nccl_channel *channel); /* after nccl_channel_end */
 /* Gives back the request's buffers, not the request. */
 void nccl_request_clear(struct sf_nccl *nccl, struct nccl_request *request);
 /* End the run unless NCCL's result is NCCL_OK or NCCL_IN_PROGRESS; unless CUDA's is CU_OK. */
@@ -130,7 +130,7 @@ void nccl_values_of_keys(void *values, const void *keys, int64_t count, enum sf_
 
 /* Goes on with whatever can go on, and comes back at once. */
 void nccl_progress(struct sf_nccl *nccl);
-/* The run knows nothing of it any more; the caller has it. */
+/* Takes the request out of the run's list; the caller owns it. */
 void nccl_request_unlink(struct sf_nccl *nccl, struct nccl_request *request);
 
 /* --- nccl_end.c --------------------------------------------------------------------------------------------------- */
