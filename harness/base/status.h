@@ -27,7 +27,7 @@ enum sf_status {
 #define SF_MUST_USE __attribute__((warn_unused_result))
 #define SF_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* The one-line text of a status; never NULL, also for numbers that are no status. */
+/* The one-line text of a status; never NULL, also for other numbers. */
 const char *sf_status_text(enum sf_status status);
 
 /* What a failed system call's errno means: ENOENT is SF_ENOTFOUND, a full disk, quota or file size limit SF_ENOSPC, ENOMEM SF_ENOMEM, all

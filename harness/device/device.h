@@ -173,8 +173,8 @@ enum sf_device_kind { SF_DEVICE_CPU, SF_DEVICE_CUDA, SF_DEVICE_COUNT };
 /* gemm: of the CPU. SF_ENOMEM, SF_ENOTSUP, SF_ENODEVICE. */
 enum sf_status sf_device_create(struct sf_device **out, enum sf_device_kind kind, enum sf_cpu_gemm gemm,
                                 struct sf_error *error) SF_MUST_USE;
-/* Whether it could be created, found out in a process of its own: one that has used a GPU could not fork workers that do. *memory_bytes,
- * where it is not NULL: its memory_bytes_max, 0 for the CPU. */
+/* Whether the device could be created. A process of its own finds out, because one that has used a GPU could not fork workers that do.
+ * *memory_bytes, where it is not NULL: the device's memory_bytes_max, 0 for the CPU. */
 enum sf_status sf_device_probe(size_t *memory_bytes, enum sf_device_kind kind, enum sf_cpu_gemm gemm, struct sf_error *error) SF_MUST_USE;
 void sf_device_destroy(struct sf_device *dev); /* takes NULL */
 

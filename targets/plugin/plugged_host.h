@@ -31,33 +31,35 @@ void sf_plugged_comm_fill(struct sf_plugged_host *host, const struct sf_parallel
 /* Leaves the rank when a call was started and not waited for. */
 void sf_plugged_comm_check(const struct sf_plugged_host *host);
 
-/* A function of ours begins and ends: the plugin may round as it likes while it runs, we and the other ranks do not. What a process that
- * the plugin forked calls or returns to ends that process: it would run the case, and the campaign, a second time. */
+/* A function of ours begins and ends. While a plugin's code runs it may change how it rounds; while ours runs the default holds. If a
+ * process that the plugin forked calls or returns to our code, that process ends: it would run the case, and the campaign, a second time.
+ */
 void sf_plugged_enter(struct sf_plugged_host *host);
 void sf_plugged_leave(const struct sf_plugged_host *host);
-/* The plugin has returned `result`: shows where, then leaves the rank when that is no success, or when it does not round as before. */
+/* The plugin has returned `result`: shows where the rank is, and leaves it when the result is not success, or the plugin has changed how
+ * it rounds. */
 void sf_plugged_check_end(const struct sf_plugged_host *host, const char *label, int result);
 
-/* Leaves the rank: the plugin broke its contract, in this manner. The text goes behind what the host is called. */
+/* Leaves the rank: the plugin broke its contract, in this manner. The host's name goes before the text. */
 _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, const char *format, ...) SF_PRINTF(3, 4);
 
-/* Memory between walls (harness/base/system/walled.h), or between guards where the arena is a device's, filled with NaNs of every format.
- * what: a constant, for messages. */
+/* Memory for the plugin, filled with NaNs of every format: between walls (harness/base/system/walled.h), or between guards where the arena
+ * is a device's. what: a constant, for messages. */
 void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t size_bytes);
 /* The same with a copy of data, or of values packed into the format's own bytes; the plugin may not change either. */
 void *sf_plugged_take_copy(struct sf_plugged_host *host, const char *what, const void *data, size_t size_bytes);
 void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, const float *values, int64_t count, enum sf_dtype dtype);
-/* Takes the piece with this data out of the host: it is not given back with it. */
+/* Takes the piece with this data out of the host, so that releasing the host does not give it back. */
 struct sf_plugged_piece *sf_plugged_keep(struct sf_plugged_host *host, const void *data);
 /* Puts a kept piece back; returns its data. */
 void *sf_plugged_return(struct sf_plugged_host *host, struct sf_plugged_piece *piece);
 /* Gives a kept piece back; takes NULL. */
 void sf_plugged_give_kept(const struct sf_rank_env *env, struct sf_buffers *buffers, struct sf_plugged_piece *piece);
-/* Both, of a piece with this data. */
+/* Keeps and gives back the piece with this data. */
 void sf_plugged_give(struct sf_plugged_host *host, const void *data);
 /* Checks guards and values of all pieces. */
 void sf_plugged_check(const struct sf_plugged_host *host);
-/* Of one; leaves the rank when the host does not have it. */
+/* The same for one piece; leaves the rank when the host does not have it. */
 void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data);
 /* Gives all pieces back. */
 void sf_plugged_release(struct sf_plugged_host *host);

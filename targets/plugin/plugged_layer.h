@@ -50,10 +50,10 @@ struct sf_plugged {
   struct sf_plugged_piece **saved; /* by this rank's microbatch: what waits for its backward, or NULL */
 };
 
-/* NULL: the module is built in. Otherwise the owner tells what is not its own: *first_module and *last_module are `cls` of `layer`, both
- * formats are the compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
+/* NULL: the module is built in. Else a plugin's layer, of which the owner changes what differs: both modules are `cls` of `layer`, and
+ * both formats the compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
 struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
-/* Its products are of casts; the weight is its first parameter. fp8 NULL: they are not. */
+/* The layer multiplies fp8 casts; its weight is its first parameter. fp8 NULL: it does not. */
 void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces);
 /* Add what the plugin's layer is told by name: a parameter (NULL: the model has none), a number. name is a constant. */
 void sf_plugged_add_parameter(struct sf_plugged *plugged, const char *name, struct sf_parameter *param, int call);

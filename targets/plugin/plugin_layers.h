@@ -21,11 +21,12 @@ struct sf_plugin_layers {
   struct sf_plugin_layer at[SF_PLUGIN_LAYERS_MAX];
 };
 
-/* Finds the modules of a plugin of SHARDFUZZ_KIND_LAYERS. SF_EINPUT: a module or a field of a case that does not exist; a module twice. */
+/* Finds the modules of a plugin of SHARDFUZZ_KIND_LAYERS. SF_EINPUT: a module or a case's field that does not exist, or a module that
+ * stands twice. */
 enum sf_status sf_plugin_layers_init(struct sf_plugin_layers *out, const struct shardfuzz_plugin *plugin,
                                      struct sf_error *error) SF_MUST_USE;
 
-/* SF_OK, or SF_ENOTSUP with what the layers do not take; also when the case's model has none of the modules. SF_ENOMEM. */
+/* Whether the layers take the case. SF_ENOTSUP with the reason; also when the case's model has none of their modules. SF_ENOMEM. */
 enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
 
 /* A range of a case's field outside of which no case is supported. */

@@ -19,14 +19,14 @@ struct sf_plugin_model {
   struct sf_plugin_place places[SF_PLUGIN_PLACES_MAX];
 };
 
-/* Takes the model of a plugin of SHARDFUZZ_KIND_MODEL. SF_EINPUT: a field that a case does not have, that no model may take, or a range
- * that is none. */
+/* Takes the model of a plugin of SHARDFUZZ_KIND_MODEL. SF_EINPUT: a field that does not exist or that a model may not take, or an empty
+ * range. */
 enum sf_status sf_plugin_model_init(struct sf_plugin_model *out, const struct shardfuzz_plugin *plugin, struct sf_error *error) SF_MUST_USE;
 
-/* SF_OK, or SF_ENOTSUP with what the model does not take. Code of the library runs. */
+/* Whether the model takes the case. SF_ENOTSUP with the reason. Code of the library runs. */
 enum sf_status sf_plugin_model_support(const struct sf_plugin_model *model, const struct sf_case *c, struct sf_error *error) SF_MUST_USE;
 
-/* The place of that name, made if there is room; NULL: there is none. */
+/* The place of that name, made if there is room for it; else NULL. */
 struct sf_plugin_place *sf_plugin_model_place(struct sf_plugin_model *model, const char *name);
 
 /* As sf_plugin_layers_ranges. */

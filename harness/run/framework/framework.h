@@ -57,15 +57,15 @@ const struct sf_description *sf_framework_description(const struct sf_framework 
 const json_t *sf_framework_described(const struct sf_framework *framework); /* as the worker said it */
 int64_t sf_framework_restarts(const struct sf_framework *framework);        /* sets that were ended before their time */
 
-/* Runs a complete case. Whatever the worker does, and what this machine lacks for the case, is an outcome. SF_ECANCELLED when stopped;
- * SF_EUSAGE when there is no folder for traces any more; SF_ENOMEM. */
+/* Runs a complete case. Whatever the worker does is an outcome, and so is anything that this machine lacks for the case. SF_ECANCELLED
+ * when stopped; SF_EUSAGE when the folder for traces is gone; SF_ENOMEM. */
 enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framework_outcome *outcome, const json_t *complete,
                                 struct sf_error *error) SF_MUST_USE;
-/* The program that shows what a complete case does, as the worker writes it. first: name of the first wrong tensor, or "". SF_EIO with the
+/* Asks the worker for a program that shows what a complete case does. first: name of the first wrong tensor, or "". SF_EIO with the
  * worker's reason; SF_EINPUT: no text, or one longer than size. */
 enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first,
                                        struct sf_error *error) SF_MUST_USE;
-/* Whether sets did not start for three cases in a row: more cases would show nothing else. */
+/* Whether sets did not start for three cases in a row, so that more cases would fail alike. */
 bool sf_framework_is_exhausted(const struct sf_framework *framework);
 
 #endif

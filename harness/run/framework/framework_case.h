@@ -1,4 +1,4 @@
-/* Cases of a framework as cases of a campaign: drawn, run, and made smaller out of what the worker says of itself. */
+/* Cases of a framework as cases of a campaign: drawn, run and shrunk by the worker's description. */
 #ifndef SF_RUN_FRAMEWORK_CASE_H
 #define SF_RUN_FRAMEWORK_CASE_H
 
@@ -7,7 +7,7 @@
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/choice_cover.h"
 
-/* Puts the choices into a case of the description's target. SF_EINPUT: too long for a case; SF_ENOMEM. */
+/* Makes a case of the description's target from choices. SF_EINPUT: too long for a case; SF_ENOMEM. */
 enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description,
                                      int64_t seed, struct sf_error *error) SF_MUST_USE;
 enum { SF_FRAMEWORK_LAYOUT_ATTEMPTS = 8 }; /* layouts of one function before another function is drawn */
@@ -17,9 +17,9 @@ enum { SF_FRAMEWORK_LAYOUT_ATTEMPTS = 8 }; /* layouts of one function before ano
 enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover,
                                       uint64_t seed, int64_t layouts, int64_t index, uint64_t attempt, struct sf_error *error) SF_MUST_USE;
 
-/* Runs a case. Whatever the worker does is an outcome; what is wrong with the case, or with our own machine, stands in outcome->status. */
+/* Runs a case. Whatever the worker does is an outcome; a fault of the case or of our own machine is outcome->status. */
 void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c, struct sf_outcome *outcome);
-/* The stand-alone program that shows a finding, as the worker writes it; "" when it writes none. */
+/* Asks the worker for a stand-alone program that shows a finding; "" when it writes none. */
 enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c,
                                    const struct sf_outcome *outcome, struct sf_error *error) SF_MUST_USE;
 
@@ -28,7 +28,7 @@ enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in
                                    bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
                                    struct sf_shrink_report *report) SF_MUST_USE;
 
-/* Whether c has everything that trigger needed: each member of its object, numbers at least as large, other values equal. */
+/* Whether c contains trigger: each member of its object, numbers at least as large, other values equal. */
 bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger);
 
 #endif

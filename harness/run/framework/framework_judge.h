@@ -4,20 +4,20 @@
 
 #include "harness/run/framework/framework.h"
 
-/* What a failure to read a trace, or to write beside it, says of the case. Takes SF_OK, and does nothing. What is wrong with a trace is
- * wrong with the worker that wrote it: a finding of class protocol. What this machine lacks is not: then the case is inconclusive. Returns
- * SF_OK for these, any other status as it is. error: what happened, and where. */
+/* Turns a failure to read a trace, or to write beside it, into an outcome. A broken trace is the fault of the worker that wrote it: a
+ * finding of class protocol. Where this machine lacks something the case is inconclusive. Returns SF_OK for these and for SF_OK, any other
+ * status as it is. error: what happened, and where. */
 enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const char *run, enum sf_status status,
                                   const struct sf_error *error) SF_MUST_USE;
 
-/* Writes a noise file of the reference. first: more draws will follow if the candidate does not pass by these. *good false, with what
- * sf_framework_blame makes of it in the outcome, when there is none: the traces are not what the format says, or no draw of all has moved
- * anything. */
+/* Writes a noise file of the reference. first: more draws will follow if the candidate does not pass by these. *good is false when there
+ * is no noise file: the traces break the format, or no draw moved anything; the outcome then holds what sf_framework_blame makes of that.
+ */
 enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
                                   const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first,
                                   struct sf_error *error) SF_MUST_USE;
-/* The candidate's verdict by these noise levels. *good false, with what sf_framework_blame makes of it in the outcome, when the traces
- * cannot be compared. */
+/* Judges the candidate by these noise levels. *good is false when the traces cannot be compared; the outcome then holds what
+ * sf_framework_blame makes of that. */
 enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
                                   const char *candidate, struct sf_error *error) SF_MUST_USE;
 

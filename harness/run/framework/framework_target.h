@@ -17,13 +17,13 @@ extern const struct sf_framework_known sf_frameworks[];
 
 /* Whether a target's name is a framework's: "worker:CMD" or one of the table. */
 bool sf_framework_is_target(const char *target);
-/* The shell command of the target's worker. path: NULL, or a folder whose modules Python is to find first: the framework under test as it
- * lies in a checkout. SF_EUSAGE: no such target, a path that is no folder, a command that is too long. SF_EINPUT: the framework of the
- * table is not set up. */
+/* The shell command of the target's worker. path: NULL, or a folder where Python looks for modules first, such as a checkout of the
+ * framework. SF_EUSAGE: there is no such target, path is not a folder, or the command is too long. SF_EINPUT: the framework of the table
+ * is not set up. */
 enum sf_status sf_framework_command(char *out, size_t size, const char *target, const char *path, struct sf_error *error) SF_MUST_USE;
 
-/* What a worker says of itself; it is started for the question and ended. What it printed goes to stderr if it does not answer. As
- * sf_framework_create fails. */
+/* Asks a worker to describe itself; it is started for the question and ended. If it does not answer, its output goes to stderr. Fails as
+ * sf_framework_create. */
 enum sf_status sf_framework_ask_description(struct sf_description **out, const struct sf_framework_options *options,
                                             struct sf_error *error) SF_MUST_USE;
 

@@ -53,9 +53,8 @@ struct sf_report {
 struct sf_report_item *sf_report_add(struct sf_report *report, const char *group, const char *state, enum sf_report_outcome outcome);
 /* Adds a fact: the format makes its value; said: NULL, or somebody else's words behind it. */
 void sf_report_fact(struct sf_report *report, const char *name, const char *said, const char *format, ...) SF_PRINTF(4, 5);
-/* Adds the item of a campaign as a whole, quiet, and with `nothing` ("", or why nothing could be judged) an error, which the report says
- * too.
- */
+/* Adds a quiet item for a campaign as a whole. nothing: "", or why nothing could be judged; then the item is an error, and the report says
+ * so too. */
 void sf_report_campaign(struct sf_report *report, double seconds, const char *nothing);
 void sf_report_destroy(struct sf_report *report); /* frees all texts; takes a zeroed one */
 
@@ -75,7 +74,7 @@ struct sf_report_paths {
 #define SF_REPORT_OPTIONS(owner, member) SF_REPORT_FORMAT_MAP(SF_REPORT_OPTION, owner, member)
 
 /* Appends the report as JUnit XML, UTF-8 (https://github.com/testmoapp/junitxml): a test suite with a test for each item, facts as its
- * properties. What XML cannot hold is replaced (utf8.h); seconds that are no finite number are written as 0. SF_ENOMEM. */
+ * properties. Characters that XML cannot hold are replaced (utf8.h); seconds that are not finite are written as 0. SF_ENOMEM. */
 enum sf_status sf_report_append_junit(struct sf_text *out, const struct sf_report *report) SF_MUST_USE;
 /* Appends the report as a Markdown page: verdict, facts, a table of the items that are not quiet, and the story of each that failed. */
 enum sf_status sf_report_append_summary(struct sf_text *out, const struct sf_report *report) SF_MUST_USE;

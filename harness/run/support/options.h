@@ -67,8 +67,8 @@ void sf_command_help(struct sf_text *out, const struct sf_command *command);
 /* Splits a checked "KEY=VALUE": copies the key, which must fit, and points at the value. SF_EUSAGE without a key or when it does not fit.
  */
 enum sf_status sf_key_value_split(char *key, size_t key_size, const char **value, const char *text, struct sf_error *error) SF_MUST_USE;
-/* A whole decimal number, nothing around it; a minus sign is allowed when min < 0. SF_EUSAGE when it is none or out of range; what: named
- * in the line. */
+/* A whole decimal number, nothing around it; a minus sign is allowed when min < 0. SF_EUSAGE when it is not one or out of range; the line
+ * names `what`. */
 enum sf_status sf_int_from_text(int64_t *out, const char *text, int64_t min, int64_t max, const char *what,
                                 struct sf_error *error) SF_MUST_USE;
 /* A duration as described above, in milliseconds. */

@@ -1,11 +1,11 @@
-/* How much memory a case takes, known before it runs: one that is too large for the machine is refused, for the system would end the
+/* How much memory a case takes, known before it runs. A case that is too large for the machine is refused: the system would end the
  * process, which looks like a crash of the code under test. */
 #ifndef SF_RUN_CASE_SIZE_H
 #define SF_RUN_CASE_SIZE_H
 
 #include "harness/spec/catalog.h"
 
-/* Bytes, by the terms that matter once they are gigabytes: a sum of these is within a quarter of what is measured. */
+/* Bytes. Only terms that matter once they are gigabytes count; the sum is within a quarter of the measured size. */
 struct sf_case_size {
   double trace;     /* all traced tensors of the reference, and as much again for the candidate's, merged */
   double reference; /* weights, optimizer state and activations of a run */

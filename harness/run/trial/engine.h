@@ -36,19 +36,19 @@ struct sf_engine;
 enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_options *options) SF_MUST_USE;
 void sf_engine_destroy(struct sf_engine *engine); /* takes NULL */
 
-/* Runs case c; never fails: what goes wrong in the harness stands in outcome->status. Under MPI every rank of the engine's range makes
- * this call with the same case; the outcome is complete on the first of them only, where the judging is done. record: NULL, or where
- * everything that is judged here is kept too, as it was traced.
- * A crash of the target takes the process with it; use a worker (worker.h) where that must not happen. */
+/* Runs case c. It never fails: outcome->status says what went wrong in the harness. Under MPI every rank of the engine's range makes this
+ * call with the same case; the outcome is complete on the first of them only, which judges. record: NULL, or a log that keeps everything
+ * that is judged here, as it was traced. A crash of the target takes the process with it; use a worker (worker.h) where that must not
+ * happen. */
 void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome);
 
-/* Says what the finding that the outcome tells of looks like: fills outcome->diagnosis. The outcome is that of the trial just run. c is the
- * trial's case. record: NULL, or a log of that trial. Without one simulated ranks run the case once more while the failing tensor's shards
- * are kept, and MPI ranks say nothing. What the last trial's comparison said stays valid. A run that does not go the same way, and memory
- * that is out, leave no diagnosis. */
+/* Diagnoses the finding of the outcome, which is that of the trial just run: fills outcome->diagnosis. c: the trial's case. record: NULL,
+ * or a log of that trial. Without a log, simulated ranks run the case once more and keep the failing tensor's shards, and MPI ranks
+ * diagnose nothing. The last trial's judgement stays valid. There is no diagnosis when the second run takes another way, or memory is out.
+ */
 void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome);
 
-/* What the flat bound (oracles/judge/flat_bound.h) says of the trial just run: fills outcome->flat, if the trial was compared here. */
+/* Judges the trial just run by the flat bound (oracles/judge/flat_bound.h): fills outcome->flat, if the trial was compared here. */
 void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome);
 
 /* MPI: the range of ranks that the next trials use; the first of them judges. */
@@ -60,8 +60,8 @@ const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
 const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
 const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
 
-/* Called at each trace point of the candidate, before recording and filling: what it writes is what the collector sees, and end to end what
- * the target goes on with. Benches corrupt tensors with it. */
+/* Called at each trace point of the candidate, before recording and filling. The collector sees what it writes; end to end the target goes
+ * on with it. Benches corrupt tensors with it. */
 typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
                                  int64_t cols);
 /* NULL switches it off. ctx is borrowed until the next call. */

@@ -13,8 +13,8 @@
 enum { SF_SHRINK_KEY_TEXT = 160, SF_MODULE_TEXT = 96, SF_TENSOR_NAME_TEXT = 480 };
 #define SF_KEY_ISOLATED "+isolated" /* behind a shrink key */
 
-/* A wrong tensor of an isolated case beside the one that an outcome tells of: what it was made from was given too, so that it is wrong by
- * itself. Fields as in struct sf_outcome. */
+/* A wrong tensor of an isolated case, beside the one that the outcome is about. The module that made it got given inputs, so it is wrong
+ * by itself. Fields as in struct sf_outcome. */
 struct sf_culprit {
   enum sf_finding_class cls;
   char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT], first_id[SF_TENSOR_NAME_TEXT], module[SF_MODULE_TEXT], text[480];
@@ -59,34 +59,34 @@ struct sf_outcome {
   double seconds;             /* wall time of the trial, its share of the reference included */
 };
 
-/* Fills class, key, signature, names and numbers from a judgement with findings: of the first one, and in isolated mode of the others that
- * are wrong by themselves: those up to the first whose tensor was not replaced by a given one (what comes later may follow from it), one of
- * each tensor and of each shrink key, as many as there is room for. */
+/* Fills class, key, signature, names and numbers from a judgement with findings: those of the first finding. In isolated mode it adds the
+ * other tensors that are wrong by themselves: those up to the first whose tensor was not replaced by a given one (later ones may follow
+ * from it), one for each tensor and each shrink key, as many as there is room for. */
 void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog,
                                const struct sf_judgement *judgement);
-/* Fills in all that a culprit has too. */
+/* Makes the outcome one about this culprit: fills in what the two structs share. */
 void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit);
 /* Adds a culprit unless its key is there already, or there is no room. */
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
-/* Tells of the culprit with this shrink key (sf_outcome_same_failure) from now on; the one that was told of before takes its place. False:
- * the outcome is no finding or has no such culprit, and stays as it is. */
+/* Makes the outcome one about its culprit with this shrink key (sf_outcome_same_failure); the one it was about takes that culprit's place.
+ * False: the outcome is not a finding or has no such culprit, and stays as it is. */
 bool sf_outcome_turn_to(struct sf_outcome *outcome, const char *shrink_key);
-/* Tells of the culprit that a case expects, if it is there. */
+/* The same with the culprit that a case expects, if it is there. */
 void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_expect *expect);
 /* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
 void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner,
                              int32_t rank, const char *label, const char *text);
-/* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. What every rank
- * refuses alike (SF_EINPUT) leaves them whole. */
+/* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. A case that every
+ * rank refuses alike (SF_EINPUT) does not break them. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
-/* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, want of memory and a case
- * that was not run or could not be judged say nothing of whether another failure repeats. */
+/* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, lack of memory, and a
+ * case that was not run or could not be judged do not say whether another failure repeats. */
 bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome);
-/* SF_ENOMEM becomes INCONCLUSIVE: what there was no memory for says nothing of the code under test, and the next case may be smaller. Ranks
- * are no more whole than before. */
+/* SF_ENOMEM becomes INCONCLUSIVE: lack of memory says nothing about the code under test, and the next case may be smaller. Ranks that were
+ * broken stay broken. */
 void sf_outcome_excuse_memory(struct sf_outcome *outcome);
-/* Whether two shrink keys are of the same failure. A framework's key names its mode, so that what is booked under it in one mode says
- * nothing of the other; shrinking may change the mode. */
+/* Whether two shrink keys are of the same failure. The key of a framework's finding names the mode, since a finding that is counted in one
+ * mode says nothing about the other; shrinking may change the mode. */
 bool sf_outcome_same_failure(const char *key, const char *other_key);
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
 /* A diagnosis as people read it, "scale: scaled by 2"; "" when there is none. */

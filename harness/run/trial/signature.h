@@ -15,9 +15,9 @@ void sf_signature_axes(char out[SF_AXES_TEXT], const struct sf_case *c, const ch
 void sf_signature_make(char out[SF_SIGNATURE_TEXT], const char *key, const struct sf_case *c);
 /* Whether the case has every axis that the signature names; of an operation it names none. */
 bool sf_signature_within(const char *signature, const struct sf_case *c);
-/* Whether a signature that somebody wrote down (a known finding, what a case expects) is that of what was seen. Two older forms count too:
- * without a manner, "crash/comm/LABEL@AXES" stands for each manner; without etp and edp, axes stand for those with etp, and of experts for
- * any axes that their ranks may have come from. */
+/* Whether a signature that was written down (in a known list, in a case's expectation) stands for one that was seen. Two older forms count
+ * too: without a manner, "crash/comm/LABEL@AXES" stands for each manner; without etp and edp, axes stand for those with etp, and for
+ * experts for any axes that their ranks may have come from. */
 bool sf_signature_covers(const char *written, const char *seen);
 
 #endif
