@@ -273,6 +273,16 @@ def check_width(document):
             document.say(at, f"has {len(line)} columns; prose wraps at about {WIDTH_WANTED}")
 
 
+def check_arithmetic(document):
+    """Each activation, and each class of modules that has tensors, stands in the arithmetic."""
+    modules = re.findall(r"^MODULE\((\w+)", (ROOT / "harness/spec/modules.def").read_text(), re.M)
+    activations = re.findall(r"X\(SF_ACT_\w+, \"(\w+)\"", (ROOT / "harness/spec/case.h").read_text())
+    words = set(re.findall(r"\w+", "\n".join(document.lines).upper()))
+    for name in set(modules) - {"OPTIMIZER"} | {activation.upper() for activation in activations}:
+        if name not in words:
+            document.say(0, f"does not say what {name} computes")
+
+
 def check_lists(documents):
     """The tables of this program against the documents: what stands there must be used."""
     named = {(name, Command(0, line).text) for name, document in documents.items() for language, _, inside in document.blocks if language == "sh" for line in inside}
@@ -427,6 +437,7 @@ def main():
             check_width(document)
             check_options(document, options)
     check_reference(documents[REFERENCE], program)
+    check_arithmetic(documents["harness/docs/model.md"])
     wanted = arguments.documents or documents.keys() - TORCH
     chosen = [document for document in documents.values() if document.commands and document.name in wanted]
     with ThreadPoolExecutor(WORKERS) as pool:
