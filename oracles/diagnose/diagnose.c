@@ -94,6 +94,12 @@ void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, 
   if (is_nearest) fit->nearest = offered;
 }
 
+int32_t sf_fit_wrong_rank(const struct sf_fit *fit) {
+  for (int32_t i = 0; i < fit->v->shard_count; i++)
+    if (sf_fit_left_of(fit, i, fit->shards[i].x) > 0.5 * fit->baseline) return fit->v->shards[i].rank;
+  return fit->v->shards[0].rank;
+}
+
 /* --- words ----------------------------------------------------------------------------------------------------- */
 
 void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count) {

@@ -30,6 +30,8 @@ typedef void (*sf_fit_predict)(struct sf_fit *fit, int32_t i, float *local, cons
 double sf_fit_left(struct sf_fit *fit, sf_fit_predict predict, const void *ctx);
 /* The same for one shard against given values. */
 double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicted);
+/* One rank to quote: the first whose own value is wrong. */
+int32_t sf_fit_wrong_rank(const struct sf_fit *fit);
 /* Whether an explanation that leaves so much counts. */
 bool sf_fit_accepts(const struct sf_fit *fit, double left);
 void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, const char *format, ...) SF_PRINTF(4, 5);

@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Products of a rank's own slice are recomputed up to this many multiplications. */
-static const double PRODUCT_MAX = 5e8;
-
 void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes) {
   void *memory = sf_arena_alloc(list->arena, size_bytes);
   if (memory == NULL) list->status = SF_ENOMEM;
@@ -251,18 +248,6 @@ bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list
   return p->left != NULL && p->weight != NULL;
 }
 
-static void collect_rank_summands(struct sf_related_list *list, const struct sf_slot *slot) {
-  const struct sf_expected *own = slot->expected;
-  struct sf_slice_product p;
-  if (slot->phase != SF_SLOT_FIRST || list->of->c.layout.tp == 1 || !sf_related_product(&p, list, own)) return;
-  if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
-  for (int32_t tp = 0; tp < list->of->c.layout.tp && list->status == SF_OK; tp++) {
-    struct sf_diagnosis_related *r =
-        sf_related_add(list, SF_RELATED_RANK_SUMMAND, own->spec.shape, sf_related_slice(list, &p, own, tp), "");
-    if (r != NULL) r->call = tp;
-  }
-}
-
 /* --- terms ----------------------------------------------------------------------------------------------------- */
 
 static void collect_bias(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
@@ -345,6 +330,5 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
   collect_stale_inputs(list, slot);
   sf_related_collect_reload(list, slot);
   sf_related_collect_adam(list, slot);
-  collect_rank_summands(list, slot);
   if (slot->phase == SF_SLOT_FIRST) sf_variants_collect(list, slot);
 }

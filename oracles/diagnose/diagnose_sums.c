@@ -72,13 +72,6 @@ static int32_t group_size(const struct sf_fit *fit, int32_t i, const struct sf_v
   return size;
 }
 
-/* One rank to quote: the first whose own value is wrong. */
-static int32_t first_wrong_rank(const struct sf_fit *fit) {
-  for (int32_t i = 0; i < fit->v->shard_count; i++)
-    if (sf_fit_left_of(fit, i, fit->shards[i].x) > 0.5 * fit->baseline) return fit->v->shards[i].rank;
-  return fit->v->shards[0].rank;
-}
-
 static void explain_partial(struct sf_fit *fit, const struct sf_view_group *group) {
   char by[200];
   const char *text = group->name;
@@ -86,13 +79,13 @@ static void explain_partial(struct sf_fit *fit, const struct sf_view_group *grou
   const double left = sf_fit_left(fit, predict_partial, &sum);
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, left,
                "rank %d holds a partial sum over %s: the shards summed over %s give the reference: a missing all-reduce",
-               first_wrong_rank(fit), text, text);
+               sf_fit_wrong_rank(fit), text, text);
   if (sf_fit_accepts(fit, left)) return;
   sum.factor = factor_of_sum(fit, group);
   if (!(fabs(sum.factor) > 0) || !sf_factor_text(by, sizeof by, fit->v, sum.factor, 3 * fit->v->noise / fit->norm)) return;
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_partial, &sum),
                "rank %d holds a part of a sum over %s: the shards summed over %s give the reference times %s: not reduced over %s",
-               first_wrong_rank(fit), text, text, by, text);
+               sf_fit_wrong_rank(fit), text, text, by, text);
 }
 
 /* Every rank of the group holds what all of them should hold, added up position by position. */
@@ -124,17 +117,6 @@ static void explain_summed(struct sf_fit *fit, const struct sf_view_group *group
                group_size(fit, 0, group), group->name);
 }
 
-/* Related values for one rank each: what it has before the ranks' values are summed. */
-static void predict_own_summand(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
-  (void)ctx;
-  const struct sf_tensor_view *v = fit->v;
-  memset(local, 0, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
-  for (int32_t k = 0; k < v->related_count; k++) {
-    const struct sf_diagnosis_related *r = &v->related[k];
-    if (r->relation == SF_RELATED_RANK_SUMMAND && r->call == v->shards[i].tp) sf_fit_gather(fit, i, local, r->x);
-  }
-}
-
 static bool has_related(const struct sf_fit *fit, enum sf_relation relation) {
   for (int32_t k = 0; k < fit->v->related_count; k++)
     if (fit->v->related[k].relation == relation) return true;
@@ -148,10 +130,6 @@ void sf_explain_sums(struct sf_fit *fit) {
     if (fit->replicas_differ) explain_partial(fit, &fit->v->groups[g]); /* a factor on every replica is a scale */
     explain_summed(fit, &fit->v->groups[g]);
   }
-  if (!has_related(fit, SF_RELATED_RANK_SUMMAND)) return;
-  sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_own_summand, NULL),
-               "rank %d holds the product of its own slice of the contraction alone, a partial sum over tp: a missing reduction",
-               first_wrong_rank(fit));
 }
 
 /* --- over microbatches and uses -------------------------------------------------------------------------------- */

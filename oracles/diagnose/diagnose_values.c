@@ -181,7 +181,12 @@ static void explain_variants(struct sf_fit *fit) {
     bool is_first = r->relation == SF_RELATED_VARIANT;
     for (int32_t j = 0; j < k && is_first; j++)
       is_first = v->related[j].relation != SF_RELATED_VARIANT || v->related[j].variant != r->variant;
-    if (is_first) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_variant, &r->variant), "%s", r->name);
+    if (!is_first) continue;
+    const double left = sf_fit_left(fit, predict_variant, &r->variant);
+    if (r->names_rank)
+      sf_fit_offer(fit, r->cls, left, "rank %d %s", sf_fit_wrong_rank(fit), r->name);
+    else
+      sf_fit_offer(fit, r->cls, left, "%s", r->name);
   }
 }
 

@@ -11,7 +11,7 @@
 static const double PRODUCT_MAX = 5e8;
 
 /* Numbers of the explanations. */
-enum variant { LOCAL_SMOOTHING, OWN_HEADS, EARLY_CHUNK, OTHER_GROUP, NOT_CAST, OWN_SCALE, OTHER_MASK, EXPERTS_LEFT_OUT };
+enum variant { OWN_SLICE, LOCAL_SMOOTHING, OWN_HEADS, EARLY_CHUNK, OTHER_GROUP, NOT_CAST, OWN_SCALE, OTHER_MASK, EXPERTS_LEFT_OUT };
 
 static void add_variant(struct sf_related_list *list, enum variant variant, int32_t rank, enum sf_diagnosis_class cls,
                         struct sf_shape shape, const float *x, const char *sentence) {
@@ -20,6 +20,7 @@ static void add_variant(struct sf_related_list *list, enum variant variant, int3
   r->variant = (int32_t)variant;
   r->rank = rank;
   r->cls = cls;
+  r->names_rank = variant == OWN_SLICE;
 }
 
 /* The same for every rank of a tp index. */
@@ -35,6 +36,18 @@ static float *room_for(struct sf_related_list *list, struct sf_shape shape) {
 
 static const struct sf_module *module_of(const struct sf_related_list *list, const struct sf_expected *own) {
   return &list->collector->catalog->modules[own->spec.module];
+}
+
+/* --- sums over tp ---------------------------------------------------------------------------------------------- */
+
+/* What each tp rank alone contributes to a linear's sum. */
+static void collect_own_slices(struct sf_related_list *list, const struct sf_expected *own) {
+  struct sf_slice_product p;
+  if (list->of->c.layout.tp == 1 || !sf_related_product(&p, list, own)) return;
+  if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
+  for (int32_t tp = 0; tp < list->of->c.layout.tp; tp++)
+    add_for_tp(list, OWN_SLICE, tp, SF_DIAGNOSIS_MISSING_REDUCTION, own->spec.shape, sf_related_slice(list, &p, own, tp),
+               "holds the product of its own slice of the contraction alone, a partial sum over tp: a missing reduction");
 }
 
 /* --- loss ------------------------------------------------------------------------------------------------------ */
@@ -456,6 +469,7 @@ void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slo
   const struct sf_expected *own = slot->expected;
   const enum sf_module_class cls = module_of(list, own)->cls;
   const enum sf_kind kind = (enum sf_kind)own->id.kind;
+  collect_own_slices(list, own);
   if (kind == SF_KIND_ACT && cls == SF_MODULE_LOSS) collect_local_smoothing(list, own);
   if (kind == SF_KIND_ACT && cls == SF_MODULE_AUX_LOSS) collect_other_mask(list, slot);
   if (kind == SF_KIND_ACT) collect_casts(list, own);

@@ -69,20 +69,20 @@ struct sf_view_size {
 
 /* Another tensor that an explanation may need; x has the view's shape (a TERM may be one row, which stands for every row). */
 enum sf_relation {
-  SF_RELATED_STALE,        /* what might stand there in place of the right value */
-  SF_RELATED_SUMMAND,      /* one of the tensors whose weighted sum is the reference: of one microbatch and one use (call) */
-  SF_RELATED_TERM,         /* something that the module adds */
-  SF_RELATED_RANK_SUMMAND, /* what the tp rank `call` alone contributes to a sum over tp */
-  SF_RELATED_VARIANT,      /* what rank `rank` would hold had it made the mistake number `variant`, computed from what the module reads */
+  SF_RELATED_STALE,   /* what might stand there in place of the right value */
+  SF_RELATED_SUMMAND, /* one of the tensors whose weighted sum is the reference: of one microbatch and one use (call) */
+  SF_RELATED_TERM,    /* something that the module adds */
+  SF_RELATED_VARIANT, /* what rank `rank` would hold had it made the mistake number `variant`, computed from what the module reads */
 };
 struct sf_diagnosis_related {
   enum sf_relation relation;
   enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED); VARIANT: what the mistake is */
   char name[128];              /* VARIANT: the whole sentence */
+  bool names_rank;             /* VARIANT: .. behind "rank 3 " */
   struct sf_shape shape;
   const float *x;
   double weight;            /* SUMMAND */
-  int32_t microbatch, call; /* SUMMAND; RANK_SUMMAND: call = tp index */
+  int32_t microbatch, call; /* SUMMAND */
   int32_t dp, turn;         /* SUMMAND: whose data it is, and its number among the microbatches of that rank */
   int32_t variant, rank;    /* VARIANT: those of one number are one explanation; rank -1 = every rank that has none of its own */
 };

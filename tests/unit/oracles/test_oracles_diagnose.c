@@ -52,11 +52,13 @@ static void test_diagnose_own_slice_of_a_contraction_is_missing_reduction(void *
   static struct bench b;
   bench_open(&b, 2, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
   for (int32_t tp = 0; tp < 2; tp++) {
-    const struct sf_diagnosis_related *own = relate(&b, SF_RELATED_RANK_SUMMAND, 40 + (uint64_t)tp);
-    b.related[tp].call = tp;
+    struct sf_diagnosis_related *own = relate(&b, SF_RELATED_VARIANT, 40 + (uint64_t)tp);
+    *own = (struct sf_diagnosis_related){
+        SF_RELATED_VARIANT, SF_DIAGNOSIS_MISSING_REDUCTION, "holds its own slice of the contraction", .names_rank = true, .x = own->x,
+        .rank = tp};
     sf_shard_gather(b.data[tp], own->x, b.p.spec.shape, &b.shards[tp].map);
   }
-  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "own slice of the contraction");
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "rank 0 holds its own slice of the contraction");
 }
 
 static void test_diagnose_replicas_summed_are_extra_reduction(void **state) {
