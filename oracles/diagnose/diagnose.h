@@ -21,17 +21,12 @@ struct sf_diagnosis_problem {
   const struct sf_case *c;
   struct sf_trace_id id;
   struct sf_trace_spec spec;
-  const float *x; /* as in struct sf_tensor_view */
-  double noise;
-  const double *row_noise;
   const struct sf_diagnosis_shard *shards; /* maps fit the shape, nothing in them is partial */
   int32_t shard_count;
-  unsigned meshes;     /* SF_MESH_*: those of the module, for naming factors */
-  bool of_attention;   /* one of the modules round the scores */
-  bool is_norm;        /* as in struct sf_tensor_view */
-  double kept;         /* tokens that the microbatch's mask keeps; 0: not known */
-  const struct sf_diagnosis_related *related;
-  int32_t related_count;
+  unsigned meshes;            /* SF_MESH_*: those of the module, for naming factors */
+  bool of_attention;          /* one of the modules round the scores */
+  double kept;                /* tokens that the microbatch's mask keeps; 0: not known */
+  struct sf_tensor_view view; /* x, noise levels, is_norm and what is related; the rest follows from the above */
 };
 
 /* sf_diagnose of the problem's view. SF_ENOMEM. */

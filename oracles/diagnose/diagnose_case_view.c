@@ -179,23 +179,17 @@ static void add_facts(struct posing *posing) {
   view->kind = (enum sf_kind)p->id.kind;
   view->shape = p->spec.shape;
   view->promised = p->spec.promised;
-  view->x = p->x;
-  view->noise = p->noise;
-  view->row_noise = p->row_noise;
-  view->is_norm = p->is_norm;
   view->tp_name = of_experts ? "etp" : "tp";
   view->tp_size = of_experts ? l->etp : l->tp;
   view->row_parts = l->tp;
   view->data_ranks = l->dp;
   view->microbatches = p->c->train.microbatches / l->dp;
   view->fused = (struct sf_view_fused){p->spec.row_cut, p->spec.col_cut, m->heads, m->kv_heads, m->head_dim};
-  view->related = p->related;
-  view->related_count = p->related_count;
   view->sizes = posing->sizes;
 }
 
 enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) {
-  struct posing posing = {.p = problem, .arena = sf_arena_create(VIEW_BLOCK_BYTES, false)};
+  struct posing posing = {.p = problem, .view = problem->view, .arena = sf_arena_create(VIEW_BLOCK_BYTES, false)};
   if (posing.arena == NULL) return SF_ENOMEM;
   add_facts(&posing);
   add_axes(&posing);

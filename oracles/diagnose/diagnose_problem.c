@@ -153,17 +153,17 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
     p.shards = &merged;
     p.shard_count = 1;
   }
-  p.x = wanted(list, slot);
-  p.noise = noise_of(slot, finding, level);
-  p.row_noise = row_noise_of(list, slot, finding, level);
-  if (p.x == NULL) return list->status;
+  p.view.x = wanted(list, slot);
+  p.view.noise = noise_of(slot, finding, level);
+  p.view.row_noise = row_noise_of(list, slot, finding, level);
+  if (p.view.x == NULL) return list->status;
   p.of_attention = strstr(sf_modules[list->collector->catalog->modules[p.spec.module].cls].name, "attention.") != NULL;
   p.kept = kept_of(list, finding->id);
   p.meshes = meshes_of(list->collector->catalog, &p);
   sf_related_collect(list, slot);
-  p.is_norm = p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM;
-  p.related = list->at;
-  p.related_count = list->count;
+  p.view.is_norm = p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM;
+  p.view.related = list->at;
+  p.view.related_count = list->count;
   return list->status != SF_OK ? list->status : sf_diagnose_problem(out, &p);
 }
 

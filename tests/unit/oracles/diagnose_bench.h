@@ -51,7 +51,7 @@ static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t r
   b->c.data.mask = SF_MASK_UNEVEN;
   b->mesh = sf_mesh_from_layout(&b->c.layout);
   b->p = (struct sf_diagnosis_problem){
-      .c = &b->c, .x = b->x, .shards = b->shards, .shard_count = b->mesh.world, .related = b->related, .meshes = SF_MESH_DENSE};
+      .c = &b->c, .shards = b->shards, .shard_count = b->mesh.world, .meshes = SF_MESH_DENSE, .view = {.x = b->x, .related = b->related}};
   b->p.id = (struct sf_trace_id){.kind = SF_KIND_ACT};
   b->p.spec = (struct sf_trace_spec){.shape = {rows, cols}, .row_cut = row_cut, .col_cut = col_cut, .promised = SF_F32};
   double squares = 0;
@@ -59,7 +59,7 @@ static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t r
     b->x[i] = (float)draw(1, i);
     squares += (double)b->x[i] * (double)b->x[i];
   }
-  b->p.noise = NOISE_RELATIVE * sqrt(squares);
+  b->p.view.noise = NOISE_RELATIVE * sqrt(squares);
   for (int32_t rank = 0; rank < b->mesh.world; rank++) {
     const struct sf_coord at = sf_mesh_coord(&b->mesh, rank);
     b->shards[rank] = (struct sf_diagnosis_shard){.rank = rank, .data = b->data[rank]};
@@ -73,7 +73,7 @@ static inline int64_t local_count(const struct bench *b, int32_t i) {
 }
 
 static inline struct sf_diagnosis_related *relate(struct bench *b, enum sf_relation relation, uint64_t key) {
-  const int32_t k = b->p.related_count++;
+  const int32_t k = b->p.view.related_count++;
   for (int64_t i = 0; i < elements(b); i++) b->extra[k][i] = (float)draw(key, i);
   b->related[k] = (struct sf_diagnosis_related){
       .relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = b->p.spec.shape, .x = b->extra[k], .weight = 1};
@@ -85,7 +85,8 @@ static inline struct sf_diagnosis_related *relate(struct bench *b, enum sf_relat
 static inline struct sf_diagnosis diagnose(struct bench *b) {
   struct sf_diagnosis d;
   for (int32_t i = 0; i < b->p.shard_count; i++)
-    for (int64_t k = 0; k < local_count(b, i); k++) b->data[i][k] += (float)(0.3 * b->p.noise / sqrt((double)elements(b)) * draw(99, k));
+    for (int64_t k = 0; k < local_count(b, i); k++)
+      b->data[i][k] += (float)(0.3 * b->p.view.noise / sqrt((double)elements(b)) * draw(99, k));
   assert_int_equal(sf_diagnose_problem(&d, &b->p), SF_OK);
   return d;
 }

@@ -384,9 +384,9 @@ static void test_diagnose_error_of_a_small_row_keeps_to_row_levels(void **state)
   static struct bench b;
   double levels[8];
   bench_open(&b, 1, 1, 8, 6, SF_CUT_NONE, SF_CUT_NONE);
-  for (int64_t r = 0; r < 8; r++) levels[r] = r == 5 ? 1e-3 * b.p.noise : b.p.noise;
-  b.p.row_noise = levels;
-  for (int64_t i = 0; i < 6; i++) b.data[0][5 * 6 + i] += (float)(0.5 * b.p.noise * draw(95, i));
+  for (int64_t r = 0; r < 8; r++) levels[r] = r == 5 ? 1e-3 * b.p.view.noise : b.p.view.noise;
+  b.p.view.row_noise = levels;
+  for (int64_t i = 0; i < 6; i++) b.data[0][5 * 6 + i] += (float)(0.5 * b.p.view.noise * draw(95, i));
   struct sf_diagnosis d;
   assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
