@@ -55,6 +55,8 @@ struct comparing {
   double squares, row_squares;
   double worst_ratio_squares, worst_error, worst_noise; /* of rows */
   int64_t worst_row;
+  double peak_squares; /* the largest of a row, or of a part of one that is longer than a block */
+  int64_t peak;        /* its first element */
   double own_squares; /* of the candidate, for main gradients */
   int64_t nonfinite_first, nonfinite_count;
   bool reference_nonfinite;
@@ -129,6 +131,7 @@ static enum sf_status compare_block(struct comparing *to, const struct sf_block 
     }
     to->row_squares = block->first_part ? squares : to->row_squares + squares;
     to->squares += squares;
+    if (squares > to->peak_squares) to->peak_squares = squares, to->peak = block->begin + r * length;
     if (ends) end_row(to, block->row + r, checking->row_noise[r]);
   }
   return SF_OK;
@@ -174,7 +177,7 @@ static void judge_distance(struct sf_check_result *result, const struct comparin
   const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
   char distance[SF_DISTANCE_TEXT];
   const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
-  if (to->worst_row >= 0) result->at = to->worst_row * to->reference->cols;
+  result->at = to->peak;
   if (by_row && to->worst_row >= 0) {
     result->row = to->reference->rows > 1 ? to->worst_row : -1;
     result->error = to->worst_error;

@@ -35,19 +35,16 @@ void *sf_window_alloc(struct sf_window *window, int64_t count, size_t size_bytes
   return sf_arena_alloc(window->arena, (size_t)(count + 1) * size_bytes);
 }
 
-/* As many whole rows round where it is wrong as are worth looking at. */
+/* What is worth looking at round where it is wrong: whole rows, or a part of one where a row is longer. */
 static void choose_window(struct sf_window *window, const struct sf_check_result *result) {
+  const int64_t all = window->reference->count, cols = window->reference->cols;
   int64_t pieces = 1;
   for (const struct sf_piece *piece = window->tensor->pieces; piece != NULL; piece = piece->next) pieces++;
-  const int64_t cols = window->reference->cols, all = window->reference->rows;
-  int64_t rows = ELEMENTS_MAX / (cols * pieces);
-  if (rows < 1) rows = 1;
-  if (rows > all) rows = all;
-  int64_t first = result->at / cols - rows / 2;
-  if (first > all - rows) first = all - rows;
-  if (first < 0) first = 0;
-  window->begin = first * cols;
-  window->end = (first + rows) * cols;
+  const int64_t most = ELEMENTS_MAX / pieces + 1, unit = cols <= most ? cols : 1;
+  const int64_t count = all < most ? all : most / unit * unit, first = (result->at - count / 2) / unit * unit;
+  window->begin = first < 0 ? 0 : first > all - count ? all - count : first;
+  window->end = window->begin + count;
+  window->view.shape = unit == cols ? (struct sf_shape){count / cols, cols} : (struct sf_shape){1, count};
 }
 
 /* --- groups ------------------------------------------------------------------------------------------------------ */
@@ -240,7 +237,7 @@ static enum sf_status make_view(struct sf_window *window, const struct sf_check_
   float *x = sf_window_alloc(window, elements, sizeof *x);
   if (x == NULL) return SF_ENOMEM;
   *view = (struct sf_tensor_view){.kind = reference->name.kind,
-                                  .shape = {elements / reference->cols, reference->cols},
+                                  .shape = view->shape,
                                   .promised = reference->dtype,
                                   .x = x,
                                   .tp_name = "tp",
@@ -259,13 +256,13 @@ static enum sf_status make_view(struct sf_window *window, const struct sf_check_
 
 /* Of a tensor that is too large to be looked at as a whole; numbers of rows would be those of the window. */
 static void say_window(struct sf_diagnosis *diagnosis, const struct sf_window *window) {
-  const int64_t cols = window->reference->cols;
+  const int64_t unit = window->view.shape.cols == window->reference->cols ? window->reference->cols : 1;
   const size_t length = strlen(diagnosis->text);
   if (window->end - window->begin == window->reference->count) return;
   if (diagnosis->cls == SF_DIAGNOSIS_PART) *diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
   else
-    snprintf(diagnosis->text + length, sizeof diagnosis->text - length, " (looked at in rows %" PRId64 " to %" PRId64 ")",
-             window->begin / cols, window->end / cols - 1);
+    snprintf(diagnosis->text + length, sizeof diagnosis->text - length, " (looked at in %s %" PRId64 " to %" PRId64 ")",
+             unit > 1 ? "rows" : "elements", window->begin / unit, window->end / unit - 1);
 }
 
 enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) {

@@ -71,7 +71,7 @@ static void predict_nothing(struct sf_fit *fit, int32_t i, float *local, const v
 bool sf_fit_accepts(const struct sf_fit *fit, double left) {
   const double share = SHARE_OF_ERROR * fit->baseline, most = MOST * fit->baseline;
   const double bound = share > FITS ? share : FITS;
-  return isfinite(left) && left <= (bound < most ? bound : most);
+  return fit->baseline > 0 && isfinite(left) && left <= (bound < most ? bound : most);
 }
 
 /* Classes stand in the order in which they are preferred where several fit. */

@@ -235,31 +235,35 @@ static void test_check_run_causes_are_named(void **state) {
   }
 }
 
-/* Of a tensor that is too large the rows round the error are looked at; which rows are wrong it cannot say. */
-static void test_check_run_large_tensor_is_looked_at_round_its_error(void **state) {
+/* Of a tensor that is too large the rows, or elements, round the error are looked at; which rows are wrong it cannot say. */
+static void assert_large_is_looked_at(const char *dir, int64_t rows, int64_t cols, const char *scaled) {
   enum { LARGE_ROWS = 4096, LARGE_COLS = 128, LARGE = LARGE_ROWS * LARGE_COLS, WRONG_ROW = 4000 };
   static const char *const draws[] = {"draw"};
-  static const char *const texts[] = {"scaled by 3; this explains the whole error up to rounding (looked at in rows ", ""};
+  const char *const texts[] = {scaled, ""};
   float *x = malloc(LARGE * sizeof *x), *other = malloc(LARGE * sizeof *other);
-  const struct part reference = {ACT, SF_F32, 2, {LARGE_ROWS, LARGE_COLS}, x, NULL},
-                    candidate = {ACT, SF_F32, 2, {LARGE_ROWS, LARGE_COLS}, other, NULL};
+  const struct part reference = {ACT, SF_F32, 2, {rows, cols}, x, NULL}, candidate = {ACT, SF_F32, 2, {rows, cols}, other, NULL};
   for (int i = 0; i < LARGE; i++) x[i] = (float)((37 * i + i / 1000) % 29 - 14) + 0.25f;
-  rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);
+  rank_write(dir, "ref", 0, 1, "e2e", &reference, 1);
   for (int i = 0; i < LARGE; i++) other[i] = x[i] * (1 + (float)(i % 3 - 1) * 0x1p-22f);
-  rank_write(*state, "draw", 0, 1, "e2e", &candidate, 1);
-  assert_int_equal(noise_make(*state, draws, 1, NULL), SF_OK);
+  rank_write(dir, "draw", 0, 1, "e2e", &candidate, 1);
+  assert_int_equal(noise_make(dir, draws, 1, NULL), SF_OK);
   for (int k = 0; k < 2; k++) { /* all of it; one row */
     for (int i = 0; i < LARGE; i++) other[i] = k == 0 ? 3 * x[i] : x[i];
     for (int i = 0; i < LARGE_COLS; i++) other[WRONG_ROW * LARGE_COLS + i] += k == 0 ? 0 : (float)(i * i % 17);
-    for (int rank = 0; rank < 2; rank++) rank_write(*state, "c", rank, 2, "e2e", &candidate, 1);
+    for (int rank = 0; rank < 2; rank++) rank_write(dir, "c", rank, 2, "e2e", &candidate, 1);
     struct judged j;
-    judged_open(&j, *state, "c");
+    judged_open(&j, dir, "c");
     const struct sf_diagnosis *diagnosis = &j.report.culprits[0].diagnosis;
     if (strncmp(diagnosis->text, texts[k], *texts[k] ? strlen(texts[k]) : 1) != 0) fail_msg("'%s'", diagnosis->text);
     judged_close(&j);
   }
   free(x);
   free(other);
+}
+
+static void test_check_run_large_tensor_is_looked_at_round_its_error(void **state) {
+  assert_large_is_looked_at(*state, 4096, 128, "scaled by 3; this explains the whole error up to rounding (looked at in rows ");
+  assert_large_is_looked_at(*state, 1, 4096 * 128, "scaled by 3; this explains the whole error up to rounding (looked at in elements ");
 }
 
 /* A culprit that is explained needs memory that may not be there. */
