@@ -301,7 +301,7 @@ static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job 
 
 static int32_t next_range(struct campaign *k, struct sf_job *job) {
   const int64_t left = k->end - k->next, count = left < k->range ? left : k->range;
-  sf_job_of_range(job, &k->options->pool, k->next, count);
+  sf_job_of_range(job, &k->options->pool, k->options->seed, k->next, count);
   job->deadline = k->options->deadline;
   note_running(k, k->next, count);
   k->next += count;

@@ -46,7 +46,7 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
   if (options->framework) return framework_case(out, options, index, error);
   if (options->pool.operations) {
     struct sf_op_case c;
-    sf_op_case_draw(&c, options->pool.operations, options->pool.seed, (uint64_t)index);
+    sf_op_case_draw(&c, options->pool.operations, options->seed, (uint64_t)index);
     sf_op_case_put(out, options->pool.operations, &c);
     return SF_OK;
   }

@@ -238,18 +238,11 @@ static enum sf_status pool_of_operations(struct sf_pool_options *out, const stru
 /* Checks the case with the target that it is to run on, which takes the place of its own. */
 static enum sf_status pool_of_operation(struct sf_pool_options *pool, const struct sf_common_flags *flags, struct sf_case *c,
                                         const char *path, struct sf_error *error) {
-  const struct sf_op_target *target = NULL;
-  struct sf_op_case row;
-  struct sf_error reason = {SF_OK, ""};
+  const char *name = flags->target ? flags->target : c->target;
   if (flags->target && !sf_op_target_is_one(flags->target))
     return sf_error_set(error, SF_EUSAGE, "--target %.200s: a case of an operation runs on op:NAME or plugin:LIB.so", flags->target);
-  enum sf_status status = pool_of_operations(pool, flags, flags->target ? flags->target : c->target, error);
-  if (status == SF_OK) status = sf_operation_target(&target, NULL, flags->target ? flags->target : c->target, error);
-  if (status != SF_OK) return status;
-  snprintf(c->target, sizeof c->target, "%s", target->name);
-  pool->operations = target;
-  status = sf_op_case_of(&row, c, target, &reason);
-  return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: %s", path, reason.text);
+  const enum sf_status status = pool_of_operations(pool, flags, name, error);
+  return status == SF_OK ? sf_operation_settle(c, &pool->operations, NULL, name, path, error) : status;
 }
 
 /* Another plugin, or the built-in layers, in the place of the target that the case's file names. */
@@ -322,7 +315,6 @@ static enum sf_status campaign_of_operations(struct sf_campaign_options *out, co
   if (status == SF_OK)
     status = sf_op_target_make(&target, flags->target, flags->max_elements ? flags->max_elements : SF_OP_ELEMENTS, error);
   out->pool.operations = &target;
-  out->pool.seed = (uint64_t)flags->seed;
   return status;
 }
 

@@ -111,22 +111,16 @@ static int is_case_file(const struct dirent *entry) {
 }
 
 /* Cases of a plugin's operations run on the plugin that is fuzzed, if one is. */
-static enum sf_status check_operation(struct sf_case *c, const struct sf_pool_options *pool, const char *path, struct sf_error *error) {
-  const struct sf_op_target *fuzzed = pool->operations, *target = NULL;
-  struct sf_op_case row;
-  struct sf_error reason = {SF_OK, ""};
-  if (fuzzed && *fuzzed->path && sf_plugin_target_path(c->target)) snprintf(c->target, sizeof c->target, "%s", fuzzed->name);
-  enum sf_status status = sf_operation_target(&target, fuzzed, c->target, error);
-  if (status != SF_OK) return status;
-  snprintf(c->target, sizeof c->target, "%s", target->name);
-  status = sf_op_case_of(&row, c, target, &reason);
-  return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: %s", path, reason.text);
+static enum sf_status check_operation(struct sf_case *c, const struct sf_op_target *fuzzed, const char *path, struct sf_error *error) {
+  const struct sf_op_target *target = NULL;
+  const bool moves = fuzzed && *fuzzed->path && sf_plugin_target_path(c->target);
+  return sf_operation_settle(c, &target, fuzzed, moves ? fuzzed->name : c->target, path, error);
 }
 
 static enum sf_status read_corpus_case(struct sf_case *out, const struct sf_pool_options *pool, const char *path, struct sf_error *error) {
   const enum sf_status status = sf_case_read(out, path, error);
   if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
-  return sf_case_is_operation(out) ? check_operation(out, pool, path, error) : sf_case_names_check(out, path, error);
+  return sf_case_is_operation(out) ? check_operation(out, pool->operations, path, error) : sf_case_names_check(out, path, error);
 }
 
 static enum sf_status read_corpus(struct gate *g) {

@@ -217,11 +217,12 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
   }
 }
 
-void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, int64_t first, int64_t count) {
+void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, uint64_t seed, int64_t first, int64_t count) {
   memset(out, 0, sizeof *out);
   out->tag = first;
   out->range = count;
   sf_case_init(&out->c);
+  out->c.seed = (int64_t)seed;
   snprintf(out->c.target, sizeof out->c.target, "%s", options->operations->name);
   snprintf(out->c.operation, sizeof out->c.operation, "*");
 }

@@ -33,8 +33,8 @@ enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288 };
 
 struct sf_job {
   int64_t tag;     /* the caller's; of a range the index of its first case */
-  int64_t range;   /* 0; or RUN: so many cases of the pool's operations, which the worker draws; c has their target alone
-                      (sf_job_of_range) */
+  int64_t range;   /* 0; or RUN: so many cases of the pool's operations, which the worker draws; c has their target
+                      and, as its seed, the campaign's (sf_job_of_range) */
   int32_t kind;    /* enum sf_job_kind */
   int32_t budget;  /* SHRINK: evaluations at most; 0 = confirm only */
   double deadline; /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
@@ -77,8 +77,7 @@ struct sf_pool_options {
   bool hash_trace;
   const struct sf_space *space;                 /* for shrinking; NULL: shrinking is not asked for */
   const struct sf_framework_options *framework; /* NULL, or how a framework's worker is started: then cases are that framework's */
-  const struct sf_op_target *operations;        /* NULL, or the target whose cases ranges are of, drawn with this seed */
-  uint64_t seed;
+  const struct sf_op_target *operations;        /* NULL, or the target that ranges are of */
   const struct sf_description *description; /* with a framework: what its worker says of itself; NULL: it is asked when that is needed */
   const char *launcher;                     /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
   const char *self;                         /* with a launcher: path of the shardfuzz executable */
@@ -116,7 +115,7 @@ enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, s
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 
 /* A job for the cases [first, first + count) of the pool's operations. */
-void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, int64_t first, int64_t count);
+void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, uint64_t seed, int64_t first, int64_t count);
 
 /* Seconds after which a trial of this case counts as hung where the options run it: a generous multiple of its arithmetic, 5 at least. On a
  * GPU or by NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. An operation's: 10 from a file and

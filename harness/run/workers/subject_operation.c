@@ -26,8 +26,9 @@ static double seconds(const struct sf_pool_options *options, const struct sf_cas
   return *c->fields ? FILE_FACTOR * one : one;
 }
 
-enum sf_status sf_operation_target(const struct sf_op_target **out, const struct sf_op_target *known, const char *name,
-                                   struct sf_error *error) {
+/* `known`, if it has the name, or one that is made and stays until the next call. */
+static enum sf_status find_target(const struct sf_op_target **out, const struct sf_op_target *known, const char *name,
+                                  struct sf_error *error) {
   static struct sf_op_target made;
   const struct sf_op_target *at = known && strcmp(known->name, name) == 0 ? known : strcmp(made.name, name) == 0 ? &made : NULL;
   const enum sf_status status = at ? SF_OK : sf_op_target_make(&made, name, SF_OP_ELEMENTS_MOST, error);
@@ -36,6 +37,17 @@ enum sf_status sf_operation_target(const struct sf_op_target **out, const struct
   else
     memset(&made, 0, sizeof made);
   return status;
+}
+
+enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target **target, const struct sf_op_target *known,
+                                   const char *name, const char *path, struct sf_error *error) {
+  struct sf_op_case row;
+  struct sf_error reason = {SF_OK, ""};
+  enum sf_status status = find_target(target, known, name, error);
+  if (status != SF_OK) return status;
+  snprintf(c->target, sizeof c->target, "%s", (*target)->name);
+  status = sf_op_case_of(&row, c, *target, &reason);
+  return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: %s", path, reason.text);
 }
 
 /* --- outcomes -------------------------------------------------------------------------------------------------- */
@@ -68,7 +80,7 @@ static void outcome_of_death(struct sf_worker *worker, const struct sf_pool_opti
   if (!hang && sf_worker_lacked(worker, "", outcome)) return;
   if (job->range) {
     struct sf_op_case c;
-    sf_op_case_draw(&c, options->operations, options->seed, (uint64_t)(job->tag + sf_worker_passes(worker).count));
+    sf_op_case_draw(&c, options->operations, (uint64_t)job->c.seed, (uint64_t)(job->tag + sf_worker_passes(worker).count));
     op = sf_op_of(options->operations, &c);
   }
   seen.code = WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how) - 1;
@@ -92,7 +104,7 @@ static enum sf_status open_lab(struct sf_workbench *bench, const char *name, str
   else
     bench->operations = sf_alloc(sizeof *bench->operations);
   if (!bench->operations) return SF_ENOMEM;
-  enum sf_status status = sf_operation_target(&target, bench->options->operations, name, error);
+  enum sf_status status = find_target(&target, bench->options->operations, name, error);
   if (status == SF_OK && target != bench->options->operations) bench->operations->target = *target, target = &bench->operations->target;
   if (status == SF_OK) status = sf_op_lab_create(&bench->operations->lab, target, bench->options->device, bench->options->gemm, error);
   if (status == SF_OK) {
@@ -138,7 +150,7 @@ static void run_range(struct sf_workbench *bench, const struct sf_job *job, stru
   for (int64_t i = job->tag; i < end; i++) {
     struct sf_op_outcome seen;
     struct sf_op_case c;
-    sf_op_case_draw(&c, lab->target, bench->options->seed, (uint64_t)i);
+    sf_op_case_draw(&c, lab->target, (uint64_t)job->c.seed, (uint64_t)i);
     sf_op_trial_run(&seen, &lab->memory, &lab->runner, lab->target, &c, false);
     if (*lab->target->path) sf_said_pass_on(bench->said);
     if (seen.verdict == SF_VERDICT_PASS) {
@@ -181,7 +193,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
   const struct sf_op_target *target = NULL;
-  const enum sf_status status = sf_operation_target(&target, options->operations, job->c.target, NULL);
+  const enum sf_status status = find_target(&target, options->operations, job->c.target, NULL);
   return status == SF_OK ? sf_op_shrink(min, &job->c, target, job->was_hang, still_fails, ctx, job->budget, report) : status;
 }
 

@@ -33,13 +33,15 @@ def fuzz(target, count, *options):
     if done.returncode > 1:
         sys.exit(f"bench_ops: {target}: {done.stderr}")
     summary = json.loads(done.stdout.splitlines()[-1])
+    summary |= {"judged": summary["checked"], "elements": summary["checked"] + summary["unchecked"]}
     summary["cpu_s"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return summary
 
 
-def row_of(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)["case"]
+def shape_of(path):
+    """The dimensions of the case in a file."""
+    done = subprocess.run([build + "/shardfuzz", "replay", path, "--json"], capture_output=True, text=True, check=False)
+    return json.loads(done.stdout.splitlines()[-1])["shape"]
 
 
 def speed(target):
@@ -51,14 +53,14 @@ clean = fuzz("op:all", cases)
 names = sorted(os.path.basename(path)[:-3] for path in glob.glob(build + "/plugins/*.so"))
 planted = {}
 for name in names:
-    if name.startswith(("fault_", "refused_", "sound", "layer_", "model_")):
+    if name.startswith(("fault_", "refused_", "slow", "sound", "layer_", "model_")):
         continue
     r = fuzz(f"plugin:{build}/plugins/{name}.so", 2000)
     first = min(r["by_signature"], key=lambda s: s["first_index"], default=None)
-    planted[name] = {"case": first["first_index"] + 1, "row": row_of(first["min"]), **{key: first["shrunk"][key] for key in ("minimal", "trials")}} if first else None
+    planted[name] = {"case": first["first_index"] + 1, "shape": shape_of(first["min"]), **{key: first["shrunk"][key] for key in ("minimal", "trials")}} if first else None
 sound = fuzz(f"plugin:{build}/plugins/sound.so", cases // 10)
 print_line("bench_ops", "bench_ops.sh " + " ".join(sys.argv[2:4]), {
-    "clean": {key: clean[key] for key in ("cases", "findings", "checked", "unchecked", "seconds", "cpu_s")},
+    "clean": {key: clean[key] for key in ("cases", "findings", "elements", "judged", "seconds", "cpu_s")},
     "small_elements": SMALL, "small": speed("op:all"), "small_gemm": speed("op:gemm"), "planted": planted,
     "sound_plugin": {key: sound[key] for key in ("cases", "findings", "skipped")}})
 PY

@@ -4,7 +4,7 @@
 source tests/integration/common.bash
 
 skipped=plugin:$build/plugins/tail_skipped.so
-cases=60000
+cases=300000
 campaign=(fuzz --target "$skipped" --seed 5 --max-elements 400 --cases $cases --jobs 2)
 # Passed neighbours share rows, which kills and shares cut: each other row by itself, and how many cases passed.
 books="SELECT idx, verdict, class, shrink_key, signature FROM verdict WHERE verdict <> 'PASS' ORDER BY idx;

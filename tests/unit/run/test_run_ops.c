@@ -224,7 +224,7 @@ static void test_ops_deadline_by_the_device(void **state) {
   struct sf_job range;
   sf_op_case_draw(&c, &bed->target, 9, 0);
   sf_op_case_put(&whole, &bed->target, &c);
-  sf_job_of_range(&range, &cpu, 0, 5);
+  sf_job_of_range(&range, &cpu, 1, 0, 5);
   assert_true(sf_pool_deadline(&cpu, &range.c) == 5 && sf_pool_deadline(&cpu, &whole) == 10);
   assert_true(sf_pool_deadline(&gpu, &range.c) >= 30 && sf_pool_deadline(&gpu, &whole) == 2 * sf_pool_deadline(&gpu, &range.c));
 }
