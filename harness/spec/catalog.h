@@ -34,11 +34,11 @@ struct sf_catalog {
   struct sf_case logical;    /* copy of the case it was built from */
 };
 
-/* c must be valid. Destroy with sf_catalog_destroy (takes NULL). SF_ENOMEM is the only failure. */
+/* c must be valid. SF_ENOMEM is the only failure. */
 enum sf_status sf_catalog_create(struct sf_catalog **out, const struct sf_case *c) SF_MUST_USE;
-void sf_catalog_destroy(struct sf_catalog *catalog);
+void sf_catalog_destroy(struct sf_catalog *catalog); /* takes NULL */
 
-/* Index of the module / of a parameter of it; -1 when the model has none. which: place among those that modules.def gives the class: 0
+/* Index of the module, or of a parameter of it; -1 when the model has none. which: place among those that modules.def gives the class: 0
  * weight, 1 bias; of QK_NORM 0 q.weight, 1 k.weight, 2 q.bias, 3 k.bias. */
 int32_t sf_catalog_module(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer);
 int32_t sf_catalog_param(const struct sf_catalog *catalog, enum sf_module_class cls, int32_t layer, int which);
@@ -60,7 +60,7 @@ enum sf_kind {
 #undef X
       SF_KIND_COUNT
 };
-const char *sf_kind_name(enum sf_kind kind);
+const char *sf_kind_name(enum sf_kind kind); /* the text above */
 
 /* LOSS_SCALE: of the step, and of the step that would follow the last; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both
  * exist with loss scaling only. */
@@ -81,7 +81,7 @@ enum sf_pass {
 #undef X
   SF_PASS_COUNT
 };
-const char *sf_pass_name(enum sf_pass pass);
+const char *sf_pass_name(enum sf_pass pass); /* the text above */
 
 /* call: 0 = the module itself; ACT and ACT_GRAD call 1 = the same tensor as the next (previous) pipeline stage received it;
  * WGRAD call 1 = the tied word embedding's gradient from its use as output_layer; 2 + 2k = the word embedding's from the embedding at depth
@@ -92,7 +92,7 @@ struct sf_trace_id {
   int32_t subject;
 };
 uint64_t sf_trace_key(struct sf_trace_id id); /* unique, not ordered */
-struct sf_trace_id sf_trace_id_from_key(uint64_t key);
+struct sf_trace_id sf_trace_id_from_key(uint64_t key); /* of a key that sf_trace_key gave */
 /* "s0/mb1/fwd/act/decoder.layers.0.mlp.linear_fc1/0"; always terminated. */
 void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catalog, struct sf_trace_id id);
 
@@ -102,8 +102,8 @@ struct sf_trace_spec {
   enum sf_dtype promised;   /* precision promised for this tensor */
   int32_t module;           /* the module that is to blame when it is wrong */
 };
-/* False when the model of the catalogue has no such tensor. */
 enum { SF_CALL_TIED_HEAD = 1, SF_CALL_MTP_EMBEDDING = 2, SF_CALL_MTP_HEAD = 3, SF_CALLS_PER_DEPTH = 2 };
+/* False, with *out unwritten, when the model of the catalogue has no such tensor. */
 bool sf_trace_spec(struct sf_trace_spec *out, const struct sf_catalog *catalog, struct sf_trace_id id);
 /* Whether isolated mode puts a given tensor in the place of this one: of modules' own results and weight gradients, not of copies on other
  * stages or of the routing, whose zeros say which experts a token has. */

@@ -28,6 +28,7 @@ enum sf_cut {
   SF_CUT_EXPERTS,
   SF_CUT_EXPERTS_GATE_UP, /* each expert is [gate; up]: each half in etp equal parts */
 };
+/* Whether the dimension is cut over the expert mesh. */
 static inline bool sf_cut_is_expert(enum sf_cut cut) { return cut == SF_CUT_EXPERTS || cut == SF_CUT_EXPERTS_GATE_UP; }
 
 /* Sizes of tensors, as they follow from a case c. */
@@ -76,7 +77,7 @@ struct sf_need {
 };
 #define SF_NEED(field, lo, hi)                                                                                                             \
   { #field, offsetof(struct sf_case, field), sizeof((struct sf_case *)0)->field == sizeof(bool), lo, hi }
-bool sf_need_holds(const struct sf_need *need, const struct sf_case *c);
+bool sf_need_holds(const struct sf_need *need, const struct sf_case *c); /* whether the case meets it */
 
 /* Formats: that of stored tensors, that of the residual stream, fp32 in every precision. */
 enum sf_promise { SF_PROMISE_STORED, SF_PROMISE_STREAM, SF_PROMISE_F32 };

@@ -6,8 +6,9 @@
 
 /* Phi, the probability of at most x; erfc, since 1 + erf loses the left tail. */
 static inline real normal_below(real x) { return (real)0.5 * real_erfc(x * (real)-0.70710678118654752440); }
-static inline real normal_density(real x) { return (real)0.39894228040143267794 * real_exp((real)-0.5 * x * x); }
+static inline real normal_density(real x) { return (real)0.39894228040143267794 * real_exp((real)-0.5 * x * x); } /* phi */
 
+/* The logistic function. */
 static inline real sigmoid(real x) { return 1 / (1 + real_exp(-x)); }
 
 /* E3 moves Phi by itself, and in the place of (1 + erf) / 2, as most kernels have it: the left tail has the rounding of a number near 1. */
@@ -33,6 +34,7 @@ static inline void gelu_row(struct inner inner, int64_t i, real *restrict out, c
   for (int64_t j = 0; j < width; j++) out[j] *= x[j];
 }
 
+/* gate: [gate; up], 2 width numbers of row i; out = gate sigmoid(gate) up. inner: of sigmoid and of its product with the gate. */
 static inline void swiglu_row(struct inner inner, int64_t i, real *restrict out, const real *restrict gate, int64_t width) {
   const real *restrict up = gate + width;
   for (int64_t j = 0; j < width; j++) out[j] = sigmoid(gate[j]);
@@ -58,6 +60,7 @@ static inline real relu2_argument(real x, const float *plain, int64_t j) {
   return reach > from && reach > -from ? from + reach : x;
 }
 
+/* x_grad = 2 g max(x, 0), by the sign that relu2_argument gives. */
 static inline void relu2_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
                                       const float *plain, int64_t width) {
   (void)inner, (void)i;
@@ -73,10 +76,12 @@ struct mlp_modules {
   int64_t width;
 };
 
+/* Of a decoder layer without experts. */
 static inline struct mlp_modules dense_mlp(const struct run *run) {
   return (struct mlp_modules){SF_MODULE_LINEAR_FC1, SF_MODULE_ACTIVATION, SF_MODULE_LINEAR_FC2, run->c->model.ffn};
 }
 
+/* Of the expert that every token goes through. */
 static inline struct mlp_modules shared_expert(const struct run *run) {
   return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
 }
@@ -101,6 +106,7 @@ static inline void activate_rows(const struct run *run, struct inner inner, real
 #undef ROW
 }
 
+/* x: output of fc1; out [tokens x width]. */
 static inline void activation_forward(struct run *run, struct mlp_modules mlp, int32_t layer, real *out, const real *x) {
   activate_rows(run, inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT), 0), out, x, run->tokens, mlp.width);
   finish_act(run, mlp.activation, layer, out, mlp.width);
@@ -126,6 +132,7 @@ static inline void gelu_backward_row(struct inner inner, int64_t i, real *restri
   }
 }
 
+/* gate_grad: [gate; up], from g [width]. inner: of sigmoid and of its slope's second term. */
 static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *restrict g, const real *restrict gate,
                                        const float *plain, int64_t width) {
   (void)plain;
@@ -156,6 +163,7 @@ static inline void activate_rows_backward(const struct run *run, struct inner in
 #undef ROW
 }
 
+/* g [tokens x width]; x, x_grad as fc1's output. */
 static inline void activation_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const real *g, const real *x) {
   const struct inner inner = inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT_GRAD), 0);
   activate_rows_backward(run, inner, x_grad, g, x, plain_fc1(run, mlp.fc1, layer), run->tokens, mlp.width);
@@ -177,6 +185,7 @@ static inline void dense_mlp_backward(struct run *run, struct mlp_modules mlp, i
   linear_backward(run, mlp.fc1, layer, x_grad, run->scratch.wide_b, x);
 }
 
+/* Exchanges two buffers of the run. */
 static inline void swap_buffers(real **a, real **b) {
   real *held = *a;
   *a = *b;

@@ -11,6 +11,7 @@ struct head_columns {
   int64_t query, key, value;
 };
 
+/* head: of the query; its key and value are its group's. */
 static inline struct head_columns head_columns(const struct sf_model *model, int64_t head) {
   const int64_t per_group = model->heads / model->kv_heads, group = head / per_group;
   const int64_t first = group * (per_group + 2);
@@ -56,11 +57,13 @@ static inline void rotate_row(const struct run *run, real *restrict out, const r
   }
 }
 
+/* x, out [tokens x qkv_width]; values are copied. */
 static inline void rotary_forward(struct run *run, int32_t layer, real *out, const real *x) {
   for (int64_t t = 0; t < run->tokens; t++) rotate_row(run, out + t * run->qkv_width, x + t * run->qkv_width, position_of(run, t), 1);
   finish_act(run, SF_MODULE_ROTARY, layer, out, run->qkv_width);
 }
 
+/* Where key gradients are in parts: turns each part back, stores it, and lets what overflows show in the whole. */
 static inline void rotate_key_parts(struct run *run, real *x_grad) {
   const struct sf_model *model = &run->c->model;
   const int64_t d = model->head_dim;
@@ -77,6 +80,7 @@ static inline void rotate_key_parts(struct run *run, real *x_grad) {
     }
 }
 
+/* Turns back by the same angles; then the parts of the keys' gradients. */
 static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad, const real *g) {
   for (int64_t t = 0; t < run->tokens; t++) rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, position_of(run, t), -1);
   if (run->attention.key_part_count > 1) rotate_key_parts(run, x_grad);
@@ -91,6 +95,7 @@ struct softmax {
   const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
 };
 
+/* The first key that the query sees, by window and document; the last is itself. */
 static inline int64_t first_key(const struct softmax *softmax, int64_t query) {
   const int64_t first = softmax->window == 0 ? 0 : query - softmax->window + 1;
   const int64_t begin = softmax->documents == NULL ? 0 : softmax->documents[query];
@@ -128,6 +133,7 @@ static inline struct softmax softmax_of(const struct run *run, int32_t sinks, in
                           .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
 }
 
+/* out [tokens x context_width] = round(round(softmax(q k^T / sqrt(d))) v), per sequence and head; fills acts->probs and sink_probs. */
 static inline void attention_forward(struct run *run, int32_t layer, real *out, const struct layer_acts *acts, const real *qkv) {
   const struct sf_model *model = &run->c->model;
   const int32_t sinks = sf_catalog_param(run->catalog, SF_MODULE_CORE_ATTENTION, layer, 0);
@@ -181,6 +187,7 @@ static inline void put_scaled(real *to, int64_t ld, const real *from, int64_t ro
     for (int64_t j = 0; j < cols; j++) to[i * ld + j] = scale * from[i * cols + j];
 }
 
+/* Packs rows of cols numbers that are ld apart. */
 static inline void copy_rows(real *restrict to, const real *restrict from, int64_t ld, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++) to[i * cols + j] = from[i * ld + j];
@@ -235,6 +242,7 @@ static inline void key_value_grads(struct run *run, const struct attention_grad 
     key_parts_sum(run, value, at->ld, probs, run->attention.group_rows, 1, first / group, at->sequence, false);
 }
 
+/* g [tokens x context_width] to qkv_grad [tokens x qkv_width]; sinks' gradients too. */
 static inline void attention_backward(struct run *run, int32_t layer, real *qkv_grad, const real *g, const real *qkv,
                                       const struct layer_acts *acts) {
   const struct sf_model *model = &run->c->model;

@@ -6,14 +6,18 @@
 #include "oracles/reference/reference_ends.h"
 #include "oracles/reference/reference_moe.h"
 
+/* Whether the case has a load-balancing or a z loss. */
 static inline bool has_aux_losses(const struct run *run) { return run->c->moe.aux_micro > 0 || run->c->moe.z_micro > 0; }
 
+/* Sets of tokens that each have a load-balancing loss: sequences, or the microbatch. */
 static inline int64_t aux_scopes(const struct run *run) {
   return run->c->moe.scope == SF_SCOPE_SEQUENCE ? run->c->train.microbatch_size : 1;
 }
 
+/* The scope of token row t. */
 static inline int64_t aux_scope_of(const struct run *run, int64_t t) { return t % run->c->train.microbatch_size % aux_scopes(run); }
 
+/* Memory of one layer, if the case has such losses. */
 static inline void take_aux_losses(struct run *run, struct moe_acts *acts) {
   const int64_t t = run->tokens, experts = run->c->moe.experts, scopes = aux_scopes(run);
   if (!has_aux_losses(run)) return;
@@ -24,6 +28,7 @@ static inline void take_aux_losses(struct run *run, struct moe_acts *acts) {
   acts->scope_tokens = take_indices(run, scopes);
 }
 
+/* Memory that all layers share. */
 static inline void take_aux_scratch(struct run *run) {
   const int64_t t = run->tokens, experts = run->c->moe.experts;
   if (!has_aux_losses(run)) return;
@@ -54,6 +59,7 @@ static inline void count_choices(struct run *run, struct moe_acts *acts) {
   }
 }
 
+/* Of all scopes. */
 static inline double counted_tokens(const struct run *run, const struct moe_acts *acts) {
   double sum = 0;
   for (int64_t scope = 0; scope < aux_scopes(run); scope++) sum += (double)acts->scope_tokens[scope];
@@ -127,6 +133,7 @@ static inline real z_loss(struct run *run, struct moe_acts *acts, struct sf_trac
   return inner_number(totals, 1, total / (real)rows);
 }
 
+/* Fills acts->aux_losses: the scopes' load-balancing losses, then the z loss; traced as one tensor. */
 static inline void aux_losses_forward(struct run *run, int32_t layer, struct moe_acts *acts) {
   if (!has_aux_losses(run)) return;
   const struct sf_trace_id id = act_id(run, SF_MODULE_AUX_LOSS, layer, SF_KIND_ACT);

@@ -6,6 +6,7 @@
 #include "oracles/reference/reference_moe_layer.h"
 #include "oracles/reference/reference_norm.h"
 
+/* out = round(x + branch), with dropout of the branch where the case has it. */
 static inline void branch_add(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x, const real *branch) {
   if (run->c->train.dropout_milli > 0)
     residual_drop_forward(run, cls, layer, out, x, branch);
@@ -27,6 +28,7 @@ static inline const real *post_norm_backward(struct run *run, enum sf_module_cla
   return run->scratch.branch_b;
 }
 
+/* Dense or of experts, from acts->norm2; returns what the branch puts out. */
 static inline const real *mlp_forward(struct run *run, int32_t layer, struct layer_acts *acts) {
   if (run->c->moe.experts > 0) return moe_forward(run, layer, acts->norm2);
   dense_mlp_forward(run, dense_mlp(run), layer, &acts->mlp, acts->norm2);

@@ -4,6 +4,7 @@
 
 #include "oracles/reference/reference_linear.h"
 
+/* Whether expert a comes before b: the larger logit, the lower number of equal ones, NaN last. */
 static inline bool is_ahead(const real *logits, int64_t a, int64_t b) {
   const bool is_a_nan = logits[a] != logits[a], is_b_nan = logits[b] != logits[b];
   if (is_a_nan || is_b_nan) return is_a_nan && is_b_nan ? a < b : is_b_nan;

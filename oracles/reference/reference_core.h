@@ -74,11 +74,12 @@ static inline void *take_all(struct run *run, int64_t count, size_t bytes) {
   run->out_of_memory = run->out_of_memory || memory == NULL;
   return memory;
 }
-static inline real *take(struct run *run, int64_t count) { return take_all(run, count, sizeof(real)); }
-static inline int32_t *take_indices(struct run *run, int64_t count) { return take_all(run, count, sizeof(int32_t)); }
+static inline real *take(struct run *run, int64_t count) { return take_all(run, count, sizeof(real)); }               /* count numbers */
+static inline int32_t *take_indices(struct run *run, int64_t count) { return take_all(run, count, sizeof(int32_t)); } /* count indices */
 
 /* --- storing and tracing ---------------------------------------------------------------------------------------- */
 
+/* Rounds to the format; not in the build in double, which stores nothing in less. */
 static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
 #ifdef SF_REFERENCE_DOUBLE
   (void)values, (void)count, (void)format;
@@ -143,10 +144,12 @@ struct inner {
 };
 enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20 }; /* above all parts of stored tensors, above all parts of those */
 
+/* The stream of part `part` of this trace point; off unless the run perturbs what is stored. */
 static inline struct inner inner_in(const struct noise *noise, struct sf_trace_id id, uint64_t part) {
   if (noise->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
   return (struct inner){true, sf_noise_key(noise->options->draw, id, INNER_PART + part)};
 }
+/* The same of a run. */
 static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) { return inner_in(&run->noise, id, part); }
 
 /* first: place of values[0] in the stream. */
@@ -154,6 +157,7 @@ static inline void inner_perturb(struct inner inner, int64_t first, real *values
   if (inner.on) perturb_f32(values, count, inner.key & 1 ? inner.key : inner.key + (uint64_t)(2 * first) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
+/* inner_perturb of one number. */
 static inline real inner_number(struct inner inner, int64_t first, real value) {
   inner_perturb(inner, first, &value, 1);
   return value;
@@ -176,10 +180,12 @@ static inline void store_probs(struct run *run, struct sf_trace_id id, uint64_t 
   store(run, id, part, values, count, is_kept ? SF_F32 : run->format);
 }
 
+/* Hands [rows x cols] to the sink. */
 static inline void emit(struct run *run, struct sf_trace_id id, const real *values, int64_t rows, int64_t cols) {
   run->sink->emit(run->sink->ctx, id, values, (struct sf_shape){rows, cols});
 }
 
+/* count numbers from the first on, as `how` says. */
 static inline void fill(real *values, const struct sf_fill *how, int64_t count) {
 #ifdef SF_REFERENCE_DOUBLE
   enum { CHUNK = 512 };
@@ -194,11 +200,13 @@ static inline void fill(real *values, const struct sf_fill *how, int64_t count) 
 #endif
 }
 
+/* Stored and emitted, and not overwritten in isolated mode. */
 static inline void finish_kept(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
   store(run, id, 0, values, rows * cols, format);
   emit(run, id, values, rows, cols);
 }
 
+/* What the caller gives in the place of this tensor, if it gives anything. */
 static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
   const float *given = run->options->given(run->options->given_ctx, id);
   for (int64_t i = 0; given != NULL && i < count; i++) values[i] = (real)given[i];
@@ -216,6 +224,7 @@ static inline void finish(struct run *run, struct sf_trace_id id, real *values, 
   fill(values, &how, rows * cols);
 }
 
+/* Of an activation or its gradient, in the microbatch at hand. layer: -1 outside of layers. */
 static inline struct sf_trace_id act_id(const struct run *run, enum sf_module_class cls, int32_t layer, enum sf_kind kind) {
   return (struct sf_trace_id){.step = run->step,
                               .microbatch = run->microbatch,
@@ -230,22 +239,33 @@ static inline int64_t rows_of(const struct run *run, enum sf_module_class cls) {
   return sf_modules[cls].act_grad.rows == SF_SIZE_MEMORY_ROWS ? run->memory_rows : run->tokens;
 }
 
+/* Position of a token row in its document. */
+static inline int64_t position_of(const struct run *run, int64_t t) {
+  const int64_t b = run->c->train.microbatch_size, position = t / b;
+  return run->acts.documents == NULL ? position : position - run->acts.documents[t % b * run->c->model.seq + position];
+}
+
+/* What a tensor of this promise is stored in. */
 static inline enum sf_dtype format_of(const struct run *run, enum sf_promise promise) {
   return promise == SF_PROMISE_F32 ? SF_F32 : promise == SF_PROMISE_STREAM ? run->stream_format : run->format;
 }
 
+/* Finishes a module's output, in the format that the table of modules says. */
 static inline void finish_act(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
   const struct sf_trace_id id = act_id(run, cls, layer, SF_KIND_ACT);
   finish(run, id, values, rows_of(run, cls), cols, format_of(run, sf_modules[cls].act.promise));
 }
 
+/* Finishes the gradient of a module's input. */
 static inline void finish_act_grad(struct run *run, enum sf_module_class cls, int32_t layer, real *values, int64_t cols) {
   const struct sf_trace_id id = act_id(run, cls, layer, SF_KIND_ACT_GRAD);
   finish(run, id, values, rows_of(run, cls), cols, format_of(run, sf_modules[cls].act_grad.promise));
 }
 
+/* param -1: there is none. */
 static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }
 
+/* Clears the scratch for this parameter's gradient. */
 static inline void zero_wgrad(struct run *run, int32_t param) {
   const struct sf_shape shape = run->catalog->params[param].shape;
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->scratch.wgrad[i] = 0;

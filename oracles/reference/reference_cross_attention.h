@@ -11,6 +11,7 @@ struct cross_sizes {
   real scale;
 };
 
+/* The same in every layer. */
 static inline struct cross_sizes cross_sizes_of(const struct run *run) {
   const struct sf_model *model = &run->c->model;
   const int64_t b = run->c->train.microbatch_size;
@@ -22,6 +23,7 @@ static inline struct cross_sizes cross_sizes_of(const struct run *run) {
                               .scale = 1 / real_sqrt((real)model->head_dim)};
 }
 
+/* Memory of one layer. */
 static inline void take_cross(struct run *run, struct cross_acts *acts) {
   const int64_t t = run->tokens, h = run->hidden;
   acts->norm = take(run, t * h);
@@ -33,6 +35,7 @@ static inline void take_cross(struct run *run, struct cross_acts *acts) {
   acts->bda = take(run, t * h);
 }
 
+/* The memory that all layers read, and their scratch. */
 static inline void take_memory(struct run *run) {
   run->acts.memory = take(run, run->memory_rows * run->hidden);
   run->cross.memory_grad = take(run, run->memory_rows * run->hidden);
@@ -53,6 +56,7 @@ static inline const real *after_attention(const struct run *run, const struct la
   return run->c->model.memory_seq > 0 ? acts->cross.bda : acts->attn_bda;
 }
 
+/* Fills run->acts.memory for the microbatch at hand. */
 static inline void memory_load(struct run *run) {
   const struct sf_fill how = sf_fill_for_memory(run->catalog, run->step, run->microbatch);
   fill(run->acts.memory, &how, run->memory_rows * run->hidden);
@@ -82,6 +86,7 @@ static inline void softmax_whole_backward(struct inner inner, const struct cross
   }
 }
 
+/* acts->q, acts->kv to acts->probs and acts->context; every query sees all of the memory. */
 static inline void cross_core_forward(struct run *run, int32_t layer, struct cross_acts *acts) {
   const struct cross_sizes at = cross_sizes_of(run);
   const struct sf_trace_id id = act_id(run, SF_MODULE_CROSS_CORE_ATTENTION, layer, SF_KIND_ACT);

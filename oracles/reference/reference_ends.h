@@ -9,6 +9,7 @@ static inline void weigh(const struct run *run, real *weight, double share, doub
   for (int64_t t = 0; t < run->tokens; t++) weight[t] = divisor > 0 ? (real)((double)run->acts.mask[t] * share / divisor) : 0;
 }
 
+/* Of the microbatch at hand, by its mask. */
 static inline double kept_tokens(const struct run *run) {
   double kept = 0;
   for (int64_t t = 0; t < run->tokens; t++) kept += (double)run->acts.mask[t];
@@ -37,6 +38,7 @@ static inline void data_load(struct run *run) {
   for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) ahead_load(run, depth);
 }
 
+/* out [tokens x hidden]: the word embedding's rows of these tokens. */
 static inline void look_up(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out, const int32_t *token) {
   const int64_t h = run->hidden;
   const real *table = run->params[sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0)].weight;
@@ -72,6 +74,7 @@ static inline void scatter_rows(struct run *run, const real *grad, const int32_t
   }
 }
 
+/* The tables' gradients from run->scratch.stream, the gradient of the first layer's input. */
 static inline void embedding_backward(struct run *run) {
   const int32_t words = sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
   const int32_t positions = sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0);
@@ -102,6 +105,7 @@ struct label_shares {
   real label, other;
 };
 
+/* Every word has the share `other`, the label `label` beside it: 1 - smoothing in all. */
 static inline struct label_shares label_shares(const struct run *run) {
   const double columns = (double)run->c->model.vocab_padded, smoothing = (double)run->c->train.label_smoothing_milli / 1000;
   const double other = smoothing / (columns - 1);
@@ -137,6 +141,7 @@ static inline void loss_forward(struct run *run, const struct head *head) {
   for (int64_t t = 0; t < run->tokens; t++) run->state.loss_sum += (double)head->weight[t] * (double)head->losses[t];
 }
 
+/* logits_grad [tokens x vocab_padded] = weight (softmax - target). */
 static inline void loss_backward(struct run *run, const struct head *head, real *logits_grad) {
   const int64_t width = run->c->model.vocab_padded;
   const struct sf_trace_id id = act_id(run, head->loss, head->layer, SF_KIND_ACT_GRAD);

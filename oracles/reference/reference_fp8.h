@@ -13,6 +13,7 @@ struct factor {
   real unit;
 };
 
+/* Whether the linear's products are of fp8 casts: by its class, and not in the layers that stay in bf16. */
 static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_precision *precision = &run->c->precision;
   if (run->fp8.casts == NULL || !sf_module_is(cls, SF_TRAIT_FP8)) return false;
@@ -22,16 +23,19 @@ static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls,
 /* NaN is above all. */
 static inline float larger_amax(float a, float b) { return b > a || b != b ? b : a; }
 
+/* Largest magnitude, in fp32; NaN if there is one. */
 static inline float amax_of(const real *x, int64_t count) {
   float amax = 0;
   for (int64_t i = 0; i < count; i++) amax = larger_amax(amax, (float)(x[i] < 0 ? -x[i] : x[i]));
   return amax;
 }
 
+/* Of one operand of one linear. */
 static inline struct fp8_cast *fp8_cast_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand) {
   return &run->fp8.casts[sf_catalog_module(run->catalog, cls, layer) * OPERAND_COUNT + (int)operand];
 }
 
+/* What the scale is made from: this tensor's amax, or with delayed scaling the largest of earlier steps, if there are any. */
 static inline float scale_amax(const struct run *run, const struct fp8_cast *cast, float amax) {
   if (run->c->precision.fp8_recipe == SF_FP8_CURRENT || cast->count == 0) return amax;
   float most = 0;

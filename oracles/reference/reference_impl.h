@@ -16,10 +16,11 @@
 #include "oracles/reference/reference_qkv.h"
 #include "oracles/reference/reference_step.h"
 
-static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; } /* of the two */
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
+/* Activations of all layers, those of multi-token prediction behind the decoder's. */
 static inline void take_layers(struct run *run) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens, h = run->hidden;
@@ -85,6 +86,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->noise.order = take_indices(run, longest);
 }
 
+/* State of every parameter, and the gradient scratch that all share. */
 static inline void take_params(struct run *run) {
   const int32_t count = run->catalog->param_count;
   run->params = take_all(run, count, sizeof *run->params);
@@ -105,6 +107,7 @@ static inline void take_params(struct run *run) {
   take_scratch(run, largest);
 }
 
+/* What stands before and behind the layers. */
 static inline void take_ends(struct run *run) {
   const struct sf_model *model = &run->c->model;
   const int64_t t = run->tokens, h = run->hidden;
@@ -191,6 +194,7 @@ static inline void layer_backward(struct run *run, int32_t layer, const real *x)
   residual_backward(run, SF_MODULE_SELF_ATTN_BDA, layer, run->scratch.branch_b);
 }
 
+/* Each depth reads the final norm of the one before. */
 static inline void mtp_forward(struct run *run) {
   for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) {
     struct mtp *mtp = &run->acts.mtp[depth];
@@ -215,6 +219,7 @@ static inline void mtp_backward(struct run *run) {
   }
 }
 
+/* Forward and backward of the microbatch at hand. */
 static inline void microbatch_run(struct run *run) {
   const int32_t layers = (int32_t)run->c->model.layers;
   data_load(run);
@@ -245,6 +250,7 @@ static inline void microbatch_run(struct run *run) {
   embedding_backward(run);
 }
 
+/* All steps, and the state after the last one. */
 static inline void steps_run(struct run *run) {
   const struct sf_train *train = &run->c->train;
   if (run->c->model.positions == SF_POS_ROTARY) rotary_tables(run);
@@ -264,6 +270,7 @@ static inline void steps_run(struct run *run) {
   state_emit(run, train->steps);
 }
 
+/* sf_reference_run_f32 or _f64, by the build. */
 enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct sf_reference_options *options,
                                 const struct sf_reference_sink *sink, const struct sf_reference_nudge *nudge) {
   const struct sf_case *c = &catalog->logical;

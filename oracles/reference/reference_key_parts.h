@@ -21,6 +21,7 @@ static inline int64_t key_parts_of(const struct run *run) {
   return group;
 }
 
+/* Memory for the parts, where key gradients have more than one. */
 static inline void take_key_parts(struct run *run) {
   run->attention.key_part_count = key_parts_of(run);
   if (run->attention.key_part_count > 1) run->attention.key_parts = take(run, run->tokens * run->context_width);

@@ -13,6 +13,7 @@ struct latent_sizes {
   int64_t latent, down, up;     /* kv_lora_rank; outputs of linear_kv_down_proj; of linear_kv_up_proj */
 };
 
+/* As they follow from the model, which has latent attention. */
 static inline struct latent_sizes latent_sizes(const struct sf_model *m) {
   const int64_t nope = m->head_dim - m->qk_rope_dim;
   return (struct latent_sizes){.heads = m->heads,
@@ -24,6 +25,7 @@ static inline struct latent_sizes latent_sizes(const struct sf_model *m) {
                                .up = m->heads * (nope + m->head_dim)};
 }
 
+/* Buffers do not overlap. */
 static inline void copy_numbers(real *restrict to, const real *restrict from, int64_t count) {
   memcpy(to, from, (size_t)count * sizeof(real));
 }
@@ -47,6 +49,7 @@ static inline void latent_rotary_forward(struct run *run, int32_t layer, const s
   finish_act(run, SF_MODULE_ROTARY, layer, acts->rotary, run->qkv_width);
 }
 
+/* acts->norm1 to acts->rotary, the fused queries, keys and values of every head. */
 static inline void latent_forward(struct run *run, int32_t layer, const struct layer_acts *acts) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
   if (run->c->model.q_lora_rank > 0) {
@@ -123,6 +126,7 @@ static inline void latent_kv_backward(struct run *run, int32_t layer, real *x_gr
   linear_backward(run, SF_MODULE_LINEAR_KV_DOWN, layer, x_grad, b, acts->norm1);
 }
 
+/* x_grad = the queries' share of the input's gradient. fused: the gradient of the fused tensor. */
 static inline void latent_q_backward(struct run *run, int32_t layer, real *x_grad, const real *fused, const struct layer_acts *acts) {
   const struct latent_sizes n = latent_sizes(&run->c->model);
   real *a = run->latent.a, *b = run->latent.b;
@@ -148,6 +152,7 @@ static inline void latent_backward(struct run *run, int32_t layer, real *x_grad,
   store(run, act_id(run, SF_MODULE_INPUT_LAYERNORM, layer, SF_KIND_ACT_GRAD), 1, x_grad, count, run->format);
 }
 
+/* Memory of one layer. */
 static inline void take_latent_acts(struct run *run, struct layer_acts *acts) {
   const struct sf_model *m = &run->c->model;
   const struct latent_sizes n = latent_sizes(m);

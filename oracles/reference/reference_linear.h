@@ -11,6 +11,7 @@ struct linear {
   int64_t in, out;
 };
 
+/* Weight and bias (-1: none) of the class in this layer; the output layer's may be the word embedding's. */
 static inline struct linear linear_find(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_catalog *catalog = run->catalog;
   const bool ahead = cls == SF_MODULE_MTP_OUTPUT_LAYER, is_head = ahead || cls == SF_MODULE_OUTPUT_LAYER;
@@ -26,6 +27,7 @@ static inline struct linear linear_find(const struct run *run, enum sf_module_cl
   return linear;
 }
 
+/* The weight as it is multiplied: itself, or its fp8 cast. */
 static inline struct factor weight_factor(const struct run *run, enum sf_module_class cls, int32_t layer, const struct linear *linear) {
   return factor_of(run, cls, layer, OPERAND_WEIGHT, run->params[linear->weight].weight, linear->out * linear->in, run->fp8.weight);
 }
@@ -94,6 +96,7 @@ static inline void residual_drop_forward(struct run *run, enum sf_module_class c
   finish_act(run, cls, layer, out, run->hidden);
 }
 
+/* out = round(x + branch), in the stream's format. */
 static inline void residual_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *restrict out, const real *restrict x,
                                     const real *restrict branch) {
   for (int64_t i = 0; i < run->tokens * run->hidden; i++) out[i] = x[i] + branch[i];

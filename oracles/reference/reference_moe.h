@@ -5,13 +5,16 @@
 #include "oracles/reference/reference_activation.h"
 #include "oracles/reference/reference_choice.h"
 
+/* Columns of one expert's fc1. */
 static inline int64_t expert_fc1_width(const struct run *run) { return sf_case_fc1_parts(run->c) * run->c->moe.ffn; }
 
+/* Memory of an MLP of this width. */
 static inline struct mlp_acts take_mlp(struct run *run, int64_t width) {
   return (struct mlp_acts){take(run, run->tokens * sf_case_fc1_parts(run->c) * width), take(run, run->tokens * width),
                            take(run, run->tokens * run->hidden)};
 }
 
+/* Memory of one layer of experts. */
 static inline void take_moe_layer(struct run *run, struct moe_acts *acts) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t t = run->tokens, slots = t * moe->topk;
@@ -32,6 +35,7 @@ static inline void take_moe_layer(struct run *run, struct moe_acts *acts) {
   acts->first = take_indices(run, moe->experts + 1);
 }
 
+/* Memory that all such layers share. */
 static inline void take_moe_scratch(struct run *run) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t slots = run->tokens * moe->topk;
@@ -80,6 +84,8 @@ static inline real score_divisor(const real *scores, const int32_t *chosen, cons
   return sum + (real)1e-20;
 }
 
+/* Chooses experts by acts->logits, drops what is beyond the capacity, and fills acts->scores and acts->weights [tokens x experts]: 0 where
+ * an expert is not chosen or the slot was dropped. */
 static inline void routing_forward(struct run *run, int32_t layer, struct moe_acts *acts) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t experts = moe->experts, topk = moe->topk;
@@ -100,6 +106,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
   finish_kept(run, id, acts->weights, run->tokens, experts, SF_F32);
 }
 
+/* acts->logits [tokens x experts] = x W^T, in fp32. */
 static inline void router_forward(struct run *run, int32_t layer, struct moe_acts *acts, const real *x) {
   const int64_t h = run->hidden, experts = run->c->moe.experts;
   const real *weight = run->params[sf_catalog_param(run->catalog, SF_MODULE_ROUTER, layer, 0)].weight;
@@ -150,6 +157,7 @@ static inline void routing_backward(struct run *run, int32_t layer, const struct
   finish(run, id, run->moe.logits_grad, run->tokens, moe->experts, SF_F32);
 }
 
+/* x_grad and the weight's gradient from run->moe.logits_grad. */
 static inline void router_backward(struct run *run, int32_t layer, real *x_grad, const real *x) {
   const int64_t h = run->hidden, experts = run->c->moe.experts;
   const int32_t param = sf_catalog_param(run->catalog, SF_MODULE_ROUTER, layer, 0);
@@ -170,6 +178,7 @@ struct expert {
   const real *fc1, *fc2; /* [fc1_width x h], [h x width] in rows of fc2_ld */
 };
 
+/* Expert e: its rows among the sorted slots, and its weights. */
 static inline struct expert expert_find(const struct run *run, int32_t layer, const struct moe_acts *acts, int64_t e) {
   const struct sf_moe *moe = &run->c->moe;
   struct expert expert = {.first = acts->first[e], .count = acts->first[e + 1] - acts->first[e], .width = moe->ffn};
@@ -190,12 +199,14 @@ static inline void expert_gather(const struct run *run, real *restrict rows, con
   }
 }
 
+/* Puts an expert's rows where their slots are. */
 static inline void expert_scatter(const struct run *run, real *restrict slots, const struct moe_acts *acts, const struct expert *expert,
                                   const real *restrict rows) {
   const int64_t h = run->hidden;
   for (int64_t i = 0; i < expert->count; i++) memcpy(slots + acts->sorted[expert->first + i] * h, rows + i * h, (size_t)h * sizeof *rows);
 }
 
+/* x [tokens x hidden] to acts->outputs [slots x hidden]; slots that were dropped are zero. */
 static inline void experts_forward(struct run *run, int32_t layer, struct moe_acts *acts, const real *x) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, slots = run->tokens * moe->topk, count = acts->first[moe->experts], wide = expert_fc1_width(run);
@@ -221,6 +232,7 @@ static inline void experts_forward(struct run *run, int32_t layer, struct moe_ac
   finish_act(run, SF_MODULE_EXPERTS_FC2, layer, acts->outputs, moe->topk * h);
 }
 
+/* acts->combined = round(sum over a token's slots of weight x output). */
 static inline void combine_forward(struct run *run, int32_t layer, struct moe_acts *acts) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden;
@@ -237,6 +249,7 @@ static inline void combine_forward(struct run *run, int32_t layer, struct moe_ac
   finish_act(run, SF_MODULE_COMBINE, layer, acts->combined, h);
 }
 
+/* run->moe.slot_grad = round(weight g), of every slot. */
 static inline void combine_backward(struct run *run, int32_t layer, const struct moe_acts *acts, const real *g) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden;

@@ -4,11 +4,13 @@
 
 #include "oracles/reference/reference_aux_loss.h"
 
+/* Memory of one layer, its auxiliary losses too. */
 static inline void take_experts_layer(struct run *run, struct moe_acts *acts) {
   take_moe_layer(run, acts);
   take_aux_losses(run, acts);
 }
 
+/* The same of what all layers share. */
 static inline void take_experts_scratch(struct run *run) {
   take_moe_scratch(run);
   take_aux_scratch(run);
@@ -46,6 +48,7 @@ static inline void finish_expert_wgrad(struct run *run, int32_t param) {
   if (run->microbatch > 0) inner_perturb(inner_of(run, id, 0), 0, sum, count);
 }
 
+/* Of fc1 from x and run->moe's gradient of it, of fc2 from run->moe.slot_grad. */
 static inline void experts_weight_grads(struct run *run, int32_t layer, const struct moe_acts *acts, const real *x) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, wide = expert_fc1_width(run);
@@ -71,6 +74,7 @@ static inline void experts_weight_grads(struct run *run, int32_t layer, const st
 /* What the layer puts out. */
 static inline real *moe_output(const struct moe_acts *acts) { return acts->added != NULL ? acts->added : acts->combined; }
 
+/* acts->added = round(combined + shared expert's output). */
 static inline void shared_expert_forward(struct run *run, int32_t layer, struct moe_acts *acts, const real *x) {
   dense_mlp_forward(run, shared_expert(run), layer, &acts->shared, x);
   for (int64_t i = 0; i < run->tokens * run->hidden; i++) acts->added[i] = acts->combined[i] + acts->shared.fc2[i];
@@ -83,6 +87,7 @@ static inline void add_input_grad(struct run *run, real *x_grad, const real *oth
   store(run, id, part, x_grad, run->tokens * run->hidden, run->format);
 }
 
+/* The whole layer; returns what it puts out. */
 static inline const real *moe_forward(struct run *run, int32_t layer, const real *x) {
   struct moe_acts *acts = &run->acts.layers[layer].moe;
   router_forward(run, layer, acts, x);

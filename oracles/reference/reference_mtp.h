@@ -7,6 +7,7 @@
 #include "oracles/reference/reference_linear.h"
 #include "oracles/reference/reference_norm.h"
 
+/* Memory of an output layer and its loss. */
 static inline struct head head_take(struct run *run, enum sf_module_class output, enum sf_module_class loss, int32_t layer) {
   const int64_t t = run->tokens;
   struct head head = {.output = output, .loss = loss, .layer = layer};
@@ -17,6 +18,7 @@ static inline struct head head_take(struct run *run, enum sf_module_class output
   return head;
 }
 
+/* Memory of every depth, if the model predicts several tokens. */
 static inline void take_mtp(struct run *run) {
   const int64_t t = run->tokens, h = run->hidden, depths = run->c->model.mtp_depth;
   if (depths == 0) return;
@@ -40,6 +42,7 @@ static inline const real *mtp_input(const struct run *run, int64_t depth) {
   return depth > 0 ? run->acts.mtp[depth - 1].final_norm : run->acts.final_norm;
 }
 
+/* Logits and losses from x [tokens x hidden]. */
 static inline void head_forward(struct run *run, const struct head *head, const real *x) {
   linear_forward(run, head->output, head->layer, head->logits, x, false);
   loss_forward(run, head);

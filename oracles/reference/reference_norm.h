@@ -13,6 +13,7 @@ struct norm_inner {
   struct inner statistics, normalized, weighted;
 };
 
+/* Streams of the three roundings inside of a norm. */
 static inline struct norm_inner norm_inner_of(const struct run *run, struct sf_trace_id id) {
   return (struct norm_inner){inner_of(run, id, 0), inner_of(run, id, 1), inner_of(run, id, 2)};
 }
@@ -39,6 +40,7 @@ static inline void norm_forward_row(const struct run *run, const struct norm_inn
   for (int64_t j = 0; bias != NULL && j < n; j++) out[j] += bias[j];
 }
 
+/* Row by row; n: columns of the class's weight. */
 static inline void norm_forward(struct run *run, enum sf_module_class cls, int32_t layer, real *out, const real *x) {
   const int32_t weight_param = sf_catalog_param(run->catalog, cls, layer, 0), bias_param = sf_catalog_param(run->catalog, cls, layer, 1);
   const int64_t n = run->catalog->params[weight_param].shape.cols;
@@ -64,6 +66,7 @@ static inline void norm_backward_row(const struct run *run, const struct norm_in
   }
 }
 
+/* x: the norm's input. Also the gradients of weight and bias. */
 static inline void norm_backward(struct run *run, enum sf_module_class cls, int32_t layer, real *x_grad, const real *g, const real *x) {
   const int32_t weight_param = sf_catalog_param(run->catalog, cls, layer, 0), bias_param = sf_catalog_param(run->catalog, cls, layer, 1);
   const int64_t n = run->catalog->params[weight_param].shape.cols;

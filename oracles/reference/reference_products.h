@@ -1,4 +1,4 @@
-/* Template: matrix products, split ones of the reruns among them, and sums over rows. */
+/* Template: matrix products, split ones of the reruns among them, and sums over the rows of a matrix. */
 #ifndef SF_ORACLES_REFERENCE_PRODUCTS_H
 #define SF_ORACLES_REFERENCE_PRODUCTS_H
 
@@ -12,6 +12,7 @@ struct matrix {
   int64_t rows, cols, ld;
   bool turned;
 };
+/* rows x cols as it lies at `at`, and the transposed of what lies there: at holds cols rows of `rows` numbers. ld: between rows of at. */
 static inline struct matrix straight(const real *at, int64_t rows, int64_t cols, int64_t ld) {
   return (struct matrix){at, rows, cols, ld, false};
 }
@@ -50,6 +51,7 @@ static inline void add_part(real *c, int64_t ldc, real *part, int64_t m, int64_t
   }
 }
 
+/* c = a b, in fp32 or in double by the build. */
 static inline struct sf_product product_of(real *c, int64_t ldc, struct matrix a, struct matrix b) {
   return (struct sf_product){.fp64 = sizeof(real) == sizeof(double),
                              .trans_a = a.turned,
@@ -71,13 +73,13 @@ static inline bool multiply_faster(const struct noise *noise, const struct sf_pr
   return gemm->faster != NULL && p->m > 0 && p->n > 0 && p->k > 0 && gemm->faster(gemm->ctx, p);
 }
 
-/* c = a b. */
+/* c = a b in one product, by the faster product where the caller has one. */
 static inline void multiply_whole(const struct noise *noise, real *c, int64_t ldc, struct matrix a, struct matrix b) {
   const struct sf_product product = product_of(c, ldc, a, b);
   if (!multiply_faster(noise, &product)) noise->options->gemm->multiply(&product);
 }
 
-/* The matrix with the chosen columns alone, or rows, gathered in `room`. */
+/* The matrix with the chosen columns alone, gathered in `room`. */
 static inline struct matrix choose_cols(real *room, struct matrix from, const int32_t *chosen, int64_t count) {
   if (from.turned)
     gather_rows(room, from.at, from.ld, chosen, count, from.rows);
@@ -85,6 +87,7 @@ static inline struct matrix choose_cols(real *room, struct matrix from, const in
     gather_cols(room, from.at, from.ld, chosen, count, from.rows);
   return (struct matrix){room, from.rows, count, from.turned ? from.rows : count, from.turned};
 }
+/* The same with the chosen rows. */
 static inline struct matrix choose_rows(real *room, struct matrix from, const int32_t *chosen, int64_t count) {
   if (from.turned)
     gather_cols(room, from.at, from.ld, chosen, count, from.cols);
@@ -134,12 +137,14 @@ static inline void multiply_in_order(struct noise *noise, real *c, int64_t ldc, 
   }
 }
 
+/* Sum of squares of count numbers that are stride apart. */
 static inline real slice_squares(const real *x, int64_t stride, int64_t count) {
   real sum = 0;
   for (int64_t i = 0; i < count; i++) sum += x[i * stride] * x[i * stride];
   return sum;
 }
 
+/* Exchanges two entries of both arrays. */
 static inline void swap_terms(int32_t *order, real *sizes, int64_t i, int64_t j) {
   const int32_t index = order[i];
   const real size = sizes[i];
@@ -172,6 +177,7 @@ static inline void term_sizes(real *sizes, const int32_t *order, struct matrix a
   }
 }
 
+/* c [m x n] *= unit. */
 static inline void scale_rows(real *c, int64_t ldc, int64_t m, int64_t n, real unit) {
   if (unit == 1) return;
   for (int64_t i = 0; i < m; i++)
@@ -223,10 +229,12 @@ static inline void multiply_units(struct noise *noise, enum sf_dtype format, rea
   }
 }
 
+/* multiply_units of factors that were not cast. */
 static inline void multiply(struct noise *noise, enum sf_dtype format, real *c, int64_t ldc, struct matrix a, struct matrix b) {
   multiply_units(noise, format, 1, c, ldc, a, b);
 }
 
+/* A copy of row i, moved as inner_perturb moves it; valid until the next one. */
 static inline const real *moved_row(const struct noise *noise, struct inner terms, int64_t i, const real *row, int64_t cols) {
   memcpy(noise->part_b, row, (size_t)cols * sizeof *row);
   inner_perturb(terms, i * cols, noise->part_b, cols);
@@ -254,45 +262,6 @@ static inline void sum_rows(struct noise *noise, real *restrict out, const real 
     if (p > 0)
       for (int64_t j = 0; j < cols; j++) out[j] += sum[j];
   }
-}
-
-/* Sums over a row, in double whatever the build, in LANES interleaved partial sums: many small terms beside a large one (the tail of a
- * nearly one-hot softmax) would be lost in fp32, one by one and all in the same direction. E3 rounds the results (inner_number). */
-enum { LANES = 8 };
-static inline real add_lanes(const double *lane) {
-  double sum = 0;
-  for (int l = 0; l < LANES; l++) sum += lane[l];
-  return (real)sum;
-}
-
-static inline real row_sum(const real *x, int64_t count) {
-  double lane[LANES] = {0};
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l];
-  for (; i < count; i++) lane[i % LANES] += (double)x[i];
-  return add_lanes(lane);
-}
-
-static inline real row_dot(const real *x, const real *y, int64_t count) {
-  double lane[LANES] = {0};
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * (double)y[i + l];
-  for (; i < count; i++) lane[i % LANES] += (double)x[i] * (double)y[i];
-  return add_lanes(lane);
-}
-
-static inline real row_max(const real *x, int64_t count) {
-  real best = x[0];
-  for (int64_t i = 1; i < count; i++) best = x[i] > best ? x[i] : best;
-  return best;
-}
-
-/* Position of a token row in its document. */
-static inline int64_t position_of(const struct run *run, int64_t t) {
-  const int64_t b = run->c->train.microbatch_size, position = t / b;
-  return run->acts.documents == NULL ? position : position - run->acts.documents[t % b * run->c->model.seq + position];
 }
 
 #endif

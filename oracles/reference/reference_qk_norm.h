@@ -12,6 +12,7 @@ struct qk_part {
   int32_t weight, bias;
 };
 
+/* Rows of queries, or of keys, that are normed one by one. */
 static inline struct qk_part qk_part(const struct run *run, int32_t layer, bool keys) {
   const struct sf_model *model = &run->c->model;
   const int64_t per_token = keys ? model->kv_heads : model->heads;
@@ -30,6 +31,7 @@ static inline int64_t qk_place(const struct run *run, bool keys, int64_t per_tok
   return token * run->qkv_width + (keys ? columns.key : columns.query);
 }
 
+/* Values pass a QK norm as they are. */
 static inline void qk_copy_values(const struct run *run, real *out, const real *x) {
   const struct sf_model *model = &run->c->model;
   const int64_t d = model->head_dim, per_group = model->heads / model->kv_heads;
@@ -40,6 +42,7 @@ static inline void qk_copy_values(const struct run *run, real *out, const real *
     }
 }
 
+/* x, out [tokens x qkv_width]. */
 static inline void qk_norm_forward(struct run *run, int32_t layer, real *out, const real *x) {
   const int64_t d = run->c->model.head_dim;
   const struct norm_inner inner = norm_inner_of(run, act_id(run, SF_MODULE_QK_NORM, layer, SF_KIND_ACT));
@@ -62,6 +65,7 @@ static inline void qk_wgrad(struct run *run, const struct qk_part *part, int32_t
   finish_wgrad(run, param, 0);
 }
 
+/* Where key gradients are in parts: norms each part's gradient by itself, and lets what overflows show in the whole. */
 static inline void qk_norm_key_parts(struct run *run, const struct norm_inner *inner, real *x_grad, const real *x, const real *weight) {
   const struct sf_model *model = &run->c->model;
   const int64_t d = model->head_dim;
@@ -77,6 +81,7 @@ static inline void qk_norm_key_parts(struct run *run, const struct norm_inner *i
     }
 }
 
+/* x: the norm's input. Also the gradients of weights and biases. */
 static inline void qk_norm_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
   const int64_t d = run->c->model.head_dim;
   const struct qk_part parts[2] = {qk_part(run, layer, false), qk_part(run, layer, true)};

@@ -7,16 +7,19 @@
 
 #include <string.h>
 
+/* Elements of a parameter. */
 static inline int64_t param_count(const struct run *run, int32_t param) {
   const struct sf_shape shape = run->catalog->params[param].shape;
   return shape.rows * shape.cols;
 }
 
+/* Of what belongs to a step and not to a microbatch. */
 static inline struct sf_trace_id step_id(const struct run *run, enum sf_kind kind, int32_t subject) {
   return (struct sf_trace_id){
       .step = run->step, .microbatch = 0, .pass = SF_PASS_STEP, .kind = (uint8_t)kind, .call = 0, .subject = subject};
 }
 
+/* weight = round(master). */
 static inline void weight_from_master(struct run *run, int32_t param) {
   const struct param_state *state = &run->params[param];
   if (state->weight == state->master) return;
@@ -27,6 +30,7 @@ static inline void weight_from_master(struct run *run, int32_t param) {
 /* With stochastic rounding the weight in the compute format is the only one there is. */
 static inline bool keeps_no_master(const struct run *run) { return run->c->precision.stochastic && run->format == SF_BF16; }
 
+/* Rounds values of a parameter to bf16 by the bits that the target draws too (sf_rounding_bits_range). */
 static inline void round_stochastic(const struct run *run, int32_t param, real *values, int64_t count) {
 #ifdef SF_REFERENCE_DOUBLE
   (void)run, (void)param, (void)values, (void)count;
@@ -42,6 +46,7 @@ static inline void round_stochastic(const struct run *run, int32_t param, real *
 #endif
 }
 
+/* Initial values, or in isolated mode those of the step; with the caller's nudge in step 0. */
 static inline void params_load(struct run *run, int64_t step) {
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
     const struct sf_fill how = sf_fill_for_param(run->catalog, p, step);
@@ -54,6 +59,7 @@ static inline void params_load(struct run *run, int64_t step) {
   }
 }
 
+/* Emits every weight, and takes what the caller gives in its place from step 1 on. */
 static inline void params_emit(struct run *run) {
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
     const struct sf_shape shape = run->catalog->params[p].shape;
@@ -63,6 +69,7 @@ static inline void params_emit(struct run *run) {
   }
 }
 
+/* Start of a step. */
 static inline void main_grads_zero(struct run *run) {
   for (int32_t p = 0; p < run->catalog->param_count; p++)
     if (is_trained(run, p)) memset(run->params[p].main_grad, 0, (size_t)param_count(run, p) * sizeof(real));
@@ -86,6 +93,7 @@ static inline double main_grads_finish(struct run *run, double divisor) {
   return squares;
 }
 
+/* Stores in fp32 and emits a scalar; returns what was stored. */
 static inline real scalar_finish(struct run *run, enum sf_scalar scalar, double value) {
   real stored = (real)value;
   const struct sf_trace_id id = step_id(run, SF_KIND_SCALAR, (int32_t)scalar);
@@ -111,6 +119,7 @@ struct adam {
   real clip, lr, beta1, beta2, rest1, rest2, correction1, correction2; /* rest = 1 - beta, correction = 1 - beta^t */
 };
 
+/* The step's numbers, in double and then rounded. */
 static inline struct adam adam_create(const struct run *run, real clip) {
   const struct sf_train *train = &run->c->train;
   const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000,
@@ -165,6 +174,7 @@ static inline void param_step(struct run *run, const struct adam *adam, int32_t 
   emit(run, step_id(run, SF_KIND_PARAM_DELTA, param), delta, info->shape.rows, info->shape.cols);
 }
 
+/* With loss scaling: whether some main gradient is not finite. */
 static inline bool overflows(const struct run *run) {
   if (run->c->precision.loss_scale_log2 == 0) return false;
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
@@ -176,6 +186,7 @@ static inline bool overflows(const struct run *run) {
   return false;
 }
 
+/* A step with overflow: nothing changes but the loss scale. */
 static inline void step_skip(struct run *run) {
   emit_scalar(run, SF_SCALAR_OVERFLOW, 1);
   emit_scalar(run, SF_SCALAR_GRAD_NORM, 0);
@@ -190,6 +201,7 @@ static inline void step_skip(struct run *run) {
   if (run->c->precision.loss_scale_window > 0) run->state.loss_scale /= 2;
 }
 
+/* Clips, and does Adam's step. squares: the squared norm of all main gradients. */
 static inline void step_apply(struct run *run, double squares) {
   const struct sf_train *train = &run->c->train;
   const int64_t window = run->c->precision.loss_scale_window;

@@ -73,6 +73,7 @@ static inline int sf_worker_write(const char *folder, struct sf_worker_rank me, 
  * gave. */
 typedef int sf_worker_run(const char *folder, const json_t *case_, int draw);
 
+/* The answer to a request, a new reference, still without its id. NULL on no memory. */
 static inline json_t *sf_worker_answer(const json_t *request, const char *description, sf_worker_run *run) {
   const char *what = json_string_value(json_object_get(request, "request"));
   const json_t *draw = json_object_get(request, "draw");

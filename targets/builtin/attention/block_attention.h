@@ -30,12 +30,14 @@ struct sf_key_block {
 };
 
 int64_t sf_block_attention_heads(const struct sf_block_attention *a); /* batch * query heads */
+/* Copies positions; borrows data and grad. */
 struct sf_key_block sf_key_block_at(const struct sf_dim_map *positions, const float *data, float *grad, int64_t row_stride,
                                     int64_t group_stride);
 
 /* Shape: qkv [rows batch x width]; scores [heads][rows x seq], columns are global positions; max, sum, sink_probs [heads][rows]. max, sum:
  * of what came so far; sf_block_attention_begin makes them those of no key, or of the sink alone. */
 void sf_block_attention_begin(const struct sf_block_attention *a, float *max, float *sum);
+/* Scores of the block's columns = q k^T / sqrt(d), fp32. Adds those of the keys that each query sees to max and sum. */
 void sf_block_attention_scores(struct sf_rank_run *run, const struct sf_block_attention *a, float *scores, float *max, float *sum,
                                const float *qkv, const struct sf_key_block *keys);
 /* After all keys: probability of the sink, fp32. */

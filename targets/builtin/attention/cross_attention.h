@@ -24,6 +24,7 @@ struct sf_cross_attention_acts {
   float *context;        /* [T x heads d], input of linear_proj */
 };
 
+/* Fills *attention and makes its parameters known to run->params. */
 void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp,
                                bool sp);
 
@@ -38,6 +39,7 @@ float *sf_cross_attention_forward(struct sf_rank_run *run, const struct sf_cross
 float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention,
                                    struct sf_cross_attention_acts *acts, const float *grad);
 
+/* Gives back what acts holds, and zeroes it. */
 void sf_cross_attention_acts_release(struct sf_rank_run *run, struct sf_cross_attention_acts *acts);
 
 #endif

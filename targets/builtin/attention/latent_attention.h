@@ -48,6 +48,7 @@ float *sf_latent_attention_forward(struct sf_rank_run *run, const struct sf_late
 float *sf_latent_attention_backward(struct sf_rank_run *run, const struct sf_latent_attention *layer, struct sf_latent_acts *acts,
                                     float *grad);
 
+/* Gives back what acts holds, and zeroes it. */
 void sf_latent_acts_release(struct sf_rank_run *run, struct sf_latent_acts *acts);
 
 #endif

@@ -61,6 +61,7 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad);
 
+/* Gives back what acts holds, and zeroes it. */
 void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts);
 
 #endif

@@ -18,6 +18,7 @@ struct sf_qk_norm {
   struct sf_plugged *plugged; /* NULL: computed here; else there are no stats. Made by who has the maps */
 };
 
+/* groups, queries_per_group: key/value heads of this rank, and query heads of each. */
 void sf_qk_norm_create(struct sf_qk_norm *layer, struct sf_rank_run *run, int32_t index, int64_t groups, int64_t queries_per_group,
                        const struct sf_group *tp);
 

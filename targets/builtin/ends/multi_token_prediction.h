@@ -48,6 +48,7 @@ struct sf_mtp_acts {
 /* word, head: the word embedding's and the output layer's weight on this stage (the same when tied); cos_sin as for the decoder's layers.
  */
 void sf_mtp_create(struct sf_mtp *mtp, struct sf_rank_run *run, struct sf_parameter *word, struct sf_parameter *head, const float *cos_sin);
+/* Allocates what forward fills anew for every microbatch; it lives as long as the trial. */
 void sf_mtp_acts_create(struct sf_mtp_acts *acts, struct sf_rank_run *run);
 
 /* hidden [tokens_local x h]: the final norm's output, taken. */

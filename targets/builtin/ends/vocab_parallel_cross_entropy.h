@@ -18,6 +18,7 @@ struct sf_cross_entropy_acts {
   float *logits, *max, *sum;
 };
 
+/* The rank holds logits of vocab_padded / tp words. */
 void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entropy *ce, struct sf_rank_run *run, const struct sf_group *tp);
 
 /* logits [T x V/tp] are taken. Returns per-token losses [T], fp32, the caller's: log(sum of exp(x - max)) - label_share (x[label] - max) -

@@ -24,6 +24,7 @@ struct sf_vocab_parallel_embedding {
  * of the pipeline make it this way. */
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp);
 
+/* The rank holds rows of vocab_padded / tp words. sp: the output is this rank's tokens. */
 void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
                                         bool sp);
 

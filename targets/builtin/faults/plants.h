@@ -106,7 +106,7 @@ bool sf_plant_is_triggered(const struct sf_plant *plant, const struct sf_case *c
 extern const struct sf_plant sf_plants[]; /* SF_FAULT_COUNT - 1 entries, in order of the enum */
 /* SF_FAULT_NONE's entry does not exist: NULL for it and for unknown ids. */
 const struct sf_plant *sf_plant_find(const char *id);
-const struct sf_plant *sf_plant_of(enum sf_fault fault);
+const struct sf_plant *sf_plant_of(enum sf_fault fault); /* NULL for SF_FAULT_NONE */
 
 /* Whether the tp groups of the default rank order lie within pipeline stages of the case's layout. */
 bool sf_plant_default_tp_in_stages(const struct sf_case *c);

@@ -15,6 +15,7 @@ struct sf_adapter {
   struct sf_plugged *plugged; /* NULL: computed here; else what is saved is this rank's tokens */
 };
 
+/* Makes the parameter known to run->params; whole on every tp rank. */
 void sf_adapter_create(struct sf_adapter *adapter, struct sf_rank_run *run, const struct sf_group *tp, bool sp);
 
 /* Shape: x [tokens_local x h] (taken) -> the same (the caller's). Computes z = round(x A^T) of all T tokens, then round(x + z) of this

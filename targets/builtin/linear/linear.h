@@ -19,6 +19,7 @@ void sf_linear_weight_grad_units(struct sf_device *dev, float *dw, const float *
 void sf_linear_weight_grad_part(struct sf_device *dev, float *dw, const float *g, const float *a, float unit, int64_t tokens, int64_t in,
                                 int64_t out, bool accumulate);
 
+/* The three products of operands that were not cast: the unit is 1. */
 static inline void sf_linear_forward(struct sf_device *dev, float *y, const float *a, const float *weight, int64_t tokens, int64_t in,
                                      int64_t out, enum sf_dtype store) {
   sf_linear_forward_units(dev, y, a, weight, 1.0f, tokens, in, out, store);

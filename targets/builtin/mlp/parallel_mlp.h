@@ -25,12 +25,13 @@ struct sf_mlp_acts {
   float *fc2_input; /* [T x ffn] */
 };
 
+/* Makes the parameters known to run->params. modules: a dense MLP's or the shared expert's. */
 void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const struct sf_mlp_modules *modules, int32_t layer,
                             const struct sf_group *tp, bool sp);
 /* Shape: input [tokens_local x h] (taken) -> [tokens_local x h] (the caller's). */
 float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, float *input);
 /* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds. */
 float *sf_parallel_mlp_backward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, const float *grad);
-void sf_mlp_acts_release(struct sf_rank_run *run, struct sf_mlp_acts *acts);
+void sf_mlp_acts_release(struct sf_rank_run *run, struct sf_mlp_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

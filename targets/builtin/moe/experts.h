@@ -23,6 +23,7 @@ struct sf_experts_acts {
   float *fc1_out, *fc2_input; /* [rows x fc1_width], [rows x width] */
 };
 
+/* Makes the weights of this rank's experts known to run->params. dispatcher: made before; says which experts and how many rows. */
 void sf_experts_create(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer, const struct sf_token_dispatcher *dispatcher);
 /* Shape: rows as they arrived [n x h] (taken) -> the same rows put out, this etp rank's summands (the caller's). */
 float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
@@ -31,6 +32,6 @@ float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *expe
  * gradients. Gives back what acts holds. */
 float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
                            const struct sf_dispatch *dispatch, int64_t row_count, float *grad);
-void sf_experts_acts_release(struct sf_rank_run *run, struct sf_experts_acts *acts);
+void sf_experts_acts_release(struct sf_rank_run *run, struct sf_experts_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

@@ -26,11 +26,12 @@ struct sf_moe_acts {
   struct sf_mlp_acts shared;
 };
 
+/* Makes router, experts, dispatcher and, where there is one, the shared expert. */
 void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);
 /* Shape: input [tokens_local x h] (taken) -> [tokens_local x h] (the caller's). */
 float *sf_moe_layer_forward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, float *input);
 /* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds. */
 float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, const float *grad);
-void sf_moe_acts_release(struct sf_rank_run *run, struct sf_moe_acts *acts);
+void sf_moe_acts_release(struct sf_rank_run *run, struct sf_moe_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

@@ -25,6 +25,7 @@ struct sf_routing {
   struct sf_router_loss_acts loss;
 };
 
+/* The weight is whole on every rank. sp: the input is this rank's tokens. */
 void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);
 /* Shape: input [tokens_local x h] (borrowed). Fills *routing, which sf_routing_release gives back. Logits and weights are fp32. With a
  * capacity, the choices of all tokens are all-gathered over tp (with sp) and cp. */
@@ -32,6 +33,6 @@ void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, 
 /* Shape: weight_grad [tokens_local * topk], fp32, of the kept slots -> round(gradient of the input) [tokens_local x h] (the caller's). */
 float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing,
                           const float *weight_grad, const float *input);
-void sf_routing_release(struct sf_rank_run *run, struct sf_routing *routing);
+void sf_routing_release(struct sf_rank_run *run, struct sf_routing *routing); /* gives back what routing holds, and zeroes it */
 
 #endif

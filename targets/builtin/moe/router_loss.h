@@ -26,6 +26,7 @@ struct sf_router_choice {
   const int32_t *chosen;
 };
 
+/* Where the case has no such loss, forward and backward do nothing. */
 void sf_router_loss_create(struct sf_router_loss *loss, struct sf_rank_run *run, int32_t layer);
 /* Counts and losses are summed over tp (with sp) and cp: two all-reduces. Sums over tokens are fp32, in row order. */
 void sf_router_loss_forward(struct sf_rank_run *run, const struct sf_router_loss *loss, struct sf_router_loss_acts *acts,
@@ -33,6 +34,6 @@ void sf_router_loss_forward(struct sf_rank_run *run, const struct sf_router_loss
 /* logits_grad [tokens_local x E] += the losses' gradient, fp32, which is traced by itself. */
 void sf_router_loss_backward(struct sf_rank_run *run, const struct sf_router_loss *loss, const struct sf_router_loss_acts *acts,
                              const struct sf_router_choice *choice, float *logits_grad);
-void sf_router_loss_acts_release(struct sf_rank_run *run, struct sf_router_loss_acts *acts);
+void sf_router_loss_acts_release(struct sf_rank_run *run, struct sf_router_loss_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

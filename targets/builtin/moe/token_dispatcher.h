@@ -21,11 +21,12 @@ struct sf_dispatch {
   int32_t *first;                     /* [experts_local + 1] */
 };
 
+/* Sizes alone; nothing to be given back. */
 void sf_token_dispatcher_create(struct sf_token_dispatcher *dispatcher, struct sf_rank_run *run);
 /* Works out who sends what; sizes are exchanged over ep and etp. */
 void sf_dispatch_create(struct sf_rank_run *run, const struct sf_token_dispatcher *dispatcher, struct sf_dispatch *dispatch,
                         const struct sf_routing *routing);
-void sf_dispatch_release(struct sf_rank_run *run, struct sf_dispatch *dispatch);
+void sf_dispatch_release(struct sf_rank_run *run, struct sf_dispatch *dispatch); /* gives back what dispatch holds, and zeroes it */
 /* Shape: x [tokens_local x h], or with per_slot [slots x h] -> arrived rows [etp * padded x h] (the caller's). label: a constant. */
 float *sf_dispatch_rows(struct sf_rank_run *run, const struct sf_token_dispatcher *dispatcher, const struct sf_dispatch *dispatch,
                         const float *x, bool per_slot, const char *label);

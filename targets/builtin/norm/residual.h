@@ -20,6 +20,7 @@ float *sf_residual_rounded(struct sf_rank_run *run, float *x);
 /* What the branch of sf_residual_drop_add is given of grad, the gradient of the sum: drop(grad) by the same mask, rounded once to the
  * compute format. grad itself or a new buffer, as sf_residual_rounded. */
 float *sf_residual_branch_grad(struct sf_rank_run *run, int32_t module, float *grad);
+/* Gives `rounded` back where it is a buffer of its own, not x. */
 void sf_residual_rounded_give(struct sf_rank_run *run, const float *x, float *rounded);
 
 #endif

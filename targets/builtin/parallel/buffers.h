@@ -17,6 +17,7 @@ struct sf_buffers {
   } classes[SF_BUFFER_CLASSES_MAX];
 };
 
+/* An empty pool over the rank's arena, which is what frees its memory. */
 struct sf_buffers sf_buffers_create(const struct sf_rank_env *env);
 /* A buffer of `count` floats, 64-byte aligned, all NaN if the arena poisons; what is given back is too, at once. Never NULL: leaves the
  * rank with SF_ENOMEM. */

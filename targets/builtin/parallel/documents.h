@@ -5,6 +5,7 @@
 
 #include "targets/builtin/parallel/rank_run.h"
 
+/* Allocates room for one microbatch's positions where the case has documents. Leaves the rank with SF_ENOMEM. */
 void sf_documents_create(struct sf_rank_run *run);
 
 /* [microbatch_size][seq]: first position of each position's document, in the microbatch at hand; NULL where every sequence is one. Stays as

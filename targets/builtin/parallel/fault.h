@@ -5,6 +5,7 @@
 
 #include "targets/builtin/parallel/rank_run.h"
 
+/* Whether this bug is planted in the run. */
 static inline bool sf_fault(const struct sf_rank_env *env, enum sf_fault fault) { return env->fault == fault; }
 
 /* embed-scatter-wrong-tp-group: this rank's tp index in the default rank order. */

@@ -39,6 +39,7 @@ struct sf_fp8 {
   float last_input_scale; /* read by a planted fault alone */
 };
 
+/* Sets run->fp8, without linears; sf_fp8_linear_create adds them. */
 void sf_fp8_create(struct sf_rank_run *run);
 
 /* NULL when the layer multiplies in the compute format: not an fp8 case, not one of the four linears of a decoder layer or the shared

@@ -38,11 +38,11 @@ struct sf_grad_buckets {
 /* The ranks over which a bucket's gradients are reduced and its states cut: dp x cp, of experts edp. */
 const struct sf_group *sf_grad_bucket_group(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket);
 
-/* What this rank's shard holds of a parameter: the parameter's elements [first, first + count), at `at` in the bucket's shard. Without ZeRO
- * all of it. */
+/* What a shard holds of a parameter: the parameter's elements [first, first + count), at `at` in the bucket's shard. */
 struct sf_param_piece {
   int64_t first, count, at;
 };
+/* Of this rank's shard; may be empty. Without ZeRO all of the parameter. */
 struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const struct sf_parameter *param);
 
 /* The ranks that together hold once the main gradients of everything but experts, or of experts (with ZeRO: each shard): for norms and

@@ -16,6 +16,7 @@ struct sf_loss_scaler {
   int64_t steps_applied; /* Adam's, without those that were skipped */
 };
 
+/* Sets run->scaler to the case's first scale; off where the case has none. */
 void sf_loss_scaler_create(struct sf_rank_run *run);
 /* After the main gradients are complete and unscaled: whether one of them, on any rank of the model, is infinite or NaN; every rank gets
  * the same answer. False when scaling is off, without a look. */

@@ -49,6 +49,7 @@ void sf_trace_received(const struct sf_rank_run *run, enum sf_kind kind, int32_t
 /* WGRAD (pass BWD), PARAM, MAIN_GRAD, PARAM_DELTA (pass STEP). map: the parameter's declared one. With ZeRO the last two are the shard's
  * piece of the parameter, which may be empty. */
 void sf_trace_param(const struct sf_rank_run *run, enum sf_kind kind, const struct sf_parameter *param, int call, float *data);
+/* A number of the step, as this rank has it. */
 void sf_trace_scalar(const struct sf_rank_run *run, enum sf_scalar scalar, float value);
 
 /* Index of a module in the catalogue; the model must have it. */

@@ -12,7 +12,7 @@ struct sf_p2p_batch {
   float *x, *grad;       /* received: the caller's after the wait; NULL when nothing was asked for */
 };
 
-/* Activations to the next rank, gradients to the rank before. NULL sends nothing. */
+/* Start messages: activations go to the next rank and come from the one before, gradients the other way. NULL sends nothing. */
 void sf_p2p_send_forward(struct sf_rank_run *run, struct sf_p2p_batch *batch, float *out);
 void sf_p2p_send_backward(struct sf_rank_run *run, struct sf_p2p_batch *batch, float *grad);
 void sf_p2p_recv_forward(struct sf_rank_run *run, struct sf_p2p_batch *batch);

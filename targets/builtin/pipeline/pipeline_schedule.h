@@ -30,6 +30,7 @@ static inline struct sf_model_stage *sf_pipeline_last_chunk(struct sf_pipeline *
 
 /* Most microbatches that the chunk has in flight at once. */
 int32_t sf_interleaved_in_flight(const struct sf_group *pp, int64_t microbatches, int64_t chunk_count, int64_t chunk);
+/* sf_pipeline_run where a rank has several chunks. */
 void sf_interleaved_run(struct sf_rank_run *run, struct sf_pipeline *pipeline);
 
 #endif
