@@ -16,10 +16,9 @@ struct sf_alike_block {
   enum sf_dtype dtype;
 };
 
-/* All of `count` runs are the same until a block says otherwise. SF_ENOMEM; release with sf_alike_destroy, which takes what was never made.
- */
+/* All of `count` runs are the same until a block says otherwise. SF_ENOMEM. */
 enum sf_status sf_alike_create(struct sf_alike *out, int32_t count) SF_MUST_USE;
-void sf_alike_destroy(struct sf_alike *alike);
+void sf_alike_destroy(struct sf_alike *alike); /* takes what is zeroed */
 /* Compares a block of every run, bit for bit where types are the same, by value (in wide, two of `count` numbers) where they are not. */
 void sf_alike_compare(struct sf_alike *alike, const struct sf_alike_block *blocks, int64_t count, double *const *wide);
 

@@ -12,9 +12,10 @@ struct sf_block {
   bool first_part, last_part; /* of its rows: both true when they are whole */
 };
 
-/* False when there is none (any more). */
+/* The tensor's first block, and the one after *block; false when there is none. */
 bool sf_block_first(struct sf_block *block, const struct sf_trace_tensor *tensor);
 bool sf_block_next(struct sf_block *block, const struct sf_trace_tensor *tensor);
+/* Rows, or parts of rows, in the block. */
 static inline int64_t sf_block_rows(const struct sf_block *block) { return (block->end - block->begin) / block->row_length; }
 
 enum { SF_INDICES_TEXT = 22 * SF_ST_DIMS_MAX + 2, SF_MISFIT_TEXT = 2 * SF_INDICES_TEXT + 80 };

@@ -43,9 +43,9 @@ struct sf_check_report {
 };
 
 /* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its
- * end, SF_ENOMEM. *out is written only on success; release it with sf_check_report_destroy. */
+ * end, SF_ENOMEM. *out is written only on success. */
 enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
                             const struct sf_trace_set *candidate, struct sf_error *error) SF_MUST_USE;
-void sf_check_report_destroy(struct sf_check_report *report);
+void sf_check_report_destroy(struct sf_check_report *report); /* takes NULL and what is zeroed */
 
 #endif

@@ -26,13 +26,15 @@ struct sf_checking {
 
 /* A new result about a tensor; NULL on no memory, with the error set. Valid until the next one is added. */
 struct sf_check_result *sf_check_add(struct sf_checking *checking, const struct sf_trace_tensor *tensor);
+/* Makes a result a finding. rank: -1, or the one to name. format: the text that says what was expected and found. */
 void sf_check_flag(struct sf_check_result *result, enum sf_finding_class cls, int32_t rank, const char *format, ...) SF_PRINTF(4, 5);
 /* Error over noise; 0 over 0 is no distance at all. */
 double sf_check_ratio(double error, double noise);
 
-/* check_step.c: compares the candidate's grad_norm with the norm of its own main gradients. False: there are none, compare it as other
- * tensors. */
+/* check_step.c: judges the results of the candidate's grad_norm anew, by the norm of its own main gradients; those of a step whose main
+ * gradients are not all there stay as they are. SF_EINPUT, SF_EIO, SF_ENOMEM: its file cannot be read. */
 enum sf_status sf_check_grad_norms(struct sf_checking *checking) SF_MUST_USE;
+/* By its name and kind. */
 bool sf_check_is_grad_norm(const struct sf_trace_tensor *tensor);
 /* Adds a main gradient of the candidate, NULL: none, to its step's norm; incomplete: it cannot be merged. SF_ENOMEM. */
 enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, const struct sf_trace_tensor *tensor, double squares,

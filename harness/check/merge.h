@@ -15,6 +15,7 @@ struct sf_merge_report {
 };
 
 struct sf_merger;
+/* With room for blocks of any type; used for many tensors. SF_ENOMEM. */
 enum sf_status sf_merger_create(struct sf_merger **out) SF_MUST_USE;
 void sf_merger_destroy(struct sf_merger *merger); /* takes NULL */
 
@@ -25,6 +26,7 @@ enum sf_dtype sf_merger_dtype(const struct sf_merger *merger);
 /* Elements [begin, end), at most SF_BLOCK_ELEMENTS; blocks may come in any order, but only once where the report counts. What no rank holds
  * is zero. *data is valid until the next block. Sums are added in fp64, in rank order; of replicas the lowest rank's is given. */
 enum sf_status sf_merger_block(struct sf_merger *merger, const void **data, int64_t begin, int64_t end, struct sf_error *error) SF_MUST_USE;
+/* Of the blocks that were merged since sf_merger_begin. */
 struct sf_merge_report sf_merger_report(const struct sf_merger *merger);
 
 #endif

@@ -18,7 +18,7 @@ struct sf_noise_file {
  * to make it. Close with sf_noise_close. */
 enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference,
                              struct sf_error *error) SF_MUST_USE;
-void sf_noise_close(struct sf_noise_file *noise);
+void sf_noise_close(struct sf_noise_file *noise); /* takes NULL and what is zeroed */
 
 /* Whether the trace can be a reference: one rank, that names no element twice. SF_EINPUT. */
 enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct sf_error *error) SF_MUST_USE;

@@ -14,6 +14,7 @@ struct sf_trace_name {
 
 /* False when text is no such name. A call may be followed by #N: the Nth tensor under that name. */
 bool sf_trace_name_parse(struct sf_trace_name *out, const char *text);
+/* Whether the name's subject is this text, whole. */
 bool sf_trace_name_is_subject(const struct sf_trace_name *name, const char *subject);
 
 #endif

@@ -29,7 +29,7 @@ struct sf_trace_group {
 };
 enum { SF_TRACE_GROUPS_MAX = 16 };
 
-bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace_tensor *b);
+bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace_tensor *b); /* logical shapes */
 
 struct sf_trace_set {
   char *path;
@@ -47,9 +47,9 @@ struct sf_trace_set {
 };
 
 /* Strict: every rank's file is there and no more, and says of all its tensors, and of no others, what they are. SF_EINPUT or SF_ENOTFOUND
- * with one line; SF_ENOMEM, SF_EIO. *out is written only on success; close with sf_trace_set_close, which takes what is zeroed. */
+ * with one line; SF_ENOMEM, SF_EIO. *out is written only on success. */
 enum sf_status sf_trace_set_open(struct sf_trace_set *out, const char *path, struct sf_error *error) SF_MUST_USE;
-void sf_trace_set_close(struct sf_trace_set *set);
+void sf_trace_set_close(struct sf_trace_set *set);                                                 /* takes NULL and what is zeroed */
 const struct sf_trace_tensor *sf_trace_set_find(const struct sf_trace_set *set, const char *name); /* NULL when there is none */
 
 #endif

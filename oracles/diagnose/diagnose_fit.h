@@ -34,6 +34,7 @@ double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicte
 int32_t sf_fit_wrong_rank(const struct sf_fit *fit);
 /* Whether an explanation that leaves so much counts. */
 bool sf_fit_accepts(const struct sf_fit *fit, double left);
+/* Keeps an explanation in fit->best if it counts and is better than the one there, in fit->nearest if none left less. format: its text. */
 void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, const char *format, ...) SF_PRINTF(4, 5);
 /* NULL marks the fit as out of memory. */
 void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);

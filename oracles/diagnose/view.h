@@ -31,7 +31,7 @@ enum sf_diagnosis_class {
 #undef X
       SF_DIAGNOSIS_COUNT
 };
-const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls);
+const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls); /* the text above */
 
 struct sf_diagnosis {
   enum sf_diagnosis_class cls;

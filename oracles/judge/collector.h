@@ -32,6 +32,7 @@ struct sf_cut_plan {
  * Memory is the arena's; SF_ENOMEM is the only failure. */
 enum sf_status sf_cut_plan_create(struct sf_cut_plan *out, const struct sf_case *c, enum sf_cut cut, int64_t size,
                                   struct sf_arena *arena) SF_MUST_USE;
+/* What the ranks at this place of tp and cp hold of the plan's dimension; not of one of experts. */
 static inline const struct sf_cut_rank *sf_cut_rank_at(const struct sf_cut_plan *plan, int32_t tp, int32_t cp) {
   return &plan->ranks[plan->cp > 1 ? cp * plan->tp + tp : tp];
 }
@@ -125,6 +126,7 @@ struct sf_collector {
   int32_t unknown_count, unknown_capacity;
 };
 
+/* ordinal: of the tensor in the expectations. */
 static inline struct sf_slot *sf_slot_at(const struct sf_collector *collector, int32_t ordinal, enum sf_slot_phase phase) {
   return &collector->slots[(int64_t)ordinal * SF_SLOT_PHASES + (int64_t)phase];
 }
@@ -136,6 +138,7 @@ static inline bool sf_slot_is_whole(const struct sf_slot *slot) {
 }
 /* The id under which the slot's tensor was traced. */
 struct sf_trace_id sf_slot_id(const struct sf_slot *slot);
+/* Whether the rank's part arrived. */
 bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank);
 
 /* Replicas that differ in this many elements on rank and on holder. */
@@ -143,6 +146,7 @@ void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, 
 
 /* --- collect_flat.c: tensors of which each rank holds a range ----------------------------------------------------- */
 
+/* Merges the rank's part, which the map must fit; count may be 0. SF_ENOMEM. */
 enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
                             const float *data) SF_MUST_USE;
 /* Whether the ranges of two ranks are of the same shard. */
@@ -160,6 +164,7 @@ static inline const struct sf_cut_rank *sf_cut_of_rank(const struct sf_collector
 
 /* Fills stage, second_stage, dp and holders of every slot for its layout. */
 void sf_structure_assign(struct sf_collector *collector);
+/* Whether a rank at this place must hold a part of the slot's tensor. */
 bool sf_slot_expects(const struct sf_slot *slot, const struct sf_place_of_rank *place);
 /* Whether the map is what the rank must hold of the slot's tensor, and rows x cols its size. */
 bool sf_structure_map_fits(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank, const struct sf_shard_map *map,
@@ -178,7 +183,7 @@ struct sf_comparison {
   bool flagged;                           /* beyond a factor and not ill-conditioned */
   const char *why_not;                    /* why nothing is proven by passing; NULL: judged */
 };
-/* full: noise of all draws, else of the first of each kind. scratch: rows doubles. */
+/* candidate: the merged tensor. level: of the draws that the noise is made from, which must have been reached. scratch: rows doubles. */
 void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, enum sf_level level,
                 double *scratch);
 /* e of the recipe: the absolute noise level of the whole tensor. */
@@ -228,6 +233,7 @@ struct sf_judging {
 };
 /* A new finding about the slot with id, ordinal, module, rank -1 and row -1 filled in; the caller adds figures and text. Never NULL. */
 struct sf_finding *sf_judging_add(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls);
+/* A new result about the slot's tensor, judged and not flagged; the caller fills in the rest. */
 struct sf_tensor_result *sf_judging_result(struct sf_judging *judging, const struct sf_slot *slot);
 /* Writes a finding's text, as printf does. */
 void sf_finding_say(struct sf_finding *finding, const char *format, ...) SF_PRINTF(2, 3);
@@ -255,6 +261,7 @@ enum sf_status sf_explain_alone(struct sf_judging *judging, const int32_t *resul
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 
+/* Recomputes the step in double from what the candidate had before it, and adds results and findings. No memory: judging->status. */
 void sf_judge_steps(struct sf_judging *judging);
 
 #endif

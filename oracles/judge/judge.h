@@ -33,7 +33,7 @@ enum sf_finding_class {
 #undef X
       SF_CLASS_COUNT
 };
-const char *sf_finding_class_name(enum sf_finding_class cls);
+const char *sf_finding_class_name(enum sf_finding_class cls); /* the text above */
 
 struct sf_finding {
   enum sf_finding_class cls;
@@ -46,8 +46,8 @@ struct sf_finding {
   char text[160];
 };
 
-/* "error norm 0.76, reference norm 4.62 (16 %); rounding explains at most 1.1e-06". norm: NaN where it is not known. Returns out. */
 enum { SF_DISTANCE_TEXT = 128 };
+/* "error norm 0.76, reference norm 4.62 (16 %); rounding explains at most 1.1e-06". norm: NaN where it is not known. Returns out. */
 const char *sf_distance_text(char out[SF_DISTANCE_TEXT], double error, double norm, double noise);
 
 /* How one tensor fared; for tables, measurements and `--table`. */

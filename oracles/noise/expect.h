@@ -36,7 +36,7 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
 enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
                                             const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
                                             void *ctx) SF_MUST_USE;
-void sf_expectations_destroy(struct sf_expectations *expectations);
+void sf_expectations_destroy(struct sf_expectations *expectations); /* takes NULL */
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
@@ -45,11 +45,12 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum 
  * is and options->plain are filled in. */
 enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
                                    const struct sf_reference_sink *sink) SF_MUST_USE;
-enum sf_level sf_expectations_level(const struct sf_expectations *expectations);
+enum sf_level sf_expectations_level(const struct sf_expectations *expectations); /* reached so far */
 /* Runs of the reference so far, the plain one included. */
 int64_t sf_expectations_runs(const struct sf_expectations *expectations);
 /* NULL when the reference has no such tensor. For RECOMPUTE and call 1 of ACT, ACT_GRAD ask with the id of the first pass. */
 const struct sf_expected *sf_expectations_find(const struct sf_expectations *expectations, struct sf_trace_id id);
+/* The tensors of the reference, by ordinal, in the order in which it computes them. */
 int32_t sf_expectations_count(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
 /* End to end, steps after this one are not comparable: runs of the reference that differ by rounding alone have gone apart. Found from the
@@ -63,8 +64,10 @@ int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations
 /* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then
  * a matter of rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
 int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
+/* As given when they were made. */
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
-const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations);
+const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations); /* of the case; owned */
+/* Of memory that they take. */
 size_t sf_expectations_bytes(const struct sf_expectations *expectations);
 
 #endif

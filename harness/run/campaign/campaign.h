@@ -65,6 +65,7 @@ struct sf_campaign_result {
   int64_t waiting; /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */
   int64_t waiting_first; /* smallest index of those */
 };
+/* Counts a finding of this case that is not confirmed yet. */
 static inline void sf_campaign_add_waiting(struct sf_campaign_result *result, int64_t index) {
   if (result->waiting++ == 0 || index < result->waiting_first) result->waiting_first = index;
 }

@@ -14,8 +14,10 @@ struct sf_known {
   struct sf_known_entry *entries;
 };
 
+/* SF_EINPUT names file and line or entry; SF_ENOTFOUND, SF_ENOMEM. *out is written only on success. */
 enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_error *error) SF_MUST_USE;
-void sf_known_destroy(struct sf_known *known);
+void sf_known_destroy(struct sf_known *known); /* takes what is zeroed */
+/* Whether an entry covers the signature (sf_signature_covers). */
 bool sf_known_has(const struct sf_known *known, const char *signature);
 /* Whether c contains the trigger of an entry with a case: every field that the shrunk case needed (other than at its smallest) is needed
  * by c too, numbers at least as large, choices equal. Cases of operations contain none: they cost so little that known ones hide nothing.

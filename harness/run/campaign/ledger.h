@@ -21,12 +21,13 @@ struct sf_ledger {
 
 /* Opens the store as the options say. The ledger must not move while open. On failure the ledger is closed, error filled. */
 enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
+/* Rows since the last sf_ledger_commit are dropped. */
 void sf_ledger_close(struct sf_ledger *ledger);
 
 /* Remembers a failure of the harness (only the first); text may be NULL. */
 void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char *text);
 
-/* Each adds the one verdict row of a case, or, of one of its further culprits, the row for that. */
+/* What follows adds the one verdict row of a case or, for one of its further culprits, the row of that. Failures: ledger->status. */
 /* No finding. */
 void sf_ledger_add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome);
 /* The rows of cases of a range that passed. */
@@ -48,9 +49,10 @@ void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *b
 void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
-/* So many findings of a key are shrunk whatever they are (one fault often makes several tensors wrong, so of further culprits one), and up
- * to so many if they have not the axes of any signature that it was shrunk to. */
+/* Findings of a key that are shrunk whatever they are: the first ones, of further culprits fewer, since one fault often makes several
+ * tensors wrong. Up to _MAX are shrunk if they do not have the axes of any signature that the key was shrunk to. */
 enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_OF_FURTHER = 1, SF_LEDGER_SHRINKS_MAX = 8 };
+/* How many findings of its key are shrunk before this one's axes count. */
 int64_t sf_ledger_shrinks_at_least(const struct sf_booking *booking);
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
@@ -58,7 +60,9 @@ bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b
 /* Whether this run has found what it was to stop after (options' stop_after). */
 bool sf_ledger_has_enough(const struct sf_ledger *ledger);
 
+/* Makes every row added so far durable. */
 void sf_ledger_commit(struct sf_ledger *ledger);
+/* Commits, and fills summary, coverage and the numbers of this run. seconds: how long it took. */
 void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds);
 
 #endif

@@ -25,7 +25,7 @@ struct sf_signatures {
 
 /* Reads the store that the options name. As sf_store_open fails, and SF_ENOMEM; *out is to be destroyed only on success. */
 enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
-void sf_signatures_destroy(struct sf_signatures *signatures);
+void sf_signatures_destroy(struct sf_signatures *signatures); /* takes what is zeroed */
 /* Appends a line for each, and below those with the same diagnosis, which are put together, the diagnosis. */
 void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatures);
 /* Fills a zeroed report, which the caller destroys, with a campaign's result: each signature, and the campaign as a whole. nothing: "", or

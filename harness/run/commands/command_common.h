@@ -82,6 +82,7 @@ struct sf_common_flags {
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];
 
+/* For commands that fuzz: seed 1, 4 layouts, 300 trials of shrinking, folder "findings"; all else 0. */
 void sf_common_defaults(struct sf_common_flags *flags);
 /* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags'
  * texts. */
@@ -141,6 +142,6 @@ int sf_exit_json(json_t *object, int code);
 
 /* The number of the signal: set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
 extern volatile sig_atomic_t sf_interrupted;
-void sf_watch_interrupts(void);
+void sf_watch_interrupts(void); /* a second one kills */
 
 #endif

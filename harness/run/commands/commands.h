@@ -14,6 +14,7 @@ struct sf_command_entry {
   const char *help; /* NULL: not listed */
 };
 
+/* As run of struct sf_command_entry. */
 int sf_command_fuzz(int argc, char **argv);
 int sf_command_replay(int argc, char **argv);
 int sf_command_shrink(int argc, char **argv);

@@ -19,6 +19,7 @@ struct sf_gate_base {
   double seconds;                    /* that one replay may take */
   const volatile sig_atomic_t *stop; /* NULL; or a replay ends once it is not zero */
 };
+/* Whether there is a base to ask. */
 static inline bool sf_gate_has_base(const struct sf_gate_base *base) { return base->program != NULL || base->framework_path != NULL; }
 
 /* SF_EINPUT when the program cannot be run, SF_EUSAGE when the framework's path is no folder. */

@@ -9,7 +9,7 @@ struct shardfuzz_plugin;
 
 /* Whether the device has the operation; some are plugins' alone. */
 bool sf_op_device_has(const struct sf_op *op);
-int32_t sf_op_device_count(void);
+int32_t sf_op_device_count(void); /* operations that the device has */
 /* context: a struct sf_device. */
 int sf_op_device_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c);
 /* SF_EINPUT: another entry of the target takes cases of the same operation that this one takes too, so that a case's file would not say

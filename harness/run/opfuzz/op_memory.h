@@ -43,7 +43,7 @@ struct sf_op_memory {
 /* max_elements: the largest case that fits. from: where operands are put (borrowed), without walls then; NULL: a mapping. walled: each
  * between walls of its own. SF_ENOMEM. */
 enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from, bool walled) SF_MUST_USE;
-void sf_op_memory_destroy(struct sf_op_memory *memory);
+void sf_op_memory_destroy(struct sf_op_memory *memory); /* takes what is zeroed */
 
 /* Lays out a valid case and fills it. packed: numbers are held in their own formats (plugins), not as floats on their grid (the device). */
 void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c,

@@ -26,8 +26,9 @@ struct sf_op_lab {
   struct sf_op_runner runner;
   struct sf_op_memory memory;
 };
+/* Borrows target. Loads its library, whose code runs, or makes a device. As sf_plugin_load and sf_device_create fail, and SF_ENOMEM. */
 enum sf_status sf_op_lab_create(struct sf_op_lab *out, const struct sf_op_target *target, enum sf_device_kind device, enum sf_cpu_gemm gemm,
                                 struct sf_error *error) SF_MUST_USE;
-void sf_op_lab_destroy(struct sf_op_lab *lab);
+void sf_op_lab_destroy(struct sf_op_lab *lab); /* takes what is zeroed */
 
 #endif

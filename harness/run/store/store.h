@@ -92,12 +92,12 @@ struct sf_store_finding {
  * report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one
  * has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
-/* A culprit of a case beside the one that its verdict row tells of. One row for each shrink key of a case; one that is there already stays.
- */
+/* A culprit of a case beside the one that its verdict row tells of. */
 struct sf_store_further {
   int64_t index;
   const char *shrink_key, *signature; /* not empty */
 };
+/* One row for each shrink key of a case; one that is there already stays. */
 enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) SF_MUST_USE;
 /* Writes down in which folder the files of a signature are, for good and also before there is a finding: durable before it returns, and
  * commits the open batch too. */
@@ -127,6 +127,7 @@ struct sf_store_summary {
   char skip_reason[SF_STORE_REASON_TEXT],
       inconclusive_reason[SF_STORE_REASON_TEXT]; /* of the highest index that has one; "" when none has */
 };
+/* Reads every verdict row. *out is written only on success. */
 enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) SF_MUST_USE;
 
 /* The feature names and the campaign text as stored; valid until close. */

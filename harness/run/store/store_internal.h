@@ -65,6 +65,7 @@ int sf_store_bind_text(sqlite3_stmt *statement, int at, const char *text);
 enum sf_status sf_store_step_done(struct sf_store *store, sqlite3_stmt *statement, int code, struct sf_error *error) SF_MUST_USE;
 /* Steps to the next row of a query. False at its end, or where *status is or becomes a failure: the statement is reset then. */
 bool sf_store_next_row(struct sf_store *store, sqlite3_stmt *statement, enum sf_status *status, struct sf_error *error);
+/* Runs SQL that gives no rows. */
 enum sf_status sf_store_exec(struct sf_store *store, const char *sql, struct sf_error *error) SF_MUST_USE;
 /* First column of the first row of a query. */
 enum sf_status sf_store_query_int(struct sf_store *store, int64_t *out, const char *sql, struct sf_error *error) SF_MUST_USE;
@@ -74,6 +75,7 @@ enum sf_status sf_store_batch(struct sf_store *store, struct sf_error *error) SF
 /* Ends a batch that failed; returns status. */
 enum sf_status sf_store_batch_drop(struct sf_store *store, enum sf_status status);
 
+/* Counts `count` more shrinks of a key, in the open batch. */
 enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) SF_MUST_USE;
 /* The row that an index lies in; *found says whether there is one. Its texts live until the statement is used again. */
 enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
@@ -87,9 +89,10 @@ enum {
   SF_STORE_VERSION_MIN = 2
 }; /* 3: a finding has its diagnosis; 4: and says which case its smallest one comes from, in how many trials and in which folder its files
       are; a case has further culprits; 5: neighbours that passed may share a row */
-/* Whether the file holds no tables and was not made by anybody; whether it is a store of ours that this version reads, and of which
- * version. */
+/* *is_fresh: the file holds no tables and nobody has marked it. SF_EINPUT for one that is neither fresh nor a store that this version
+ * reads. */
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) SF_MUST_USE;
+/* Writes tables, features, share and campaign into a fresh file. */
 enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) SF_MUST_USE;
 /* Gives the tables of an earlier version the columns that they lack; whole or not at all. */
 enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *error) SF_MUST_USE;

@@ -90,8 +90,9 @@ struct sf_pool_options {
 };
 
 struct sf_pool;
+/* Copies the options, and borrows what they point to. Workers start with their first jobs. SF_ENOMEM. */
 enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options *options) SF_MUST_USE;
-void sf_pool_destroy(struct sf_pool *pool); /* ends every worker */
+void sf_pool_destroy(struct sf_pool *pool); /* ends every worker; takes NULL */
 
 /* Where jobs come from and results go. */
 struct sf_pool_client {

@@ -37,6 +37,7 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
 enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct sf_mpi *mpi, struct sf_error *error) SF_MUST_USE;
 /* Waits for the trial's other ranks, which all call it, and begins to watch. SF_EIO: MPI failed. */
 enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_rank_trial *trial) SF_MUST_USE;
+/* The trial is over: watches no more. */
 void sf_rank_watch_end(struct sf_rank_watch *watch);
 /* True for the rank of the trial that asks first: it may tell how the trial ended. The others come back after a moment, time enough for
  * that. */

@@ -53,6 +53,7 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
 /* Kills it and everything it started; page and jobs stay. Returns how it ended, as waitpid tells it, where it was no set of ranks. Where
  * many are to end, all are asked first, so that they end side by side. */
 int sf_worker_stop(struct sf_worker *worker);
+/* Asks, and does not wait. */
 void sf_worker_ask_to_stop(const struct sf_worker *worker);
 void sf_worker_unmap(struct sf_worker *worker); /* gives the page up, and what its process said */
 /* Writes the unanswered jobs to the worker. False when it is gone. */
@@ -89,9 +90,10 @@ void sf_worker_watch_signals(struct sf_worker_page *page);
  * page for it. */
 void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *));
 
-/* From here on a fault tells beside which operand of the memory it was, which is borrowed; NULL: beside none. */
 struct sf_op_memory;
+/* From here on a fault names the operand of this memory that it lies beside. memory: borrowed; NULL: no operand any more. */
 void sf_worker_watch_operands(const struct sf_op_memory *memory);
+/* For a handler of a fatal signal, with its second and third argument: writes signal, place and manner into the page. */
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context);
 
 /* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than

@@ -60,10 +60,12 @@ struct sf_op_target {
   int64_t max_elements; /* of all operands of a case together, at least 64 */
 };
 
+/* The operation that the case calls. */
 static inline const struct sf_op *sf_op_of(const struct sf_op_target *target, const struct sf_op_case *c) {
   return target->entries[c->entry].op;
 }
 
+/* Whether the operation has this field of a case (its place in `field`). */
 bool sf_op_field_present(const struct sf_op *op, int32_t field);
 /* The name of a field of an operation, "values.x"; false when the operation has no such field. */
 bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t field);
@@ -73,6 +75,7 @@ const char *sf_op_value_name(int32_t field, int64_t value);
 int64_t sf_op_field_min(const struct sf_op_entry *entry, int32_t field);
 /* Whether the target takes the case. shapes: SF_OP_OPERANDS_MAX, or NULL. */
 bool sf_op_case_valid(const struct sf_op_target *target, const struct sf_op_case *c, struct sf_op_shape *shapes, struct sf_error *error);
+/* Case `index` of the campaign `seed`: valid for the target, and not too large. */
 void sf_op_case_draw(struct sf_op_case *out, const struct sf_op_target *target, uint64_t seed, uint64_t index);
 int64_t sf_op_case_elements(const struct sf_op *op, const struct sf_op_shape *shapes); /* of all operands */
 

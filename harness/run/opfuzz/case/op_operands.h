@@ -15,7 +15,7 @@ struct sf_op_operands {
 
 /* Inputs as a call gets them; c is valid for the target. SF_ENOMEM. */
 enum sf_status sf_op_operands_create(struct sf_op_operands *out, const struct sf_op_target *target, const struct sf_op_case *c) SF_MUST_USE;
-void sf_op_operands_destroy(struct sf_op_operands *values);
+void sf_op_operands_destroy(struct sf_op_operands *values); /* takes what is zeroed */
 
 /* Appends what went into one element of output `operand`: of each input the row or column that it has in common with the element, or all of
  * it; of more than eight numbers those beside the element and the largest. */
