@@ -35,6 +35,12 @@ void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes) {
 
 /* --- what is left ---------------------------------------------------------------------------------------------- */
 
+void sf_fit_gather_term(struct sf_fit *fit, int32_t i, float *local, const struct sf_diagnosis_related *term) {
+  const struct sf_view_shard *s = &fit->v->shards[i];
+  const bool is_row = term->shape.rows != fit->v->shape.rows;
+  for (int64_t k = 0; k < s->count; k++) local[k] = term->x[is_row ? s->at[k] % fit->v->shape.cols : s->at[k]];
+}
+
 static double rows_left(const struct sf_fit *fit, int32_t i, const float *predicted) {
   const struct sf_fit_shard *s = &fit->shards[i];
   double worst = 0;
@@ -193,6 +199,7 @@ static void prepare(struct sf_fit *fit) {
     if (s->rows * s->cols > fit->local_max) fit->local_max = s->rows * s->cols;
   }
   fit->predicted = sf_fit_alloc(fit, (size_t)(fit->local_max + 1) * sizeof *fit->predicted);
+  fit->term = sf_fit_alloc(fit, (size_t)(fit->local_max + 1) * sizeof *fit->term);
   fit->logical = sf_fit_alloc(fit, (size_t)(shape.rows * shape.cols) * sizeof *fit->logical);
   if (fit->status != SF_OK) return;
   fit->norm = sqrt(sf_sum_squares(v->x, shape.rows * shape.cols));

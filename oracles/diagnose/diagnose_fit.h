@@ -18,6 +18,7 @@ struct sf_fit {
   struct sf_fit_shard *shards;
   int64_t local_max;                 /* elements of the largest shard */
   float *predicted;                  /* scratch: local_max */
+  float *term;                       /* scratch: local_max */
   float *logical;                    /* scratch: the whole tensor */
   double norm, baseline;             /* of x; left without any explanation */
   bool replicas_differ;              /* two shards hold different values of one element */
@@ -41,6 +42,8 @@ void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 
 /* Shard i's elements of the logical tensor. */
 void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const float *logical);
+/* The same of a term, which may be one row for all. */
+void sf_fit_gather_term(struct sf_fit *fit, int32_t i, float *local, const struct sf_diagnosis_related *term);
 /* "3, 5, 7 and 2 more" of the marked indices. */
 void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count);
 

@@ -11,7 +11,9 @@
 
 struct group_sum {
   const struct sf_view_group *group;
-  double factor; /* the sum is so many times the reference */
+  double factor;                           /* the sum is so many times the reference .. */
+  const struct sf_diagnosis_related *term; /* .. and so many times this more; NULL: nothing */
+  double times;
 };
 
 static bool same_group(const struct sf_fit *fit, const struct sf_view_group *group, int32_t i, int32_t j) {
@@ -48,8 +50,10 @@ static void predict_partial(struct sf_fit *fit, int32_t i, float *local, const v
   const struct group_sum *sum = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];
   group_total(fit, i, sum->group, local);
+  if (sum->term != NULL) sf_fit_gather_term(fit, i, fit->term, sum->term);
   for (int64_t k = 0; k < s->rows * s->cols; k++) {
-    const double off = (double)local[k] / sum->factor - (double)s->x[k];
+    const double more = sum->term != NULL ? sum->times * (double)fit->term[k] : 0;
+    const double off = ((double)local[k] - more) / sum->factor - (double)s->x[k];
     local[k] = (float)((double)s->shard->data[k] - off);
   }
 }
@@ -72,15 +76,43 @@ static int32_t group_size(const struct sf_fit *fit, int32_t i, const struct sf_v
   return size;
 }
 
+/* <sum - x, term> / <term, term> over all shards, as a whole number. */
+static double times_in_sum(struct sf_fit *fit, const struct sf_view_group *group, const struct sf_diagnosis_related *term) {
+  double dot = 0, squares = 0;
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    group_total(fit, i, group, fit->predicted);
+    sf_fit_gather_term(fit, i, fit->term, term);
+    for (int64_t k = 0; k < s->rows * s->cols; k++) dot += ((double)fit->predicted[k] - (double)s->x[k]) * (double)fit->term[k];
+    squares += sf_sum_squares(fit->term, s->rows * s->cols);
+  }
+  return squares > 0 ? round(dot / squares) : 0;
+}
+
+/* Ranks that did not add up what each has added a term to. */
+static void explain_partial_with_terms(struct sf_fit *fit, const struct sf_view_group *group) {
+  for (int32_t k = 0; k < fit->v->related_count; k++) {
+    const struct sf_diagnosis_related *r = &fit->v->related[k];
+    const double times = r->relation == SF_RELATED_TERM ? times_in_sum(fit, group, r) : 0;
+    const struct group_sum sum = {group, 1, r, times};
+    if (times < 1 || times >= fit->v->shard_count) continue;
+    sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_partial, &sum),
+                 "rank %d holds a partial sum over %s: the shards summed over %s give the reference and %.0f times %s, which each rank "
+                 "adds: a missing all-reduce",
+                 sf_fit_wrong_rank(fit), group->name, group->name, times, r->name);
+  }
+}
+
 static void explain_partial(struct sf_fit *fit, const struct sf_view_group *group) {
   char by[200];
   const char *text = group->name;
-  struct group_sum sum = {group, 1};
+  struct group_sum sum = {.group = group, .factor = 1};
   const double left = sf_fit_left(fit, predict_partial, &sum);
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, left,
                "rank %d holds a partial sum over %s: the shards summed over %s give the reference: a missing all-reduce",
                sf_fit_wrong_rank(fit), text, text);
   if (sf_fit_accepts(fit, left)) return;
+  explain_partial_with_terms(fit, group);
   sum.factor = factor_of_sum(fit, group);
   if (!(fabs(sum.factor) > 0) || !sf_factor_text(by, sizeof by, fit->v, sum.factor, 3 * fit->v->noise / fit->norm)) return;
   sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_partial, &sum),

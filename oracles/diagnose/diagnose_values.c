@@ -94,14 +94,7 @@ struct added_term {
 };
 
 static void gather_term(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
-  const struct added_term *added = ctx;
-  const struct sf_shape shape = fit->v->shape;
-  const float *x = added->term->x;
-  if (added->term->shape.rows != shape.rows) {
-    for (int64_t r = 0; r < shape.rows; r++) memcpy(fit->logical + r * shape.cols, x, (size_t)shape.cols * sizeof *x);
-    x = fit->logical;
-  }
-  sf_fit_gather(fit, i, local, x);
+  sf_fit_gather_term(fit, i, local, ((const struct added_term *)ctx)->term);
 }
 
 static void predict_term(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {

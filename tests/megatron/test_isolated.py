@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -65,6 +66,12 @@ class IsolatedTest(unittest.TestCase):
                 self.assertEqual((record["verdict"], record["first"]), ("PASS", ""), record)
                 self.assertGreater(record["judged"], 120)
                 self.assertLess(record["not_judged"], 0.1 * record["judged"])
+
+    def test_two_wrong_modules_have_their_causes_named(self):
+        folder = self.folder / "traces" / f"case-{len(CLEAN):05d}"
+        text = run("check", str(folder / "reference"), str(folder / "candidate"))
+        self.assertIn("scale: scaled by 1.01", text)
+        self.assertRegex(text, f"also wrong .*/act/{re.escape(WRONG[1])}/0: .*; missing_reduction: rank . holds a partial sum over tp: ")
 
     def test_two_wrong_modules_isolated_says_both_and_no_other(self):
         isolated, e2e = (self.flagged(number) for number in (len(CLEAN), len(CLEAN) + 1))

@@ -195,10 +195,12 @@ class Parallel(unittest.TestCase):
     def test_check_with_an_output_left_partial_names_its_module(self):
         code, said = self.judge(2, trace, {"tp": 2}, False, "partial-output", *PLAIN)
         self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/fwd/act/layers.1.fc2/0"))
+        self.assertRegex(said["diagnosis"]["text"], "^rank . holds a partial sum over tp: ")
 
     def test_check_with_an_output_not_reduced_by_hand_names_its_module(self):
         code, said = self.judge(2, trace_by_hand, "layers.0.fc2")
         self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/fwd/act/layers.0.fc2/0"))
+        self.assertRegex(said["diagnosis"]["text"], "^rank . holds a partial sum over the ranks: .* give the reference and 1 times the bias, which each rank adds")
 
     def test_check_with_an_input_gradient_not_reduced_by_hand_names_its_module(self):
         code, said = self.judge(2, trace_by_hand, "layers.1.fc1")
@@ -207,6 +209,7 @@ class Parallel(unittest.TestCase):
     def test_check_with_a_gradient_not_reduced_names_its_parameter(self):
         code, said = self.judge(2, trace_replicated, "layers.0.norm2.weight")
         self.assertEqual((code, said["first"]["id"]), (1, "s0/mb0/step/main_grad/layers.0.norm2.weight/0"))
+        self.assertRegex(said["diagnosis"]["text"], "^rank . holds a p.* sum over dp: ")
 
 
 if __name__ == "__main__":

@@ -41,10 +41,17 @@ class Layout:
         self.batch_ranks = set() if self.group is None else set(self.group.ranks)
         self.batch_dim, self.mean, self.places = batch_dim, mean, places
         self.marks = Marks(self._describe_mark)
+        self.meshes = []
 
     def groups(self) -> dict:
-        """The groups of ranks that are known, as a trace names them."""
-        return {"dp": list(self.group.ranks)} if self.group is not None and self.group.count > 1 else {}
+        """This rank's groups that are known, as a trace names them: those of the batch, and of the named dimensions of DTensors' meshes."""
+        groups = {"dp": list(self.group.ranks)} if self.group is not None else {}
+        for mesh in self.meshes:
+            for axis, name in enumerate(mesh.mesh_dim_names or ()):
+                place = list(mesh.get_coordinate())
+                place[axis] = slice(None)
+                groups.setdefault(name, mesh.mesh[tuple(place)].tolist())
+        return {name: ranks for name, ranks in groups.items() if len(ranks) > 1}
 
     def place_now(self, name: str, kind: str, tensor: torch.Tensor) -> Optional[Place]:
         """What is known when the tensor passes, or None for a plain activation on several ranks. Raises ShardfuzzError."""
@@ -52,6 +59,8 @@ class Layout:
         if answer is not None:
             return place_from_user(answer, tensor.shape, name)
         if is_dtensor(tensor):
+            if tensor.device_mesh not in self.meshes and tensor.device_mesh.get_coordinate() is not None:
+                self.meshes.append(tensor.device_mesh)
             place = place_of_dtensor(tensor, name)
             return self._over_batch(place, kind, self._need_batch(name, tensor.device_mesh)) if kind in ACTIVATIONS else place
         if kind in ACTIVATIONS and self.ranks > 1:

@@ -137,6 +137,11 @@ static void partial_multiples(struct scene *s) {
   partial_sums(s);
   add(s->local[1], s->x[M], 1, COUNT);
 }
+static void biased_partial_sums(struct scene *s) {
+  whole(s, LAYER(1), LAYER_1);
+  add(s->local[0], s->x[LAYER_0], 1, COUNT);
+  for (int i = 0; i < COUNT; i++) s->local[1][i] = s->bias[i % COLS] - s->x[LAYER_0][i];
+}
 static void one_replica(struct scene *s) {
   whole(s, ACT, M);
   s->local[1][3] = 9.5f;
@@ -196,6 +201,8 @@ static void test_check_run_causes_are_named(void **state) {
       {partial_sums, "{\"tp\": [0, 1]}", SF_DIAGNOSIS_MISSING_REDUCTION, "rank 0 holds a partial sum over tp"},
       {partial_sums, "{}", SF_DIAGNOSIS_MISSING_REDUCTION, "rank 0 holds a partial sum over the ranks"},
       {partial_multiples, "{\"dp\": [0, 1]}", SF_DIAGNOSIS_MISSING_REDUCTION, "give the reference times 2 = dp: not reduced over dp"},
+      {biased_partial_sums, "{\"tp\": [0, 1]}", SF_DIAGNOSIS_MISSING_REDUCTION,
+       "give the reference and 1 times the bias, which each rank adds"},
       {one_replica, "{}", SF_DIAGNOSIS_UNSYNCHRONISED, "rank 1 went another way"},
       {sums_of_replicas, "{\"tp\": [0, 1]}", SF_DIAGNOSIS_EXTRA_REDUCTION, "summed over tp once too often"},
       {gradient_times_dp, "{\"dp\": [0, 1]}", SF_DIAGNOSIS_SCALE, "scaled by 2 = dp"},
