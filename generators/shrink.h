@@ -43,7 +43,7 @@ bool sf_shrink_next(struct sf_shrink *shrink, struct sf_case *candidate, enum sf
 /* Whether the candidate that sf_shrink_next gave last still fails. */
 void sf_shrink_tell(struct sf_shrink *shrink, bool still_fails);
 const struct sf_case *sf_shrink_current(const struct sf_shrink *shrink); /* the smallest failing case so far */
-struct sf_shrink_report sf_shrink_report(const struct sf_shrink *shrink);
+struct sf_shrink_report sf_shrink_report(const struct sf_shrink *shrink); /* so far */
 void sf_shrink_destroy(struct sf_shrink *shrink); /* takes NULL */
 
 /* The whole loop: at most `budget` evaluations. *out is the smallest failing case found; report may be NULL. */

@@ -114,7 +114,7 @@ struct sf_sim {
 void sim_wake(struct sf_sim *sim, struct sim_rank *rank);
 /* Ends the run from the fiber of any rank; all fibers are abandoned. */
 _Noreturn void sim_end(struct sf_sim *sim);
-_Noreturn void sim_out_of_memory(struct sf_sim *sim);
+_Noreturn void sim_out_of_memory(struct sf_sim *sim); /* the same, with SF_ENOMEM */
 
 /* --- sim_match.c: groups, channels, requests --------------------------------------------------------------------- */
 
@@ -134,7 +134,7 @@ void sim_op_release(struct sf_sim *sim, struct sim_op *op); /* all parts are fin
 /* Gives the part a number, part->request, that no request of this run has had. */
 void sim_request_open(struct sf_sim *sim, struct sim_part *part);
 struct sim_part *sim_request_find(struct sf_sim *sim, sf_request request); /* NULL: not open */
-void sim_request_close(struct sf_sim *sim, struct sim_part *part);
+void sim_request_close(struct sf_sim *sim, struct sim_part *part);         /* it is not open any more */
 
 /* --- sim_progress.c: when sources are read and destinations written ---------------------------------------------- */
 

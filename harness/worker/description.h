@@ -26,6 +26,7 @@ bool sf_description_has_scripts(const struct sf_description *description); /* th
 int32_t sf_description_field_count(const struct sf_description *description);
 /* SF_EINPUT with a line: there is no such field, and which one may be meant. */
 enum sf_status sf_description_unknown(const struct sf_description *description, const char *path, struct sf_error *error) SF_MUST_USE;
+/* "model.heads"; belongs to the description. */
 const char *sf_description_field_path(const struct sf_description *description, int32_t field);
 /* Whether the field says only who computes what. */
 bool sf_description_field_is_layout(const struct sf_description *description, int32_t field);

@@ -64,7 +64,7 @@ struct sf_tensor_result {
 struct sf_collector;
 /* Collects the trace of one candidate run of case c (its layout decides who must hold what). expectations may be shared by several. */
 enum sf_status sf_collector_create(struct sf_collector **out, const struct sf_case *c, struct sf_expectations *expectations) SF_MUST_USE;
-void sf_collector_destroy(struct sf_collector *collector);
+void sf_collector_destroy(struct sf_collector *collector); /* takes NULL */
 /* Ready for another layout of the same logical case; memory is kept. After SF_ENOMEM the collector can only be reset again or destroyed. */
 enum sf_status sf_collector_reset(struct sf_collector *collector, const struct sf_case *c) SF_MUST_USE;
 /* One rank's part of one tensor, as it arrived at the trace point; data is copied. Ranks may come in any order, one rank's in program

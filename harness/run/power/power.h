@@ -43,7 +43,7 @@ struct sf_power_result {
 /* Looks for every planted bug of the options, in worker processes. SF_OK however many were found; else the harness failed, and the error
  * says how. Destroy the result in either case. */
 enum sf_status sf_power_run(const struct sf_power_options *options, struct sf_power_result *result, struct sf_error *error) SF_MUST_USE;
-void sf_power_destroy(struct sf_power_result *result);
+void sf_power_destroy(struct sf_power_result *result); /* takes what is zeroed */
 
 /* Whether the first divergence is where the plant table says; for canaries, whether rank and label were reported. */
 bool sf_power_is_localised(const struct sf_plant *plant, const struct sf_outcome *outcome);

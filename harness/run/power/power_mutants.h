@@ -44,7 +44,7 @@ struct sf_mutant_power_result {
  * launcher only equal outputs count, since traces of other processes are not hashed. */
 enum sf_status sf_mutant_power_run(const struct sf_mutant_power_options *options, struct sf_mutant_power_result *result,
                                    struct sf_error *error) SF_MUST_USE;
-void sf_mutant_power_destroy(struct sf_mutant_power_result *result);
+void sf_mutant_power_destroy(struct sf_mutant_power_result *result); /* takes what is zeroed */
 
 /* Whether a finding of this class shows without comparing anything. */
 bool sf_finding_class_is_loud(enum sf_finding_class cls);

@@ -58,7 +58,7 @@ void sf_engine_set_ranks(struct sf_engine *engine, int32_t first);
 const struct sf_judgement *sf_engine_judgement(const struct sf_engine *engine);
 /* Of the last trial's case; valid until the next trial. NULL before the first. */
 const struct sf_catalog *sf_engine_catalog(const struct sf_engine *engine);
-const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine);
+const struct sf_engine_costs *sf_engine_costs(const struct sf_engine *engine); /* lives as long as the engine */
 
 /* Called at each trace point of the candidate, before recording and filling. The collector sees what it writes; end to end the target goes
  * on with it. Benches corrupt tensors with it. */
